@@ -1,0 +1,2 @@
+//! The rategate command.
+fn main() {}

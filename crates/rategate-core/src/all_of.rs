@@ -1,0 +1,180 @@
+//! Several limits at once: a call passes only if all of them grant it, and otherwise takes nothing
+//! from any.
+//!
+//! The start is the first instant at which all of them agree, so the wait is the longest of all
+//! and a refusal burns no permit.
+//!
+//! ```
+//! use rategate_core::all_of::AllOf;
+//! use rategate_core::gcra::Gcra;
+//! use rategate_core::limit::Limit;
+//! use rategate_core::sliding_log::SlidingLog;
+//! use rategate_core::verdict::Verdict;
+//!
+//! // Ten a second on average, and never more than 12 within any 2 seconds.
+//! let rate = Gcra::new("10/s".parse()?, 10)?;
+//! let window = SlidingLog::new(12, 2_000_000_000)?;
+//! let mut both = AllOf::new([rate.into(), window.into()], 0);
+//! let passed = (0..30).filter(|_| {
+//!     matches!(both.try_acquire(500_000_000, 1), Ok(Verdict::Granted(_)))
+//! });
+//! assert_eq!(passed.count(), 10);
+//! assert_eq!(both.remaining(1_000_000_000), 2, "five earned back, but the window has room for 2");
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use alloc::vec::Vec;
+use core::num::NonZeroU64;
+
+use crate::any_policy::AnyPolicy;
+use crate::error::LimitError;
+use crate::ledger::Ledger;
+use crate::limit::Limit;
+use crate::verdict::{Opening, Refusal, Ticket};
+
+/// Limits that a call must pass together. With none, everything passes.
+#[derive(Clone, Debug)]
+pub struct AllOf {
+    /// They book the same calls in the same order, so their tickets are the same.
+    limits: Vec<Ledger<AnyPolicy>>,
+    latest_ns: u64,
+    next_serial: u64,
+}
+
+impl AllOf {
+    /// Fresh limits whose clock shows `now_ns`.
+    #[must_use]
+    pub fn new(policies: impl IntoIterator<Item = AnyPolicy>, now_ns: u64) -> Self {
+        let limits = policies.into_iter().map(|policy| Ledger::new(policy, now_ns));
+        Self::of(limits.collect(), now_ns)
+    }
+
+    /// Limits whose clock shows `now_ns`, each with the state it has. None has booked a call yet.
+    #[must_use]
+    pub const fn of(limits: Vec<Ledger<AnyPolicy>>, now_ns: u64) -> Self {
+        Self { limits, latest_ns: now_ns, next_serial: 1 }
+    }
+
+    /// The policies in force, in order.
+    pub fn policies(&self) -> impl Iterator<Item = &AnyPolicy> {
+        self.limits.iter().map(Ledger::policy)
+    }
+
+    /// Puts new numbers for all the policies into force at `now_ns`, in their order.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::OtherPolicy`] unless they are as many and of the same kinds; nothing changes
+    /// then.
+    pub fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
+        if policies.len() != self.limits.len() {
+            return Err(LimitError::OtherPolicy);
+        }
+        for (limit, policy) in self.limits.iter().zip(policies) {
+            policy.can_follow(limit.policy())?;
+        }
+        self.latest_ns = self.clamp(now_ns);
+        for (limit, policy) in self.limits.iter_mut().zip(policies) {
+            if limit.policy() != policy {
+                limit.reconfigure(self.latest_ns, *policy);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first instant from `now_ns` on that `instant_of` names for every limit alike.
+    fn agree(
+        &self,
+        now_ns: u64,
+        permits: NonZeroU64,
+        instant_of: impl Fn(&Opening) -> u64,
+    ) -> Result<(u64, Option<u64>), Refusal> {
+        let (mut agreed_ns, mut scheduled_ns) = (now_ns, None);
+        loop {
+            let mut latest_ns = agreed_ns;
+            for opening in self.openings(now_ns, agreed_ns, permits) {
+                let opening = opening?;
+                latest_ns = latest_ns.max(instant_of(&opening));
+                scheduled_ns = scheduled_ns.max(opening.scheduled_ns);
+            }
+            if latest_ns == agreed_ns {
+                return Ok((agreed_ns, scheduled_ns));
+            }
+            agreed_ns = latest_ns;
+        }
+    }
+
+    /// Each limit's opening from `from_ns` on, the worst refusal first.
+    fn openings(
+        &self,
+        now_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> impl Iterator<Item = Result<Opening, Refusal>> {
+        let mut openings: Vec<_> = self
+            .limits
+            .iter()
+            .map(|limit| {
+                let opening = limit.opening_from(from_ns, permits);
+                opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(now_ns)))
+            })
+            .collect();
+        openings.sort_by_key(|opening| match opening {
+            Err(Refusal::Exceeds(_)) => (0, 0),
+            Err(Refusal::TimeCannotHelp) => (1, 0),
+            Err(Refusal::BeyondClock { wait_ns }) => (2, u64::MAX.saturating_sub(*wait_ns)),
+            Ok(_) => (3, 0),
+        });
+        openings.into_iter()
+    }
+}
+
+impl Limit for AllOf {
+    fn clamp(&self, now_ns: u64) -> u64 {
+        self.latest_ns.max(now_ns)
+    }
+
+    fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        let now_ns = self.clamp(now_ns);
+        if let [only] = self.limits.as_slice() {
+            return only.opening_from(now_ns, permits);
+        }
+        let (start_ns, scheduled_ns) = self.agree(now_ns, permits, |opening| opening.start_ns)?;
+        let (opens_ns, _) = self.agree(now_ns, permits, |opening| opening.opens_ns)?;
+        Ok(Opening { start_ns, opens_ns, scheduled_ns })
+    }
+
+    fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
+        self.latest_ns = self.clamp(now_ns);
+        let serial = self.next_serial;
+        self.next_serial = self.next_serial.saturating_add(1);
+        for limit in &mut self.limits {
+            limit.book(now_ns, start_ns, permits);
+        }
+        Ticket { start_ns, serial }
+    }
+
+    fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.latest_ns = self.clamp(now_ns);
+        let mut cancelled = false;
+        for limit in &mut self.limits {
+            cancelled |= limit.cancel(now_ns, ticket);
+        }
+        cancelled
+    }
+
+    fn remaining(&self, now_ns: u64) -> u64 {
+        let now_ns = self.clamp(now_ns);
+        self.limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap_or(u64::MAX)
+    }
+
+    fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.latest_ns = self.clamp(now_ns);
+        self.limits.iter_mut().fold(false, |taken, limit| limit.refill(now_ns, permits) | taken)
+    }
+
+    fn release(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.latest_ns = self.clamp(now_ns);
+        self.limits.iter_mut().fold(false, |taken, limit| limit.release(now_ns, permits) | taken)
+    }
+}

@@ -1,0 +1,124 @@
+//! One type for all policies, for limits that are chosen at run time: by a file, a flag or a form.
+
+use core::num::NonZeroU64;
+
+use crate::backfill_pool::{self, BackfillPool};
+use crate::concurrency::{self, Concurrency};
+use crate::error::LimitError;
+use crate::fixed_window::{self, FixedWindow};
+use crate::gcra::{self, Gcra};
+use crate::pacer::{self, Pacer};
+use crate::policy::{Policy, Taken};
+use crate::sliding_log::{self, SlidingLog};
+use crate::two_timeline::{self, TwoTimeline};
+use crate::verdict::{Opening, Refusal};
+
+macro_rules! any_policy {
+    ($($name:ident: $state:ty, $what:literal;)*) => {
+        /// Any of the policies.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum AnyPolicy { $(#[doc = $what] $name($name),)* }
+
+        /// The state of any of the policies.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum AnyState { $(#[doc = $what] $name($state),)* }
+
+        $(impl From<$name> for AnyPolicy {
+            fn from(policy: $name) -> Self {
+                Self::$name(policy)
+            }
+        })*
+
+        impl AnyPolicy {
+            /// Whether a live limit can change from `old` to `self`: the numbers change, the
+            /// policy stays.
+            ///
+            /// # Errors
+            ///
+            /// [`LimitError::OtherPolicy`].
+            pub const fn can_follow(&self, old: &Self) -> Result<(), LimitError> {
+                match (self, old) {
+                    $((Self::$name(_), Self::$name(_)) => Ok(()),)*
+                    _ => Err(LimitError::OtherPolicy),
+                }
+            }
+        }
+
+        impl Policy for AnyPolicy {
+            type State = AnyState;
+
+            fn fresh(&self, now_ns: u64) -> AnyState {
+                match self { $(Self::$name(policy) => AnyState::$name(policy.fresh(now_ns)),)* }
+            }
+
+            fn opening(
+                &self,
+                state: &AnyState,
+                from_ns: u64,
+                permits: NonZeroU64,
+            ) -> Result<Opening, Refusal> {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.opening(state, from_ns, permits)
+                    })*
+                    // The state of another policy says nothing of this one.
+                    _ => Err(Refusal::TimeCannotHelp),
+                }
+            }
+
+            fn take(&self, state: &mut AnyState, grant: Taken) {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => policy.take(state, grant),)*
+                    _ => {}
+                }
+            }
+
+            fn remaining(&self, state: &AnyState, now_ns: u64) -> u64 {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.remaining(state, now_ns)
+                    })*
+                    _ => 0,
+                }
+            }
+
+            /// From another policy, it starts afresh.
+            fn rebase(&self, state: &mut AnyState, old: &Self, now_ns: u64) {
+                match (self, old, &mut *state) {
+                    $((Self::$name(policy), Self::$name(old), AnyState::$name(state)) => {
+                        policy.rebase(state, old, now_ns);
+                    })*
+                    _ => *state = self.fresh(now_ns),
+                }
+            }
+
+            fn refill(&self, state: &mut AnyState, now_ns: u64, permits: u64) -> bool {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.refill(state, now_ns, permits)
+                    })*
+                    _ => false,
+                }
+            }
+
+            fn release(&self, state: &mut AnyState, permits: u64) -> bool {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.release(state, permits)
+                    })*
+                    _ => false,
+                }
+            }
+        }
+    };
+}
+
+any_policy! {
+    Gcra: gcra::State, "A continuous token bucket.";
+    SlidingLog: sliding_log::State, "At most N in any window.";
+    FixedWindow: fixed_window::State, "At most N in each window of a grid.";
+    Pacer: pacer::State, "Batched average pacing.";
+    TwoTimeline: two_timeline::State, "An ideal schedule with exact wait times.";
+    BackfillPool: backfill_pool::State, "A pool that loses nothing.";
+    Concurrency: concurrency::State, "At most N in flight.";
+}

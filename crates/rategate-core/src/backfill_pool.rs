@@ -1,0 +1,255 @@
+//! Backfill pool: a token bucket that loses nothing. What does not fit goes into a waiting pool,
+//! and comes back at a bounded share of each refill.
+//!
+//! ```text
+//!   refill x ──> active, up to `pool` ──────────────> take
+//!        └─ the rest ─> waiting ─┐      ^
+//!                                └──────┘ at most (ratio - 1) of min(x, pool) a refill,
+//!                                         and up to `pool x ratio` in all
+//! ```
+//!
+//! # Contract
+//!
+//! * **Conservation.** Active, waiting and consumed permits are together all that was refilled,
+//!   always; permits only ever move (theory 4.1).
+//! * **Ceiling.** Any window of length `W` sees at most `ratio (pool + (W + r) rate)` permits, with `r`
+//!   the longest time between refills (theory 4.2). The ratio bounds the *pool*: a short window
+//!   may see all of it at once.
+//! * **Carry.** The fraction `(ratio - 1) x` of a refill is carried into the next, so that many
+//!   small refills move as much as a large one while active permits are at `pool` or above.
+//! * **Two ways to fill.** Without a rate, only [`Policy::refill`] adds permits, and a denial names
+//!   no wait. With a rate the pool starts with one permit and refills itself when permits are
+//!   taken, from the clock: no thread, and the same theorem with `r` the time between grants.
+//! * **Retry.** Exact, with a rate.
+//! * **Rounding.** Parts of a permit are kept in the rate's own fraction; a change of rate rounds
+//!   down by less than one part.
+//! * **Cost.** A few words; a denial searches its instant in 64 steps.
+//!
+//! # Example
+//!
+//! ```
+//! use core::num::NonZeroU64;
+//! use rategate_core::backfill_pool::BackfillPool;
+//! use rategate_core::policy::Policy;
+//!
+//! let pool = BackfillPool::new(1_000, "1.25".parse()?, None)?;
+//! let mut state = pool.fresh(0);
+//! pool.refill(&mut state, 0, 2_000); // 1000 fit, 1000 wait, of which 250 come back at once
+//! assert_eq!((pool.active(&state), pool.waiting(&state)), (1_250, 750));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use core::num::NonZeroU64;
+
+use crate::error::LimitError;
+use crate::policy::{Policy, Taken};
+use crate::rate::{Kind, Rate};
+use crate::ratio::Ratio;
+use crate::verdict::{Opening, Refusal, on_clock};
+use crate::wide::mul_div_floor;
+
+/// The largest pool, in permits.
+pub const MAX_POOL: u64 = 4_294_967_295;
+
+/// A pool, the share of it that a backlog may add, and the rate at which it refills itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackfillPool {
+    pool: NonZeroU64,
+    ratio: Ratio,
+    rate: Option<Rate>,
+}
+
+/// What is in the pools, in parts of a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// How many parts make one permit: the rate's period in ns, so that a nanosecond earns a whole
+    /// number of parts.
+    per_permit: u64,
+    active: u128,
+    waiting: u128,
+    /// What the share of past refills came to beyond whole parts, in parts of the ratio's
+    /// denominator.
+    carry: u128,
+    filled_until_ns: u64,
+}
+
+impl BackfillPool {
+    /// A pool of `pool` permits that a backlog may raise to `pool * ratio`, refilled by hand or,
+    /// with a `rate`, by the clock.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::ZeroPermits`], or [`LimitError::TooManyPermits`] above [`MAX_POOL`].
+    pub fn new(pool: u64, ratio: Ratio, rate: Option<Rate>) -> Result<Self, LimitError> {
+        let pool = NonZeroU64::new(pool).ok_or(LimitError::ZeroPermits)?;
+        if pool.get() > MAX_POOL {
+            return Err(LimitError::TooManyPermits { most: MAX_POOL });
+        }
+        // Keeps every product of parts, pool and ratio inside 128 bits.
+        let per_permit = match rate {
+            Some(Rate(Kind::Paced(pace))) => u128::from(pace.period_ns().get()),
+            _ => 1,
+        };
+        let scale = per_permit.saturating_mul(ratio.numerator().get().into()).saturating_mul(2);
+        let most = u64::try_from(u128::MAX.wrapping_div(scale)).unwrap_or(u64::MAX);
+        if pool.get() > most {
+            return Err(LimitError::TooManyPermits { most });
+        }
+        Ok(Self { pool, ratio, rate })
+    }
+
+    /// Whole permits that can be taken now.
+    #[must_use]
+    pub fn active(&self, state: &State) -> u64 {
+        whole(state.active, state)
+    }
+
+    /// Whole permits held back for later.
+    #[must_use]
+    pub fn waiting(&self, state: &State) -> u64 {
+        whole(state.waiting, state)
+    }
+
+    /// The most whole permits at one instant.
+    fn most(&self) -> u64 {
+        let most = mul_div_floor(
+            self.pool.get().into(),
+            self.ratio.numerator().get(),
+            self.ratio.denominator().get().into(),
+        );
+        most.and_then(|most| u64::try_from(most).ok()).unwrap_or(u64::MAX)
+    }
+
+    fn fill(&self, state: &mut State, parts: u128) {
+        let pool = u128::from(self.pool.get()).saturating_mul(state.per_permit.into());
+        let denominator = u128::from(self.ratio.denominator().get());
+        let over = self.ratio.numerator().get().saturating_sub(self.ratio.denominator().get());
+
+        let fits = parts.min(pool.saturating_sub(state.active));
+        state.active = state.active.saturating_add(fits);
+        state.waiting = state.waiting.saturating_add(parts.saturating_sub(fits));
+
+        // What of the waiting pool may move now: the burst share of this refill, ...
+        let share = parts.min(pool).saturating_mul(over.into()).saturating_add(state.carry);
+        let most = mul_div_floor(pool, self.ratio.numerator().get(), denominator);
+        // ... as much as there is room for, and as there is.
+        let room = most.unwrap_or(u128::MAX).saturating_sub(state.active);
+        let moved = share.checked_div(denominator).unwrap_or(0).min(room).min(state.waiting);
+        state.carry = share.checked_rem(denominator).unwrap_or(0);
+        state.waiting = state.waiting.saturating_sub(moved);
+        state.active = state.active.saturating_add(moved);
+    }
+
+    /// The state at `now_ns`, with what the clock has brought by then.
+    fn filled(&self, state: &State, now_ns: u64) -> State {
+        let mut filled = *state;
+        if let Some(Rate(Kind::Paced(pace))) = self.rate {
+            let elapsed_ns = u128::from(now_ns.saturating_sub(state.filled_until_ns));
+            let parts = elapsed_ns.saturating_mul(pace.permits().get().into());
+            if parts > 0 {
+                self.fill(&mut filled, parts);
+            }
+        }
+        filled.filled_until_ns = now_ns.max(state.filled_until_ns);
+        filled
+    }
+
+    /// The first instant in `from_ns..` at which `permits` are active, if nothing is taken.
+    fn filled_to(&self, state: &State, from_ns: u64, permits: u64) -> Result<u64, Refusal> {
+        let Some(Rate(Kind::Paced(pace))) = self.rate else { return Err(Refusal::TimeCannotHelp) };
+        let enough = |at_ns: u64| self.active(&self.filled(state, at_ns)) >= permits;
+        // A whole pool fills it, and the next one brings all of the burst share.
+        let pools = self.most().saturating_add(self.pool.get()).saturating_add(1);
+        let longest_ns = pace.time_of(pools).ceil().saturating_add(state.filled_until_ns.into());
+        let (mut low, mut high) = (from_ns, u64::try_from(longest_ns).unwrap_or(u64::MAX));
+        if !enough(high) {
+            return on_clock(longest_ns, from_ns);
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            if enough(middle) {
+                high = middle;
+            } else {
+                low = middle.saturating_add(1);
+            }
+        }
+        Ok(low)
+    }
+}
+
+impl Policy for BackfillPool {
+    type State = State;
+
+    fn fresh(&self, now_ns: u64) -> State {
+        let per_permit = match self.rate {
+            Some(Rate(Kind::Paced(pace))) => pace.period_ns().get(),
+            _ => 1,
+        };
+        // The first request of a pool that fills itself passes at once, as everywhere.
+        let active = if self.rate.is_some() { per_permit.into() } else { 0 };
+        State { per_permit, active, waiting: 0, carry: 0, filled_until_ns: now_ns }
+    }
+
+    fn opening(
+        &self,
+        state: &State,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        match self.rate {
+            Some(Rate::UNLIMITED) => return Ok(Opening::at(from_ns)),
+            Some(Rate::NEVER) => return Err(Refusal::TimeCannotHelp),
+            _ => {}
+        }
+        if permits.get() > self.most() {
+            return Err(Refusal::exceeds(permits, self.most()));
+        }
+        if self.active(&self.filled(state, from_ns)) >= permits.get() {
+            return Ok(Opening::at(from_ns));
+        }
+        self.filled_to(state, from_ns, permits.get()).map(Opening::at)
+    }
+
+    fn take(&self, state: &mut State, grant: Taken) {
+        *state = self.filled(state, grant.start_ns);
+        let parts = u128::from(grant.permits.get()).saturating_mul(state.per_permit.into());
+        state.active = state.active.saturating_sub(parts);
+    }
+
+    fn remaining(&self, state: &State, now_ns: u64) -> u64 {
+        match self.rate {
+            Some(Rate::UNLIMITED) => u64::MAX,
+            Some(Rate::NEVER) => 0,
+            _ => self.active(&self.filled(state, now_ns)),
+        }
+    }
+
+    fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
+        *state = old.filled(state, now_ns);
+        if let Some(Rate(Kind::Paced(pace))) = self.rate {
+            let (new, old) = (pace.period_ns().get(), u128::from(state.per_permit));
+            let convert = |parts| mul_div_floor(parts, new, old).unwrap_or(u128::MAX);
+            (state.active, state.waiting) = (convert(state.active), convert(state.waiting));
+            state.per_permit = new;
+        }
+        if self.ratio != old.ratio {
+            state.carry = 0;
+        }
+        // A smaller pool loses nothing either: what no longer fits waits.
+        let most = u128::from(self.most()).saturating_mul(state.per_permit.into());
+        let spilled = state.active.saturating_sub(most);
+        state.active = state.active.saturating_sub(spilled);
+        state.waiting = state.waiting.saturating_add(spilled);
+    }
+
+    fn refill(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
+        *state = self.filled(state, now_ns);
+        let parts = u128::from(permits).saturating_mul(state.per_permit.into());
+        self.fill(state, parts);
+        true
+    }
+}
+
+fn whole(parts: u128, state: &State) -> u64 {
+    u64::try_from(parts.checked_div(state.per_permit.into()).unwrap_or(0)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,99 @@
+//! Concurrency: at most N operations in flight. A permit comes back when its operation ends, not
+//! when time passes: a pizza oven whose baking times nobody knows.
+//!
+//! ```text
+//!   N = 2    1 |=========|
+//!            2    |==============|
+//!            3           |=====|            the third starts as the first ends
+//!            ------------+-----------> time
+//! ```
+//!
+//! # Contract
+//!
+//! * **Ceiling.** At most N permits taken and not yet released, at any instant.
+//! * **Retry.** None: time alone cannot help, so a denial carries no wait.
+//! * **Change.** A lower N takes effect as operations end; nothing in flight is taken back.
+//! * **Cost.** 8 bytes.
+//!
+//! # Example
+//!
+//! ```
+//! use rategate_core::concurrency::Concurrency;
+//! use rategate_core::ledger::Ledger;
+//! use rategate_core::limit::Limit;
+//! use rategate_core::verdict::Verdict;
+//!
+//! let mut oven = Ledger::new(Concurrency::new(1)?, 0);
+//! assert!(matches!(oven.try_acquire(0, 1)?, Verdict::Granted(_)));
+//! assert!(matches!(oven.try_acquire(1_000, 1)?, Verdict::Denied(_)));
+//! oven.release(1_800, 1);
+//! assert!(matches!(oven.try_acquire(1_800, 1)?, Verdict::Granted(_)));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use core::num::NonZeroU64;
+
+use crate::error::LimitError;
+use crate::policy::{Policy, Taken};
+use crate::verdict::{Opening, Refusal};
+
+/// At most `permits` in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    permits: NonZeroU64,
+}
+
+/// How many are in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    in_flight: u64,
+}
+
+impl Concurrency {
+    /// At most `permits` in flight.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::ZeroPermits`].
+    pub fn new(permits: u64) -> Result<Self, LimitError> {
+        Ok(Self { permits: NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)? })
+    }
+}
+
+impl Policy for Concurrency {
+    type State = State;
+
+    fn fresh(&self, _now_ns: u64) -> State {
+        State::default()
+    }
+
+    fn opening(
+        &self,
+        state: &State,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        if permits > self.permits {
+            return Err(Refusal::exceeds(permits, self.permits.get()));
+        }
+        if permits.get() > self.remaining(state, from_ns) {
+            return Err(Refusal::TimeCannotHelp);
+        }
+        Ok(Opening::at(from_ns))
+    }
+
+    fn take(&self, state: &mut State, grant: Taken) {
+        state.in_flight = state.in_flight.saturating_add(grant.permits.get());
+    }
+
+    fn remaining(&self, state: &State, _now_ns: u64) -> u64 {
+        self.permits.get().saturating_sub(state.in_flight)
+    }
+
+    fn rebase(&self, _state: &mut State, _old: &Self, _now_ns: u64) {}
+
+    fn release(&self, state: &mut State, permits: u64) -> bool {
+        state.in_flight = state.in_flight.saturating_sub(permits);
+        true
+    }
+}

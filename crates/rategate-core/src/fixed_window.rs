@@ -1,0 +1,148 @@
+//! Fixed window: at most N permits in each window of a grid, the limit that most published quotas
+//! state and the weakest of all: across a border up to 2N pass in an instant.
+//!
+//! ```text
+//!   N = 3   |        ooo|ooo        |          six within a moment, and every window holds
+//!           +-----------+-----------+---> time
+//!          k M      (k + 1) M
+//! ```
+//!
+//! # Contract
+//!
+//! * **Units.** Nanoseconds. The grid starts at the clock's zero, or at the first grant.
+//! * **Ceiling.** At most N permits in each window `[k M, (k + 1) M)`; in a window of length W at
+//!   any phase at most `N (ceil(W / M) + 1)`.
+//! * **Retry.** Exact: the next border, or sooner if the request fits now.
+//! * **Clock.** Going backwards stays in the newest window; at the end of 64 bits nothing wraps.
+//! * **Change.** The count goes over into the new window.
+//! * **Cost.** 32 bytes and one division.
+//!
+//! # Example
+//!
+//! ```
+//! use rategate_core::fixed_window::{Anchor, FixedWindow};
+//! use rategate_core::ledger::Ledger;
+//! use rategate_core::limit::Limit;
+//! use rategate_core::verdict::Verdict;
+//!
+//! let mut limit = Ledger::new(FixedWindow::new(1, 1_000, Anchor::Epoch)?, 0);
+//! assert!(matches!(limit.try_acquire(999, 1)?, Verdict::Granted(_)));
+//! assert!(matches!(limit.try_acquire(1_000, 1)?, Verdict::Granted(_)), "a border lies between");
+//! assert!(matches!(limit.try_acquire(1_001, 1)?, Verdict::Denied(_)));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use core::num::NonZeroU64;
+
+use crate::error::LimitError;
+use crate::policy::{Policy, Taken};
+use crate::verdict::{Opening, Refusal, on_clock};
+
+/// At most `permits` per window of the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    permits: NonZeroU64,
+    period_ns: NonZeroU64,
+    anchor: Anchor,
+}
+
+/// Where the grid of windows starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Anchor {
+    /// At the clock's zero.
+    #[default]
+    Epoch,
+    /// At the first grant.
+    FirstCall,
+}
+
+/// The count of the newest window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Where the grid starts, once that is known.
+    anchor_ns: Option<u64>,
+    window_ns: u64,
+    used: u64,
+}
+
+impl FixedWindow {
+    /// At most `permits` in each window of `period_ns` from `anchor` on.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::ZeroPermits`] or [`LimitError::ZeroPeriod`].
+    pub fn new(permits: u64, period_ns: u64, anchor: Anchor) -> Result<Self, LimitError> {
+        let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
+        let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
+        Ok(Self { permits, period_ns, anchor })
+    }
+
+    /// The start of the window around `at_ns`.
+    fn window_of(&self, anchor_ns: u64, at_ns: u64) -> u64 {
+        let into_ns = at_ns.saturating_sub(anchor_ns).checked_rem(self.period_ns.get());
+        at_ns.saturating_sub(into_ns.unwrap_or(0))
+    }
+
+    /// The permits used in the window around `at_ns`, which is the newest or a later one.
+    fn used(&self, state: &State, at_ns: u64) -> u64 {
+        match state.anchor_ns {
+            Some(anchor_ns) if self.window_of(anchor_ns, at_ns) <= state.window_ns => state.used,
+            _ => 0,
+        }
+    }
+}
+
+impl Policy for FixedWindow {
+    type State = State;
+
+    fn fresh(&self, _now_ns: u64) -> State {
+        let anchor_ns = match self.anchor {
+            Anchor::Epoch => Some(0),
+            Anchor::FirstCall => None,
+        };
+        State { anchor_ns, window_ns: 0, used: 0 }
+    }
+
+    fn opening(
+        &self,
+        state: &State,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        let Some(room) = self.permits.get().checked_sub(permits.get()) else {
+            return Err(Refusal::exceeds(permits, self.permits.get()));
+        };
+        if self.used(state, from_ns) <= room {
+            return Ok(Opening::at(from_ns));
+        }
+        let window_ns = u128::from(state.window_ns);
+        let border_ns = window_ns.saturating_add(self.period_ns.get().into());
+        on_clock(border_ns, from_ns).map(Opening::at)
+    }
+
+    fn take(&self, state: &mut State, grant: Taken) {
+        let anchor_ns = *state.anchor_ns.get_or_insert(grant.start_ns);
+        let used = self.used(state, grant.start_ns);
+        let window_ns = self.window_of(anchor_ns, grant.start_ns);
+        state.window_ns = window_ns.max(state.window_ns);
+        state.used = used.saturating_add(grant.permits.get());
+    }
+
+    fn remaining(&self, state: &State, now_ns: u64) -> u64 {
+        self.permits.get().saturating_sub(self.used(state, now_ns))
+    }
+
+    fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
+        let used = old.used(state, now_ns);
+        if self.anchor != old.anchor {
+            state.anchor_ns = match self.anchor {
+                Anchor::Epoch => Some(0),
+                Anchor::FirstCall => Some(now_ns),
+            };
+        }
+        if let Some(anchor_ns) = state.anchor_ns {
+            state.window_ns = self.window_of(anchor_ns, now_ns);
+        }
+        state.used = used;
+    }
+}

@@ -1,0 +1,167 @@
+//! Generic cell rate algorithm (GCRA): a continuous token bucket whose whole memory is one instant.
+//!
+//! The state is the *theoretical arrival time* (TAT): the instant by which everything granted so
+//! far will have been earned at the rate. Each permit pushes it one permit's time later, and a
+//! request passes while that leaves the TAT within a burst of now.
+//!
+//! ```text
+//!      now                  TAT         now + burst
+//!  -----+--------------------+---------------+-----> time
+//!       |<- not yet earned ->|<- available ->|
+//! ```
+//!
+//! # Contract
+//!
+//! * **Units.** Instants and lengths are nanoseconds; the TAT keeps the fraction of one exactly.
+//! * **Ceiling.** Any half-open window of `W` ns sees at most `ceil((W + tau) / T)` permits, with
+//!   `T` one permit's time and `tau = (burst - 1) T` (theory 1.1; ITU-T I.371).
+//! * **Retry.** Exact: one nanosecond sooner the request is still denied.
+//! * **Clock.** Going backwards denies more, never less; at the end of 64 bits nothing wraps.
+//! * **Rounding.** Instants round up, against the caller, and never accumulate: a promised start
+//!   keeps its fraction. Only a full bucket drops what it cannot hold.
+//! * **Change.** The permits in the bucket stay, up to the new burst; a debt stays a debt.
+//! * **Cost.** 32 bytes; a decision is a few additions, and one division for several permits.
+//!
+//! # Example
+//!
+//! ```
+//! use core::num::NonZeroU64;
+//! use rategate_core::gcra::Gcra;
+//! use rategate_core::ledger::Ledger;
+//! use rategate_core::limit::Limit;
+//! use rategate_core::verdict::{Denial, Verdict};
+//!
+//! // Two permits per second, one at a time.
+//! let mut limit = Ledger::new(Gcra::new("2/s".parse()?, 1)?, 0);
+//! assert!(matches!(limit.try_acquire(0, 1)?, Verdict::Granted(_)));
+//! let retry_after_ns = NonZeroU64::new(400_000_000);
+//! assert_eq!(limit.try_acquire(100_000_000, 1)?, Verdict::Denied(Denial { retry_after_ns }));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use core::num::NonZeroU64;
+
+use crate::error::LimitError;
+use crate::exact::{Exact, Pace};
+use crate::policy::{Policy, Taken};
+use crate::rate::{Kind, Rate};
+use crate::verdict::{Opening, Refusal, on_clock};
+
+/// A rate and the burst that may pass at one instant after a long silence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gcra {
+    rate: Rate,
+    burst: NonZeroU64,
+}
+
+/// What one limit has used so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    tat: Exact,
+    /// The pace in which `tat` counts its fraction.
+    pace: Pace,
+    /// Since when nothing has been earned, because the rate is never.
+    frozen_at_ns: Option<u64>,
+}
+
+impl Gcra {
+    /// At most `burst` permits at once, earned back at `rate`.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::ZeroPermits`] if `burst` is zero.
+    pub fn new(rate: Rate, burst: u64) -> Result<Self, LimitError> {
+        let burst = NonZeroU64::new(burst).ok_or(LimitError::ZeroPermits)?;
+        Ok(Self { rate, burst })
+    }
+
+    /// The rate at which permits are earned back.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// The most permits at one instant.
+    #[must_use]
+    pub const fn burst(&self) -> NonZeroU64 {
+        self.burst
+    }
+}
+
+impl Policy for Gcra {
+    type State = State;
+
+    fn fresh(&self, now_ns: u64) -> State {
+        let (pace, frozen_at_ns) = match self.rate.0 {
+            Kind::Paced(pace) => (pace, None),
+            Kind::Unlimited => (Pace::new(NonZeroU64::MIN, NonZeroU64::MIN), None),
+            Kind::Never => (Pace::new(NonZeroU64::MIN, NonZeroU64::MIN), Some(now_ns)),
+        };
+        State { tat: Exact::at(now_ns.into()), pace, frozen_at_ns }
+    }
+
+    fn opening(
+        &self,
+        state: &State,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        if self.rate == Rate::UNLIMITED {
+            return Ok(Opening::at(from_ns));
+        }
+        let Some(spare) = self.burst.get().checked_sub(permits.get()) else {
+            return Err(Refusal::exceeds(permits, self.burst.get()));
+        };
+        if state.frozen_at_ns.is_some() {
+            return Err(Refusal::TimeCannotHelp);
+        }
+        // Passes at s if tat + permits <= s + burst.
+        let opens = state.pace.sub(state.tat, state.pace.time_of(spare)).ceil();
+        on_clock(opens.max(from_ns.into()), from_ns).map(Opening::at)
+    }
+
+    fn take(&self, state: &mut State, grant: Taken) {
+        let start = Exact::at(grant.start_ns.into());
+        // A promise starts at its exact instant, which the clock shows rounded up. Anyone else
+        // starts when they come: a bucket that was full by then could hold no more.
+        let keeps_fraction =
+            grant.is_promise() && state.tat.rounds_up_to_at_least(grant.start_ns.into());
+        let earned_by = if keeps_fraction { state.tat } else { state.tat.max(start) };
+        state.tat = state.pace.add(earned_by, state.pace.time_of(grant.permits.get()));
+    }
+
+    fn remaining(&self, state: &State, now_ns: u64) -> u64 {
+        match self.rate.0 {
+            Kind::Unlimited => u64::MAX,
+            Kind::Never => 0,
+            Kind::Paced(pace) => {
+                let owed = pace.sub(state.tat, Exact::at(now_ns.into()));
+                let free = pace.sub(pace.time_of(self.burst.get()), owed);
+                u64::try_from(pace.permits_in(free)).unwrap_or(u64::MAX)
+            }
+        }
+    }
+
+    fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
+        let now = Exact::at(now_ns.into());
+        if let Some(since_ns) = state.frozen_at_ns.take() {
+            let frozen_ns = u128::from(now_ns.saturating_sub(since_ns));
+            state.tat.ns = state.tat.ns.saturating_add(frozen_ns);
+        }
+        if old.rate == Rate::UNLIMITED {
+            state.tat = now;
+        }
+        let new_pace = match self.rate.0 {
+            Kind::Paced(pace) => pace,
+            Kind::Never | Kind::Unlimited => state.pace,
+        };
+        // The debt in permits is what the bucket lacks to be full. A larger bucket lacks more.
+        let debt = state.pace.rescale(state.pace.sub(state.tat, now), new_pace);
+        let (burst, was) = (self.burst.get(), old.burst.get());
+        let debt = new_pace.add(debt, new_pace.time_of(burst.saturating_sub(was)));
+        let debt = new_pace.sub(debt, new_pace.time_of(was.saturating_sub(burst)));
+        state.tat = new_pace.add(now, debt);
+        state.pace = new_pace;
+        state.frozen_at_ns = (self.rate == Rate::NEVER).then_some(now_ns);
+    }
+}

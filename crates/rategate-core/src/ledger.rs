@@ -1,0 +1,267 @@
+//! A policy at work: its state, the promises it has given, and a clock that never goes back.
+//!
+//! Grants whose start has come are folded into the state and forgotten. A promise for later stays
+//! on a list until then, so that it can be cancelled, and so that a change of the limit keeps it.
+//!
+//! ```text
+//!   started grants | promises, in the order of their starts
+//!   ===============+----------o------o----x----o------------> time
+//!    state        now                     ^ cancelled: the next call that fits takes the place
+//! ```
+//!
+//! New calls come after all promises, in order of asking. Only where a cancelled call or a change
+//! of the limit has left a place free does a later call start sooner than a promise: it takes the
+//! first place in which it and every promise behind it conform to the policy.
+
+use alloc::collections::VecDeque;
+use core::num::NonZeroU64;
+
+use crate::limit::Limit;
+use crate::policy::{Policy, Taken};
+use crate::verdict::{Opening, Refusal, Ticket};
+
+/// One policy's live limit.
+#[derive(Clone, Debug)]
+pub struct Ledger<P: Policy> {
+    policy: P,
+    /// What has started.
+    started: P::State,
+    /// What has started and all promises. Kept from the first promise on; absent before, when
+    /// `started` says the same, and after a cancel or a change until the next booking.
+    booked: Option<P::State>,
+    /// Not yet started, by start and then by order of asking.
+    promises: VecDeque<Promise>,
+    /// No call starts sooner.
+    floor_ns: u64,
+    latest_ns: u64,
+    next_serial: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Promise {
+    serial: u64,
+    taken: Taken,
+}
+
+impl<P: Policy> Ledger<P> {
+    /// A fresh limit whose clock shows `now_ns`.
+    #[must_use]
+    pub fn new(policy: P, now_ns: u64) -> Self {
+        let started = policy.fresh(now_ns);
+        Self::with_state(policy, started, now_ns)
+    }
+
+    /// A limit that goes on from `state` at `now_ns`.
+    #[must_use]
+    pub const fn with_state(policy: P, state: P::State, now_ns: u64) -> Self {
+        Self {
+            policy,
+            started: state,
+            booked: None,
+            promises: VecDeque::new(),
+            floor_ns: now_ns,
+            latest_ns: now_ns,
+            next_serial: 1,
+        }
+    }
+
+    /// The limit in force.
+    #[must_use]
+    pub const fn policy(&self) -> &P {
+        &self.policy
+    }
+
+    /// The state, promises left out.
+    #[must_use]
+    pub const fn state(&self) -> &P::State {
+        &self.started
+    }
+
+    /// How many promises wait for their start.
+    #[must_use]
+    pub fn promised(&self) -> usize {
+        self.promises.len()
+    }
+
+    /// Puts `policy` into force at `now_ns`. What was earned so far was earned at the old numbers;
+    /// promises are kept.
+    pub fn reconfigure(&mut self, now_ns: u64, policy: P) {
+        self.pass_to(now_ns);
+        policy.rebase(&mut self.started, &self.policy, self.latest_ns);
+        self.policy = policy;
+        // Before a promise of the old limit there may be room for calls under the new one.
+        self.booked = None;
+        self.floor_ns = self.latest_ns;
+    }
+
+    /// Forgets everything, promises included, as if the limit were made at `now_ns`.
+    pub fn restart(&mut self, now_ns: u64) {
+        let now_ns = self.clamp(now_ns);
+        *self = Self { next_serial: self.next_serial, ..Self::new(self.policy.clone(), now_ns) };
+    }
+
+    /// When `permits` could start at `from_ns` or later, if asked for at `now_ns`.
+    ///
+    /// # Errors
+    ///
+    /// The [`Refusal`] that says why they never could.
+    pub fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        let first_ns = from_ns.max(self.floor_ns).max(self.latest_ns);
+        let opening = match (self.promises.back(), &self.booked) {
+            (None, _) => self.policy.opening(&self.started, first_ns, permits),
+            (Some(last), Some(booked)) if last.taken.start_ns <= first_ns => {
+                self.policy.opening(booked, first_ns, permits)
+            }
+            _ => self.first_place(first_ns, permits),
+        };
+        opening.map_err(|refusal| refusal.seen_from(first_ns.saturating_sub(from_ns)))
+    }
+
+    /// The first place among the promises that holds `permits` and disturbs none of them.
+    fn first_place(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        let mut state = self.started.clone();
+        let (asked_ns, mut from_ns) = (from_ns, from_ns);
+        for (index, promise) in self.promises.iter().enumerate() {
+            if from_ns <= promise.taken.start_ns {
+                match self.policy.opening(&state, from_ns, permits) {
+                    Ok(opening) if self.fits(&state, index, opening, permits) => {
+                        return Ok(opening);
+                    }
+                    Ok(_) | Err(Refusal::BeyondClock { .. }) => {}
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+            self.policy.take(&mut state, promise.taken);
+            from_ns = from_ns.max(promise.taken.start_ns);
+        }
+        let opening = self.policy.opening(&state, from_ns, permits);
+        opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(asked_ns)))
+    }
+
+    /// Whether all promises from `index` on conform behind a grant at `opening`.
+    fn fits(&self, state: &P::State, index: usize, opening: Opening, permits: NonZeroU64) -> bool {
+        let starts_first = |promise: &Promise| opening.start_ns <= promise.taken.start_ns;
+        if !self.promises.get(index).is_none_or(starts_first) {
+            return false;
+        }
+        let from_ns = opening.start_ns.saturating_sub(1);
+        let mut state = state.clone();
+        self.policy.take(&mut state, Taken { from_ns, start_ns: opening.start_ns, permits });
+        self.promises.iter().skip(index).all(|Promise { taken, .. }| {
+            let opening = self.policy.opening(&state, taken.start_ns, taken.permits);
+            let conforms = opening.is_ok_and(|opening| opening.start_ns == taken.start_ns);
+            self.policy.take(&mut state, *taken);
+            conforms
+        })
+    }
+
+    /// Lets the clock pass to `now_ns`: what has started by then is no promise any more.
+    fn pass_to(&mut self, now_ns: u64) {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        while let Some(first) = self.promises.front() {
+            if first.taken.start_ns > self.latest_ns {
+                break;
+            }
+            self.policy.take(&mut self.started, first.taken);
+            self.promises.pop_front();
+        }
+    }
+
+    /// The state with all promises in it, worked out if need be.
+    fn all_booked(&self) -> P::State {
+        let mut state = self.started.clone();
+        for promise in &self.promises {
+            self.policy.take(&mut state, promise.taken);
+        }
+        state
+    }
+}
+
+impl<P: Policy> Limit for Ledger<P> {
+    fn clamp(&self, now_ns: u64) -> u64 {
+        self.latest_ns.max(now_ns)
+    }
+
+    fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        self.opening_from(now_ns, permits)
+    }
+
+    fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
+        self.pass_to(now_ns);
+        let serial = self.next_serial;
+        self.next_serial = self.next_serial.saturating_add(1);
+        self.floor_ns = start_ns;
+        let taken = Taken { from_ns: self.latest_ns, start_ns, permits };
+        if !taken.is_promise() {
+            self.policy.take(&mut self.started, taken);
+            if self.promises.is_empty() {
+                if let Some(booked) = &mut self.booked {
+                    self.policy.take(booked, taken);
+                }
+            } else {
+                self.booked = Some(self.all_booked());
+            }
+            return Ticket { start_ns, serial };
+        }
+        let place = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
+        let is_last = place == self.promises.len();
+        self.promises.insert(place, Promise { serial, taken });
+        match &mut self.booked {
+            Some(booked) if is_last => self.policy.take(booked, taken),
+            _ => self.booked = Some(self.all_booked()),
+        }
+        Ticket { start_ns, serial }
+    }
+
+    fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.pass_to(now_ns);
+        let first = self.promises.partition_point(|known| known.taken.start_ns < ticket.start_ns);
+        let same_start = self.promises.iter().skip(first);
+        let found = same_start
+            .take_while(|known| known.taken.start_ns == ticket.start_ns)
+            .position(|known| known.serial == ticket.serial);
+        let Some(offset) = found else { return false };
+        self.promises.remove(first.saturating_add(offset));
+        self.booked = None;
+        self.floor_ns = self.floor_ns.min(ticket.start_ns);
+        true
+    }
+
+    fn remaining(&self, now_ns: u64) -> u64 {
+        let now_ns = self.clamp(now_ns);
+        let passes = |permits: u64| {
+            NonZeroU64::new(permits).is_none_or(|permits| {
+                self.opening_from(now_ns, permits).is_ok_and(|opening| opening.opens_ns <= now_ns)
+            })
+        };
+        match self.promises.back() {
+            None => self.policy.remaining(&self.started, now_ns),
+            Some(_) if self.floor_ns > now_ns => 0,
+            Some(_) => {
+                // Places between promises: as many as still fit.
+                let (mut low, mut high) = (0, self.policy.remaining(&self.started, now_ns));
+                while low < high {
+                    let middle = high.saturating_sub(high.saturating_sub(low).wrapping_div(2));
+                    if passes(middle) {
+                        low = middle;
+                    } else {
+                        high = middle.saturating_sub(1);
+                    }
+                }
+                low
+            }
+        }
+    }
+
+    fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.pass_to(now_ns);
+        self.booked = None;
+        self.policy.refill(&mut self.started, self.latest_ns, permits)
+    }
+
+    fn release(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.pass_to(now_ns);
+        self.booked = None;
+        self.policy.release(&mut self.started, permits)
+    }
+}

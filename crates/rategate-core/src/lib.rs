@@ -1,0 +1,61 @@
+//! Exact rate limiting and pacing as pure state machines: no clock, no lock, no IO.
+//!
+//! Every algorithm here answers one question: *when may these permits start?* Time is an argument,
+//! in nanoseconds since an origin that the caller picks once; rates are exact fractions; state is
+//! small and apart from the limit. The same code therefore decides in a thread, in a simulation on
+//! a virtual clock, and wherever else a state can be kept.
+//!
+//! | I want | module |
+//! |---|---|
+//! | a rate with a burst, in one instant of memory | [`gcra`] |
+//! | at most N in *any* window of M | [`sliding_log`] |
+//! | at most N in each window of a grid | [`fixed_window`] |
+//! | operations evenly spaced, and how long each had to wait | [`two_timeline`] |
+//! | operations in batches, at an average rate | [`pacer`] |
+//! | a bucket that keeps what overflows | [`backfill_pool`] |
+//! | at most N at the same time | [`concurrency`] |
+//!
+//! A policy becomes a live limit in a [`Ledger`](ledger::Ledger), several together in an
+//! [`AllOf`](all_of::AllOf); both answer the verbs of [`Limit`](limit::Limit).
+//!
+//! ```
+//! use rategate_core::ledger::Ledger;
+//! use rategate_core::limit::Limit;
+//! use rategate_core::sliding_log::SlidingLog;
+//! use rategate_core::verdict::Verdict;
+//!
+//! let mut limit = Ledger::new(SlidingLog::new(2, 1_000_000_000)?, 0);
+//! assert!(matches!(limit.try_acquire(0, 2)?, Verdict::Granted(_)));
+//! let Verdict::Denied(denial) = limit.try_acquire(400_000_000, 1)? else { unreachable!() };
+//! assert_eq!(denial.retry_after_ns.map(u64::from), Some(600_000_000));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+#![no_std]
+
+extern crate alloc;
+
+pub mod all_of;
+pub mod any_policy;
+pub mod backfill_pool;
+pub mod compensation;
+pub mod concurrency;
+pub mod error;
+pub mod fixed_window;
+pub mod gcra;
+pub mod ledger;
+pub mod limit;
+pub mod pacer;
+pub mod policy;
+pub mod rate;
+pub mod ratio;
+pub mod schedule;
+pub mod sliding_log;
+pub mod span;
+pub mod two_timeline;
+pub mod verdict;
+
+mod decimal;
+mod exact;
+mod lateness;
+mod wide;

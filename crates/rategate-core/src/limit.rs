@@ -1,0 +1,149 @@
+//! The verbs that every limit answers, whatever its policy, alone or several together.
+//!
+//! Time is an argument, and the clock is clamped: a reading older than the newest one seen counts
+//! as that one, so going backwards earns nothing twice.
+
+use core::num::NonZeroU64;
+
+use crate::error::ExceedsCapacity;
+use crate::verdict::{Denial, Grant, Opening, Refusal, Ticket, Verdict};
+
+/// A live limit on a clock that its caller reads.
+///
+/// An implementation says when a request could pass, records it, and takes it back; the verbs
+/// follow from these.
+pub trait Limit {
+    /// The newest reading of the clock, `now_ns` among them.
+    fn clamp(&self, now_ns: u64) -> u64;
+
+    /// When `permits` could start, if asked for at `now_ns`. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The [`Refusal`] that says why they never could.
+    fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal>;
+
+    /// Takes `permits` from `start_ns` on, an instant that [`Limit::opening`] has just named.
+    fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket;
+
+    /// Gives all permits of a grant back to later calls, provided that it has not started by
+    /// `now_ns`. Returns whether it had not.
+    ///
+    /// Later calls see the schedule as if the cancelled call had never been made, except that
+    /// promises already given are kept: its place goes to the next call that fits in.
+    fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool;
+
+    /// The most permits that a try at `now_ns` could take.
+    fn remaining(&self, now_ns: u64) -> u64;
+
+    /// Puts permits in from outside. Returns whether any policy here takes them; only a
+    /// [backfill pool](crate::backfill_pool) does.
+    fn refill(&mut self, now_ns: u64, permits: u64) -> bool;
+
+    /// Takes note that an operation has ended. Returns whether any policy here counts operations
+    /// in flight; only [concurrency](crate::concurrency) does.
+    fn release(&mut self, now_ns: u64, permits: u64) -> bool;
+
+    /// Grants `permits` at once, or denies them. Zero permits are always granted, and leave no
+    /// trace.
+    ///
+    /// # Errors
+    ///
+    /// [`ExceedsCapacity`] for more permits than could ever pass together.
+    fn try_acquire(&mut self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {
+        let now_ns = self.clamp(now_ns);
+        let Some(permits) = NonZeroU64::new(permits) else {
+            return Ok(Verdict::Granted(nothing(self, now_ns)));
+        };
+        match self.opening(now_ns, permits) {
+            Ok(opening) if opening.opens_ns <= now_ns => {
+                Ok(Verdict::Granted(grant(self, now_ns, now_ns, opening, permits)))
+            }
+            Ok(opening) => Ok(denied(opening.opens_ns.saturating_sub(now_ns))),
+            Err(refusal) => refused(refusal),
+        }
+    }
+
+    /// Promises `permits` a start, now or later, unless they would have to wait longer than
+    /// `max_wait_ns`: then nothing is taken, and the denial says how long until the same call
+    /// would be accepted.
+    ///
+    /// # Errors
+    ///
+    /// [`ExceedsCapacity`] for more permits than could ever pass together.
+    fn reserve(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+    ) -> Result<Verdict, ExceedsCapacity> {
+        let now_ns = self.clamp(now_ns);
+        let Some(permits) = NonZeroU64::new(permits) else {
+            return Ok(Verdict::Granted(nothing(self, now_ns)));
+        };
+        let opening = match self.opening(now_ns, permits) {
+            Ok(opening) => opening,
+            Err(refusal) => return refused(refusal),
+        };
+        let wait_ns = opening.start_ns.saturating_sub(now_ns);
+        match max_wait_ns {
+            Some(max_wait_ns) if wait_ns > max_wait_ns => {
+                let soon_enough_ns = wait_ns.saturating_sub(max_wait_ns);
+                Ok(denied(soon_enough_ns.min(opening.opens_ns.saturating_sub(now_ns))))
+            }
+            _ => Ok(Verdict::Granted(grant(self, now_ns, opening.start_ns, opening, permits))),
+        }
+    }
+
+    /// How long until a try for `permits` would pass, if nobody else comes: zero if it would pass
+    /// now, `None` where time alone cannot help. Takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ExceedsCapacity`] for more permits than could ever pass together.
+    fn peek(&self, now_ns: u64, permits: u64) -> Result<Option<u64>, ExceedsCapacity> {
+        let now_ns = self.clamp(now_ns);
+        let Some(permits) = NonZeroU64::new(permits) else { return Ok(Some(0)) };
+        match self.opening(now_ns, permits) {
+            Ok(opening) => Ok(Some(opening.opens_ns.saturating_sub(now_ns))),
+            Err(Refusal::BeyondClock { wait_ns }) => Ok(Some(wait_ns)),
+            Err(Refusal::TimeCannotHelp) => Ok(None),
+            Err(Refusal::Exceeds(error)) => Err(error),
+        }
+    }
+}
+
+fn grant<L: Limit + ?Sized>(
+    limit: &mut L,
+    now_ns: u64,
+    start_ns: u64,
+    opening: Opening,
+    permits: NonZeroU64,
+) -> Grant {
+    let ticket = limit.book(now_ns, start_ns, permits);
+    Grant {
+        start_ns,
+        scheduled_ns: opening.scheduled_ns.unwrap_or(now_ns),
+        remaining: limit.remaining(now_ns),
+        ticket,
+    }
+}
+
+/// A grant of zero permits: it starts at once, and cancelling it comes too late.
+fn nothing<L: Limit + ?Sized>(limit: &L, now_ns: u64) -> Grant {
+    let ticket = Ticket { start_ns: now_ns, serial: 0 };
+    let remaining = limit.remaining(now_ns);
+    Grant { start_ns: now_ns, scheduled_ns: now_ns, remaining, ticket }
+}
+
+fn denied(retry_after_ns: u64) -> Verdict {
+    Verdict::Denied(Denial { retry_after_ns: NonZeroU64::new(retry_after_ns) })
+}
+
+fn refused(refusal: Refusal) -> Result<Verdict, ExceedsCapacity> {
+    match refusal {
+        Refusal::Exceeds(error) => Err(error),
+        Refusal::TimeCannotHelp => Ok(Verdict::Denied(Denial { retry_after_ns: None })),
+        Refusal::BeyondClock { wait_ns } => Ok(denied(wait_ns)),
+    }
+}

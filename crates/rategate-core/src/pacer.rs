@@ -1,0 +1,186 @@
+//! Batched average pacing: operations run back to back until enough delay has added up to be worth
+//! a sleep, and errors of a sleep are carried into the next one.
+//!
+//! Operation `k` is due at `start + k / rate`. A call that is less than `min_sleep` early passes at
+//! once; any other sleeps until its operation is due.
+//!
+//! ```text
+//!   due   |  |  |  |  |  |  |  |  |  |          2000/s, min_sleep 1 ms
+//!   done  @@ zzzzzz@@zzzzzz@@zzzzzz@@           two at a time, a sleep of 1 ms between
+//!   ------+--------+--------+-------> time
+//! ```
+//!
+//! # Contract
+//!
+//! * **Ceiling.** Any half-open window of `W` ns sees at most `ceil((W + catch_up + min_sleep) / T)`
+//!   permits, with `T` one permit's time (theory 1.4). It is an average limiter and promises no
+//!   less: see [`two_timeline`](crate::two_timeline) for spacing, and
+//!   [`sliding_log`](crate::sliding_log) for windows.
+//! * **Catch-up.** A caller that falls behind by more than `catch_up` gives up the rest of the gap.
+//!   `None` is the operation throttle's own behaviour: every lost moment is made up for, sometime,
+//!   at full speed.
+//! * **Carry.** A sleep that ends early or late shortens or lengthens the next: due instants are
+//!   absolute and exact.
+//! * **Retry.** Exact: the first instant at which the call is less than `min_sleep` early.
+//! * **Two forms.** Asking before the operation, the first passes at once. Waiting after it (the
+//!   operation throttle's `Wait()`) is the same with the first permit taken at the start:
+//!   [`Pacer::fresh_after`].
+//! * **Cost.** A few words; a decision is a few additions.
+//!
+//! # Example
+//!
+//! ```
+//! use rategate_core::ledger::Ledger;
+//! use rategate_core::limit::Limit;
+//! use rategate_core::pacer::Pacer;
+//! use rategate_core::verdict::Verdict;
+//!
+//! let pacer = Pacer::new("2000/s".parse()?, 1_000_000, Some(1_000_000_000));
+//! let mut limit = Ledger::new(pacer, 0);
+//! let starts = [0; 4].map(|now_ns| match limit.reserve(now_ns, 1, None) {
+//!     Ok(Verdict::Granted(grant)) => grant.start_ns,
+//!     other => unreachable!("{other:?}"),
+//! });
+//! assert_eq!(starts, [0, 0, 1_000_000, 1_000_000], "two at a time");
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use core::num::NonZeroU64;
+
+use crate::exact::Exact;
+use crate::lateness::{delayed, forfeit};
+use crate::policy::{Policy, Taken};
+use crate::rate::{Kind, Rate};
+use crate::schedule::{Due, DueAt, Schedule, Track};
+use crate::verdict::{Opening, Refusal, on_clock};
+
+/// The shortest sleep of the operation throttle.
+pub const DEFAULT_MIN_SLEEP_NS: u64 = 10_000_000;
+/// The catch-up bound where none is given: one second's worth of operations.
+pub const DEFAULT_CATCH_UP_NS: u64 = 1_000_000_000;
+
+/// A rate, the shortest sleep worth taking, and a bound on catching up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacer {
+    rate: Rate,
+    min_sleep_ns: u64,
+    catch_up_ns: Option<u64>,
+}
+
+/// When the next operation is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    track: Track,
+    /// Time given up by callers too late to catch up.
+    idle_ns: u128,
+}
+
+impl Pacer {
+    /// Operations at `rate` on average, in batches worth at least `min_sleep_ns`, catching up at
+    /// most `catch_up_ns` (`None`: everything).
+    #[must_use]
+    pub const fn new(rate: Rate, min_sleep_ns: u64, catch_up_ns: Option<u64>) -> Self {
+        Self { rate, min_sleep_ns, catch_up_ns }
+    }
+
+    /// The state for callers that wait *after* each operation: the first operation has had its
+    /// permit at `now_ns`.
+    #[must_use]
+    pub fn fresh_after(&self, now_ns: u64) -> State {
+        let mut state = self.fresh(now_ns);
+        state.track.advance(1);
+        state
+    }
+
+    /// The most permits that can pass at one instant: those the catch-up bound lets pile up, and
+    /// those not worth a sleep.
+    fn most(&self) -> u64 {
+        let (Kind::Paced(pace), Some(catch_up_ns)) = (self.rate.0, self.catch_up_ns) else {
+            return u64::MAX;
+        };
+        let early_ns = u128::from(self.min_sleep_ns).saturating_add(catch_up_ns.into());
+        let parts = pace.to_parts(Exact::at(early_ns)).saturating_sub(1);
+        let early = parts.checked_div(pace.period_ns().get().into()).unwrap_or(0);
+        let caught_up = pace.permits_in(Exact::at(catch_up_ns.into()));
+        u64::try_from(early.max(caught_up).saturating_add(1)).unwrap_or(u64::MAX)
+    }
+
+    /// When the last of `permits` is due for a call at `at_ns`, and what the call forfeits.
+    fn due(&self, state: &State, at_ns: u64, permits: u64) -> Result<(DueAt, u128), Due> {
+        match (state.track.nth(0), state.track.nth(permits.saturating_sub(1))) {
+            (Due::At(first), Due::At(last)) => {
+                let first = delayed(first, state.idle_ns);
+                let last = delayed(last, state.idle_ns);
+                let given_up_ns = forfeit(first, last, at_ns.into(), self.catch_up_ns);
+                Ok((delayed(last, given_up_ns), given_up_ns))
+            }
+            (other, Due::At(_)) | (_, other) => Err(other),
+        }
+    }
+
+    /// Whether a call at `at_ns` passes without a sleep.
+    fn passes(&self, due: DueAt, at_ns: u64) -> bool {
+        let worth_sleeping_ns = u128::from(at_ns).saturating_add(self.min_sleep_ns.into());
+        due.ceil_ns() <= at_ns.into() || due.floor_ns < worth_sleeping_ns
+    }
+}
+
+impl Policy for Pacer {
+    type State = State;
+
+    fn fresh(&self, now_ns: u64) -> State {
+        State { track: Track::new(Schedule::constant(self.rate), now_ns), idle_ns: 0 }
+    }
+
+    fn opening(
+        &self,
+        state: &State,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        let most = self.most();
+        if permits.get() > most {
+            return Err(Refusal::exceeds(permits, most));
+        }
+        let due = match self.due(state, from_ns, permits.get()) {
+            Ok((due, _)) => due,
+            Err(Due::AtOnce) => return Ok(Opening::at(from_ns)),
+            Err(_) => return Err(Refusal::TimeCannotHelp),
+        };
+        if self.passes(due, from_ns) {
+            return Ok(Opening::at(from_ns));
+        }
+        let barely_early = due.floor_ns.saturating_add(1).saturating_sub(self.min_sleep_ns.into());
+        let opens_ns = on_clock(barely_early.min(due.ceil_ns()).max(from_ns.into()), from_ns)?;
+        let start_ns = on_clock(due.ceil_ns(), from_ns)?;
+        Ok(Opening { start_ns, opens_ns, scheduled_ns: None })
+    }
+
+    fn take(&self, state: &mut State, grant: Taken) {
+        if let Ok((_, given_up_ns)) = self.due(state, grant.start_ns, grant.permits.get()) {
+            state.idle_ns = state.idle_ns.saturating_add(given_up_ns);
+        }
+        state.track.advance(grant.permits.get());
+    }
+
+    fn remaining(&self, state: &State, now_ns: u64) -> u64 {
+        let given_up_ns = self.due(state, now_ns, 1).map_or(0, |(_, given_up_ns)| given_up_ns);
+        let idle_ns = state.idle_ns.saturating_add(given_up_ns);
+        let early_ns = u128::from(now_ns).saturating_add(self.min_sleep_ns.into());
+        let Some(early_ns) = early_ns.checked_sub(idle_ns) else { return 0 };
+        let mut passing = state.track.due_by(early_ns);
+        // Exactly `min_sleep` early is worth the sleep; only one can be, and it is the last.
+        let last = passing.checked_sub(1).map(|skip| state.track.nth(skip));
+        if self.min_sleep_ns > 0
+            && last == Some(Due::At(DueAt { floor_ns: early_ns, between: false }))
+        {
+            passing = passing.saturating_sub(1);
+        }
+        passing.min(self.most())
+    }
+
+    fn rebase(&self, state: &mut State, _old: &Self, now_ns: u64) {
+        let at_ns = u128::from(now_ns).saturating_sub(state.idle_ns);
+        state.track.change(Schedule::constant(self.rate), at_ns);
+    }
+}

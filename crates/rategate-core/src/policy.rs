@@ -1,0 +1,73 @@
+//! The seam between an algorithm and everything that drives it.
+//!
+//! A policy is a limit, checked once and frozen; its state is apart and small. A policy only says
+//! *when* a request could start and *what is left* once it has. Promises, cancelling and the
+//! clamped clock are the same for all of them and stand in [`ledger`](crate::ledger).
+
+use core::fmt::Debug;
+use core::num::NonZeroU64;
+
+use crate::verdict::{Opening, Refusal};
+
+/// One rate limiting algorithm with its numbers.
+pub trait Policy: Clone + Debug {
+    /// What the algorithm remembers.
+    type State: Clone + Debug;
+
+    /// The state of a fresh limit at `now_ns`: the first request passes at once.
+    fn fresh(&self, now_ns: u64) -> Self::State;
+
+    /// The first instant, not before `from_ns`, at which `permits` may start together.
+    ///
+    /// # Errors
+    ///
+    /// The [`Refusal`] that says why there is none.
+    fn opening(
+        &self,
+        state: &Self::State,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal>;
+
+    /// Records a grant. Starts never decrease from one call to the next.
+    fn take(&self, state: &mut Self::State, grant: Taken);
+
+    /// The most permits that one request at `now_ns` could take.
+    fn remaining(&self, state: &Self::State, now_ns: u64) -> u64;
+
+    /// Carries a state over from the numbers of `old` to those of `self` at `now_ns`: what was
+    /// earned so far was earned at the old numbers, and nothing is credited or forgotten.
+    fn rebase(&self, state: &mut Self::State, old: &Self, now_ns: u64);
+
+    /// Puts permits in from outside. Returns whether the policy takes any.
+    fn refill(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
+        false
+    }
+
+    /// Takes note that an operation has ended and its permits are free again. Returns whether the
+    /// policy counts operations in flight.
+    fn release(&self, _state: &mut Self::State, _permits: u64) -> bool {
+        false
+    }
+}
+
+/// A grant as a policy records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The instant of asking. Before `start_ns`, the grant is a promise, and `start_ns` is the
+    /// exact instant of the schedule rounded up to the clock; equal to it, the caller came late or
+    /// just in time.
+    pub from_ns: u64,
+    /// The instant of starting.
+    pub start_ns: u64,
+    /// How many permits.
+    pub permits: NonZeroU64,
+}
+
+impl Taken {
+    /// Whether the caller has to wait for the start.
+    #[must_use]
+    pub const fn is_promise(&self) -> bool {
+        self.from_ns < self.start_ns
+    }
+}

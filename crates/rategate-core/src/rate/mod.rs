@@ -1,0 +1,143 @@
+//! Rates as exact fractions: permits per nanoseconds, reduced, never rounded.
+//!
+//! ```text
+//!   3/s   =  3 permits / 1_000_000_000 ns      one permit takes 333_333_333 1/3 ns
+//!  0.5/s  =  1 permit  / 2_000_000_000 ns
+//!  1/365d =  1 permit  / 31_536_000_000_000_000 ns
+//! ```
+//!
+//! Nothing here divides until an instant is asked for, and the remainder of that division is
+//! carried, so after any time the number of permits is right to less than one.
+//!
+//! ```
+//! use core::time::Duration;
+//! use rategate_core::rate::Rate;
+//!
+//! assert_eq!("1000/10s".parse::<Rate>()?, Rate::per_second(100)?);
+//! assert_eq!(Rate::new(1, Duration::from_secs(2))?, "0.5/s".parse()?);
+//! assert!("0/s".parse::<Rate>().is_err());
+//! assert_eq!("never".parse::<Rate>()?, Rate::NEVER);
+//! # Ok::<(), rategate_core::error::RateError>(())
+//! ```
+
+use core::fmt;
+use core::num::NonZeroU64;
+use core::time::Duration;
+
+use crate::decimal::gcd;
+use crate::error::RateError;
+use crate::exact::Pace;
+use crate::span;
+
+mod float;
+mod text;
+
+pub(crate) use float::Digits;
+
+/// How many permits per time: an exact fraction, or one of the two ends, by name only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate(pub(crate) Kind);
+
+/// Crate-wide, so that policies can tell the three apart; a user compares with the constants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Never,
+    Paced(Pace),
+    Unlimited,
+}
+
+impl Rate {
+    /// No permit, ever. A limit at this rate denies everything, and no wait helps.
+    pub const NEVER: Self = Self(Kind::Never);
+    /// No limit at all.
+    pub const UNLIMITED: Self = Self(Kind::Unlimited);
+
+    /// `permits` per `period`.
+    ///
+    /// # Errors
+    ///
+    /// [`RateError::Zero`] and [`RateError::ZeroPeriod`]: the two ends exist only by name.
+    /// [`RateError::NotRepresentable`] for a period over 584 years.
+    pub fn new(permits: u64, period: Duration) -> Result<Self, RateError> {
+        Self::from_fraction(permits.into(), period.as_nanos())
+    }
+
+    /// `permits` per second.
+    ///
+    /// # Errors
+    ///
+    /// [`RateError::Zero`].
+    pub fn per_second(permits: u64) -> Result<Self, RateError> {
+        Self::from_fraction(permits.into(), 1_000_000_000)
+    }
+
+    /// `permits` per minute.
+    ///
+    /// # Errors
+    ///
+    /// [`RateError::Zero`].
+    pub fn per_minute(permits: u64) -> Result<Self, RateError> {
+        Self::from_fraction(permits.into(), 60_000_000_000)
+    }
+
+    /// `permits` per hour.
+    ///
+    /// # Errors
+    ///
+    /// [`RateError::Zero`].
+    pub fn per_hour(permits: u64) -> Result<Self, RateError> {
+        Self::from_fraction(permits.into(), 3_600_000_000_000)
+    }
+
+    /// `permits` per day of 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// [`RateError::Zero`].
+    pub fn per_day(permits: u64) -> Result<Self, RateError> {
+        Self::from_fraction(permits.into(), 86_400_000_000_000)
+    }
+
+    /// The reduced fraction `(permits, nanoseconds)`, or `None` at the two ends.
+    #[must_use]
+    pub const fn fraction(self) -> Option<(u64, u64)> {
+        match self.0 {
+            Kind::Paced(pace) => Some((pace.permits().get(), pace.period_ns().get())),
+            Kind::Never | Kind::Unlimited => None,
+        }
+    }
+
+    pub(crate) fn from_fraction(permits: u128, period_ns: u128) -> Result<Self, RateError> {
+        if permits == 0 {
+            return Err(RateError::Zero);
+        }
+        if period_ns == 0 {
+            return Err(RateError::ZeroPeriod);
+        }
+        let common = gcd(permits, period_ns);
+        let reduce = |side: u128| {
+            let side = side.checked_div(common).and_then(|side| u64::try_from(side).ok());
+            side.and_then(NonZeroU64::new).ok_or(RateError::NotRepresentable)
+        };
+        Ok(Self(Kind::Paced(Pace::new(reduce(permits)?, reduce(period_ns)?))))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fraction() {
+            None if *self == Self::NEVER => f.write_str("never"),
+            None => f.write_str("unlimited"),
+            Some((permits, period_ns)) => {
+                // Per second reads best, and is exact whenever the period divides a second.
+                match 1_000_000_000_u64.checked_rem(period_ns) {
+                    Some(0) => {
+                        let factor = 1_000_000_000_u64.wrapping_div(period_ns);
+                        write!(f, "{}/s", u128::from(permits).saturating_mul(factor.into()))
+                    }
+                    _ => write!(f, "{permits}/{}", span::Text(period_ns)),
+                }
+            }
+        }
+    }
+}

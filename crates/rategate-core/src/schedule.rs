@@ -1,0 +1,437 @@
+//! Ideal schedules: when each operation of a sequence should start.
+//!
+//! A schedule is a rate over time; operation `n` is due at the instant by which the rate has
+//! brought forth `n` permits (theory 3.9). A constant rate gives equal steps, a ramp steps that
+//! shrink or grow. Instants are found in whole numbers: a ramp by bisection on its exact integral,
+//! a constant rate by adding a fraction that is never rounded.
+//!
+//! ```text
+//!   permits ^          .-'  constant: a line
+//!           |       .-'
+//!         3 |....-'         the instant at which the curve reaches n is when operation n is due
+//!         2 |..-':
+//!         1 |.':  :         ramp: a parabola
+//!           +------------> time
+//! ```
+//!
+//! A rate change ends the piece of the schedule in force and starts another with the fraction of a
+//! permit earned so far. Operations that were already due stay due when they were.
+//!
+//! ```
+//! use rategate_core::rate::Rate;
+//! use rategate_core::schedule::Schedule;
+//!
+//! // From nothing to 1000/s over 2 s: a thousand operations, of which a quarter in the first second.
+//! let warm_up = Schedule::ramp(Rate::NEVER, Rate::per_second(1_000)?, 2_000_000_000)?;
+//! assert_eq!(warm_up.instants(0).nth(250), Some(1_000_000_000));
+//! assert_eq!(warm_up.instants(0).nth(1_000), Some(2_000_000_000));
+//! assert_eq!(warm_up.instants(0).nth(1_001), Some(2_001_000_000));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use alloc::collections::VecDeque;
+
+use crate::decimal::gcd;
+use crate::error::LimitError;
+use crate::exact::{Exact, Pace};
+use crate::rate::{Kind, Rate};
+use crate::wide::mul_div_ceil;
+
+/// The most pieces of past schedules that operations not yet started can be due on. One more
+/// change joins the two oldest: every operation stays, and only due instants inside them move.
+pub const MAX_PIECES: usize = 64;
+
+/// A rate over time, from the instant it comes into force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule(Shape);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Constant(Rate),
+    Ramp(Ramp),
+}
+
+/// A rate that moves linearly from one value to another and stays there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ramp {
+    /// Both rates in permits per the same period.
+    from: u128,
+    to: u128,
+    over_ns: u64,
+    /// One permit in the units of [`Ramp::earned`]: `2 * over * period`.
+    permit: u128,
+    then: Rate,
+}
+
+impl Schedule {
+    /// The same rate for ever.
+    #[must_use]
+    pub const fn constant(rate: Rate) -> Self {
+        Self(Shape::Constant(rate))
+    }
+
+    /// A rate that moves linearly from `from` to `to` over `over_ns` and stays at `to`.
+    /// [`Rate::NEVER`] stands for zero here.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::Ramp`] for a ramp over no time, from zero to zero or with an unlimited end;
+    /// [`LimitError::RampTooLong`] where its integral leaves 128 bits: beyond about a day at 10^9
+    /// per second.
+    pub fn ramp(from: Rate, to: Rate, over_ns: u64) -> Result<Self, LimitError> {
+        let fraction = |rate: Rate| match rate.0 {
+            Kind::Never => Ok((0, 1)),
+            Kind::Paced(pace) => {
+                Ok((u128::from(pace.permits().get()), u128::from(pace.period_ns().get())))
+            }
+            Kind::Unlimited => Err(LimitError::Ramp),
+        };
+        let ((from, from_ns), (end, end_ns)) = (fraction(from)?, fraction(to)?);
+        if over_ns == 0 || (from == 0 && end == 0) {
+            return Err(LimitError::Ramp);
+        }
+        Self::ramp_of((from, from_ns), (end, end_ns), over_ns, to).ok_or(LimitError::RampTooLong)
+    }
+
+    fn ramp_of(
+        (from, from_ns): (u128, u128),
+        (to, to_ns): (u128, u128),
+        over_ns: u64,
+        then: Rate,
+    ) -> Option<Self> {
+        let over = u128::from(over_ns);
+        let period = from_ns.checked_div(gcd(from_ns, to_ns))?.checked_mul(to_ns)?;
+        let from = from.checked_mul(period.checked_div(from_ns)?)?;
+        let to = to.checked_mul(period.checked_div(to_ns)?)?;
+        let permit = over.checked_mul(2)?.checked_mul(period)?;
+        // The largest number that `earned` and its use below can meet.
+        over.checked_mul(over)?.checked_mul(from.max(to))?.checked_mul(4)?.checked_add(permit)?;
+        Some(Self(Shape::Ramp(Ramp { from, to, over_ns, permit, then })))
+    }
+
+    /// The instants at which operations are due if the schedule comes into force at `start_ns`,
+    /// rounded up to whole nanoseconds. Ends where no more are due, or with the clock; without end
+    /// and all at `start_ns` if the rate is unlimited.
+    pub fn instants(self, start_ns: u64) -> impl Iterator<Item = u64> {
+        let mut track = Track::new(self, start_ns);
+        core::iter::from_fn(move || {
+            let due_ns = match track.nth(0) {
+                Due::At(due) => u64::try_from(due.ceil_ns()).ok()?,
+                Due::AtOnce => start_ns,
+                Due::Never => return None,
+            };
+            track.advance(1);
+            Some(due_ns)
+        })
+    }
+
+    /// The rate once any ramp is over.
+    #[must_use]
+    pub const fn final_rate(&self) -> Rate {
+        match self.0 {
+            Shape::Constant(rate) => rate,
+            Shape::Ramp(ramp) => ramp.then,
+        }
+    }
+}
+
+/// When an operation is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    At(DueAt),
+    AtOnce,
+    Never,
+}
+
+/// An instant, possibly between two nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DueAt {
+    pub(crate) floor_ns: u128,
+    pub(crate) between: bool,
+}
+
+impl DueAt {
+    pub(crate) const fn ceil_ns(self) -> u128 {
+        if self.between { self.floor_ns.saturating_add(1) } else { self.floor_ns }
+    }
+
+    const fn exact(instant: Exact) -> Self {
+        Self { floor_ns: instant.ns, between: instant.part > 0 }
+    }
+}
+
+/// The operations still to start, in order, and when each is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Track {
+    /// Never empty. Every piece but the last has a length.
+    pieces: VecDeque<Piece>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    course: Course,
+    /// How many operations are still to come from this piece.
+    left: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    /// The next operation's instant, and equal steps from there.
+    Paced { next: Exact, pace: Pace },
+    /// `passed` units of the ramp's integral belong to the next operation.
+    Ramp { ramp: Ramp, start_ns: u128, passed: u128 },
+    /// Unlimited.
+    AtOnce,
+    /// Never; `missing` of a permit is still to be earned should the rate come back.
+    Stopped { missing: Fraction },
+}
+
+/// A part of one permit. At most one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fraction {
+    numerator: u64,
+    denominator: u64,
+}
+
+impl Fraction {
+    const NONE: Self = Self { numerator: 0, denominator: 1 };
+
+    /// `numerator / denominator` in 64 bits each, rounded up.
+    fn new(mut numerator: u128, mut denominator: u128) -> Self {
+        while denominator > u64::MAX.into() {
+            numerator = numerator.div_ceil(2);
+            denominator = denominator.wrapping_div(2);
+        }
+        let denominator = u64::try_from(denominator).unwrap_or(u64::MAX).max(1);
+        Self { numerator: u64::try_from(numerator).unwrap_or(u64::MAX), denominator }
+    }
+
+    fn of(self, whole: u128) -> u128 {
+        mul_div_ceil(whole, self.numerator, self.denominator.into()).unwrap_or(u128::MAX)
+    }
+}
+
+impl Track {
+    pub(crate) fn new(schedule: Schedule, start_ns: u64) -> Self {
+        let course = Course::new(schedule, start_ns.into(), Fraction::NONE);
+        Self { pieces: VecDeque::from([Piece { course, left: None }]) }
+    }
+
+    /// When the operation after the next `skip` ones is due.
+    pub(crate) fn nth(&self, skip: u64) -> Due {
+        let mut skip = skip;
+        for piece in &self.pieces {
+            match piece.left {
+                Some(left) if left <= skip => skip = skip.saturating_sub(left),
+                _ => return piece.course.nth(skip),
+            }
+        }
+        Due::Never
+    }
+
+    /// Takes note that the next `operations` have started.
+    pub(crate) fn advance(&mut self, operations: u64) {
+        let mut operations = operations;
+        while let Some(piece) = self.pieces.front_mut() {
+            match &mut piece.left {
+                Some(left) if *left <= operations => {
+                    operations = operations.saturating_sub(*left);
+                    self.pieces.pop_front();
+                }
+                left => {
+                    if let Some(left) = left {
+                        *left = left.saturating_sub(operations);
+                    }
+                    piece.course.advance(operations);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// How many operations are due by `at_ns`.
+    pub(crate) fn due_by(&self, at_ns: u128) -> u64 {
+        let mut sum = 0_u64;
+        for piece in &self.pieces {
+            let due = piece.course.due_by(at_ns);
+            let left = piece.left.unwrap_or(u64::MAX);
+            sum = sum.saturating_add(due.min(left));
+            if due < left {
+                break;
+            }
+        }
+        sum
+    }
+
+    /// Puts `schedule` into force from `at_ns` on. What is due by then stays due when it was, and
+    /// the part of the next permit earned by then stays earned.
+    pub(crate) fn change(&mut self, schedule: Schedule, at_ns: u128) {
+        if let Some(last) = self.pieces.back_mut() {
+            // Only the last piece is open, so only it can lie ahead of now.
+            let due = last.course.due_by(at_ns);
+            let mut rest = last.course;
+            rest.advance(due);
+            let missing = rest.missing(at_ns);
+            if matches!(last.course, Course::AtOnce) || due == 0 {
+                self.pieces.pop_back();
+            } else {
+                last.left = Some(due);
+            }
+            let course = Course::new(schedule, at_ns, missing);
+            self.pieces.push_back(Piece { course, left: None });
+        }
+        if self.pieces.len() > MAX_PIECES {
+            self.join_oldest();
+        }
+    }
+
+    /// Makes one piece of the two oldest: as many operations, evenly over the same time.
+    fn join_oldest(&mut self) {
+        let count = |piece: Option<&Piece>| piece.and_then(|piece| piece.left).unwrap_or(0);
+        let both = count(self.pieces.front()).saturating_add(count(self.pieces.get(1)));
+        let (Due::At(first), Due::At(end)) = (self.nth(0), self.nth(both)) else { return };
+        let span_ns = end.floor_ns.saturating_sub(first.floor_ns);
+        let Ok(Rate(Kind::Paced(pace))) = Rate::from_fraction(both.into(), span_ns.max(1)) else {
+            return;
+        };
+        self.pieces.pop_front();
+        let course = Course::Paced { next: Exact::at(first.floor_ns), pace };
+        if let Some(oldest) = self.pieces.front_mut() {
+            *oldest = Piece { course, left: Some(both) };
+        }
+    }
+}
+
+impl Course {
+    /// A course whose first operation still lacks `missing` of its permit at `start_ns`.
+    fn new(schedule: Schedule, start_ns: u128, missing: Fraction) -> Self {
+        match schedule.0 {
+            Shape::Constant(Rate(Kind::Paced(pace))) => {
+                let wait = pace.from_parts(missing.of(pace.period_ns().get().into()));
+                Self::Paced { next: pace.add(Exact::at(start_ns), wait), pace }
+            }
+            Shape::Constant(Rate(Kind::Unlimited)) => Self::AtOnce,
+            Shape::Constant(Rate(Kind::Never)) => Self::Stopped { missing },
+            Shape::Ramp(ramp) => Self::Ramp { ramp, start_ns, passed: missing.of(ramp.permit) },
+        }
+    }
+
+    fn nth(&self, skip: u64) -> Due {
+        match *self {
+            Self::Paced { next, pace } => Due::At(DueAt::exact(pace.add(next, pace.time_of(skip)))),
+            Self::Ramp { ramp, start_ns, passed } => {
+                let ahead = ramp.permit.saturating_mul(skip.into());
+                ramp.due(start_ns, passed.saturating_add(ahead))
+            }
+            Self::AtOnce => Due::AtOnce,
+            Self::Stopped { .. } => Due::Never,
+        }
+    }
+
+    fn advance(&mut self, operations: u64) {
+        match self {
+            Self::Paced { next, pace } => *next = pace.add(*next, pace.time_of(operations)),
+            Self::Ramp { ramp, start_ns, passed } => {
+                let ahead = ramp.permit.saturating_mul(operations.into());
+                *passed = passed.saturating_add(ahead);
+                // Once off the ramp, a constant rate says the same in smaller numbers.
+                if *passed > ramp.earned(ramp.over_ns.into()) {
+                    *self = ramp.rest(*start_ns, *passed);
+                }
+            }
+            Self::AtOnce | Self::Stopped { .. } => {}
+        }
+    }
+
+    fn due_by(&self, at_ns: u128) -> u64 {
+        let due = match *self {
+            Self::Paced { next, .. } if next > Exact::at(at_ns) => 0,
+            Self::Paced { next, pace } => {
+                pace.permits_in(pace.sub(Exact::at(at_ns), next)).saturating_add(1)
+            }
+            Self::Ramp { ramp, start_ns, passed } => {
+                let since_ns = at_ns.saturating_sub(start_ns);
+                let earned = ramp.earned(since_ns.min(ramp.over_ns.into()));
+                let on_ramp = match earned.checked_sub(passed) {
+                    Some(due) => due.checked_div(ramp.permit).unwrap_or(0).saturating_add(1),
+                    None => 0,
+                };
+                let ahead = ramp.permit.saturating_mul(on_ramp).saturating_add(passed);
+                let past = match ramp.rest(start_ns, ahead) {
+                    rest @ Self::Paced { .. } if since_ns > ramp.over_ns.into() => {
+                        rest.due_by(at_ns).into()
+                    }
+                    _ => 0,
+                };
+                on_ramp.saturating_add(past)
+            }
+            Self::AtOnce => u128::MAX,
+            Self::Stopped { .. } => 0,
+        };
+        u64::try_from(due).unwrap_or(u64::MAX)
+    }
+
+    /// What is missing at `at_ns` of the permit of the next operation, which is due later.
+    fn missing(&self, at_ns: u128) -> Fraction {
+        match *self {
+            Self::Paced { next, pace } => {
+                let parts = pace.to_parts(pace.sub(next, Exact::at(at_ns)));
+                Fraction::new(parts, pace.period_ns().get().into())
+            }
+            Self::Ramp { ramp, start_ns, passed } => {
+                let since_ns = at_ns.saturating_sub(start_ns).min(ramp.over_ns.into());
+                Fraction::new(passed.saturating_sub(ramp.earned(since_ns)), ramp.permit)
+            }
+            Self::AtOnce => Fraction::NONE,
+            Self::Stopped { missing } => missing,
+        }
+    }
+}
+
+impl Ramp {
+    /// What the ramp has brought forth `t_ns` after its start, `t_ns <= over_ns`, in units of
+    /// `1 / permit`: the integral of the rate, times `2 * over * period` to make it whole.
+    fn earned(&self, t_ns: u128) -> u128 {
+        let (over, slope) = (u128::from(self.over_ns), self.to.abs_diff(self.from));
+        // `ramp_of` has shown that these fit.
+        let line = self.from.wrapping_mul(2).wrapping_mul(over).wrapping_mul(t_ns);
+        let bend = slope.wrapping_mul(t_ns).wrapping_mul(t_ns);
+        if self.to >= self.from { line.wrapping_add(bend) } else { line.wrapping_sub(bend) }
+    }
+
+    /// When the ramp, and the constant rate behind it, have brought forth `wanted`.
+    fn due(&self, start_ns: u128, wanted: u128) -> Due {
+        if wanted > self.earned(self.over_ns.into()) {
+            return self.rest(start_ns, wanted).nth(0);
+        }
+        let (mut low, mut high) = (0_u128, u128::from(self.over_ns));
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.earned(middle) < wanted {
+                low = middle.saturating_add(1);
+            } else {
+                high = middle;
+            }
+        }
+        let between = self.earned(low) > wanted;
+        let ceil_ns = start_ns.saturating_add(low);
+        Due::At(DueAt { floor_ns: ceil_ns.saturating_sub(between.into()), between })
+    }
+
+    /// The constant rate behind the ramp, from the operation that `wanted` belongs to.
+    fn rest(&self, start_ns: u128, wanted: u128) -> Course {
+        let end_ns = start_ns.saturating_add(self.over_ns.into());
+        let missing = wanted.saturating_sub(self.earned(self.over_ns.into()));
+        match self.then.0 {
+            Kind::Paced(pace) => {
+                let parts = mul_div_ceil(missing, pace.period_ns().get(), self.permit);
+                let wait = pace.from_parts(parts.unwrap_or(u128::MAX));
+                Course::Paced { next: pace.add(Exact::at(end_ns), wait), pace }
+            }
+            // A constructor refuses a ramp to unlimited.
+            Kind::Never | Kind::Unlimited => {
+                Course::Stopped { missing: Fraction::new(missing, self.permit) }
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Sliding log: at most N permits in *any* half-open window of length M, the strictest promise of
+//! all, kept by remembering when each permit was granted.
+//!
+//! A request starts at the first instant by which enough of the N most recent permits are at
+//! least M old. A request below the limit never waits.
+//!
+//! ```text
+//!   N = 3           |<---------- M ---------->|
+//!   --1----2-----3--+-------------------------+1--2-----3----> time
+//!     |             asked: all three in use    ^ granted: the first is M old
+//!     |<---------- M ---------->|
+//! ```
+//!
+//! # Contract
+//!
+//! * **Units.** Instants and lengths are nanoseconds.
+//! * **Ceiling.** At most N permits in any window `[t, t + M)`, at every phase (theory 2.2, the slot
+//!   argument). With a guard G the same holds for effects that come up to G apart (theory 2.5 a):
+//!   a grant stays in the log for M + G.
+//! * **Best possible.** No schedule in order of asking grants any request sooner (theory 2.3).
+//! * **Retry.** Exact; equality passes, since windows are half-open.
+//! * **Resolution.** With a grid of Q ns a grant counts as made at the next point of the grid: the
+//!   ceiling holds, the rate falls to no less than N / (M + Q), and memory to M / Q entries
+//!   (theory 6.2).
+//! * **Change.** Grants stay with their instants; what the old numbers had let go is gone.
+//! * **Clock.** Going backwards earns nothing twice; at the end of 64 bits nothing wraps.
+//! * **Cost.** 16 bytes for each distinct instant within M; O(1) amortised, and for several
+//!   permits O(number of log entries that must leave).
+//!
+//! # Example
+//!
+//! ```
+//! use rategate_core::ledger::Ledger;
+//! use rategate_core::limit::Limit;
+//! use rategate_core::sliding_log::SlidingLog;
+//! use rategate_core::verdict::Verdict;
+//!
+//! let mut limit = Ledger::new(SlidingLog::new(2, 1_000_000_000)?, 0);
+//! let starts: Vec<u64> = [800, 900, 1_100, 1_200]
+//!     .map(|at_ms| match limit.reserve(at_ms * 1_000_000, 1, None) {
+//!         Ok(Verdict::Granted(grant)) => grant.start_ns / 1_000_000,
+//!         other => unreachable!("{other:?}"),
+//!     })
+//!     .to_vec();
+//! assert_eq!(starts, [800, 900, 1_800, 1_900]);
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use alloc::collections::VecDeque;
+use core::num::NonZeroU64;
+
+use crate::error::LimitError;
+use crate::policy::{Policy, Taken};
+use crate::verdict::{Opening, Refusal, on_clock};
+
+/// The most permits a log counts.
+pub const MAX_PERMITS: u64 = 4_294_967_295;
+
+/// At most `permits` in any window of `period_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    permits: NonZeroU64,
+    period_ns: NonZeroU64,
+    guard_ns: u64,
+    resolution_ns: NonZeroU64,
+}
+
+/// The permits granted within the last period, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    entries: VecDeque<Entry>,
+    /// The sum of all entries' permits.
+    total: u128,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    /// When they count as granted: the start, rounded up to the grid.
+    instant_ns: u64,
+    permits: u64,
+}
+
+impl SlidingLog {
+    /// At most `permits` in any window of `period_ns`, with no guard and every nanosecond told
+    /// apart.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::ZeroPermits`], [`LimitError::ZeroPeriod`], or
+    /// [`LimitError::TooManyPermits`] above [`MAX_PERMITS`].
+    pub fn new(permits: u64, period_ns: u64) -> Result<Self, LimitError> {
+        let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
+        let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
+        if permits.get() > MAX_PERMITS {
+            return Err(LimitError::TooManyPermits { most: MAX_PERMITS });
+        }
+        Ok(Self { permits, period_ns, guard_ns: 0, resolution_ns: NonZeroU64::MIN })
+    }
+
+    /// The same limit for effects that follow their grants by at most `guard_ns` more than the
+    /// quickest of them: a network's jitter, say.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::PeriodTooLong`] if period and guard together pass 584 years.
+    pub fn with_guard(self, guard_ns: u64) -> Result<Self, LimitError> {
+        self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
+        Ok(Self { guard_ns, ..self })
+    }
+
+    /// The same limit on a grid of `resolution_ns`: less memory for a little of the rate.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::Resolution`] if it is zero or longer than the period.
+    pub fn with_resolution(self, resolution_ns: u64) -> Result<Self, LimitError> {
+        match NonZeroU64::new(resolution_ns) {
+            Some(resolution_ns) if resolution_ns <= self.period_ns => {
+                Ok(Self { resolution_ns, ..self })
+            }
+            _ => Err(LimitError::Resolution),
+        }
+    }
+
+    /// When an entry leaves the log.
+    fn release_ns(&self, entry: &Entry) -> u128 {
+        let held_ns = u128::from(self.period_ns.get()).saturating_add(self.guard_ns.into());
+        u128::from(entry.instant_ns).saturating_add(held_ns)
+    }
+
+    /// The permits still in the log at `at_ns`.
+    fn held(&self, state: &State, at_ns: u64) -> u128 {
+        let gone = state.entries.iter().take_while(|entry| self.release_ns(entry) <= at_ns.into());
+        state.total.saturating_sub(gone.map(|entry| u128::from(entry.permits)).sum())
+    }
+
+    fn forget_before(&self, state: &mut State, at_ns: u64) {
+        while let Some(oldest) = state.entries.front() {
+            if self.release_ns(oldest) > at_ns.into() {
+                break;
+            }
+            state.total = state.total.saturating_sub(oldest.permits.into());
+            state.entries.pop_front();
+        }
+    }
+}
+
+impl Policy for SlidingLog {
+    type State = State;
+
+    fn fresh(&self, _now_ns: u64) -> State {
+        State::default()
+    }
+
+    fn opening(
+        &self,
+        state: &State,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        let Some(room) = self.permits.get().checked_sub(permits.get()) else {
+            return Err(Refusal::exceeds(permits, self.permits.get()));
+        };
+        let mut held = state.total;
+        let mut start_ns = u128::from(from_ns);
+        for oldest in &state.entries {
+            if held <= room.into() {
+                break;
+            }
+            held = held.saturating_sub(oldest.permits.into());
+            start_ns = start_ns.max(self.release_ns(oldest));
+        }
+        on_clock(start_ns, from_ns).map(Opening::at)
+    }
+
+    fn take(&self, state: &mut State, grant: Taken) {
+        self.forget_before(state, grant.start_ns);
+        let instant_ns =
+            grant.start_ns.checked_next_multiple_of(self.resolution_ns.get()).unwrap_or(u64::MAX);
+        let permits = grant.permits.get();
+        state.total = state.total.saturating_add(permits.into());
+        match state.entries.back_mut() {
+            Some(newest) if newest.instant_ns == instant_ns => {
+                newest.permits = newest.permits.saturating_add(permits);
+            }
+            _ => state.entries.push_back(Entry { instant_ns, permits }),
+        }
+    }
+
+    fn remaining(&self, state: &State, now_ns: u64) -> u64 {
+        let held = u64::try_from(self.held(state, now_ns)).unwrap_or(u64::MAX);
+        self.permits.get().saturating_sub(held)
+    }
+
+    fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
+        old.forget_before(state, now_ns);
+    }
+}

@@ -1,0 +1,94 @@
+//! Durations as text, exact to the nanosecond: `"250ns"`, `"0.1ms"`, `"10s"`, `"365d"`.
+//!
+//! A duration is a decimal and one of `ns us ms s min h d`. What does not come out as a whole
+//! number of nanoseconds, or takes more than `u64::MAX` of them (584 years), is an error: nothing
+//! is rounded behind the reader's back.
+//!
+//! ```
+//! use rategate_core::span;
+//!
+//! assert_eq!(span::parse("0.1ms")?, 100_000);
+//! assert!(span::parse("0.5ns").is_err());
+//! assert_eq!(span::Text(1_500_000).to_string(), "1.5ms");
+//! # Ok::<(), rategate_core::error::SpanError>(())
+//! ```
+
+use core::fmt;
+
+use crate::decimal::{self, DecimalError};
+use crate::error::SpanError;
+
+/// The units a duration may wear, smallest first, and their nanoseconds.
+pub const UNITS: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+];
+
+/// Reads a duration as nanoseconds.
+///
+/// # Errors
+///
+/// [`SpanError`] tells a missing or unknown unit, a malformed number, a part of a nanosecond, and
+/// a length over 584 years apart.
+pub fn parse(text: &str) -> Result<u64, SpanError> {
+    let (number, unit) = decimal::split_unit(text);
+    let value = decimal::parse(number).map_err(|error| match error {
+        DecimalError::Malformed => SpanError::Malformed,
+        DecimalError::TooManyDigits => SpanError::TooLong,
+    })?;
+    if unit.is_empty() {
+        return Err(SpanError::NoUnit);
+    }
+    let unit_ns = unit_ns(unit).ok_or(SpanError::UnknownUnit)?;
+    let scaled = value.mantissa.checked_mul(unit_ns.into()).ok_or(SpanError::TooLong)?;
+    match (scaled.checked_div(value.divisor), scaled.checked_rem(value.divisor)) {
+        (Some(ns), Some(0)) => u64::try_from(ns).map_err(|_| SpanError::TooLong),
+        _ => Err(SpanError::BelowNanosecond),
+    }
+}
+
+/// The nanoseconds of a unit, if there is such a unit.
+#[must_use]
+pub fn unit_ns(unit: &str) -> Option<u64> {
+    UNITS.iter().find(|(name, _)| *name == unit).map(|&(_, ns)| ns)
+}
+
+/// Nanoseconds that print as people write them, in the largest unit up to `s` that keeps the
+/// number at one or above: `1.5ms`. Exact, and [`parse`] reads it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text(pub u64);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fitting = UNITS.iter().take(4).rev().find(|(_, unit_ns)| *unit_ns <= self.0);
+        let (name, unit_ns) = *fitting.unwrap_or(&("ns", 1));
+        write_decimal(f, self.0, unit_ns)?;
+        f.write_str(name)
+    }
+}
+
+/// Writes `ns / unit_ns` in its shortest exact decimal form; `unit_ns` is a power of ten.
+///
+/// # Errors
+///
+/// Only those of `f` itself.
+pub fn write_decimal(f: &mut dyn fmt::Write, ns: u64, unit_ns: u64) -> fmt::Result {
+    let (whole, rest) = (ns.checked_div(unit_ns).unwrap_or(ns), ns.checked_rem(unit_ns));
+    write!(f, "{whole}")?;
+    let mut rest = rest.unwrap_or(0);
+    if rest > 0 {
+        f.write_char('.')?;
+    }
+    let mut place = unit_ns.wrapping_div(10);
+    while let (true, Some(digit)) = (rest > 0, rest.checked_div(place)) {
+        write!(f, "{digit}")?;
+        rest = rest.checked_rem(place).unwrap_or(0);
+        place = place.wrapping_div(10);
+    }
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! Exact rate limiting and pacing: limiters, clocks and waiting for threads.

@@ -1,0 +1,146 @@
+//! The one command that means done: every step in order, up to the first that fails.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{tidy, trace};
+
+/// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    step(cargo(root, "fmt --all --check"))?;
+    step(cargo(root, "clippy --workspace --all-targets -- -D warnings"))?;
+    let counts = tests(root)?;
+    step(cargo(root, "test --workspace --doc"))?;
+    let mut docs = cargo(root, "doc --workspace --no-deps");
+    docs.env("RUSTDOCFLAGS", "-D warnings");
+    step(docs)?;
+    heading("cargo xtask tidy");
+    tidy::run(root)?;
+    heading("cargo xtask trace");
+    trace::run(root)?;
+    println!("\n{}", counts.line());
+    Ok(())
+}
+
+/// What nextest says at its end.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Counts {
+    fn line(&self) -> String {
+        format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+
+    /// Reads ` Summary [   0.012s] 12 tests run: 12 passed (1 slow), 0 skipped`.
+    /// A test that timed out or did not start counts as failed.
+    fn parse(line: &str) -> Option<Self> {
+        let (_, counted) = line.trim_start().strip_prefix("Summary [")?.split_once(" run: ")?;
+        let mut counts = Self::default();
+        for part in without_parentheses(counted).split(',') {
+            let (number, word) = part.trim().split_once(' ')?;
+            let number: u64 = number.parse().ok()?;
+            match word.trim() {
+                "passed" => counts.passed += number,
+                "skipped" => counts.skipped += number,
+                _ => counts.failed += number,
+            }
+        }
+        Some(counts)
+    }
+}
+
+/// The parentheses hold commas of their own: `3 passed (1 slow, 1 flaky), 0 skipped`.
+fn without_parentheses(text: &str) -> String {
+    let mut depth = 0_u32;
+    let mut kept = String::new();
+    for character in text.chars() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            other if depth == 0 => kept.push(other),
+            _ => {}
+        }
+    }
+    kept
+}
+
+/// The tests. Nextest prints to stderr: each line goes on to the terminal, the last summary is kept.
+fn tests(root: &Path) -> Result<Counts> {
+    install_nextest_if_missing(root)?;
+    // Every failure is worth seeing at once, so a failed test does not stop the others.
+    let mut nextest = cargo(root, "nextest run --workspace --no-fail-fast --color never");
+    heading(&shown(&nextest));
+    let mut child = nextest.stderr(Stdio::piped()).spawn().context("start cargo nextest")?;
+    let stderr = child.stderr.take().context("nextest has no stderr")?;
+    let mut counts = None;
+    for line in BufReader::new(stderr).lines() {
+        let line = line.context("read nextest's output")?;
+        eprintln!("{line}");
+        counts = Counts::parse(&line).or(counts);
+    }
+    let status = child.wait().context("wait for cargo nextest")?;
+    let counts = counts.context("nextest printed no summary, so the tests did not run")?;
+    if !status.success() || counts.failed > 0 {
+        println!("\n{}", counts.line());
+        bail!("the tests failed");
+    }
+    Ok(counts)
+}
+
+fn install_nextest_if_missing(root: &Path) -> Result<()> {
+    let mut probe = cargo(root, "nextest --version");
+    let probe = probe.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if probe.context("start cargo")?.success() {
+        return Ok(());
+    }
+    println!("\ncargo-nextest, which runs the tests, is missing: installing it");
+    step(cargo(root, "install cargo-nextest --locked"))
+}
+
+fn step(mut command: Command) -> Result<()> {
+    let name = shown(&command);
+    heading(&name);
+    let status = command.status().with_context(|| format!("start `{name}`"))?;
+    ensure!(status.success(), "`{name}` failed");
+    Ok(())
+}
+
+/// The same cargo that runs this program. No argument may hold a blank.
+fn cargo(root: &Path, arguments: &str) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root).args(arguments.split(' '));
+    command
+}
+
+fn shown(command: &Command) -> String {
+    let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
+    format!("cargo {}", arguments.join(" "))
+}
+
+fn heading(text: &str) {
+    println!("\n== {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counts;
+
+    #[test]
+    fn reads_the_summary_of_a_run() {
+        let line = "     Summary [   0.012s] 12 tests run: 12 passed (1 slow, 2 leaky), 3 skipped";
+        assert_eq!(Counts::parse(line), Some(Counts { passed: 12, failed: 0, skipped: 3 }));
+        let line = " Summary [ 1.2s] 4/9 tests run: 1 passed, 2 failed, 1 timed out, 0 skipped";
+        assert_eq!(Counts::parse(line), Some(Counts { passed: 1, failed: 3, skipped: 0 }));
+        let line = "     Summary [   0.002s] 1 test run: 1 passed, 0 skipped";
+        assert_eq!(Counts::parse(line), Some(Counts { passed: 1, failed: 0, skipped: 0 }));
+        assert_eq!(Counts::parse("        PASS [   0.002s] xtask tests::summary"), None);
+    }
+}

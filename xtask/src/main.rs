@@ -1,0 +1,59 @@
+//! The chores of this repository: `cargo xtask check` is the one command that means done.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::case_sensitive_file_extension_comparisons,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "it prints for a living, its panic stops the build, our file names are lower case"
+)]
+
+mod check;
+mod source;
+mod tidy;
+mod trace;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  check   format, lints, tests, docs, tidy and trace, in this order: done means this passes
+  tidy    the rules about who may import, read a clock, wait or name what
+  trace   which test covers which requirement line";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["check"] => check::run(&workspace_root()?),
+        ["tidy"] => tidy::run(&workspace_root()?),
+        ["trace"] => trace::run(&workspace_root()?),
+        ["help" | "-h" | "--help"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => bail!("no such command: {arguments:?}\n{USAGE}"),
+    }
+}
+
+/// Asks cargo, so that the chores work from any folder of the workspace.
+fn workspace_root() -> Result<PathBuf> {
+    let metadata =
+        cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
+    Ok(metadata.workspace_root.into_std_path_buf())
+}

@@ -1,0 +1,178 @@
+//! What a crate's sources may not say: the core knows no clock and no float, and in `rategate` the clocks
+//! and the waits live in their own files.
+
+use cargo_metadata::{DependencyKind, Metadata};
+
+use super::Report;
+use crate::source::{File, code_only, find_word, line_of};
+
+const CORE: &str = "crates/rategate-core";
+const LIBRARY_SOURCES: &str = "crates/rategate/src";
+
+/// Words that no source file of the core may use outside comments.
+const CORE_NEVER: [&str; 5] = ["std::", "Instant", "SystemTime", "f32", "unsafe"];
+
+/// The files that turn a float into an exact value. Nothing is decided in them.
+const CORE_FLOAT_FILES: [&str; 3] = ["rate/float.rs", "ratio.rs", "compensation.rs"];
+
+/// Each is a whole policy of its own: none may lean on another.
+const ALGORITHMS: [&str; 7] = [
+    "gcra",
+    "sliding_log",
+    "fixed_window",
+    "pacer",
+    "two_timeline",
+    "backfill_pool",
+    "concurrency",
+];
+
+const CORE_DISALLOWED_METHODS: [&str; 3] =
+    ["std::time::Instant::now", "std::time::SystemTime::now", "std::thread::sleep"];
+
+/// The core's fence: no dependency, no `std`, no clock, no float, and algorithms that stand alone.
+pub(super) fn core(files: &[File], metadata: &Metadata, report: &mut Report) {
+    core_manifest(files, metadata, report);
+    let (mut sources, mut algorithms) = (0, 0);
+    for file in files {
+        let Some(inner) = file.rust_below(&format!("{CORE}/src")) else { continue };
+        sources += 1;
+        let code = code_only(&file.text);
+        for word in CORE_NEVER {
+            forbid(report, &file.path, &code, word, "the core's fence");
+        }
+        if !CORE_FLOAT_FILES.contains(&inner) {
+            forbid(report, &file.path, &code, "f64", "only the core's float files may");
+        }
+        // `gcra` of `gcra.rs` and of `gcra/state.rs`.
+        let module = inner.trim_end_matches(".rs").split('/').next().unwrap_or_default();
+        if ALGORITHMS.contains(&module) {
+            algorithms += 1;
+            for other in ALGORITHMS.iter().chain(&["clock"]).filter(|&&other| other != module) {
+                for at in imports_of(&code, other) {
+                    let line = line_of(&code, at);
+                    report.error(format!("{}:{line}: imports `{other}`", file.path));
+                }
+            }
+        }
+    }
+    if sources == 0 {
+        report.error(format!("{CORE}/src holds no Rust file"));
+    }
+    Report::checked(&format!("the core's fence: {sources} files, {algorithms} of algorithms"));
+}
+
+/// In `rategate` a clock is read, and a thread made to wait, only where that is the file's business.
+pub(super) fn clocks_and_waits(files: &[File], report: &mut Report) {
+    let mut sources = 0;
+    for file in files {
+        let Some(inner) = file.rust_below(LIBRARY_SOURCES) else { continue };
+        sources += 1;
+        let in_clock = inner == "clock.rs" || inner.starts_with("clock/");
+        let in_wait = inner == "wait.rs" || inner.starts_with("wait/");
+        let code = code_only(&file.text);
+        if !in_clock {
+            for word in ["Instant::now", "SystemTime::now"] {
+                forbid(report, &file.path, &code, word, "clocks are read in clock.rs");
+            }
+        }
+        if !in_clock && !in_wait {
+            for word in ["thread::sleep", "park_timeout", "wait_timeout", "wait_timeout_while"] {
+                forbid(report, &file.path, &code, word, "waits are made in wait.rs");
+            }
+        }
+    }
+    Report::checked(&format!("where `rategate` reads clocks and waits: {sources} files"));
+}
+
+/// The oldest supported compiler is named once, in the root manifest.
+pub(super) fn oldest_compiler(files: &[File], metadata: &Metadata, report: &mut Report) {
+    let mut manifests = 0;
+    for file in files {
+        if file.path != "Cargo.toml" && !file.path.ends_with("/Cargo.toml") {
+            continue;
+        }
+        manifests += 1;
+        let literal =
+            file.text.lines().any(|line| line.trim_start().starts_with("rust-version = \""));
+        if literal != (file.path == "Cargo.toml") {
+            let complaint = "`rust-version` is written out in the root manifest, and only there";
+            report.error(format!("{}: {complaint}", file.path));
+        }
+    }
+    for package in metadata.workspace_packages() {
+        let inherits = std::fs::read_to_string(&package.manifest_path)
+            .is_ok_and(|text| text.lines().any(|line| line == "rust-version.workspace = true"));
+        if !inherits {
+            report.error(format!("{} lacks `rust-version.workspace = true`", package.name));
+        }
+    }
+    Report::checked(&format!("the oldest compiler is named once: {manifests} manifests"));
+}
+
+fn core_manifest(files: &[File], metadata: &Metadata, report: &mut Report) {
+    let text_of = |path: &str| {
+        let path = format!("{CORE}/{path}");
+        files.iter().find(|file| file.path == path).map_or("", |file| file.text.as_str())
+    };
+    for package in metadata.workspace_packages() {
+        if *package.name == "rategate-core" {
+            let needs = package.dependencies.iter();
+            for dependency in needs.filter(|need| need.kind != DependencyKind::Development) {
+                report.error(format!("rategate-core depends on {}: it has none", dependency.name));
+            }
+        }
+    }
+    if !code_only(text_of("src/lib.rs")).contains("#![no_std]") {
+        report.error(format!("{CORE}/src/lib.rs lacks `#![no_std]`"));
+    }
+    let clippy: toml::Table = text_of("clippy.toml").parse().unwrap_or_default();
+    let banned = clippy.get("disallowed-methods").and_then(toml::Value::as_array);
+    let banned: Vec<&str> = banned.into_iter().flatten().filter_map(method_path).collect();
+    for method in CORE_DISALLOWED_METHODS {
+        if !banned.contains(&method) {
+            report.error(format!("{CORE}/clippy.toml does not disallow `{method}`"));
+        }
+    }
+}
+
+/// Clippy takes `"path"` as well as `{ path = "path", … }`.
+fn method_path(entry: &toml::Value) -> Option<&str> {
+    entry.as_str().or_else(|| entry.get("path")?.as_str())
+}
+
+fn forbid(report: &mut Report, path: &str, code: &str, word: &str, why: &str) {
+    for at in find_word(code, word) {
+        report.error(format!("{path}:{}: names `{word}` ({why})", line_of(code, at)));
+    }
+}
+
+/// Where `code` reaches for the module `other` of its own crate: `crate::other`, or `crate::{…, other}`.
+fn imports_of(code: &str, other: &str) -> Vec<usize> {
+    let starts = ["crate::", "super::"]
+        .into_iter()
+        .flat_map(|start| find_word(code, start).map(move |at| at + start.len()));
+    starts
+        .filter(|&at| {
+            let path = &code[at..];
+            let reach = match path.strip_prefix('{') {
+                Some(group) => &group[..group.find(';').unwrap_or(group.len())],
+                None => path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(""),
+            };
+            find_word(reach, other).next().is_some()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::imports_of;
+
+    #[test]
+    fn an_import_is_found_alone_and_in_a_group() {
+        assert_eq!(imports_of("use crate::gcra::Gcra;", "gcra").len(), 1);
+        assert_eq!(imports_of("use crate::{rate::Rate, gcra::{Gcra, State}};", "gcra").len(), 1);
+        assert_eq!(imports_of("let x = super::gcra::new();", "gcra").len(), 1);
+        assert_eq!(imports_of("use crate::rate::Rate; let gcra = 1;", "gcra").len(), 0);
+        assert_eq!(imports_of("use crate::gcra_like::X;", "gcra").len(), 0);
+    }
+}

@@ -1,0 +1,125 @@
+//! The import table of ARCHITECTURE.md against the dependencies cargo sees.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{DependencyKind, Metadata};
+
+use super::Report;
+
+/// How a table begins: its header's first cell.
+const TABLE_MARK: &str = "may import ->";
+
+/// Compares every dependency between two crates of the workspace with the table.
+pub(super) fn check(root: &Path, metadata: &Metadata, report: &mut Report) {
+    let architecture = match std::fs::read_to_string(root.join("ARCHITECTURE.md")) {
+        Ok(text) => text,
+        Err(error) => {
+            return report.error(format!("ARCHITECTURE.md, for its import table: {error}"));
+        }
+    };
+    let table = match Table::parse(&architecture) {
+        Ok(table) => table,
+        Err(error) => return report.error(format!("ARCHITECTURE.md: {error:#}")),
+    };
+    let packages = metadata.workspace_packages();
+    let mut edges = 0;
+    for package in &packages {
+        for dependency in &package.dependencies {
+            if !packages.iter().any(|other| *other.name == dependency.name) {
+                continue;
+            }
+            edges += 1;
+            let allowed = table.leave(&package.name, &dependency.name);
+            let tests_only = dependency.kind == DependencyKind::Development;
+            if allowed == Leave::Always || (tests_only && allowed == Leave::InTests) {
+                continue;
+            }
+            let kind = if tests_only { "dev-depends" } else { "depends" };
+            report.error(format!(
+                "{} {kind} on {}, which the import table of ARCHITECTURE.md does not allow",
+                package.name, dependency.name
+            ));
+        }
+    }
+    Report::checked(&format!("{edges} imports between our crates against ARCHITECTURE.md"));
+}
+
+/// What a cell grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leave {
+    Never,
+    InTests,
+    Always,
+}
+
+/// Who may import whom. What the table does not name is not allowed.
+#[derive(Debug, Default)]
+struct Table {
+    cells: BTreeMap<(String, String), Leave>,
+}
+
+impl Table {
+    fn parse(markdown: &str) -> Result<Self> {
+        let mut lines = markdown
+            .lines()
+            .map(cells_of)
+            .skip_while(|cells| cells.first().is_none_or(|first| first != TABLE_MARK));
+        let header =
+            lines.next().with_context(|| format!("no table whose first cell is `{TABLE_MARK}`"))?;
+        let mut table = Self::default();
+        // The line after the header only draws a rule.
+        for row in lines.skip(1).take_while(|cells| !cells.is_empty()) {
+            for from in row[0].split(", ") {
+                for (to, cell) in header.iter().zip(&row).skip(1) {
+                    let leave = match cell.as_str() {
+                        "yes" => Leave::Always,
+                        "tests only" => Leave::InTests,
+                        "" | "–" | "—" | "-" => Leave::Never,
+                        other => bail!("import table: `{other}` in the row of {from}"),
+                    };
+                    table.cells.insert((full_name(from), full_name(to)), leave);
+                }
+            }
+        }
+        Ok(table)
+    }
+
+    fn leave(&self, from: &str, to: &str) -> Leave {
+        let cell = self.cells.get(&(from.to_owned(), to.to_owned()));
+        cell.copied().unwrap_or(Leave::Never)
+    }
+}
+
+/// The cells of a table row; none for any other line.
+fn cells_of(line: &str) -> Vec<String> {
+    let line = line.trim();
+    let Some(inner) = line.strip_prefix('|').and_then(|line| line.strip_suffix('|')) else {
+        return Vec::new();
+    };
+    inner.split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
+}
+
+/// `core` is short for `rategate-core`; `rategate` is itself.
+fn full_name(short: &str) -> String {
+    if short == "rategate" { short.to_owned() } else { format!("rategate-{short}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Leave, Table};
+
+    #[test]
+    fn reads_rows_of_one_crate_and_of_two() {
+        let table = "text\n\n| may import -> | core | rategate |\n|---|---|---|\n\
+                     | core | – | tests only |\n| redis, tower | yes | |\n\n| other | table |\n";
+        let table = Table::parse(table).unwrap();
+        assert_eq!(table.leave("rategate-core", "rategate"), Leave::InTests);
+        assert_eq!(table.leave("rategate-tower", "rategate-core"), Leave::Always);
+        assert_eq!(table.leave("rategate-redis", "rategate"), Leave::Never);
+        assert_eq!(table.leave("rategate-cli", "rategate-core"), Leave::Never);
+        assert!(Table::parse("no table here").is_err());
+        assert!(Table::parse("| may import -> | core |\n|-|-|\n| sim | maybe |").is_err());
+    }
+}
