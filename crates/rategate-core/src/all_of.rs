@@ -163,6 +163,12 @@ impl Limit for AllOf {
         cancelled
     }
 
+    fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.latest_ns = self.clamp(now_ns);
+        let limits = self.limits.iter_mut();
+        limits.fold(false, |found, limit| limit.start_early(now_ns, ticket) | found)
+    }
+
     fn remaining(&self, now_ns: u64) -> u64 {
         let now_ns = self.clamp(now_ns);
         self.limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap_or(u64::MAX)

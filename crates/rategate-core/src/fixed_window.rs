@@ -77,6 +77,18 @@ impl FixedWindow {
         Ok(Self { permits, period_ns, anchor })
     }
 
+    /// The most permits in each window.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.permits.get()
+    }
+
+    /// The length of a window.
+    #[must_use]
+    pub const fn period_ns(&self) -> u64 {
+        self.period_ns.get()
+    }
+
     /// The start of the window around `at_ns`.
     fn window_of(&self, anchor_ns: u64, at_ns: u64) -> u64 {
         let into_ns = at_ns.saturating_sub(anchor_ns).checked_rem(self.period_ns.get());

@@ -167,6 +167,17 @@ impl<P: Policy> Ledger<P> {
         }
     }
 
+    /// Takes a promise off the list, if its start has not come.
+    fn withdraw(&mut self, ticket: Ticket) -> Option<Promise> {
+        let first = self.promises.partition_point(|known| known.taken.start_ns < ticket.start_ns);
+        let same_start = self.promises.iter().skip(first);
+        let offset = same_start
+            .take_while(|known| known.taken.start_ns == ticket.start_ns)
+            .position(|known| known.serial == ticket.serial)?;
+        self.booked = None;
+        self.promises.remove(first.saturating_add(offset))
+    }
+
     /// The state with all promises in it, worked out if need be.
     fn all_booked(&self) -> P::State {
         let mut state = self.started.clone();
@@ -215,15 +226,19 @@ impl<P: Policy> Limit for Ledger<P> {
 
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
         self.pass_to(now_ns);
-        let first = self.promises.partition_point(|known| known.taken.start_ns < ticket.start_ns);
-        let same_start = self.promises.iter().skip(first);
-        let found = same_start
-            .take_while(|known| known.taken.start_ns == ticket.start_ns)
-            .position(|known| known.serial == ticket.serial);
-        let Some(offset) = found else { return false };
-        self.promises.remove(first.saturating_add(offset));
-        self.booked = None;
-        self.floor_ns = self.floor_ns.min(ticket.start_ns);
+        let found = self.withdraw(ticket).is_some();
+        if found {
+            self.floor_ns = self.floor_ns.min(ticket.start_ns);
+        }
+        found
+    }
+
+    fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.pass_to(now_ns);
+        let Some(promise) = self.withdraw(ticket) else { return false };
+        let start_ns = self.latest_ns;
+        self.policy.take(&mut self.started, Taken { start_ns, ..promise.taken });
+        self.floor_ns = start_ns;
         true
     }
 

@@ -33,6 +33,11 @@ pub trait Limit {
     /// promises already given are kept: its place goes to the next call that fits in.
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool;
 
+    /// Takes note that the operation of a promise has started before its time, at `now_ns`: a
+    /// [pacer](crate::pacer)'s sleeper that woke early and carries the rest into its next sleep.
+    /// Returns whether there was such a promise.
+    fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool;
+
     /// The most permits that a try at `now_ns` could take.
     fn remaining(&self, now_ns: u64) -> u64;
 

@@ -83,6 +83,12 @@ impl Pacer {
         Self { rate, min_sleep_ns, catch_up_ns }
     }
 
+    /// The average rate.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
     /// The state for callers that wait *after* each operation: the first operation has had its
     /// permit at `now_ns`.
     #[must_use]

@@ -122,10 +122,21 @@ impl SlidingLog {
         }
     }
 
+    /// The most permits in any window.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.permits.get()
+    }
+
+    /// How long a grant stays in the log: the window and its guard.
+    #[must_use]
+    pub const fn held_for_ns(&self) -> u64 {
+        self.period_ns.get().saturating_add(self.guard_ns)
+    }
+
     /// When an entry leaves the log.
     fn release_ns(&self, entry: &Entry) -> u128 {
-        let held_ns = u128::from(self.period_ns.get()).saturating_add(self.guard_ns.into());
-        u128::from(entry.instant_ns).saturating_add(held_ns)
+        u128::from(entry.instant_ns).saturating_add(self.held_for_ns().into())
     }
 
     /// The permits still in the log at `at_ns`.

@@ -115,6 +115,12 @@ impl TwoTimeline {
         Self { schedule, mode, catch_up_ns }
     }
 
+    /// The rate, once any ramp is over.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.schedule.final_rate()
+    }
+
     /// The open timespan: how long ago the next operation could have started. It is what callers
     /// could catch up on at this instant, and zero while they keep up.
     #[must_use]
@@ -131,7 +137,7 @@ impl TwoTimeline {
 
     /// The most permits at one instant.
     fn most(&self) -> u64 {
-        match (self.mode, self.schedule.final_rate().0, self.catch_up_ns) {
+        match (self.mode, self.rate().0, self.catch_up_ns) {
             (_, Kind::Unlimited, _) => u64::MAX,
             (Mode::Strict | Mode::Burst(_), ..) => 1,
             (_, Kind::Paced(pace), Some(catch_up_ns)) => {
@@ -183,7 +189,7 @@ impl TwoTimeline {
     }
 
     fn pace(&self) -> Option<Pace> {
-        match self.schedule.final_rate().0 {
+        match self.rate().0 {
             Kind::Paced(pace) => Some(pace),
             Kind::Never | Kind::Unlimited => None,
         }

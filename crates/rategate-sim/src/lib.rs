@@ -1,1 +1,38 @@
-//! A world with a virtual clock for rate limiters: callers, arrivals, scenario files, oracle and pictures.
+//! A world with a virtual clock for rate limiters: callers and arrivals, scenario files, the
+//! window-count oracle, the tape and the picture.
+//!
+//! ```
+//! use rategate_sim::scenario::Scenario;
+//! use rategate_sim::world;
+//!
+//! let scenario = Scenario::parse(
+//!     r#"
+//!     [limit]
+//!     policy = "sliding-log"
+//!     permits = 2
+//!     period = "1s"
+//!
+//!     [[caller]]
+//!     operations = 4
+//!     latency = "250ms"
+//!     "#,
+//! )?;
+//! let report = world::run(&scenario);
+//! assert_eq!(report.tape, "@@[z*500]@@");
+//! assert_eq!(report.elapsed_ns, 1_500_000_000);
+//! # Ok::<(), rategate_sim::scenario::ScenarioError>(())
+//! ```
+
+pub mod oracle;
+pub mod random;
+pub mod report;
+pub mod scenario;
+pub mod world;
+
+mod arrivals;
+mod judge;
+mod picture;
+mod steps;
+mod svg;
+mod tape;
+mod text;

@@ -1,0 +1,34 @@
+//! The window-count oracle: too simple to be wrong, and the judge of every limiter.
+
+/// The fullest window: the most permits that start within any half-open window of `window_ns`, and
+/// the first instant from which such a window runs. `grants` are `(start, permits)`, in any order.
+///
+/// It is enough to look at windows that begin with a grant: moving any other window forward to its
+/// first grant loses nothing.
+///
+/// ```
+/// use rategate_sim::oracle::fullest_window;
+///
+/// let grants = [(800, 1), (900, 1), (1_100, 1), (1_200, 1)];
+/// assert_eq!(fullest_window(&grants, 1_000), (4, 800));
+/// assert_eq!(fullest_window(&grants, 100), (1, 800), "900 is not in [800, 900)");
+/// ```
+#[must_use]
+pub fn fullest_window(grants: &[(u64, u64)], window_ns: u64) -> (u64, u64) {
+    let mut sorted = grants.to_vec();
+    sorted.sort_unstable_by_key(|&(start_ns, _)| start_ns);
+    let (mut most, mut most_from_ns) = (0, 0);
+    let (mut inside, mut ahead) = (0_u64, sorted.iter().peekable());
+    for &(from_ns, permits) in &sorted {
+        while let Some((_, entering)) =
+            ahead.next_if(|&&(start_ns, _)| start_ns.saturating_sub(from_ns) < window_ns)
+        {
+            inside = inside.saturating_add(*entering);
+        }
+        if inside > most {
+            (most, most_from_ns) = (inside, from_ns);
+        }
+        inside = inside.saturating_sub(permits);
+    }
+    (most, most_from_ns)
+}

@@ -1,0 +1,54 @@
+//! What the picture shows besides the report: the limits in words, and their allowance curve.
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::rate::Rate;
+use rategate_core::span;
+
+use crate::report::{Allowance, Picture};
+use crate::scenario::Scenario;
+
+pub(crate) fn of(scenario: &Scenario, grants: Vec<(u64, u64)>) -> Picture {
+    let limits = scenario.limits.iter().map(in_words).collect();
+    let allowance = match scenario.limits.as_slice() {
+        [only] => allowance(only),
+        _ => None,
+    };
+    Picture { grants, limits, allowance }
+}
+
+fn in_words(limit: &AnyPolicy) -> String {
+    match limit {
+        AnyPolicy::Gcra(gcra) => format!("gcra: {}, burst {}", gcra.rate(), gcra.burst()),
+        AnyPolicy::SlidingLog(log) => {
+            let held = span::Text(log.held_for_ns());
+            format!("sliding log: at most {} in any {held}", log.permits())
+        }
+        AnyPolicy::FixedWindow(window) => {
+            let period = span::Text(window.period_ns());
+            format!("fixed window: at most {} in each {period}", window.permits())
+        }
+        AnyPolicy::Pacer(pacer) => format!("pacer: {} on average", pacer.rate()),
+        AnyPolicy::TwoTimeline(timelines) => format!("two timelines: {}", timelines.rate()),
+        AnyPolicy::BackfillPool(_) => "backfill pool".to_owned(),
+        AnyPolicy::Concurrency(_) => "concurrency".to_owned(),
+    }
+}
+
+fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
+    let line = |rate: Rate, burst| {
+        let (permits, period_ns) = rate.fraction()?;
+        Some(Allowance::Line { burst, permits, period_ns })
+    };
+    match limit {
+        AnyPolicy::Gcra(gcra) => line(gcra.rate(), gcra.burst().get()),
+        AnyPolicy::Pacer(pacer) => line(pacer.rate(), 1),
+        AnyPolicy::TwoTimeline(timelines) => line(timelines.rate(), 1),
+        AnyPolicy::SlidingLog(log) => {
+            Some(Allowance::Stairs { permits: log.permits(), period_ns: log.held_for_ns() })
+        }
+        AnyPolicy::FixedWindow(window) => {
+            Some(Allowance::Stairs { permits: window.permits(), period_ns: window.period_ns() })
+        }
+        AnyPolicy::BackfillPool(_) | AnyPolicy::Concurrency(_) => None,
+    }
+}

@@ -1,0 +1,227 @@
+//! The keys of one TOML table, read one by one, so that each error names its line and what would
+//! be right, and what nobody asked for is an error too.
+
+use std::fmt::Display;
+use std::ops::Range;
+
+use rategate_core::span;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::ScenarioError;
+
+/// The text of a file, to turn a place in it into a line.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'t>(pub(super) &'t str);
+
+impl Source<'_> {
+    pub(super) fn error(self, place: &Range<usize>, message: impl Display) -> ScenarioError {
+        let before = self.0.as_bytes().get(..place.start).unwrap_or_default();
+        let line = before.split(|&byte| byte == b'\n').count();
+        ScenarioError { line: Some(line), message: message.to_string() }
+    }
+}
+
+/// A table whose keys are still to be read.
+pub(super) struct Fields<'t> {
+    source: Source<'t>,
+    /// How the table is called, as in `[[caller]]`.
+    name: &'static str,
+    place: Range<usize>,
+    table: &'t DeTable<'t>,
+    known: Vec<&'static str>,
+    /// Whether keys of other policies may stand here too.
+    lenient: bool,
+}
+
+/// One value, and what it is the value of.
+pub(super) struct Field<'t> {
+    source: Source<'t>,
+    table: &'static str,
+    key: &'static str,
+    value: &'t Spanned<DeValue<'t>>,
+}
+
+impl<'t> Fields<'t> {
+    pub(super) fn new(
+        source: Source<'t>,
+        name: &'static str,
+        value: &'t Spanned<DeValue<'t>>,
+    ) -> Result<Self, ScenarioError> {
+        let place = value.span();
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                Ok(Self { source, name, place, table, known: Vec::new(), lenient: false })
+            }
+            other => Err(source
+                .error(&place, format_args!("`{name}` is {}; it must be a table", kind(other)))),
+        }
+    }
+
+    pub(super) fn root(source: Source<'t>, table: &'t DeTable<'t>) -> Self {
+        Self { source, name: "the file", place: 0..0, table, known: Vec::new(), lenient: false }
+    }
+
+    /// The value of `key`, if it is there.
+    pub(super) fn get(&mut self, key: &'static str) -> Option<Field<'t>> {
+        self.known.push(key);
+        let value = self.table.get(key)?;
+        Some(Field { source: self.source, table: self.name, key, value })
+    }
+
+    /// The value of `key`, which must be there; `example` shows one.
+    pub(super) fn need(
+        &mut self,
+        key: &'static str,
+        example: &str,
+    ) -> Result<Field<'t>, ScenarioError> {
+        let name = self.name;
+        self.get(key).ok_or_else(|| {
+            self.error(format_args!("`{name}` needs the key `{key}`, as in {key} = {example}"))
+        })
+    }
+
+    /// Each value of `key`, be it one table or an array of tables.
+    pub(super) fn tables(&mut self, key: &'static str) -> Vec<&'t Spanned<DeValue<'t>>> {
+        match self.get(key).map(|field| field.value) {
+            None => Vec::new(),
+            Some(value) => match value.get_ref() {
+                DeValue::Array(values) => values.iter().collect(),
+                _ => vec![value],
+            },
+        }
+    }
+
+    /// The same table, in which keys that nobody asks for are somebody else's.
+    pub(super) fn ignoring_others(self) -> Self {
+        Self { lenient: true, ..self }
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'t str> {
+        self.table.keys().map(|key| key.get_ref().as_ref())
+    }
+
+    /// An error about the table as a whole.
+    pub(super) fn error(&self, message: impl Display) -> ScenarioError {
+        self.source.error(&self.place, message)
+    }
+
+    /// An error about a key that is there.
+    pub(super) fn error_at(&self, key: &str, message: impl Display) -> ScenarioError {
+        let place = self.table.get_key_value(key).map(|(key, _)| key.span());
+        self.source.error(&place.unwrap_or_else(|| self.place.clone()), message)
+    }
+
+    /// Refuses every key that nobody has asked for.
+    pub(super) fn finish(self) -> Result<(), ScenarioError> {
+        if self.lenient {
+            return Ok(());
+        }
+        let unknown = self.table.keys().filter(|key| !self.known.contains(&key.get_ref().as_ref()));
+        match unknown.min_by_key(|key| key.span().start) {
+            None => Ok(()),
+            Some(key) => {
+                let (name, known) = (self.name, self.known.join(", "));
+                let message = format!("unknown key `{}` in {name}; it has {known}", key.get_ref());
+                Err(self.source.error(&key.span(), message))
+            }
+        }
+    }
+}
+
+impl<'t> Field<'t> {
+    pub(super) fn value(&self) -> &'t Spanned<DeValue<'t>> {
+        self.value
+    }
+
+    pub(super) fn source(&self) -> Source<'t> {
+        self.source
+    }
+
+    pub(super) fn error(&self, message: impl Display) -> ScenarioError {
+        let (table, key) = (self.table, self.key);
+        self.source.error(&self.value.span(), format_args!("`{key}` of {table}: {message}"))
+    }
+
+    fn wrong_type(&self, right: &str) -> ScenarioError {
+        self.error(format_args!("is {}; it must be {right}", kind(self.value.get_ref())))
+    }
+
+    pub(super) fn text(&self) -> Result<&'t str, ScenarioError> {
+        match self.value.get_ref() {
+            DeValue::String(text) => Ok(text),
+            _ => Err(self.wrong_type("text in quotes")),
+        }
+    }
+
+    /// A text that some type reads.
+    pub(super) fn parse<T: std::str::FromStr<Err: Display>>(&self) -> Result<T, ScenarioError> {
+        let text = self.text()?;
+        text.parse().map_err(|error| self.error(format_args!("\"{text}\" is {error}")))
+    }
+
+    /// A whole number, zero or more.
+    pub(super) fn count(&self) -> Result<u64, ScenarioError> {
+        let DeValue::Integer(integer) = self.value.get_ref() else {
+            return Err(self.wrong_type("a whole number"));
+        };
+        let number = i128::from_str_radix(integer.as_str(), integer.radix());
+        match number.ok().map(u64::try_from) {
+            Some(Ok(count)) => Ok(count),
+            _ if integer.as_str().starts_with('-') => {
+                Err(self.error(format_args!("is {integer}; it must be zero or more")))
+            }
+            _ => Err(self.error(format_args!("is {integer}; it must fit 64 bits"))),
+        }
+    }
+
+    /// A number as its text: whole, with decimals, or quoted.
+    pub(super) fn decimal(&self) -> Result<&'t str, ScenarioError> {
+        match self.value.get_ref() {
+            DeValue::Integer(integer) => Ok(integer.as_str()),
+            DeValue::Float(float) => Ok(float.as_str()),
+            _ => Err(self.wrong_type("a number")),
+        }
+    }
+
+    pub(super) fn duration(&self) -> Result<u64, ScenarioError> {
+        let DeValue::String(text) = self.value.get_ref() else {
+            return Err(self.wrong_type("a duration in quotes, such as \"10ms\""));
+        };
+        span::parse(text).map_err(|error| self.error(format_args!("\"{text}\": {error}")))
+    }
+
+    /// A duration that may be negative.
+    pub(super) fn signed_duration(&self) -> Result<i128, ScenarioError> {
+        let text = self.text()?;
+        let (sign, magnitude) = match text.strip_prefix('-') {
+            Some(magnitude) => (-1_i128, magnitude),
+            None => (1, text),
+        };
+        match span::parse(magnitude) {
+            Ok(ns) => Ok(i128::from(ns).saturating_mul(sign)),
+            Err(error) => Err(self.error(format_args!("\"{text}\": {error}"))),
+        }
+    }
+
+    /// The elements of an array, or the one value there is.
+    pub(super) fn each(&self) -> Vec<Self> {
+        let field = |value| Self { value, ..*self };
+        match self.value.get_ref() {
+            DeValue::Array(values) => values.iter().map(field).collect(),
+            _ => vec![field(self.value)],
+        }
+    }
+}
+
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "text",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number with decimals",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
+    }
+}

@@ -1,0 +1,238 @@
+//! `[limit]` tables: each policy with its keys and defaults.
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::backfill_pool::BackfillPool;
+use rategate_core::compensation::Shift;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::error::LimitError;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::pacer::{self, Pacer};
+use rategate_core::rate::Rate;
+use rategate_core::ratio::Ratio;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::ScenarioError;
+use super::fields::{Field, Fields, Source};
+
+/// Each policy, and the keys that it takes besides `policy`.
+const POLICIES: [(&str, &[&str]); 7] = [
+    ("gcra", &["rate", "burst"]),
+    ("sliding-log", &["permits", "period", "guard", "resolution"]),
+    ("fixed-window", &["permits", "period", "anchor"]),
+    ("pacer", &["rate", "min_sleep", "catch_up"]),
+    ("two-timeline", &["rate", "mode", "catch_up"]),
+    ("backfill-pool", &["pool", "burst_ratio", "rate"]),
+    ("concurrency", &["permits"]),
+];
+
+/// Reads one limit from the body of a `[limit]` table, such as
+/// `policy = "gcra"` and `rate = "5/s"` on two lines.
+///
+/// # Errors
+///
+/// [`ScenarioError`], as for a whole file.
+pub fn policy_from(body: &str) -> Result<AnyPolicy, ScenarioError> {
+    let source = Source(body);
+    let table = DeTable::parse(body).map_err(|error| {
+        source
+            .error(&error.span().unwrap_or_default(), error.message().lines().next().unwrap_or(""))
+    })?;
+    LimitTable::default().changed(Fields::root(source, table.get_ref()))?.build()
+}
+
+/// The keys of one limit: what the file says, and what later `set` steps have changed.
+#[derive(Clone, Default)]
+pub(super) struct LimitTable {
+    policy: Option<&'static str>,
+    rate: Option<Rate>,
+    burst: Option<u64>,
+    permits: Option<u64>,
+    period: Option<u64>,
+    guard: Option<u64>,
+    resolution: Option<u64>,
+    anchor: Option<Anchor>,
+    min_sleep: Option<u64>,
+    catch_up: CatchUp,
+    mode: Option<Mode>,
+    pool: Option<u64>,
+    burst_ratio: Option<Ratio>,
+    /// Where to point if they make no limit together.
+    blame: Option<ScenarioError>,
+}
+
+/// A bound on catching up, as far as the file gives one.
+#[derive(Clone, Copy, Default)]
+enum CatchUp {
+    #[default]
+    Unsaid,
+    Unbounded,
+    AtMost(u64),
+}
+
+impl CatchUp {
+    const fn or(self, default_ns: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Unsaid => default_ns,
+            Self::Unbounded => None,
+            Self::AtMost(ns) => Some(ns),
+        }
+    }
+}
+
+impl LimitTable {
+    pub(super) fn read<'t>(
+        source: Source<'t>,
+        value: &'t Spanned<DeValue<'t>>,
+    ) -> Result<Self, ScenarioError> {
+        Self::default().changed(Fields::new(source, "[limit]", value)?)
+    }
+
+    /// Whether a `set` with these keys means this limit.
+    pub(super) fn takes(&self, fields: &mut Fields<'_>) -> Result<bool, ScenarioError> {
+        if let Some(policy) = fields.get("policy") {
+            return Ok(Some(policy.text()?) == self.policy);
+        }
+        Ok(fields.keys().any(|key| self.keys().contains(&key)))
+    }
+
+    /// The same limit with the keys of `fields` in place of its own. Keys that only other policies
+    /// have are left to `skip`.
+    pub(super) fn changed(mut self, mut fields: Fields<'_>) -> Result<Self, ScenarioError> {
+        match fields.get("policy") {
+            None if self.policy.is_some() => {}
+            None => return Err(fields.error(format!("[limit] needs a policy: {}", names()))),
+            Some(field) => {
+                let known = POLICIES.iter().find(|(name, _)| field.text() == Ok(*name));
+                let Some((name, _)) = known else {
+                    let text = field.text()?;
+                    let names = names();
+                    return Err(field.error(format!("\"{text}\" is no policy; it is {names}")));
+                };
+                if self.policy.is_some_and(|policy| policy != *name) {
+                    return Err(field.error(LimitError::OtherPolicy));
+                }
+                self.policy = Some(name);
+            }
+        }
+        for key in self.keys() {
+            if let Some(field) = fields.get(key) {
+                self.set(key, &field)?;
+            }
+        }
+        self.blame = Some(fields.error(""));
+        fields.finish()?;
+        Ok(self)
+    }
+
+    pub(super) fn keys(&self) -> &'static [&'static str] {
+        let known = POLICIES.iter().find(|(name, _)| Some(*name) == self.policy);
+        known.map_or(&[], |(_, keys)| keys)
+    }
+
+    fn set(&mut self, key: &str, field: &Field<'_>) -> Result<(), ScenarioError> {
+        match key {
+            "rate" => self.rate = Some(field.parse()?),
+            "burst" => self.burst = Some(field.count()?),
+            "permits" => self.permits = Some(field.count()?),
+            "period" => self.period = Some(field.duration()?),
+            "guard" => self.guard = Some(field.duration()?),
+            "resolution" => self.resolution = Some(field.duration()?),
+            "anchor" => self.anchor = Some(anchor(field)?),
+            "min_sleep" => self.min_sleep = Some(field.duration()?),
+            "catch_up" if field.text() == Ok("unbounded") => self.catch_up = CatchUp::Unbounded,
+            "catch_up" => self.catch_up = CatchUp::AtMost(field.duration()?),
+            "mode" => self.mode = Some(mode(field)?),
+            "pool" => self.pool = Some(field.count()?),
+            _ => self.burst_ratio = Some(ratio(field)?),
+        }
+        Ok(())
+    }
+
+    /// The limit that the keys make together.
+    pub(super) fn build(&self) -> Result<AnyPolicy, ScenarioError> {
+        let policy = self.policy.unwrap_or_default();
+        let blame = |message: String| {
+            let line = self.blame.as_ref().and_then(|error| error.line);
+            ScenarioError { line, message: format!("[limit] {policy}: {message}") }
+        };
+        let refused = |error: LimitError| blame(error.to_string());
+        let missing = |key: &str, example: &str| blame(format!("needs `{key}`, as in {example}"));
+        let rate = || self.rate.ok_or_else(|| missing("rate", "rate = \"5/s\""));
+        let permits = || self.permits.ok_or_else(|| missing("permits", "permits = 5"));
+        let period = || self.period.ok_or_else(|| missing("period", "period = \"1s\""));
+        Ok(match policy {
+            "gcra" => Gcra::new(rate()?, self.burst.unwrap_or(1)).map_err(refused)?.into(),
+            "sliding-log" => {
+                let log = SlidingLog::new(permits()?, period()?).map_err(refused)?;
+                let log = log.with_guard(self.guard.unwrap_or(0)).map_err(refused)?;
+                log.with_resolution(self.resolution.unwrap_or(1)).map_err(refused)?.into()
+            }
+            "fixed-window" => {
+                let anchor = self.anchor.unwrap_or_default();
+                FixedWindow::new(permits()?, period()?, anchor).map_err(refused)?.into()
+            }
+            "pacer" => {
+                let min_sleep_ns = self.min_sleep.unwrap_or(pacer::DEFAULT_MIN_SLEEP_NS);
+                let catch_up_ns = self.catch_up.or(Some(pacer::DEFAULT_CATCH_UP_NS));
+                Pacer::new(rate()?, min_sleep_ns, catch_up_ns).into()
+            }
+            "two-timeline" => {
+                let mode = self.mode.unwrap_or(Mode::Average);
+                TwoTimeline::new(rate()?, mode, self.catch_up.or(None)).into()
+            }
+            "backfill-pool" => {
+                let pool = self.pool.ok_or_else(|| missing("pool", "pool = 1000"))?;
+                let ratio = self.burst_ratio.unwrap_or(Ratio::ONE);
+                BackfillPool::new(pool, ratio, self.rate).map_err(refused)?.into()
+            }
+            _ => Concurrency::new(permits()?).map_err(refused)?.into(),
+        })
+    }
+}
+
+fn names() -> String {
+    let names = POLICIES.map(|(name, _)| name);
+    format!("one of {}", names.join(", "))
+}
+
+fn anchor(field: &Field<'_>) -> Result<Anchor, ScenarioError> {
+    match field.text()? {
+        "epoch" => Ok(Anchor::Epoch),
+        "first-call" => Ok(Anchor::FirstCall),
+        other => Err(field.error(format!("is \"{other}\"; it is \"epoch\" or \"first-call\""))),
+    }
+}
+
+fn ratio(field: &Field<'_>) -> Result<Ratio, ScenarioError> {
+    let text = field.decimal()?;
+    text.parse().map_err(|error| field.error(format!("{text}: {error}")))
+}
+
+fn mode(field: &Field<'_>) -> Result<Mode, ScenarioError> {
+    const RIGHT: &str = "\"average\", \"strict\", { damped = 0.25 } or { burst = 1.5 }";
+    if !matches!(field.value().get_ref(), DeValue::Table(_)) {
+        return match field.text() {
+            Ok("average") => Ok(Mode::Average),
+            Ok("strict") => Ok(Mode::Strict),
+            Ok(other) => Err(field.error(format!("is \"{other}\"; it is {RIGHT}"))),
+            Err(_) => Err(field.error(format!("it is {RIGHT}"))),
+        };
+    }
+    let mut fields = Fields::new(field.source(), "mode", field.value())?;
+    let mode = match (fields.get("damped"), fields.get("burst")) {
+        (Some(damped), None) => {
+            let text = damped.decimal()?;
+            let value = text.parse().map_err(|_| damped.error(format!("{text} is no number")))?;
+            let shift = Shift::from_ratio(value);
+            Mode::Damped { shift: shift.map_err(|error| damped.error(format!("{text}: {error}")))? }
+        }
+        (None, Some(burst)) => Mode::Burst(ratio(&burst)?),
+        _ => return Err(field.error(format!("it is {RIGHT}"))),
+    };
+    fields.finish()?;
+    Ok(mode)
+}

@@ -1,0 +1,210 @@
+//! Scenario files: a limit, a clock, what is asked, and what must come out.
+//!
+//! One suite of such files drives every engine; `rategate simulate` runs them for people. The file
+//! is TOML; unknown keys, wrong types and numbers that make no sense are errors that name the line
+//! and the key and say what would be right.
+//!
+//! ```
+//! use rategate_sim::scenario::Scenario;
+//!
+//! let error = Scenario::parse("[limit]\npolicy = \"gcra\"\nrate = \"5\"\n").unwrap_err();
+//! assert_eq!(error.line, Some(3));
+//! assert!(error.to_string().contains("N/PERIOD"));
+//! ```
+
+use std::fmt;
+
+use rategate_core::any_policy::AnyPolicy;
+
+mod fields;
+mod limits;
+mod read;
+
+pub use limits::policy_from;
+
+/// The largest file that is read, in bytes.
+pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// The most operations, arrivals and steps together.
+pub const MAX_CALLS: u64 = 5_000_000;
+/// The most threads of all callers together.
+pub const MAX_THREADS: u64 = 100_000;
+
+/// What a scenario file says.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it is about.
+    pub title: Option<String>,
+    /// The limits that every call has to pass.
+    pub limits: Vec<AnyPolicy>,
+    /// The clock's first reading.
+    pub clock_start_ns: u64,
+    /// What each sleep adds to what it was asked, cycled.
+    pub sleep_error_ns: Vec<i128>,
+    /// Closed loops.
+    pub callers: Vec<Caller>,
+    /// Open loops.
+    pub arrivals: Vec<Arrivals>,
+    /// Explicit calls.
+    pub steps: Vec<Step>,
+    /// Oracles over all granted permits.
+    pub checks: Vec<Check>,
+    /// What must come out of the run.
+    pub expect: Expect,
+}
+
+/// Threads that each ask, work, and ask again.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// How many.
+    pub threads: u64,
+    /// How many operations each.
+    pub operations: u64,
+    /// How long an operation takes, cycled over a thread's operations. Never empty.
+    pub latency_ns: Vec<u64>,
+    /// Whether they ask before or after the work.
+    pub gate: Gate,
+    /// How many permits each operation takes.
+    pub permits: u64,
+    /// When they begin, from the clock's start.
+    pub start_ns: u64,
+}
+
+/// On which side of the work the limit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Ask, then work.
+    Before,
+    /// Work, then ask: the form of the operation throttle.
+    After,
+}
+
+/// Calls that come whether or not earlier ones were granted.
+#[derive(Clone, Debug)]
+pub struct Arrivals {
+    /// Poisson with a seed, or equal gaps.
+    pub poisson_seed: Option<u64>,
+    /// The rate of coming, as permits per nanoseconds.
+    pub rate: (u64, u64),
+    /// How many come.
+    pub count: u64,
+    /// How many permits each takes.
+    pub permits: u64,
+    /// Whether they wait, or leave when denied.
+    pub waits: bool,
+}
+
+/// One explicit call.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The clock's reading, from its start. May go backwards.
+    pub at_ns: u64,
+    /// What is called.
+    pub call: Call,
+    /// What must come out of it.
+    pub expect: StepExpect,
+}
+
+/// What a step calls.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// Grants at once or denies.
+    Try {
+        /// How many permits.
+        permits: u64,
+    },
+    /// Promises a start.
+    Reserve {
+        /// How many permits.
+        permits: u64,
+        /// By which a later step may cancel it.
+        name: Option<String>,
+        /// The longest wait that the caller accepts.
+        max_wait_ns: Option<u64>,
+    },
+    /// Cancels the reservation of that name.
+    Cancel {
+        /// Which.
+        name: String,
+    },
+    /// Puts these limits into force.
+    Set {
+        /// All of them, changed and unchanged.
+        limits: Vec<AnyPolicy>,
+    },
+    /// Looks without taking.
+    Peek {
+        /// How many permits would be asked for.
+        permits: u64,
+    },
+    /// Puts permits into a backfill pool.
+    Refill {
+        /// How many.
+        permits: u64,
+    },
+}
+
+/// What must come out of a step; only what is given is compared.
+#[derive(Clone, Debug, Default)]
+pub struct StepExpect {
+    /// How it ended.
+    pub outcome: Option<crate::report::Outcome>,
+    /// When it may start, from the clock's start.
+    pub start_ns: Option<u64>,
+    /// How long until it would pass.
+    pub retry_after_ns: Option<u64>,
+    /// Start less scheduled time.
+    pub wait_ns: Option<u64>,
+    /// What a try could still take.
+    pub remaining: Option<u64>,
+}
+
+/// An oracle over all granted permits.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// The length of the window.
+    pub window_ns: u64,
+    /// The most permits in any of them.
+    pub at_most: u64,
+}
+
+/// What must come out of the run; only what is given is compared.
+#[derive(Clone, Debug, Default)]
+pub struct Expect {
+    /// Operations and sleeps, as the tape shows them.
+    pub tape: Option<String>,
+    /// The clock's last reading, from its start.
+    pub elapsed_ns: Option<u64>,
+    /// How many permits were granted.
+    pub granted: Option<u64>,
+}
+
+/// Why a file is no scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScenarioError {
+    /// The line, from 1, where one is to blame.
+    pub line: Option<usize>,
+    /// What is wrong, where, and what would be right.
+    pub message: String,
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    ///
+    /// # Errors
+    ///
+    /// The first [`ScenarioError`] in the order of reading.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        read::scenario(text)
+    }
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for ScenarioError {}

@@ -1,0 +1,297 @@
+//! A scenario file, table by table.
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::error::RateError;
+use rategate_core::rate::Rate;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::fields::{Field, Fields, Source};
+use super::limits::LimitTable;
+use super::{
+    Arrivals, Call, Caller, Check, Expect, Gate, MAX_CALLS, MAX_THREADS, Scenario, ScenarioError,
+    Step, StepExpect,
+};
+
+pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
+    let source = Source(text);
+    let document = DeTable::parse(text).map_err(|error| {
+        let place = error.span().unwrap_or_default();
+        source.error(&place, format_args!("not TOML: {}", error.message().replace('\n', "; ")))
+    })?;
+    let mut fields = Fields::root(source, document.get_ref());
+    let title = fields.get("title").map(|title| title.text()).transpose()?.map(str::to_owned);
+
+    let tables = fields.tables("limit");
+    if tables.is_empty() {
+        return Err(fields.error("no [limit]; a scenario needs at least one"));
+    }
+    let limit_tables: Result<Vec<_>, _> =
+        tables.into_iter().map(|value| LimitTable::read(source, value)).collect();
+    let limit_tables = limit_tables?;
+    let limits = build_all(&limit_tables)?;
+
+    let (clock_start_ns, sleep_error_ns) = match fields.get("clock") {
+        Some(clock) => read_clock(Fields::new(source, "[clock]", clock.value())?)?,
+        None => (0, Vec::new()),
+    };
+    let callers = each(&mut fields, source, "caller", "[[caller]]", read_caller)?;
+    let arrivals = each(&mut fields, source, "arrivals", "[[arrivals]]", read_arrivals)?;
+    let steps = read_steps(source, &mut fields, limit_tables)?;
+    let checks = each(&mut fields, source, "check", "[[check]]", read_check)?;
+    let expect = match fields.get("expect") {
+        Some(expect) => read_expect(Fields::new(source, "[expect]", expect.value())?)?,
+        None => Expect::default(),
+    };
+    bound(&fields, &callers, &arrivals, steps.len())?;
+    fields.finish()?;
+    Ok(Scenario {
+        title,
+        limits,
+        clock_start_ns,
+        sleep_error_ns,
+        callers,
+        arrivals,
+        steps,
+        checks,
+        expect,
+    })
+}
+
+fn each<'t, T>(
+    fields: &mut Fields<'t>,
+    source: Source<'t>,
+    key: &'static str,
+    name: &'static str,
+    read: impl Fn(Fields<'t>) -> Result<T, ScenarioError>,
+) -> Result<Vec<T>, ScenarioError> {
+    let tables = fields.tables(key).into_iter();
+    tables.map(|value| read(Fields::new(source, name, value)?)).collect()
+}
+
+fn build_all(tables: &[LimitTable]) -> Result<Vec<AnyPolicy>, ScenarioError> {
+    tables.iter().map(LimitTable::build).collect()
+}
+
+/// No file makes a run without end.
+fn bound(
+    fields: &Fields<'_>,
+    callers: &[Caller],
+    arrivals: &[Arrivals],
+    steps: usize,
+) -> Result<(), ScenarioError> {
+    let threads = callers.iter().fold(0, |sum: u64, caller| sum.saturating_add(caller.threads));
+    if threads > MAX_THREADS {
+        return Err(fields.error_at("caller", format!("over {MAX_THREADS} threads in all")));
+    }
+    let looped = callers.iter().map(|caller| caller.threads.saturating_mul(caller.operations));
+    let calls = looped
+        .chain(arrivals.iter().map(|arrivals| arrivals.count))
+        .chain([u64::try_from(steps).unwrap_or(u64::MAX)])
+        .fold(0, u64::saturating_add);
+    if calls > MAX_CALLS {
+        let message = format!("over {MAX_CALLS} operations, arrivals and steps in all");
+        return Err(ScenarioError { line: None, message });
+    }
+    Ok(())
+}
+
+fn read_clock(mut fields: Fields<'_>) -> Result<(u64, Vec<i128>), ScenarioError> {
+    let start_ns = fields.get("start").map(|start| start.duration()).transpose()?.unwrap_or(0);
+    let errors = fields.get("sleep_error").map(|errors| errors.each()).unwrap_or_default();
+    let errors: Result<Vec<_>, _> = errors.iter().map(Field::signed_duration).collect();
+    fields.finish()?;
+    Ok((start_ns, errors?))
+}
+
+fn read_caller(mut fields: Fields<'_>) -> Result<Caller, ScenarioError> {
+    let threads = fields.get("threads").map(|threads| threads.count()).transpose()?;
+    let operations = fields.need("operations", "100")?.count()?;
+    let latency = fields.get("latency").map(|latency| latency.each()).unwrap_or_default();
+    let latency: Result<Vec<_>, _> = latency.iter().map(Field::duration).collect();
+    let mut latency_ns = latency?;
+    if latency_ns.is_empty() {
+        latency_ns.push(0);
+    }
+    let gate = match fields.get("gate") {
+        None => Gate::Before,
+        Some(gate) => match gate.text()? {
+            "before" => Gate::Before,
+            "after" => Gate::After,
+            other => {
+                return Err(gate.error(format!("is \"{other}\"; it is \"before\" or \"after\"")));
+            }
+        },
+    };
+    let permits = fields.get("permits").map(|permits| permits.count()).transpose()?;
+    let start_ns = fields.get("start").map(|start| start.duration()).transpose()?;
+    fields.finish()?;
+    Ok(Caller {
+        threads: threads.unwrap_or(1),
+        operations,
+        latency_ns,
+        gate,
+        permits: permits.unwrap_or(1),
+        start_ns: start_ns.unwrap_or(0),
+    })
+}
+
+fn read_arrivals(mut fields: Fields<'_>) -> Result<Arrivals, ScenarioError> {
+    let poisson = match fields.get("shape") {
+        None => false,
+        Some(shape) => match shape.text()? {
+            "constant" => false,
+            "poisson" => true,
+            other => {
+                let message = format!("is \"{other}\"; it is \"constant\" or \"poisson\"");
+                return Err(shape.error(message));
+            }
+        },
+    };
+    let rate = fields.need("rate", "\"300/s\"")?;
+    let Some(fraction) = rate.parse::<Rate>()?.fraction() else {
+        return Err(rate.error(format!("arrivals need a finite rate; {}", RateError::Malformed)));
+    };
+    let count = fields.need("count", "1000")?.count()?;
+    let seed = match fields.get("seed") {
+        Some(seed) if !poisson => return Err(seed.error("only poisson arrivals have a seed")),
+        Some(seed) => seed.count()?,
+        None => 0,
+    };
+    let permits = fields.get("permits").map(|permits| permits.count()).transpose()?;
+    let waits = match fields.get("call") {
+        None => true,
+        Some(call) => match call.text()? {
+            "reserve" => true,
+            "try" => false,
+            other => {
+                return Err(call.error(format!("is \"{other}\"; it is \"reserve\" or \"try\"")));
+            }
+        },
+    };
+    fields.finish()?;
+    let poisson_seed = poisson.then_some(seed);
+    Ok(Arrivals { poisson_seed, rate: fraction, count, permits: permits.unwrap_or(1), waits })
+}
+
+fn read_steps<'t>(
+    source: Source<'t>,
+    fields: &mut Fields<'t>,
+    mut limits: Vec<LimitTable>,
+) -> Result<Vec<Step>, ScenarioError> {
+    let mut names = Vec::new();
+    let tables = fields.tables("step").into_iter();
+    tables
+        .map(|value| {
+            let mut fields = Fields::new(source, "[[step]]", value)?;
+            let at_ns = fields.need("at", "\"100ms\"")?.duration()?;
+            let call = read_call(source, &mut fields, &mut limits, &mut names)?;
+            let expect = match fields.get("expect") {
+                Some(expect) => read_step_expect(Fields::new(source, "expect", expect.value())?)?,
+                None => StepExpect::default(),
+            };
+            fields.finish()?;
+            Ok(Step { at_ns, call, expect })
+        })
+        .collect()
+}
+
+fn read_call<'t>(
+    source: Source<'t>,
+    fields: &mut Fields<'t>,
+    limits: &mut [LimitTable],
+    names: &mut Vec<&'t str>,
+) -> Result<Call, ScenarioError> {
+    const CALLS: &str = "try, reserve, cancel, set, peek or refill";
+    let call = fields.need("call", "\"try\"")?;
+    let permits = |fields: &mut Fields<'t>| -> Result<u64, ScenarioError> {
+        Ok(fields.get("permits").map(|permits| permits.count()).transpose()?.unwrap_or(1))
+    };
+    Ok(match call.text()? {
+        "try" => Call::Try { permits: permits(fields)? },
+        "peek" => Call::Peek { permits: permits(fields)? },
+        "refill" => {
+            if !build_all(limits)?.iter().any(|limit| matches!(limit, AnyPolicy::BackfillPool(_))) {
+                return Err(call.error("only a backfill-pool is refilled, and there is none"));
+            }
+            Call::Refill { permits: permits(fields)? }
+        }
+        "reserve" => {
+            let name = fields.get("name").map(|name| name.text()).transpose()?;
+            names.extend(name);
+            let max_wait = fields.get("max_wait").map(|wait| wait.duration()).transpose()?;
+            let (permits, name) = (permits(fields)?, name.map(str::to_owned));
+            Call::Reserve { permits, name, max_wait_ns: max_wait }
+        }
+        "cancel" => {
+            let name = fields.need("name", "\"a\"")?;
+            let text = name.text()?;
+            if !names.contains(&text) {
+                return Err(name.error(format!("no earlier reserve is named \"{text}\"")));
+            }
+            Call::Cancel { name: text.to_owned() }
+        }
+        "set" => {
+            let limit = fields.need("limit", "{ rate = \"10/s\" }")?;
+            change(source, limit.value(), limits)?;
+            Call::Set { limits: build_all(limits)? }
+        }
+        other => return Err(call.error(format!("is \"{other}\"; it is {CALLS}"))),
+    })
+}
+
+/// Carries the keys of a `set` into the limits that have them.
+fn change<'t>(
+    source: Source<'t>,
+    value: &'t Spanned<DeValue<'t>>,
+    limits: &mut [LimitTable],
+) -> Result<(), ScenarioError> {
+    if let [only] = limits {
+        *only = only.clone().changed(Fields::new(source, "limit", value)?)?;
+        return Ok(());
+    }
+    let fields = Fields::new(source, "limit", value)?;
+    for key in fields.keys().filter(|key| *key != "policy") {
+        if !limits.iter().any(|limit| limit.keys().contains(&key)) {
+            return Err(fields.error_at(key, format!("no limit here has the key `{key}`")));
+        }
+    }
+    let mut taken = false;
+    for limit in limits {
+        let mut fields = Fields::new(source, "limit", value)?;
+        if limit.takes(&mut fields)? {
+            *limit = limit.clone().changed(fields.ignoring_others())?;
+            taken = true;
+        }
+    }
+    if taken { Ok(()) } else { Err(fields.error("changes none of the limits")) }
+}
+
+fn read_step_expect(mut fields: Fields<'_>) -> Result<StepExpect, ScenarioError> {
+    let outcome = fields.get("outcome").map(|outcome| outcome.parse()).transpose()?;
+    let mut duration = |key| fields.get(key).map(|value| value.duration()).transpose();
+    let (start_ns, retry_after_ns, wait_ns) =
+        (duration("start")?, duration("retry_after")?, duration("wait")?);
+    let remaining = fields.get("remaining").map(|remaining| remaining.count()).transpose()?;
+    fields.finish()?;
+    Ok(StepExpect { outcome, start_ns, retry_after_ns, wait_ns, remaining })
+}
+
+fn read_check(mut fields: Fields<'_>) -> Result<Check, ScenarioError> {
+    let window = fields.need("window", "\"1s\"")?;
+    let window_ns = window.duration()?;
+    if window_ns == 0 {
+        return Err(window.error("a window of no length holds nothing; it must be at least 1ns"));
+    }
+    let at_most = fields.need("at_most", "51")?.count()?;
+    fields.finish()?;
+    Ok(Check { window_ns, at_most })
+}
+
+fn read_expect(mut fields: Fields<'_>) -> Result<Expect, ScenarioError> {
+    let tape = fields.get("tape").map(|tape| tape.text()).transpose()?.map(str::to_owned);
+    let elapsed_ns = fields.get("elapsed").map(|elapsed| elapsed.duration()).transpose()?;
+    let granted = fields.get("granted").map(|granted| granted.count()).transpose()?;
+    fields.finish()?;
+    Ok(Expect { tape, elapsed_ns, granted })
+}

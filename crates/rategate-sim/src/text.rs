@@ -1,0 +1,94 @@
+//! The report as text: title, tape, and a table of calls.
+
+use std::fmt::Write as _;
+
+use crate::report::{Operation, Report, StepReport};
+use crate::tape::milliseconds;
+
+impl Report {
+    /// The report for people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_text(&mut text);
+        text
+    }
+
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        if let Some(title) = &self.title {
+            writeln!(text, "{title}")?;
+        }
+        if !self.tape.is_empty() {
+            writeln!(text, "{}", self.tape)?;
+        }
+        writeln!(text, "elapsed {} ms, granted {}", milliseconds(self.elapsed_ns), self.granted)?;
+        if !self.steps.is_empty() {
+            writeln!(text, "\n{STEP_HEADING}")?;
+        }
+        for (number, step) in (1_usize..).zip(&self.steps) {
+            writeln!(text, "{}", step_row(number, step).trim_end())?;
+        }
+        if !self.operations.is_empty() {
+            writeln!(text, "\n{OPERATION_HEADING}")?;
+        }
+        for operation in &self.operations {
+            writeln!(text, "{}", operation_row(operation).trim_end())?;
+        }
+        if !self.checks.is_empty() {
+            writeln!(text)?;
+        }
+        for check in &self.checks {
+            let verdict = if check.seen <= check.at_most { "held" } else { "BROKEN" };
+            let (window, from) = (milliseconds(check.window_ns), milliseconds(check.from_ns));
+            writeln!(
+                text,
+                "check {verdict}: at most {} in any {window} ms; the fullest, from {from} ms, has {}",
+                check.at_most, check.seen
+            )?;
+        }
+        for mismatch in &self.mismatches {
+            writeln!(text, "MISMATCH {mismatch}")?;
+        }
+        Ok(())
+    }
+}
+
+const STEP_HEADING: &str = "step        at ms  call     permits  outcome       start ms       wait ms   retry after ms  remaining";
+const OPERATION_HEADING: &str =
+    "caller    arrival ms     start ms       end ms      wait ms  permits  outcome";
+
+fn step_row(number: usize, step: &StepReport) -> String {
+    format!(
+        "{number:>4} {:>12}  {:<8} {:>6}  {:<9} {:>12}  {:>12} {:>16} {:>10}",
+        milliseconds(step.at_ns),
+        step.call,
+        step.permits.map_or_else(String::new, |permits| permits.to_string()),
+        step.outcome,
+        optional(step.start_ns),
+        optional(step.wait_ns),
+        optional(step.retry_after_ns),
+        if step.remaining == u64::MAX { "any".to_owned() } else { step.remaining.to_string() },
+    )
+}
+
+fn operation_row(operation: &Operation) -> String {
+    let wait_ns = match (operation.start_ns, operation.scheduled_ns) {
+        (Some(start_ns), Some(scheduled_ns)) => Some(start_ns.saturating_sub(scheduled_ns)),
+        _ => None,
+    };
+    format!(
+        "{:>6} {:>13} {:>12} {:>12} {:>12} {:>8}  {}",
+        operation.caller,
+        milliseconds(operation.arrival_ns),
+        optional(operation.start_ns),
+        optional(operation.end_ns),
+        optional(wait_ns),
+        operation.permits,
+        operation.outcome,
+    )
+}
+
+fn optional(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), milliseconds)
+}
