@@ -1,0 +1,145 @@
+//! What is no scenario is refused with the line, the key and what would be right.
+
+use rategate_sim::scenario::Scenario;
+
+/// A file, the line to blame, and words that the message must hold.
+type Case = (&'static str, Option<usize>, &'static [&'static str]);
+
+const CASES: &[Case] = &[
+    ("", Some(1), &["[limit]"]),
+    ("[limit\n", Some(1), &["not TOML"]),
+    ("limit = 3\n", Some(1), &["whole number", "table"]),
+    ("[limit]\nrate = \"5/s\"\n", Some(1), &["policy", "gcra"]),
+    ("[limit]\npolicy = \"leaky\"\n", Some(2), &["leaky", "sliding-log"]),
+    ("[limit]\npolicy = \"gcra\"\n", Some(1), &["`rate`", "5/s"]),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"5\"\n", Some(3), &["`rate`", "N/PERIOD"]),
+    ("[limit]\npolicy = \"gcra\"\nrate = 5\n", Some(3), &["`rate`", "quotes"]),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"0/s\"\n", Some(3), &["zero", "never"]),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"-5/s\"\n", Some(3), &["negative"]),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"NaN/s\"\n", Some(3), &["not a rate"]),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"inf/s\"\n", Some(3), &["not a rate"]),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"1/0s\"\n", Some(3), &["unlimited"]),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"1/fortnight\"\n", Some(3), &["period"]),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"99999999999999999999999999999999999999999/s\"\n",
+        Some(3),
+        &["64 bits"],
+    ),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"5/s\"\nburst = 0\n", Some(1), &["at least 1"]),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"5/s\"\nburst = -1\n", Some(4), &["zero or more"]),
+    ("[limit]\npolicy = \"gcra\"\nrate = \"5/s\"\nburst = 1.5\n", Some(4), &["whole number"]),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"5/s\"\nbrust = 2\n",
+        Some(4),
+        &["unknown key `brust`", "burst"],
+    ),
+    (
+        "[limit]\npolicy = \"sliding-log\"\npermits = 5\nperiod = \"0s\"\n",
+        Some(1),
+        &["period", "1ns"],
+    ),
+    (
+        "[limit]\npolicy = \"sliding-log\"\npermits = 5\nperiod = \"10\"\n",
+        Some(4),
+        &["`period`", "unit"],
+    ),
+    (
+        "[limit]\npolicy = \"sliding-log\"\npermits = 5\nperiod = \"0.5ns\"\n",
+        Some(4),
+        &["whole number of nanoseconds"],
+    ),
+    (
+        "[limit]\npolicy = \"sliding-log\"\npermits = 5\nperiod = \"600000d\"\n",
+        Some(4),
+        &["584 years"],
+    ),
+    (
+        "[limit]\npolicy = \"sliding-log\"\npermits = 5\nperiod = \"1s\"\nresolution = \"2s\"\n",
+        Some(1),
+        &["resolution"],
+    ),
+    (
+        "[limit]\npolicy = \"two-timeline\"\nrate = \"5/s\"\nmode = { damped = 1.5 }\n",
+        Some(4),
+        &["damping", "strict"],
+    ),
+    (
+        "[limit]\npolicy = \"two-timeline\"\nrate = \"5/s\"\nmode = { burst = 0.5 }\n",
+        Some(4),
+        &["at least 1"],
+    ),
+    (
+        "[limit]\npolicy = \"two-timeline\"\nrate = \"5/s\"\nmode = \"fast\"\n",
+        Some(4),
+        &["fast", "average"],
+    ),
+    ("[limit]\npolicy = \"concurrency\"\npermits = 1\n[clock]\nstop = 1\n", Some(5), &["stop"]),
+    ("[limit]\npolicy = \"concurrency\"\npermits = 1\n[[caller]]\n", Some(4), &["`operations`"]),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[caller]]\noperations = 9999999999\n",
+        None,
+        &["5000000"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[caller]]\noperations = 1\nlatency = \"-1s\"\n",
+        Some(6),
+        &["`latency`"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[arrivals]]\nrate = \"never\"\ncount = 1\n",
+        Some(5),
+        &["finite"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"take\"\n",
+        Some(6),
+        &["take", "reserve"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"refill\"\n",
+        Some(6),
+        &["backfill-pool"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"cancel\"\nname = \"a\"\n",
+        Some(7),
+        &["no earlier reserve"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"set\"\nlimit = { policy = \"gcra\" }\n",
+        Some(7),
+        &["keeps its policy"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"try\"\nexpect = { outcome = \"yes\" }\n",
+        Some(7),
+        &["yes", "granted"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[check]]\nwindow = \"0s\"\nat_most = 1\n",
+        Some(5),
+        &["window"],
+    ),
+];
+
+#[test]
+fn bad_files_name_the_line_the_key_and_what_is_right() {
+    for (text, line, words) in CASES {
+        let error = Scenario::parse(text).expect_err(text);
+        assert_eq!(error.line, *line, "{text}\n{error}");
+        for word in *words {
+            assert!(error.message.contains(word), "{text}\n`{word}` is not in: {error}");
+        }
+        assert!(!error.message.contains('\n'), "{text}\none line: {error}");
+    }
+}
+
+#[test]
+fn junk_is_refused_without_a_panic() {
+    let mut random = rategate_sim::random::Random::new(1);
+    for _ in 0..2_000 {
+        let length = random.bits() % 200;
+        let junk: Vec<u8> = (0..length).map(|_| random.bits().to_le_bytes()[0]).collect();
+        let _ = Scenario::parse(&String::from_utf8_lossy(&junk));
+    }
+}
