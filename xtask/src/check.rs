@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{tidy, trace};
+use crate::{pictures, tidy, trace};
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -21,6 +21,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     tidy::run(root)?;
     heading("cargo xtask trace");
     trace::run(root)?;
+    heading("cargo xtask pictures");
+    pictures::check(root)?;
     println!("\n{}", counts.line());
     Ok(())
 }

@@ -10,6 +10,7 @@
 )]
 
 mod check;
+mod pictures;
 mod source;
 mod tidy;
 mod trace;
@@ -22,9 +23,10 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  check   format, lints, tests, docs, tidy and trace, in this order: done means this passes
-  tidy    the rules about who may import, read a clock, wait or name what
-  trace   which test covers which requirement line";
+  check     format, lints, tests, docs, tidy, trace and pictures: done means this passes
+  tidy      the rules about who may import, read a clock, wait or name what
+  trace     which test covers which requirement line
+  pictures  draws the pictures of the guides";
 
 fn main() -> ExitCode {
     match run() {
@@ -43,6 +45,7 @@ fn run() -> Result<()> {
         ["check"] => check::run(&workspace_root()?),
         ["tidy"] => tidy::run(&workspace_root()?),
         ["trace"] => trace::run(&workspace_root()?),
+        ["pictures"] => pictures::draw(&workspace_root()?),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             Ok(())

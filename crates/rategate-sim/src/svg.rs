@@ -113,9 +113,8 @@ impl Drawing {
     }
 
     fn write_axes(&self, svg: &mut String) -> std::fmt::Result {
-        for tenth in (0..=10_u64).step_by(2) {
-            let at_ns = u128::from(self.span_ns) * u128::from(tenth) / 10;
-            let at_ns = u64::try_from(at_ns).unwrap_or(u64::MAX);
+        let step_ns = round_step(self.span_ns);
+        for at_ns in (0..=self.span_ns / step_ns).map(|step| step * step_ns) {
             let (x, label) = (self.x(at_ns), milliseconds(at_ns));
             writeln!(
                 svg,
@@ -134,7 +133,7 @@ impl Drawing {
                 y + 4.0
             )?;
         }
-        let legend = "blue: started   grey: asked   dashed: allowed   red: denied   time in ms";
+        let legend = "blue: started, grey: asked, dashed: allowed, red: denied; time in ms";
         writeln!(svg, "<text class=\"a\" x=\"940\" y=\"24\" text-anchor=\"end\">{legend}</text>")
     }
 
@@ -233,6 +232,20 @@ impl Drawing {
             )?;
         }
         Ok(())
+    }
+}
+
+/// The distance between marks on the axis: 1, 2 or 5 times a power of ten, for at most nine marks.
+fn round_step(span_ns: u64) -> u64 {
+    let least_ns = span_ns.div_ceil(8).max(1);
+    let mut power = 1_u64;
+    loop {
+        for step_ns in [1, 2, 5].map(|times: u64| power.saturating_mul(times)) {
+            if step_ns >= least_ns {
+                return step_ns;
+            }
+        }
+        power = power.saturating_mul(10);
     }
 }
 

@@ -22,7 +22,13 @@ fn every_scenario_passes() {
         let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap());
         let scenario = scenario.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let report = world::run(&scenario);
-        assert!(report.passed(), "{}: {:#?} {:#?}", file.display(), report.mismatches, report.checks);
+        assert!(
+            report.passed(),
+            "{}: {:#?} {:#?}",
+            file.display(),
+            report.mismatches,
+            report.checks
+        );
     }
 }
 
