@@ -270,13 +270,19 @@ impl<P: Policy> Limit for Ledger<P> {
 
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
-        self.booked = None;
-        self.policy.refill(&mut self.started, self.latest_ns, permits)
+        let taken = self.policy.refill(&mut self.started, self.latest_ns, permits);
+        if taken {
+            self.booked = None;
+        }
+        taken
     }
 
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
-        self.booked = None;
-        self.policy.release(&mut self.started, permits)
+        let taken = self.policy.release(&mut self.started, permits);
+        if taken {
+            self.booked = None;
+        }
+        taken
     }
 }

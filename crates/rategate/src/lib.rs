@@ -1,1 +1,104 @@
-//! Exact rate limiting and pacing: limiters, clocks and waiting for threads.
+//! Exact rate limiting and pacing for threads.
+//!
+//! A [`Limiter`] holds back operations so that a limit is never exceeded, and none of the permitted
+//! rate is lost: starts are decided in whole nanoseconds and exact fractions, and promised in the
+//! order of asking. A sleep that ends late delays one operation, not the schedule.
+//!
+//! # Smallest example
+//!
+//! At most two actions in any second, from as many threads as like to clone the limiter:
+//!
+//! ```
+//! use rategate::{Limiter, SlidingLog};
+//!
+//! let limiter = Limiter::new(SlidingLog::new(2, 1_000_000_000)?);
+//! for page in ["first", "second"] {
+//!     limiter.acquire(1)?;
+//!     println!("fetching the {page} page");
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Which limit do I want?
+//!
+//! | my limit says | policy |
+//! |---|---|
+//! | a rate, and a burst after silence | [`Gcra`] |
+//! | at most N in *any* window of length M | [`SlidingLog`] |
+//! | at most N in each hour of the clock | [`FixedWindow`] |
+//! | evenly spaced, and tell me how late each operation is | [`TwoTimeline`] with a [`Mode`] |
+//! | an average rate, with few and long sleeps | [`Pacer`] |
+//! | a bucket that somebody refills, and nothing may be lost | [`BackfillPool`] |
+//! | at most N at the same time | [`Concurrency`] |
+//! | several of these together | [`Limiter::all_of`] |
+//!
+//! # Which form do I want?
+//!
+//! | my code is | form |
+//! |---|---|
+//! | any thread that wants its turn, or an answer | [`Limiter`] |
+//! | a caller that waits in its own way, or may change its mind | [`Reservation`] |
+//! | one loop that waits after each operation | [`Throttle`] |
+//! | callers that hand over work and go on | [`Dispatcher`] |
+//! | an iterator | [`RateLimitedExt`] |
+//! | a test | any of them on a [`ManualClock`] |
+//!
+//! # Contract
+//!
+//! * **Ceiling.** Each policy's own, at the instants of [`Grant::promised_ns`]. An operation that
+//!   wakes late may come closer to the next; where the other side counts arrivals,
+//!   [`SlidingLog::with_guard`] makes room for that.
+//! * **Never early.** No wait ends before its instant, whatever the sleep of the platform does.
+//! * **Order.** Starts come in the order of asking; only a place that was given back goes to the
+//!   next caller who fits in.
+//! * **Exact retry.** A denial says when to come again; one nanosecond sooner is too soon.
+//! * **Nothing lost.** Whoever drops a [`Reservation`] before its start, is woken before it by
+//!   [`Limiter::close`], or finds the deadline too near has used up nothing.
+//! * **Three kinds of no.** "Not yet" is a [`Denial`] or [`TooLong`] with a time; "never" is an
+//!   error at once, not an endless wait; "closed" is another.
+//!
+//! # What it does not do
+//!
+//! * It does not wait without a thread: there is no async form here yet.
+//! * It does not share a limit between processes or machines, and forgets it when the process ends.
+//! * It keeps one limit for each [`Limiter`], not one for each of your users.
+//! * It does not spin, and so wakes as exactly as the system's sleep does, usually 0.1 ms late.
+
+mod clock;
+mod decision;
+mod dispatcher;
+mod error;
+mod gate;
+mod limiter;
+mod reservation;
+mod shared;
+mod throttle;
+mod wait;
+
+pub use clock::{Clock, ManualClock, MonotonicClock};
+pub use decision::{Decision, Denial, Grant};
+pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
+pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, TooLong};
+pub use gate::{RateLimited, RateLimitedExt};
+pub use limiter::Limiter;
+pub use reservation::Reservation;
+pub use throttle::{CatchUp, Throttle};
+pub use wait::{Alarm, Wake};
+
+pub use rategate_core::all_of::AllOf;
+pub use rategate_core::any_policy::AnyPolicy;
+pub use rategate_core::backfill_pool::BackfillPool;
+pub use rategate_core::compensation::Shift;
+pub use rategate_core::concurrency::Concurrency;
+pub use rategate_core::error::{ExceedsCapacity, LimitError, RateError, RatioError, SpanError};
+pub use rategate_core::fixed_window::FixedWindow;
+pub use rategate_core::gcra::Gcra;
+pub use rategate_core::ledger::Ledger;
+pub use rategate_core::limit::Limit;
+pub use rategate_core::pacer::Pacer;
+pub use rategate_core::policy::Policy;
+pub use rategate_core::rate::Rate;
+pub use rategate_core::ratio::Ratio;
+pub use rategate_core::schedule::Schedule;
+pub use rategate_core::sliding_log::SlidingLog;
+pub use rategate_core::two_timeline::{Mode, TwoTimeline};

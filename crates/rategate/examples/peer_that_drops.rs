@@ -1,0 +1,92 @@
+//! A peer drops the connection if more than 51 messages reach it within a second of *its* clock,
+//! at a phase nobody knows. A dispatcher sends, and a sampler counts at random phases.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::print_stdout,
+    reason = "an example computes in plain numbers and prints"
+)]
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rategate::{Clock, Dispatcher, Grant, Limiter, MonotonicClock, SlidingLog};
+
+const MOST: usize = 51;
+const PERIOD_NS: u64 = 400_000_000;
+/// How much later than its promised start a message may go out without harm.
+const GUARD_NS: u64 = 20_000_000;
+const MESSAGES: u64 = 200;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let policy = SlidingLog::new(51, PERIOD_NS)?.with_guard(GUARD_NS)?;
+    let clock = MonotonicClock::new();
+    let limiter = Limiter::with_clock(policy, clock);
+    let dispatcher = Dispatcher::new(limiter, 1_000)?;
+
+    // When each message was promised a start, and when it went out.
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let counter = Arc::new(AtomicU64::new(0));
+    for _ in 0..MESSAGES {
+        let (sent, counter) = (Arc::clone(&sent), Arc::clone(&counter));
+        let task = move |grant: Grant| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            let message = (grant.promised_ns(), clock.now_ns());
+            sent.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        };
+        dispatcher.submit(task)?;
+    }
+
+    let done = Arc::new(AtomicBool::new(false));
+    let thread = {
+        let (counter, done) = (Arc::clone(&counter), Arc::clone(&done));
+        thread::spawn(move || sample(clock, &counter, &done))
+    };
+    let report = dispatcher.shutdown();
+    done.store(true, Ordering::SeqCst);
+    let samples = thread.join().map_err(|_| "the sampler panicked")?;
+
+    let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    assert_eq!(report.ran, MESSAGES);
+    let late_ns = sent.iter().map(|(promised_ns, out_ns)| out_ns - promised_ns).max();
+    let late = Duration::from_nanos(late_ns.unwrap_or_default());
+    println!("{MESSAGES} messages, at most {MOST} per {PERIOD_NS} ns; the latest {late:?} late");
+    println!("counted within one period, at random phases: {samples:?}");
+
+    // The promises hold on any machine: the 52nd comes a period and the guard after the first.
+    sent.sort_unstable();
+    for window in sent.windows(MOST + 1) {
+        if let [(first_ns, _), .., (last_ns, _)] = window {
+            assert!(last_ns - first_ns >= PERIOD_NS + GUARD_NS);
+        }
+    }
+    // What goes out keeps the limit as long as nothing is later than the guard allows for.
+    if late.as_nanos() <= u128::from(GUARD_NS) {
+        assert!(samples.iter().all(|&count| count <= 51), "more than 51 within a period");
+    }
+    Ok(())
+}
+
+/// Counts over windows no longer than the period, from random starting points.
+fn sample(clock: MonotonicClock, counter: &AtomicU64, done: &AtomicBool) -> Vec<u64> {
+    let mut samples = Vec::new();
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    while !done.load(Ordering::SeqCst) {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        thread::sleep(Duration::from_nanos(random % 50_000_000));
+        let begin_ns = clock.now_ns();
+        let before = counter.load(Ordering::SeqCst);
+        thread::sleep(Duration::from_nanos(PERIOD_NS * 9 / 10));
+        let count = counter.load(Ordering::SeqCst) - before;
+        // A sampler that overslept has counted over more than a period.
+        if clock.now_ns() - begin_ns < PERIOD_NS {
+            samples.push(count);
+        }
+    }
+    samples
+}

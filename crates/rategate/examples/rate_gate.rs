@@ -1,0 +1,91 @@
+//! One gate before a loop and before several threads: two actions a second, 250 ms each.
+//!
+//! On a virtual clock the table is the ideal one; a short real run shows the machine's lateness.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::print_stdout,
+    reason = "an example computes in plain numbers and prints"
+)]
+
+use std::error::Error;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use rategate::{AcquireError, Limiter, ManualClock, SlidingLog};
+
+const MS: u64 = 1_000_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    virtual_loop()?;
+    virtual_threads()?;
+    real_threads()
+}
+
+fn virtual_loop() -> Result<(), Box<dyn Error>> {
+    let clock = ManualClock::new();
+    let gate = Limiter::with_clock(SlidingLog::new(2, 1_000 * MS)?, clock.clone());
+    let mut starts_ms = Vec::new();
+    println!("Iteration   Start  Finish");
+    for iteration in 1..=10 {
+        let at_ms = gate.acquire(1)?.start_ns() / MS;
+        clock.advance(250 * MS);
+        println!("{iteration:>9} {at_ms:>7} {:>7}", gate.now_ns() / MS);
+        starts_ms.push(at_ms);
+    }
+    assert_eq!(starts_ms, [0, 250, 1_000, 1_250, 2_000, 2_250, 3_000, 3_250, 4_000, 4_250]);
+    Ok(())
+}
+
+/// Ten makers of pizza queue at once; each goes on with its own promised start.
+fn virtual_threads() -> Result<(), Box<dyn Error>> {
+    let gate = Limiter::with_clock(SlidingLog::new(2, 1_000 * MS)?, ManualClock::stepped());
+    let starts_ms = Mutex::new(Vec::new());
+    in_threads(10, || {
+        let at_ms = gate.reserve(1)?.keep().start_ns() / MS;
+        starts_ms.lock().unwrap_or_else(PoisonError::into_inner).push(at_ms);
+        Ok(())
+    })?;
+    let mut starts_ms = starts_ms.into_inner().unwrap_or_else(PoisonError::into_inner);
+    starts_ms.sort_unstable();
+    println!("ten threads at once start at {starts_ms:?} ms");
+    let pairs = [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000, 4_000];
+    assert_eq!(starts_ms, pairs);
+    Ok(())
+}
+
+fn real_threads() -> Result<(), Box<dyn Error>> {
+    let period_ns = 100 * MS;
+    let gate = Limiter::new(SlidingLog::new(2, period_ns)?);
+    let grants = Mutex::new(Vec::new());
+    in_threads(10, || {
+        let grant = gate.acquire(1)?;
+        grants.lock().unwrap_or_else(PoisonError::into_inner).push(grant);
+        Ok(())
+    })?;
+    let mut grants = grants.into_inner().unwrap_or_else(PoisonError::into_inner);
+    grants.sort_unstable_by_key(rategate::Grant::promised_ns);
+    for grant in &grants {
+        let late_ns = grant.start_ns() - grant.promised_ns();
+        println!("real: promised at {:>9} ns, {late_ns:>7} ns late", grant.promised_ns());
+    }
+    for window in grants.windows(3) {
+        if let [first, _, third] = window {
+            assert!(third.promised_ns() - first.promised_ns() >= period_ns);
+        }
+    }
+    Ok(())
+}
+
+fn in_threads(
+    count: usize,
+    work: impl Fn() -> Result<(), AcquireError> + Sync,
+) -> Result<(), Box<dyn Error>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(&work)).collect();
+        for thread in threads {
+            thread.join().map_err(|_| "a thread panicked")??;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,67 @@
+//! Threads that never block: they try, and when denied do something else until it is worth
+//! trying again.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::print_stdout,
+    reason = "an example computes in plain numbers and prints"
+)]
+
+use std::error::Error;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use rategate::{Decision, Limiter, LimiterError, SlidingLog};
+
+const MOST: usize = 20;
+const PERIOD_NS: u64 = 100_000_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let limiter = Limiter::new(SlidingLog::new(20, PERIOD_NS)?);
+    let (starts, denied) = (Mutex::new(Vec::new()), Mutex::new(0_u64));
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| -> Result<(), LimiterError> {
+                    for _ in 0..25 {
+                        let start_ns = retry(&limiter, &denied)?;
+                        starts.lock().unwrap_or_else(PoisonError::into_inner).push(start_ns);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(outcome) => outcome.map_err(Box::<dyn Error>::from),
+            Err(_) => Err("a thread panicked".into()),
+        })
+    })?;
+
+    let mut starts = starts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    starts.sort_unstable();
+    let denied = denied.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{} requests passed, {denied} tries were told to come again", starts.len());
+    assert_eq!(starts.len(), 100);
+    for window in starts.windows(MOST + 1) {
+        if let [first_ns, .., last_ns] = window {
+            assert!(last_ns - first_ns >= PERIOD_NS, "more than {MOST} within a period");
+        }
+    }
+    Ok(())
+}
+
+fn retry<L: rategate::Limit>(
+    limiter: &Limiter<L>,
+    denied: &Mutex<u64>,
+) -> Result<u64, LimiterError> {
+    loop {
+        match limiter.try_acquire(1)? {
+            Decision::Granted(grant) => return Ok(grant.start_ns()),
+            Decision::Denied(denial) => {
+                *denied.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+                // Never zero. Somebody else may still be first, so this is a loop.
+                thread::sleep(denial.retry_after().unwrap_or_default());
+            }
+        }
+    }
+}

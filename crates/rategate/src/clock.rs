@@ -1,0 +1,290 @@
+//! Clocks: what time it is, and how to wait for later. [`MonotonicClock`] is the real one;
+//! [`ManualClock`] is for tests, and passes days in no time.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::wait::{Alarm, Wake};
+
+/// A clock that limiters and throttles read, and wait on.
+///
+/// Readings are nanoseconds since an origin that the clock picks once. They should not go back;
+/// where they do, every limit treats the reading as the newest one it has seen.
+pub trait Clock: Send + Sync {
+    /// Nanoseconds since the clock's origin.
+    fn now_ns(&self) -> u64;
+
+    /// Blocks until the clock shows `until_ns` or more, or `alarm` is raised. Never returns
+    /// [`Wake::Due`] early; an alarm that is already raised goes before everything.
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake;
+
+    /// Sleeps once for about `asked_ns`, however long that really takes. Unlike
+    /// [`Clock::wait`], it may end early where the platform's sleep does.
+    fn sleep(&self, asked_ns: u64) {
+        let _ = self.wait(self.now_ns().saturating_add(asked_ns), &Alarm::new());
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now_ns(&self) -> u64 {
+        (**self).now_ns()
+    }
+
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+        (**self).wait(until_ns, alarm)
+    }
+
+    fn sleep(&self, asked_ns: u64) {
+        (**self).sleep(asked_ns);
+    }
+}
+
+/// Real time since the clock was made, which no change of the wall clock touches. 64 bits of
+/// nanoseconds last 584 years.
+///
+/// ```
+/// use rategate::{Clock, MonotonicClock};
+///
+/// let clock = MonotonicClock::new();
+/// let before_ns = clock.now_ns();
+/// clock.sleep(1_000_000);
+/// assert!(clock.now_ns() - before_ns >= 1_000_000);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct MonotonicClock {
+    origin: Instant,
+}
+
+impl MonotonicClock {
+    /// A clock that shows zero now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+}
+
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now_ns(&self) -> u64 {
+        let elapsed = self.origin.elapsed();
+        let whole_ns = elapsed.as_secs().saturating_mul(1_000_000_000);
+        whole_ns.saturating_add(elapsed.subsec_nanos().into())
+    }
+
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+        alarm.wait_on(|| {
+            let left_ns = until_ns.saturating_sub(self.now_ns());
+            (left_ns > 0).then(|| Duration::from_nanos(left_ns))
+        })
+    }
+
+    fn sleep(&self, asked_ns: u64) {
+        std::thread::sleep(Duration::from_nanos(asked_ns));
+    }
+}
+
+/// A clock for tests. It moves only when told to, or when somebody waits on it.
+///
+/// Clones show the same time. There are two ways of passing time:
+///
+/// * [`ManualClock::new`]: a wait itself moves the clock to its end and returns at once, so a loop
+///   of waits plays through in no time. [`ManualClock::with_sleep`] lets each sleep take longer or
+///   shorter than asked.
+/// * [`ManualClock::stepped`]: a wait blocks its thread until the clock is moved by hand, with
+///   [`advance`](Self::advance), [`set`](Self::set) or [`step`](Self::step).
+///
+/// ```
+/// use rategate::{Clock, ManualClock, Limiter, SlidingLog};
+///
+/// let clock = ManualClock::new();
+/// let limiter = Limiter::with_clock(SlidingLog::new(1, 60_000_000_000)?, clock.clone());
+/// for _ in 0..10 {
+///     limiter.acquire(1)?;
+/// }
+/// assert_eq!(clock.now_ns(), 540_000_000_000, "nine minutes, in no time");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct ManualClock {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    hands: Mutex<Hands>,
+    passing: Passing,
+}
+
+struct Hands {
+    now_ns: u64,
+    /// Stepped only: who waits, and until when.
+    waiters: Vec<Waiter>,
+    next_id: u64,
+}
+
+struct Waiter {
+    id: u64,
+    until_ns: u64,
+    alarm: Alarm,
+}
+
+/// How long a sleep really takes, given how long it was asked to.
+type Sleep = Box<dyn FnMut(u64) -> u64 + Send>;
+
+enum Passing {
+    ByWaiting(Mutex<Sleep>),
+    ByHand,
+}
+
+impl ManualClock {
+    /// A clock at zero that every wait moves to its exact end.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_sleep(|asked_ns| asked_ns)
+    }
+
+    /// A clock at zero on which a sleep of `asked_ns` takes `slept(asked_ns)` nanoseconds: a real
+    /// machine oversleeps, and some undersleep.
+    ///
+    /// A [wait](Clock::wait) to an instant sleeps again until it has come, at least a nanosecond
+    /// each time; a [sleep](Clock::sleep) is asked once.
+    #[must_use]
+    pub fn with_sleep(slept: impl FnMut(u64) -> u64 + Send + 'static) -> Self {
+        Self::passing(Passing::ByWaiting(Mutex::new(Box::new(slept))))
+    }
+
+    /// A clock at zero on which waits block until the clock is moved by hand.
+    #[must_use]
+    pub fn stepped() -> Self {
+        Self::passing(Passing::ByHand)
+    }
+
+    /// Lets `ns` nanoseconds pass, and wakes whom that makes due. At the end of 64 bits the clock
+    /// stands still.
+    pub fn advance(&self, ns: u64) {
+        self.turn(|now_ns| now_ns.saturating_add(ns));
+    }
+
+    /// Sets the clock, back if need be, and wakes whom that makes due.
+    pub fn set(&self, now_ns: u64) {
+        self.turn(|_| now_ns);
+    }
+
+    /// Moves a stepped clock to the nearest instant that somebody waits for. Returns that instant,
+    /// or `None` if nobody waits.
+    ///
+    /// Together with [`waiting`](Self::waiting) this runs threads as a simulation: step once all of
+    /// them wait.
+    #[expect(clippy::must_use_candidate, reason = "called for the step")]
+    pub fn step(&self) -> Option<u64> {
+        let nearest = self.hands().waiters.iter().map(|waiter| waiter.until_ns).min();
+        if let Some(until_ns) = nearest {
+            self.turn(|now_ns| now_ns.max(until_ns));
+        }
+        nearest
+    }
+
+    /// How many threads wait on a stepped clock. Those that a move has made due do not count any
+    /// more, though they may not have run yet.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.hands().waiters.len()
+    }
+
+    fn passing(passing: Passing) -> Self {
+        let hands = Hands { now_ns: 0, waiters: Vec::new(), next_id: 0 };
+        Self { inner: Arc::new(Inner { hands: Mutex::new(hands), passing }) }
+    }
+
+    fn hands(&self) -> MutexGuard<'_, Hands> {
+        self.inner.hands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self, to: impl FnOnce(u64) -> u64) {
+        let mut hands = self.hands();
+        hands.now_ns = to(hands.now_ns);
+        let now_ns = hands.now_ns;
+        let due: Vec<Waiter> =
+            hands.waiters.extract_if(.., |waiter| waiter.until_ns <= now_ns).collect();
+        // A waiter holds its alarm while it reads the clock, so the clock must be free first.
+        drop(hands);
+        for waiter in due {
+            waiter.alarm.nudge();
+        }
+    }
+
+    /// One sleep of a clock that waiting moves.
+    fn sleep_once(&self, sleep: &Mutex<Sleep>, asked_ns: u64, least_ns: u64) {
+        let from_ns = self.now_ns();
+        // The clock is free meanwhile: `slept` may read it.
+        let slept_ns = sleep.lock().unwrap_or_else(PoisonError::into_inner)(asked_ns);
+        let until_ns = from_ns.saturating_add(slept_ns.max(least_ns));
+        // Sleeps of several threads overlap; they do not add up.
+        self.turn(|now_ns| now_ns.max(until_ns));
+    }
+
+    fn wait_for_hand(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+        let mut hands = self.hands();
+        let id = hands.next_id;
+        hands.next_id = id.wrapping_add(1);
+        if hands.now_ns < until_ns && !alarm.is_raised() {
+            hands.waiters.push(Waiter { id, until_ns, alarm: alarm.clone() });
+        }
+        drop(hands);
+        let wake = alarm.wait_on(|| (self.now_ns() < until_ns).then_some(Duration::MAX));
+        self.hands().waiters.retain(|waiter| waiter.id != id);
+        wake
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hands = self.hands();
+        f.debug_struct("ManualClock")
+            .field("now_ns", &hands.now_ns)
+            .field("waiting", &hands.waiters.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_ns(&self) -> u64 {
+        self.hands().now_ns
+    }
+
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+        let Passing::ByWaiting(sleep) = &self.inner.passing else {
+            return self.wait_for_hand(until_ns, alarm);
+        };
+        loop {
+            if alarm.is_raised() {
+                return Wake::Raised;
+            }
+            match until_ns.saturating_sub(self.now_ns()) {
+                0 => return Wake::Due,
+                left_ns => self.sleep_once(sleep, left_ns, 1),
+            }
+        }
+    }
+
+    fn sleep(&self, asked_ns: u64) {
+        match &self.inner.passing {
+            Passing::ByWaiting(sleep) => self.sleep_once(sleep, asked_ns, 0),
+            Passing::ByHand => {
+                let until_ns = self.now_ns().saturating_add(asked_ns);
+                let _ = self.wait_for_hand(until_ns, &Alarm::new());
+            }
+        }
+    }
+}

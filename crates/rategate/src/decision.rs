@@ -1,0 +1,122 @@
+//! What a limiter answers: a grant, or not yet.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rategate_core::verdict;
+
+/// The answer to a try.
+#[must_use = "a grant that nobody acts on is a permit lost"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The permits are the caller's.
+    Granted(Grant),
+    /// Nothing was taken.
+    Denied(Denial),
+}
+
+impl Decision {
+    /// The grant, if it is one.
+    #[must_use]
+    pub const fn granted(self) -> Option<Grant> {
+        match self {
+            Self::Granted(grant) => Some(grant),
+            Self::Denied(_) => None,
+        }
+    }
+
+    /// Whether it is a grant.
+    #[must_use]
+    pub const fn is_granted(&self) -> bool {
+        matches!(self, Self::Granted(_))
+    }
+
+    /// What the core answered, to a caller who starts at once.
+    pub(crate) const fn of(verdict: &verdict::Verdict) -> Self {
+        match verdict {
+            verdict::Verdict::Granted(grant) => Self::Granted(Grant::as_promised(grant)),
+            verdict::Verdict::Denied(denial) => {
+                Self::Denied(Denial { retry_after_ns: denial.retry_after_ns })
+            }
+        }
+    }
+}
+
+/// Permits that are the caller's, and when. Instants are on the limiter's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    start_ns: u64,
+    promised_ns: u64,
+    scheduled_ns: u64,
+    remaining: u64,
+}
+
+impl Grant {
+    /// When the operation starts: for a caller who waited, the instant of waking.
+    #[must_use]
+    pub const fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// The first nanosecond at which the limit lets the operation start. Never after
+    /// [`start_ns`](Self::start_ns); the difference is how late the caller woke.
+    #[must_use]
+    pub const fn promised_ns(&self) -> u64 {
+        self.promised_ns
+    }
+
+    /// When the operation would have started had all before it started on time; for a policy
+    /// without a schedule, when it was asked for.
+    #[must_use]
+    pub const fn scheduled_ns(&self) -> u64 {
+        self.scheduled_ns
+    }
+
+    /// How long the operation stood in the queue: `start - scheduled`.
+    #[must_use]
+    pub const fn wait(&self) -> Duration {
+        Duration::from_nanos(self.start_ns.saturating_sub(self.scheduled_ns))
+    }
+
+    /// How many permits one more try could have taken at the instant of asking.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// What the core granted, to an operation that starts as promised.
+    pub(crate) const fn as_promised(grant: &verdict::Grant) -> Self {
+        Self {
+            start_ns: grant.start_ns,
+            promised_ns: grant.start_ns,
+            scheduled_ns: grant.scheduled_ns,
+            remaining: grant.remaining,
+        }
+    }
+
+    /// The same grant to an operation that starts at `start_ns`, if that is later.
+    pub(crate) fn starting(self, start_ns: u64) -> Self {
+        Self { start_ns: start_ns.max(self.promised_ns), ..self }
+    }
+}
+
+/// Not yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denial {
+    retry_after_ns: Option<NonZeroU64>,
+}
+
+impl Denial {
+    /// How long until the same try passes, if nobody else comes first: exact, so one nanosecond
+    /// sooner it is still denied. `None` where time alone cannot help; never zero.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after_ns.map(|wait_ns| Duration::from_nanos(wait_ns.get()))
+    }
+
+    /// The same in nanoseconds.
+    #[must_use]
+    pub const fn retry_after_ns(&self) -> Option<NonZeroU64> {
+        self.retry_after_ns
+    }
+}

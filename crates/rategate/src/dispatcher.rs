@@ -1,0 +1,237 @@
+//! Tasks handed over and run by one thread at the limit's instants, in order, while the callers go
+//! on.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use rategate_core::limit::Limit;
+
+use crate::clock::Clock;
+use crate::decision::Grant;
+use crate::error::AcquireError;
+use crate::limiter::Limiter;
+use crate::wait::Alarm;
+
+/// The most tasks that a dispatcher's queue can be made for.
+pub const MAX_QUEUE: usize = 1_048_576;
+
+/// What a dispatcher runs: any operation, told when it starts.
+pub type Task = Box<dyn FnOnce(Grant) + Send>;
+
+/// Runs tasks one after another on a thread of its own, each with one permit of a limiter.
+///
+/// * **Order.** First come, first run.
+/// * **Bound.** The queue holds `capacity` tasks beside the one whose turn is next; a task that
+///   finds it full comes back.
+/// * **Ceiling.** The permit is taken just before the task runs, so a slow task delays those behind
+///   it and never makes them run in a burst. The limiter may be shared with other callers.
+/// * **Panics.** A task that panics is counted, and stops nothing.
+///
+/// ```
+/// use std::sync::mpsc::channel;
+/// use rategate::{Dispatcher, Limiter, ManualClock, SlidingLog};
+///
+/// let limiter = Limiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, ManualClock::new());
+/// let dispatcher = Dispatcher::new(limiter, 100)?;
+/// let (sent, starts) = channel();
+/// for _ in 0..5 {
+///     let sent = sent.clone();
+///     dispatcher.submit(move |grant| sent.send(grant.start_ns() / 1_000_000).unwrap())?;
+/// }
+/// assert_eq!(dispatcher.shutdown().ran, 5);
+/// assert_eq!(starts.try_iter().collect::<Vec<_>>(), [0, 0, 1_000, 1_000, 2_000]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Dropped, it [aborts](Self::abort). A task that owns its own dispatcher may drop it: nothing is
+/// waited for then.
+#[derive(Debug)]
+pub struct Dispatcher {
+    /// Absent once no more tasks are taken.
+    queue: Option<SyncSender<Task>>,
+    thread: Option<JoinHandle<Report>>,
+    alarm: Alarm,
+}
+
+/// What a dispatcher did with its tasks. Every task submitted is in one of the first three numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Tasks that ran to their end.
+    pub ran: u64,
+    /// Tasks that panicked.
+    pub panicked: u64,
+    /// Tasks that never started.
+    pub dropped: u64,
+    /// Why the limiter granted no more, where that ended the work early.
+    pub stopped_by: Option<AcquireError>,
+}
+
+/// Why a task was not taken. It comes back unrun.
+pub enum SubmitError {
+    /// The queue is full for now.
+    QueueFull(Task),
+    /// The limiter has been closed, or grants nothing that waiting could help.
+    Closed(Task),
+}
+
+impl Dispatcher {
+    /// A dispatcher over `limiter`, with room for `capacity` waiting tasks: at least 1 and at most
+    /// [`MAX_QUEUE`], whatever is asked for. The room is set aside at once.
+    ///
+    /// # Errors
+    ///
+    /// [`io::Error`] if the system has no thread left.
+    pub fn new<L, C>(limiter: Limiter<L, C>, capacity: usize) -> io::Result<Self>
+    where
+        L: Limit + Send + 'static,
+        C: Clock + 'static,
+    {
+        let (queue, tasks) = sync_channel(capacity.clamp(1, MAX_QUEUE));
+        let alarm = limiter.shared().alarm().below();
+        let heard = alarm.clone();
+        let thread = thread::Builder::new()
+            .name("rategate-dispatcher".to_owned())
+            .spawn(move || dispatch(&limiter, &tasks, &heard))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread), alarm })
+    }
+
+    /// Hands over a task. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`SubmitError`], with the task in it.
+    pub fn submit(&self, task: impl FnOnce(Grant) + Send + 'static) -> Result<(), SubmitError> {
+        self.submit_boxed(Box::new(task))
+    }
+
+    /// The same for a task that is already boxed, such as one that came back.
+    ///
+    /// # Errors
+    ///
+    /// [`SubmitError`], with the task in it.
+    pub fn submit_boxed(&self, task: Task) -> Result<(), SubmitError> {
+        let Some(queue) = self.queue.as_ref().filter(|_| !self.alarm.is_raised()) else {
+            return Err(SubmitError::Closed(task));
+        };
+        queue.try_send(task).map_err(|error| match error {
+            TrySendError::Full(task) => SubmitError::QueueFull(task),
+            TrySendError::Disconnected(task) => SubmitError::Closed(task),
+        })
+    }
+
+    /// Runs all tasks taken so far, each at its instant, and returns when the last has ended.
+    #[expect(clippy::must_use_candidate, reason = "called for the work that is still to be done")]
+    pub fn shutdown(mut self) -> Report {
+        self.join()
+    }
+
+    /// Lets the task that runs come to its end and drops the rest unrun, the one that waits for
+    /// its instant included.
+    #[expect(clippy::must_use_candidate, reason = "called for the end of the work")]
+    pub fn abort(mut self) -> Report {
+        self.alarm.raise();
+        self.join()
+    }
+
+    fn join(&mut self) -> Report {
+        self.queue = None;
+        match self.thread.take() {
+            // A task may own its dispatcher, and a thread cannot wait for itself.
+            Some(thread) if thread.thread().id() != thread::current().id() => {
+                thread.join().unwrap_or_default()
+            }
+            _ => Report::default(),
+        }
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.alarm.raise();
+        self.join();
+    }
+}
+
+fn dispatch<L: Limit, C: Clock>(
+    limiter: &Limiter<L, C>,
+    tasks: &Receiver<Task>,
+    alarm: &Alarm,
+) -> Report {
+    let mut report = Report::default();
+    // To the very end, even when nothing runs any more: a task once taken is counted.
+    for task in tasks {
+        let granted = if alarm.is_raised() {
+            Err(AcquireError::Closed)
+        } else {
+            limiter.shared().acquire(1, None, alarm)
+        };
+        match granted {
+            Ok(grant) => run(task, grant, &mut report),
+            Err(error) => {
+                // To a wait, aborting looks like closing.
+                if error != AcquireError::Closed || limiter.is_closed() {
+                    report.stopped_by.get_or_insert(error);
+                }
+                alarm.raise();
+                report.dropped = report.dropped.saturating_add(1);
+                drop_quietly(task);
+            }
+        }
+    }
+    report
+}
+
+fn run(task: Task, grant: Grant, report: &mut Report) {
+    match catch_unwind(AssertUnwindSafe(move || task(grant))) {
+        Ok(()) => report.ran = report.ran.saturating_add(1),
+        Err(payload) => {
+            drop_quietly(payload);
+            report.panicked = report.panicked.saturating_add(1);
+        }
+    }
+}
+
+/// What a task holds, or what it threw, may panic as it goes.
+fn drop_quietly<T>(what: T) {
+    let outcome: Result<(), Box<dyn Any + Send>> =
+        catch_unwind(AssertUnwindSafe(move || drop(what)));
+    if let Err(again) = outcome {
+        // Whoever throws something that throws again is not asked a third time.
+        std::mem::forget(again);
+    }
+}
+
+impl SubmitError {
+    /// The task that was not taken.
+    #[must_use]
+    pub fn into_task(self) -> Task {
+        match self {
+            Self::QueueFull(task) | Self::Closed(task) => task,
+        }
+    }
+}
+
+impl fmt::Debug for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::QueueFull(_) => "QueueFull",
+            Self::Closed(_) => "Closed",
+        })
+    }
+}
+
+impl fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::QueueFull(_) => "the dispatcher's queue is full",
+            Self::Closed(_) => "the dispatcher takes no more tasks",
+        })
+    }
+}
+
+impl Error for SubmitError {}

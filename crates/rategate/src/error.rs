@@ -1,0 +1,155 @@
+//! What a live limiter can answer besides "granted" and "not yet".
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use rategate_core::error::{ExceedsCapacity, LimitError};
+
+/// The limiter has been closed, and grants nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed;
+
+/// Why a limiter gave no answer to a question about now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimiterError {
+    /// The limiter has been closed.
+    Closed,
+    /// More permits than could ever pass together.
+    ExceedsCapacity(ExceedsCapacity),
+}
+
+/// Why waiting did not end in a grant. Nothing is taken, or it has been given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The limiter was closed, before the call or while it waited.
+    Closed,
+    /// More permits than could ever pass together.
+    ExceedsCapacity(ExceedsCapacity),
+    /// Time alone cannot help, so waiting would never end: the rate is never, or permits come back
+    /// only by somebody's act.
+    TimeCannotHelp,
+    /// The start lies past the deadline. Told at once, not at the deadline.
+    TooLong(TooLong),
+}
+
+/// A start that lies past the caller's deadline; without a deadline, past the end of the 64-bit
+/// clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    pub(crate) wait_ns: u64,
+    pub(crate) retry_after_ns: u64,
+}
+
+impl TooLong {
+    /// How long the wait would have been.
+    #[must_use]
+    pub const fn wait(&self) -> Duration {
+        Duration::from_nanos(self.wait_ns)
+    }
+
+    /// How long until the same call, with the same deadline, would be accepted if nobody else
+    /// comes first.
+    #[must_use]
+    pub const fn retry_after(&self) -> Duration {
+        Duration::from_nanos(self.retry_after_ns)
+    }
+}
+
+/// Why new numbers did not come into force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReconfigureError {
+    /// The limiter has been closed.
+    Closed,
+    /// The numbers are not such that this limit could take them.
+    Limit(LimitError),
+}
+
+const CLOSED: &str = "the limiter is closed";
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(CLOSED)
+    }
+}
+
+impl fmt::Display for LimiterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str(CLOSED),
+            Self::ExceedsCapacity(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str(CLOSED),
+            Self::ExceedsCapacity(error) => error.fmt(f),
+            Self::TimeCannotHelp => f.write_str("waiting would never end: time alone cannot help"),
+            Self::TooLong(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (wait, retry) = (self.wait(), self.retry_after());
+        write!(f, "the wait would be {wait:?}, past the deadline; in {retry:?} it would be met")
+    }
+}
+
+impl fmt::Display for ReconfigureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str(CLOSED),
+            Self::Limit(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for Closed {}
+impl Error for LimiterError {}
+impl Error for AcquireError {}
+impl Error for TooLong {}
+impl Error for ReconfigureError {}
+
+impl From<Closed> for LimiterError {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<Closed> for AcquireError {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<Closed> for ReconfigureError {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<ExceedsCapacity> for LimiterError {
+    fn from(error: ExceedsCapacity) -> Self {
+        Self::ExceedsCapacity(error)
+    }
+}
+
+impl From<ExceedsCapacity> for AcquireError {
+    fn from(error: ExceedsCapacity) -> Self {
+        Self::ExceedsCapacity(error)
+    }
+}
+
+impl From<LimitError> for ReconfigureError {
+    fn from(error: LimitError) -> Self {
+        Self::Limit(error)
+    }
+}

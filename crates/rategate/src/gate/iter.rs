@@ -1,0 +1,150 @@
+//! A sequence whose items pass a limiter one by one, each when it is pulled.
+
+use std::fmt;
+use std::iter::FusedIterator;
+use std::time::Duration;
+
+use rategate_core::error::LimitError;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::sliding_log::SlidingLog;
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::error::AcquireError;
+use crate::limiter::Limiter;
+
+/// Rate limits for every iterator.
+///
+/// # Gate the action, not the enumeration
+///
+/// An item is limited *as it is pulled*. A consumer that pulls a chunk of items first and works on
+/// them afterwards, as parallel iterators do, is held up while pulling and then runs the whole chunk
+/// without any limit. There, call [`Limiter::acquire`] in the action itself:
+///
+/// ```
+/// use std::time::Duration;
+/// use rategate::{Limiter, ManualClock, RateLimitedExt, SlidingLog};
+///
+/// let clock = ManualClock::new();
+/// let limiter = Limiter::with_clock(SlidingLog::new(5, 1_000_000_000)?, clock.clone());
+/// let act_at = || limiter.now_ns() / 1_000_000_000;
+///
+/// // Pulled in one chunk: 9 seconds of waiting, and then 50 actions at one instant.
+/// let chunk = (0..50).rate_limited(&limiter).collect::<Result<Vec<_>, _>>()?;
+/// assert!(chunk.iter().all(|_| act_at() == 9));
+///
+/// // The action itself is gated: five in each second, whatever pulls the items.
+/// let starts = chunk.iter().map(|_| limiter.acquire(1).map(|_| act_at()));
+/// assert_eq!(starts.collect::<Result<Vec<_>, _>>()?[..6], [10, 10, 10, 10, 10, 11]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait RateLimitedExt: Iterator + Sized {
+    /// Lets each item pass `limiter` when it is pulled. The limiter may be shared.
+    fn rate_limited<L: Limit, C: Clock>(self, limiter: &Limiter<L, C>) -> RateLimited<Self, L, C> {
+        RateLimited { items: self, limiter: limiter.clone(), held: None, stopped: false }
+    }
+
+    /// Lets at most `items` items pass in any window of length `period`, by a limit of this
+    /// iterator's own that lives as long as it does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rategate::RateLimitedExt;
+    ///
+    /// for number in (0..20).limit_rate(10, Duration::from_millis(10))? {
+    ///     assert!(number? < 20);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError`] if either is zero, `items` over
+    /// [`MAX_PERMITS`](rategate_core::sliding_log::MAX_PERMITS), or `period` over 584 years.
+    fn limit_rate(
+        self,
+        items: u64,
+        period: Duration,
+    ) -> Result<RateLimited<Self, Ledger<SlidingLog>>, LimitError> {
+        self.limit_rate_on(items, period, MonotonicClock::new())
+    }
+
+    /// The same on another clock.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError`], as [`limit_rate`](Self::limit_rate).
+    fn limit_rate_on<C: Clock>(
+        self,
+        items: u64,
+        period: Duration,
+        clock: C,
+    ) -> Result<RateLimited<Self, Ledger<SlidingLog>, C>, LimitError> {
+        let period_ns = u64::try_from(period.as_nanos());
+        let policy = SlidingLog::new(items, period_ns.map_err(|_| LimitError::PeriodTooLong)?)?;
+        Ok(self.rate_limited(&Limiter::with_clock(policy, clock)))
+    }
+}
+
+impl<I: Iterator> RateLimitedExt for I {}
+
+/// The iterator behind [`RateLimitedExt`]: each item, when its turn has come.
+///
+/// Nothing is pulled ahead, and the end of the sequence costs no permit. If the limiter grants no
+/// more, the error is the last thing to come out, and the item that was pulled for it is in
+/// [`into_parts`](Self::into_parts).
+#[must_use = "an iterator does nothing until it is pulled"]
+pub struct RateLimited<I: Iterator, L, C = MonotonicClock> {
+    items: I,
+    limiter: Limiter<L, C>,
+    held: Option<I::Item>,
+    stopped: bool,
+}
+
+impl<I: Iterator, L, C> RateLimited<I, L, C> {
+    /// The item that was pulled and found the limiter closed, if any, and the items after it.
+    pub fn into_parts(self) -> (Option<I::Item>, I) {
+        (self.held, self.items)
+    }
+}
+
+impl<I: Iterator, L: Limit, C: Clock> Iterator for RateLimited<I, L, C> {
+    type Item = Result<I::Item, AcquireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.stopped {
+            return None;
+        }
+        let Some(item) = self.items.next() else {
+            self.stopped = true;
+            return None;
+        };
+        match self.limiter.acquire(1) {
+            Ok(_) => Some(Ok(item)),
+            Err(error) => {
+                self.held = Some(item);
+                self.stopped = true;
+                Some(Err(error))
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self.items.size_hint() {
+            _ if self.stopped => (0, Some(0)),
+            // An error may come in place of the first item, and then nothing.
+            (least, most) => (least.min(1), most),
+        }
+    }
+}
+
+impl<I: Iterator, L: Limit, C: Clock> FusedIterator for RateLimited<I, L, C> {}
+
+impl<I: Iterator + fmt::Debug, L, C> fmt::Debug for RateLimited<I, L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimited")
+            .field("items", &self.items)
+            .field("stopped", &self.stopped)
+            .finish_non_exhaustive()
+    }
+}

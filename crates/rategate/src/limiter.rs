@@ -1,0 +1,287 @@
+//! A limit that threads share, on a clock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::policy::Policy;
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::{Decision, Grant};
+use crate::error::{AcquireError, Closed, LimiterError, ReconfigureError};
+use crate::reservation::Reservation;
+use crate::shared::Shared;
+
+/// A limit for any number of threads, on a clock.
+///
+/// Clones share the limit. Calls are served in the order in which they ask; the clock is read under
+/// the lock, so that order is also the order of starts. The lock is held for one decision, never
+/// while anybody waits.
+///
+/// | I want | verb |
+/// |---|---|
+/// | to wait for my turn | [`acquire`](Self::acquire) |
+/// | to wait, but not for long | [`acquire_within`](Self::acquire_within) |
+/// | never to wait | [`try_acquire`](Self::try_acquire) |
+/// | to know my turn and wait in my own way | [`reserve`](Self::reserve) |
+/// | to look without taking | [`peek`](Self::peek), [`remaining`](Self::remaining) |
+///
+/// # Example
+///
+/// Threads share a limiter by cloning it, or by borrowing it as here.
+///
+/// ```
+/// use rategate::{Gcra, Limiter};
+///
+/// let limiter = Limiter::new(Gcra::new("1000/s".parse()?, 1)?);
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| limiter.acquire(1).map(|grant| grant.start_ns()));
+///     }
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Closing
+///
+/// [`close`](Self::close) ends all waits at once. From then on every verb that can fail fails with
+/// `Closed`; nothing is granted after `close` has returned.
+///
+/// # Cost
+///
+/// One uncontended lock, one clock reading, and the policy's own decision. Waiting costs one sleep
+/// and one more reading.
+pub struct Limiter<L, C = MonotonicClock> {
+    shared: Arc<Shared<L, C>>,
+}
+
+impl<P: Policy> Limiter<Ledger<P>> {
+    /// A fresh limit in real time.
+    #[must_use]
+    pub fn new(policy: P) -> Self {
+        Self::with_clock(policy, MonotonicClock::new())
+    }
+}
+
+impl<P: Policy, C: Clock> Limiter<Ledger<P>, C> {
+    /// A fresh limit on `clock`.
+    #[must_use]
+    pub fn with_clock(policy: P, clock: C) -> Self {
+        let now_ns = clock.now_ns();
+        Self::over(Ledger::new(policy, now_ns), clock)
+    }
+
+    /// Puts `policy` into force. What was earned so far was earned at the old numbers; promises are
+    /// kept, and who already waits goes on waiting for the promised instant.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn reconfigure(&self, policy: P) -> Result<(), Closed> {
+        self.shared.decide(|limit, now_ns| limit.reconfigure(now_ns, policy))
+    }
+}
+
+impl Limiter<AllOf> {
+    /// Fresh limits in real time, which a call must pass together. With none, everything passes.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter, SlidingLog};
+    ///
+    /// // Ten a second on average, and never more than 12 within any 2 seconds.
+    /// let limiter = Limiter::all_of([
+    ///     Gcra::new("10/s".parse()?, 10)?.into(),
+    ///     SlidingLog::new(12, 2_000_000_000)?.into(),
+    /// ]);
+    /// assert!(limiter.try_acquire(10)?.is_granted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn all_of(policies: impl IntoIterator<Item = AnyPolicy>) -> Self {
+        Self::all_of_with_clock(policies, MonotonicClock::new())
+    }
+}
+
+impl<C: Clock> Limiter<AllOf, C> {
+    /// Fresh limits on `clock`, which a call must pass together.
+    #[must_use]
+    pub fn all_of_with_clock(policies: impl IntoIterator<Item = AnyPolicy>, clock: C) -> Self {
+        let now_ns = clock.now_ns();
+        Self::over(AllOf::new(policies, now_ns), clock)
+    }
+
+    /// Puts new numbers for all the policies into force, in their order. Promises are kept.
+    ///
+    /// # Errors
+    ///
+    /// [`ReconfigureError::Limit`] unless they are as many and of the same kinds, and
+    /// [`ReconfigureError::Closed`]. Nothing changes then.
+    pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
+        Ok(self.shared.decide(|limit, now_ns| limit.reconfigure(now_ns, policies))??)
+    }
+}
+
+impl<L: Limit, C: Clock> Limiter<L, C> {
+    /// Any live limit on the clock that it has been used with so far.
+    #[must_use]
+    pub fn over(limit: L, clock: C) -> Self {
+        Self { shared: Arc::new(Shared::new(limit, clock)) }
+    }
+
+    /// Takes `permits` at once, or says how long until they could be taken. Never waits.
+    ///
+    /// ```
+    /// use rategate::{Decision, Limiter, ManualClock, SlidingLog};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000_000_000)?, clock.clone());
+    /// assert!(limiter.try_acquire(1)?.is_granted());
+    /// clock.advance(400_000_000);
+    /// let Decision::Denied(denial) = limiter.try_acquire(1)? else { unreachable!() };
+    /// assert_eq!(denial.retry_after(), Some(std::time::Duration::from_millis(600)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterError::ExceedsCapacity`] for more permits than could ever pass together, and
+    /// [`LimiterError::Closed`].
+    pub fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
+        let verdict = self.shared.decide(|limit, now_ns| limit.try_acquire(now_ns, permits))??;
+        Ok(Decision::of(&verdict))
+    }
+
+    /// Takes `permits`, and waits until they may start.
+    ///
+    /// The start is promised when the call asks, so waking late loses nothing of the rate. If the
+    /// limiter is closed meanwhile, the permits are given back.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`], at once, where waiting would not end in a grant; [`AcquireError::Closed`]
+    /// also while waiting.
+    pub fn acquire(&self, permits: u64) -> Result<Grant, AcquireError> {
+        self.shared.acquire(permits, None, self.shared.alarm())
+    }
+
+    /// Takes `permits` if they may start within `longest`, and waits until then.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
+    /// that; otherwise as [`acquire`](Self::acquire).
+    pub fn acquire_within(&self, permits: u64, longest: Duration) -> Result<Grant, AcquireError> {
+        self.shared.acquire(permits, Some(whole_ns(longest)), self.shared.alarm())
+    }
+
+    /// Takes `permits` for the first instant at which they may start, and does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`].
+    pub fn reserve(&self, permits: u64) -> Result<Reservation<L, C>, AcquireError> {
+        let promise = self.shared.promise(permits, None)?;
+        Ok(Reservation::new(Arc::clone(&self.shared), promise))
+    }
+
+    /// The same, if that instant is at most `longest` away.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TooLong`] with nothing taken if it is not; otherwise as
+    /// [`reserve`](Self::reserve).
+    pub fn reserve_within(
+        &self,
+        permits: u64,
+        longest: Duration,
+    ) -> Result<Reservation<L, C>, AcquireError> {
+        let promise = self.shared.promise(permits, Some(whole_ns(longest)))?;
+        Ok(Reservation::new(Arc::clone(&self.shared), promise))
+    }
+
+    /// How long until a try for `permits` would pass, if nobody else comes: zero if it would pass
+    /// now, `None` where time alone cannot help. Takes nothing.
+    ///
+    /// To act on the answer, [`try_acquire`](Self::try_acquire): a peek and a try are two calls,
+    /// and somebody else may come between.
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterError`].
+    pub fn peek(&self, permits: u64) -> Result<Option<Duration>, LimiterError> {
+        let wait_ns = self.shared.decide(|limit, now_ns| limit.peek(now_ns, permits))??;
+        Ok(wait_ns.map(Duration::from_nanos))
+    }
+
+    /// The most permits that a try could take now.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn remaining(&self) -> Result<u64, Closed> {
+        self.shared.decide(|limit, now_ns| limit.remaining(now_ns))
+    }
+
+    /// Puts permits in from outside. Returns whether a policy here takes them; only a
+    /// [`BackfillPool`](crate::BackfillPool) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn refill(&self, permits: u64) -> Result<bool, Closed> {
+        self.shared.decide(|limit, now_ns| limit.refill(now_ns, permits))
+    }
+
+    /// Takes note that operations have ended. Returns whether a policy here counts operations in
+    /// flight; only [`Concurrency`](crate::Concurrency) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn release(&self, permits: u64) -> Result<bool, Closed> {
+        self.shared.decide(|limit, now_ns| limit.release(now_ns, permits))
+    }
+
+    /// Closes the limiter for all clones: whoever waits wakes with `Closed`, and gives back what he
+    /// had been promised.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
+    /// Whether the limiter has been closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.alarm().is_raised()
+    }
+
+    /// What the limiter's clock shows, in nanoseconds since its origin.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.shared.now_ns()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared<L, C> {
+        &self.shared
+    }
+}
+
+impl<L, C> Clone for Limiter<L, C> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<L: fmt::Debug, C: fmt::Debug> fmt::Debug for Limiter<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.fmt(f)
+    }
+}
+
+/// A duration as nanoseconds; over 584 years count as those.
+pub(crate) fn whole_ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,89 @@
+//! A start that is promised and not yet used: to be waited for, kept or given back.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rategate_core::limit::Limit;
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::Grant;
+use crate::error::Closed;
+use crate::shared::{Promise, Shared};
+
+/// Permits promised for one instant, from [`Limiter::reserve`](crate::Limiter::reserve).
+///
+/// Dropped unused, it is cancelled: before its start everything goes back, and the place to the
+/// next call that fits in; from its start on it is too late, and the permits are spent.
+///
+/// ```
+/// use rategate::{Limiter, ManualClock, SlidingLog};
+///
+/// let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000_000_000)?, ManualClock::new());
+/// let first = limiter.reserve(1)?.keep();
+/// let second = limiter.reserve(1)?;
+/// assert_eq!((first.start_ns(), second.start_ns()), (0, 1_000_000_000));
+/// drop(second);
+/// assert_eq!(limiter.reserve(1)?.start_ns(), 1_000_000_000, "given back");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropped, a reservation is cancelled"]
+pub struct Reservation<L: Limit, C: Clock = MonotonicClock> {
+    shared: Arc<Shared<L, C>>,
+    promise: Promise,
+    /// Whether dropping it gives nothing back any more.
+    settled: bool,
+}
+
+impl<L: Limit, C: Clock> Reservation<L, C> {
+    pub(crate) const fn new(shared: Arc<Shared<L, C>>, promise: Promise) -> Self {
+        Self { shared, promise, settled: false }
+    }
+
+    /// The first nanosecond at which the operation may start, on the limiter's clock.
+    #[must_use]
+    pub const fn start_ns(&self) -> u64 {
+        self.promise.grant.start_ns
+    }
+
+    /// Blocks until the start.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] if the limiter is closed before that or has been. The permits are given back.
+    pub fn wait(mut self) -> Result<Grant, Closed> {
+        self.settled = true;
+        self.shared.keep(&self.promise, self.shared.alarm())
+    }
+
+    /// Uses the permits without waiting here. The operation must not start before
+    /// [`Grant::start_ns`].
+    #[must_use = "it says when the operation may start"]
+    pub fn keep(mut self) -> Grant {
+        self.settled = true;
+        Grant::as_promised(&self.promise.grant)
+    }
+
+    /// Gives the permits back. Returns whether that was in time, before the start.
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "giving back is worth doing whatever comes of it"
+    )]
+    pub fn cancel(mut self) -> bool {
+        self.settled = true;
+        self.shared.cancel(&self.promise)
+    }
+}
+
+impl<L: Limit, C: Clock> Drop for Reservation<L, C> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.shared.cancel(&self.promise);
+        }
+    }
+}
+
+impl<L: Limit, C: Clock> fmt::Debug for Reservation<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation").field("grant", &self.promise.grant).finish_non_exhaustive()
+    }
+}

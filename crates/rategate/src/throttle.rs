@@ -1,0 +1,160 @@
+//! The operation throttle: a loop calls it after each operation, and it sleeps whenever enough
+//! delay has added up to be worth a sleep.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rategate_core::pacer::{self, DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, Pacer};
+use rategate_core::policy::{Policy, Taken};
+use rategate_core::rate::Rate;
+use rategate_core::verdict::Refusal;
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::error::{AcquireError, TooLong};
+use crate::limiter::whole_ns;
+use crate::wait::Alarm;
+
+/// Keeps a loop of operations at a rate, on average.
+///
+/// ```text
+///   @ operation, z sleep          2000/s, 0.1 ms each: 25 operations owe 10 ms, worth a sleep
+///   @@@@@@@@@@@@@@@@@@@@@@@@@zzzzzzzzzz@@@@@@@@@@@@@@@@@@@@@@@@@zzzzzzzzzz@@@@@
+/// ```
+///
+/// * It limits the average and nothing else: a batch runs back to back. For a promise about every
+///   window, see [`SlidingLog`](crate::SlidingLog); for even spacing,
+///   [`TwoTimeline`](crate::TwoTimeline).
+/// * Operation `k` is paid for at `k` intervals from the throttle's making. A sleep that ends early
+///   or late makes the next one longer or shorter; no error adds up.
+/// * Time before the first [`wait`](Self::wait) counts as time of the first operation.
+/// * It has a history, so it serves one loop: a new run wants a new throttle. Threads share a
+///   [`Limiter`](crate::Limiter) over a [`Pacer`] instead, which asks *before* each operation.
+///
+/// ```
+/// use rategate::{Clock, ManualClock, Rate, Throttle};
+///
+/// let clock = ManualClock::new();
+/// let mut throttle = Throttle::new(Rate::per_second(2000)?, clock.clone());
+/// for _ in 0..60 {
+///     clock.advance(100_000); // the operation
+///     throttle.wait()?;
+/// }
+/// assert_eq!(clock.now_ns(), 26_000_000, "two sleeps of 10 ms so far");
+/// throttle.finish();
+/// assert_eq!(clock.now_ns(), 30_000_000, "exactly 60 intervals");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Throttle<C = MonotonicClock> {
+    pacer: Pacer,
+    rate: Rate,
+    min_sleep_ns: u64,
+    catch_up: CatchUp,
+    state: pacer::State,
+    clock: C,
+    /// The newest instant at which an operation was let through. Starts never decrease.
+    latest_ns: u64,
+    /// When the operations so far are paid for to the end.
+    paid_ns: u64,
+}
+
+/// How much of a delay the loop may make up for by running at full speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CatchUp {
+    /// The newest part of the delay, at most this long. The rest is forfeited.
+    AtMost(Duration),
+    /// All of it, however long that takes. After an hour of slow operations the loop may run
+    /// unthrottled for an hour's worth of them.
+    Unbounded,
+}
+
+impl<C: Clock> Throttle<C> {
+    /// A throttle at `rate` from now on, with sleeps of 10 ms or more and at most one second's
+    /// worth of catching up.
+    #[must_use]
+    pub fn new(rate: Rate, clock: C) -> Self {
+        let catch_up = CatchUp::AtMost(Duration::from_nanos(DEFAULT_CATCH_UP_NS));
+        let now_ns = clock.now_ns();
+        let pacer = pacer_of(rate, DEFAULT_MIN_SLEEP_NS, catch_up);
+        Self {
+            pacer,
+            rate,
+            min_sleep_ns: DEFAULT_MIN_SLEEP_NS,
+            catch_up,
+            state: pacer.fresh_after(now_ns),
+            clock,
+            latest_ns: now_ns,
+            paid_ns: now_ns,
+        }
+    }
+
+    /// The same throttle, sleeping only when at least `min_sleep` is owed. Exactly that much is
+    /// worth a sleep; zero sleeps after every operation that is early.
+    #[must_use]
+    pub fn with_min_sleep(mut self, min_sleep: Duration) -> Self {
+        self.min_sleep_ns = whole_ns(min_sleep);
+        self.pacer = pacer_of(self.rate, self.min_sleep_ns, self.catch_up);
+        self
+    }
+
+    /// The same throttle with another bound on catching up.
+    #[must_use]
+    pub fn with_catch_up(mut self, catch_up: CatchUp) -> Self {
+        self.catch_up = catch_up;
+        self.pacer = pacer_of(self.rate, self.min_sleep_ns, self.catch_up);
+        self
+    }
+
+    /// To be called after each operation. Sleeps once, if enough is owed, and returns how long it
+    /// meant to sleep; zero if it did not. What the sleep got wrong is carried into the next.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TimeCannotHelp`] at the rate [`Rate::NEVER`], and [`AcquireError::TooLong`]
+    /// if the sleep would end past the clock's 64 bits. Both come at once, without a sleep.
+    pub fn wait(&mut self) -> Result<Duration, AcquireError> {
+        let now_ns = self.clock.now_ns();
+        let opening = self.pacer.opening(&self.state, now_ns, NonZeroU64::MIN);
+        let start_ns = opening.map_err(refused)?.start_ns.max(now_ns);
+        // The same schedule without batches tells when this operation is paid for.
+        let unbatched = pacer_of(self.rate, 0, self.catch_up);
+        let paid = unbatched.opening(&self.state, now_ns, NonZeroU64::MIN);
+        self.paid_ns = paid.map_or(start_ns, |paid| paid.start_ns);
+        // A sleep may end early, and the next operation come before the start last recorded.
+        self.latest_ns = self.latest_ns.max(start_ns);
+        let taken = Taken { from_ns: now_ns, start_ns: self.latest_ns, permits: NonZeroU64::MIN };
+        self.pacer.take(&mut self.state, taken);
+        let owed_ns = start_ns.saturating_sub(now_ns);
+        if owed_ns > 0 {
+            self.clock.sleep(owed_ns);
+        }
+        Ok(Duration::from_nanos(owed_ns))
+    }
+
+    /// Sleeps off what is still owed and was not worth a sleep, so that N operations take exactly N
+    /// intervals, never less. Returns how long that was to take.
+    pub fn finish(self) -> Duration {
+        let tail_ns = self.paid_ns.saturating_sub(self.clock.now_ns());
+        // Nobody holds this alarm, so the wait ends at its instant.
+        let _ = self.clock.wait(self.paid_ns, &Alarm::new());
+        Duration::from_nanos(tail_ns)
+    }
+}
+
+fn pacer_of(rate: Rate, min_sleep_ns: u64, catch_up: CatchUp) -> Pacer {
+    let catch_up_ns = match catch_up {
+        CatchUp::AtMost(longest) => Some(whole_ns(longest)),
+        CatchUp::Unbounded => None,
+    };
+    Pacer::new(rate, min_sleep_ns, catch_up_ns)
+}
+
+fn refused(refusal: Refusal) -> AcquireError {
+    match refusal {
+        Refusal::Exceeds(error) => AcquireError::ExceedsCapacity(error),
+        Refusal::TimeCannotHelp => AcquireError::TimeCannotHelp,
+        Refusal::BeyondClock { wait_ns } => {
+            AcquireError::TooLong(TooLong { wait_ns, retry_after_ns: wait_ns })
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The one place where a thread really waits: to an absolute instant, never early, and woken at
+//! once by an alarm.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// One wait of the operating system's. Longer ones are cut, so that no deadline overflows there.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// How a wait ended.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// The instant has come.
+    Due,
+    /// The alarm was raised, before the wait or during it.
+    Raised,
+}
+
+/// Wakes all who wait with it, once and for good: a limiter raises its alarm when it is closed.
+///
+/// Clones are the same alarm. Only somebody who writes a [`Clock`](crate::Clock) needs to know more
+/// than [`Alarm::is_raised`] and [`Alarm::wait_on`].
+#[derive(Clone, Debug)]
+pub struct Alarm {
+    bell: Arc<Bell>,
+    raised: Arc<AtomicBool>,
+    /// The flag of the alarm that this one was made [below](Alarm::below).
+    above: Option<Arc<AtomicBool>>,
+}
+
+/// What waiters sleep on. The mutex guards nothing but the moment between a look at the flags and
+/// the sleep.
+#[derive(Debug, Default)]
+struct Bell {
+    still: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Alarm {
+    /// An alarm that nobody has raised.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { bell: Arc::default(), raised: Arc::default(), above: None }
+    }
+
+    /// An alarm that is also raised when `self` is. Raising it leaves `self` alone.
+    ///
+    /// An alarm below an alarm that is itself below a third hears only its own and the second.
+    #[must_use]
+    pub fn below(&self) -> Self {
+        let above = Some(Arc::clone(&self.raised));
+        Self { bell: Arc::clone(&self.bell), raised: Arc::default(), above }
+    }
+
+    /// Wakes all who wait, now and from now on.
+    pub fn raise(&self) {
+        self.raised.store(true, Ordering::Release);
+        self.nudge();
+    }
+
+    /// Whether the alarm has been raised.
+    #[must_use]
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+            || self.above.as_ref().is_some_and(|above| above.load(Ordering::Acquire))
+    }
+
+    /// Makes all who wait look again at their clock, and at the flag.
+    pub fn nudge(&self) {
+        // Whoever looked at the flags before now is asleep once the lock is free, and hears it.
+        drop(self.lock());
+        self.bell.rung.notify_all();
+    }
+
+    /// Waits until `left` answers `None`, or the alarm is raised. `left` says for how long at most
+    /// to sleep before it is asked again; it is asked after every wake, so nothing wakes early.
+    ///
+    /// `left` must neither wait nor touch the alarm.
+    pub fn wait_on(&self, mut left: impl FnMut() -> Option<Duration>) -> Wake {
+        let mut held = self.lock();
+        loop {
+            if self.is_raised() {
+                return Wake::Raised;
+            }
+            let Some(left) = left() else { return Wake::Due };
+            let woken = self.bell.rung.wait_timeout(held, left.min(LONGEST));
+            held = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.bell.still.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Alarm {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,161 @@
+//! The clocks: never early, whatever a sleep does, and woken at once by an alarm.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rategate::{
+    Alarm, Clock, Gcra, Limiter, ManualClock, MonotonicClock, SlidingLog, Throttle, Wake,
+};
+
+/// S0.24, S0.26, S0.27: the clock is settable, and a sleep takes what the callback says.
+#[test]
+fn a_manual_clock_sleeps_as_long_as_it_is_told() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let clock = ManualClock::with_sleep(move |asked_ns| {
+        seen.lock().unwrap().push(asked_ns);
+        asked_ns + 7
+    });
+    clock.set(100_000);
+    clock.sleep(1_500);
+    assert_eq!(clock.now_ns(), 101_507);
+    clock.advance(3);
+    clock.sleep(0);
+    assert_eq!(clock.now_ns(), 101_517);
+    assert_eq!(*asked.lock().unwrap(), [1_500, 0]);
+}
+
+/// S0.25, X5.3: the real clock starts at its making, only goes forward, and its sleep is a real one.
+#[test]
+fn the_real_clock_goes_forward() {
+    let clock = MonotonicClock::new();
+    let before_ns = clock.now_ns();
+    clock.sleep(2_000_000);
+    assert!(clock.now_ns() >= before_ns + 2_000_000);
+    assert_eq!(clock.wait(clock.now_ns() + 2_000_000, &Alarm::new()), Wake::Due);
+    assert!(clock.now_ns() >= before_ns + 4_000_000);
+    assert_eq!(clock.wait(0, &Alarm::new()), Wake::Due, "the past is not waited for");
+}
+
+/// X1.6, X5.6: a caller who is woken early sleeps again; nobody starts before his instant.
+#[test]
+fn undersleeping_wakes_nobody_early() {
+    let clock = ManualClock::with_sleep(|asked_ns| asked_ns / 3);
+    let limiter = Limiter::with_clock(SlidingLog::new(2, 1_000).unwrap(), clock.clone());
+    let starts: Vec<u64> = (0..9).map(|_| limiter.acquire(1).unwrap().start_ns()).collect();
+    assert_eq!(starts, [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000]);
+}
+
+/// X1.6, X5.6: a caller who is woken late loses nothing of the rate: the next promise stands on
+/// the last promise, not on the waking.
+#[test]
+fn oversleeping_loses_no_rate() {
+    let clock = ManualClock::with_sleep(|asked_ns| asked_ns + 100);
+    let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
+    let grants: Vec<_> = (0..5).map(|_| limiter.acquire(1).unwrap()).collect();
+    let promised: Vec<u64> = grants.iter().map(rategate::Grant::promised_ns).collect();
+    let started: Vec<u64> = grants.iter().map(rategate::Grant::start_ns).collect();
+    assert_eq!(promised, [0, 1_000, 2_000, 3_000, 4_000]);
+    assert_eq!(started, [0, 1_100, 2_100, 3_100, 4_100]);
+}
+
+/// X5.6: a sleep that takes no time at all still comes to its end.
+#[test]
+fn sleepless_sleep_ends() {
+    let clock = ManualClock::with_sleep(|_| 0);
+    assert_eq!(clock.wait(50, &Alarm::new()), Wake::Due);
+    assert_eq!(clock.now_ns(), 50);
+}
+
+/// X4.6: an alarm ends a wait on every clock, before it and during it.
+#[test]
+fn an_alarm_ends_every_wait() {
+    let clocks: [&dyn Clock; 3] =
+        [&MonotonicClock::new(), &ManualClock::new(), &ManualClock::stepped()];
+    for clock in clocks {
+        let alarm = Alarm::new();
+        alarm.raise();
+        assert_eq!(clock.wait(u64::MAX, &alarm), Wake::Raised);
+    }
+    for clock in [clocks[0], clocks[2]] {
+        let alarm = Alarm::new();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| clock.wait(u64::MAX, &alarm));
+            thread::sleep(Duration::from_millis(5));
+            alarm.raise();
+            assert_eq!(waiting.join().unwrap(), Wake::Raised);
+        });
+    }
+}
+
+/// An alarm below another hears it, and not the other way round.
+#[test]
+fn an_alarm_below_hears_the_one_above() {
+    let above = Alarm::new();
+    let below = above.below();
+    below.raise();
+    assert!(below.is_raised() && !above.is_raised());
+    let below = above.below();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| MonotonicClock::new().wait(u64::MAX, &below));
+        thread::sleep(Duration::from_millis(5));
+        above.raise();
+        assert_eq!(waiting.join().unwrap(), Wake::Raised);
+    });
+}
+
+/// A stepped clock holds its waiters until their own instants, and says how many there are.
+#[test]
+fn a_stepped_clock_wakes_whom_it_makes_due() {
+    let clock = ManualClock::stepped();
+    thread::scope(|scope| {
+        let waits = [10, 30, 20].map(|until_ns| {
+            let clock = &clock;
+            scope.spawn(move || (clock.wait(until_ns, &Alarm::new()), clock.now_ns()))
+        });
+        while clock.waiting() < 3 {
+            thread::yield_now();
+        }
+        clock.advance(9);
+        assert_eq!(clock.waiting(), 3);
+        assert_eq!(clock.step(), Some(10));
+        assert_eq!(clock.waiting(), 2);
+        clock.set(30);
+        for wait in waits {
+            assert_eq!(wait.join().unwrap().0, Wake::Due);
+        }
+    });
+    assert_eq!(clock.step(), None);
+}
+
+/// S4.18, S4.19: at the end of 64 bits, and when the clock goes back, nothing wraps, no wait is
+/// negative, and nothing is granted twice.
+#[test]
+fn the_end_of_the_clock_and_a_clock_going_back_are_harmless() {
+    let clock = ManualClock::new();
+    clock.set(u64::MAX - 1_500);
+    let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
+    assert_eq!(limiter.acquire(1).unwrap().start_ns(), u64::MAX - 1_500);
+    clock.set(5);
+    assert!(!limiter.try_acquire(1).unwrap().is_granted(), "going back earns nothing");
+    clock.set(u64::MAX - 1_500);
+    assert_eq!(limiter.acquire(1).unwrap().start_ns(), u64::MAX - 500);
+    assert!(limiter.acquire(1).is_err(), "the next start lies past the end");
+    assert!(!limiter.try_acquire(1).unwrap().is_granted());
+    clock.advance(u64::MAX);
+    assert!(!limiter.try_acquire(1).unwrap().is_granted());
+
+    let clock = ManualClock::new();
+    clock.set(u64::MAX);
+    let limiter = Limiter::with_clock(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), clock.clone());
+    assert!(limiter.acquire(1).is_ok() && limiter.acquire(1).is_err());
+    let mut throttle = Throttle::new("1/s".parse().unwrap(), clock);
+    assert!(throttle.wait().is_err());
+}

@@ -1,0 +1,196 @@
+//! Tasks handed to a dispatcher: order, instants, bounds and ends.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rategate::{
+    AcquireError, Dispatcher, Gcra, Limiter, ManualClock, Rate, Report, SlidingLog, SubmitError,
+};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+/// S1.8–S1.10, S1.12: callers return at once, tasks run in order, and their instants are those of
+/// blocking mode.
+#[test]
+fn dispatching_obeys_the_bound_of_blocking() {
+    let policy = SlidingLog::new(51, S).unwrap();
+    let clock = ManualClock::new();
+    let dispatcher = Dispatcher::new(Limiter::with_clock(policy, clock.clone()), 1_000).unwrap();
+    let (done, runs) = channel();
+    for task in 0..51 * 5 {
+        let done = done.clone();
+        dispatcher.submit(move |grant| done.send((task, grant.start_ns())).unwrap()).unwrap();
+    }
+    let report = dispatcher.shutdown();
+    assert_eq!(report, Report { ran: 51 * 5, ..Report::default() });
+
+    let blocking = Limiter::with_clock(policy, ManualClock::new());
+    let ideal = (0..51 * 5).map(|task| (task, blocking.acquire(1).unwrap().start_ns()));
+    assert_eq!(runs.try_iter().collect::<Vec<_>>(), ideal.collect::<Vec<_>>());
+}
+
+/// S1.9, X1.6: a slow task delays those behind it and does not let them run in a burst.
+#[test]
+fn a_slow_task_is_followed_by_no_burst() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(SlidingLog::new(2, S).unwrap(), clock.clone());
+    let dispatcher = Dispatcher::new(limiter, 100).unwrap();
+    let starts = Arc::new(Mutex::new(Vec::new()));
+    for task in 0..10 {
+        let (clock, starts) = (clock.clone(), Arc::clone(&starts));
+        let run = move |grant: rategate::Grant| {
+            starts.lock().unwrap().push(grant.start_ns());
+            clock.advance(if task == 3 { 7 * S } else { MS });
+        };
+        dispatcher.submit(run).unwrap();
+    }
+    assert_eq!(dispatcher.shutdown().ran, 10);
+    let starts = starts.lock().unwrap();
+    assert!(starts.windows(3).all(|three| three[2] - three[0] >= S), "{starts:?}");
+}
+
+/// S1.1, S1.11: whatever the phase, a sampler over one period never counts more than 51 starts,
+/// and in saturation exactly 51.
+#[test]
+fn a_sampler_at_any_phase_counts_51() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(SlidingLog::new(51, S).unwrap(), clock.clone());
+    let dispatcher = Dispatcher::new(limiter, 1_000).unwrap();
+    let (done, runs) = channel();
+    for task in 0..600 {
+        let (clock, done) = (clock.clone(), done.clone());
+        let run = move |grant: rategate::Grant| {
+            done.send(grant.start_ns()).unwrap();
+            // The same work in each round of 51, or a slow one would cost its round a start.
+            clock.advance(task % 51 * 37 % 11 * MS);
+        };
+        dispatcher.submit(run).unwrap();
+    }
+    dispatcher.shutdown();
+    let starts: Vec<u64> = runs.try_iter().collect();
+    let end_ns = starts.last().unwrap() - S;
+    for phase_ns in (0..end_ns).step_by(997_331) {
+        let window = phase_ns..phase_ns + S;
+        let count = starts.iter().filter(|start_ns| window.contains(start_ns)).count();
+        assert_eq!(count, 51, "from {phase_ns} ns on");
+    }
+}
+
+/// A task that panics is counted and stops nothing, even if what it throws panics again.
+#[test]
+fn a_panic_stops_nothing() {
+    struct ThrowsAgain;
+    impl Drop for ThrowsAgain {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new(()));
+        }
+    }
+    let limiter = Limiter::with_clock(SlidingLog::new(1, 1).unwrap(), ManualClock::new());
+    let dispatcher = Dispatcher::new(limiter, 10).unwrap();
+    for task in 0..6 {
+        let run = move |_| match task {
+            1 => std::panic::resume_unwind(Box::new(())),
+            4 => std::panic::resume_unwind(Box::new(ThrowsAgain)),
+            _ => {}
+        };
+        dispatcher.submit(run).unwrap();
+    }
+    let report = dispatcher.shutdown();
+    assert_eq!((report.ran, report.panicked, report.dropped), (4, 2, 0));
+}
+
+/// The queue is bounded, and a task that finds it full comes back and can be handed in again.
+#[test]
+fn a_full_queue_gives_the_task_back() {
+    let limiter = Limiter::with_clock(SlidingLog::new(1, 1).unwrap(), ManualClock::new());
+    let dispatcher = Dispatcher::new(limiter, 2).unwrap();
+    let (started, has_started) = channel();
+    let (go, wait) = channel::<()>();
+    let first = move |_| {
+        started.send(()).unwrap();
+        wait.recv().unwrap();
+    };
+    dispatcher.submit(first).unwrap();
+    has_started.recv().unwrap();
+    let ran = Arc::new(AtomicU64::new(0));
+    let count = || {
+        let ran = Arc::clone(&ran);
+        move |_| {
+            ran.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    dispatcher.submit(count()).unwrap();
+    dispatcher.submit(count()).unwrap();
+    let Err(SubmitError::QueueFull(task)) = dispatcher.submit(count()) else {
+        panic!("there was room")
+    };
+    go.send(()).unwrap();
+    let mut task = Some(task);
+    while let Some(again) = task.take() {
+        task = dispatcher.submit_boxed(again).err().map(SubmitError::into_task);
+        thread::yield_now();
+    }
+    assert_eq!(dispatcher.shutdown().ran, 4);
+    assert_eq!(ran.load(Ordering::SeqCst), 3);
+}
+
+/// Aborting wakes the dispatcher from its wait and drops what has not run; the limiter lives on,
+/// and the permit that was waited for is given back.
+#[test]
+fn aborting_drops_the_rest() {
+    let clock = ManualClock::stepped();
+    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
+    let dispatcher = Dispatcher::new(limiter.clone(), 10).unwrap();
+    for _ in 0..5 {
+        dispatcher.submit(|_| {}).unwrap();
+    }
+    while clock.waiting() < 1 {
+        thread::yield_now();
+    }
+    let report = dispatcher.abort();
+    assert_eq!(report, Report { ran: 1, dropped: 4, ..Report::default() });
+    assert!(!limiter.is_closed());
+    assert_eq!(limiter.reserve(1).unwrap().start_ns(), S);
+    let (held, released) = sync_channel::<()>(1);
+    let dispatcher = Dispatcher::new(limiter, 10).unwrap();
+    dispatcher.submit(move |_| drop(held)).unwrap();
+    drop(dispatcher);
+    assert!(released.recv_timeout(Duration::from_secs(60)).is_err(), "the task is gone");
+}
+
+/// X4.6: when the limiter is closed the dispatcher takes no more tasks and says why; a rate of
+/// never is told apart.
+#[test]
+fn a_closed_limiter_ends_the_dispatcher() {
+    let clock = ManualClock::stepped();
+    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
+    let dispatcher = Dispatcher::new(limiter.clone(), 10).unwrap();
+    for _ in 0..3 {
+        dispatcher.submit(|_| {}).unwrap();
+    }
+    while clock.waiting() < 1 {
+        thread::yield_now();
+    }
+    limiter.close();
+    assert!(matches!(dispatcher.submit(|_| {}), Err(SubmitError::Closed(_))));
+    let report = dispatcher.shutdown();
+    assert_eq!((report.ran, report.dropped), (1, 2));
+    assert_eq!(report.stopped_by, Some(AcquireError::Closed));
+
+    let never = Limiter::new(Gcra::new(Rate::NEVER, 1).unwrap());
+    let _ = never.try_acquire(1);
+    let dispatcher = Dispatcher::new(never, 10).unwrap();
+    dispatcher.submit(|_| {}).unwrap();
+    let report = dispatcher.shutdown();
+    assert_eq!((report.dropped, report.stopped_by), (1, Some(AcquireError::TimeCannotHelp)));
+}

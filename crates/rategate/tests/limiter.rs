@@ -1,0 +1,245 @@
+//! The verbs of a limiter, by virtual time.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::time::Duration;
+
+use rategate::{
+    AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Gcra, Ledger, LimitError,
+    Limiter, LimiterError, ManualClock, Mode, Rate, Ratio, ReconfigureError, SlidingLog,
+    TwoTimeline,
+};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+fn log(
+    permits: u64,
+    period_ns: u64,
+    clock: &ManualClock,
+) -> Limiter<Ledger<SlidingLog>, ManualClock> {
+    Limiter::with_clock(SlidingLog::new(permits, period_ns).unwrap(), clock.clone())
+}
+
+/// S1.4–S1.7, S1.10, S1.12: 51 a second in blocking mode: no wait below the limit, then a second
+/// after the 51st before.
+#[test]
+fn blocking_mode_sends_51_a_second() {
+    let clock = ManualClock::new();
+    let limiter = log(51, S, &clock);
+    let starts: Vec<u64> = (0..51 * 4).map(|_| limiter.acquire(1).unwrap().start_ns()).collect();
+    let ideal: Vec<u64> = (0..51 * 4).map(|send| send / 51 * S).collect();
+    assert_eq!(starts, ideal);
+}
+
+/// S4.2, S1.3: arrivals at 0.8, 0.9, 1.1 and 1.2 s under 2/s start at 0.8, 0.9, 1.8 and 1.9 s.
+#[test]
+fn windows_slide() {
+    let clock = ManualClock::new();
+    let limiter = log(2, S, &clock);
+    let starts = [800, 900, 1_100, 1_200].map(|at_ms| {
+        clock.set(at_ms * MS);
+        limiter.reserve(1).unwrap().keep().start_ns() / MS
+    });
+    assert_eq!(starts, [800, 900, 1_800, 1_900]);
+}
+
+/// S4.3, S4.4: six pizzas, thirty minutes each, are never seven in the oven.
+#[test]
+fn the_oven_never_holds_seven() {
+    let clock = ManualClock::new();
+    let half_hour_ns = 1_800 * S;
+    let oven = log(6, half_hour_ns, &clock);
+    let mut starts = Vec::new();
+    for pizza in 0..60 {
+        clock.advance(pizza * 17 % 300 * S);
+        starts.push(oven.acquire(1).unwrap().start_ns());
+    }
+    assert!(starts.windows(7).all(|seven| seven[6] - seven[0] >= half_hour_ns));
+}
+
+/// S4.20, S4.18, X5.5: a try answers at once with the exact time until the next, which then passes.
+#[test]
+fn a_denial_says_exactly_when_to_come_again() {
+    let clock = ManualClock::new();
+    let limiter = log(3, 700, &clock);
+    for _ in 0..50 {
+        match limiter.try_acquire(1).unwrap() {
+            Decision::Granted(grant) => {
+                assert_eq!(grant.wait(), Duration::ZERO);
+                clock.advance(90);
+            }
+            Decision::Denied(denial) => {
+                let wait_ns = denial.retry_after_ns().unwrap().get();
+                assert_eq!(denial.retry_after(), Some(Duration::from_nanos(wait_ns)));
+                assert_eq!(limiter.peek(1).unwrap(), denial.retry_after());
+                clock.advance(wait_ns - 1);
+                assert!(!limiter.try_acquire(1).unwrap().is_granted(), "a nanosecond too soon");
+                clock.advance(1);
+                assert!(limiter.try_acquire(1).unwrap().is_granted());
+            }
+        }
+    }
+}
+
+/// S4.5: a deadline that cannot be met fails at once and takes nothing; an endless one waits.
+#[test]
+fn a_deadline_that_cannot_be_met_fails_at_once() {
+    let clock = ManualClock::with_sleep(|asked_ns| asked_ns);
+    let limiter = log(1, S, &clock);
+    limiter.acquire(1).unwrap();
+    let Err(AcquireError::TooLong(too_long)) =
+        limiter.acquire_within(1, Duration::from_millis(999))
+    else {
+        panic!("it fits")
+    };
+    assert_eq!(too_long.wait(), Duration::from_secs(1));
+    assert_eq!(too_long.retry_after(), Duration::from_millis(1));
+    assert_eq!(limiter.now_ns(), 0, "at once");
+    assert!(limiter.reserve_within(1, Duration::ZERO).is_err());
+    clock.advance(MS);
+    let grant = limiter.acquire_within(1, Duration::from_millis(999)).unwrap();
+    assert_eq!((grant.start_ns(), grant.wait()), (S, Duration::from_millis(999)));
+    assert_eq!(limiter.acquire_within(1, Duration::MAX).unwrap().start_ns(), 2 * S);
+}
+
+/// S4.7, S4.14, X4.4: nothing per something and something per nothing are refused; a period may be
+/// anything up to 584 years.
+#[test]
+fn limits_that_cannot_be_meant_are_refused() {
+    assert_eq!(SlidingLog::new(0, 1), Err(LimitError::ZeroPermits));
+    assert_eq!(SlidingLog::new(1, 0), Err(LimitError::ZeroPeriod));
+    let clock = ManualClock::new();
+    let limiter = log(1, 50 * 86_400 * S, &clock);
+    limiter.acquire(1).unwrap();
+    assert_eq!(limiter.acquire(1).unwrap().start_ns(), 50 * 86_400 * S, "fifty days");
+    let limiter = log(1, u64::MAX, &ManualClock::new());
+    assert!(limiter.acquire(1).is_ok());
+    assert_eq!(limiter.acquire(1).unwrap().start_ns(), u64::MAX);
+}
+
+/// X0.5: waits that time cannot help are errors at once.
+#[test]
+fn never_is_an_error_at_once() {
+    let clock = ManualClock::stepped();
+    let never = Limiter::with_clock(Gcra::new(Rate::NEVER, 1).unwrap(), clock.clone());
+    let _ = never.try_acquire(1);
+    assert_eq!(never.acquire(1), Err(AcquireError::TimeCannotHelp));
+    assert_eq!(never.acquire_within(1, Duration::MAX), Err(AcquireError::TimeCannotHelp));
+    assert_eq!(never.peek(1), Ok(None));
+    let Ok(Decision::Denied(denial)) = never.try_acquire(1) else { panic!("granted") };
+    assert_eq!(denial.retry_after(), None);
+
+    let oven = Limiter::with_clock(Concurrency::new(1).unwrap(), clock);
+    oven.acquire(1).unwrap();
+    assert_eq!(oven.acquire(1), Err(AcquireError::TimeCannotHelp));
+    assert_eq!(oven.release(1), Ok(true));
+    assert!(oven.acquire(1).is_ok());
+    assert_eq!(oven.refill(1), Ok(false));
+}
+
+#[test]
+fn zero_permits_pass_and_too_many_are_an_error() {
+    let limiter = log(2, S, &ManualClock::new());
+    limiter.acquire(2).unwrap();
+    assert!(limiter.try_acquire(0).unwrap().is_granted());
+    assert_eq!(limiter.acquire(0).unwrap().wait(), Duration::ZERO);
+    assert_eq!(limiter.peek(0), Ok(Some(Duration::ZERO)));
+    assert_eq!(limiter.reserve(0).unwrap().start_ns(), 0);
+    for permits in [3, u64::MAX] {
+        let Err(AcquireError::ExceedsCapacity(error)) = limiter.acquire(permits) else {
+            panic!("{permits} fit")
+        };
+        assert_eq!((error.permits, error.most), (permits, 2));
+        assert_eq!(limiter.try_acquire(permits), Err(LimiterError::ExceedsCapacity(error)));
+        assert_eq!(limiter.peek(permits), Err(LimiterError::ExceedsCapacity(error)));
+    }
+}
+
+/// A reservation is given back by `cancel` and by dropping it, and by neither once it is used.
+#[test]
+fn reservations_are_given_back_unless_used() {
+    let clock = ManualClock::new();
+    let limiter = log(1, S, &clock);
+    assert_eq!(limiter.reserve(1).unwrap().wait().unwrap().start_ns(), 0);
+    let second = limiter.reserve(1).unwrap();
+    let third = limiter.reserve(1).unwrap();
+    assert_eq!((second.start_ns(), third.start_ns()), (S, 2 * S));
+    assert!(second.cancel());
+    let instead = limiter.reserve(1).unwrap();
+    assert_eq!(instead.start_ns(), S, "the place is taken by the next that fits");
+    drop(third);
+    drop(instead);
+    let kept = limiter.reserve(1).unwrap().keep();
+    assert_eq!((kept.start_ns(), kept.wait()), (S, Duration::from_secs(1)));
+    let late = limiter.reserve(1).unwrap();
+    clock.set(2 * S);
+    assert!(!late.cancel(), "it has started");
+    let waited = limiter.reserve(1).unwrap().wait().unwrap();
+    assert_eq!((waited.start_ns(), waited.scheduled_ns()), (3 * S, 2 * S));
+}
+
+/// S3.12: the limit changes while it is in use, and promises are kept.
+#[test]
+fn reconfiguring_keeps_promises() {
+    let clock = ManualClock::new();
+    let limiter = log(1, S, &clock);
+    limiter.acquire(1).unwrap();
+    let promised = limiter.reserve(1).unwrap();
+    limiter.reconfigure(SlidingLog::new(1, 5 * S).unwrap()).unwrap();
+    assert_eq!(promised.start_ns(), S);
+    assert_eq!(limiter.reserve(1).unwrap().keep().start_ns(), 6 * S);
+    assert_eq!(promised.wait().unwrap().start_ns(), S);
+    limiter.reconfigure(SlidingLog::new(4, 5 * S).unwrap()).unwrap();
+    assert_eq!(
+        limiter.remaining(),
+        Ok(2),
+        "two are in the log; these leave it by the last promise"
+    );
+}
+
+/// All limits pass together or none does; new numbers of other kinds are refused.
+#[test]
+fn several_limits_pass_together() {
+    let policies = |most| -> [AnyPolicy; 2] {
+        let rate = Gcra::new("10/s".parse().unwrap(), 10).unwrap();
+        [rate.into(), SlidingLog::new(most, 2 * S).unwrap().into()]
+    };
+    let clock = ManualClock::new();
+    let limiter: Limiter<AllOf, _> = Limiter::all_of_with_clock(policies(12), clock.clone());
+    limiter.acquire(10).unwrap();
+    clock.advance(500 * MS);
+    assert_eq!(limiter.remaining(), Ok(2));
+    assert_eq!(limiter.acquire(3).unwrap().start_ns(), 2 * S);
+    limiter.reconfigure(&policies(20)).unwrap();
+    assert_eq!(limiter.remaining(), Ok(7));
+    let [rate, window] = policies(5);
+    let refused = limiter.reconfigure(&[window, rate]);
+    assert_eq!(refused, Err(ReconfigureError::Limit(LimitError::OtherPolicy)));
+    assert!(Limiter::all_of([]).try_acquire(u64::MAX).unwrap().is_granted());
+}
+
+/// S2.54 through the limiter: the wait of each operation against the ideal schedule.
+#[test]
+fn waits_are_told_against_the_schedule() {
+    let clock = ManualClock::new();
+    let policy =
+        TwoTimeline::new("1000/s".parse().unwrap(), Mode::Burst(Ratio::new(3, 2).unwrap()), None);
+    let limiter = Limiter::with_clock(policy, clock.clone());
+    clock.set(MS);
+    let waits = [(); 6].map(|()| limiter.acquire(1).unwrap().wait().as_nanos());
+    assert_eq!(waits, [1_000_000, 666_666, 333_332, 0, 0, 0]);
+}
+
+#[test]
+fn a_pool_takes_permits_from_outside() {
+    let pool = BackfillPool::new(10, Ratio::ONE, None).unwrap();
+    let limiter = Limiter::with_clock(pool, ManualClock::new());
+    while limiter.try_acquire(1).unwrap().is_granted() {}
+    assert_eq!(limiter.refill(3), Ok(true));
+    assert_eq!(limiter.remaining(), Ok(3));
+}

@@ -1,0 +1,223 @@
+//! Many threads on one limiter, run as a simulation on a stepped clock.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rategate::{
+    AcquireError, Alarm, AllOf, Clock, Closed, Decision, Dispatcher, Gcra, Ledger, Limiter,
+    LimiterError, ManualClock, MonotonicClock, ReconfigureError, Reservation, SlidingLog, Throttle,
+};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+/// Runs `threads` copies of `work` on a stepped clock, which moves on whenever all of them wait.
+fn simulate(clock: &ManualClock, threads: usize, work: impl Fn(usize) + Sync) {
+    let live = AtomicUsize::new(threads);
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let (live, work) = (&live, &work);
+            scope.spawn(move || {
+                work(thread);
+                live.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        loop {
+            // `live` first: what has ended since waits for nothing, so the two cannot be equal.
+            match live.load(Ordering::SeqCst) {
+                0 => break,
+                live if live == clock.waiting() => drop(clock.step()),
+                _ => thread::yield_now(),
+            }
+        }
+    });
+}
+
+fn action(clock: &ManualClock, lasts_ns: u64) {
+    let _ = clock.wait(clock.now_ns() + lasts_ns, &Alarm::new());
+}
+
+/// S4.3, S4.6, S4.13, S4.16, X4.2: ten threads, two a second, 250 ms of work each: two starts at
+/// each whole second, and the end at 4250 ms.
+#[test]
+fn ten_threads_share_a_gate_to_the_millisecond() {
+    let clock = ManualClock::stepped();
+    let limiter = Limiter::with_clock(SlidingLog::new(2, S).unwrap(), clock.clone());
+    let starts = Mutex::new(Vec::new());
+    simulate(&clock, 10, |_| {
+        let grant = limiter.clone().acquire(1).unwrap();
+        starts.lock().unwrap().push(grant.start_ns() / MS);
+        action(&clock, 250 * MS);
+    });
+    let mut starts = starts.into_inner().unwrap();
+    starts.sort_unstable();
+    assert_eq!(starts, [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000, 4_000]);
+    assert_eq!(clock.now_ns(), 4_250 * MS);
+}
+
+/// X1.4, S3.13: threads that ask at once never share a slot, and every grant is counted.
+#[test]
+fn no_slot_is_given_twice() {
+    let limiter = Limiter::with_clock(SlidingLog::new(3, 1_000).unwrap(), ManualClock::stepped());
+    let starts = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..150 {
+                    let start_ns = limiter.reserve(1).unwrap().keep().start_ns();
+                    starts.lock().unwrap().push(start_ns);
+                }
+            });
+        }
+    });
+    let mut starts = starts.into_inner().unwrap();
+    starts.sort_unstable();
+    let ideal: Vec<u64> = (0..8 * 150).map(|call| call / 3 * 1_000).collect();
+    assert_eq!(starts, ideal);
+}
+
+/// S3.7, S4.20: a hundred per 5 s for a million requests of ten threads with pauses of 10 to
+/// 90 ms: never more, and a denied caller is told when to come again.
+#[test]
+fn a_million_requests_of_ten_threads() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(SlidingLog::new(100, 5 * S).unwrap(), clock.clone());
+    let starts = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for thread in 0..10_u64 {
+            let (clock, limiter, starts) = (&clock, &limiter, &starts);
+            scope.spawn(move || {
+                let mut random = thread + 1;
+                for _ in 0..100_000 {
+                    match limiter.try_acquire(1).unwrap() {
+                        Decision::Granted(grant) => starts.lock().unwrap().push(grant.start_ns()),
+                        Decision::Denied(denial) => {
+                            let retry_after = denial.retry_after().unwrap();
+                            assert!(
+                                retry_after <= Duration::from_secs(5) && !retry_after.is_zero()
+                            );
+                        }
+                    }
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    action(clock, (10 + random % 81) * MS);
+                }
+            });
+        }
+    });
+    let mut starts = starts.into_inner().unwrap();
+    starts.sort_unstable();
+    assert!(starts.len() > 1_000, "{}", starts.len());
+    assert!(starts.windows(101).all(|window| window[100] - window[0] >= 5 * S));
+}
+
+/// X4.6, S4.5: closing wakes whoever waits, gives back what was promised, and ends everything.
+#[test]
+fn closing_wakes_the_waiters() {
+    let clock = ManualClock::stepped();
+    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
+    limiter.acquire(1).unwrap();
+    let reserved = limiter.reserve(1).unwrap();
+    thread::scope(|scope| {
+        let waits = [(); 3].map(|()| scope.spawn(|| limiter.acquire(1)));
+        while clock.waiting() < 3 {
+            thread::yield_now();
+        }
+        limiter.close();
+        for wait in waits {
+            assert_eq!(wait.join().unwrap(), Err(AcquireError::Closed));
+        }
+    });
+    assert!(limiter.is_closed() && limiter.clone().is_closed());
+    assert_eq!(reserved.wait(), Err(Closed));
+    assert_eq!(limiter.acquire(1), Err(AcquireError::Closed));
+    assert_eq!(limiter.acquire_within(1, Duration::MAX), Err(AcquireError::Closed));
+    assert_eq!(limiter.try_acquire(1), Err(LimiterError::Closed));
+    assert_eq!(limiter.peek(1), Err(LimiterError::Closed));
+    assert_eq!(limiter.reserve(1).unwrap_err(), AcquireError::Closed);
+    assert_eq!(limiter.remaining(), Err(Closed));
+    assert_eq!(limiter.refill(1), Err(Closed));
+    assert_eq!(limiter.release(1), Err(Closed));
+    assert_eq!(limiter.reconfigure(SlidingLog::new(2, S).unwrap()), Err(Closed));
+    limiter.close();
+    let all = Limiter::all_of([]);
+    all.close();
+    assert_eq!(all.reconfigure(&[]), Err(ReconfigureError::Closed));
+    assert_eq!(clock.now_ns(), 0, "nobody waited for the time");
+}
+
+/// X4.6: in real time too, a waiter of an hour wakes when the limiter is closed.
+#[test]
+fn closing_wakes_a_real_sleeper() {
+    let limiter = Limiter::new(SlidingLog::new(1, 3_600 * S).unwrap());
+    limiter.acquire(1).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| limiter.acquire(1));
+        thread::sleep(Duration::from_millis(10));
+        limiter.close();
+        assert_eq!(waiting.join().unwrap(), Err(AcquireError::Closed));
+    });
+}
+
+/// S3.12: who waits while the limit changes wakes at the promised instant, and later calls go by
+/// the new numbers.
+#[test]
+fn a_waiter_keeps_its_promise_through_a_change() {
+    let clock = ManualClock::stepped();
+    let limiter = Limiter::with_clock(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), clock.clone());
+    limiter.acquire(1).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| limiter.acquire(1).unwrap().start_ns());
+        while clock.waiting() < 1 {
+            thread::yield_now();
+        }
+        limiter.reconfigure(Gcra::new("1/min".parse().unwrap(), 1).unwrap()).unwrap();
+        assert_eq!(clock.step(), Some(S));
+        assert_eq!(waiting.join().unwrap(), S);
+    });
+    // Two permits are to be earned at the new rate: the first was spent before, the second early.
+    assert_eq!(limiter.reserve(1).unwrap().start_ns(), 120 * S);
+}
+
+/// Threads that ask in an order start in that order, whatever they ask for.
+#[test]
+fn starts_come_in_the_order_of_asking() {
+    let clock = ManualClock::stepped();
+    let limiter =
+        Limiter::with_clock(Gcra::new("10/s".parse().unwrap(), 5).unwrap(), clock.clone());
+    let starts = Mutex::new(Vec::new());
+    simulate(&clock, 6, |thread| {
+        // One nanosecond apart, so that the order of asking is known.
+        action(&clock, u64::try_from(thread).unwrap() + 1);
+        let grant = limiter.acquire([5, 1, 4, 1, 2, 3][thread]).unwrap();
+        starts.lock().unwrap().push((thread, grant.start_ns()));
+    });
+    let mut starts = starts.into_inner().unwrap();
+    starts.sort_unstable();
+    assert!(starts.is_sorted_by_key(|(_, start_ns)| *start_ns), "{starts:?}");
+    assert_eq!(starts.last().unwrap().1, 1_100 * MS + 1);
+}
+
+/// S4.6, S4.16: what threads share can be shared, and the rest can be handed over.
+#[test]
+fn everything_may_go_to_other_threads() {
+    fn shared<T: Clone + Send + Sync + 'static>() {}
+    fn sent<T: Send + 'static>() {}
+    shared::<Limiter<Ledger<SlidingLog>>>();
+    shared::<Limiter<AllOf, ManualClock>>();
+    shared::<ManualClock>();
+    shared::<MonotonicClock>();
+    shared::<Alarm>();
+    sent::<Reservation<Ledger<SlidingLog>>>();
+    sent::<Throttle>();
+    sent::<Dispatcher>();
+}

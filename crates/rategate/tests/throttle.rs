@@ -1,0 +1,236 @@
+//! The operation throttle on a manual clock: the article's five logs, and what it left open.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rategate::{AcquireError, CatchUp, Clock, ManualClock, MonotonicClock, Rate, Throttle};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// Runs `ops` operations and returns the log and the clock at the end. `slept` has the number of
+/// the sleep and what was asked.
+fn play(
+    rate: &str,
+    ops: u64,
+    latency_ns: impl Fn(u64) -> u64,
+    slept: impl Fn(u64, u64) -> u64 + Send + 'static,
+    catch_up: Option<CatchUp>,
+) -> (String, u64) {
+    let log = Arc::new(Mutex::new(String::new()));
+    let (sleeps, mut count) = (Arc::clone(&log), 0);
+    let clock = ManualClock::with_sleep(move |asked_ns| {
+        let slept_ns = slept(count, asked_ns);
+        count += 1;
+        let (whole, part) = (slept_ns / MS, slept_ns % MS / (100 * US));
+        assert_eq!(slept_ns % (100 * US), 0, "{slept_ns} ns is no tenth of a millisecond");
+        let part = if part == 0 { String::new() } else { format!(".{part}") };
+        write!(sleeps.lock().unwrap(), "[z*{whole}{part}]").unwrap();
+        slept_ns
+    });
+    let mut throttle = Throttle::new(rate.parse().unwrap(), clock.clone());
+    if let Some(catch_up) = catch_up {
+        throttle = throttle.with_catch_up(catch_up);
+    }
+    for op in 0..ops {
+        clock.advance(latency_ns(op));
+        log.lock().unwrap().push('@');
+        throttle.wait().unwrap();
+    }
+    let log = log.lock().unwrap().clone();
+    (log, clock.now_ns())
+}
+
+/// S0.1–S0.3, S0.24, S0.26–S0.29, X0.7: 25 operations of 0.4 ms delay each fill one sleep of 10 ms.
+#[test]
+fn low_latency_high_rate() {
+    let (log, end_ns) = play("2000/s", 60, |_| 100 * US, |_, asked| asked, None);
+    let batch = "@".repeat(25);
+    assert_eq!(log, format!("{batch}[z*10]{batch}[z*10]{}", "@".repeat(10)));
+    assert_eq!(end_ns, 26 * MS);
+}
+
+/// S0.4, S0.30: four seconds after every operation, no batching.
+#[test]
+fn high_latency_low_rate() {
+    let (log, end_ns) = play("10/min", 10, |_| 2_000 * MS, |_, asked| asked, None);
+    assert_eq!(log, "@[z*4000]".repeat(10));
+    assert_eq!(end_ns, 60_000 * MS);
+}
+
+/// S0.5, S0.31
+#[test]
+fn low_latency_low_rate() {
+    let (log, end_ns) = play("10/min", 10, |_| 100 * MS, |_, asked| asked, None);
+    assert_eq!(log, "@[z*5900]".repeat(10));
+    assert_eq!(end_ns, 60_000 * MS);
+}
+
+/// S0.6, S0.32: an operation slower than its rate is never held up, whatever the catch-up bound.
+#[test]
+fn high_latency_high_rate() {
+    for catch_up in [None, Some(CatchUp::Unbounded), Some(CatchUp::AtMost(Duration::ZERO))] {
+        let (log, end_ns) = play("100/s", 75, |_| 100 * MS, |_, asked| asked, catch_up);
+        assert_eq!(log, "@".repeat(75));
+        assert_eq!(end_ns, 7_500 * MS);
+    }
+}
+
+/// S0.2, S0.7, S0.33: sleeps that end early and late in turn are carried; equality sleeps.
+#[test]
+fn low_latency_high_rate_with_jitter() {
+    let latency = |op| if op % 2 == 0 { 100 * US } else { 200 * US };
+    let slept = |sleep, asked| if sleep % 2 == 0 { asked - 200 * US } else { asked + 100 * US };
+    let (log, end_ns) = play("2000/s", 100, latency, slept, None);
+    let run = |ops| "@".repeat(ops);
+    assert_eq!(log, format!("{}[z*10]{}[z*10.1]{}[z*9.8]{}", run(29), run(28), run(29), run(14)));
+    assert_eq!(end_ns, 44_900 * US);
+}
+
+/// S0.8: what the jitter case asks for: 10.2 ms after 29 operations, exactly 10.0 after 28 more.
+#[test]
+fn jitter_asks_for_what_the_prose_says() {
+    let mut sleeps = 0;
+    let clock = ManualClock::with_sleep(move |asked_ns| {
+        sleeps += 1;
+        if sleeps % 2 == 1 { asked_ns - 200 * US } else { asked_ns + 100 * US }
+    });
+    let mut throttle = Throttle::new("2000/s".parse().unwrap(), clock.clone());
+    let mut asked = Vec::new();
+    for op in 0..100_u64 {
+        clock.advance(if op % 2 == 0 { 100 * US } else { 200 * US });
+        let slept = throttle.wait().unwrap();
+        if !slept.is_zero() {
+            asked.push((op + 1, slept));
+        }
+    }
+    let us = Duration::from_micros;
+    assert_eq!(asked, [(29, us(10_200)), (57, us(10_000)), (86, us(10_000))]);
+}
+
+/// X0.1, S0.35: after N operations `N intervals - owed` have passed with less than 10 ms owed, and
+/// `finish` pays that. A new run has a new throttle.
+#[test]
+fn finish_pays_the_tail_exactly() {
+    for (rate, interval_ns) in [(2_000, 500_000), (3, 333_333_333), (7, 142_857_142)] {
+        for ops in [1_u64, 10, 60, 99] {
+            let clock = ManualClock::new();
+            clock.set(123_456_789);
+            let mut throttle = Throttle::new(Rate::per_second(rate).unwrap(), clock.clone());
+            for _ in 0..ops {
+                clock.advance(interval_ns / 5);
+                throttle.wait().unwrap();
+            }
+            let ideal_ns = (ops * 1_000_000_000).div_ceil(rate);
+            let owed_ns = ideal_ns - (clock.now_ns() - 123_456_789);
+            assert!(owed_ns < 10 * MS, "{owed_ns}");
+            assert_eq!(throttle.finish(), Duration::from_nanos(owed_ns));
+            assert_eq!(clock.now_ns() - 123_456_789, ideal_ns);
+        }
+    }
+}
+
+/// X0.1, X1.6: the tail is paid in full on a machine whose sleeps end early.
+#[test]
+fn finish_sleeps_again_if_woken_early() {
+    let clock = ManualClock::with_sleep(|asked_ns| asked_ns / 2);
+    let mut throttle = Throttle::new("2000/s".parse().unwrap(), clock.clone());
+    throttle.wait().unwrap();
+    throttle.finish();
+    assert_eq!(clock.now_ns(), 500 * US);
+}
+
+/// S0.7: a sleep that is cut short over and over is asked for once each time, and carried.
+#[test]
+fn a_sleep_that_ends_early_is_not_repeated() {
+    let clock = ManualClock::with_sleep(|_| 0);
+    let mut throttle = Throttle::new("100/s".parse().unwrap(), clock.clone());
+    let asked: Vec<_> = (0..4).map(|_| throttle.wait().unwrap().as_millis()).collect();
+    assert_eq!(asked, [10, 20, 30, 40]);
+    assert_eq!(clock.now_ns(), 0);
+}
+
+/// X0.2: with the catch-up bound a slow hour does not set the loop free; without it, it does.
+#[test]
+fn debt_is_bounded_unless_asked_for() {
+    for (catch_up, free) in [
+        (CatchUp::AtMost(Duration::from_secs(1)), 100),
+        (CatchUp::AtMost(Duration::ZERO), 0),
+        (CatchUp::Unbounded, 675),
+    ] {
+        let clock = ManualClock::new();
+        let mut throttle =
+            Throttle::new("100/s".parse().unwrap(), clock.clone()).with_catch_up(catch_up);
+        for _ in 0..75 {
+            clock.advance(100 * MS);
+            throttle.wait().unwrap();
+        }
+        let passed = (0..10_000).take_while(|_| throttle.wait().unwrap().is_zero()).count();
+        assert_eq!(passed, free, "{catch_up:?}");
+    }
+}
+
+/// X0.5: the rate never is an error at once, not an endless sleep, and it stays one.
+#[test]
+fn never_is_an_error_and_never_a_sleep() {
+    let clock = ManualClock::with_sleep(|_| unreachable!("nothing to sleep for"));
+    let mut throttle = Throttle::new(Rate::NEVER, clock.clone());
+    for _ in 0..3 {
+        assert_eq!(throttle.wait(), Err(AcquireError::TimeCannotHelp));
+    }
+    assert_eq!(throttle.finish(), Duration::ZERO);
+    let slow = Rate::new(1, Duration::from_nanos(u64::MAX)).unwrap();
+    let mut throttle = Throttle::new(slow, MonotonicClock::new());
+    clock.set(5);
+    let mut late = Throttle::new(slow, clock);
+    assert!(matches!(late.wait(), Err(AcquireError::TooLong(_))), "past the clock's end");
+    drop((throttle.with_min_sleep(Duration::MAX), late));
+    throttle = Throttle::new(Rate::UNLIMITED, MonotonicClock::new());
+    assert_eq!(throttle.wait(), Ok(Duration::ZERO));
+}
+
+/// X0.6: what passes before the first wait counts as the first operation's time, from the making of
+/// the throttle on and not from the clock's origin.
+#[test]
+fn time_counts_from_the_making() {
+    let clock = ManualClock::new();
+    clock.set(3_600_000 * MS);
+    let mut throttle = Throttle::new("50/s".parse().unwrap(), clock.clone());
+    clock.advance(5 * MS);
+    assert_eq!(throttle.wait(), Ok(Duration::from_millis(15)));
+    assert_eq!(clock.now_ns(), 3_600_020 * MS);
+}
+
+/// S0.2: the shortest sleep is a parameter; with none, every operation waits for its own instant.
+#[test]
+fn without_batches_every_operation_sleeps() {
+    let clock = ManualClock::new();
+    let mut throttle = Throttle::new("2000/s".parse().unwrap(), clock.clone())
+        .with_min_sleep(Duration::ZERO)
+        .with_catch_up(CatchUp::Unbounded);
+    for op in 1..=5 {
+        clock.advance(100 * US);
+        assert_eq!(throttle.wait(), Ok(Duration::from_micros(400)));
+        assert_eq!(clock.now_ns(), op * 500 * US);
+    }
+}
+
+/// S0.25, S0.34, X0.1: on the real clock too N operations take N intervals, and not less.
+#[test]
+fn real_time_is_never_short() {
+    let clock = MonotonicClock::new();
+    let begin_ns = clock.now_ns();
+    let mut throttle = Throttle::new("2000/s".parse().unwrap(), clock);
+    for _ in 0..100 {
+        throttle.wait().unwrap();
+    }
+    throttle.finish();
+    assert!(clock.now_ns() - begin_ns >= 50 * MS);
+}
