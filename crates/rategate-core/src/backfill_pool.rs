@@ -13,13 +13,14 @@
 //! * **Conservation.** Active, waiting and consumed permits are together all that was refilled,
 //!   always; permits only ever move (theory 4.1).
 //! * **Ceiling.** Any window of length `W` sees at most `ratio (pool + (W + r) rate)` permits, with `r`
-//!   the longest time between refills (theory 4.2). The ratio bounds the *pool*: a short window
+//!   the longest time between refills by hand (theory 4.2), and zero where the pool refills itself
+//!   at each grant. The ratio bounds the *pool*: a short window
 //!   may see all of it at once.
 //! * **Carry.** The fraction `(ratio - 1) x` of a refill is carried into the next, so that many
 //!   small refills move as much as a large one while active permits are at `pool` or above.
 //! * **Two ways to fill.** Without a rate, only [`Policy::refill`] adds permits, and a denial names
 //!   no wait. With a rate the pool starts with one permit and refills itself when permits are
-//!   taken, from the clock: no thread, and the same theorem with `r` the time between grants.
+//!   taken, from the clock: no thread.
 //! * **Retry.** Exact, with a rate.
 //! * **Rounding.** Parts of a permit are kept in the rate's own fraction; a change of rate rounds
 //!   down by less than one part.

@@ -20,7 +20,7 @@
 //! * **Rounding.** Instants round up, against the caller, and never accumulate: a promised start
 //!   keeps its fraction. Only a full bucket drops what it cannot hold.
 //! * **Change.** The permits in the bucket stay, up to the new burst; a debt stays a debt.
-//! * **Cost.** 32 bytes; a decision is a few additions, and one division for several permits.
+//! * **Cost.** 64 bytes; a decision is a few additions, and one division for several permits.
 //!
 //! # Example
 //!

@@ -76,8 +76,9 @@ impl Schedule {
     /// # Errors
     ///
     /// [`LimitError::Ramp`] for a ramp over no time, from zero to zero or with an unlimited end;
-    /// [`LimitError::RampTooLong`] where its integral leaves 128 bits: beyond about a day at 10^9
-    /// per second.
+    /// [`LimitError::RampTooLong`] where its integral leaves 128 bits. Round rates go far (from
+    /// nothing to 10^9 per second over 292 years); fractions with large terms less so (from 1 per
+    /// minute to 10^10 per second over 3 hours).
     pub fn ramp(from: Rate, to: Rate, over_ns: u64) -> Result<Self, LimitError> {
         let fraction = |rate: Rate| match rate.0 {
             Kind::Never => Ok((0, 1)),

@@ -25,7 +25,7 @@
 //! |---|---|
 //! | a rate, and a burst after silence | [`Gcra`] |
 //! | at most N in *any* window of length M | [`SlidingLog`] |
-//! | at most N in each hour of the clock | [`FixedWindow`] |
+//! | at most N in each window of a grid | [`FixedWindow`] |
 //! | evenly spaced, and tell me how late each operation is | [`TwoTimeline`] with a [`Mode`] |
 //! | an average rate, with few and long sleeps | [`Pacer`] |
 //! | a bucket that somebody refills, and nothing may be lost | [`BackfillPool`] |
@@ -91,7 +91,7 @@ pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::compensation::Shift;
 pub use rategate_core::concurrency::Concurrency;
 pub use rategate_core::error::{ExceedsCapacity, LimitError, RateError, RatioError, SpanError};
-pub use rategate_core::fixed_window::FixedWindow;
+pub use rategate_core::fixed_window::{Anchor, FixedWindow};
 pub use rategate_core::gcra::Gcra;
 pub use rategate_core::ledger::Ledger;
 pub use rategate_core::limit::Limit;
@@ -102,3 +102,8 @@ pub use rategate_core::ratio::Ratio;
 pub use rategate_core::schedule::Schedule;
 pub use rategate_core::sliding_log::SlidingLog;
 pub use rategate_core::two_timeline::{Mode, TwoTimeline};
+
+/// The examples of the guides, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
