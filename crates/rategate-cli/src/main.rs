@@ -1,2 +1,40 @@
-//! The rategate command.
-fn main() {}
+//! The rategate command: real input held to a rate, and limits simulated on a virtual clock.
+
+mod amount;
+mod args;
+mod failure;
+mod manual;
+mod pace;
+mod simulate;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
+    let status = match &cli.command {
+        Command::Pace(args) => pace::run(args),
+        Command::Simulate(args) => simulate::run(args),
+        Command::Completions { shell } => manual::completions(*shell),
+        Command::Man { dir } => manual::pages(dir.as_deref()),
+    };
+    ExitCode::from(status.unwrap_or_else(|failure| failure.report()))
+}
+
+/// What clap has to say: help, the version, or what is wrong with the arguments.
+fn refused(error: &clap::Error) -> ExitCode {
+    if let Some(failure) = args::negative_rate(error) {
+        return ExitCode::from(failure.report());
+    }
+    // Nobody is left to tell if even this cannot be written.
+    let _ = error.print();
+    let _ = io::stdout().flush();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}

@@ -14,6 +14,7 @@ fn suite() -> Vec<PathBuf> {
     files
 }
 
+/// S2.46: the logic is tested on a virtual clock, all of it.
 #[test]
 fn every_scenario_passes() {
     let files = suite();

@@ -32,7 +32,7 @@ fn a_manual_clock_sleeps_as_long_as_it_is_told() {
     assert_eq!(*asked.lock().unwrap(), [1_500, 0]);
 }
 
-/// S0.25, X5.3: the real clock starts at its making, only goes forward, and its sleep is a real one.
+/// S0.25, S2.3, X3.5, X5.3: the real clock starts at its making, only goes forward, and its sleep is a real one.
 #[test]
 fn the_real_clock_goes_forward() {
     let clock = MonotonicClock::new();
@@ -44,7 +44,7 @@ fn the_real_clock_goes_forward() {
     assert_eq!(clock.wait(0, &Alarm::new()), Wake::Due, "the past is not waited for");
 }
 
-/// X1.6, X5.6: a caller who is woken early sleeps again; nobody starts before his instant.
+/// X1.6, X2.7, X5.6: however short what is left, a caller who is woken early sleeps again; nobody starts before his instant.
 #[test]
 fn undersleeping_wakes_nobody_early() {
     let clock = ManualClock::with_sleep(|asked_ns| asked_ns / 3);

@@ -63,7 +63,7 @@ fn ten_threads_share_a_gate_to_the_millisecond() {
     assert_eq!(clock.now_ns(), 4_250 * MS);
 }
 
-/// X1.4, S3.13: threads that ask at once never share a slot, and every grant is counted.
+/// X1.4, S3.13, X3.4: threads that ask at once never share a slot, and every grant is counted.
 #[test]
 fn no_slot_is_given_twice() {
     let limiter = Limiter::with_clock(SlidingLog::new(3, 1_000).unwrap(), ManualClock::stepped());
@@ -84,7 +84,7 @@ fn no_slot_is_given_twice() {
     assert_eq!(starts, ideal);
 }
 
-/// S3.7, S4.20: a hundred per 5 s for a million requests of ten threads with pauses of 10 to
+/// S3.7, X3.9, S4.20: a hundred per 5 s for a million requests of ten threads with pauses of 10 to
 /// 90 ms: never more, and a denied caller is told when to come again.
 #[test]
 fn a_million_requests_of_ten_threads() {

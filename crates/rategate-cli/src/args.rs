@@ -1,0 +1,166 @@
+//! The arguments as people type them. What they mean is checked where they are used.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::failure::Failure;
+use crate::pace;
+
+/// Hold real input to a rate, or simulate limits on a virtual clock
+#[derive(Debug, Parser)]
+#[command(name = "rategate", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Pace(PaceArgs),
+    Simulate(SimulateArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell to complete for
+        shell: Shell,
+    },
+    /// Print the manual page, or write one page for each subcommand
+    Man {
+        /// Write `rategate.1`, `rategate-pace.1` and so on into this folder
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// Copy stdin to stdout, or run a command for each line, at a rate
+///
+/// Without a command, stdin is copied to stdout: a permit for each line, or for each byte if RATE
+/// counts bytes. With one, it runs once for each input line. The first permit comes at once, and
+/// each later one at its exact instant after the first, so delays do not add up.
+///
+/// stdout carries data only. While stderr is a terminal, a meter shows the rate there, how many
+/// permits have passed, how far the last one was behind its schedule, and the last seconds.
+#[derive(Debug, Args)]
+#[command(after_help = PACE_EXAMPLES)]
+pub(crate) struct PaceArgs {
+    /// How fast: lines as in 5/s, 0.5/s, 100/min, 1000/10s, or bytes as in 500kB/s, 1.5MiB/s
+    ///
+    /// A period is a unit (ns us ms s min h d) or a duration (10s). Bytes come in B kB MB GB TB
+    /// (thousands) and KiB MiB GiB TiB (times 1024). Decimals are taken exactly. "unlimited" sets
+    /// no limit, for use with --at-most.
+    #[arg(value_name = "RATE")]
+    pub(crate) rate: String,
+
+    /// Let up to N through at once after a silence (a token bucket, --policy gcra)
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) burst: Option<String>,
+
+    /// In addition, never more than N in any window of PERIOD, as in 5/1s; repeatable
+    #[arg(long, value_name = "N/PERIOD", allow_hyphen_values = true)]
+    pub(crate) at_most: Vec<String>,
+
+    /// How much lost time may be made up for at full speed, as in 250ms, or "unbounded" [default: 1s]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub(crate) catch_up: Option<String>,
+
+    /// What to do about lost time: average, strict, burst=1.5, damped=0.25, gcra, pacer [default: average]
+    ///
+    /// average: make up for it at once, up to --catch-up. strict: give it up; no two permits come
+    /// closer than the rate says. burst=R: make up for it at R times the rate. damped=D: as average,
+    /// but each late permit gives up the part D of the gap it finds (rounded down to 1/2, 1/4, 1/8
+    /// ...). gcra: a token bucket of --burst permits (1 if not given, or 10 ms worth of bytes).
+    /// pacer: as average, in batches with sleeps of at least 10 ms.
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true, verbatim_doc_comment)]
+    pub(crate) policy: Option<String>,
+
+    /// Run up to N commands at a time [default: 1]
+    #[arg(short, long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) jobs: Option<String>,
+
+    /// Write one JSON record for each permit granted to FILE
+    ///
+    /// Each line holds scheduled_ns, start_ns, wait_ns and permits: when it should have started, when
+    /// it might, how long it waited, and how many. Instants count from the first permit.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_json: Option<PathBuf>,
+
+    /// Run this for each line, which replaces {} in any argument, or else comes last
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Run a scenario file on a virtual clock
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    /// The scenario, in TOML
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+
+    /// Write it there instead of to stdout
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Format {
+    Text,
+    Json,
+    Svg,
+}
+
+/// A rate below zero looks like an option to clap; it gets the answer of any other wrong rate.
+pub(crate) fn negative_rate(error: &clap::Error) -> Option<Failure> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let looks_negative = |text: &String| {
+        text.starts_with(unknown.as_str())
+            && text.contains('/')
+            && text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_numeric()))
+    };
+    let given =
+        std::env::args_os().filter_map(|arg| arg.into_string().ok()).find(looks_negative)?;
+    pace::rate(&given).err()
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  seq 20 | rategate pace 5/s                         five lines a second
+  rategate pace 2MiB/s < disk.img > copy.img         two mebibytes a second
+  rategate pace 10/s -j 4 -- curl -sO {} < urls      ten starts a second, four at a time
+  rategate completions bash > rategate.bash          for bash to complete arguments
+  rategate man | man -l -                            the manual page
+
+`rategate pace --help` explains rates, policies and exit statuses.";
+
+const PACE_EXAMPLES: &str = "\
+Examples:
+  seq 20 | rategate pace 5/s                         one at once, then one each 200 ms
+  rategate pace 100/min --burst 10 < requests        ten at once after a silence
+  rategate pace 2/s --burst 5 --at-most 5/1s -- echo {} < words
+                                                     and never more than 5 in any second
+  rategate pace unlimited --at-most 1000/1h < urls   as fast as a window allows
+  tail -f log | rategate pace 10/s --catch-up 0s     time that was not used is gone
+  rategate pace 1.5MiB/s --log-json grants.json < in > out
+  rategate pace 10/s -j 4 -- curl -so {}.html https://example.org/{} < names
+
+Exit status:
+  0    all input has passed, or whoever read the output has left
+  1    an error of input or output
+  2    an argument is wrong
+  123  a command exited with 1 to 125
+  124  a command exited with 255: no more were started
+  125  a command was killed by a signal: no more were started
+  126  a command cannot be run, or a line is too long for it: no more were started
+  127  a command was not found: no more were started
+  130  interrupted; what was running has ended. A second interrupt ends at once";

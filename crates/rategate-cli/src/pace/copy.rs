@@ -1,0 +1,39 @@
+//! Lines from stdin to stdout, a permit each. Any bytes, any length, unchanged.
+
+use super::gate::Gate;
+use super::input::{Input, Ready};
+use super::output::Output;
+use crate::failure::Failure;
+
+/// Copies until the end of the input, or until a stop is asked for; a line begun is completed.
+pub(crate) fn lines(input: &mut Input, gate: &mut Gate) -> Result<(), Failure> {
+    let mut output = Output::open()?;
+    let copied = copy(input, gate, &mut output);
+    // What has passed is written, however the copying ended.
+    let flushed = output.flush();
+    copied.and(flushed)
+}
+
+fn copy(input: &mut Input, gate: &mut Gate, output: &mut Output) -> Result<(), Failure> {
+    while input.begin(|| output.flush())? == Ready::Bytes {
+        if !gate.pass(1, || output.flush())? {
+            break;
+        }
+        while !rest_of_line(input, output)? {
+            if input.go_on(|| output.flush())? == Ready::End {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies what there is of the current line. Returns whether its newline was among it.
+fn rest_of_line(input: &mut Input, output: &mut Output) -> Result<bool, Failure> {
+    let bytes = input.bytes();
+    let newline = bytes.iter().position(|byte| *byte == b'\n');
+    let length = newline.map_or(bytes.len(), |at| at.saturating_add(1));
+    output.write(bytes.get(..length).unwrap_or(bytes))?;
+    input.consume(length);
+    Ok(newline.is_some())
+}

@@ -1,0 +1,237 @@
+//! From arguments to policies: what was asked for, checked, or why it cannot be.
+
+use rategate::{
+    AllOf, AnyPolicy, Gcra, Limit as _, LimitError, Mode, Pacer, Rate, RateError, Ratio, Shift,
+    SlidingLog, TwoTimeline,
+};
+use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
+use rategate_core::span;
+
+use crate::amount::{Amount, AmountError};
+use crate::args::PaceArgs;
+use crate::failure::Failure;
+
+/// Bytes go in chunks worth at most this long.
+const CHUNK_NS: u128 = 10_000_000;
+const MAX_CHUNK: u64 = 65_536;
+const MAX_JOBS: usize = 4_096;
+const POLICIES: &str = "one of average, strict, burst=1.5, damped=0.25, gcra, pacer";
+
+/// What a permit is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Lines,
+    Bytes,
+}
+
+/// The arguments as limits.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) unit: Unit,
+    pub(crate) policies: Vec<AnyPolicy>,
+    /// The most permits taken at once: one for a line.
+    pub(crate) chunk: u64,
+    /// How many commands run at a time.
+    pub(crate) jobs: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    Paced(Mode),
+    Gcra,
+    Pacer,
+}
+
+impl Plan {
+    pub(crate) fn of(args: &PaceArgs) -> Result<Self, Failure> {
+        let (rate, unit) = rate(&args.rate)?;
+        if rate == Rate::NEVER {
+            let complaint = "nothing would ever pass; write a rate above zero, as in \"5/s\"";
+            return Err(Failure::argument("RATE", &args.rate, complaint));
+        }
+        let choice = choice(args)?;
+        check_together(args, unit, choice)?;
+        let jobs = args.jobs.as_deref().map_or(Ok(1), jobs)?;
+
+        let mut policies = vec![policy(args, rate, unit, choice)?];
+        for text in &args.at_most {
+            policies.push(window(text, unit)?.into());
+        }
+        let chunk = match unit {
+            Unit::Lines => 1,
+            Unit::Bytes => largest_chunk(&policies, ten_ms_worth(rate)),
+        };
+        Ok(Self { unit, policies, chunk, jobs })
+    }
+}
+
+/// Reads RATE, and whether it counts lines or bytes.
+pub(crate) fn rate(text: &str) -> Result<(Rate, Unit), Failure> {
+    let fail = |complaint: &dyn std::fmt::Display| Failure::argument("RATE", text, complaint);
+    let lines = || text.parse().map(|rate| (rate, Unit::Lines)).map_err(|error| fail(&error));
+    let Some((amount, period)) = text.split_once('/') else { return lines() };
+    match Amount::parse(amount) {
+        Ok(amount) if amount.in_bytes => match format!("{amount}/{period}").parse() {
+            Ok(rate) => Ok((rate, Unit::Bytes)),
+            Err(error) => Err(fail(&error)),
+        },
+        Err(error @ AmountError::UnknownUnit) => Err(fail(&error)),
+        Err(_) if amount.strip_prefix('-').is_some_and(|rest| Amount::parse(rest).is_ok()) => {
+            Err(fail(&RateError::Negative))
+        }
+        // The rate's own grammar has the better words for all else.
+        Ok(_) | Err(_) => lines(),
+    }
+}
+
+fn choice(args: &PaceArgs) -> Result<Choice, Failure> {
+    let Some(text) = args.policy.as_deref() else {
+        let average = Choice::Paced(Mode::Average);
+        return Ok(if args.burst.is_some() { Choice::Gcra } else { average });
+    };
+    let fail = |complaint: &dyn std::fmt::Display| Failure::argument("--policy", text, complaint);
+    match text.split_once('=') {
+        None => match text {
+            "average" => Ok(Choice::Paced(Mode::Average)),
+            "strict" => Ok(Choice::Paced(Mode::Strict)),
+            "gcra" => Ok(Choice::Gcra),
+            "pacer" => Ok(Choice::Pacer),
+            "burst" => Err(fail(&"how much faster than the rate? Write burst=1.5")),
+            "damped" => Err(fail(&"which part of a gap is given up? Write damped=0.25")),
+            _ => Err(fail(&format_args!("no such policy; it is {POLICIES}"))),
+        },
+        Some(("burst", ratio)) => match ratio.parse::<Ratio>() {
+            Ok(ratio) => Ok(Choice::Paced(Mode::Burst(ratio))),
+            Err(error) => Err(fail(&error)),
+        },
+        Some(("damped", part)) => {
+            let part = part.parse().map_err(|_| fail(&LimitError::Damping))?;
+            let shift = Shift::from_ratio(part).map_err(|error| fail(&error))?;
+            Ok(Choice::Paced(Mode::Damped { shift }))
+        }
+        Some(("average" | "strict" | "gcra" | "pacer", _)) => {
+            Err(fail(&"this policy takes no number; leave the part from \"=\" on out"))
+        }
+        Some(_) => Err(fail(&format_args!("no such policy; it is {POLICIES}"))),
+    }
+}
+
+/// Arguments that are right alone and contradict each other.
+fn check_together(args: &PaceArgs, unit: Unit, choice: Choice) -> Result<(), Failure> {
+    let policy = args.policy.as_deref().unwrap_or_default();
+    if let (Some(burst), true) = (&args.burst, choice != Choice::Gcra) {
+        let complaint = format!(
+            "a burst belongs to --policy gcra, not to {policy}; leave out one of the two, or write \
+             --policy burst=1.5 to make up for lost time at 1.5 times the rate"
+        );
+        return Err(Failure::argument("--burst", burst, complaint));
+    }
+    if let Some(catch_up) = &args.catch_up {
+        let fail = |complaint| Err(Failure::argument("--catch-up", catch_up, complaint));
+        match choice {
+            Choice::Gcra => {
+                return fail("a token bucket catches up by its burst; write --burst N alone");
+            }
+            Choice::Paced(Mode::Strict) => {
+                return fail("--policy strict makes up for nothing; leave out one of the two");
+            }
+            Choice::Paced(_) | Choice::Pacer => {}
+        }
+    }
+    if let (Some(jobs), true) = (&args.jobs, args.command.is_empty()) {
+        let complaint = "nothing to run; write the command behind --, as in \"-- echo {}\"";
+        return Err(Failure::argument("--jobs", jobs, complaint));
+    }
+    if unit == Unit::Bytes && !args.command.is_empty() {
+        let complaint = "a command takes a line, not bytes; write a rate of lines, as in \"5/s\"";
+        return Err(Failure::argument("RATE", &args.rate, complaint));
+    }
+    if unit == Unit::Bytes && matches!(choice, Choice::Paced(Mode::Strict | Mode::Burst(_))) {
+        let complaint = "this policy spaces single permits, and bytes go in chunks; it is average, \
+                         damped=0.25, gcra or pacer for bytes";
+        return Err(Failure::argument("--policy", policy, complaint));
+    }
+    Ok(())
+}
+
+fn policy(args: &PaceArgs, rate: Rate, unit: Unit, choice: Choice) -> Result<AnyPolicy, Failure> {
+    let catch_up_ns = match args.catch_up.as_deref() {
+        None => Some(DEFAULT_CATCH_UP_NS),
+        Some("unbounded") => None,
+        Some(text) => {
+            let parsed = span::parse(text);
+            Some(parsed.map_err(|error| Failure::argument("--catch-up", text, error))?)
+        }
+    };
+    Ok(match choice {
+        Choice::Paced(mode) => TwoTimeline::new(rate, mode, catch_up_ns).into(),
+        Choice::Pacer => Pacer::new(rate, DEFAULT_MIN_SLEEP_NS, catch_up_ns).into(),
+        Choice::Gcra => {
+            let text = args.burst.as_deref().unwrap_or_default();
+            let fail = |error| Failure::argument("--burst", text, error);
+            let burst = match (&args.burst, unit) {
+                (Some(text), _) => amount("--burst", text, text, unit)?,
+                (None, Unit::Lines) => 1,
+                (None, Unit::Bytes) => ten_ms_worth(rate),
+            };
+            Gcra::new(rate, burst).map_err(fail)?.into()
+        }
+    })
+}
+
+/// Reads `N/PERIOD` as a window.
+fn window(text: &str, unit: Unit) -> Result<SlidingLog, Failure> {
+    let fail = |complaint: &dyn std::fmt::Display| Failure::argument("--at-most", text, complaint);
+    let (permits, period) = text
+        .split_once('/')
+        .ok_or_else(|| fail(&"not a window; write N/PERIOD, as in \"5/1s\" or \"100/min\""))?;
+    let permits = amount("--at-most", text, permits, unit)?;
+    let period_ns = match span::unit_ns(period) {
+        Some(unit_ns) => unit_ns,
+        None => span::parse(period)
+            .map_err(|error| fail(&format_args!("the period after the slash: {error}")))?,
+    };
+    SlidingLog::new(permits, period_ns).map_err(|error| fail(&error))
+}
+
+/// Reads `part` of the argument `name` as a whole number of what the rate counts.
+fn amount(name: &str, text: &str, part: &str, unit: Unit) -> Result<u64, Failure> {
+    let amount = Amount::parse(part).map_err(|error| Failure::argument(name, text, error))?;
+    match (unit, amount.in_bytes) {
+        (Unit::Bytes, false) => {
+            let complaint = "RATE counts bytes, so this needs a unit, as in \"64KiB\"";
+            Err(Failure::argument(name, text, complaint))
+        }
+        (Unit::Lines, true) => {
+            let complaint = "RATE counts lines, so this is a number without a unit";
+            Err(Failure::argument(name, text, complaint))
+        }
+        _ => amount.whole().map_err(|error| Failure::argument(name, text, error)),
+    }
+}
+
+fn jobs(text: &str) -> Result<usize, Failure> {
+    match text.parse() {
+        Ok(jobs) if (1..=MAX_JOBS).contains(&jobs) => Ok(jobs),
+        _ => {
+            let complaint = format!("write a whole number from 1 to {MAX_JOBS}");
+            Err(Failure::argument("--jobs", text, complaint))
+        }
+    }
+}
+
+fn ten_ms_worth(rate: Rate) -> u64 {
+    let Some((permits, period_ns)) = rate.fraction() else { return MAX_CHUNK };
+    let worth = u128::from(permits).saturating_mul(CHUNK_NS).checked_div(period_ns.into());
+    worth.and_then(|worth| u64::try_from(worth).ok()).unwrap_or(MAX_CHUNK).clamp(1, MAX_CHUNK)
+}
+
+/// The most of `chunk` that all `policies` can pass at once.
+fn largest_chunk(policies: &[AnyPolicy], chunk: u64) -> u64 {
+    let limit = AllOf::new(policies.iter().copied(), 0);
+    let mut chunk = chunk;
+    while let Err(error) = limit.peek(0, chunk) {
+        chunk = error.most.min(chunk.saturating_sub(1));
+    }
+    chunk
+}

@@ -1,0 +1,181 @@
+//! One line on a terminal's stderr: how fast it goes, how much has passed, how late the last was.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rategate::Grant;
+
+use super::limits::Unit;
+
+const TICK: Duration = Duration::from_millis(200);
+/// How many ticks the sparkline shows: four seconds.
+const SPARKS: usize = 20;
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// What has passed the gate so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    permits: AtomicU64,
+    wait_ns: AtomicU64,
+    finished: AtomicBool,
+}
+
+/// The thread that draws, if there is a terminal to draw on.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    tally: Arc<Tally>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tally {
+    /// Only one thread adds.
+    pub(crate) fn add(&self, permits: u64, grant: &Grant) {
+        self.permits.fetch_add(permits, Ordering::Relaxed);
+        let wait_ns = grant.promised_ns().saturating_sub(grant.scheduled_ns());
+        self.wait_ns.store(wait_ns, Ordering::Relaxed);
+    }
+}
+
+impl Meter {
+    pub(crate) fn start(unit: Unit) -> Self {
+        let tally = Arc::new(Tally::default());
+        let thread = if io::stderr().is_terminal() {
+            let tally = Arc::clone(&tally);
+            // Without a thread to spare there is no meter, and that is all.
+            thread::Builder::new().name("meter".to_owned()).spawn(move || draw(&tally, unit)).ok()
+        } else {
+            None
+        };
+        Self { tally, thread }
+    }
+
+    pub(crate) fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
+    }
+
+    /// Draws a last time and leaves the line standing.
+    pub(crate) fn finish(self) {
+        self.tally.finished.store(true, Ordering::Release);
+        if let Some(thread) = self.thread {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn draw(tally: &Tally, unit: Unit) {
+    let start = Instant::now();
+    let (mut last_drawn, mut last_permits) = (start, 0);
+    let mut history: Vec<u64> = Vec::with_capacity(SPARKS);
+    loop {
+        thread::park_timeout(TICK);
+        let finished = tally.finished.load(Ordering::Acquire);
+        let now = Instant::now();
+        let permits = tally.permits.load(Ordering::Relaxed);
+        let passed = permits.saturating_sub(last_permits);
+        if history.len() == SPARKS {
+            history.remove(0);
+        }
+        history.push(tenths_per_second(passed, now.duration_since(last_drawn)));
+        (last_drawn, last_permits) = (now, permits);
+
+        // The whole run's rate at the end, that of the sparkline before.
+        let recent = if finished {
+            tenths_per_second(permits, now.duration_since(start))
+        } else {
+            let ticks = u64::try_from(history.len()).unwrap_or(1);
+            history.iter().sum::<u64>().checked_div(ticks).unwrap_or(0)
+        };
+        let wait_ns = tally.wait_ns.load(Ordering::Relaxed);
+        let line = line(unit, permits, recent, wait_ns, &history);
+        let end = if finished { "\n" } else { "" };
+        let _ = write!(io::stderr(), "\r\x1b[K{line}{end}");
+        if finished {
+            return;
+        }
+    }
+}
+
+fn line(unit: Unit, permits: u64, tenths: u64, wait_ns: u64, history: &[u64]) -> String {
+    let mut line = String::new();
+    let wait = Tenths(wait_ns.wrapping_div(100_000_000));
+    let _ = match unit {
+        Unit::Lines => write!(line, "{permits} lines  {}/s  wait {wait} s  ", Tenths(tenths)),
+        Unit::Bytes => {
+            let (count, rate) = (Bytes(permits.saturating_mul(10)), Bytes(tenths));
+            write!(line, "{count}  {rate}/s  wait {wait} s  ")
+        }
+    };
+    line.extend(sparks(history));
+    line
+}
+
+/// A bar for each tick, the highest of them full.
+fn sparks(history: &[u64]) -> impl Iterator<Item = char> {
+    let highest = history.iter().copied().max().unwrap_or(0).max(1);
+    history.iter().map(move |height| {
+        let level = height.saturating_mul(7).checked_div(highest).unwrap_or(0);
+        let level = usize::try_from(level).unwrap_or(0);
+        LEVELS.get(level).copied().unwrap_or('█')
+    })
+}
+
+fn tenths_per_second(permits: u64, elapsed: Duration) -> u64 {
+    let elapsed_ns = elapsed.as_nanos().max(1);
+    let tenths = u128::from(permits).saturating_mul(10_000_000_000).checked_div(elapsed_ns);
+    tenths.and_then(|tenths| u64::try_from(tenths).ok()).unwrap_or(u64::MAX)
+}
+
+/// A number of tenths as a decimal.
+struct Tenths(u64);
+
+impl fmt::Display for Tenths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0.wrapping_div(10), self.0.wrapping_rem(10))
+    }
+}
+
+/// Tenths of a byte in the largest unit that keeps the number at one or above.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut tenths = self.0;
+        for unit in ["B", "KiB", "MiB", "GiB"] {
+            if tenths < 10_240 {
+                return write!(f, "{} {unit}", Tenths(tenths));
+            }
+            tenths = tenths.wrapping_div(1_024);
+        }
+        write!(f, "{} TiB", Tenths(tenths))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Unit, line, tenths_per_second};
+
+    #[test]
+    fn the_line_tells_count_rate_wait_and_history() {
+        assert_eq!(
+            line(Unit::Lines, 12, 49, 250_000_000, &[0, 25, 50]),
+            "12 lines  4.9/s  wait 0.2 s  ▁▄█"
+        );
+        assert_eq!(
+            line(Unit::Bytes, 1_572_864, 20_480, 0, &[7]),
+            "1.5 MiB  2.0 KiB/s  wait 0.0 s  █"
+        );
+    }
+
+    #[test]
+    fn rates_are_per_second() {
+        assert_eq!(tenths_per_second(1, Duration::from_millis(200)), 50);
+        assert_eq!(tenths_per_second(u64::MAX, Duration::ZERO), u64::MAX);
+    }
+}

@@ -1,0 +1,47 @@
+//! `rategate pace`: real work held to a rate.
+
+mod bytes;
+mod copy;
+mod gate;
+mod input;
+mod limits;
+mod log;
+mod meter;
+mod output;
+mod run;
+mod signals;
+
+use crate::args::PaceArgs;
+use crate::failure::Failure;
+use gate::Gate;
+use input::Input;
+use limits::{Plan, Unit};
+use log::Log;
+use meter::Meter;
+use signals::{INTERRUPTED, Stop};
+
+pub(crate) use limits::rate;
+
+/// Paces stdin and returns the exit status.
+pub(crate) fn run(args: &PaceArgs) -> Result<u8, Failure> {
+    let plan = Plan::of(args)?;
+    let log = args.log_json.as_deref().map(Log::create).transpose()?;
+    let stop = Stop::watch()?;
+    let mut input = Input::open(&stop)?;
+    let meter = Meter::start(plan.unit);
+    let mut gate = Gate::new(plan.policies, stop.clone(), meter.tally(), log);
+
+    let worked = match (args.command.as_slice(), plan.unit) {
+        ([], Unit::Lines) => copy::lines(&mut input, &mut gate).map(|()| 0),
+        ([], Unit::Bytes) => bytes::bytes(&mut input, &mut gate, plan.chunk).map(|()| 0),
+        ([program, arguments @ ..], _) => {
+            let template = run::Template::new(program, arguments);
+            run::lines(&mut input, &mut gate, &template, plan.jobs, &stop)
+        }
+    };
+    meter.finish();
+    let logged = gate.finish();
+    let status = worked?;
+    logged?;
+    Ok(if stop.is_interrupted() { INTERRUPTED } else { status })
+}

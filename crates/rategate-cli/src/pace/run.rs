@@ -1,0 +1,214 @@
+//! A command for each line, a permit each, some at a time.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rategate::Wake;
+
+use super::gate::Gate;
+use super::input::{Input, Ready};
+use super::signals::Stop;
+use crate::failure::{Failure, complain};
+
+/// The longest line that a command may be given; systems allow less as a rule.
+const MAX_LINE: usize = 1 << 20;
+
+/// Exit statuses, as xargs has them.
+const SOME_FAILED: u8 = 123;
+const GAVE_UP: u8 = 124;
+const KILLED: u8 = 125;
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// The command, and where the line goes.
+#[derive(Debug)]
+pub(crate) struct Template {
+    program: OsString,
+    arguments: Vec<OsString>,
+}
+
+/// The children that run, and what became of those that have ended.
+#[derive(Debug)]
+struct Children {
+    running: AtomicUsize,
+    /// Why no more are started, or zero. The first reason stays.
+    stopped_by: AtomicU8,
+    /// Whether some have failed, in a way that leaves the others alone.
+    failed: AtomicU8,
+    stop: Stop,
+}
+
+enum Line {
+    Whole(Vec<u8>),
+    TooLong,
+    None,
+}
+
+/// Runs the command for each line and returns the exit status. All children have ended by then.
+pub(crate) fn lines(
+    input: &mut Input,
+    gate: &mut Gate,
+    template: &Template,
+    jobs: usize,
+    stop: &Stop,
+) -> Result<u8, Failure> {
+    let children = Children {
+        running: AtomicUsize::new(0),
+        stopped_by: AtomicU8::new(0),
+        failed: AtomicU8::new(0),
+        stop: stop.clone(),
+    };
+    thread::scope(|scope| {
+        loop {
+            let line = match next_line(input)? {
+                Line::Whole(line) => line,
+                Line::TooLong => {
+                    children
+                        .refuse(template, format_args!("a line is longer than {MAX_LINE} bytes"));
+                    break;
+                }
+                Line::None => break,
+            };
+            // A place first, then the permit: a permit in hand is used at once.
+            if !children.wait_for_place(jobs) || !gate.pass(1, || Ok(()))? {
+                break;
+            }
+            children.running.fetch_add(1, Ordering::AcqRel);
+            let (children, command) = (&children, template.command(&line));
+            let started = thread::Builder::new().spawn_scoped(scope, move || {
+                children.run(command, template);
+                children.running.fetch_sub(1, Ordering::AcqRel);
+                children.stop.nudge();
+            });
+            started.map_err(|error| Failure::Io("cannot start a thread".to_owned(), error))?;
+        }
+        Ok(())
+    })?;
+    Ok(children.status())
+}
+
+/// Reads a line without its newline, in bounded memory.
+fn next_line(input: &mut Input) -> Result<Line, Failure> {
+    let mut line = Vec::new();
+    let mut ready = input.begin(|| Ok(()))?;
+    if ready != Ready::Bytes {
+        return Ok(Line::None);
+    }
+    while ready == Ready::Bytes {
+        let bytes = input.bytes();
+        let newline = bytes.iter().position(|byte| *byte == b'\n');
+        let length = newline.unwrap_or(bytes.len());
+        if line.len().saturating_add(length) > MAX_LINE {
+            return Ok(Line::TooLong);
+        }
+        line.extend_from_slice(bytes.get(..length).unwrap_or_default());
+        input.consume(length.saturating_add(1));
+        if newline.is_some() {
+            break;
+        }
+        // Nothing has been started for this line, so a stop may drop it.
+        ready = input.begin(|| Ok(()))?;
+    }
+    Ok(if ready == Ready::Stopped { Line::None } else { Line::Whole(line) })
+}
+
+impl Template {
+    pub(crate) fn new(program: &OsStr, arguments: &[OsString]) -> Self {
+        let mut arguments = arguments.to_vec();
+        if !arguments.iter().any(|argument| holds_place(argument)) {
+            arguments.push("{}".into());
+        }
+        Self { program: program.to_owned(), arguments }
+    }
+
+    fn command(&self, line: &[u8]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.stdin(Stdio::null());
+        for argument in &self.arguments {
+            command.arg(filled(argument, line));
+        }
+        command
+    }
+}
+
+fn holds_place(argument: &OsStr) -> bool {
+    argument.as_bytes().windows(2).any(|pair| pair == b"{}")
+}
+
+/// The argument with the line in each place of `{}`.
+fn filled(argument: &OsStr, line: &[u8]) -> OsString {
+    let mut result = Vec::new();
+    let mut rest = argument.as_bytes();
+    while let Some((byte, behind)) = rest.split_first() {
+        if let Some(behind) = rest.strip_prefix(b"{}") {
+            result.extend_from_slice(line);
+            rest = behind;
+        } else {
+            result.push(*byte);
+            rest = behind;
+        }
+    }
+    OsString::from_vec(result)
+}
+
+impl Children {
+    /// Waits until fewer than `jobs` run. Returns false if a stop was asked for meanwhile.
+    fn wait_for_place(&self, jobs: usize) -> bool {
+        let all_taken = || self.running.load(Ordering::Acquire) >= jobs;
+        let wake = self.stop.alarm().wait_on(|| all_taken().then_some(Duration::MAX));
+        wake == Wake::Due
+    }
+
+    /// Runs one child to its end.
+    fn run(&self, mut command: Command, template: &Template) {
+        match command.status() {
+            Ok(status) => self.ended(status, template),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound => self.give_up(NOT_FOUND, template, "not found"),
+                io::ErrorKind::ArgumentListTooLong => {
+                    self.refuse(template, "a line is too long to be an argument on this system");
+                }
+                io::ErrorKind::InvalidInput => {
+                    self.refuse(template, "a line with a zero byte cannot be an argument");
+                }
+                _ => self.refuse(template, error),
+            },
+        }
+    }
+
+    fn ended(&self, status: ExitStatus, template: &Template) {
+        match status.code() {
+            Some(0) => {}
+            Some(255) => {
+                self.give_up(GAVE_UP, template, "exited with status 255; no more are started");
+            }
+            Some(_) => self.failed.store(SOME_FAILED, Ordering::Release),
+            None => self.give_up(KILLED, template, format_args!("{status}; no more are started")),
+        }
+    }
+
+    fn refuse(&self, template: &Template, complaint: impl std::fmt::Display) {
+        let complaint = format_args!("cannot be run: {complaint}");
+        self.give_up(CANNOT_RUN, template, complaint);
+    }
+
+    fn give_up(&self, status: u8, template: &Template, complaint: impl std::fmt::Display) {
+        if !self.stop.is_interrupted() {
+            complain(format_args!("{}: {complaint}", template.program.display()));
+        }
+        let _ = self.stopped_by.compare_exchange(0, status, Ordering::AcqRel, Ordering::Acquire);
+        self.stop.ask();
+    }
+
+    fn status(&self) -> u8 {
+        match self.stopped_by.load(Ordering::Acquire) {
+            0 => self.failed.load(Ordering::Acquire),
+            status => status,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Help, completions and manual pages come from the arguments themselves.
+
+mod common;
+
+use std::fs;
+
+use common::{folder, run, stderr};
+
+fn printed(arguments: &[&str]) -> String {
+    let output = run(arguments, b"");
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn help_teaches_by_example() {
+    let help = printed(&["--help"]);
+    assert!(help.contains("seq 20 | rategate pace 5/s") && help.contains("simulate"), "{help}");
+    let help = printed(&["pace", "--help"]);
+    for part in ["--at-most 5/1s -- echo {}", "--catch-up", "1.5MiB/s", "burst=1.5", "124", "130"] {
+        assert!(help.contains(part), "{part} is missing in {help}");
+    }
+    assert!(printed(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn every_shell_gets_its_completions() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = printed(&["completions", shell]);
+        assert!(script.contains("at-most") && script.contains("simulate"), "{shell}");
+    }
+}
+
+#[test]
+fn each_subcommand_has_a_page() {
+    assert!(printed(&["man"]).contains(".TH rategate 1"));
+    let folder = folder("each_subcommand_has_a_page");
+    printed(&["man", "--dir", folder.to_str().unwrap()]);
+    for name in ["rategate", "rategate-pace", "rategate-simulate"] {
+        let page = fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();
+        assert!(page.contains(".SH NAME"), "{name}");
+    }
+}
