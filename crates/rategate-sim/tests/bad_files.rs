@@ -1,5 +1,12 @@
 //! What is no scenario is refused with the line, the key and what would be right.
 
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
 use rategate_sim::scenario::Scenario;
 
 /// A file, the line to blame, and words that the message must hold.

@@ -1,0 +1,124 @@
+//! `rategate simulate`, to the letter of its output and its exit statuses.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{run, stderr};
+
+fn scenario(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
+    folder.join(name).to_str().unwrap().to_owned()
+}
+
+/// A file of this test's own.
+fn scratch(name: &str, content: &[u8]) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulate-{name}"));
+    fs::write(&path, content).unwrap();
+    path
+}
+
+/// S0.33: the tape of the operation throttle's jitter test, and its time.
+#[test]
+fn the_jitter_tape_is_printed_to_the_letter() {
+    let output = run(&["simulate", &scenario("seed0-jitter.toml")], b"");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[1],
+        "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@[z*10]@@@@@@@@@@@@@@@@@@@@@@@@@@@@[z*10.1]\
+         @@@@@@@@@@@@@@@@@@@@@@@@@@@@@[z*9.8]@@@@@@@@@@@@@@"
+    );
+    assert!(lines[2].starts_with("elapsed 44.9 ms"), "{}", lines[2]);
+}
+
+#[test]
+fn json_has_the_names_of_the_contract() {
+    let output = run(&["simulate", &scenario("seed0-jitter.toml"), "--format", "json"], b"");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["title"], "low latency, high rate, with jitter");
+    assert_eq!(report["elapsed_ns"], 44_900_000);
+    assert_eq!(report["granted"], 100);
+    assert_eq!(report["operations"].as_array().unwrap().len(), 100);
+    assert_eq!(report["operations"][0]["end_ns"], 100_000);
+    assert_eq!(report["sleeps"][0]["asked_ns"], 10_200_000);
+    assert_eq!(report["sleeps"][0]["slept_ns"], 10_000_000);
+    assert_eq!(report["mismatches"].as_array().unwrap().len(), 0);
+
+    let output = run(&["simulate", &scenario("seed3-retry-after.toml"), "--format", "json"], b"");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let denied = serde_json::json!({
+        "at_ns": 1_000_000_000_u64, "call": "try", "permits": 1, "outcome": "denied",
+        "start_ns": null, "scheduled_ns": null, "wait_ns": null,
+        "retry_after_ns": 4_000_000_000_u64, "remaining": 0,
+    });
+    assert_eq!(report["steps"][1], denied);
+    let check = serde_json::json!({
+        "window_ns": 5_000_000_000_u64, "at_most": 3, "seen": 3, "from_ns": 0,
+    });
+    assert_eq!(report["checks"][0], check);
+}
+
+#[test]
+fn a_picture_goes_to_a_file() {
+    let path = scratch("picture.svg", b"");
+    let out = path.to_str().unwrap();
+    let file = scenario("seed4-parallel.toml");
+    let output = run(&["simulate", &file, "--format", "svg", "--out", out], b"");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stdout.is_empty());
+    let picture = fs::read_to_string(path).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+}
+
+#[test]
+fn what_does_not_come_out_as_expected_is_status_1() {
+    let limit = "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n";
+    let wrong = format!(
+        "{limit}[[step]]\nat = \"0s\"\ncall = \"try\"\nexpect = {{ outcome = \"denied\" }}\n"
+    );
+    let path = scratch("mismatch.toml", wrong.as_bytes());
+    let output = run(&["simulate", path.to_str().unwrap()], b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("step 1: outcome is granted, expected denied"));
+
+    let broken = format!(
+        "{limit}burst = 2\n[[caller]]\noperations = 2\n[[check]]\nwindow = \"1s\"\nat_most = 1\n"
+    );
+    let path = scratch("broken.toml", broken.as_bytes());
+    let output = run(&["simulate", path.to_str().unwrap()], b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("2 permits in the window"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_status_2_and_one_clear_line() {
+    let junk = scratch("junk.toml", &[0xff; 1_000]);
+    let long = scratch("long.toml", &vec![b'#'; 100_000_000]);
+    let unknown = b"[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\nbrust = 3\n";
+    let unknown = scratch("unknown.toml", unknown);
+    let cases = [
+        (Path::new("no-such-file.toml"), "no-such-file.toml: "),
+        (Path::new(env!("CARGO_TARGET_TMPDIR")), "is a directory"),
+        (&junk, "not UTF-8"),
+        (&long, "at most 16777216 bytes"),
+        (&unknown, "unknown.toml:4: unknown key `brust` in [limit]"),
+    ];
+    for (path, words) in cases {
+        let output = run(&["simulate", path.to_str().unwrap()], b"");
+        let complaint = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{complaint}");
+        assert!(complaint.contains(words), "`{words}` is not in: {complaint}");
+        assert_eq!(complaint.lines().count(), 1, "{complaint}");
+        assert!(output.stdout.is_empty());
+    }
+    fs::remove_file(long).unwrap();
+}
