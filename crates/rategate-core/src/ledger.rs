@@ -41,6 +41,8 @@ pub struct Ledger<P: Policy> {
 struct Promise {
     serial: u64,
     taken: Taken,
+    /// The floor as it was before.
+    floor_ns: u64,
 }
 
 impl<P: Policy> Ledger<P> {
@@ -112,19 +114,33 @@ impl<P: Policy> Ledger<P> {
             (Some(last), Some(booked)) if last.taken.start_ns <= first_ns => {
                 self.policy.opening(booked, first_ns, permits)
             }
-            _ => self.first_place(first_ns, permits),
+            _ => self.first_places(first_ns, permits),
         };
         opening.map_err(|refusal| refusal.seen_from(first_ns.saturating_sub(from_ns)))
     }
 
-    /// The first place among the promises that holds `permits` and disturbs none of them.
-    fn first_place(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+    /// The first places among the promises for a reservation and for a try.
+    fn first_places(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        let reserved = self.first_place(from_ns, permits, |opening| opening.start_ns)?;
+        let tried = self.first_place(from_ns, permits, |opening| opening.opens_ns)?;
+        Ok(Opening { opens_ns: tried.opens_ns, ..reserved })
+    }
+
+    /// The first place among the promises that holds `permits`, starting at the instant that
+    /// `start` picks, and disturbs no promise.
+    fn first_place(
+        &self,
+        from_ns: u64,
+        permits: NonZeroU64,
+        start: impl Fn(&Opening) -> u64,
+    ) -> Result<Opening, Refusal> {
         let mut state = self.started.clone();
         let (asked_ns, mut from_ns) = (from_ns, from_ns);
         for (index, promise) in self.promises.iter().enumerate() {
-            if from_ns <= promise.taken.start_ns {
+            // Behind a promise for the same instant, as everywhere.
+            if from_ns < promise.taken.start_ns {
                 match self.policy.opening(&state, from_ns, permits) {
-                    Ok(opening) if self.fits(&state, index, opening, permits) => {
+                    Ok(opening) if self.fits(&state, index, start(&opening), permits) => {
                         return Ok(opening);
                     }
                     Ok(_) | Err(Refusal::BeyondClock { .. }) => {}
@@ -138,15 +154,15 @@ impl<P: Policy> Ledger<P> {
         opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(asked_ns)))
     }
 
-    /// Whether all promises from `index` on conform behind a grant at `opening`.
-    fn fits(&self, state: &P::State, index: usize, opening: Opening, permits: NonZeroU64) -> bool {
-        let starts_first = |promise: &Promise| opening.start_ns <= promise.taken.start_ns;
+    /// Whether all promises from `index` on conform behind a grant at `start_ns`.
+    fn fits(&self, state: &P::State, index: usize, start_ns: u64, permits: NonZeroU64) -> bool {
+        let starts_first = |promise: &Promise| start_ns < promise.taken.start_ns;
         if !self.promises.get(index).is_none_or(starts_first) {
             return false;
         }
-        let from_ns = opening.start_ns.saturating_sub(1);
+        let from_ns = start_ns.saturating_sub(1);
         let mut state = state.clone();
-        self.policy.take(&mut state, Taken { from_ns, start_ns: opening.start_ns, permits });
+        self.policy.take(&mut state, Taken { from_ns, start_ns, permits });
         self.promises.iter().skip(index).all(|Promise { taken, .. }| {
             let opening = self.policy.opening(&state, taken.start_ns, taken.permits);
             let conforms = opening.is_ok_and(|opening| opening.start_ns == taken.start_ns);
@@ -201,7 +217,7 @@ impl<P: Policy> Limit for Ledger<P> {
         self.pass_to(now_ns);
         let serial = self.next_serial;
         self.next_serial = self.next_serial.saturating_add(1);
-        self.floor_ns = start_ns;
+        let floor_ns = core::mem::replace(&mut self.floor_ns, start_ns);
         let taken = Taken { from_ns: self.latest_ns, start_ns, permits };
         if !taken.is_promise() {
             self.policy.take(&mut self.started, taken);
@@ -216,7 +232,7 @@ impl<P: Policy> Limit for Ledger<P> {
         }
         let place = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
         let is_last = place == self.promises.len();
-        self.promises.insert(place, Promise { serial, taken });
+        self.promises.insert(place, Promise { serial, taken, floor_ns });
         match &mut self.booked {
             Some(booked) if is_last => self.policy.take(booked, taken),
             _ => self.booked = Some(self.all_booked()),
@@ -226,11 +242,9 @@ impl<P: Policy> Limit for Ledger<P> {
 
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
         self.pass_to(now_ns);
-        let found = self.withdraw(ticket).is_some();
-        if found {
-            self.floor_ns = self.floor_ns.min(ticket.start_ns);
-        }
-        found
+        let Some(promise) = self.withdraw(ticket) else { return false };
+        self.floor_ns = self.floor_ns.min(promise.floor_ns);
+        true
     }
 
     fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
@@ -250,8 +264,8 @@ impl<P: Policy> Limit for Ledger<P> {
             })
         };
         match self.promises.back() {
+            _ if self.floor_ns > now_ns => 0,
             None => self.policy.remaining(&self.started, now_ns),
-            Some(_) if self.floor_ns > now_ns => 0,
             Some(_) => {
                 // Places between promises: as many as still fit.
                 let (mut low, mut high) = (0, self.policy.remaining(&self.started, now_ns));

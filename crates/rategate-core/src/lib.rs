@@ -57,5 +57,4 @@ pub mod verdict;
 
 mod decimal;
 mod exact;
-mod lateness;
 mod wide;

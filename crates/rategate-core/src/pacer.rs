@@ -48,7 +48,6 @@
 use core::num::NonZeroU64;
 
 use crate::exact::Exact;
-use crate::lateness::{delayed, forfeit};
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::schedule::{Due, DueAt, Schedule, Track};
@@ -71,8 +70,6 @@ pub struct Pacer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     track: Track,
-    /// Time given up by callers too late to catch up.
-    idle_ns: u128,
 }
 
 impl Pacer {
@@ -111,17 +108,34 @@ impl Pacer {
         u64::try_from(early.max(caught_up).saturating_add(1)).unwrap_or(u64::MAX)
     }
 
-    /// When the last of `permits` is due for a call at `at_ns`, and what the call forfeits.
-    fn due(&self, state: &State, at_ns: u64, permits: u64) -> Result<(DueAt, u128), Due> {
-        match (state.track.nth(0), state.track.nth(permits.saturating_sub(1))) {
-            (Due::At(first), Due::At(last)) => {
-                let first = delayed(first, state.idle_ns);
-                let last = delayed(last, state.idle_ns);
-                let given_up_ns = forfeit(first, last, at_ns.into(), self.catch_up_ns);
-                Ok((delayed(last, given_up_ns), given_up_ns))
-            }
-            (other, Due::At(_)) | (_, other) => Err(other),
+    /// Gives up what a call at `at_ns` is too late to catch up on.
+    fn forfeit(&self, state: &mut State, at_ns: u64) {
+        if let Some(catch_up_ns) = self.catch_up_ns
+            && let Some(bound_ns) = at_ns.checked_sub(catch_up_ns)
+        {
+            state.track.forfeit_before(bound_ns.into());
         }
+    }
+
+    /// Whether a call at `at_ns` finds time to forfeit.
+    fn is_too_late(&self, first: DueAt, at_ns: u64) -> bool {
+        let bound_ns = self.catch_up_ns.and_then(|catch_up_ns| at_ns.checked_sub(catch_up_ns));
+        bound_ns.is_some_and(|bound_ns| first.ceil_ns() < bound_ns.into())
+    }
+
+    /// When the first and the last of `permits` are due for a call at `at_ns`.
+    fn due(&self, state: &State, at_ns: u64, permits: u64) -> Result<(DueAt, DueAt), Due> {
+        let both = |track: &Track| match (track.nth(0), track.nth(permits.saturating_sub(1))) {
+            (Due::At(first), Due::At(last)) => Ok((first, last)),
+            (other, Due::At(_)) | (_, other) => Err(other),
+        };
+        let (first, last) = both(&state.track)?;
+        if !self.is_too_late(first, at_ns) {
+            return Ok((first, last));
+        }
+        let mut state = state.clone();
+        self.forfeit(&mut state, at_ns);
+        both(&state.track)
     }
 
     /// Whether a call at `at_ns` passes without a sleep.
@@ -135,7 +149,7 @@ impl Policy for Pacer {
     type State = State;
 
     fn fresh(&self, now_ns: u64) -> State {
-        State { track: Track::new(Schedule::constant(self.rate), now_ns), idle_ns: 0 }
+        State { track: Track::new(Schedule::constant(self.rate), now_ns) }
     }
 
     fn opening(
@@ -148,8 +162,8 @@ impl Policy for Pacer {
         if permits.get() > most {
             return Err(Refusal::exceeds(permits, most));
         }
-        let due = match self.due(state, from_ns, permits.get()) {
-            Ok((due, _)) => due,
+        let (first, due) = match self.due(state, from_ns, permits.get()) {
+            Ok(due) => due,
             Err(Due::AtOnce) => return Ok(Opening::at(from_ns)),
             Err(_) => return Err(Refusal::TimeCannotHelp),
         };
@@ -158,22 +172,29 @@ impl Policy for Pacer {
         }
         let barely_early = due.floor_ns.saturating_add(1).saturating_sub(self.min_sleep_ns.into());
         let opens_ns = on_clock(barely_early.min(due.ceil_ns()).max(from_ns.into()), from_ns)?;
-        let start_ns = on_clock(due.ceil_ns(), from_ns)?;
+        // Not so late that the first permit would be beyond catching up.
+        let latest_ns = match self.catch_up_ns {
+            Some(catch_up_ns) => first.ceil_ns().saturating_add(catch_up_ns.into()),
+            None => u128::MAX,
+        };
+        let start_ns = on_clock(due.ceil_ns().min(latest_ns), from_ns)?.max(opens_ns);
         Ok(Opening { start_ns, opens_ns, scheduled_ns: None })
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
-        if let Ok((_, given_up_ns)) = self.due(state, grant.start_ns, grant.permits.get()) {
-            state.idle_ns = state.idle_ns.saturating_add(given_up_ns);
-        }
+        self.forfeit(state, grant.start_ns);
         state.track.advance(grant.permits.get());
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        let given_up_ns = self.due(state, now_ns, 1).map_or(0, |(_, given_up_ns)| given_up_ns);
-        let idle_ns = state.idle_ns.saturating_add(given_up_ns);
         let early_ns = u128::from(now_ns).saturating_add(self.min_sleep_ns.into());
-        let Some(early_ns) = early_ns.checked_sub(idle_ns) else { return 0 };
+        if let Due::At(first) = state.track.nth(0)
+            && self.is_too_late(first, now_ns)
+        {
+            let mut state = state.clone();
+            self.forfeit(&mut state, now_ns);
+            return self.remaining(&state, now_ns);
+        }
         let mut passing = state.track.due_by(early_ns);
         // Exactly `min_sleep` early is worth the sleep; only one can be, and it is the last.
         let last = passing.checked_sub(1).map(|skip| state.track.nth(skip));
@@ -185,8 +206,9 @@ impl Policy for Pacer {
         passing.min(self.most())
     }
 
-    fn rebase(&self, state: &mut State, _old: &Self, now_ns: u64) {
-        let at_ns = u128::from(now_ns).saturating_sub(state.idle_ns);
-        state.track.change(Schedule::constant(self.rate), at_ns);
+    fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
+        if self.rate != old.rate {
+            state.track.change(Schedule::constant(self.rate), now_ns.into());
+        }
     }
 }

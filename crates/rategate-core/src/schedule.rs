@@ -30,6 +30,7 @@
 //! ```
 
 use alloc::collections::VecDeque;
+use core::num::NonZeroU64;
 
 use crate::decimal::gcd;
 use crate::error::LimitError;
@@ -162,6 +163,9 @@ impl DueAt {
 }
 
 /// The operations still to start, in order, and when each is due.
+///
+/// Each piece remembers since when which schedule is in force, so that forfeited time takes the
+/// operations of that time with it, and never those of another rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Track {
     /// Never empty. Every piece but the last has a length.
@@ -170,6 +174,8 @@ pub(crate) struct Track {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
+    schedule: Schedule,
+    since_ns: u128,
     course: Course,
     /// How many operations are still to come from this piece.
     left: Option<u64>,
@@ -187,35 +193,62 @@ enum Course {
     Stopped { missing: Fraction },
 }
 
-/// A part of one permit. At most one.
+/// What is missing of a permit: less than one for an operation that comes next in time, more where
+/// operations have started ahead of theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fraction {
+    whole: u128,
     numerator: u64,
     denominator: u64,
 }
 
 impl Fraction {
-    const NONE: Self = Self { numerator: 0, denominator: 1 };
+    const NONE: Self = Self { whole: 0, numerator: 0, denominator: 1 };
 
-    /// `numerator / denominator` in 64 bits each, rounded up.
-    fn new(mut numerator: u128, mut denominator: u128) -> Self {
+    /// `numerator / denominator`, its fraction in 64 bits each and rounded up.
+    fn new(numerator: u128, denominator: u128) -> Self {
+        let whole = numerator.checked_div(denominator).unwrap_or(0);
+        let mut numerator = numerator.checked_rem(denominator).unwrap_or(0);
+        let mut denominator = denominator.max(1);
         while denominator > u64::MAX.into() {
             numerator = numerator.div_ceil(2);
             denominator = denominator.wrapping_div(2);
         }
-        let denominator = u64::try_from(denominator).unwrap_or(u64::MAX).max(1);
-        Self { numerator: u64::try_from(numerator).unwrap_or(u64::MAX), denominator }
+        let to_u64 = |side: u128| u64::try_from(side).unwrap_or(u64::MAX);
+        Self { whole, numerator: to_u64(numerator), denominator: to_u64(denominator) }
     }
 
-    fn of(self, whole: u128) -> u128 {
-        mul_div_ceil(whole, self.numerator, self.denominator.into()).unwrap_or(u128::MAX)
+    /// That much of `permit`, rounded up.
+    fn of(self, permit: u128) -> u128 {
+        let part = mul_div_ceil(permit, self.numerator, self.denominator.into());
+        permit.saturating_mul(self.whole).saturating_add(part.unwrap_or(u128::MAX))
     }
 }
 
 impl Track {
     pub(crate) fn new(schedule: Schedule, start_ns: u64) -> Self {
         let course = Course::new(schedule, start_ns.into(), Fraction::NONE);
-        Self { pieces: VecDeque::from([Piece { course, left: None }]) }
+        let piece = Piece { schedule, since_ns: start_ns.into(), course, left: None };
+        Self { pieces: VecDeque::from([piece]) }
+    }
+
+    /// Forfeits the time before `at_ns`: the next operation is due then, and those after it as the
+    /// schedule in force goes on from there. Does nothing if the next operation is due later.
+    pub(crate) fn forfeit_before(&mut self, at_ns: u128) {
+        let Due::At(next) = self.nth(0) else { return };
+        if next.ceil_ns() >= at_ns {
+            return;
+        }
+        let past = self.pieces.partition_point(|piece| piece.since_ns <= at_ns);
+        let changes = self.pieces.split_off(past);
+        let Some(mut piece) = self.pieces.pop_back() else { return };
+        piece.course = piece.course.with_next_at(at_ns);
+        piece.left = None;
+        self.pieces.clear();
+        self.pieces.push_back(piece);
+        for change in changes {
+            self.change(change.schedule, change.since_ns);
+        }
     }
 
     /// When the operation after the next `skip` ones is due.
@@ -250,6 +283,15 @@ impl Track {
         }
     }
 
+    /// On a ramp, the time from the next operation to the one after it, rounded up.
+    pub(crate) fn slice_on_ramp_ns(&self) -> Option<u128> {
+        let Course::Ramp { .. } = self.pieces.front()?.course else { return None };
+        match (self.nth(0), self.nth(1)) {
+            (Due::At(next), Due::At(after)) => Some(after.ceil_ns().saturating_sub(next.floor_ns)),
+            _ => None,
+        }
+    }
+
     /// How many operations are due by `at_ns`.
     pub(crate) fn due_by(&self, at_ns: u128) -> u64 {
         let mut sum = 0_u64;
@@ -279,7 +321,7 @@ impl Track {
                 last.left = Some(due);
             }
             let course = Course::new(schedule, at_ns, missing);
-            self.pieces.push_back(Piece { course, left: None });
+            self.pieces.push_back(Piece { schedule, since_ns: at_ns, course, left: None });
         }
         if self.pieces.len() > MAX_PIECES {
             self.join_oldest();
@@ -292,18 +334,47 @@ impl Track {
         let both = count(self.pieces.front()).saturating_add(count(self.pieces.get(1)));
         let (Due::At(first), Due::At(end)) = (self.nth(0), self.nth(both)) else { return };
         let span_ns = end.floor_ns.saturating_sub(first.floor_ns);
-        let Ok(Rate(Kind::Paced(pace))) = Rate::from_fraction(both.into(), span_ns.max(1)) else {
-            return;
-        };
-        self.pieces.pop_front();
-        let course = Course::Paced { next: Exact::at(first.floor_ns), pace };
+        let Some(first_piece) = self.pieces.pop_front() else { return };
+        let course = Course::Paced { next: Exact::at(first.floor_ns), pace: evenly(both, span_ns) };
         if let Some(oldest) = self.pieces.front_mut() {
-            *oldest = Piece { course, left: Some(both) };
+            let Piece { schedule, since_ns, .. } = first_piece;
+            *oldest = Piece { schedule, since_ns, course, left: Some(both) };
         }
     }
 }
 
+/// The pace of `operations` over `span_ns`, to 32 bits at the least.
+fn evenly(operations: u64, span_ns: u128) -> Pace {
+    let (mut permits, mut period_ns) = (operations.max(1), span_ns.max(1));
+    while period_ns > u64::MAX.into() {
+        (permits, period_ns) = (permits.div_ceil(2), period_ns.div_ceil(2));
+    }
+    let period_ns = u64::try_from(period_ns).unwrap_or(u64::MAX);
+    let one = NonZeroU64::MIN;
+    Pace::new(NonZeroU64::new(permits).unwrap_or(one), NonZeroU64::new(period_ns).unwrap_or(one))
+}
+
 impl Course {
+    /// The same course from the operation that is due at `at_ns`.
+    fn with_next_at(self, at_ns: u128) -> Self {
+        match self {
+            Self::Paced { pace, .. } => Self::Paced { next: Exact::at(at_ns), pace },
+            Self::Ramp { ramp, start_ns, .. } => {
+                let since_ns = at_ns.saturating_sub(start_ns);
+                match ramp.then.0 {
+                    Kind::Paced(pace) if since_ns > ramp.over_ns.into() => {
+                        Self::Paced { next: Exact::at(at_ns), pace }
+                    }
+                    _ => {
+                        let passed = ramp.earned(since_ns.min(ramp.over_ns.into()));
+                        Self::Ramp { ramp, start_ns, passed }
+                    }
+                }
+            }
+            Self::AtOnce | Self::Stopped { .. } => self,
+        }
+    }
+
     /// A course whose first operation still lacks `missing` of its permit at `start_ns`.
     fn new(schedule: Schedule, start_ns: u128, missing: Fraction) -> Self {
         match schedule.0 {

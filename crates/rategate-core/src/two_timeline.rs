@@ -51,7 +51,6 @@ use core::num::NonZeroU64;
 
 use crate::compensation::Shift;
 use crate::exact::{Exact, Pace};
-use crate::lateness::{delayed, forfeit};
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
@@ -92,10 +91,10 @@ pub enum Mode {
 /// Where both timelines stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The ideal timeline.
-    track: Track,
-    /// Forfeited time: what the dispatch timeline lies behind the ideal one.
-    idle_ns: u128,
+    /// When operations should start. Never forfeits anything.
+    ideal: Track,
+    /// When they may. Forfeited time takes its operations with it.
+    dispatch: Track,
     /// Burst mode: the earliest next start, less the fraction not yet paid.
     gate_ns: u128,
     unpaid: u128,
@@ -125,9 +124,8 @@ impl TwoTimeline {
     /// could catch up on at this instant, and zero while they keep up.
     #[must_use]
     pub fn backlog_ns(&self, state: &State, now_ns: u64) -> u64 {
-        match state.track.nth(0) {
+        match state.dispatch.nth(0) {
             Due::At(first) => {
-                let first = delayed(first, state.idle_ns);
                 let gap_ns = u128::from(now_ns).saturating_sub(first.ceil_ns());
                 u64::try_from(gap_ns).unwrap_or(u64::MAX)
             }
@@ -148,35 +146,63 @@ impl TwoTimeline {
         }
     }
 
-    /// What a call at `at_ns` forfeits.
-    fn forfeited_ns(&self, first: DueAt, last: DueAt, at_ns: u128) -> u128 {
+    /// The instant before which a call at `at_ns` forfeits all time, if the next operation was due
+    /// at `first`.
+    fn horizon_ns(&self, first: DueAt, at_ns: u128) -> u128 {
         let gap_ns = at_ns.saturating_sub(first.ceil_ns());
         let by_mode = match self.mode {
             Mode::Strict => gap_ns,
             Mode::Damped { shift } => gap_ns.checked_shr(shift.get()).unwrap_or(0),
             Mode::Average | Mode::Burst(_) => 0,
         };
-        by_mode.max(forfeit(first, last, at_ns, self.catch_up_ns))
+        let by_bound = self.catch_up_ns.map_or(0, |ns| gap_ns.saturating_sub(ns.into()));
+        first.ceil_ns().saturating_add(by_mode.max(by_bound))
     }
 
-    /// The first instant at which a damped call finds its last permit due, after forfeiting.
-    fn damped_opening_ns(&self, first: DueAt, last: DueAt) -> u128 {
-        let opens = |at_ns: u128| {
-            last.ceil_ns().saturating_add(self.forfeited_ns(first, last, at_ns)) <= at_ns
+    fn forfeit(&self, track: &mut Track, at_ns: u128) {
+        if let Due::At(first) = track.nth(0) {
+            track.forfeit_before(self.horizon_ns(first, at_ns));
+        }
+    }
+
+    /// When the last of `permits` may start, for a call at `at_ns`.
+    fn last_due(&self, state: &State, at_ns: u128, permits: u64) -> Due {
+        let skip = permits.saturating_sub(1);
+        match state.dispatch.nth(0) {
+            Due::At(first) if self.horizon_ns(first, at_ns) > first.ceil_ns() => {
+                let mut track = state.dispatch.clone();
+                self.forfeit(&mut track, at_ns);
+                track.nth(skip)
+            }
+            _ => state.dispatch.nth(skip),
+        }
+    }
+
+    /// The first instant from `from_ns` on at which the last of `permits` may start. What a damped
+    /// call forfeits grows with its lateness, half as fast at the most, so it does come.
+    fn opening_ns(&self, state: &State, from_ns: u64, permits: u64) -> Result<u128, Due> {
+        let last_ns = |at_ns: u128| match self.last_due(state, at_ns, permits) {
+            Due::At(last) => Ok(last.ceil_ns()),
+            other => Err(other),
         };
-        // At least half of a gap remains, so twice the distance is enough.
-        let distance_ns = last.ceil_ns().saturating_sub(first.ceil_ns());
-        let mut low = last.ceil_ns();
-        let mut high = low.saturating_add(distance_ns).saturating_add(2);
+        let from = u128::from(from_ns);
+        let opens_ns = last_ns(from)?.max(from);
+        if permits == 1 || !matches!(self.mode, Mode::Damped { .. }) {
+            return Ok(opens_ns);
+        }
+        let (mut low, mut high) = (opens_ns, opens_ns);
+        while last_ns(high)? > high {
+            high = last_ns(high)?;
+        }
         while low < high {
             let middle = low.midpoint(high);
-            if opens(middle) {
+            if last_ns(middle)? <= middle {
                 high = middle;
             } else {
                 low = middle.saturating_add(1);
             }
         }
-        low
+        Ok(low)
     }
 
     /// Burst mode: one step of the gate, as whole nanoseconds, a remainder and its divisor.
@@ -195,7 +221,16 @@ impl TwoTimeline {
         }
     }
 
+    /// Burst mode: the next operation starts a step after this one at the soonest.
     fn close_gate(&self, state: &mut State, start_ns: u64) {
+        let Mode::Burst(ratio) = self.mode else { return };
+        if let Some(slice_ns) = state.dispatch.slice_on_ramp_ns() {
+            let step_ns =
+                mul_div_ceil(slice_ns, ratio.denominator().get(), ratio.numerator().get().into());
+            state.gate_ns = u128::from(start_ns).saturating_add(step_ns.unwrap_or(u128::MAX));
+            state.unpaid = 0;
+            return;
+        }
         let Some((step_ns, rest, parts)) = self.pace().and_then(|pace| self.step(pace)) else {
             return;
         };
@@ -215,7 +250,8 @@ impl Policy for TwoTimeline {
     type State = State;
 
     fn fresh(&self, now_ns: u64) -> State {
-        State { track: Track::new(self.schedule, now_ns), idle_ns: 0, gate_ns: 0, unpaid: 0 }
+        let track = Track::new(self.schedule, now_ns);
+        State { ideal: track.clone(), dispatch: track, gate_ns: 0, unpaid: 0 }
     }
 
     fn opening(
@@ -228,58 +264,51 @@ impl Policy for TwoTimeline {
         if permits.get() > most {
             return Err(Refusal::exceeds(permits, most));
         }
-        let last = state.track.nth(permits.get().saturating_sub(1));
-        let (first, last) = match (state.track.nth(0), last) {
-            (Due::At(first), Due::At(last)) => (first, last),
-            (Due::AtOnce, _) | (_, Due::AtOnce) => {
+        let opens_ns = match self.opening_ns(state, from_ns, permits.get()) {
+            Ok(opens_ns) => opens_ns.max(state.gate_ns),
+            Err(Due::AtOnce) => {
                 let scheduled_ns = Some(from_ns);
                 return Ok(Opening { start_ns: from_ns, opens_ns: from_ns, scheduled_ns });
             }
-            _ => return Err(Refusal::TimeCannotHelp),
+            Err(_) => return Err(Refusal::TimeCannotHelp),
         };
-        let (dispatch, dispatch_last) =
-            (delayed(first, state.idle_ns), delayed(last, state.idle_ns));
-        let opens_ns = match self.mode {
-            Mode::Damped { .. } if permits.get() > 1 => {
-                self.damped_opening_ns(dispatch, dispatch_last)
-            }
-            Mode::Burst(_) => dispatch_last.ceil_ns().max(state.gate_ns),
-            Mode::Average | Mode::Damped { .. } | Mode::Strict => dispatch_last.ceil_ns(),
-        };
+        let ideal = state.ideal.nth(permits.get().saturating_sub(1));
         let start_ns = on_clock(opens_ns.max(from_ns.into()), from_ns)?;
-        let scheduled_ns = u64::try_from(last.floor_ns).unwrap_or(start_ns).min(start_ns);
+        let scheduled_ns = match ideal {
+            Due::At(ideal) => u64::try_from(ideal.floor_ns).unwrap_or(start_ns).min(start_ns),
+            Due::AtOnce | Due::Never => start_ns,
+        };
         Ok(Opening { start_ns, opens_ns: start_ns, scheduled_ns: Some(scheduled_ns) })
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
-        let last = state.track.nth(grant.permits.get().saturating_sub(1));
-        if let (Due::At(first), Due::At(last)) = (state.track.nth(0), last) {
-            let (first, last) = (delayed(first, state.idle_ns), delayed(last, state.idle_ns));
-            let forfeited_ns = self.forfeited_ns(first, last, grant.start_ns.into());
-            state.idle_ns = state.idle_ns.saturating_add(forfeited_ns);
-        }
-        state.track.advance(grant.permits.get());
+        self.forfeit(&mut state.dispatch, grant.start_ns.into());
+        state.ideal.advance(grant.permits.get());
+        state.dispatch.advance(grant.permits.get());
         self.close_gate(state, grant.start_ns);
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
         let now = u128::from(now_ns);
-        let first = match state.track.nth(0) {
-            Due::At(first) => delayed(first, state.idle_ns),
+        let first = match state.dispatch.nth(0) {
+            Due::At(first) => first,
             Due::AtOnce => return u64::MAX,
             Due::Never => return 0,
         };
         if first.ceil_ns() > now || state.gate_ns > now {
             return 0;
         }
-        let idle_ns = state.idle_ns.saturating_add(self.forfeited_ns(first, first, now));
-        let due = state.track.due_by(now.saturating_sub(idle_ns));
-        due.max(1).min(self.most())
+        let mut track = state.dispatch.clone();
+        self.forfeit(&mut track, now);
+        track.due_by(now).max(1).min(self.most())
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         let now = u128::from(now_ns);
-        state.track.change(self.schedule, now.saturating_sub(state.idle_ns));
+        if self.schedule != old.schedule {
+            state.ideal.change(self.schedule, now);
+            state.dispatch.change(self.schedule, now);
+        }
         // What is left of the last step takes its share of a step at the new numbers.
         let step_ns = |policy: &Self| Some(policy.step(policy.pace()?)?.0);
         let ahead_ns = state.gate_ns.saturating_sub(now);

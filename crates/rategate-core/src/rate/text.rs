@@ -4,7 +4,7 @@ use core::str::FromStr;
 
 use super::Rate;
 use crate::decimal::{self, DecimalError};
-use crate::error::RateError;
+use crate::error::{RateError, SpanError};
 use crate::span;
 
 impl FromStr for Rate {
@@ -30,6 +30,9 @@ impl FromStr for Rate {
         })?;
         let period_ns = match span::unit_ns(period) {
             Some(unit_ns) => unit_ns,
+            None if !period.is_empty() && period.chars().all(char::is_alphabetic) => {
+                return Err(RateError::Period(SpanError::UnknownUnit));
+            }
             None => span::parse(period).map_err(RateError::Period)?,
         };
         let scaled = permits.divisor.checked_mul(period_ns.into());

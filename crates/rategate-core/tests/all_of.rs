@@ -1,0 +1,193 @@
+//! The contract in the docs of `all_of`, against a search through every instant.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use common::{Grants, S, XorShift, granted, rate, retry, start};
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::pacer::Pacer;
+use rategate_core::rate::Rate;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::verdict::Verdict;
+
+fn log(permits: u64, period_ns: u64) -> SlidingLog {
+    SlidingLog::new(permits, period_ns).unwrap()
+}
+
+/// The start is the first instant at which all agree, found by trying each: two logs and a grid of
+/// windows. A denial is exact, takes nothing from any, and what remains is the least.
+#[test]
+fn a_call_starts_when_all_agree() {
+    for seed in 1..200 {
+        let mut random = XorShift::new(seed);
+        let sizes = [0; 3].map(|_| (random.between(1, 6), random.between(1, 40)));
+        let [(a, a_ns), (b, b_ns), (c, c_ns)] = sizes;
+        let grid = FixedWindow::new(c, c_ns, Anchor::Epoch).unwrap();
+        let mut limit = AllOf::new([log(a, a_ns).into(), log(b, b_ns).into(), grid.into()], 0);
+        let (mut grants, mut now_ns, mut last_ns) = (Grants::default(), 0, 0);
+        for step in 0..80 {
+            let what = format!("seed {seed}, step {step}: {sizes:?}");
+            now_ns += random.pick(&[0, 0, 0, 2, 15, 60]);
+            let permits = random.between(1, a.min(b).min(c));
+            let fits = |at_ns: u64, permits: u64| {
+                let held = |period_ns: u64| -> u64 {
+                    let young =
+                        grants.0.iter().filter(|(start_ns, _)| start_ns + period_ns > at_ns);
+                    young.map(|(_, permits)| permits).sum()
+                };
+                let same_window =
+                    grants.0.iter().filter(|(start_ns, _)| start_ns / c_ns == at_ns / c_ns);
+                let counted: u64 = same_window.map(|(_, permits)| permits).sum();
+                held(a_ns) + permits <= a && held(b_ns) + permits <= b && counted + permits <= c
+            };
+            let first_ns =
+                (now_ns.max(last_ns)..u64::MAX).find(|&at_ns| fits(at_ns, permits)).unwrap();
+            if last_ns <= now_ns {
+                let most = (0..=6).rev().find(|&permits| fits(now_ns, permits)).unwrap_or(0);
+                assert_eq!(limit.remaining(now_ns), most, "{what}");
+            }
+            let before = format!("{limit:?}");
+            assert_eq!(limit.peek(now_ns, permits), Ok(Some(first_ns - now_ns)), "{what}");
+            let reserves = random.once_in(2);
+            let answer = if reserves {
+                limit.reserve(now_ns, permits, None)
+            } else {
+                limit.try_acquire(now_ns, permits)
+            };
+            if reserves || first_ns == now_ns {
+                assert_eq!(start(answer), first_ns, "{what}");
+                grants.add(first_ns, permits);
+                last_ns = first_ns;
+            } else {
+                assert_eq!(retry(answer), first_ns - now_ns, "{what}");
+                assert_eq!(format!("{limit:?}"), before, "{what}: a denial left a trace");
+                assert!(granted(limit.clone().try_acquire(first_ns - 1, permits)).is_none());
+                assert!(granted(limit.clone().try_acquire(first_ns, permits)).is_some());
+            }
+        }
+        assert!(grants.most_in(a_ns) <= a && grants.most_in(b_ns) <= b);
+    }
+}
+
+/// With policies of every sort: the denial's wait is exact, and never is it sooner than any one of
+/// them allows on its own.
+#[test]
+fn retry_after_is_exact_for_any_mixture() {
+    for seed in 1..150 {
+        let mut random = XorShift::new(seed);
+        let pace =
+            Rate::new(random.between(1, 5), std::time::Duration::from_nanos(random.between(1, 50)))
+                .unwrap();
+        let all: [AnyPolicy; 6] = [
+            Gcra::new(pace, random.between(1, 5)).unwrap().into(),
+            log(random.between(1, 5), random.between(1, 60)).into(),
+            FixedWindow::new(random.between(1, 5), random.between(1, 60), Anchor::FirstCall)
+                .unwrap()
+                .into(),
+            Pacer::new(pace, random.between(0, 30), Some(random.between(0, 50))).into(),
+            TwoTimeline::new(pace, Mode::Strict, None).into(),
+            TwoTimeline::new(pace, Mode::Average, Some(random.between(0, 50))).into(),
+        ];
+        let chosen = [random.pick(&all), random.pick(&all)];
+        let mut limit = AllOf::new(chosen, 0);
+        assert_eq!(limit.policies().copied().collect::<Vec<_>>(), chosen);
+        let mut now_ns = 0;
+        for _ in 0..60 {
+            now_ns += random.pick(&[0, 1, 10, 40]);
+            let twin = limit.clone();
+            match limit.try_acquire(now_ns, 1).unwrap() {
+                Verdict::Granted(grant) => assert_eq!(grant.start_ns, now_ns),
+                Verdict::Denied(denial) => {
+                    let opens_ns = now_ns + denial.retry_after_ns.unwrap().get();
+                    let at = |at_ns| granted(twin.clone().try_acquire(at_ns, 1)).is_some();
+                    assert!(!at(opens_ns - 1) && at(opens_ns), "seed {seed}: {chosen:?}");
+                    assert_eq!(format!("{limit:?}"), format!("{twin:?}"));
+                }
+            }
+        }
+    }
+}
+
+/// The gravest refusal wins: never possible, before no use in waiting, before not yet.
+#[test]
+fn the_gravest_refusal_wins() {
+    let gcra = |text| AnyPolicy::from(Gcra::new(rate(text), 5).unwrap());
+    let small = AnyPolicy::from(log(2, S));
+    for order in [[gcra("never"), small], [small, gcra("never")]] {
+        let mut limit = AllOf::new(order, 0);
+        assert_eq!(limit.try_acquire(0, 3), Err(ExceedsCapacity::new(3, 2)));
+        assert_eq!(limit.peek(0, 1), Ok(None));
+        let Ok(Verdict::Denied(denial)) = limit.reserve(0, 1, None) else { panic!("never") };
+        assert_eq!((denial.retry_after_ns, limit.remaining(0)), (None, 0));
+    }
+    let mut limit = AllOf::new([], 0);
+    assert_eq!(start(limit.reserve(9, u64::MAX, None)), 9);
+    assert_eq!(limit.remaining(9), u64::MAX);
+}
+
+/// A cancelled promise comes back to all of them; a started one to none; zero permits leave no
+/// trace.
+#[test]
+fn cancelling_gives_back_to_all() {
+    let mut limit =
+        AllOf::new([log(1, 100).into(), Gcra::new(rate("1/50ns"), 1).unwrap().into()], 0);
+    assert_eq!(start(limit.reserve(0, 1, None)), 0);
+    let promised = granted(limit.reserve(0, 1, None)).unwrap();
+    assert_eq!(promised.start_ns, 100);
+    let before = format!("{limit:?}");
+    let nothing = granted(limit.try_acquire(3, 0)).unwrap();
+    assert!(nothing.start_ns == 3 && format!("{limit:?}") == before);
+    let mut kept = limit.clone();
+    assert!(limit.cancel(99, promised.ticket));
+    assert!(!limit.cancel(99, promised.ticket));
+    assert_eq!(start(limit.reserve(99, 1, None)), 100);
+    assert!(!kept.cancel(100, promised.ticket));
+    assert_eq!(start(kept.reserve(100, 1, None)), 200);
+}
+
+/// Change: all or nothing; the clock of all is one.
+#[test]
+fn a_change_fits_all_or_changes_nothing() {
+    let gcra = |text| AnyPolicy::from(Gcra::new(rate(text), 1).unwrap());
+    let mut limit = AllOf::new([log(1, 100).into(), gcra("1/50ns")], 0);
+    assert_eq!(start(limit.reserve(0, 1, None)), 0);
+    let before = format!("{limit:?}");
+    for wrong in [vec![gcra("1/s"), gcra("1/s")], vec![log(1, 7).into()], vec![]] {
+        assert_eq!(limit.reconfigure(5, &wrong), Err(LimitError::OtherPolicy));
+        assert_eq!(format!("{limit:?}"), before);
+    }
+    assert_eq!(limit.reconfigure(5, &[log(1, 20).into(), gcra("1/50ns")]), Ok(()));
+    assert_eq!(limit.clamp(0), 5);
+    assert_eq!(retry(limit.try_acquire(0, 1)), 45);
+    assert_eq!(limit.reconfigure(5, &[log(1, 20).into(), gcra("1/10ns")]), Ok(()));
+    assert_eq!(retry(limit.try_acquire(5, 1)), 15);
+}
+
+/// With a limit on what is in flight: its permits come back by an act, the others by time.
+#[test]
+fn ending_an_operation_frees_only_what_is_in_flight() {
+    let mut limit = AllOf::new([Concurrency::new(1).unwrap().into(), log(2, 100).into()], 0);
+    assert_eq!(start(limit.try_acquire(0, 1)), 0);
+    assert_eq!(limit.peek(50, 1), Ok(None));
+    assert!(limit.release(50, 1));
+    assert_eq!(start(limit.try_acquire(50, 1)), 50);
+    assert!(limit.release(60, 1));
+    assert_eq!(retry(limit.try_acquire(60, 1)), 40);
+    assert!(!limit.refill(60, 1));
+    let ledger = Ledger::new(AnyPolicy::from(log(2, 100)), 60);
+    assert!(!AllOf::of(vec![ledger], 60).release(60, 1));
+}

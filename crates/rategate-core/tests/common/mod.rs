@@ -1,0 +1,137 @@
+//! What the law tests share: a seeded generator, the list of what was granted when, and short ways
+//! to open an answer.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use rategate_core::error::ExceedsCapacity;
+use rategate_core::rate::Rate;
+use rategate_core::verdict::{Grant, Verdict};
+
+pub(crate) const US: u64 = 1_000;
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const S: u64 = 1_000_000_000;
+
+/// A seeded generator, so that a failure names the one number needed to see it again.
+#[derive(Debug)]
+pub(crate) struct XorShift(u64);
+
+impl XorShift {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// A number in `low..=high`.
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        low + (self.0 >> 11) % (high - low + 1)
+    }
+
+    /// True once in `times` on average.
+    pub(crate) fn once_in(&mut self, times: u64) -> bool {
+        self.between(1, times) == 1
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        let last = u64::try_from(from.len() - 1).unwrap();
+        from[usize::try_from(self.between(0, last)).unwrap()]
+    }
+}
+
+/// Everything that was granted: the oracle of every ceiling.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Grants(pub(crate) Vec<(u64, u64)>);
+
+impl Grants {
+    pub(crate) fn add(&mut self, start_ns: u64, permits: u64) {
+        self.0.push((start_ns, permits));
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().map(|&(_, permits)| permits).sum()
+    }
+
+    /// The most permits in any half-open window of `window_ns`: two pointers over the sorted list.
+    pub(crate) fn most_in(&self, window_ns: u64) -> u64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let (mut oldest, mut sum, mut most) = (0, 0, 0);
+        for &(start_ns, permits) in &sorted {
+            sum += permits;
+            while start_ns - sorted[oldest].0 >= window_ns {
+                sum -= sorted[oldest].1;
+                oldest += 1;
+            }
+            most = most.max(sum);
+        }
+        most
+    }
+
+    /// Compares each span from one grant to another, and so each window, with its ceiling. The
+    /// shortest half-open window around a span is one nanosecond longer than it.
+    pub(crate) fn assert_ceiling(&self, what: &str, ceiling: impl Fn(u128) -> u128) {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        for (first, &(from_ns, _)) in sorted.iter().enumerate() {
+            let mut sum = 0;
+            for &(to_ns, permits) in &sorted[first..] {
+                sum += u128::from(permits);
+                let most = ceiling(u128::from(to_ns - from_ns) + 1);
+                assert!(sum <= most, "{what}: {sum} > {most} permits in {from_ns}..={to_ns}");
+            }
+        }
+    }
+}
+
+pub(crate) type Answer = Result<Verdict, ExceedsCapacity>;
+
+/// The grant, if it is one.
+pub(crate) fn granted(answer: Answer) -> Option<Grant> {
+    match answer {
+        Ok(Verdict::Granted(grant)) => Some(grant),
+        Ok(Verdict::Denied(_)) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The start of what must be a grant.
+pub(crate) fn start(answer: Answer) -> u64 {
+    granted(answer).expect("a grant").start_ns
+}
+
+/// The wait that a denial names.
+pub(crate) fn retry(answer: Answer) -> u64 {
+    match answer {
+        Ok(Verdict::Denied(denial)) => denial.retry_after_ns.expect("a wait").get(),
+        other => panic!("not a denial: {other:?}"),
+    }
+}
+
+pub(crate) fn rate(text: &str) -> Rate {
+    text.parse().unwrap()
+}
+
+/// The upper and the lower number of a rate, wide enough to multiply.
+pub(crate) fn fraction(rate: Rate) -> (u128, u128) {
+    let (permits, period_ns) = rate.fraction().unwrap();
+    (permits.into(), period_ns.into())
+}
+
+/// From one a year to ten thousand million a second, with and without a remainder.
+pub(crate) const RATES: [&str; 14] = [
+    "1/365d",
+    "1/d",
+    "7/h",
+    "100/min",
+    "1/s",
+    "3/s",
+    "7/s",
+    "999983/s",
+    "30000000/s",
+    "600000000/s",
+    "2000000000/s",
+    "3000000007/s",
+    "4000000000/s",
+    "10000000000/s",
+];

@@ -1,0 +1,73 @@
+//! The contract in the docs of `concurrency`, against a plain count of what is in flight.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use common::{XorShift, granted};
+use rategate_core::concurrency::Concurrency;
+use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::verdict::Verdict;
+
+/// Ceiling, retry and change at once: a call passes if and only if it fits, whatever the limit was
+/// when those in flight started, and a denial names no wait.
+#[test]
+fn in_flight_never_exceeds_the_limit_of_the_moment() {
+    for seed in 1..100 {
+        let mut random = XorShift::new(seed);
+        let mut most = random.between(1, 6);
+        let mut limit = Ledger::new(Concurrency::new(most).unwrap(), 0);
+        let (mut in_flight, mut now_ns) = (0_u64, 0);
+        for _ in 0..300 {
+            now_ns += random.between(0, 3);
+            match random.between(0, 9) {
+                0 => {
+                    most = random.between(1, 6);
+                    limit.reconfigure(now_ns, Concurrency::new(most).unwrap());
+                }
+                1..=4 if in_flight > 0 => {
+                    let ended = random.between(1, in_flight);
+                    assert!(limit.release(now_ns, ended));
+                    in_flight -= ended;
+                }
+                _ => {
+                    let permits = random.between(1, most);
+                    let answer = if random.once_in(2) {
+                        limit.try_acquire(now_ns, permits)
+                    } else {
+                        limit.reserve(now_ns, permits, None)
+                    };
+                    if in_flight + permits <= most {
+                        assert_eq!(granted(answer).unwrap().start_ns, now_ns, "seed {seed}");
+                        in_flight += permits;
+                    } else {
+                        let Ok(Verdict::Denied(denial)) = answer else {
+                            panic!("seed {seed}: {in_flight} + {permits} > {most}")
+                        };
+                        assert_eq!(denial.retry_after_ns, None, "time alone cannot help");
+                    }
+                }
+            }
+            assert_eq!(limit.remaining(now_ns), most.saturating_sub(in_flight), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn misuse_is_an_error() {
+    assert_eq!(Concurrency::new(0), Err(LimitError::ZeroPermits));
+    let mut limit = Ledger::new(Concurrency::new(3).unwrap(), 0);
+    assert_eq!(limit.try_acquire(0, 4), Err(ExceedsCapacity::new(4, 3)));
+    assert_eq!(limit.peek(0, 3), Ok(Some(0)));
+    // More ended than had started: nothing is gained.
+    assert!(limit.release(0, 10));
+    assert_eq!(limit.remaining(0), 3);
+    assert!(!limit.refill(0, 1));
+}

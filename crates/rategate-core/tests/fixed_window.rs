@@ -1,0 +1,133 @@
+//! The contract in the docs of `fixed_window`, against a count for each window of the grid.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use std::collections::HashMap;
+
+use common::{Grants, S, XorShift, granted, retry, start};
+use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::verdict::Verdict;
+
+/// Units, Ceiling, Retry: every answer is that of one counter for each window.
+#[test]
+fn answers_are_those_of_one_counter_a_window() {
+    for seed in 1..200 {
+        let mut random = XorShift::new(seed);
+        let (permits, period_ns) = (random.between(1, 6), random.between(1, 50));
+        let anchor = random.pick(&[Anchor::Epoch, Anchor::FirstCall]);
+        let mut now_ns = random.between(0, 90);
+        let mut limit = Ledger::new(FixedWindow::new(permits, period_ns, anchor).unwrap(), now_ns);
+        let mut grid_ns = (anchor == Anchor::Epoch).then_some(0);
+        let (mut counts, mut grants) = (HashMap::<u64, u64>::new(), Grants::default());
+        let mut last_ns = now_ns;
+        for _ in 0..100 {
+            now_ns += random.pick(&[0, 0, 0, 1, 7, 60]);
+            let asked = random.between(1, permits);
+            let reserves = random.once_in(2);
+            let mut opens_ns = now_ns.max(last_ns);
+            let window = |at_ns: u64| (at_ns - grid_ns.unwrap_or(at_ns)) / period_ns;
+            while counts.get(&window(opens_ns)).unwrap_or(&0) + asked > permits {
+                opens_ns += 1;
+            }
+            let answer = if reserves {
+                limit.reserve(now_ns, asked, None)
+            } else {
+                limit.try_acquire(now_ns, asked)
+            };
+            if reserves || opens_ns == now_ns {
+                assert_eq!(start(answer), opens_ns, "seed {seed}");
+                let grid_ns = *grid_ns.get_or_insert(opens_ns);
+                *counts.entry((opens_ns - grid_ns) / period_ns).or_default() += asked;
+                grants.add(opens_ns, asked);
+                last_ns = opens_ns;
+            } else {
+                assert_eq!(retry(answer), opens_ns - now_ns, "seed {seed}");
+            }
+        }
+        assert!(counts.values().all(|&count| count <= permits));
+        let any_phase =
+            |window_ns: u128| u128::from(permits) * (window_ns.div_ceil(period_ns.into()) + 1);
+        grants.assert_ceiling(&format!("seed {seed}"), any_phase);
+    }
+}
+
+/// S1.2: a window of the grid's length at another phase holds twice as many, which is why there is
+/// a sliding log.
+#[test]
+fn across_a_border_twice_as_many_pass() {
+    let mut limit = Ledger::new(FixedWindow::new(3, 1_000, Anchor::Epoch).unwrap(), 0);
+    let mut grants = Grants::default();
+    for now_ns in [999, 1_000] {
+        assert!(granted(limit.try_acquire(now_ns, 3)).is_some());
+        grants.add(now_ns, 3);
+    }
+    assert_eq!(grants.most_in(1_000), 6);
+    assert_eq!(retry(limit.try_acquire(1_000, 1)), 1_000);
+    assert!(granted(limit.try_acquire(1_999, 1)).is_none());
+    assert!(granted(limit.try_acquire(2_000, 1)).is_some());
+}
+
+/// Anchor: the grid of `FirstCall` starts at the first grant, not at the first question.
+#[test]
+fn the_first_grant_anchors_the_grid() {
+    let mut limit = Ledger::new(FixedWindow::new(1, 1_000, Anchor::FirstCall).unwrap(), 0);
+    assert_eq!(limit.peek(300, 1), Ok(Some(0)));
+    assert_eq!(start(limit.try_acquire(700, 1)), 700);
+    assert_eq!(retry(limit.try_acquire(1_100, 1)), 600);
+    assert_eq!(start(limit.try_acquire(1_700, 1)), 1_700);
+}
+
+/// Clock: going backwards stays in the newest window; at the end of 64 bits nothing wraps.
+#[test]
+fn a_bad_clock_gains_nothing() {
+    let mut limit = Ledger::new(FixedWindow::new(1, 1_000, Anchor::Epoch).unwrap(), 0);
+    assert!(granted(limit.try_acquire(5_500, 1)).is_some());
+    assert!(granted(limit.try_acquire(4_500, 1)).is_none());
+    assert_eq!(retry(limit.try_acquire(0, 1)), 500, "counted from the newest reading");
+
+    let begin_ns = 18_446_744_073 * S;
+    let mut limit = Ledger::new(FixedWindow::new(1, S, Anchor::Epoch).unwrap(), begin_ns);
+    assert!(granted(limit.try_acquire(u64::MAX, 1)).is_some());
+    let Ok(Verdict::Denied(denial)) = limit.reserve(u64::MAX, 1, None) else { panic!("wrapped") };
+    // The next border is the first full second after the clock's end.
+    assert_eq!(denial.retry_after_ns.unwrap().get(), S - u64::MAX % S);
+}
+
+/// Change: the count goes over into the new window.
+#[test]
+fn a_change_keeps_the_count() {
+    let window = |permits, period_ns| FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap();
+    let mut limit = Ledger::new(window(4, 1_000), 0);
+    assert!(granted(limit.try_acquire(2_300, 3)).is_some());
+    limit.reconfigure(2_400, window(5, 100));
+    assert_eq!(limit.remaining(2_400), 2);
+    assert_eq!(retry(limit.try_acquire(2_450, 3)), 50);
+    limit.reconfigure(2_460, window(2, 100));
+    assert_eq!(limit.remaining(2_460), 0);
+    assert_eq!(limit.remaining(2_500), 2);
+    // A window that had passed by then is not carried over.
+    limit.reconfigure(2_600, window(2, 5_000));
+    assert_eq!(limit.remaining(2_600), 2);
+    let first = FixedWindow::new(2, 1_000, Anchor::FirstCall).unwrap();
+    assert!(granted(limit.try_acquire(2_600, 2)).is_some());
+    limit.reconfigure(2_700, first);
+    assert_eq!(retry(limit.try_acquire(2_700, 1)), 1_000, "a grid from the change on");
+}
+
+#[test]
+fn misuse_is_an_error() {
+    assert_eq!(FixedWindow::new(0, 1, Anchor::Epoch), Err(LimitError::ZeroPermits));
+    assert_eq!(FixedWindow::new(1, 0, Anchor::Epoch), Err(LimitError::ZeroPeriod));
+    let mut limit = Ledger::new(FixedWindow::new(2, 10, Anchor::Epoch).unwrap(), 0);
+    assert_eq!(limit.try_acquire(0, 3), Err(ExceedsCapacity::new(3, 2)));
+}

@@ -1,0 +1,385 @@
+//! The contract in the docs of `pacer`, against the operation throttle's own few lines and against
+//! the plain list of grants.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use std::num::NonZeroU64;
+
+use common::{Grants, MS, S, US, XorShift, fraction, granted, rate, retry, start};
+use rategate_core::error::ExceedsCapacity;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, Pacer, State};
+use rategate_core::policy::{Policy, Taken};
+use rategate_core::rate::Rate;
+use rategate_core::span;
+use rategate_core::verdict::Verdict;
+
+/// Waits after each operation on a clock that only moves when told to, and writes the tape.
+#[derive(Debug)]
+struct PostWait {
+    pacer: Pacer,
+    state: State,
+    elapsed_ns: u64,
+    sleep_error_ns: Vec<i64>,
+    sleeps: Vec<u64>,
+    tape: String,
+}
+
+impl PostWait {
+    fn new(rate: Rate, catch_up_ns: Option<u64>) -> Self {
+        let pacer = Pacer::new(rate, DEFAULT_MIN_SLEEP_NS, catch_up_ns);
+        let state = pacer.fresh_after(0);
+        let (sleep_error_ns, sleeps, tape) = (vec![0], Vec::new(), String::new());
+        Self { pacer, state, elapsed_ns: 0, sleep_error_ns, sleeps, tape }
+    }
+
+    /// One operation and the wait after it.
+    fn run(&mut self, latency_ns: u64) {
+        self.elapsed_ns += latency_ns;
+        self.tape.push('@');
+        let (from_ns, permits) = (self.elapsed_ns, NonZeroU64::MIN);
+        let start_ns = self.pacer.opening(&self.state, from_ns, permits).unwrap().start_ns;
+        self.pacer.take(&mut self.state, Taken { from_ns, start_ns, permits });
+        if start_ns > from_ns {
+            let error_ns = self.sleep_error_ns[self.sleeps.len() % self.sleep_error_ns.len()];
+            let slept_ns = (start_ns - from_ns).checked_add_signed(error_ns).unwrap();
+            self.elapsed_ns += slept_ns;
+            self.sleeps.push(start_ns - from_ns);
+            self.tape.push_str("[z*");
+            span::write_decimal(&mut self.tape, slept_ns, MS).unwrap();
+            self.tape.push(']');
+        }
+    }
+
+    fn run_all(&mut self, latencies_ns: &[u64], operations: usize) {
+        for operation in 0..operations {
+            self.run(latencies_ns[operation % latencies_ns.len()]);
+        }
+    }
+}
+
+fn at(count: usize) -> String {
+    "@".repeat(count)
+}
+
+/// S0.1, S0.2, S0.3, S0.29, X0.7: 25 operations back to back, then one sleep of exactly 10 ms.
+#[test]
+fn low_latency_and_a_high_rate() {
+    let mut run = PostWait::new(rate("2000/s"), None);
+    run.run_all(&[100 * US], 60);
+    assert_eq!(run.tape, format!("{0}[z*10]{0}[z*10]{1}", at(25), at(10)));
+    assert_eq!(run.elapsed_ns, 26 * MS);
+    // 10 operations since the last sleep, each 0.4 ms ahead of its interval.
+    assert_eq!(60 * 500 * US - run.elapsed_ns, 4 * MS);
+}
+
+/// S0.4, S0.30: a sleep of 4 s after each operation of 2 s.
+#[test]
+fn high_latency_and_a_low_rate() {
+    let mut run = PostWait::new(rate("10/min"), None);
+    run.run_all(&[2 * S], 10);
+    assert_eq!(run.tape, "@[z*4000]".repeat(10));
+    assert_eq!(run.elapsed_ns, 60 * S);
+}
+
+/// S0.5, S0.31: a sleep of 5.9 s after each operation of 0.1 s.
+#[test]
+fn low_latency_and_a_low_rate() {
+    let mut run = PostWait::new(rate("10/min"), None);
+    run.run_all(&[100 * MS], 10);
+    assert_eq!(run.tape, "@[z*5900]".repeat(10));
+    assert_eq!(run.elapsed_ns, 60 * S);
+}
+
+/// S0.6, S0.32: operations slower than the rate never sleep.
+#[test]
+fn high_latency_and_a_high_rate() {
+    let mut run = PostWait::new(rate("100/s"), None);
+    run.run_all(&[100 * MS], 75);
+    assert_eq!((run.tape, run.elapsed_ns), (at(75), 7_500 * MS));
+}
+
+/// S0.7, S0.8, S0.33: what a sleep was short or over comes back in the next.
+#[test]
+fn jitter_is_carried() {
+    let mut run = PostWait::new(rate("2000/s"), None);
+    run.sleep_error_ns = vec![-200_000, 100_000];
+    run.run_all(&[100 * US, 200 * US], 100);
+    let tape = format!("{}[z*10]{}[z*10.1]{}[z*9.8]{}", at(29), at(28), at(29), at(14));
+    assert_eq!(run.tape, tape);
+    assert_eq!(run.elapsed_ns, 44_900 * US);
+    assert_eq!(run.sleeps, [10_200 * US, 10 * MS, 10 * MS]);
+}
+
+/// S0.33: a live limit keeps the same tape, if it is told of sleepers that woke early.
+#[test]
+fn early_wakers_carry_the_rest() {
+    let pacer = Pacer::new(rate("2000/s"), DEFAULT_MIN_SLEEP_NS, None);
+    let mut limit = Ledger::with_state(pacer, pacer.fresh_after(0), 0);
+    let (mut now_ns, mut sleeps) = (0, Vec::new());
+    for operation in 0..100 {
+        now_ns += [100, 200][operation % 2] * US;
+        let grant = granted(limit.reserve(now_ns, 1, None)).unwrap();
+        if grant.start_ns == now_ns {
+            continue;
+        }
+        sleeps.push(grant.start_ns - now_ns);
+        let (early_ns, late_ns) = if sleeps.len() % 2 == 1 { (200 * US, 0) } else { (0, 100 * US) };
+        now_ns = grant.start_ns - early_ns + late_ns;
+        assert_eq!(limit.start_early(now_ns, grant.ticket), early_ns > 0);
+    }
+    assert_eq!(sleeps, [10_200 * US, 10 * MS, 10 * MS]);
+    assert_eq!(now_ns, 44_900 * US);
+}
+
+/// S0.26, S0.28, S0.7: without a bound on catching up, the pacer is the operation throttle: its
+/// few lines, in plain integers, sleep as long at the same operations, whatever the latencies and
+/// the sleeps really take.
+#[test]
+fn unbounded_it_is_the_operation_throttle() {
+    for seed in 1..100 {
+        let mut random = XorShift::new(seed);
+        let interval_ns = random.pick(&[1_000, 100_000, 500_000, 3_000_000, 20_000_000_u64]);
+        let pace = Rate::new(1, std::time::Duration::from_nanos(interval_ns)).unwrap();
+        let mut run = PostWait::new(pace, None);
+        let errors =
+            (0..7).map(|_| i64::try_from(random.between(0, 2_000_000)).unwrap() - 1_000_000);
+        run.sleep_error_ns = errors.collect();
+        let (mut mark1, mut next_delay, mut clock, mut sleeps) = (0_i128, 0_i128, 0_i128, 0_usize);
+        for _ in 0..400 {
+            let latency_ns = random.between(0, 2 * interval_ns);
+            let slept_before = run.sleeps.len();
+            run.run(latency_ns);
+
+            clock += i128::from(latency_ns);
+            let mark2 = clock;
+            next_delay += i128::from(interval_ns) - (mark2 - mark1);
+            mark1 = mark2;
+            let mut asked = None;
+            if next_delay >= 10_000_000 {
+                asked = Some(next_delay);
+                clock += next_delay + i128::from(run.sleep_error_ns[sleeps % 7]);
+                sleeps += 1;
+                mark1 = clock;
+                next_delay -= mark1 - mark2;
+            }
+            let slept = run.sleeps.get(slept_before).map(|&ns| i128::from(ns));
+            assert_eq!(slept, asked, "seed {seed}");
+            assert_eq!(i128::from(run.elapsed_ns), clock, "seed {seed}");
+        }
+    }
+}
+
+/// X0.1: the run ends early by the delay not yet slept, less than one sleep.
+#[test]
+fn the_tail_not_slept_is_the_whole_difference() {
+    for seed in 1..50 {
+        let mut random = XorShift::new(seed);
+        let mut run = PostWait::new(rate("2000/s"), None);
+        for _ in 0..1_000 {
+            run.run(random.between(US, 5 * US));
+        }
+        // Due instants are absolute, so what is missing of N intervals is the unslept delay.
+        assert!((490 * MS + 1..=500 * MS).contains(&run.elapsed_ns), "seed {seed}");
+        let slept: u64 = run.sleeps.iter().sum();
+        assert!(500 * MS - run.elapsed_ns < 10 * MS && slept <= run.elapsed_ns);
+    }
+}
+
+/// X0.2: after 75 operations of 100 ms at 100/s the debt is 6750 ms. Unbounded, 675 more run at
+/// full speed; with a bound, as many as the bound and one sleep hold.
+#[test]
+fn catching_up_is_bounded_or_not() {
+    for (catch_up_ns, free) in [(None, 675), (Some(S), 100), (Some(0), 0)] {
+        let mut run = PostWait::new(rate("100/s"), catch_up_ns);
+        run.run_all(&[100 * MS], 75);
+        assert_eq!(run.elapsed_ns, 7_500 * MS);
+        let mut passed = 0;
+        while run.sleeps.is_empty() {
+            run.run(0);
+            passed += 1;
+        }
+        // The one that slept is not among the free.
+        assert_eq!(passed - 1, free, "{catch_up_ns:?}");
+    }
+    assert_eq!((DEFAULT_MIN_SLEEP_NS, DEFAULT_CATCH_UP_NS), (10 * MS, S));
+}
+
+/// X0.5: never denies, without a wait and without arithmetic; unlimited lets everything through.
+#[test]
+fn the_two_ends() {
+    let mut limit = Ledger::new(Pacer::new(Rate::NEVER, 10 * MS, Some(S)), 0);
+    for now_ns in [0, 1, u64::MAX] {
+        let Ok(Verdict::Denied(denial)) = limit.reserve(now_ns, 1, None) else { panic!("never") };
+        assert_eq!(denial.retry_after_ns, None);
+        assert_eq!(limit.remaining(now_ns), 0);
+    }
+    let mut limit = Ledger::new(Pacer::new(Rate::UNLIMITED, 10 * MS, Some(S)), 0);
+    assert_eq!(start(limit.try_acquire(7, 1_000_000_000_000)), 7);
+    assert_eq!(limit.remaining(7), u64::MAX);
+}
+
+/// X0.6: asking before the operation, the first passes at once; waiting after it is the same with
+/// one permit gone.
+#[test]
+fn two_forms() {
+    let pacer = Pacer::new(rate("10/s"), 0, None);
+    let mut before = Ledger::new(pacer, 5);
+    let mut after = Ledger::with_state(pacer, pacer.fresh_after(5), 5);
+    let starts = |limit: &mut Ledger<Pacer>| [0; 3].map(|_| start(limit.reserve(5, 1, None)));
+    assert_eq!(starts(&mut before), [0, 100 * MS, 200 * MS].map(|ns| ns + 5));
+    assert_eq!(starts(&mut after), [100 * MS, 200 * MS, 300 * MS].map(|ns| ns + 5));
+}
+
+/// Ceiling: `ceil((W + catch_up + min_sleep) / T)` in any half-open window.
+fn assert_ceiling(seed: u64) {
+    let mut random = XorShift::new(seed);
+    let pace =
+        Rate::new(random.between(1, 7), std::time::Duration::from_nanos(random.between(1, 90)));
+    let pace = pace.unwrap();
+    let (n, p) = fraction(pace);
+    let (sleep_ns, bound_ns) = (random.between(0, 100), random.between(0, 200));
+    let mut limit = Ledger::new(Pacer::new(pace, sleep_ns, Some(bound_ns)), 0);
+    let (mut grants, mut now_ns) = (Grants::default(), 0);
+    let capacity = (u128::from(bound_ns) * n / p) + 1;
+    let heaviest = u64::try_from(capacity).unwrap();
+    for _ in 0..200 {
+        now_ns += random.pick(&[0, 0, 0, 2, 9, 150, 900]);
+        let permits = random.between(1, heaviest);
+        let answer = if random.once_in(3) {
+            limit.reserve(now_ns, permits, None)
+        } else {
+            limit.try_acquire(now_ns, permits)
+        };
+        if let Ok(Verdict::Granted(grant)) = answer {
+            grants.add(grant.start_ns, permits);
+        }
+    }
+    let reach_ns = u128::from(bound_ns) + u128::from(sleep_ns);
+    let what = format!("seed {seed}: {pace}, sleep {sleep_ns}, bound {bound_ns}");
+    grants.assert_ceiling(&what, |window_ns| ((window_ns + reach_ns) * n).div_ceil(p).max(1));
+}
+
+/// Ceiling and catch-up, with calls of up to as many permits as the bound covers.
+#[test]
+fn no_window_holds_more_than_the_ceiling() {
+    for seed in 1..300 {
+        assert_ceiling(seed);
+    }
+}
+
+/// Carry: due instants are absolute and exact: operation k of a caller that sleeps until it may go
+/// on is never later than due, at most one sleep early, and after a billion nothing is lost.
+#[test]
+fn nothing_is_lost_in_the_long_run() {
+    for text in common::RATES {
+        let (n, p) = fraction(rate(text));
+        let mut limit = Ledger::new(Pacer::new(rate(text), 10 * MS, None), 0);
+        // Ten seconds' worth at a time, for as long as the clock lasts or 400 calls.
+        let permits = u64::try_from((10 * u128::from(S) * n / p).max(1)).unwrap();
+        let (mut taken, mut now_ns) = (0_u128, 0);
+        for _ in 0..400 {
+            let Some(grant) = granted(limit.reserve(now_ns, permits, None)) else { break };
+            taken += u128::from(permits);
+            let due_ns = ((taken - 1) * p).div_ceil(n);
+            let begun_ns = u128::from(grant.start_ns);
+            assert!(begun_ns <= due_ns.max(now_ns.into()), "{text}");
+            assert!(begun_ns + u128::from(10 * MS) > due_ns, "{text}");
+            now_ns = grant.start_ns;
+        }
+    }
+}
+
+/// Retry: the first instant at which the call is less than the shortest sleep early.
+#[test]
+fn retry_after_is_exact() {
+    for text in ["3/s", "999983/s", "600000000/s"] {
+        let (n, p) = fraction(rate(text));
+        for sleep_ns in [0, 1, 10 * MS] {
+            let mut limit = Ledger::new(Pacer::new(rate(text), sleep_ns, Some(S)), 0);
+            let mut taken = 0_u128;
+            let free = limit.remaining(0);
+            assert_eq!(granted(limit.clone().try_acquire(0, free)).unwrap().remaining, 0);
+            if granted(limit.try_acquire(0, free)).is_some() {
+                taken += u128::from(free);
+            }
+            let after_ns = retry(limit.try_acquire(0, 1));
+            // Less than the sleep before `taken p / n`, or at it rounded up.
+            let barely = (taken * p / n + 1).saturating_sub(sleep_ns.into());
+            let exact = barely.min((taken * p).div_ceil(n));
+            assert_eq!(u128::from(after_ns), exact, "{text}, sleep {sleep_ns}");
+            assert!(granted(limit.clone().try_acquire(after_ns - 1, 1)).is_none());
+            assert!(granted(limit.try_acquire(after_ns, 1)).is_some());
+        }
+    }
+}
+
+/// Change: the delay built up so far is a number of permits, and takes its time at the new rate.
+#[test]
+fn a_change_keeps_the_delay_in_permits() {
+    let pacer = |text| Pacer::new(rate(text), 100 * MS, Some(S));
+    let mut limit = Ledger::new(pacer("100/s"), 0);
+    assert!(granted(limit.try_acquire(0, 10)).is_some());
+    limit.reconfigure(0, pacer("50/s"));
+    // The eleventh is ten permits ahead: 100 ms at 100/s, 200 ms at 50/s.
+    assert_eq!(start(limit.reserve(0, 1, None)), 200 * MS);
+    limit.reconfigure(200 * MS, Pacer::new(Rate::NEVER, 0, None));
+    assert_eq!(limit.peek(300 * MS, 1), Ok(None));
+    limit.reconfigure(900 * MS, Pacer::new(rate("10/s"), 0, None));
+    assert_eq!(start(limit.reserve(900 * MS, 1, None)), 1_000 * MS);
+}
+
+#[test]
+fn misuse_is_an_error() {
+    // 100 permits are caught up, and one is due now.
+    let mut limit = Ledger::new(Pacer::new(rate("100/s"), 10 * MS, Some(S)), 0);
+    assert_eq!(limit.try_acquire(0, 102), Err(ExceedsCapacity::new(102, 101)));
+    assert!(start(limit.reserve(0, 101, None)) > 0);
+}
+
+/// The ceiling also holds for calls of more permits than the bound on catching up covers.
+#[test]
+fn no_window_holds_more_than_the_ceiling_with_heavy_calls() {
+    let mut limit = Ledger::new(Pacer::new(rate("100/s"), 100 * MS, Some(0)), 0);
+    let mut passed = 0;
+    if let Ok(Verdict::Granted(_)) = limit.try_acquire(90 * MS, 10) {
+        passed += 10;
+    }
+    while let Ok(Verdict::Granted(_)) = limit.try_acquire(90 * MS, 1) {
+        passed += 1;
+    }
+    assert!(passed <= 11, "{passed} at one instant, ceil((1 ns + 100 ms) / 10 ms) = 11");
+}
+
+/// A change after a long silence: at most what the bound lets pile up is earned at the old rate.
+#[test]
+fn a_change_after_silence_ends_the_old_rate() {
+    let pacer = |text| Pacer::new(rate(text), 10 * MS, Some(S));
+    let mut limit = Ledger::new(pacer("1000/s"), 0);
+    limit.reconfigure(10 * S, pacer("1/s"));
+    let (mut now_ns, mut passed) = (10 * S, 0);
+    while now_ns < 15 * S {
+        now_ns = start(limit.reserve(now_ns, 1, None));
+        passed += 1;
+    }
+    assert!(passed <= 1_000 + 10, "{passed} in 5 s: 1000 caught up and 5 at the new rate");
+}
+
+/// A change to the very same numbers changes nothing.
+#[test]
+fn a_change_to_the_same_numbers_changes_nothing() {
+    let pacer = Pacer::new(rate("999999937/s"), 60 * S, Some(S));
+    let mut limit = Ledger::new(pacer, 0);
+    assert!(granted(limit.try_acquire(0, 59_000_000_000)).is_some());
+    let before = limit.remaining(0);
+    limit.reconfigure(0, pacer);
+    assert_eq!(limit.remaining(0), before);
+}

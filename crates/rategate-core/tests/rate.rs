@@ -1,0 +1,279 @@
+//! Rates, durations and ratios: what is read, what is refused, and that nothing is rounded.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{XorShift, fraction, rate};
+use proptest::prelude::*;
+use rategate_core::error::{RateError, RatioError, SpanError};
+use rategate_core::rate::Rate;
+use rategate_core::ratio::Ratio;
+use rategate_core::span;
+
+const SECOND_TICKS: i64 = 10_000_000;
+
+/// S0.9–S0.12, S0.16–S0.19: the interval of an ordinary rate, in ticks of 100 ns.
+#[test]
+fn intervals_of_ordinary_rates() {
+    for (per_second, ticks) in
+        [(0.5, 2 * SECOND_TICKS), (1.0, SECOND_TICKS), (2.0, SECOND_TICKS / 2), (100.0, 100_000)]
+    {
+        assert_eq!(Rate::per_second_f64(per_second).unwrap().time_ticks(), ticks, "{per_second}/s");
+    }
+    for (per_minute, seconds_in_tenths) in [(0.5, 1_200), (1.0, 600), (2.0, 300), (120.0, 5)] {
+        let ticks = seconds_in_tenths * SECOND_TICKS / 10;
+        assert_eq!(
+            Rate::per_minute_f64(per_minute).unwrap().time_ticks(),
+            ticks,
+            "{per_minute}/min"
+        );
+    }
+}
+
+/// S0.13, S0.14, S0.20, S0.21, X0.3: nothing, less than nothing and not-a-number are never, however
+/// far below nothing; infinity is unlimited.
+#[test]
+fn the_ends_of_the_float_range() {
+    for per in [Rate::per_second_f64, Rate::per_minute_f64] {
+        for nothing in
+            [-1.0, 0.0, -0.0, -1e9, -1e300, f64::MIN, f64::NEG_INFINITY, f64::NAN, -1e-310]
+        {
+            let rate = per(nothing).unwrap();
+            assert_eq!((rate, rate.time_ticks()), (Rate::NEVER, i64::MAX), "{nothing}");
+        }
+        let unlimited = per(f64::INFINITY).unwrap();
+        assert_eq!((unlimited, unlimited.time_ticks()), (Rate::UNLIMITED, 0));
+        // Neither end, and no 64-bit fraction: an error, not a silent end.
+        for beyond in [1e-310, f64::MIN_POSITIVE, 1e300, f64::MAX] {
+            assert_eq!(per(beyond), Err(RateError::NotRepresentable), "{beyond}");
+        }
+    }
+}
+
+/// S0.15, S0.22, X0.4: the tick view cuts off, down to nothing; the rate itself stays exact.
+#[test]
+fn ticks_cut_off_and_rates_do_not() {
+    assert_eq!(Rate::per_second_f64(1e9).unwrap().time_ticks(), 0);
+    assert_eq!(Rate::per_minute_f64(1e9).unwrap().time_ticks(), 0);
+    let three_million = Rate::per_second_f64(3e6).unwrap();
+    assert_eq!(three_million.time_ticks(), 3);
+    assert_eq!(three_million.fraction(), Some((3, 1_000)));
+    assert_eq!(Rate::per_second_f64(1e10).unwrap().fraction(), Some((10, 1)));
+}
+
+/// S0.23: per minute is per second with a sixtieth, and ticks are the integer part of
+/// `10_000_000 / operations`.
+#[test]
+fn per_minute_is_a_sixtieth_per_second() {
+    let mut random = XorShift::new(23);
+    for _ in 0..500 {
+        let operations = u32::try_from(random.between(1, 1_000_000)).unwrap();
+        let per_second = Rate::per_second_f64(operations.into()).unwrap();
+        assert_eq!(per_second.time_ticks(), SECOND_TICKS / i64::from(operations));
+        let per_minute = Rate::per_minute_f64(f64::from(operations) * 60.0).unwrap();
+        assert_eq!(per_minute, per_second);
+    }
+}
+
+/// A float stands for its shortest decimal, not for its binary expansion.
+#[test]
+fn floats_are_read_as_written() {
+    assert_eq!(Rate::per_second_f64(0.1), Ok(rate("0.1/s")));
+    assert_eq!(Rate::per_second_f64(2.000_000_1), Ok(rate("2.0000001/s")));
+    assert_eq!(Rate::per_minute_f64(0.3), Ok(rate("0.3/min")));
+}
+
+#[test]
+fn a_malformed_rate_says_what_is_wrong() {
+    use RateError::{Malformed, Negative, NotRepresentable, Period, Zero, ZeroPeriod};
+    let long = format!("{}/s", "9".repeat(60));
+    for (text, error) in [
+        ("", Malformed),
+        ("5", Malformed),
+        ("/s", Malformed),
+        ("five/s", Malformed),
+        (" 5/s", Malformed),
+        ("+5/s", Malformed),
+        ("1e3/s", Malformed),
+        (".5/s", Malformed),
+        ("5./s", Malformed),
+        ("0.5x/s", Malformed),
+        ("-x/s", Malformed),
+        ("Never", Malformed),
+        ("unlimited/s", Malformed),
+        ("-5/s", Negative),
+        ("-0.5/s", Negative),
+        ("0/s", Zero),
+        ("0.000/s", Zero),
+        ("5/0s", ZeroPeriod),
+        ("5/0.0ms", ZeroPeriod),
+        ("5/10", Period(SpanError::NoUnit)),
+        ("5/10y", Period(SpanError::UnknownUnit)),
+        ("5/", Period(SpanError::Malformed)),
+        ("5/-1s", Period(SpanError::Malformed)),
+        ("5/s/s", Period(SpanError::Malformed)),
+        ("5/1.5ns", Period(SpanError::BelowNanosecond)),
+        ("5/300000d", Period(SpanError::TooLong)),
+        ("99999999999999999999/s", NotRepresentable),
+        ("0.00000000000000000001/s", NotRepresentable),
+        (long.as_str(), NotRepresentable),
+    ] {
+        assert_eq!(text.parse::<Rate>(), Err(error), "{text:?}");
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+#[test]
+fn constructors_agree_with_the_text() {
+    for permits in [1, 3, 7, 1_000, 10_000_000_000] {
+        for (made, unit) in [
+            (Rate::per_second(permits), "s"),
+            (Rate::per_minute(permits), "min"),
+            (Rate::per_hour(permits), "h"),
+            (Rate::per_day(permits), "d"),
+        ] {
+            assert_eq!(made, format!("{permits}/{unit}").parse());
+        }
+        let made = Rate::new(permits, Duration::from_millis(1_500));
+        assert_eq!(made, format!("{permits}/1.5s").parse());
+    }
+    assert_eq!(Rate::new(0, Duration::from_secs(1)), Err(RateError::Zero));
+    assert_eq!(Rate::new(1, Duration::ZERO), Err(RateError::ZeroPeriod));
+    assert_eq!(Rate::new(1, Duration::MAX), Err(RateError::NotRepresentable));
+    assert_eq!((Rate::NEVER.fraction(), Rate::UNLIMITED.fraction()), (None, None));
+    assert_eq!(rate("never"), Rate::NEVER);
+    assert_eq!(rate("unlimited"), Rate::UNLIMITED);
+    assert_eq!(Rate::NEVER.to_string(), "never");
+    assert_eq!(Rate::UNLIMITED.to_string(), "unlimited");
+    assert_eq!(rate("0.5/s").to_string(), "1/2s");
+    assert_eq!(rate("1000/10s").to_string(), "100/s");
+}
+
+#[test]
+fn durations_are_exact_or_refused() {
+    for (text, ns) in [
+        ("0ns", 0),
+        ("250ns", 250),
+        ("0.1us", 100),
+        ("0.1ms", 100_000),
+        ("10.10ms", 10_100_000),
+        ("0.000000001s", 1),
+        ("1.5min", 90_000_000_000),
+        ("0.5h", 1_800_000_000_000),
+        ("365d", 31_536_000_000_000_000),
+        ("18446744073709551615ns", u64::MAX),
+        ("18446744073.709551615s", u64::MAX),
+        ("1.0000000000000000000000ns", 1),
+    ] {
+        assert_eq!(span::parse(text), Ok(ns), "{text}");
+    }
+    for (text, error) in [
+        ("", SpanError::Malformed),
+        ("s", SpanError::Malformed),
+        ("-1s", SpanError::Malformed),
+        ("1e3s", SpanError::UnknownUnit),
+        ("1,5s", SpanError::Malformed),
+        ("1 s", SpanError::Malformed),
+        (".5s", SpanError::Malformed),
+        ("5.s", SpanError::Malformed),
+        ("10", SpanError::NoUnit),
+        ("0", SpanError::NoUnit),
+        ("584.5y", SpanError::UnknownUnit),
+        ("1S", SpanError::UnknownUnit),
+        ("1sec", SpanError::UnknownUnit),
+        ("0.5ns", SpanError::BelowNanosecond),
+        ("1.0000000001s", SpanError::BelowNanosecond),
+        ("18446744073709551616ns", SpanError::TooLong),
+        ("18446744073.709551616s", SpanError::TooLong),
+        ("213504d", SpanError::TooLong),
+    ] {
+        assert_eq!(span::parse(text), Err(error), "{text:?}");
+        assert!(!error.to_string().is_empty());
+    }
+    for (ns, text) in [
+        (0, "0ns"),
+        (999, "999ns"),
+        (1_000, "1us"),
+        (1_500_000, "1.5ms"),
+        (10_000_001, "10.000001ms"),
+        (60_000_000_000, "60s"),
+        (u64::MAX, "18446744073.709551615s"),
+    ] {
+        assert_eq!(span::Text(ns).to_string(), text);
+    }
+}
+
+#[test]
+fn ratios_are_exact_or_refused() {
+    for (text, numerator, denominator) in [
+        ("1", 1, 1),
+        ("1.5", 3, 2),
+        ("1.10", 11, 10),
+        ("1000000", 1_000_000, 1),
+        ("1.000000000001", 1_000_000_000_001, 1_000_000_000_000),
+    ] {
+        let ratio: Ratio = text.parse().unwrap();
+        assert_eq!((ratio.numerator().get(), ratio.denominator().get()), (numerator, denominator));
+        assert_eq!(ratio.to_string(), format!("{numerator}/{denominator}"));
+    }
+    assert_eq!(Ratio::from_f64(1.1), "1.1".parse());
+    assert_eq!("1".parse(), Ok(Ratio::ONE));
+    for (text, error) in [
+        ("0.999", RatioError::BelowOne),
+        ("0", RatioError::BelowOne),
+        ("-1.5", RatioError::Malformed),
+        ("x", RatioError::Malformed),
+        ("1000000.1", RatioError::OutOfRange),
+        ("1.0000000000001", RatioError::OutOfRange),
+    ] {
+        assert_eq!(text.parse::<Ratio>(), Err(error), "{text}");
+        assert!(!error.to_string().is_empty());
+    }
+    assert_eq!(Ratio::new(1, 0), Err(RatioError::OutOfRange));
+    assert_eq!(Ratio::new(0, 0), Err(RatioError::OutOfRange));
+    assert_eq!(Ratio::new(6, 4), Ratio::new(3, 2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Reading what was printed gives the same rate, and the fraction is the reduced one.
+    #[test]
+    fn rates_survive_printing(permits in 1_u64.., period_ns in 1_u64..) {
+        let made = Rate::new(permits, Duration::from_nanos(period_ns)).unwrap();
+        prop_assert_eq!(made.to_string().parse(), Ok(made));
+        let (up, down) = fraction(made);
+        prop_assert_eq!(up * u128::from(period_ns), down * u128::from(permits));
+        prop_assert!((2..1_000).all(|factor| up % factor != 0 || down % factor != 0));
+    }
+
+    /// Round rates, whose periods divide a second, print per second.
+    #[test]
+    fn round_rates_survive_printing(permits in 1_u64..100_000, zeros in 0_u32..10) {
+        let made = Rate::new(permits, Duration::from_nanos(10_u64.pow(zeros))).unwrap();
+        prop_assert_eq!(made.to_string().parse(), Ok(made));
+    }
+
+    /// `a.b` per second is exactly `ab / 10^digits` per second.
+    #[test]
+    fn decimals_are_exact(whole in 0_u64..1_000_000, part in 1_u64..1_000_000) {
+        let made = rate(&format!("{whole}.{part:06}/s"));
+        let (up, down) = fraction(made);
+        let millionths = u128::from(whole) * 1_000_000 + u128::from(part);
+        prop_assert_eq!(up * 1_000_000 * 1_000_000_000, millionths * down);
+    }
+
+    #[test]
+    fn durations_survive_printing(ns: u64, shift in 0_u32..64) {
+        let ns = ns >> shift;
+        prop_assert_eq!(span::parse(&span::Text(ns).to_string()), Ok(ns));
+    }
+}

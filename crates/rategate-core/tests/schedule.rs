@@ -1,0 +1,227 @@
+//! The contract in the docs of `schedule`: operation n is due when the integral of the rate reaches
+//! n, checked by putting each instant, and the nanosecond before it, into the integral.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use common::{MS, RATES, S, XorShift, fraction, granted, rate};
+use rategate_core::error::LimitError;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::rate::Rate;
+use rategate_core::schedule::{MAX_PIECES, Schedule};
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+
+/// A ramp between two whole numbers of permits per second. Its integral up to `t` ns, in
+/// `1 / (2 * over * 10^9)` permits, is `2 from over t + (to - from) t^2`, then a line.
+#[derive(Clone, Copy, Debug)]
+struct Ramp {
+    from: i128,
+    to: i128,
+    over: i128,
+}
+
+impl Ramp {
+    fn permit(&self) -> i128 {
+        2 * self.over * 1_000_000_000
+    }
+
+    fn integral(&self, t: i128) -> i128 {
+        let on = t.min(self.over);
+        2 * self.from * self.over * on
+            + (self.to - self.from) * on * on
+            + 2 * self.to * self.over * (t - on)
+    }
+
+    fn schedule(&self) -> Schedule {
+        let rate = |per_s: i128| match u64::try_from(per_s).unwrap() {
+            0 => Rate::NEVER,
+            per_s => Rate::per_second(per_s).unwrap(),
+        };
+        Schedule::ramp(rate(self.from), rate(self.to), u64::try_from(self.over).unwrap()).unwrap()
+    }
+
+    /// The ramps that the tests go through: up, down, level, from and to nothing.
+    fn random(random: &mut XorShift) -> Self {
+        let mut per_s = || i128::from(random.pick(&[0, 1, 3, 1_000, 999_983, 1_000_000_000]));
+        let (from, to) = (per_s(), per_s());
+        let over = i128::from(random.pick(&[1, 1_000, MS, 17 * MS + 1, S, 60 * S]));
+        if from == 0 && to == 0 { Self { from: 7, to, over } } else { Self { from, to, over } }
+    }
+}
+
+/// A constant rate gives equal steps that never round more than the one instant shown.
+#[test]
+fn constant_instants_are_exact() {
+    for text in RATES {
+        let (n, p) = fraction(rate(text));
+        let begin_ns = 1_000;
+        for (operation, due_ns) in
+            Schedule::constant(rate(text)).instants(begin_ns).take(2_000).enumerate()
+        {
+            let exact = (u128::try_from(operation).unwrap() * p).div_ceil(n);
+            assert_eq!(u128::from(due_ns), u128::from(begin_ns) + exact, "{text}");
+        }
+    }
+}
+
+/// Each instant of a ramp is the first nanosecond at which the integral has reached its operation.
+#[test]
+fn ramp_instants_solve_the_integral() {
+    for seed in 1..300 {
+        let mut random = XorShift::new(seed);
+        let ramp = Ramp::random(&mut random);
+        let begin_ns = random.between(0, 1_000);
+        let mut last_ns = begin_ns;
+        for (operation, due_ns) in ramp.schedule().instants(begin_ns).take(400).enumerate() {
+            let wanted = i128::try_from(operation).unwrap() * ramp.permit();
+            let t = i128::from(due_ns - begin_ns);
+            assert!(ramp.integral(t) >= wanted, "seed {seed}: {ramp:?}, {operation} at {t}: early");
+            assert!(
+                t == 0 || ramp.integral(t - 1) < wanted,
+                "seed {seed}: {ramp:?}, {operation} at {t}: late"
+            );
+            assert!(due_ns >= last_ns);
+            last_ns = due_ns;
+        }
+    }
+}
+
+/// A ramp to nothing ends: as many operations as its integral holds, and the first.
+#[test]
+fn a_ramp_to_nothing_ends() {
+    for (from, over) in [(10, S), (1_000, 2 * S), (3, S), (7, 100 * MS)] {
+        let ramp = Ramp { from, to: 0, over: i128::from(over) };
+        let due = i128::try_from(ramp.schedule().instants(5).count()).unwrap();
+        assert_eq!(due, ramp.integral(ramp.over) / ramp.permit() + 1, "{ramp:?}");
+        assert_eq!(ramp.schedule().final_rate(), Rate::NEVER);
+    }
+}
+
+/// Along a ramp as along a line: the limiter starts each operation at its instant, and what is due
+/// by a time, one way or the other, is the integral rounded down, and the first.
+#[test]
+fn a_limiter_follows_the_ramp() {
+    for seed in 1..150 {
+        let mut random = XorShift::new(seed);
+        let ramp = Ramp::random(&mut random);
+        let policy = TwoTimeline::on_schedule(ramp.schedule(), Mode::Average, None);
+        let mut limit = Ledger::new(policy, 0);
+        for due_ns in ramp.schedule().instants(0).take(50) {
+            assert_eq!(granted(limit.reserve(0, 1, None)).unwrap().start_ns, due_ns, "seed {seed}");
+        }
+        // A call of several starts when its last is due, also across the end of the ramp.
+        let dues: Vec<u64> = ramp.schedule().instants(0).take(200).collect();
+        for (last, &due_ns) in dues.iter().enumerate() {
+            let permits = u64::try_from(last).unwrap() + 1;
+            let grant = granted(Ledger::new(policy, 0).reserve(0, permits, None));
+            assert_eq!(grant.unwrap().start_ns, due_ns, "seed {seed}: {ramp:?}, {permits}");
+        }
+        let mut limit = Ledger::new(policy, 0);
+        let (mut now_ns, mut taken) = (0, 0_i128);
+        for _ in 0..60 {
+            now_ns += random.between(0, u64::try_from(ramp.over / 20).unwrap() + 2);
+            let due = ramp.integral(now_ns.into()) / ramp.permit() + 1;
+            let remaining = limit.remaining(now_ns);
+            assert_eq!(i128::from(remaining), due - taken, "seed {seed}: {ramp:?} at {now_ns}");
+            if remaining > 0 && random.once_in(2) {
+                let permits = random.between(1, remaining);
+                assert!(granted(limit.try_acquire(now_ns, permits)).is_some());
+                taken += i128::from(permits);
+            }
+        }
+    }
+}
+
+/// A change in the middle of a ramp keeps what the ramp has earned, to less than a permit at the
+/// worst and in practice to the nanosecond.
+#[test]
+fn a_change_within_a_ramp_keeps_what_is_earned() {
+    for seed in 1..300 {
+        let mut random = XorShift::new(seed);
+        let ramp = Ramp {
+            from: i128::from(random.between(0, 50)),
+            to: i128::from(random.between(1, 50)),
+            over: i128::from(10 * S),
+        };
+        let mut limit =
+            Ledger::new(TwoTimeline::on_schedule(ramp.schedule(), Mode::Average, None), 0);
+        let changed_ns = random.between(0, 15 * S);
+        limit.reconfigure(
+            changed_ns,
+            TwoTimeline::new(Rate::per_second(3).unwrap(), Mode::Average, None),
+        );
+        for after_ns in [0, 1, MS, S / 3, S, 7 * S] {
+            // The integral so far, and three a second from there.
+            let earned =
+                ramp.integral(changed_ns.into()) + 2 * ramp.over * 3 * i128::from(after_ns);
+            let due = |earned: i128| earned / ramp.permit() + 1;
+            let remaining = i128::from(limit.remaining(changed_ns + after_ns));
+            // A fraction that ends on this very nanosecond may be rounded up past it.
+            let barely = 2 * ramp.over * 3;
+            assert!(
+                (due(earned - barely)..=due(earned)).contains(&remaining),
+                "seed {seed}: {ramp:?}"
+            );
+        }
+    }
+}
+
+/// More changes than there are pieces: the oldest are joined, and no operation is lost or made.
+#[test]
+fn more_changes_than_pieces_keep_every_operation() {
+    let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s).unwrap(), Mode::Average, None);
+    for seed in 1..20 {
+        let mut random = XorShift::new(seed);
+        let mut limit = Ledger::new(policy(1), 0);
+        let (mut per_s, mut now_ns, mut owed) = (1_u64, 0, 0_u128);
+        for _ in 0..3 * MAX_PIECES {
+            let step_ns = random.between(1, 3 * S);
+            now_ns += step_ns;
+            owed += u128::from(step_ns) * u128::from(per_s);
+            per_s = random.pick(&[1, 3, 7, 11]);
+            limit.reconfigure(now_ns, policy(per_s));
+        }
+        let due = owed / u128::from(S) + 1;
+        assert_eq!(u128::from(limit.remaining(now_ns)), due, "seed {seed}");
+        let all = u64::try_from(due).unwrap();
+        assert!(granted(limit.clone().try_acquire(now_ns, all)).is_some());
+        let mut last_ns = 0;
+        for _ in 0..all {
+            let grant = granted(limit.reserve(now_ns, 1, None)).unwrap();
+            assert!(grant.start_ns == now_ns && grant.scheduled_ns >= last_ns, "seed {seed}");
+            last_ns = grant.scheduled_ns;
+        }
+    }
+}
+
+/// The ends: no operations at never, all at once at unlimited, and none past the clock's end.
+#[test]
+fn instants_end_with_the_rate_or_the_clock() {
+    assert_eq!(Schedule::constant(Rate::NEVER).instants(5).next(), None);
+    let at_once: Vec<u64> = Schedule::constant(Rate::UNLIMITED).instants(5).take(3).collect();
+    assert_eq!(at_once, [5, 5, 5]);
+    let begin_ns = 18_446_744_073 * S;
+    // Seven tenths of a second are left: at 3/s that is 0, 1/3 and 2/3.
+    assert_eq!(Schedule::constant(rate("3/s")).instants(begin_ns).count(), 3);
+    let ramp = Schedule::ramp(rate("3/s"), rate("3/s"), S / 2).unwrap();
+    assert_eq!(ramp.instants(begin_ns).count(), 3);
+}
+
+#[test]
+fn misuse_is_an_error() {
+    let (one, fast) = (rate("1/s"), rate("10000000000/s"));
+    assert_eq!(Schedule::ramp(one, one, 0), Err(LimitError::Ramp));
+    assert_eq!(Schedule::ramp(Rate::NEVER, Rate::NEVER, S), Err(LimitError::Ramp));
+    assert_eq!(Schedule::ramp(Rate::UNLIMITED, one, S), Err(LimitError::Ramp));
+    assert_eq!(Schedule::ramp(one, Rate::UNLIMITED, S), Err(LimitError::Ramp));
+    assert_eq!(Schedule::ramp(one, fast, u64::MAX), Err(LimitError::RampTooLong));
+    let day_ns = 86_400 * S;
+    assert!(Schedule::ramp(rate("1/s"), rate("1000000000/s"), day_ns).is_ok());
+}

@@ -1,0 +1,555 @@
+//! The contract in the docs of `two_timeline`, against the recurrence written out in plain integers.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Grants, MS, RATES, S, XorShift, fraction, granted, rate, retry};
+use rategate_core::compensation::Shift;
+use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::rate::Rate;
+use rategate_core::ratio::Ratio;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::verdict::{Grant, Verdict};
+
+fn limit(text: &str, mode: Mode) -> Ledger<TwoTimeline> {
+    Ledger::new(TwoTimeline::new(rate(text), mode, None), 0)
+}
+
+fn reserve(limit: &mut Ledger<TwoTimeline>, now_ns: u64) -> Grant {
+    granted(limit.reserve(now_ns, 1, None)).unwrap()
+}
+
+fn burst(numerator: u64, denominator: u64) -> Mode {
+    Mode::Burst(Ratio::new(numerator, denominator).unwrap())
+}
+
+/// S2.53, S2.37: strict, one microsecond late: the lost time never comes back, and all later
+/// operations are late by it.
+#[test]
+fn strict_waits_stay() {
+    let mut limit = limit("1000/s", Mode::Strict);
+    let waits = [1_000; 5].map(|now_ns| reserve(&mut limit, now_ns).wait_ns());
+    assert_eq!(waits, [1_000; 5]);
+}
+
+/// S2.54, S2.38, S2.36: one and a half times the rate, a millisecond late: faster than normal only
+/// until the wait is back to zero.
+#[test]
+fn burst_waits_fall_to_zero() {
+    let mut limit = limit("1000/s", burst(3, 2));
+    let grants = [MS; 6].map(|now_ns| reserve(&mut limit, now_ns));
+    let waits = grants.map(|grant| grant.wait_ns());
+    assert_eq!(waits, [1_000_000, 666_666, 333_332, 0, 0, 0]);
+    assert_eq!(grants[4].start_ns - grants[3].start_ns, MS);
+}
+
+/// S2.26: strict at 2000/s: no two operations less than 500_000 ns apart, whatever the arrivals.
+#[test]
+fn strict_spaces_every_two_operations() {
+    for seed in 1..50 {
+        let mut random = XorShift::new(seed);
+        let mut limit = limit("2000/s", Mode::Strict);
+        let (mut now_ns, mut last) = (0, None);
+        for _ in 0..200 {
+            now_ns += random.pick(&[0, 0, 100_000, 499_999, 500_000, 500_001, 5 * MS]);
+            let answer = if random.once_in(2) {
+                limit.try_acquire(now_ns, 1)
+            } else {
+                limit.reserve(now_ns, 1, None)
+            };
+            let Some(grant) = granted(answer) else { continue };
+            assert!(last.is_none_or(|last| grant.start_ns - last >= 500_000), "seed {seed}");
+            last = Some(grant.start_ns);
+        }
+    }
+}
+
+/// S2.41, S2.35, S2.47, S2.36, S2.29, X2.11: with whole slices, each mode is its recurrence: an
+/// ideal instant `i` a slice apart for ever, a start of `max(now, i)` pushed back by what was
+/// forfeited, and a wait of start less `i`; an operation exactly on time proceeds.
+#[test]
+fn starts_and_waits_follow_the_recurrence() {
+    for seed in 1..200 {
+        let mut random = XorShift::new(seed);
+        let slice = random.between(1, 60);
+        let pace = Rate::new(1, Duration::from_nanos(slice)).unwrap();
+        let shift = random.between(1, 5);
+        let (mode, cap) = match random.between(0, 3) {
+            0 => (Mode::Average, None),
+            1 => (Mode::Average, Some(random.between(0, 300))),
+            2 => (Mode::Strict, None),
+            _ => (
+                Mode::from_compensation(0.5_f64.powi(i32::try_from(shift).unwrap())).unwrap(),
+                None,
+            ),
+        };
+        let mut limit = Ledger::new(TwoTimeline::new(pace, mode, cap), 0);
+        let (mut ideal, mut idle, mut now_ns, mut last_ns) = (0_u64, 0_u64, 0_u64, 0_u64);
+        for step in 0..200 {
+            now_ns += random.pick(&[0, 0, 0, slice, slice - 1, 7, 100, 2_000]);
+            let asked_ns = now_ns.max(last_ns);
+            let due = ideal + idle;
+            let begun = asked_ns.max(due);
+            let reserves = random.once_in(2);
+            if !reserves && begun > now_ns {
+                assert_eq!(retry(limit.try_acquire(now_ns, 1)), begun - now_ns, "seed {seed}");
+                continue;
+            }
+            let answer = if reserves {
+                limit.reserve(now_ns, 1, None)
+            } else {
+                limit.try_acquire(now_ns, 1)
+            };
+            let grant = granted(answer).unwrap();
+            let what = format!("seed {seed}, step {step}: {mode:?} {cap:?} slice {slice}");
+            assert_eq!((grant.start_ns, grant.scheduled_ns), (begun, ideal), "{what}");
+            assert_eq!(grant.wait_ns(), begun - ideal, "{what}");
+            let gap = begun - due;
+            idle += match (mode, cap) {
+                (Mode::Strict, _) => gap,
+                (Mode::Damped { .. }, _) => gap >> shift,
+                (_, Some(cap)) => gap.saturating_sub(cap),
+                _ => 0,
+            };
+            ideal += slice;
+            last_ns = begun;
+        }
+    }
+}
+
+/// S2.48, X2.5: operation p is scheduled at start + p / r, rounded down, and starts there rounded
+/// up, exactly, for as long as the clock lasts and at every rate.
+#[test]
+fn ideal_instants_are_exact_at_every_rate() {
+    for text in RATES {
+        let (n, p) = fraction(rate(text));
+        for mode in [Mode::Average, Mode::Strict] {
+            let mut limit = limit(text, mode);
+            for operation in 0..3_000_u128 {
+                if operation * p / n > u128::from(u64::MAX) - 1 {
+                    break;
+                }
+                let grant = reserve(&mut limit, 0);
+                assert_eq!(u128::from(grant.scheduled_ns), operation * p / n, "{text}");
+                assert_eq!(u128::from(grant.start_ns), (operation * p).div_ceil(n), "{text}");
+            }
+        }
+        // A day's worth at a time.
+        let mut limit = limit(text, Mode::Average);
+        let permits = (86_400 * u128::from(S) * n / p).max(1);
+        for call in 1..400 {
+            let last = call * permits - 1;
+            let Some(grant) = granted(limit.reserve(0, u64::try_from(permits).unwrap(), None))
+            else {
+                break;
+            };
+            assert_eq!(u128::from(grant.start_ns), (last * p).div_ceil(n), "{text}, call {call}");
+        }
+    }
+}
+
+/// Clock: polled at any interval, `floor(t n / p) + 1` operations have passed by t: less than one
+/// of error, and never an early one.
+#[test]
+fn polling_loses_nothing() {
+    for text in RATES {
+        let (n, p) = fraction(rate(text));
+        let mut limit = limit(text, Mode::Average);
+        let mut random = XorShift::new(9);
+        let (mut now_ns, mut taken) = (0_u64, 0_u128);
+        for _ in 0..300 {
+            let step = u64::try_from(p / n).unwrap().max(MS);
+            now_ns = now_ns.saturating_add(random.between(0, step));
+            let free = limit.remaining(now_ns);
+            if free > 0 {
+                assert!(granted(limit.try_acquire(now_ns, free)).is_some());
+                taken += u128::from(free);
+            }
+            assert_eq!(taken, u128::from(now_ns) * n / p + 1, "{text}");
+        }
+    }
+}
+
+/// S2.22, S2.27, S2.24: average catches up without limit, and the open timespan says how much there
+/// is to catch up on.
+#[test]
+fn average_catches_up_without_limit() {
+    let mut limit = limit("1000/s", Mode::from_compensation(0.0).unwrap());
+    let backlog =
+        |limit: &Ledger<TwoTimeline>, now_ns| limit.policy().backlog_ns(limit.state(), now_ns);
+    assert_eq!(backlog(&limit, 0), 0);
+    assert_eq!(backlog(&limit, 2 * S), 2 * S);
+    let passed = (0..5_000).filter(|_| granted(limit.try_acquire(2 * S, 1)).is_some()).count();
+    assert_eq!(passed, 2_001);
+    assert_eq!(backlog(&limit, 2 * S), 0);
+    assert_eq!(backlog(&limit, 3 * S), S - MS);
+}
+
+/// S2.23: a bound on catching up prevents bursts of many times the rate: `ceil((W + cap) / T)` in
+/// any half-open window, for average and damped, weights included.
+#[test]
+fn a_bound_on_catching_up_holds_in_every_window() {
+    for seed in 1..200 {
+        let mut random = XorShift::new(seed);
+        let pace =
+            Rate::new(random.between(1, 9), Duration::from_nanos(random.between(1, 90))).unwrap();
+        let (n, p) = fraction(pace);
+        let cap_ns = random.between(0, 300);
+        let mode = random.pick(&[Mode::Average, Mode::from_compensation(0.25).unwrap()]);
+        let mut limit = Ledger::new(TwoTimeline::new(pace, mode, Some(cap_ns)), 0);
+        let most = u64::try_from(u128::from(cap_ns) * n / p).unwrap() + 1;
+        assert_eq!(limit.try_acquire(0, most + 1), Err(ExceedsCapacity::new(most + 1, most)));
+        let (mut grants, mut now_ns) = (Grants::default(), 0);
+        for _ in 0..150 {
+            now_ns += random.pick(&[0, 0, 0, 3, 60, 1_000]);
+            let permits = random.between(1, most);
+            let answer = if random.once_in(3) {
+                limit.reserve(now_ns, permits, None)
+            } else {
+                limit.try_acquire(now_ns, permits)
+            };
+            if let Some(grant) = granted(answer) {
+                grants.add(grant.start_ns, permits);
+            }
+        }
+        let what = format!("seed {seed}: {pace} {mode:?} {cap_ns}");
+        // An ideal instant between two nanoseconds shows rounded up: one more of W.
+        let ceiling = |window_ns: u128| ((window_ns + u128::from(cap_ns)) * n).div_ceil(p);
+        grants.assert_ceiling(&what, ceiling);
+    }
+}
+
+/// Ceiling: strict `ceil(W / T)`, burst `ceil((W + 2 ns) b / T)`, at slices down to less than a
+/// nanosecond.
+#[test]
+fn strict_and_burst_hold_in_every_window() {
+    for seed in 1..300 {
+        let mut random = XorShift::new(seed);
+        let pace =
+            Rate::new(random.between(1, 9), Duration::from_nanos(random.between(1, 90))).unwrap();
+        let (n, p) = fraction(pace);
+        let down = random.between(1, 10);
+        let up = down + random.between(0, 10);
+        let (mode, b, a, two) = if random.once_in(2) {
+            (Mode::Strict, 1, 1, 0)
+        } else {
+            (burst(up, down), u128::from(up), u128::from(down), 2)
+        };
+        let mut limit = Ledger::new(TwoTimeline::new(pace, mode, None), 0);
+        let (mut grants, mut now_ns) = (Grants::default(), 0);
+        for _ in 0..150 {
+            now_ns += random.pick(&[0, 0, 0, 1, 3, 60, 1_000]);
+            let answer = if random.once_in(2) {
+                limit.reserve(now_ns, 1, None)
+            } else {
+                limit.try_acquire(now_ns, 1)
+            };
+            if let Some(grant) = granted(answer) {
+                grants.add(grant.start_ns, 1);
+            }
+        }
+        let what = format!("seed {seed}: {pace} {mode:?}");
+        grants.assert_ceiling(&what, |window_ns| ((window_ns + two) * n * b).div_ceil(p * a));
+        assert_eq!(limit.try_acquire(now_ns, 2), Err(ExceedsCapacity::new(2, 1)));
+    }
+}
+
+/// S2.30, S2.32: behind, a burst mode runs at b times the rate and no faster, for as long as the
+/// gap lasts: `ceil(w / (slice (1 - 1 / b)))` operations (theory 3.3).
+#[test]
+fn a_longer_gap_gives_a_longer_catch_up_at_the_same_speed() {
+    for (up, down, late_ms) in
+        [(3, 2, 10), (2, 1, 10), (2, 1, 100), (11, 10, 20), (23, 20, 7), (4, 1, 5)]
+    {
+        let mut limit = limit("1000/s", burst(up, down));
+        let late_ns = late_ms * MS;
+        let expected = late_ns * up / (up - down) / MS;
+        let mut behind = 0_u64;
+        let mut last_ns = None;
+        loop {
+            let grant = reserve(&mut limit, late_ns);
+            let step_ns = last_ns.map(|last_ns| grant.start_ns - last_ns);
+            last_ns = Some(grant.start_ns);
+            assert!(step_ns.is_none_or(|step_ns| step_ns >= MS * down / up));
+            if grant.wait_ns() <= 2 {
+                break;
+            }
+            assert!(step_ns.is_none_or(|step_ns| step_ns <= MS * down / up + 2));
+            behind += 1;
+        }
+        assert!(behind.abs_diff(expected) <= 1, "{up}/{down}: {behind} and not {expected}");
+    }
+}
+
+/// Burst: the fraction of a step is paid in steps of two nanoseconds, and coming late pays it too.
+#[test]
+fn the_fraction_of_a_step_is_paid_later_or_by_coming_late() {
+    let mut limit = limit("1000/s", burst(3, 2));
+    assert_eq!(reserve(&mut limit, 100 * MS).start_ns, 100 * MS);
+    let starts = [110 * MS; 5].map(|now_ns| reserve(&mut limit, now_ns).start_ns);
+    let steps: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(steps, [666_666, 666_666, 666_668, 666_666]);
+}
+
+/// S2.28: a damping is rounded down to a power of two; one over 2^i is a shift of i.
+#[test]
+fn dampings_are_powers_of_two() {
+    for shift in 1..64 {
+        let ratio = 0.5_f64.powi(shift);
+        assert_eq!(Shift::from_ratio(ratio).map(Shift::get), Ok(shift.unsigned_abs()));
+        assert_eq!(Shift::from_ratio(ratio * 1.25).map(Shift::get), Ok(shift.unsigned_abs()));
+    }
+    for (ratio, shift) in [
+        (0.25, 2),
+        (0.125, 3),
+        (0.3, 2),
+        (0.499, 2),
+        (0.75, 1),
+        (0.999, 1),
+        (1e-30, 63),
+        (f64::MIN_POSITIVE, 63),
+    ] {
+        assert_eq!(Shift::from_ratio(ratio).map(Shift::get), Ok(shift), "{ratio}");
+    }
+    for none in [0.0, 1.0, 1.5, -0.25, f64::NAN, f64::INFINITY] {
+        assert_eq!(Shift::from_ratio(none), Err(LimitError::Damping));
+    }
+}
+
+/// S2.25, S2.27, S2.29, S2.30, S2.31, X2.10: one knob from average over damped and strict to burst,
+/// and each number is exactly one of them.
+#[test]
+fn the_knob_names_one_mode() {
+    let mode = Mode::from_compensation;
+    assert_eq!((mode(0.0), mode(-0.0)), (Ok(Mode::Average), Ok(Mode::Average)));
+    assert_eq!(mode(1.0), Ok(Mode::Strict));
+    let shift = Shift::from_ratio(0.25).unwrap();
+    assert_eq!((mode(0.25), mode(0.3)), (Ok(Mode::Damped { shift }), Ok(Mode::Damped { shift })));
+    assert_eq!((mode(1.1), mode(1.15)), (Ok(burst(11, 10)), Ok(burst(23, 20))));
+    assert_eq!(mode(1.0001), Ok(burst(10_001, 10_000)));
+    assert_eq!(mode(-0.1), Err(RatioError::BelowOne));
+    assert!(mode(f64::NAN).is_err() && mode(f64::INFINITY).is_err() && mode(1e7).is_err());
+}
+
+/// S2.28: each late call forfeits a part of the gap it finds: after m of them at one instant,
+/// what is left of a gap of G is about `G (1 - 2^-k)^m`, less their slices (theory 3.5).
+#[test]
+fn a_damped_gap_shrinks_by_its_share_at_each_call() {
+    let mut limit = Ledger::new(
+        TwoTimeline::new(rate("1/ns"), Mode::from_compensation(0.25).unwrap(), None),
+        0,
+    );
+    let mut gap_ns = 1_000_000_u64;
+    for call in 0..40 {
+        assert_eq!(limit.policy().backlog_ns(limit.state(), 1_000_000), gap_ns, "call {call}");
+        assert_eq!(reserve(&mut limit, 1_000_000).scheduled_ns, call);
+        gap_ns = (gap_ns - gap_ns / 4).saturating_sub(1);
+    }
+}
+
+/// X2.9: forfeiting moves the dispatch timeline only; the wait keeps telling of it, until a restart
+/// zeroes both.
+#[test]
+fn waits_tell_of_forfeited_time_until_a_restart() {
+    let mut limit = limit("1000/s", Mode::Strict);
+    assert_eq!(reserve(&mut limit, 5 * MS).wait_ns(), 5 * MS);
+    assert_eq!(limit.policy().backlog_ns(limit.state(), 6 * MS), 0);
+    assert_eq!(reserve(&mut limit, 6 * MS).wait_ns(), 5 * MS);
+    limit.restart(20 * MS);
+    assert_eq!(reserve(&mut limit, 20 * MS).wait_ns(), 0);
+    assert_eq!(reserve(&mut limit, 21 * MS).wait_ns(), 0);
+}
+
+/// S2.39: the rate changes again and again; the number of operations due by any time is the
+/// integral of the rate, rounded down, plus the first: nothing lost, nothing gained.
+#[test]
+fn rate_changes_lose_nothing() {
+    // Prime to 10, so that all count in the same fraction and nothing is rounded at all.
+    let rates = [1, 3, 7, 999_983, 123_457, 3_000_000_007];
+    for seed in 1..100 {
+        let mut random = XorShift::new(seed);
+        let policy =
+            |per_s| TwoTimeline::new(Rate::per_second(per_s).unwrap(), Mode::Average, None);
+        let mut per_s = random.pick(&rates);
+        let mut limit = Ledger::new(policy(per_s), 0);
+        let (mut now_ns, mut owed, mut taken) = (0_u64, 0_u128, 0_u128);
+        for _ in 0..80 {
+            let step_ns = random.pick(&[0, 1, 17, 1_000, MS, S, 3 * S]);
+            now_ns += step_ns;
+            owed += u128::from(step_ns) * u128::from(per_s);
+            let due = owed / u128::from(S) + 1 - taken;
+            assert_eq!(u128::from(limit.remaining(now_ns)), due, "seed {seed} at {now_ns}");
+            if random.once_in(2) && due > 0 {
+                let permits = random.between(1, u64::try_from(due).unwrap());
+                assert!(granted(limit.try_acquire(now_ns, permits)).is_some());
+                taken += u128::from(permits);
+            }
+            if random.once_in(3) {
+                per_s = random.pick(&rates);
+                limit.reconfigure(now_ns, policy(per_s));
+            }
+        }
+    }
+}
+
+/// S2.39: a hundred changes with nothing taken between: all that was due is still due, and never a
+/// jump in the open timespan.
+#[test]
+fn a_hundred_changes_keep_every_operation() {
+    let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s).unwrap(), Mode::Average, None);
+    let mut limit = Ledger::new(policy(10), 0);
+    for change in 1..=100 {
+        let now_ns = change * S;
+        let backlog_ns = limit.policy().backlog_ns(limit.state(), now_ns);
+        limit.reconfigure(now_ns, policy(10 * (1 + change % 2)));
+        assert_eq!(limit.policy().backlog_ns(limit.state(), now_ns), backlog_ns);
+    }
+    let mut rest = limit.clone();
+    assert_eq!(limit.remaining(100 * S), 50 * 10 + 50 * 20 + 1);
+    // One by one in order, none early.
+    let mut last_ns = 0;
+    for _ in 0..1_501 {
+        let grant = reserve(&mut rest, 100 * S);
+        assert!(grant.scheduled_ns >= last_ns && grant.start_ns == 100 * S);
+        last_ns = grant.scheduled_ns;
+    }
+    assert!(reserve(&mut rest, 100 * S).start_ns > 100 * S);
+}
+
+/// S2.39: EngineBlock's own figures: the total wait is 104_999 ns at the change, and ten more ten
+/// nanoseconds later: continuous (theory 3.7).
+#[test]
+fn waits_are_continuous_across_a_change() {
+    let policy = |text| TwoTimeline::new(rate(text), Mode::Average, None);
+    let mut limit = Ledger::new(policy("1000000/s"), 0);
+    assert_eq!(reserve(&mut limit, 0).wait_ns(), 0);
+    let changed_ns = 104_999 + 1_000;
+    let backlog =
+        |limit: &Ledger<TwoTimeline>, now_ns| limit.policy().backlog_ns(limit.state(), now_ns);
+    assert_eq!(backlog(&limit, changed_ns), 104_999);
+    limit.reconfigure(changed_ns, policy("500/s"));
+    assert_eq!(backlog(&limit, changed_ns), 104_999);
+    assert_eq!(backlog(&limit, changed_ns + 10), 105_009);
+    assert_eq!(reserve(&mut limit, changed_ns + 10).wait_ns(), 105_009);
+}
+
+/// Change, in burst mode: no two operations come closer than the step of the numbers in force.
+#[test]
+fn a_change_in_burst_mode_keeps_the_distance() {
+    let policy = |text| TwoTimeline::new(rate(text), burst(3, 2), None);
+    let mut limit = Ledger::new(policy("1000/s"), 0);
+    assert_eq!(reserve(&mut limit, S).start_ns, S);
+    limit.reconfigure(S, policy("10/s"));
+    // Two thirds of 100 ms, rounded up by less than two nanoseconds.
+    let next_ns = reserve(&mut limit, S).start_ns;
+    assert!((S + 66_666_666..=S + 66_666_669).contains(&next_ns), "{next_ns}");
+    let next_ns = next_ns + 1_000;
+    limit.reconfigure(next_ns, policy("1000/s"));
+    let then_ns = reserve(&mut limit, next_ns).start_ns - next_ns;
+    assert!((660_000..=666_669).contains(&then_ns), "{then_ns}");
+}
+
+/// Retry, at every rate and in every mode.
+#[test]
+fn retry_after_is_exact() {
+    for text in RATES {
+        for mode in
+            [Mode::Average, Mode::Strict, burst(3, 2), Mode::from_compensation(0.5).unwrap()]
+        {
+            let mut limit = limit(text, mode);
+            for now_ns in [0, 5, 1_000_000_007] {
+                let mut passed = 0;
+                while granted(limit.try_acquire(now_ns, 1)).is_some() {
+                    let free = limit.remaining(now_ns);
+                    if free > 100 {
+                        assert!(granted(limit.try_acquire(now_ns, free)).is_some());
+                    }
+                    passed += 1;
+                    assert!(passed < 1_000, "{text} {mode:?}: no end of permits at {now_ns}");
+                }
+                let opens_ns = now_ns + retry(limit.try_acquire(now_ns, 1));
+                assert!(
+                    granted(limit.clone().try_acquire(opens_ns - 1, 1)).is_none(),
+                    "{text} {mode:?}"
+                );
+                assert!(
+                    granted(limit.clone().try_acquire(opens_ns, 1)).is_some(),
+                    "{text} {mode:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Clock: at the end of 64 bits nothing wraps; going backwards earns nothing.
+#[test]
+fn a_bad_clock_gains_nothing() {
+    let begin_ns = 18_446_744_073 * S;
+    for mode in [Mode::Average, Mode::Strict, burst(2, 1), Mode::from_compensation(0.5).unwrap()] {
+        let mut limit = Ledger::new(TwoTimeline::new(rate("1/s"), mode, None), begin_ns);
+        assert_eq!(reserve(&mut limit, begin_ns).start_ns, begin_ns);
+        assert_eq!(retry(limit.reserve(begin_ns + 5, 1, None)), S - 5, "past the end");
+        assert_eq!(
+            retry(limit.try_acquire(u64::MAX, 1)),
+            begin_ns.wrapping_add(S).wrapping_sub(u64::MAX)
+        );
+        assert_eq!(limit.promised(), 0);
+
+        let mut limit = Ledger::new(TwoTimeline::new(rate("1/s"), mode, None), 0);
+        assert!(granted(limit.try_acquire(0, 1)).is_some());
+        assert!(granted(limit.try_acquire(S, 1)).is_some());
+        for now_ns in [0, S - 1, S, S] {
+            assert_eq!(retry(limit.try_acquire(now_ns, 1)), S);
+        }
+    }
+}
+
+/// The two ends of the rate.
+#[test]
+fn never_and_unlimited() {
+    for mode in [Mode::Average, Mode::Strict, burst(2, 1)] {
+        let mut never = limit("never", mode);
+        let Ok(Verdict::Denied(denial)) = never.reserve(5, 1, None) else { panic!("never") };
+        assert_eq!((denial.retry_after_ns, never.remaining(5)), (None, 0));
+        let mut unlimited = limit("unlimited", mode);
+        let grant = granted(unlimited.reserve(5, u64::MAX, None)).unwrap();
+        assert_eq!((grant.start_ns, grant.wait_ns()), (5, 0));
+        assert_eq!(unlimited.remaining(5), u64::MAX);
+    }
+}
+
+/// Strict, with the rate lowered after a silence: no two operations closer than the new slice.
+#[test]
+fn strict_keeps_the_new_distance_after_a_change() {
+    let policy = |text| TwoTimeline::new(rate(text), Mode::Strict, None);
+    let mut limit = Ledger::new(policy("1000/s"), 0);
+    limit.reconfigure(10 * S, policy("1/s"));
+    let first_ns = reserve(&mut limit, 10 * S).start_ns;
+    let second_ns = reserve(&mut limit, 10 * S).start_ns;
+    assert!(second_ns - first_ns >= S, "{} ns apart", second_ns - first_ns);
+}
+
+/// Average with a bound, with the rate lowered after a silence: at most what the bound lets pile
+/// up is earned at the old rate.
+#[test]
+fn a_change_after_silence_ends_the_old_rate() {
+    let policy = |text| TwoTimeline::new(rate(text), Mode::Average, Some(S));
+    let mut limit = Ledger::new(policy("1000/s"), 0);
+    limit.reconfigure(10 * S, policy("1/s"));
+    let (mut now_ns, mut passed) = (10 * S, 0);
+    while now_ns < 15 * S {
+        now_ns = reserve(&mut limit, now_ns).start_ns;
+        passed += 1;
+    }
+    assert!(passed <= 1_001 + 6, "{passed} in 5 s: 1001 caught up and 5 at the new rate");
+}
