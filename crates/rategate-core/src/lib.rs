@@ -57,4 +57,5 @@ pub mod verdict;
 
 mod decimal;
 mod exact;
+mod track;
 mod wide;

@@ -50,7 +50,8 @@ use core::num::NonZeroU64;
 use crate::exact::Exact;
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
-use crate::schedule::{Due, DueAt, Schedule, Track};
+use crate::schedule::Schedule;
+use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The shortest sleep of the operation throttle.

@@ -54,7 +54,8 @@ use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
-use crate::schedule::{Due, DueAt, Schedule, Track};
+use crate::schedule::Schedule;
+use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_ceil;
 
