@@ -14,6 +14,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     step(cargo(root, "clippy --workspace --all-targets -- -D warnings"))?;
     let counts = tests(root)?;
     step(cargo(root, "test --workspace --doc"))?;
+    for example in examples(root)? {
+        step(cargo(root, &format!("run --quiet --package rategate --example {example}")))?;
+    }
     let mut docs = cargo(root, "doc --workspace --no-deps");
     docs.env("RUSTDOCFLAGS", "-D warnings");
     step(docs)?;
@@ -94,6 +97,18 @@ fn tests(root: &Path) -> Result<Counts> {
         bail!("the tests failed");
     }
     Ok(counts)
+}
+
+/// The library's examples. Each asserts what it shows, so running it is a test.
+fn examples(root: &Path) -> Result<Vec<String>> {
+    let folder = std::fs::read_dir(root.join("crates/rategate/examples"));
+    let mut names = Vec::new();
+    for entry in folder.context("the examples of rategate")? {
+        let file = entry?.file_name().to_string_lossy().into_owned();
+        names.extend(file.strip_suffix(".rs").map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
 }
 
 fn install_nextest_if_missing(root: &Path) -> Result<()> {

@@ -23,6 +23,7 @@
 //! # Ok::<(), rategate_sim::scenario::ScenarioError>(())
 //! ```
 
+pub mod clock;
 pub mod oracle;
 pub mod random;
 pub mod report;

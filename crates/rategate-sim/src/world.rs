@@ -6,6 +6,8 @@
 //!
 //! A sleeping caller wakes when the clock's programmed error says. One that wakes early sleeps
 //! again, as every real waiter here does; only the pacer carries the error into its next sleep.
+//!
+//! On a clock that is wrong, sleeps take true time, and limits and callers go by what it shows.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,16 +20,25 @@ use rategate_core::policy::Policy;
 use rategate_core::verdict::{Grant, Verdict};
 
 use crate::arrivals::Instants;
+use crate::clock::VirtualClock;
 use crate::judge;
 use crate::report::{Operation, Outcome, Report, Sleep};
 use crate::scenario::{Caller, Gate, Scenario};
 use crate::steps::Steps;
 use crate::tape::Tape;
 
-/// Plays a scenario to its end.
+/// Plays a scenario to its end, on the true clock that it names.
 #[must_use]
 pub fn run(scenario: &Scenario) -> Report {
-    let mut world = World::new(scenario);
+    run_on(scenario, &VirtualClock::new(scenario.clock_start_ns))
+}
+
+/// Plays a scenario to its end on `clock`, whatever that shows. Steps name its readings
+/// themselves; all other instants in the report are its readings too, and the window oracles judge
+/// by them, as the limits do.
+#[must_use]
+pub fn run_on(scenario: &Scenario, clock: &VirtualClock) -> Report {
+    let mut world = World::new(scenario, clock);
     world.play();
     let steps = std::mem::take(&mut world.steps.reports);
     judge::report(scenario, world.finished(), steps)
@@ -74,7 +85,11 @@ enum Waiter {
 
 struct World<'s> {
     scenario: &'s Scenario,
+    clock: &'s VirtualClock,
     limits: AllOf,
+    /// True time, on the scale of the clock's first reading.
+    true_ns: u64,
+    /// What the clock shows.
     now_ns: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     caused: u64,
@@ -99,7 +114,7 @@ pub(crate) struct Happened {
 }
 
 impl<'s> World<'s> {
-    fn new(scenario: &'s Scenario) -> Self {
+    fn new(scenario: &'s Scenario, clock: &'s VirtualClock) -> Self {
         let start_ns = scenario.clock_start_ns;
         let threads = scenario.callers.iter().flat_map(|caller| {
             (0..caller.threads).map(move |_| Thread {
@@ -113,7 +128,9 @@ impl<'s> World<'s> {
         let arrivals = scenario.arrivals.iter();
         let mut world = Self {
             scenario,
+            clock,
             limits: fresh_limits(scenario),
+            true_ns: start_ns,
             now_ns: start_ns,
             events: BinaryHeap::new(),
             caused: 0,
@@ -141,8 +158,10 @@ impl<'s> World<'s> {
 
     fn play(&mut self) {
         while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
-            self.now_ns = self.now_ns.max(at_ns);
-            self.happened.end_ns = self.now_ns;
+            self.true_ns = self.true_ns.max(at_ns);
+            let since_ns = self.true_ns.saturating_sub(self.scenario.clock_start_ns);
+            self.now_ns = self.clock.reading_ns(since_ns);
+            self.happened.end_ns = self.happened.end_ns.max(self.now_ns);
             match event {
                 Event::Step => self.step(),
                 Event::Arrival { table } => self.arrive(table),
@@ -169,10 +188,18 @@ impl<'s> World<'s> {
         self.events.push(Reverse((at_ns, self.caused, event)));
     }
 
+    /// For about when the clock will show `reading_ns`; on a true clock, exactly then. A wrong one
+    /// is looked at every microsecond at the most.
+    fn cause_at_reading(&mut self, reading_ns: u64, event: Event) {
+        let ahead_ns = reading_ns.saturating_sub(self.now_ns);
+        let ahead_ns = if self.true_ns == self.now_ns { ahead_ns } else { ahead_ns.max(1_000) };
+        self.cause(self.true_ns.saturating_add(ahead_ns), event);
+    }
+
     fn cause_step(&mut self) {
         if let Some(at_ns) = self.steps.next_at_ns() {
             // A reading that goes backwards comes after the one before it all the same.
-            self.cause(at_ns.max(self.now_ns), Event::Step);
+            self.cause(at_ns.max(self.true_ns), Event::Step);
         }
     }
 
@@ -238,7 +265,7 @@ impl<'s> World<'s> {
             operation.end_ns = Some(grant.start_ns);
             operation.outcome = Outcome::Granted;
             self.happened.grants.push((grant.start_ns, operation.permits));
-            self.cause(grant.start_ns, Event::Start { operation: index });
+            self.cause_at_reading(grant.start_ns, Event::Start { operation: index });
         }
     }
 
@@ -249,6 +276,11 @@ impl<'s> World<'s> {
     }
 
     fn start_arrival(&mut self, operation: usize) {
+        let start_ns = self.happened.operations.get(operation).and_then(|done| done.start_ns);
+        if start_ns.is_some_and(|start_ns| start_ns > self.now_ns) {
+            self.cause_at_reading(start_ns.unwrap_or(0), Event::Start { operation });
+            return;
+        }
         self.happened.tape.operation();
         // An arrival takes no time, so whatever it held is free again.
         let permits = self.happened.operations.get(operation).map_or(0, |done| done.permits);
@@ -337,8 +369,9 @@ impl<'s> World<'s> {
         self.happened.tape.sleep(slept_ns);
         // A sleep that takes no time at all would be repeated for ever; such a caller spins.
         let spins = slept_ns == 0 && !self.carries_early_wakes;
-        let wake_ns = if spins { grant.start_ns } else { self.now_ns.saturating_add(slept_ns) };
-        self.cause(wake_ns, Event::Wake { thread: index });
+        let wake = Event::Wake { thread: index };
+        let until_ns = if spins { grant.start_ns } else { self.now_ns.saturating_add(slept_ns) };
+        self.cause_at_reading(until_ns, wake);
     }
 
     fn wake(&mut self, index: usize) {
@@ -372,7 +405,8 @@ impl<'s> World<'s> {
         let latencies = &thread.caller.latency_ns;
         let cycle = u64::try_from(latencies.len()).unwrap_or(1);
         let which = usize::try_from(thread.begun.checked_rem(cycle).unwrap_or(0)).unwrap_or(0);
-        let end_ns = self.now_ns.saturating_add(latencies.get(which).copied().unwrap_or(0));
+        let latency_ns = latencies.get(which).copied().unwrap_or(0);
+        let end_ns = self.now_ns.saturating_add(latency_ns);
         thread.begun = thread.begun.saturating_add(1);
         thread.working = true;
         let permits = thread.caller.permits;
@@ -386,7 +420,7 @@ impl<'s> World<'s> {
             permits,
             outcome: Outcome::Granted,
         });
-        self.cause(end_ns, Event::Ready { thread: index });
+        self.cause(self.true_ns.saturating_add(latency_ns), Event::Ready { thread: index });
     }
 
     fn refused(&mut self, index: usize, outcome: Outcome) {
@@ -395,8 +429,7 @@ impl<'s> World<'s> {
         let more =
             self.threads.get(index).is_some_and(|thread| thread.begun < thread.caller.operations);
         if more {
-            let now_ns = self.now_ns;
-            self.cause(now_ns, Event::Ready { thread: index });
+            self.cause(self.true_ns, Event::Ready { thread: index });
         }
     }
 

@@ -135,3 +135,34 @@ pub(crate) const RATES: [&str; 14] = [
     "4000000000/s",
     "10000000000/s",
 ];
+
+/// A rate that changes: since when how many sixtieths of a permit a nanosecond. The oracle of every
+/// change, kept in whole numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Profile(pub(crate) Vec<(u64, u128)>);
+
+impl Profile {
+    /// Draws a rate that a sixtieth divides, puts it into the profile from `since_ns` on, and
+    /// returns it.
+    pub(crate) fn draw(&mut self, random: &mut XorShift, since_ns: u64) -> Rate {
+        let period_ns = random.pick(&[1, 2, 3, 5, 10, 12, 20, 30, 60, 60]);
+        let permits = random.between(1, 9);
+        self.0.push((since_ns, u128::from(permits * (60 / period_ns))));
+        Rate::new(permits, std::time::Duration::from_nanos(period_ns)).unwrap()
+    }
+
+    /// The sixtieths in force at `at_ns`.
+    pub(crate) fn at(&self, at_ns: u64) -> u128 {
+        self.0.iter().rev().find(|&&(since_ns, _)| since_ns <= at_ns).map_or(0, |&(_, rate)| rate)
+    }
+
+    /// The sixtieths brought forth from `from_ns` to `to_ns`; none before the first rate.
+    pub(crate) fn integral(&self, from_ns: u64, to_ns: u64) -> u128 {
+        let ends = self.0.iter().skip(1).map(|&(since_ns, _)| since_ns).chain([u64::MAX]);
+        let pieces = self.0.iter().zip(ends);
+        let piece = |(&(since_ns, rate), end_ns): (&(u64, u128), u64)| {
+            u128::from(end_ns.min(to_ns).saturating_sub(since_ns.max(from_ns))) * rate
+        };
+        pieces.map(piece).sum()
+    }
+}

@@ -1,0 +1,81 @@
+//! Limits on clocks that drift, stand still and are set: the ceiling holds by what the clock shows,
+//! and everybody gets through.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
+use rategate_sim::clock::VirtualClock;
+use rategate_sim::random::Random;
+use rategate_sim::report::Outcome;
+use rategate_sim::scenario::Scenario;
+use rategate_sim::world;
+
+/// A limit, and the most permits it may grant in a window of 100 ms.
+const LIMITS: [(&str, u64); 6] = [
+    ("policy = \"gcra\"\nrate = \"100/s\"\nburst = 3", 12),
+    ("policy = \"sliding-log\"\npermits = 7\nperiod = \"100ms\"", 7),
+    ("policy = \"fixed-window\"\npermits = 5\nperiod = \"50ms\"", 15),
+    ("policy = \"two-timeline\"\nrate = \"100/s\"\nmode = \"strict\"", 10),
+    ("policy = \"two-timeline\"\nrate = \"100/s\"\nmode = { burst = 1.5 }", 16),
+    ("policy = \"two-timeline\"\nrate = \"100/s\"\ncatch_up = \"50ms\"", 15),
+];
+
+fn scenario(limit: &str, most: u64) -> Scenario {
+    let text = format!(
+        "[limit]\n{limit}\n[clock]\nstart = \"1h\"\n\
+         [[caller]]\nthreads = 3\noperations = 20\nlatency = [\"0ms\", \"7ms\", \"31ms\"]\n\
+         [[arrivals]]\nrate = \"80/s\"\ncount = 40\nshape = \"poisson\"\n\
+         [[check]]\nwindow = \"100ms\"\nat_most = {most}\n"
+    );
+    Scenario::parse(&text).unwrap()
+}
+
+fn wrong_clock(random: &mut Random) -> VirtualClock {
+    let mut below = |most: u64| random.bits() % most;
+    let ms = 1_000_000;
+    let mut clock = VirtualClock::new(3_600_000 * ms);
+    clock = clock.drifting(i64::try_from(below(400_000)).unwrap() - 200_000);
+    for _ in 0..below(4) {
+        clock = clock.stalled(below(2_000 * ms), below(300 * ms));
+        let by_ns = i64::try_from(below(600 * ms)).unwrap() - 300_000_000;
+        clock = clock.stepped(below(2_000 * ms), by_ns);
+    }
+    clock
+}
+
+/// S4.8, S4.19, X5.6: drift, stalls and steps, forward and back.
+#[test]
+fn no_clock_breaks_a_ceiling_or_loses_a_caller() {
+    for seed in 0..60 {
+        let clock = wrong_clock(&mut Random::new(seed));
+        for (limit, most) in LIMITS {
+            let report = world::run_on(&scenario(limit, most), &clock);
+            let check = &report.checks[0];
+            assert!(check.seen <= most, "seed {seed}: {limit}: {} in {clock:?}", check.seen);
+            assert_eq!(report.operations.len(), 100, "seed {seed}: {limit}");
+            let granted = |done: &&_| {
+                matches!(done, rategate_sim::report::Operation { outcome: Outcome::Granted, .. })
+            };
+            assert_eq!(
+                report.operations.iter().filter(granted).count(),
+                100,
+                "seed {seed}: {limit}"
+            );
+        }
+    }
+}
+
+/// X5.6: the same scenario on a true clock is the same run.
+#[test]
+fn a_true_clock_changes_nothing() {
+    for (limit, most) in LIMITS {
+        let scenario = scenario(limit, most);
+        let true_clock = VirtualClock::new(scenario.clock_start_ns);
+        let (plain, virtual_) = (world::run(&scenario), world::run_on(&scenario, &true_clock));
+        assert_eq!(plain.to_json(), virtual_.to_json());
+    }
+}
