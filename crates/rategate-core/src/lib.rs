@@ -57,5 +57,6 @@ pub mod verdict;
 
 mod decimal;
 mod exact;
+mod search;
 mod track;
 mod wide;

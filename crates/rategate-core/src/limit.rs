@@ -88,6 +88,10 @@ pub trait Limit {
         };
         let opening = match self.opening(now_ns, permits) {
             Ok(opening) => opening,
+            // Beyond the clock, but with a bound: the wait is too long by what is over the bound.
+            Err(Refusal::BeyondClock { wait_ns }) => {
+                return Ok(denied(wait_ns.saturating_sub(max_wait_ns.unwrap_or(0))));
+            }
             Err(refusal) => return refused(refusal),
         };
         let wait_ns = opening.start_ns.saturating_sub(now_ns);

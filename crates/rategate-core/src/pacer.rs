@@ -51,6 +51,7 @@ use crate::exact::Exact;
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::schedule::Schedule;
+use crate::search::first_after;
 use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 
@@ -139,6 +140,30 @@ impl Pacer {
         both(&state.track)
     }
 
+    /// The first instant at which the call passes without a sleep, if it does not at `from_ns`, for
+    /// which its last permit is due at `due`.
+    fn opens_ns(
+        &self,
+        state: &State,
+        from_ns: u64,
+        permits: u64,
+        due: DueAt,
+    ) -> Result<u64, Refusal> {
+        let barely_early = due.floor_ns.saturating_add(1).saturating_sub(self.min_sleep_ns.into());
+        let opens_ns = on_clock(barely_early.min(due.ceil_ns()).max(from_ns.into()), from_ns)?;
+        // Coming later may forfeit more, and find fewer than all of several permits due.
+        let holds = |at_ns: u128| {
+            let at_ns = on_clock(at_ns, from_ns)?;
+            let due = self.due(state, at_ns, permits);
+            Ok(due.is_ok_and(|(_, due)| self.passes(due, at_ns)))
+        };
+        if permits == 1 || holds(opens_ns.into())? {
+            return Ok(opens_ns);
+        }
+        let later_ns = first_after(opens_ns.into(), holds)?;
+        later_ns.map_or(Err(Refusal::TimeCannotHelp), |later_ns| on_clock(later_ns, from_ns))
+    }
+
     /// Whether a call at `at_ns` passes without a sleep.
     fn passes(&self, due: DueAt, at_ns: u64) -> bool {
         let worth_sleeping_ns = u128::from(at_ns).saturating_add(self.min_sleep_ns.into());
@@ -171,9 +196,9 @@ impl Policy for Pacer {
         if self.passes(due, from_ns) {
             return Ok(Opening::at(from_ns));
         }
-        let barely_early = due.floor_ns.saturating_add(1).saturating_sub(self.min_sleep_ns.into());
-        let opens_ns = on_clock(barely_early.min(due.ceil_ns()).max(from_ns.into()), from_ns)?;
-        // Not so late that the first permit would be beyond catching up.
+        let opens_ns = self.opens_ns(state, from_ns, permits.get(), due)?;
+        // Worth a sleep, and then all of it; but not so long that the first permit would be beyond
+        // catching up.
         let latest_ns = match self.catch_up_ns {
             Some(catch_up_ns) => first.ceil_ns().saturating_add(catch_up_ns.into()),
             None => u128::MAX,

@@ -199,13 +199,15 @@ impl Track {
             let mut rest = last.course;
             rest.advance(due);
             let missing = rest.missing(at_ns);
-            if matches!(last.course, Course::AtOnce) || due == 0 {
-                self.pieces.pop_back();
-            } else {
-                last.left = Some(due);
-            }
+            // A piece without operations stays: time that is forfeited may end in it.
+            last.left = Some(if matches!(last.course, Course::AtOnce) { 0 } else { due });
             let course = Course::new(schedule, at_ns, missing);
             self.pieces.push_back(Piece { schedule, since_ns: at_ns, course, left: None });
+        }
+        while self.pieces.len() > 1
+            && self.pieces.front().is_some_and(|oldest| oldest.left == Some(0))
+        {
+            self.pieces.pop_front();
         }
         if self.pieces.len() > MAX_PIECES {
             self.join_oldest();
@@ -255,7 +257,8 @@ impl Course {
                     }
                 }
             }
-            Self::AtOnce | Self::Stopped { .. } => self,
+            Self::AtOnce => self,
+            Self::Stopped { .. } => Self::Stopped { missing: Fraction::NONE },
         }
     }
 

@@ -55,6 +55,7 @@ use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
 use crate::schedule::Schedule;
+use crate::search::first_after;
 use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_ceil;
@@ -179,31 +180,19 @@ impl TwoTimeline {
         }
     }
 
-    /// The first instant from `from_ns` on at which the last of `permits` may start. What a damped
-    /// call forfeits grows with its lateness, half as fast at the most, so it does come.
+    /// The first instant from `from_ns` on at which the last of `permits` may start.
     fn opening_ns(&self, state: &State, from_ns: u64, permits: u64) -> Result<u128, Due> {
         let last_ns = |at_ns: u128| match self.last_due(state, at_ns, permits) {
             Due::At(last) => Ok(last.ceil_ns()),
             other => Err(other),
         };
-        let from = u128::from(from_ns);
-        let opens_ns = last_ns(from)?.max(from);
-        if permits == 1 || !matches!(self.mode, Mode::Damped { .. }) {
+        let opens_ns = last_ns(from_ns.into())?.max(from_ns.into());
+        // Coming later forfeits more, and may find fewer than all of several permits due.
+        let holds = |at_ns: u128| last_ns(at_ns).map(|last_ns| last_ns <= at_ns);
+        if permits == 1 || holds(opens_ns)? {
             return Ok(opens_ns);
         }
-        let (mut low, mut high) = (opens_ns, opens_ns);
-        while last_ns(high)? > high {
-            high = last_ns(high)?;
-        }
-        while low < high {
-            let middle = low.midpoint(high);
-            if last_ns(middle)? <= middle {
-                high = middle;
-            } else {
-                low = middle.saturating_add(1);
-            }
-        }
-        Ok(low)
+        first_after(opens_ns, holds)?.ok_or(Due::Never)
     }
 
     /// Burst mode: one step of the gate, as whole nanoseconds, a remainder and its divisor.

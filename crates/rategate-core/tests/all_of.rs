@@ -191,3 +191,59 @@ fn ending_an_operation_frees_only_what_is_in_flight() {
     let ledger = Ledger::new(AnyPolicy::from(log(2, 100)), 60);
     assert!(!AllOf::of(vec![ledger], 60).release(60, 1));
 }
+
+/// Cancel: a freed place goes to the first call that fits into all limits and disturbs no promise
+/// of any, found by trying each instant.
+#[test]
+fn a_freed_place_must_be_free_in_all() {
+    for seed in 1..300 {
+        let mut random = XorShift::new(seed);
+        let sizes = [0; 2].map(|_| (random.between(1, 4), random.between(2, 30)));
+        let mut limit = AllOf::new(sizes.map(|(most, period_ns)| log(most, period_ns).into()), 0);
+        // (start, permits, ticket, floor before), in order of asking.
+        let (mut standing, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, _, u64)>::new(), 0, 0);
+        for step in 0..60 {
+            now_ns += random.pick(&[0, 0, 0, 1, 5, 25]);
+            if random.once_in(3) && !standing.is_empty() {
+                let index = usize::try_from(random.between(0, 99)).unwrap() % standing.len();
+                let (begun_ns, _, ticket, floor_before_ns) = standing[index];
+                assert_eq!(limit.cancel(now_ns, ticket), begun_ns > now_ns, "seed {seed}");
+                if begun_ns > now_ns {
+                    standing.remove(index);
+                    floor_ns = floor_ns.min(floor_before_ns);
+                }
+                continue;
+            }
+            let permits = random.between(1, sizes[0].0.min(sizes[1].0));
+            let fits = |at_ns: u64| {
+                let known = standing.iter().map(|&(at_ns, permits, ..)| (at_ns, permits));
+                let all = Grants(known.chain([(at_ns, permits)]).collect());
+                sizes.iter().all(|&(most, period_ns)| all.most_in(period_ns) <= most)
+            };
+            let first_ns = (now_ns.max(floor_ns)..u64::MAX).find(|&at_ns| fits(at_ns)).unwrap();
+            let grant = granted(limit.reserve(now_ns, permits, None)).unwrap();
+            assert_eq!(
+                grant.start_ns, first_ns,
+                "seed {seed}, step {step}: {permits} of {sizes:?}"
+            );
+            standing.push((first_ns, permits, grant.ticket, floor_ns));
+            floor_ns = first_ns;
+        }
+    }
+}
+
+/// A grant shows the latest instant that any of the schedules names.
+#[test]
+fn the_latest_schedule_is_shown() {
+    let strict = |text| AnyPolicy::from(TwoTimeline::new(rate(text), Mode::Strict, None));
+    for order in [["1/10ns", "1/50ns"], ["1/50ns", "1/10ns"]] {
+        let mut limit = AllOf::new(order.map(strict), 0);
+        for operation in 0..5 {
+            let grant = granted(limit.reserve(operation, 1, None)).unwrap();
+            assert_eq!((grant.scheduled_ns, grant.start_ns), (operation * 50, operation * 50));
+        }
+        let mut late = AllOf::new([strict(order[0]), log(1, 7).into(), strict(order[1])], 0);
+        let grants = [200; 2].map(|now_ns| granted(late.reserve(now_ns, 1, None)).unwrap());
+        assert_eq!(grants.map(|grant| (grant.scheduled_ns, grant.start_ns)), [(0, 200), (50, 250)]);
+    }
+}

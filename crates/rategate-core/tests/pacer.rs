@@ -12,7 +12,7 @@ mod common;
 
 use std::num::NonZeroU64;
 
-use common::{Grants, MS, S, US, XorShift, fraction, granted, rate, retry, start};
+use common::{Grants, MS, Profile, S, US, XorShift, fraction, granted, rate, retry, start};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -249,8 +249,9 @@ fn assert_ceiling(seed: u64) {
     let (sleep_ns, bound_ns) = (random.between(0, 100), random.between(0, 200));
     let mut limit = Ledger::new(Pacer::new(pace, sleep_ns, Some(bound_ns)), 0);
     let (mut grants, mut now_ns) = (Grants::default(), 0);
-    let capacity = (u128::from(bound_ns) * n / p) + 1;
-    let heaviest = u64::try_from(capacity).unwrap();
+    // The heaviest call that is not more than could ever pass.
+    let heaviest =
+        (1..10_000).take_while(|&permits| limit.peek(0, permits).is_ok()).last().unwrap();
     for _ in 0..200 {
         now_ns += random.pick(&[0, 0, 0, 2, 9, 150, 900]);
         let permits = random.between(1, heaviest);
@@ -268,7 +269,7 @@ fn assert_ceiling(seed: u64) {
     grants.assert_ceiling(&what, |window_ns| ((window_ns + reach_ns) * n).div_ceil(p).max(1));
 }
 
-/// Ceiling and catch-up, with calls of up to as many permits as the bound covers.
+/// Ceiling and catch-up, with calls of all weights that ever pass.
 #[test]
 fn no_window_holds_more_than_the_ceiling() {
     for seed in 1..300 {
@@ -294,6 +295,40 @@ fn nothing_is_lost_in_the_long_run() {
             assert!(begun_ns <= due_ns.max(now_ns.into()), "{text}");
             assert!(begun_ns + u128::from(10 * MS) > due_ns, "{text}");
             now_ns = grant.start_ns;
+        }
+    }
+}
+
+/// Carry and catch-up: a reservation of any weight, asked for in time, starts when its last permit
+/// is due, or sooner, so that its first is not beyond catching up; so nothing is ever given up, and
+/// none starts a sleep or more before its last is due.
+#[test]
+fn a_heavy_reservation_gives_nothing_up() {
+    for seed in 1..300 {
+        let mut random = XorShift::new(seed);
+        let period = std::time::Duration::from_nanos(random.between(1, 90));
+        let pace = Rate::new(random.between(1, 7), period).unwrap();
+        let (n, p) = fraction(pace);
+        let (sleep_ns, bound_ns) = (random.between(1, 100), random.between(0, 200));
+        let mut limit = Ledger::new(Pacer::new(pace, sleep_ns, Some(bound_ns)), 0);
+        let heaviest = (1..10_000).take_while(|&permits| limit.peek(0, permits).is_ok()).last();
+        let (mut taken, mut now_ns) = (0_u128, 0);
+        for _ in 0..60 {
+            let permits = random.between(1, heaviest.unwrap());
+            let begun_ns = start(limit.reserve(now_ns, permits, None));
+            let first_ns = (taken * p).div_ceil(n);
+            taken += u128::from(permits);
+            let last = (taken - 1) * p;
+            let (due_ns, opens_ns) =
+                (last.div_ceil(n), (last / n + 1).saturating_sub(sleep_ns.into()));
+            let expected_ns = if opens_ns <= now_ns.into() {
+                now_ns.into()
+            } else {
+                due_ns.min(first_ns + u128::from(bound_ns)).max(opens_ns.min(due_ns))
+            };
+            let what = format!("seed {seed}: {pace}, sleep {sleep_ns}, bound {bound_ns}");
+            assert_eq!(u128::from(begun_ns), expected_ns, "{what}: {permits} after {now_ns}");
+            now_ns = begun_ns;
         }
     }
 }
@@ -382,4 +417,52 @@ fn a_change_to_the_same_numbers_changes_nothing() {
     let before = limit.remaining(0);
     limit.reconfigure(0, pacer);
     assert_eq!(limit.remaining(0), before);
+}
+
+/// Ceiling and change: the rate changes again and again, with and without a backlog, and no span of
+/// starts holds more than its own rates bring forth over it and over the bound before it, and the
+/// last of them over the shortest sleep.
+#[test]
+fn the_ceiling_holds_across_changes() {
+    for seed in 1..120 {
+        let mut random = XorShift::new(seed);
+        let mut profile = Profile::default();
+        let (sleep_ns, bound_ns) = (random.between(0, 100), random.between(0, 200));
+        let pacer = |rate| Pacer::new(rate, sleep_ns, Some(bound_ns));
+        // The first rate reaches back to zero: the first permit is there from the start.
+        let mut now_ns = 1_000;
+        let mut limit = Ledger::new(pacer(profile.draw(&mut random, 0)), now_ns);
+        // Start, permits, and the sixtieths in force.
+        let mut grants = Vec::<(u64, u64, u128)>::new();
+        for _ in 0..120 {
+            now_ns += random.pick(&[0, 0, 0, 1, 7, 60, 200, 2_000]);
+            if random.once_in(2) {
+                // A promise from before the change is kept whatever the new rate says.
+                now_ns = now_ns.max(grants.last().map_or(0, |&(start_ns, ..)| start_ns));
+                limit.reconfigure(now_ns, pacer(profile.draw(&mut random, now_ns)));
+            }
+            let permits = random.pick(&[1, 1, 2, 4]);
+            let answer = if random.once_in(3) {
+                limit.reserve(now_ns, 1, None).map(|verdict| (1, verdict))
+            } else {
+                limit.try_acquire(now_ns, permits).map(|verdict| (permits, verdict))
+            };
+            if let Ok((permits, Verdict::Granted(grant))) = answer {
+                grants.push((grant.start_ns, permits, profile.0.last().unwrap().1));
+            }
+        }
+        for (first, &(from_ns, ..)) in grants.iter().enumerate() {
+            let mut sum = 0;
+            for &(to_ns, permits, sixtieths) in &grants[first..] {
+                sum += u128::from(permits);
+                // The first was due in the nanosecond before it, or at it: a schedule rounds up.
+                let brought = profile.integral(from_ns - 1 - bound_ns, to_ns)
+                    + sixtieths * u128::from(sleep_ns);
+                assert!(
+                    sum <= brought.div_ceil(60).max(1),
+                    "seed {seed}: {sleep_ns} {bound_ns}: {sum} in {from_ns}..={to_ns}: {profile:?}"
+                );
+            }
+        }
+    }
 }

@@ -15,6 +15,7 @@ use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
+use rategate_core::ratio::Ratio;
 use rategate_core::schedule::{MAX_PIECES, Schedule};
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
@@ -135,6 +136,66 @@ fn a_limiter_follows_the_ramp() {
                 assert!(granted(limit.try_acquire(now_ns, permits)).is_some());
                 taken += i128::from(permits);
             }
+        }
+    }
+}
+
+/// Forfeited time on a ramp: in strict mode a late operation starts when it is asked for, and the
+/// one after it when the ramp has brought forth one more permit from there.
+#[test]
+fn a_late_operation_goes_on_from_where_the_ramp_then_is() {
+    for seed in 1..150 {
+        let mut random = XorShift::new(seed);
+        let ramp = Ramp {
+            from: i128::from(random.between(0, 50)),
+            to: i128::from(random.between(1, 50)),
+            over: i128::from(10 * S),
+        };
+        let policy = TwoTimeline::on_schedule(ramp.schedule(), Mode::Strict, None);
+        let mut limit = Ledger::new(policy, 0);
+        let (mut now_ns, mut brought) = (0, 0);
+        for step in 0..40 {
+            let due = |at_ns: u64| ramp.integral(at_ns.into()) >= brought;
+            let due_ns = now_ns + limit.peek(now_ns, 1).unwrap().unwrap();
+            assert!(due(due_ns), "seed {seed}, step {step}: {ramp:?}, early at {due_ns}");
+            let late = due_ns > now_ns && due(due_ns - 1);
+            assert!(!late, "seed {seed}, step {step}: {ramp:?}, late at {due_ns}");
+            now_ns = due_ns + random.pick(&[0, 0, 1, MS, S / 3, S]);
+            assert_eq!(granted(limit.try_acquire(now_ns, 1)).unwrap().start_ns, now_ns);
+            if now_ns > due_ns {
+                brought = ramp.integral(now_ns.into());
+            }
+            brought += ramp.permit();
+        }
+    }
+}
+
+/// Burst mode on a ramp: behind, each start is a share of the slice that then comes next after the
+/// one before, and never before its own instant.
+#[test]
+fn burst_steps_shrink_and_grow_with_the_ramp() {
+    for seed in 1..100 {
+        let mut random = XorShift::new(seed);
+        let ramp = Ramp {
+            from: i128::from(random.between(20, 50)),
+            to: i128::from(random.between(20, 50)),
+            over: i128::from(10 * S),
+        };
+        let mode = Mode::Burst(Ratio::new(3, 2).unwrap());
+        let policy = TwoTimeline::on_schedule(ramp.schedule(), mode, None);
+        let mut limit = Ledger::new(policy, 0);
+        let dues: Vec<u64> = ramp.schedule().instants(0).take(100).collect();
+        let late_ns = random.between(0, S);
+        let mut opens_ns = late_ns;
+        for operation in 0..98 {
+            let start_ns = granted(limit.reserve(late_ns, 1, None)).unwrap().start_ns;
+            let what = format!("seed {seed}, {operation}: {ramp:?}");
+            assert_eq!(start_ns, opens_ns.max(dues[operation]), "{what}");
+            // From the nanosecond in which the next is due to that in which the one after it is.
+            let wanted = i128::try_from(operation + 1).unwrap() * ramp.permit();
+            let between = ramp.integral(dues[operation + 1].into()) > wanted;
+            let slice_ns = dues[operation + 2] - dues[operation + 1] + u64::from(between);
+            opens_ns = start_ns + (slice_ns * 2).div_ceil(3);
         }
     }
 }

@@ -151,11 +151,6 @@ impl Profile {
         Rate::new(permits, std::time::Duration::from_nanos(period_ns)).unwrap()
     }
 
-    /// The sixtieths in force at `at_ns`.
-    pub(crate) fn at(&self, at_ns: u64) -> u128 {
-        self.0.iter().rev().find(|&&(since_ns, _)| since_ns <= at_ns).map_or(0, |&(_, rate)| rate)
-    }
-
     /// The sixtieths brought forth from `from_ns` to `to_ns`; none before the first rate.
     pub(crate) fn integral(&self, from_ns: u64, to_ns: u64) -> u128 {
         let ends = self.0.iter().skip(1).map(|&(since_ns, _)| since_ns).chain([u64::MAX]);
