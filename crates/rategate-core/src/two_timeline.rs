@@ -73,7 +73,8 @@ pub struct TwoTimeline {
 pub enum Mode {
     /// By running at full speed: the average rate is what counts.
     Average,
-    /// As average, but each late call forfeits `gap / 2^shift` of the gap it finds.
+    /// As average, but each late call forfeits `gap / 2^shift` of the gap it finds, measured to
+    /// the last permit it asks for.
     Damped {
         /// The power of two: 2 for a quarter.
         shift: Shift,
@@ -148,35 +149,46 @@ impl TwoTimeline {
         }
     }
 
-    /// The instant before which a call at `at_ns` forfeits all time, if the next operation was due
-    /// at `first`.
-    fn horizon_ns(&self, first: DueAt, at_ns: u128) -> u128 {
-        let gap_ns = at_ns.saturating_sub(first.ceil_ns());
-        let by_mode = match self.mode {
-            Mode::Strict => gap_ns,
-            Mode::Damped { shift } => gap_ns.checked_shr(shift.get()).unwrap_or(0),
-            Mode::Average | Mode::Burst(_) => 0,
-        };
-        let by_bound = self.catch_up_ns.map_or(0, |ns| gap_ns.saturating_sub(ns.into()));
-        first.ceil_ns().saturating_add(by_mode.max(by_bound))
+    /// Forfeits what a call for `permits` at `at_ns` is too late for. Several permits are late by
+    /// what the last of them is: the time that they take themselves is no lateness.
+    fn forfeit(&self, track: &mut Track, at_ns: u128, permits: u64) {
+        if let Some(horizon_ns) = self.horizon_ns(track, at_ns, permits) {
+            track.forfeit_before(horizon_ns);
+        }
     }
 
-    fn forfeit(&self, track: &mut Track, at_ns: u128) {
-        if let Due::At(first) = track.nth(0) {
-            track.forfeit_before(self.horizon_ns(first, at_ns));
-        }
+    /// The instant before which such a call forfeits all time, if there is any.
+    fn horizon_ns(&self, track: &Track, at_ns: u128, permits: u64) -> Option<u128> {
+        let (Due::At(first), Due::At(last)) = (track.nth(0), track.nth(permits.saturating_sub(1)))
+        else {
+            return None;
+        };
+        let late_ns = at_ns.saturating_sub(last.ceil_ns());
+        let by_mode = match self.mode {
+            Mode::Strict => late_ns,
+            Mode::Damped { shift } => late_ns.checked_shr(shift.get()).unwrap_or(0),
+            Mode::Average | Mode::Burst(_) => 0,
+        };
+        let forfeited_ns = by_mode.max(self.beyond_bound_ns(first, at_ns));
+        (forfeited_ns > 0).then(|| first.ceil_ns().saturating_add(forfeited_ns))
+    }
+
+    /// How much further back than the bound on catching up the next operation was due.
+    fn beyond_bound_ns(&self, first: DueAt, at_ns: u128) -> u128 {
+        let gap_ns = at_ns.saturating_sub(first.ceil_ns());
+        self.catch_up_ns.map_or(0, |bound_ns| gap_ns.saturating_sub(bound_ns.into()))
     }
 
     /// When the last of `permits` may start, for a call at `at_ns`.
     fn last_due(&self, state: &State, at_ns: u128, permits: u64) -> Due {
         let skip = permits.saturating_sub(1);
-        match state.dispatch.nth(0) {
-            Due::At(first) if self.horizon_ns(first, at_ns) > first.ceil_ns() => {
+        match self.horizon_ns(&state.dispatch, at_ns, permits) {
+            None => state.dispatch.nth(skip),
+            Some(horizon_ns) => {
                 let mut track = state.dispatch.clone();
-                self.forfeit(&mut track, at_ns);
+                track.forfeit_before(horizon_ns);
                 track.nth(skip)
             }
-            _ => state.dispatch.nth(skip),
         }
     }
 
@@ -272,7 +284,7 @@ impl Policy for TwoTimeline {
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
-        self.forfeit(&mut state.dispatch, grant.start_ns.into());
+        self.forfeit(&mut state.dispatch, grant.start_ns.into(), grant.permits.get());
         state.ideal.advance(grant.permits.get());
         state.dispatch.advance(grant.permits.get());
         self.close_gate(state, grant.start_ns);
@@ -289,7 +301,8 @@ impl Policy for TwoTimeline {
             return 0;
         }
         let mut track = state.dispatch.clone();
-        self.forfeit(&mut track, now);
+        // The last of as many as are due is not late, so only the bound takes any.
+        track.forfeit_before(first.ceil_ns().saturating_add(self.beyond_bound_ns(first, now)));
         track.due_by(now).max(1).min(self.most())
     }
 

@@ -776,3 +776,18 @@ fn a_heavy_call_waits_until_the_bound_holds_it() {
     let limit = Ledger::new(TwoTimeline::on_schedule(ramp, Mode::Average, Some(5)), 0);
     exact(&limit, 10_000, 6);
 }
+
+/// Damped: a caller that is never late gets the full rate, however many permits it takes at once.
+#[test]
+fn whoever_is_on_time_forfeits_nothing() {
+    let shift = Shift::from_ratio(0.5).unwrap();
+    for permits in [1, 2, 10, 37] {
+        let mode = Mode::Damped { shift };
+        let mut limit = Ledger::new(TwoTimeline::new(rate("1000/s"), mode, None), 0);
+        let mut now_ns = 0;
+        for call in 1..=20 {
+            now_ns = granted(limit.reserve(now_ns, permits, None)).unwrap().start_ns;
+            assert_eq!(now_ns, (call * permits - 1) * MS, "{permits} at once, call {call}");
+        }
+    }
+}
