@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (counter, done) = (Arc::clone(&counter), Arc::clone(&done));
         thread::spawn(move || sample(clock, &counter, &done))
     };
-    let report = dispatcher.shutdown();
+    let report = dispatcher.shutdown().ok_or("the dispatcher has not ended")?;
     done.store(true, Ordering::SeqCst);
     let samples = thread.join().map_err(|_| "the sampler panicked")?;
 

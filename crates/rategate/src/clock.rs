@@ -13,6 +13,9 @@ use crate::wait::{Alarm, Wake};
 /// where they do, every limit treats the reading as the newest one it has seen.
 pub trait Clock: Send + Sync {
     /// Nanoseconds since the clock's origin.
+    ///
+    /// A limiter calls this while it holds the lock of its limit, and an alarm's waiters call it
+    /// while they hold the alarm. It must neither block nor call a limiter or an alarm.
     fn now_ns(&self) -> u64;
 
     /// Blocks until the clock shows `until_ns` or more, or `alarm` is raised. Never returns
@@ -209,12 +212,12 @@ impl ManualClock {
         let mut hands = self.hands();
         hands.now_ns = to(hands.now_ns);
         let now_ns = hands.now_ns;
-        let due: Vec<Waiter> =
-            hands.waiters.extract_if(.., |waiter| waiter.until_ns <= now_ns).collect();
+        let due = hands.waiters.extract_if(.., |waiter| waiter.until_ns <= now_ns);
+        let alarms: Vec<Alarm> = due.map(|waiter| waiter.alarm).collect();
         // A waiter holds its alarm while it reads the clock, so the clock must be free first.
         drop(hands);
-        for waiter in due {
-            waiter.alarm.nudge();
+        for alarm in with_distinct_bells(alarms) {
+            alarm.nudge();
         }
     }
 
@@ -286,5 +289,29 @@ impl Clock for ManualClock {
                 let _ = self.wait_for_hand(until_ns, &Alarm::new());
             }
         }
+    }
+}
+
+/// One alarm for each bell: a nudge wakes all who wait on it, so more would wake them in vain.
+fn with_distinct_bells(mut alarms: Vec<Alarm>) -> Vec<Alarm> {
+    alarms.sort_unstable_by_key(Alarm::bell_id);
+    alarms.dedup_by_key(|alarm| alarm.bell_id());
+    alarms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many waiters a move makes due, each bell is rung once, and none is left out.
+    #[test]
+    fn each_bell_is_rung_once() {
+        let (one, other) = (Alarm::new(), Alarm::new());
+        let alarms = vec![one.clone(), other.clone(), one.below(), one.clone(), other.below()];
+        let mut rung: Vec<usize> = with_distinct_bells(alarms).iter().map(Alarm::bell_id).collect();
+        let mut ideal = vec![one.bell_id(), other.bell_id()];
+        rung.sort_unstable();
+        ideal.sort_unstable();
+        assert_eq!(rung, ideal);
     }
 }

@@ -30,7 +30,8 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 ///   finds it full comes back.
 /// * **Ceiling.** The permit is taken just before the task runs, so a slow task delays those behind
 ///   it and never makes them run in a burst. The limiter may be shared with other callers.
-/// * **Panics.** A task that panics is counted, and stops nothing.
+/// * **Panics.** A task that panics is counted, and stops nothing. A clock or a limit that panics
+///   ends the work; what has not run is dropped and counted.
 ///
 /// ```
 /// use std::sync::mpsc::channel;
@@ -43,13 +44,13 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 ///     let sent = sent.clone();
 ///     dispatcher.submit(move |grant| sent.send(grant.start_ns() / 1_000_000).unwrap())?;
 /// }
-/// assert_eq!(dispatcher.shutdown().ran, 5);
+/// assert_eq!(dispatcher.shutdown().map(|report| report.ran), Some(5));
 /// assert_eq!(starts.try_iter().collect::<Vec<_>>(), [0, 0, 1_000, 1_000, 2_000]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropped, it [aborts](Self::abort). A task that owns its own dispatcher may drop it: nothing is
-/// waited for then.
+/// Dropped, it [aborts](Self::abort). A task that owns its own dispatcher may shut it down, abort
+/// or drop it: a thread cannot wait for itself, so nothing is waited for then.
 #[derive(Debug)]
 pub struct Dispatcher {
     /// Absent once no more tasks are taken.
@@ -69,6 +70,8 @@ pub struct Report {
     pub dropped: u64,
     /// Why the limiter granted no more, where that ended the work early.
     pub stopped_by: Option<AcquireError>,
+    /// Whether the limiter's clock or limit panicked, and that ended the work early.
+    pub limiter_panicked: bool,
 }
 
 /// Why a task was not taken. It comes back unrun.
@@ -94,9 +97,12 @@ impl Dispatcher {
         let (queue, tasks) = sync_channel(capacity.clamp(1, MAX_QUEUE));
         let alarm = limiter.shared().alarm().below();
         let heard = alarm.clone();
-        let thread = thread::Builder::new()
-            .name("rategate-dispatcher".to_owned())
-            .spawn(move || dispatch(&limiter, &tasks, &heard))?;
+        let thread =
+            thread::Builder::new().name("rategate-dispatcher".to_owned()).spawn(move || {
+                let report = dispatch(&limiter, &tasks, &heard);
+                drop_quietly(limiter);
+                report
+            })?;
         Ok(Self { queue: Some(queue), thread: Some(thread), alarm })
     }
 
@@ -125,35 +131,43 @@ impl Dispatcher {
     }
 
     /// Runs all tasks taken so far, each at its instant, and returns when the last has ended.
+    ///
+    /// `None` where a task shuts down its own dispatcher: the work is not over yet. The tasks
+    /// behind it still run, in order and each at its instant, and the thread ends after the last.
     #[expect(clippy::must_use_candidate, reason = "called for the work that is still to be done")]
-    pub fn shutdown(mut self) -> Report {
+    pub fn shutdown(mut self) -> Option<Report> {
         self.join()
     }
 
     /// Lets the task that runs come to its end and drops the rest unrun, the one that waits for
-    /// its instant included.
+    /// its instant included. One whose instant has just come still runs: its permit is spent.
+    ///
+    /// `None` where a task aborts its own dispatcher: the work is not over yet.
     #[expect(clippy::must_use_candidate, reason = "called for the end of the work")]
-    pub fn abort(mut self) -> Report {
+    pub fn abort(mut self) -> Option<Report> {
         self.alarm.raise();
         self.join()
     }
 
-    fn join(&mut self) -> Report {
+    /// Takes no more tasks and waits for the thread, unless this is the thread.
+    fn join(&mut self) -> Option<Report> {
         self.queue = None;
-        match self.thread.take() {
-            // A task may own its dispatcher, and a thread cannot wait for itself.
-            Some(thread) if thread.thread().id() != thread::current().id() => {
-                thread.join().unwrap_or_default()
-            }
-            _ => Report::default(),
+        let thread = self.thread.take()?;
+        if thread.thread().id() == thread::current().id() {
+            return None;
         }
+        // The thread catches whatever panics on it, so that there always is a report.
+        thread.join().ok()
     }
 }
 
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        self.alarm.raise();
-        self.join();
+        // After a shutdown from inside, the thread still has tasks to run.
+        if self.thread.is_some() {
+            self.alarm.raise();
+            self.join();
+        }
     }
 }
 
@@ -165,25 +179,44 @@ fn dispatch<L: Limit, C: Clock>(
     let mut report = Report::default();
     // To the very end, even when nothing runs any more: a task once taken is counted.
     for task in tasks {
-        let granted = if alarm.is_raised() {
-            Err(AcquireError::Closed)
+        if let Some(grant) = turn(limiter, alarm, &mut report) {
+            run(task, grant, &mut report);
         } else {
-            limiter.shared().acquire(1, None, alarm)
-        };
-        match granted {
-            Ok(grant) => run(task, grant, &mut report),
-            Err(error) => {
-                // To a wait, aborting looks like closing.
-                if error != AcquireError::Closed || limiter.is_closed() {
-                    report.stopped_by.get_or_insert(error);
-                }
-                alarm.raise();
-                report.dropped = report.dropped.saturating_add(1);
-                drop_quietly(task);
-            }
+            alarm.raise();
+            report.dropped = report.dropped.saturating_add(1);
+            drop_quietly(task);
         }
     }
     report
+}
+
+/// Waits for the next task's turn. `None` if there is none any more.
+fn turn<L: Limit, C: Clock>(
+    limiter: &Limiter<L, C>,
+    alarm: &Alarm,
+    report: &mut Report,
+) -> Option<Grant> {
+    let granted = catch_unwind(AssertUnwindSafe(|| {
+        if alarm.is_raised() {
+            return Err(AcquireError::Closed);
+        }
+        limiter.shared().acquire(1, None, alarm)
+    }));
+    match granted {
+        Ok(Ok(grant)) => return Some(grant),
+        // To a wait, aborting looks like closing. A panic has been told already.
+        Ok(Err(error)) => {
+            let aborted = error == AcquireError::Closed && !limiter.is_closed();
+            if !aborted && !report.limiter_panicked {
+                report.stopped_by.get_or_insert(error);
+            }
+        }
+        Err(payload) => {
+            drop_quietly(payload);
+            report.limiter_panicked = true;
+        }
+    }
+    None
 }
 
 fn run(task: Task, grant: Grant, report: &mut Report) {

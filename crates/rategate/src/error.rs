@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::verdict::Refusal;
 
 /// The limiter has been closed, and grants nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,24 @@ pub enum AcquireError {
     /// Time alone cannot help, so waiting would never end: the rate is never, or permits come back
     /// only by somebody's act.
     TimeCannotHelp,
-    /// The start lies past the deadline. Told at once, not at the deadline.
+    /// The start lies past the deadline; without a deadline, past the end of the clock. Told at
+    /// once, not at the deadline.
     TooLong(TooLong),
+}
+
+impl AcquireError {
+    /// Why a caller who would wait for `max_wait_ns` does not.
+    pub(crate) fn refused(refusal: Refusal, max_wait_ns: Option<u64>) -> Self {
+        match refusal {
+            Refusal::Exceeds(error) => Self::ExceedsCapacity(error),
+            Refusal::TimeCannotHelp => Self::TimeCannotHelp,
+            Refusal::BeyondClock { wait_ns } => Self::TooLong(TooLong {
+                wait_ns,
+                retry_after_ns: wait_ns.saturating_sub(max_wait_ns.unwrap_or(0)),
+                past: Past::of(max_wait_ns),
+            }),
+        }
+    }
 }
 
 /// A start that lies past the caller's deadline; without a deadline, past the end of the 64-bit
@@ -41,6 +58,24 @@ pub enum AcquireError {
 pub struct TooLong {
     pub(crate) wait_ns: u64,
     pub(crate) retry_after_ns: u64,
+    pub(crate) past: Past,
+}
+
+/// What the start lies past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Past {
+    Deadline,
+    ClockEnd,
+}
+
+impl Past {
+    /// What a start lies past that comes too late for a caller who would wait for `max_wait_ns`.
+    pub(crate) const fn of(max_wait_ns: Option<u64>) -> Self {
+        match max_wait_ns {
+            Some(_) => Self::Deadline,
+            None => Self::ClockEnd,
+        }
+    }
 }
 
 impl TooLong {
@@ -51,7 +86,7 @@ impl TooLong {
     }
 
     /// How long until the same call, with the same deadline, would be accepted if nobody else
-    /// comes first.
+    /// comes first. A call without a deadline will not be: the clock ends before that.
     #[must_use]
     pub const fn retry_after(&self) -> Duration {
         Duration::from_nanos(self.retry_after_ns)
@@ -99,7 +134,13 @@ impl fmt::Display for AcquireError {
 impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (wait, retry) = (self.wait(), self.retry_after());
-        write!(f, "the wait would be {wait:?}, past the deadline; in {retry:?} it would be met")
+        match self.past {
+            Past::Deadline => write!(
+                f,
+                "the wait would be {wait:?}, past the deadline; in {retry:?} it would be met"
+            ),
+            Past::ClockEnd => write!(f, "the wait would be {wait:?}, past the end of the clock"),
+        }
     }
 }
 

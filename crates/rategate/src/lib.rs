@@ -48,7 +48,9 @@
 //! * **Ceiling.** Each policy's own, at the instants of [`Grant::promised_ns`]. An operation that
 //!   wakes late may come closer to the next; where the other side counts arrivals,
 //!   [`SlidingLog::with_guard`] makes room for that.
-//! * **Never early.** No wait ends before its instant, whatever the sleep of the platform does.
+//! * **Never early.** No wait ends before its instant, whatever the sleep of the platform does. The
+//!   exception is [`Throttle::wait`], which keeps an average: it sleeps once, and what the sleep
+//!   got wrong goes into the next.
 //! * **Order.** Starts come in the order of asking; only a place that was given back goes to the
 //!   next caller who fits in.
 //! * **Exact retry.** A denial says when to come again; one nanosecond sooner is too soon.
@@ -63,6 +65,13 @@
 //! * It does not share a limit between processes or machines, and forgets it when the process ends.
 //! * It keeps one limit for each [`Limiter`], not one for each of your users.
 //! * It does not spin, and so wakes as exactly as the system's sleep does, usually 0.1 ms late.
+//! * It does not see that a machine was suspended: where the system's monotonic clock stands still
+//!   meanwhile, as on Linux, so does [`MonotonicClock`]. Nothing is earned then, and waits last
+//!   longer by that much.
+//! * It does nothing in the background, but for the thread of a [`Dispatcher`]. A forked child has
+//!   its own copy of each limit, so parent and child together may reach twice the rate, and no
+//!   dispatcher's thread: make limiters and dispatchers after the fork. A lock that another thread
+//!   held at the fork stays held in the child.
 
 mod clock;
 mod decision;

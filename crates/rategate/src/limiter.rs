@@ -49,7 +49,10 @@ use crate::shared::Shared;
 /// # Closing
 ///
 /// [`close`](Self::close) ends all waits at once. From then on every verb that can fail fails with
-/// `Closed`; nothing is granted after `close` has returned.
+/// `Closed`, which always means that nothing is taken, or that it has been given back.
+///
+/// What was promised before is the caller's still: a [`Reservation`] can be kept after that, and
+/// waiting for one whose start has come gives its grant.
 ///
 /// # Cost
 ///
@@ -158,7 +161,7 @@ impl<L: Limit, C: Clock> Limiter<L, C> {
     /// Takes `permits`, and waits until they may start.
     ///
     /// The start is promised when the call asks, so waking late loses nothing of the rate. If the
-    /// limiter is closed meanwhile, the permits are given back.
+    /// limiter is closed before the start, the permits are given back.
     ///
     /// # Errors
     ///
@@ -246,8 +249,9 @@ impl<L: Limit, C: Clock> Limiter<L, C> {
         self.shared.decide(|limit, now_ns| limit.release(now_ns, permits))
     }
 
-    /// Closes the limiter for all clones: whoever waits wakes with `Closed`, and gives back what he
-    /// had been promised.
+    /// Closes the limiter for all clones: whoever waits for a start to come wakes with `Closed`,
+    /// and gives back what he had been promised. Nothing new is promised after `close` has
+    /// returned.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -283,5 +287,10 @@ impl<L: fmt::Debug, C: fmt::Debug> fmt::Debug for Limiter<L, C> {
 
 /// A duration as nanoseconds; over 584 years count as those.
 pub(crate) fn whole_ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    exact_ns(duration).unwrap_or(u64::MAX)
+}
+
+/// A duration as nanoseconds, unless it is over 584 years.
+pub(crate) fn exact_ns(duration: Duration) -> Option<u64> {
+    u64::try_from(duration.as_nanos()).ok()
 }

@@ -45,18 +45,20 @@ impl<L: Limit, C: Clock> Reservation<L, C> {
         self.promise.grant.start_ns
     }
 
-    /// Blocks until the start.
+    /// Blocks until the start. If that has come already, the grant is the caller's even where the
+    /// limiter is closed: its permits are spent.
     ///
     /// # Errors
     ///
-    /// [`Closed`] if the limiter is closed before that or has been. The permits are given back.
+    /// [`Closed`] if the limiter is closed before the start, now or earlier. The permits are given
+    /// back.
     pub fn wait(mut self) -> Result<Grant, Closed> {
         self.settled = true;
         self.shared.keep(&self.promise, self.shared.alarm())
     }
 
-    /// Uses the permits without waiting here. The operation must not start before
-    /// [`Grant::start_ns`].
+    /// Uses the permits without waiting here, also where the limiter has been closed since. The
+    /// operation must not start before [`Grant::start_ns`].
     #[must_use = "it says when the operation may start"]
     pub fn keep(mut self) -> Grant {
         self.settled = true;

@@ -4,11 +4,11 @@ use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rategate_core::limit::Limit;
-use rategate_core::verdict::{self, Refusal, Verdict};
+use rategate_core::verdict::{self, Verdict};
 
 use crate::clock::Clock;
 use crate::decision::Grant;
-use crate::error::{AcquireError, Closed, TooLong};
+use crate::error::{AcquireError, Closed, Past, TooLong};
 use crate::wait::{Alarm, Wake};
 
 /// What clones share. That the state is behind a mutex is known to this type alone.
@@ -70,24 +70,26 @@ impl<L: Limit, C: Clock> Shared<L, C> {
             let asked_ns = limit.clamp(now_ns);
             match limit.reserve(asked_ns, permits, max_wait_ns)? {
                 Verdict::Granted(grant) => Ok(Promise { grant, asked_ns }),
-                Verdict::Denied(denial) => Err(refused(limit, asked_ns, permits, denial)),
+                Verdict::Denied(denial) => {
+                    Err(refused(limit, asked_ns, permits, max_wait_ns, denial))
+                }
             }
         })?
     }
 
-    /// Waits until the promised start. An alarm ends the wait and gives the promise back.
+    /// Waits until the promised start. An alarm ends the wait and gives the promise back, unless
+    /// the start has come by then: what is spent cannot go back, so it is the caller's.
     pub(crate) fn keep(&self, promise: &Promise, alarm: &Alarm) -> Result<Grant, Closed> {
         match self.clock.wait(promise.grant.start_ns, alarm) {
-            Wake::Due => Ok(Grant::as_promised(&promise.grant).starting(self.clock.now_ns())),
-            Wake::Raised => {
-                self.cancel(promise);
-                Err(Closed)
+            Wake::Raised if self.cancel(promise) => Err(Closed),
+            Wake::Raised | Wake::Due => {
+                Ok(Grant::as_promised(&promise.grant).starting(self.clock.now_ns()))
             }
         }
     }
 
-    /// Gives a promise back. Returns whether it had not started; closed or not, so that nothing is
-    /// lost to a limit that its owner goes on with.
+    /// Gives a promise back, also to a limiter that is closed. Returns whether that was in time,
+    /// before the start.
     pub(crate) fn cancel(&self, promise: &Promise) -> bool {
         let mut limit = self.lock();
         let now_ns = self.clock.now_ns();
@@ -117,14 +119,16 @@ fn refused<L: Limit>(
     limit: &L,
     asked_ns: u64,
     permits: u64,
+    max_wait_ns: Option<u64>,
     denial: verdict::Denial,
 ) -> AcquireError {
     let Some(retry_after_ns) = denial.retry_after_ns else { return AcquireError::TimeCannotHelp };
     let opening = NonZeroU64::new(permits).map(|permits| limit.opening(asked_ns, permits));
     let wait_ns = match opening {
         Some(Ok(opening)) => opening.start_ns.saturating_sub(asked_ns),
-        Some(Err(Refusal::BeyondClock { wait_ns })) => wait_ns,
-        _ => retry_after_ns.get(),
+        Some(Err(refusal)) => return AcquireError::refused(refusal, max_wait_ns),
+        None => retry_after_ns.get(),
     };
-    AcquireError::TooLong(TooLong { wait_ns, retry_after_ns: retry_after_ns.get() })
+    let retry_after_ns = retry_after_ns.get();
+    AcquireError::TooLong(TooLong { wait_ns, retry_after_ns, past: Past::of(max_wait_ns) })
 }

@@ -7,10 +7,9 @@ use std::time::Duration;
 use rategate_core::pacer::{self, DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, Pacer};
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::rate::Rate;
-use rategate_core::verdict::Refusal;
 
 use crate::clock::{Clock, MonotonicClock};
-use crate::error::{AcquireError, TooLong};
+use crate::error::AcquireError;
 use crate::limiter::whole_ns;
 use crate::wait::Alarm;
 
@@ -47,6 +46,8 @@ use crate::wait::Alarm;
 #[derive(Debug)]
 pub struct Throttle<C = MonotonicClock> {
     pacer: Pacer,
+    /// The same schedule without batches, which tells when an operation is paid for.
+    unbatched: Pacer,
     rate: Rate,
     min_sleep_ns: u64,
     catch_up: CatchUp,
@@ -78,6 +79,7 @@ impl<C: Clock> Throttle<C> {
         let pacer = pacer_of(rate, DEFAULT_MIN_SLEEP_NS, catch_up);
         Self {
             pacer,
+            unbatched: pacer_of(rate, 0, catch_up),
             rate,
             min_sleep_ns: DEFAULT_MIN_SLEEP_NS,
             catch_up,
@@ -93,16 +95,14 @@ impl<C: Clock> Throttle<C> {
     #[must_use]
     pub fn with_min_sleep(mut self, min_sleep: Duration) -> Self {
         self.min_sleep_ns = whole_ns(min_sleep);
-        self.pacer = pacer_of(self.rate, self.min_sleep_ns, self.catch_up);
-        self
+        self.derived()
     }
 
     /// The same throttle with another bound on catching up.
     #[must_use]
     pub fn with_catch_up(mut self, catch_up: CatchUp) -> Self {
         self.catch_up = catch_up;
-        self.pacer = pacer_of(self.rate, self.min_sleep_ns, self.catch_up);
-        self
+        self.derived()
     }
 
     /// To be called after each operation. Sleeps once, if enough is owed, and returns how long it
@@ -115,10 +115,9 @@ impl<C: Clock> Throttle<C> {
     pub fn wait(&mut self) -> Result<Duration, AcquireError> {
         let now_ns = self.clock.now_ns();
         let opening = self.pacer.opening(&self.state, now_ns, NonZeroU64::MIN);
-        let start_ns = opening.map_err(refused)?.start_ns.max(now_ns);
-        // The same schedule without batches tells when this operation is paid for.
-        let unbatched = pacer_of(self.rate, 0, self.catch_up);
-        let paid = unbatched.opening(&self.state, now_ns, NonZeroU64::MIN);
+        let opening = opening.map_err(|refusal| AcquireError::refused(refusal, None))?;
+        let start_ns = opening.start_ns.max(now_ns);
+        let paid = self.unbatched.opening(&self.state, now_ns, NonZeroU64::MIN);
         self.paid_ns = paid.map_or(start_ns, |paid| paid.start_ns);
         // A sleep may end early, and the next operation come before the start last recorded.
         self.latest_ns = self.latest_ns.max(start_ns);
@@ -139,6 +138,15 @@ impl<C: Clock> Throttle<C> {
         let _ = self.clock.wait(self.paid_ns, &Alarm::new());
         Duration::from_nanos(tail_ns)
     }
+
+    /// The same throttle with pacers of its numbers as they are now.
+    fn derived(self) -> Self {
+        Self {
+            pacer: pacer_of(self.rate, self.min_sleep_ns, self.catch_up),
+            unbatched: pacer_of(self.rate, 0, self.catch_up),
+            ..self
+        }
+    }
 }
 
 fn pacer_of(rate: Rate, min_sleep_ns: u64, catch_up: CatchUp) -> Pacer {
@@ -147,14 +155,4 @@ fn pacer_of(rate: Rate, min_sleep_ns: u64, catch_up: CatchUp) -> Pacer {
         CatchUp::Unbounded => None,
     };
     Pacer::new(rate, min_sleep_ns, catch_up_ns)
-}
-
-fn refused(refusal: Refusal) -> AcquireError {
-    match refusal {
-        Refusal::Exceeds(error) => AcquireError::ExceedsCapacity(error),
-        Refusal::TimeCannotHelp => AcquireError::TimeCannotHelp,
-        Refusal::BeyondClock { wait_ns } => {
-            AcquireError::TooLong(TooLong { wait_ns, retry_after_ns: wait_ns })
-        }
-    }
 }

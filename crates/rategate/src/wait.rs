@@ -26,8 +26,8 @@ pub enum Wake {
 pub struct Alarm {
     bell: Arc<Bell>,
     raised: Arc<AtomicBool>,
-    /// The flag of the alarm that this one was made [below](Alarm::below).
-    above: Option<Arc<AtomicBool>>,
+    /// The flags of the alarms that this one was made [below](Alarm::below), the topmost first.
+    above: Arc<[Arc<AtomicBool>]>,
 }
 
 /// What waiters sleep on. The mutex guards nothing but the moment between a look at the flags and
@@ -42,15 +42,14 @@ impl Alarm {
     /// An alarm that nobody has raised.
     #[must_use]
     pub fn new() -> Self {
-        Self { bell: Arc::default(), raised: Arc::default(), above: None }
+        Self { bell: Arc::default(), raised: Arc::default(), above: Arc::default() }
     }
 
-    /// An alarm that is also raised when `self` is. Raising it leaves `self` alone.
-    ///
-    /// An alarm below an alarm that is itself below a third hears only its own and the second.
+    /// An alarm that is also raised when `self` is, or any that `self` is below. Raising it leaves
+    /// those alone.
     #[must_use]
     pub fn below(&self) -> Self {
-        let above = Some(Arc::clone(&self.raised));
+        let above = self.above.iter().chain([&self.raised]).cloned().collect();
         Self { bell: Arc::clone(&self.bell), raised: Arc::default(), above }
     }
 
@@ -64,7 +63,7 @@ impl Alarm {
     #[must_use]
     pub fn is_raised(&self) -> bool {
         self.raised.load(Ordering::Acquire)
-            || self.above.as_ref().is_some_and(|above| above.load(Ordering::Acquire))
+            || self.above.iter().any(|above| above.load(Ordering::Acquire))
     }
 
     /// Makes all who wait look again at their clock, and at the flag.
@@ -88,6 +87,11 @@ impl Alarm {
             let woken = self.bell.rung.wait_timeout(held, left.min(LONGEST));
             held = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// The same number for alarms that one [nudge](Self::nudge) reaches.
+    pub(crate) fn bell_id(&self) -> usize {
+        Arc::as_ptr(&self.bell).addr()
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {

@@ -111,6 +111,28 @@ fn an_alarm_below_hears_the_one_above() {
     });
 }
 
+/// However many alarms are between, the lowest hears the topmost, and none hears one below it.
+#[test]
+fn alarms_can_be_stacked() {
+    let top = Alarm::new();
+    let middle = top.below();
+    let low = middle.below();
+    let lowest = low.below();
+    low.raise();
+    assert!(lowest.is_raised() && !middle.is_raised() && !top.is_raised());
+    let another = Alarm::new();
+    let far_below = another.below().below().below();
+    another.raise();
+    assert!(far_below.is_raised() && !top.is_raised());
+    let low = middle.below();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| MonotonicClock::new().wait(u64::MAX, &low));
+        thread::sleep(Duration::from_millis(5));
+        top.raise();
+        assert_eq!(waiting.join().unwrap(), Wake::Raised);
+    });
+}
+
 /// A stepped clock holds its waiters until their own instants, and says how many there are.
 #[test]
 fn a_stepped_clock_wakes_whom_it_makes_due() {
@@ -147,7 +169,10 @@ fn the_end_of_the_clock_and_a_clock_going_back_are_harmless() {
     assert!(!limiter.try_acquire(1).unwrap().is_granted(), "going back earns nothing");
     clock.set(u64::MAX - 1_500);
     assert_eq!(limiter.acquire(1).unwrap().start_ns(), u64::MAX - 500);
-    assert!(limiter.acquire(1).is_err(), "the next start lies past the end");
+    let past_end = limiter.acquire(1).unwrap_err().to_string();
+    assert!(past_end.ends_with("past the end of the clock"), "{past_end}");
+    let late = limiter.acquire_within(1, Duration::from_nanos(1)).unwrap_err().to_string();
+    assert!(late.contains("past the deadline"), "{late}");
     assert!(!limiter.try_acquire(1).unwrap().is_granted());
     clock.advance(u64::MAX);
     assert!(!limiter.try_acquire(1).unwrap().is_granted());

@@ -6,14 +6,15 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use rategate::{
-    AcquireError, Dispatcher, Gcra, Limiter, ManualClock, Rate, Report, SlidingLog, SubmitError,
+    AcquireError, Alarm, Clock, Dispatcher, Gcra, Limiter, ManualClock, Rate, Report, SlidingLog,
+    SubmitError, Wake,
 };
 
 const MS: u64 = 1_000_000;
@@ -31,7 +32,7 @@ fn dispatching_obeys_the_bound_of_blocking() {
         let done = done.clone();
         dispatcher.submit(move |grant| done.send((task, grant.start_ns())).unwrap()).unwrap();
     }
-    let report = dispatcher.shutdown();
+    let report = dispatcher.shutdown().unwrap();
     assert_eq!(report, Report { ran: 51 * 5, ..Report::default() });
 
     let blocking = Limiter::with_clock(policy, ManualClock::new());
@@ -54,7 +55,7 @@ fn a_slow_task_is_followed_by_no_burst() {
         };
         dispatcher.submit(run).unwrap();
     }
-    assert_eq!(dispatcher.shutdown().ran, 10);
+    assert_eq!(dispatcher.shutdown().unwrap().ran, 10);
     let starts = starts.lock().unwrap();
     assert!(starts.windows(3).all(|three| three[2] - three[0] >= S), "{starts:?}");
 }
@@ -105,7 +106,7 @@ fn a_panic_stops_nothing() {
         };
         dispatcher.submit(run).unwrap();
     }
-    let report = dispatcher.shutdown();
+    let report = dispatcher.shutdown().unwrap();
     assert_eq!((report.ran, report.panicked, report.dropped), (4, 2, 0));
 }
 
@@ -140,7 +141,7 @@ fn a_full_queue_gives_the_task_back() {
         task = dispatcher.submit_boxed(again).err().map(SubmitError::into_task);
         thread::yield_now();
     }
-    assert_eq!(dispatcher.shutdown().ran, 4);
+    assert_eq!(dispatcher.shutdown().unwrap().ran, 4);
     assert_eq!(ran.load(Ordering::SeqCst), 3);
 }
 
@@ -157,7 +158,7 @@ fn aborting_drops_the_rest() {
     while clock.waiting() < 1 {
         thread::yield_now();
     }
-    let report = dispatcher.abort();
+    let report = dispatcher.abort().unwrap();
     assert_eq!(report, Report { ran: 1, dropped: 4, ..Report::default() });
     assert!(!limiter.is_closed());
     assert_eq!(limiter.reserve(1).unwrap().start_ns(), S);
@@ -183,7 +184,7 @@ fn a_closed_limiter_ends_the_dispatcher() {
     }
     limiter.close();
     assert!(matches!(dispatcher.submit(|_| {}), Err(SubmitError::Closed(_))));
-    let report = dispatcher.shutdown();
+    let report = dispatcher.shutdown().unwrap();
     assert_eq!((report.ran, report.dropped), (1, 2));
     assert_eq!(report.stopped_by, Some(AcquireError::Closed));
 
@@ -191,6 +192,71 @@ fn a_closed_limiter_ends_the_dispatcher() {
     let _ = never.try_acquire(1);
     let dispatcher = Dispatcher::new(never, 10).unwrap();
     dispatcher.submit(|_| {}).unwrap();
-    let report = dispatcher.shutdown();
+    let report = dispatcher.shutdown().unwrap();
     assert_eq!((report.dropped, report.stopped_by), (1, Some(AcquireError::TimeCannotHelp)));
+}
+
+/// What a task's own dispatcher answers to it, and the starts of the tasks behind.
+fn ended_from_inside(
+    end: impl FnOnce(Dispatcher) -> Option<Report> + Send + 'static,
+) -> (Option<Report>, Vec<(u64, u64)>) {
+    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), ManualClock::new());
+    let dispatcher = Dispatcher::new(limiter, 10).unwrap();
+    let (give, take) = channel();
+    let (answer, answers) = channel();
+    dispatcher.submit(move |_| answer.send(end(take.recv().unwrap())).unwrap()).unwrap();
+    let (done, runs) = channel();
+    for task in 0..4 {
+        let done = done.clone();
+        dispatcher.submit(move |grant| done.send((task, grant.start_ns())).unwrap()).unwrap();
+    }
+    drop(done);
+    give.send(dispatcher).unwrap();
+    // Ends when the last task has run or is dropped.
+    (answers.recv().unwrap(), runs.iter().collect())
+}
+
+/// A task that shuts down the dispatcher it runs on is told that the work is not over, and those
+/// behind it run as promised; if it aborts or drops it, they do not.
+#[test]
+fn a_task_may_end_its_own_dispatcher() {
+    let (report, starts) = ended_from_inside(Dispatcher::shutdown);
+    assert_eq!(report, None);
+    assert_eq!(starts, [(0, S), (1, 2 * S), (2, 3 * S), (3, 4 * S)]);
+    assert_eq!(ended_from_inside(Dispatcher::abort), (None, Vec::new()));
+    let dropped = |dispatcher| {
+        drop::<Dispatcher>(dispatcher);
+        None
+    };
+    assert_eq!(ended_from_inside(dropped), (None, Vec::new()));
+}
+
+/// A clock that panics once it is told to.
+struct Broken(Arc<AtomicBool>);
+
+impl Clock for Broken {
+    fn now_ns(&self) -> u64 {
+        assert!(!self.0.load(Ordering::SeqCst), "the clock is broken");
+        0
+    }
+
+    fn wait(&self, _: u64, _: &Alarm) -> Wake {
+        Wake::Due
+    }
+}
+
+/// When the clock panics, the report still has every task in it and says why it ended.
+#[test]
+fn a_panicking_clock_leaves_a_report() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let clock = Broken(Arc::clone(&broken));
+    let limiter = Limiter::with_clock(SlidingLog::new(9, S).unwrap(), clock);
+    let dispatcher = Dispatcher::new(limiter, 10).unwrap();
+    for task in 0..5 {
+        let broken = Arc::clone(&broken);
+        dispatcher.submit(move |_| broken.store(task == 1, Ordering::SeqCst)).unwrap();
+    }
+    let report = dispatcher.shutdown().unwrap();
+    let ideal = Report { ran: 2, dropped: 3, limiter_panicked: true, ..Report::default() };
+    assert_eq!(report, ideal);
 }

@@ -10,7 +10,9 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use rategate::Clock as _;
-use rategate::{AcquireError, LimitError, Limiter, ManualClock, RateLimitedExt, SlidingLog};
+use rategate::{
+    AcquireError, Gcra, LimitError, Limiter, ManualClock, Rate, RateLimitedExt, SlidingLog,
+};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -101,4 +103,10 @@ fn a_closed_gate_ends_the_sequence_and_loses_no_item() {
     assert_eq!(items.next(), None);
     let (held, rest) = items.into_parts();
     assert_eq!((held, rest.collect::<Vec<_>>()), (Some(1), vec![2, 3]));
+
+    let never = Limiter::with_clock(Gcra::new(Rate::NEVER, 1).unwrap(), ManualClock::new());
+    let mut items = (0..3).rate_limited(&never);
+    assert_eq!(items.next(), Some(Err(AcquireError::TimeCannotHelp)));
+    let (held, rest) = items.into_parts();
+    assert_eq!((held, rest.collect::<Vec<_>>()), (Some(0), vec![1, 2]), "any error keeps the item");
 }

@@ -155,6 +155,25 @@ fn closing_wakes_the_waiters() {
     assert_eq!(clock.now_ns(), 0, "nobody waited for the time");
 }
 
+/// What is promised before closing is the caller's once its start has come, and goes back before
+/// that: `Closed` always means that nothing is spent.
+#[test]
+fn closing_takes_back_no_start_that_has_come() {
+    let clock = ManualClock::stepped();
+    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
+    let reserved = [(); 4].map(|()| limiter.reserve(1).unwrap());
+    clock.set(S + 5);
+    limiter.close();
+    let [first, second, third, fourth] = reserved;
+    let grants = [first, second].map(|reserved| reserved.wait().unwrap());
+    assert_eq!(
+        grants.map(|grant| (grant.promised_ns(), grant.start_ns())),
+        [(0, S + 5), (S, S + 5)]
+    );
+    assert_eq!(third.wait(), Err(Closed));
+    assert_eq!(fourth.keep().start_ns(), 3 * S);
+}
+
 /// X4.6: in real time too, a waiter of an hour wakes when the limiter is closed.
 #[test]
 fn closing_wakes_a_real_sleeper() {

@@ -11,7 +11,7 @@ use rategate_core::sliding_log::SlidingLog;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, exact_ns};
 
 /// Rate limits for every iterator.
 ///
@@ -80,8 +80,8 @@ pub trait RateLimitedExt: Iterator + Sized {
         period: Duration,
         clock: C,
     ) -> Result<RateLimited<Self, Ledger<SlidingLog>, C>, LimitError> {
-        let period_ns = u64::try_from(period.as_nanos());
-        let policy = SlidingLog::new(items, period_ns.map_err(|_| LimitError::PeriodTooLong)?)?;
+        let period_ns = exact_ns(period).ok_or(LimitError::PeriodTooLong)?;
+        let policy = SlidingLog::new(items, period_ns)?;
         Ok(self.rate_limited(&Limiter::with_clock(policy, clock)))
     }
 }
@@ -102,7 +102,8 @@ pub struct RateLimited<I: Iterator, L, C = MonotonicClock> {
 }
 
 impl<I: Iterator, L, C> RateLimited<I, L, C> {
-    /// The item that was pulled and found the limiter closed, if any, and the items after it.
+    /// The item that was pulled and got an error instead of its turn, if any, and the items after
+    /// it.
     pub fn into_parts(self) -> (Option<I::Item>, I) {
         (self.held, self.items)
     }
