@@ -163,6 +163,30 @@ impl Limit for AllOf {
         cancelled
     }
 
+    fn soonest_ns(
+        &self,
+        now_ns: u64,
+        at_latest_ns: u64,
+        permits: NonZeroU64,
+        max_wait_ns: u64,
+    ) -> u64 {
+        if self.limits.len() == 1 {
+            return at_latest_ns;
+        }
+        let accepts = |after_ns: u64| {
+            let at_ns = now_ns.saturating_add(after_ns);
+            let opening = self.opening(at_ns, permits);
+            opening.is_ok_and(|opening| opening.start_ns.saturating_sub(at_ns) <= max_wait_ns)
+        };
+        // It is denied now, and accepted at latest then.
+        let (mut low, mut high) = (0, at_latest_ns);
+        while high.saturating_sub(low) > 1 {
+            let middle = low.midpoint(high);
+            if accepts(middle) { high = middle } else { low = middle }
+        }
+        high
+    }
+
     fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
         self.latest_ns = self.clamp(now_ns);
         let limits = self.limits.iter_mut();

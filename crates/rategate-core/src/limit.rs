@@ -98,10 +98,23 @@ pub trait Limit {
         match max_wait_ns {
             Some(max_wait_ns) if wait_ns > max_wait_ns => {
                 let soon_enough_ns = wait_ns.saturating_sub(max_wait_ns);
-                Ok(denied(soon_enough_ns.min(opening.opens_ns.saturating_sub(now_ns))))
+                let at_latest_ns = soon_enough_ns.min(opening.opens_ns.saturating_sub(now_ns));
+                Ok(denied(self.soonest_ns(now_ns, at_latest_ns, permits, max_wait_ns)))
             }
             _ => Ok(Verdict::Granted(grant(self, now_ns, opening.start_ns, opening, permits))),
         }
+    }
+
+    /// How long until a reservation with `max_wait_ns` is accepted, at latest after `at_latest_ns`:
+    /// for one limit exactly then. Several, of which one is a pacer, may agree sooner.
+    fn soonest_ns(
+        &self,
+        _now_ns: u64,
+        at_latest_ns: u64,
+        _permits: NonZeroU64,
+        _max_wait_ns: u64,
+    ) -> u64 {
+        at_latest_ns
     }
 
     /// How long until a try for `permits` would pass, if nobody else comes: zero if it would pass

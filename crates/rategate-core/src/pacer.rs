@@ -184,17 +184,21 @@ impl Policy for Pacer {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let most = self.most();
-        if permits.get() > most {
-            return Err(Refusal::exceeds(permits, most));
-        }
         let (first, due) = match self.due(state, from_ns, permits.get()) {
             Ok(due) => due,
             Err(Due::AtOnce) => return Ok(Opening::at(from_ns)),
+            Err(_) if permits.get() > self.most() => {
+                return Err(Refusal::exceeds(permits, self.most()));
+            }
             Err(_) => return Err(Refusal::TimeCannotHelp),
         };
         if self.passes(due, from_ns) {
             return Ok(Opening::at(from_ns));
+        }
+        // Permits that are due already, at a rate of before, may pass together all the same.
+        let most = self.most();
+        if permits.get() > most {
+            return Err(Refusal::exceeds(permits, most));
         }
         let opens_ns = self.opens_ns(state, from_ns, permits.get(), due)?;
         // Worth a sleep, and then all of it; but not so long that the first permit would be beyond
@@ -229,7 +233,7 @@ impl Policy for Pacer {
         {
             passing = passing.saturating_sub(1);
         }
-        passing.min(self.most())
+        passing
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {

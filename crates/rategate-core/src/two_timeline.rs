@@ -149,6 +149,18 @@ impl TwoTimeline {
         }
     }
 
+    const fn is_one_at_a_time(&self) -> bool {
+        matches!(self.mode, Mode::Strict | Mode::Burst(_))
+    }
+
+    /// Whether permits that are due already, at a rate of before or by less than a nanosecond, make
+    /// up more than could pass at once in the long run.
+    fn holds_now(&self, state: &State, at_ns: u64, permits: u64) -> bool {
+        let last = self.last_due(state, at_ns.into(), permits);
+        let is_due = matches!(last, Due::At(last) if last.ceil_ns() <= at_ns.into());
+        is_due && !self.is_one_at_a_time()
+    }
+
     /// Forfeits what a call for `permits` at `at_ns` is too late for. Several permits are late by
     /// what the last of them is: the time that they take themselves is no lateness.
     fn forfeit(&self, track: &mut Track, at_ns: u128, permits: u64) {
@@ -263,7 +275,7 @@ impl Policy for TwoTimeline {
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
         let most = self.most();
-        if permits.get() > most {
+        if permits.get() > most && !self.holds_now(state, from_ns, permits.get()) {
             return Err(Refusal::exceeds(permits, most));
         }
         let opens_ns = match self.opening_ns(state, from_ns, permits.get()) {
@@ -303,7 +315,8 @@ impl Policy for TwoTimeline {
         let mut track = state.dispatch.clone();
         // The last of as many as are due is not late, so only the bound takes any.
         track.forfeit_before(first.ceil_ns().saturating_add(self.beyond_bound_ns(first, now)));
-        track.due_by(now).max(1).min(self.most())
+        let due = track.due_by(now).max(1);
+        if self.is_one_at_a_time() { 1 } else { due }
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {

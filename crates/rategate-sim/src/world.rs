@@ -320,9 +320,8 @@ impl<'s> World<'s> {
             // The first operation of a thread that asks afterwards has nothing before it.
             Gate::After if worked || begun > 0 => self.ask(index),
             Gate::After if more => {
-                let (now_ns, permits) = (self.now_ns, caller.permits);
+                let now_ns = self.now_ns;
                 self.begin(index, now_ns, now_ns);
-                self.happened.grants.push((now_ns, permits));
             }
             Gate::Before | Gate::After => {}
         }
@@ -391,13 +390,14 @@ impl<'s> World<'s> {
         let Some(thread) = self.threads.get_mut(index) else { return };
         let Some(grant) = thread.grant.take() else { return };
         let (asked_ns, caller) = (thread.asked_ns, thread.caller);
-        if caller.gate == Gate::After && thread.begun >= caller.operations {
-            return;
-        }
-        self.begin(index, asked_ns, grant.scheduled_ns);
+        let more = thread.begun < caller.operations;
         // Granted for that instant; a pacer's early riser starts at once.
         let granted_ns = grant.start_ns.min(self.now_ns);
         self.happened.grants.push((granted_ns, caller.permits));
+        // Behind its last operation a caller asks too, and has nothing more to do.
+        if more {
+            self.begin(index, asked_ns, grant.scheduled_ns);
+        }
     }
 
     fn begin(&mut self, index: usize, arrival_ns: u64, scheduled_ns: u64) {
