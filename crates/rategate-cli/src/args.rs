@@ -38,11 +38,15 @@ pub(crate) enum Command {
 /// Copy stdin to stdout, or run a command for each line, at a rate
 ///
 /// Without a command, stdin is copied to stdout: a permit for each line, or for each byte if RATE
-/// counts bytes. With one, it runs once for each input line. The first permit comes at once, and
-/// each later one at its exact instant after the first, so delays do not add up.
+/// counts bytes. The first permit comes at once, and each later one at its exact instant after the
+/// first, so delays do not add up.
 ///
-/// stdout carries data only. While stderr is a terminal, a meter shows the rate there, how many
-/// permits have passed, how far the last one was behind its schedule, and the last seconds.
+/// With a command, it runs once for each input line, an empty one included: the line replaces {} in
+/// any argument, though not in the command's name, and comes as the last argument if {} is missing.
+///
+/// stdout carries data only. If stderr is a terminal and stdout is not, a meter shows there how many
+/// permits have passed, at which rate since the first, how far the last one was behind its schedule,
+/// and the last seconds.
 #[derive(Debug, Args)]
 #[command(after_help = PACE_EXAMPLES)]
 pub(crate) struct PaceArgs {
@@ -50,7 +54,7 @@ pub(crate) struct PaceArgs {
     ///
     /// A period is a unit (ns us ms s min h d) or a duration (10s). Bytes come in B kB MB GB TB
     /// (thousands) and KiB MiB GiB TiB (times 1024). Decimals are taken exactly. "unlimited" sets
-    /// no limit, for use with --at-most.
+    /// no limit, for use with --at-most, which may count bytes then.
     #[arg(value_name = "RATE")]
     pub(crate) rate: String,
 
@@ -63,6 +67,8 @@ pub(crate) struct PaceArgs {
     pub(crate) at_most: Vec<String>,
 
     /// How much lost time may be made up for at full speed, as in 250ms, or "unbounded" [default: 1s]
+    ///
+    /// Bytes go in chunks worth 10 ms, so for them it is at least that long.
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub(crate) catch_up: Option<String>,
 
@@ -83,7 +89,8 @@ pub(crate) struct PaceArgs {
     /// Write one JSON record for each permit granted to FILE
     ///
     /// Each line holds scheduled_ns, start_ns, wait_ns and permits: when it should have started, when
-    /// it might, how long it waited, and how many. Instants count from the first permit.
+    /// it might, how long it waited, and how many. Instants count from the first permit. FILE must
+    /// not be what stdin or stdout is.
     #[arg(long, value_name = "FILE")]
     pub(crate) log_json: Option<PathBuf>,
 
@@ -128,8 +135,9 @@ pub(crate) fn negative_rate(error: &clap::Error) -> Option<Failure> {
             && text.contains('/')
             && text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_numeric()))
     };
-    let given =
-        std::env::args_os().filter_map(|arg| arg.into_string().ok()).find(looks_negative)?;
+    // What follows "--" is somebody else's.
+    let ours = std::env::args_os().take_while(|arg| arg != "--");
+    let given = ours.filter_map(|arg| arg.into_string().ok()).find(looks_negative)?;
     pace::rate(&given).err()
 }
 
@@ -158,9 +166,11 @@ Exit status:
   0    all input has passed, or whoever read the output has left
   1    an error of input or output
   2    an argument is wrong
-  123  a command exited with 1 to 125
+  123  a command exited with 1 to 254
   124  a command exited with 255: no more were started
   125  a command was killed by a signal: no more were started
   126  a command cannot be run, or a line is too long for it: no more were started
   127  a command was not found: no more were started
-  130  interrupted; what was running has ended. A second interrupt ends at once";
+  129  hung up (SIGHUP); what was running has ended. A second signal ends at once
+  130  interrupted (SIGINT), likewise
+  143  terminated (SIGTERM), likewise";

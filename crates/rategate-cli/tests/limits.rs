@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::{Record, folder, most_within, noise, records, run, seq, stderr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Record, Session, folder, most_within, noise, records, run, seq, stderr};
 
 fn paced(name: &str, options: &[&str], input: &[u8]) -> Vec<Record> {
     let log = folder(name).join("log");
@@ -23,9 +26,9 @@ fn each_wait_is_the_start_less_the_schedule() {
     ] {
         let records = paced(name, &options, &seq(500));
         assert_eq!(records.len(), 500);
-        let first_ns = records[0].scheduled_ns;
+        assert_eq!((records[0].scheduled_ns, records[0].start_ns), (0, 0), "{options:?}");
         for (slice, record) in (0..).zip(&records) {
-            assert_eq!(record.scheduled_ns, first_ns + slice * 500_000, "{options:?}");
+            assert_eq!(record.scheduled_ns, slice * 500_000, "{options:?}");
             assert_eq!(record.start_ns, record.scheduled_ns + record.wait_ns, "{options:?}");
             assert_eq!(record.permits, 1);
         }
@@ -71,6 +74,37 @@ fn bytes_are_taken_in_chunks_worth_ten_milliseconds() {
     let records = paced("small_chunks", &options, &noise(8, 5_000));
     assert_eq!(records.iter().map(|record| record.permits).sum::<u64>(), 5_000);
     assert!(most_within(&records, 1_000_000) <= 20);
+}
+
+#[test]
+fn a_window_of_bytes_needs_no_rate() {
+    let options = ["unlimited", "--at-most", "1kB/50ms", "--at-most", "1MB/1s"];
+    let records = paced("window_of_bytes", &options, &noise(9, 3_000));
+    assert_eq!(records.iter().map(|record| record.permits).sum::<u64>(), 3_000);
+    assert!(most_within(&records, 50_000_000) <= 1_000);
+}
+
+#[test]
+fn the_log_is_flushed_before_every_wait() {
+    let log = folder("log_before_waits").join("log");
+    let path = log.to_str().unwrap();
+    for (rate, command) in [
+        ("1000/s", vec![]),
+        ("1GB/s", vec![]),
+        ("1000/s", vec!["--", "echo"]),
+        ("1000/s", vec!["--", "sh", "-c", "echo 1; exec sleep 2"]),
+    ] {
+        let mut session =
+            Session::start(&[&["pace", rate, "--log-json", path], command.as_slice()].concat());
+        session.write(b"1\n");
+        session.expect(b"1\n");
+        let patience = Instant::now();
+        while records(&log).len() != 1 {
+            let waited = patience.elapsed();
+            assert!(waited < Duration::from_secs(1), "{rate} {command:?}: nothing is logged");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 #[test]

@@ -33,11 +33,16 @@ fn every_shell_gets_its_completions() {
 
 #[test]
 fn each_subcommand_has_a_page() {
-    assert!(printed(&["man"]).contains(".TH rategate 1"));
+    let main = printed(&["man"]);
+    assert!(main.contains(".TH rategate 1") && !main.contains("help(1)"), "{main}");
     let folder = folder("each_subcommand_has_a_page");
     printed(&["man", "--dir", folder.to_str().unwrap()]);
     for name in ["rategate", "rategate-pace", "rategate-simulate"] {
         let page = fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();
         assert!(page.contains(".SH NAME"), "{name}");
+    }
+    let page = fs::read_to_string(folder.join("rategate-pace.1")).unwrap();
+    for section in [".SH \"EXAMPLES\"\n.nf\n  seq 20 |", ".SH \"EXIT STATUS\"\n.nf\n  0 "] {
+        assert!(page.contains(section), "{page}");
     }
 }

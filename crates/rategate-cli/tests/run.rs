@@ -41,7 +41,7 @@ fn a_child_reads_nothing_of_the_input() {
 fn failures_are_reported_as_xargs_reports_them() {
     let sh = |script| vec!["--", "sh", "-c", script, "sh"];
     assert_eq!(status(&sh("exit 0"), b"a\nb\n").0, Some(0));
-    let (code, complaint) = status(&sh("exit $1"), b"0\n1\n125\n0\n");
+    let (code, complaint) = status(&sh("exit $1"), b"0\n1\n125\n127\n254\n0\n");
     assert_eq!((code, complaint.as_str()), (Some(123), ""), "the children speak for themselves");
     let (code, complaint) = status(&sh("exit $1"), b"1\n255\n0\n");
     assert_eq!(code, Some(124));

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -76,6 +77,51 @@ fn a_second_interrupt_waits_for_nobody() {
     assert!(session.child.try_wait().unwrap().is_none(), "the child still runs");
     session.signal("-INT");
     assert_eq!(session.status(), Some(130));
+}
+
+#[test]
+fn to_hang_up_and_to_terminate_are_interrupts_too() {
+    let log = folder("other_signals").join("log");
+    let path = log.to_str().unwrap();
+    for (name, status) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
+        let script = "echo begun; sleep 0.4; echo done";
+        let mut session =
+            Session::start(&["pace", "100/s", "--log-json", path, "--", "sh", "-c", script]);
+        session.write(&seq(3));
+        session.expect(b"begun\n");
+        session.signal(name);
+        assert_eq!(session.status(), Some(status), "{name}");
+        assert_eq!(session.rest(), b"done\n", "{name}");
+        assert_eq!(records(&log).len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_second_signal_need_not_be_the_same() {
+    let mut session = Session::start(&["pace", "1/h"]);
+    session.write(b"be");
+    session.expect(b"be");
+    session.signal("-INT");
+    thread::sleep(Duration::from_millis(200));
+    assert!(session.child.try_wait().unwrap().is_none(), "the line is not complete");
+    session.signal("-TERM");
+    assert_eq!(session.status(), Some(143));
+}
+
+#[test]
+fn an_ignored_signal_stays_ignored() {
+    let script = r#"trap "" HUP; exec "$0" pace unlimited"#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_rategate")]);
+    let mut session = Session::of(&mut command);
+    session.write(b"1\n");
+    session.expect(b"1\n");
+    session.signal("-HUP");
+    thread::sleep(Duration::from_millis(100));
+    session.write(b"2\n");
+    session.expect(b"2\n");
+    drop(session.stdin.take());
+    assert_eq!(session.status(), Some(0));
 }
 
 /// X0.2: however long the process is stopped, it makes up for no more than the bound.

@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{run, stderr};
+use std::fs;
+
+use common::{rategate, run, stderr};
 
 fn refused(arguments: &[&str]) -> String {
     let output = run(arguments, b"line\n");
@@ -20,14 +22,15 @@ fn a_wrong_rate_is_named_with_what_would_be_right() {
         ("0/s", "a rate of zero permits"),
         ("0.0/s", "a rate of zero permits"),
         ("0MiB/s", "a rate of zero permits"),
-        ("-5/s", "a rate is never negative"),
-        ("-0.5/min", "a rate is never negative"),
-        ("-5MiB/s", "a rate is never negative"),
+        ("-5/s", "a rate is above zero, as in \"5/s\""),
+        ("-0.5/min", "a rate is above zero"),
+        ("-5MiB/s", "a rate is above zero"),
         ("NaN/s", malformed),
         ("inf/s", malformed),
         ("1e9/s", malformed),
         ("1,5/s", malformed),
-        ("5", malformed),
+        ("5", "as in \"5/s\""),
+        ("5MB", "as in \"5MB/s\""),
         ("/s", malformed),
         ("5 /s", malformed),
         ("", malformed),
@@ -51,6 +54,7 @@ fn a_wrong_rate_is_named_with_what_would_be_right() {
         let expected = format!("rategate: RATE \"{rate}\": ");
         assert!(complaint.starts_with(&expected), "{rate}: {complaint}");
         assert!(complaint.contains(why), "{rate}: {complaint}");
+        assert!(!complaint.contains("write \"never\""), "pace refuses it, too: {complaint}");
         assert_eq!(complaint.lines().count(), 1, "{rate}: {complaint}");
     }
 }
@@ -102,6 +106,11 @@ fn contradictions_are_refused_with_a_way_out() {
         (vec!["5kB/s", "--policy", "strict"], "--policy", "average"),
         (vec!["5kB/s", "--burst", "5"], "--burst", "64KiB"),
         (vec!["5kB/s", "--at-most", "5/s"], "--at-most", "64KiB"),
+        (vec!["unlimited", "--at-most", "5B/s", "--burst", "5"], "--burst", "64KiB"),
+        (vec!["unlimited", "--at-most", "5B/s", "--", "true"], "--at-most", "without a unit"),
+        (vec!["5MB/s", "--catch-up", "0s"], "--catch-up", "write 10ms or more"),
+        (vec!["5MB/s", "--catch-up", "9ms"], "--catch-up", "write 10ms or more"),
+        (vec!["5MB/s", "--catch-up", "9ms", "--policy", "damped=0.5"], "--catch-up", "10ms"),
     ] {
         let complaint = refused(&[&["pace"], arguments.as_slice()].concat());
         assert!(complaint.starts_with(&format!("rategate: {name} ")), "{arguments:?}: {complaint}");
@@ -147,11 +156,48 @@ fn every_policy_copies() {
         vec!["--policy", "gcra"],
         vec!["--burst", "1B"],
         vec!["--policy", "pacer"],
-        vec!["--catch-up", "0s"],
+        vec!["--catch-up", "10ms"],
         vec!["--at-most", "7B/1ms"],
     ] {
         let output = run(&[&["pace", "1.5MiB/s"], options.as_slice()].concat(), &[b'x'; 50]);
         assert!(output.status.success(), "{options:?}: {}", stderr(&output));
         assert_eq!(output.stdout, [b'x'; 50], "{options:?}");
     }
+}
+
+/// Behind the two dashes stands somebody else's command.
+#[test]
+fn a_complaint_is_never_about_the_command() {
+    let complaint = refused(&["pace", "5/s", "-5", "--", "cat", "-5/foo"]);
+    assert!(!complaint.contains("foo") && complaint.contains("'-5'"), "{complaint}");
+}
+
+/// At less than 100 B/s a chunk is one byte, which needs no catching up.
+#[test]
+fn single_bytes_need_no_catch_up() {
+    let output = run(&["pace", "50B/s", "--catch-up", "0s"], b"ab");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"ab".as_slice()));
+}
+
+#[test]
+fn a_log_onto_the_input_or_the_output_is_refused() {
+    let file = common::folder("a_log_onto_a_stream").join("data");
+    let path = file.to_str().unwrap();
+    for onto_input in [true, false] {
+        fs::write(&file, "a\n").unwrap();
+        let mut command = rategate(&["pace", "unlimited", "--log-json", path]);
+        if onto_input {
+            command.stdin(fs::File::open(&file).unwrap());
+        } else {
+            command.stdout(fs::OpenOptions::new().append(true).open(&file).unwrap());
+        }
+        let output = command.output().unwrap();
+        let complaint = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{complaint}");
+        assert!(complaint.contains("a file of its own"), "{complaint}");
+        assert_eq!(fs::read(&file).unwrap(), b"a\n", "nothing is lost");
+    }
+    let mut command = rategate(&["pace", "unlimited", "--log-json", "/dev/null"]);
+    let nowhere = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+    assert!(command.stdout(nowhere).output().unwrap().status.success());
 }

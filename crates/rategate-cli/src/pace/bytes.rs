@@ -2,7 +2,7 @@
 
 use super::gate::Gate;
 use super::input::{Input, Ready};
-use super::output::Output;
+use super::output::{Output, before_wait};
 use crate::failure::Failure;
 
 /// Copies until the end of the input, or until a stop is asked for, at most `chunk` bytes at once.
@@ -20,7 +20,7 @@ fn copy(
     output: &mut Output,
     chunk: usize,
 ) -> Result<(), Failure> {
-    while input.begin(|| output.flush())? == Ready::Bytes {
+    while input.begin(|| before_wait(output, gate))? == Ready::Bytes {
         let bytes = input.bytes();
         let bytes = bytes.get(..chunk).unwrap_or(bytes);
         let length = bytes.len();

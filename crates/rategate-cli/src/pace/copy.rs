@@ -2,7 +2,7 @@
 
 use super::gate::Gate;
 use super::input::{Input, Ready};
-use super::output::Output;
+use super::output::{Output, before_wait};
 use crate::failure::Failure;
 
 /// Copies until the end of the input, or until a stop is asked for; a line begun is completed.
@@ -15,12 +15,12 @@ pub(crate) fn lines(input: &mut Input, gate: &mut Gate) -> Result<(), Failure> {
 }
 
 fn copy(input: &mut Input, gate: &mut Gate, output: &mut Output) -> Result<(), Failure> {
-    while input.begin(|| output.flush())? == Ready::Bytes {
+    while input.begin(|| before_wait(output, gate))? == Ready::Bytes {
         if !gate.pass(1, || output.flush())? {
             break;
         }
         while !rest_of_line(input, output)? {
-            if input.go_on(|| output.flush())? == Ready::End {
+            if input.go_on(|| before_wait(output, gate))? == Ready::End {
                 break;
             }
         }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use rategate::{AllOf, AnyPolicy, Clock as _, Limiter, MonotonicClock, Wake};
+use rategate::{AllOf, AnyPolicy, Clock as _, Limit as _, MonotonicClock, Wake};
+use rategate_core::verdict::Verdict;
 
 use super::log::Log;
 use super::meter::Tally;
@@ -17,7 +18,7 @@ const WORTH_A_LOG_FLUSH_NS: u64 = 100_000_000;
 pub(crate) struct Gate {
     policies: Vec<AnyPolicy>,
     /// Opened by the first to come, so that the schedule starts with it.
-    open: Option<(Limiter<AllOf>, MonotonicClock)>,
+    open: Option<(AllOf, MonotonicClock)>,
     stop: Stop,
     tally: Arc<Tally>,
     log: Option<Log>,
@@ -40,25 +41,37 @@ impl Gate {
         permits: u64,
         before_wait: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<bool, Failure> {
-        let (limiter, clock) = self.open.get_or_insert_with(|| {
-            let clock = MonotonicClock::new();
-            let policies = self.policies.iter().copied();
-            (Limiter::all_of_with_clock(policies, clock), clock)
-        });
-        let reserved = limiter.reserve(permits);
-        let reservation = reserved.map_err(|error| Failure::Usage(error.to_string()))?;
-        let start_ns = reservation.start_ns();
-        let ahead_ns = start_ns.saturating_sub(clock.now_ns());
-        if ahead_ns > 0 {
+        let (limit, clock, now_ns) = match &mut self.open {
+            Some((limit, clock)) => {
+                let now_ns = clock.now_ns();
+                (limit, clock, now_ns)
+            }
+            closed @ None => {
+                let limit = AllOf::new(self.policies.iter().copied(), 0);
+                let (limit, clock) = closed.insert((limit, MonotonicClock::new()));
+                // By definition: instants count from the first to ask.
+                (limit, clock, 0)
+            }
+        };
+        let grant = match limit.reserve(now_ns, permits, None) {
+            Ok(Verdict::Granted(grant)) => grant,
+            Ok(Verdict::Denied(_)) => {
+                let complaint = "the next permit would come more than 584 years from now";
+                return Err(Failure::Usage(complaint.to_owned()));
+            }
+            Err(error) => return Err(Failure::Usage(error.to_string())),
+        };
+        if grant.start_ns > now_ns {
             before_wait()?;
-            if let (Some(log), true) = (&mut self.log, ahead_ns >= WORTH_A_LOG_FLUSH_NS) {
+            if let (Some(log), true) =
+                (&mut self.log, grant.start_ns.saturating_sub(now_ns) >= WORTH_A_LOG_FLUSH_NS)
+            {
                 log.flush()?;
             }
-            if clock.wait(start_ns, self.stop.alarm()) == Wake::Raised {
+            if clock.wait(grant.start_ns, self.stop.alarm()) == Wake::Raised {
                 return Ok(false);
             }
         }
-        let grant = reservation.keep();
         self.tally.add(permits, &grant);
         if let Some(log) = &mut self.log {
             log.record(&grant, permits)?;
@@ -66,8 +79,13 @@ impl Gate {
         Ok(true)
     }
 
+    /// Writes what the log still holds, for a wait that is not the gate's.
+    pub(crate) fn before_wait(&mut self) -> Result<(), Failure> {
+        self.log.as_mut().map_or(Ok(()), Log::flush)
+    }
+
     /// Writes what the log still holds.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
-        self.log.as_mut().map_or(Ok(()), Log::flush)
+        self.before_wait()
     }
 }

@@ -45,6 +45,7 @@ enum Choice {
 impl Plan {
     pub(crate) fn of(args: &PaceArgs) -> Result<Self, Failure> {
         let (rate, unit) = rate(&args.rate)?;
+        let unit = if rate == Rate::UNLIMITED { unit_beside_unlimited(args) } else { unit };
         if rate == Rate::NEVER {
             let complaint = "nothing would ever pass; write a rate above zero, as in \"5/s\"";
             return Err(Failure::argument("RATE", &args.rate, complaint));
@@ -54,12 +55,20 @@ impl Plan {
         let jobs = args.jobs.as_deref().map_or(Ok(1), jobs)?;
 
         let mut policies = vec![policy(args, rate, unit, choice)?];
+        let worth = ten_ms_worth(rate);
+        if let (Some(catch_up), Unit::Bytes) = (&args.catch_up, unit)
+            && largest_chunk(&policies, worth) < worth
+        {
+            let complaint = "bytes go in chunks worth 10 ms, and this is less than one; write \
+                             10ms or more";
+            return Err(Failure::argument("--catch-up", catch_up, complaint));
+        }
         for text in &args.at_most {
             policies.push(window(text, unit)?.into());
         }
         let chunk = match unit {
             Unit::Lines => 1,
-            Unit::Bytes => largest_chunk(&policies, ten_ms_worth(rate)),
+            Unit::Bytes => largest_chunk(&policies, worth),
         };
         Ok(Self { unit, policies, chunk, jobs })
     }
@@ -68,20 +77,41 @@ impl Plan {
 /// Reads RATE, and whether it counts lines or bytes.
 pub(crate) fn rate(text: &str) -> Result<(Rate, Unit), Failure> {
     let fail = |complaint: &dyn std::fmt::Display| Failure::argument("RATE", text, complaint);
-    let lines = || text.parse().map(|rate| (rate, Unit::Lines)).map_err(|error| fail(&error));
-    let Some((amount, period)) = text.split_once('/') else { return lines() };
+    let refuse = |error| match error {
+        RateError::Zero => fail(&"a rate of zero permits; a rate is above zero, as in \"5/s\""),
+        RateError::Negative => fail(&"a rate is above zero, as in \"5/s\""),
+        error => fail(&error),
+    };
+    let lines = || text.parse().map(|rate| (rate, Unit::Lines)).map_err(refuse);
+    let Some((amount, period)) = text.split_once('/') else {
+        return match Amount::parse(text) {
+            Ok(_) => {
+                let what = format!("not a rate; write N/PERIOD, as in \"{text}/s\"");
+                Err(fail(&what))
+            }
+            Err(_) => lines(),
+        };
+    };
     match Amount::parse(amount) {
         Ok(amount) if amount.in_bytes => match format!("{amount}/{period}").parse() {
             Ok(rate) => Ok((rate, Unit::Bytes)),
-            Err(error) => Err(fail(&error)),
+            Err(error) => Err(refuse(error)),
         },
         Err(error @ AmountError::UnknownUnit) => Err(fail(&error)),
         Err(_) if amount.strip_prefix('-').is_some_and(|rest| Amount::parse(rest).is_ok()) => {
-            Err(fail(&RateError::Negative))
+            Err(refuse(RateError::Negative))
         }
         // The rate's own grammar has the better words for all else.
         Ok(_) | Err(_) => lines(),
     }
+}
+
+/// Without a rate to say it, the other amounts say what is counted. A command takes lines.
+fn unit_beside_unlimited(args: &PaceArgs) -> Unit {
+    let windows = args.at_most.iter().filter_map(|window| Some(window.split_once('/')?.0));
+    let mut amounts = windows.chain(args.burst.as_deref());
+    let in_bytes = |amount| Amount::parse(amount).is_ok_and(|amount| amount.in_bytes);
+    if args.command.is_empty() && amounts.any(in_bytes) { Unit::Bytes } else { Unit::Lines }
 }
 
 fn choice(args: &PaceArgs) -> Result<Choice, Failure> {
@@ -199,11 +229,11 @@ fn amount(name: &str, text: &str, part: &str, unit: Unit) -> Result<u64, Failure
     let amount = Amount::parse(part).map_err(|error| Failure::argument(name, text, error))?;
     match (unit, amount.in_bytes) {
         (Unit::Bytes, false) => {
-            let complaint = "RATE counts bytes, so this needs a unit, as in \"64KiB\"";
+            let complaint = "bytes are counted, so this needs a unit, as in \"64KiB\"";
             Err(Failure::argument(name, text, complaint))
         }
         (Unit::Lines, true) => {
-            let complaint = "RATE counts lines, so this is a number without a unit";
+            let complaint = "this counts lines, so it is a number without a unit";
             Err(Failure::argument(name, text, complaint))
         }
         _ => amount.whole().map_err(|error| Failure::argument(name, text, error)),

@@ -1,10 +1,12 @@
 //! One JSON record for each grant, one to a line.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use rategate::Grant;
+use rategate_core::verdict::Grant;
 
 use crate::failure::Failure;
 
@@ -18,6 +20,10 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let name = format!("--log-json {}", path.display());
+        if is_a_stream(path) {
+            let complaint = "this is what stdin or stdout is; write the log to a file of its own";
+            return Err(Failure::argument("--log-json", &path.to_string_lossy(), complaint));
+        }
         match File::create(path) {
             Ok(file) => Ok(Self { name, file: BufWriter::new(file) }),
             Err(error) => Err(Failure::Io(name, error)),
@@ -25,8 +31,8 @@ impl Log {
     }
 
     pub(crate) fn record(&mut self, grant: &Grant, permits: u64) -> Result<(), Failure> {
-        let (scheduled_ns, start_ns) = (grant.scheduled_ns(), grant.promised_ns());
-        let wait_ns = start_ns.saturating_sub(scheduled_ns);
+        let Grant { scheduled_ns, start_ns, .. } = grant;
+        let wait_ns = grant.wait_ns();
         let written = writeln!(
             self.file,
             r#"{{"scheduled_ns":{scheduled_ns},"start_ns":{start_ns},"wait_ns":{wait_ns},"permits":{permits}}}"#
@@ -41,4 +47,16 @@ impl Log {
     fn failure(&self, error: io::Error) -> Failure {
         Failure::Io(self.name.clone(), error)
     }
+}
+
+/// Whether the log would overwrite the input, or mix with the output. A device, as a terminal or
+/// `/dev/null`, has nothing to lose.
+fn is_a_stream(path: &Path) -> bool {
+    let Ok(log) = fs::metadata(path) else { return false };
+    let streams =
+        [io::stdin().as_fd().try_clone_to_owned(), io::stdout().as_fd().try_clone_to_owned()];
+    streams.into_iter().flatten().map(File::from).any(|stream| {
+        let same = |about: fs::Metadata| (about.dev(), about.ino()) == (log.dev(), log.ino());
+        !log.file_type().is_char_device() && stream.metadata().is_ok_and(same)
+    })
 }

@@ -1,13 +1,14 @@
 //! One line on a terminal's stderr: how fast it goes, how much has passed, how late the last was.
 
+use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rategate::Grant;
+use rategate_core::verdict::Grant;
 
 use super::limits::Unit;
 
@@ -19,9 +20,18 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// What has passed the gate so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    permits: AtomicU64,
-    wait_ns: AtomicU64,
+    seen: Mutex<Seen>,
     finished: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    permits: u64,
+    /// How many of them came with the first grant. A rate counts what came after it.
+    first_permits: u64,
+    first_ns: u64,
+    last_ns: u64,
+    wait_ns: u64,
 }
 
 /// The thread that draws, if there is a terminal to draw on.
@@ -32,18 +42,38 @@ pub(crate) struct Meter {
 }
 
 impl Tally {
-    /// Only one thread adds.
     pub(crate) fn add(&self, permits: u64, grant: &Grant) {
-        self.permits.fetch_add(permits, Ordering::Relaxed);
-        let wait_ns = grant.promised_ns().saturating_sub(grant.scheduled_ns());
-        self.wait_ns.store(wait_ns, Ordering::Relaxed);
+        let mut seen = self.lock();
+        if seen.permits == 0 {
+            seen.first_permits = permits;
+            seen.first_ns = grant.start_ns;
+        }
+        seen.permits = seen.permits.saturating_add(permits);
+        seen.last_ns = grant.start_ns;
+        seen.wait_ns = grant.wait_ns();
+    }
+
+    /// The numbers are whole between any two panics.
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    /// The rate from the first grant to the last: of 11 permits in 2 s, the first at once, 5/s.
+    fn tenths_per_second(&self) -> u64 {
+        let later = self.permits.saturating_sub(self.first_permits);
+        let span_ns = self.last_ns.saturating_sub(self.first_ns);
+        if later == 0 { 0 } else { tenths_per_second(later, Duration::from_nanos(span_ns)) }
     }
 }
 
 impl Meter {
     pub(crate) fn start(unit: Unit) -> Self {
         let tally = Arc::new(Tally::default());
-        let thread = if io::stderr().is_terminal() {
+        let term = std::env::var_os("TERM");
+        let drawn = wanted(io::stderr().is_terminal(), io::stdout().is_terminal(), term.as_deref());
+        let thread = if drawn {
             let tally = Arc::clone(&tally);
             // Without a thread to spare there is no meter, and that is all.
             thread::Builder::new().name("meter".to_owned()).spawn(move || draw(&tally, unit)).ok()
@@ -67,31 +97,28 @@ impl Meter {
     }
 }
 
+/// Whether there is a place to draw. Data on a terminal, this command's or its children's, would
+/// be torn by the meter, and a dumb terminal cannot clear a line.
+fn wanted(stderr_shows: bool, stdout_shows: bool, term: Option<&OsStr>) -> bool {
+    stderr_shows && !stdout_shows && term.is_none_or(|term| term != "dumb")
+}
+
 fn draw(tally: &Tally, unit: Unit) {
-    let start = Instant::now();
-    let (mut last_drawn, mut last_permits) = (start, 0);
+    let (mut last_drawn, mut last_permits) = (Instant::now(), 0);
     let mut history: Vec<u64> = Vec::with_capacity(SPARKS);
     loop {
         thread::park_timeout(TICK);
         let finished = tally.finished.load(Ordering::Acquire);
         let now = Instant::now();
-        let permits = tally.permits.load(Ordering::Relaxed);
-        let passed = permits.saturating_sub(last_permits);
+        let seen = *tally.lock();
+        let passed = seen.permits.saturating_sub(last_permits);
         if history.len() == SPARKS {
             history.remove(0);
         }
         history.push(tenths_per_second(passed, now.duration_since(last_drawn)));
-        (last_drawn, last_permits) = (now, permits);
+        (last_drawn, last_permits) = (now, seen.permits);
 
-        // The whole run's rate at the end, that of the sparkline before.
-        let recent = if finished {
-            tenths_per_second(permits, now.duration_since(start))
-        } else {
-            let ticks = u64::try_from(history.len()).unwrap_or(1);
-            history.iter().sum::<u64>().checked_div(ticks).unwrap_or(0)
-        };
-        let wait_ns = tally.wait_ns.load(Ordering::Relaxed);
-        let line = line(unit, permits, recent, wait_ns, &history);
+        let line = line(unit, seen.permits, seen.tenths_per_second(), seen.wait_ns, &history);
         let end = if finished { "\n" } else { "" };
         let _ = write!(io::stderr(), "\r\x1b[K{line}{end}");
         if finished {
@@ -159,7 +186,7 @@ impl fmt::Display for Bytes {
 mod tests {
     use std::time::Duration;
 
-    use super::{Unit, line, tenths_per_second};
+    use super::{Seen, Unit, line, tenths_per_second, wanted};
 
     #[test]
     fn the_line_tells_count_rate_wait_and_history() {
@@ -177,5 +204,22 @@ mod tests {
     fn rates_are_per_second() {
         assert_eq!(tenths_per_second(1, Duration::from_millis(200)), 50);
         assert_eq!(tenths_per_second(u64::MAX, Duration::ZERO), u64::MAX);
+    }
+
+    #[test]
+    fn the_first_permit_came_in_no_time() {
+        let mut seen = Seen { permits: 1, first_permits: 1, ..Seen::default() };
+        assert_eq!(seen.tenths_per_second(), 0);
+        seen = Seen { permits: 2, last_ns: 200_000_000, ..seen };
+        assert_eq!(seen.tenths_per_second(), 50);
+        seen = Seen { permits: 11, last_ns: 2_000_000_000, ..seen };
+        assert_eq!(seen.tenths_per_second(), 50);
+    }
+
+    #[test]
+    fn a_meter_is_for_a_terminal_that_shows_nothing_else() {
+        assert!(wanted(true, false, None) && wanted(true, false, Some("xterm".as_ref())));
+        assert!(!wanted(false, false, None) && !wanted(true, true, None));
+        assert!(!wanted(true, false, Some("dumb".as_ref())));
     }
 }

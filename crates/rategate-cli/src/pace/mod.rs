@@ -18,7 +18,7 @@ use input::Input;
 use limits::{Plan, Unit};
 use log::Log;
 use meter::Meter;
-use signals::{INTERRUPTED, Stop};
+use signals::Stop;
 
 pub(crate) use limits::rate;
 
@@ -43,5 +43,5 @@ pub(crate) fn run(args: &PaceArgs) -> Result<u8, Failure> {
     let logged = gate.finish();
     let status = worked?;
     logged?;
-    Ok(if stop.is_interrupted() { INTERRUPTED } else { status })
+    Ok(stop.interrupted_status().unwrap_or(status))
 }

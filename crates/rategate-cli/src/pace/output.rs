@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::os::fd::AsFd as _;
 
+use super::gate::Gate;
 use crate::failure::Failure;
 
 const BUFFER: usize = 65_536;
@@ -25,4 +26,10 @@ impl Output {
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         self.0.flush().map_err(Failure::of_output)
     }
+}
+
+/// What somebody may be waiting for, while this waits for input: the output and the log.
+pub(crate) fn before_wait(output: &mut Output, gate: &mut Gate) -> Result<(), Failure> {
+    output.flush()?;
+    gate.before_wait()
 }

@@ -65,7 +65,7 @@ pub(crate) fn lines(
     };
     thread::scope(|scope| {
         loop {
-            let line = match next_line(input)? {
+            let line = match next_line(input, gate)? {
                 Line::Whole(line) => line,
                 Line::TooLong => {
                     children
@@ -75,7 +75,7 @@ pub(crate) fn lines(
                 Line::None => break,
             };
             // A place first, then the permit: a permit in hand is used at once.
-            if !children.wait_for_place(jobs) || !gate.pass(1, || Ok(()))? {
+            if !children.wait_for_place(jobs, gate)? || !gate.pass(1, || Ok(()))? {
                 break;
             }
             children.running.fetch_add(1, Ordering::AcqRel);
@@ -87,15 +87,16 @@ pub(crate) fn lines(
             });
             started.map_err(|error| Failure::Io("cannot start a thread".to_owned(), error))?;
         }
-        Ok(())
+        // The children's ends are still to come.
+        gate.before_wait()
     })?;
     Ok(children.status())
 }
 
 /// Reads a line without its newline, in bounded memory.
-fn next_line(input: &mut Input) -> Result<Line, Failure> {
+fn next_line(input: &mut Input, gate: &mut Gate) -> Result<Line, Failure> {
     let mut line = Vec::new();
-    let mut ready = input.begin(|| Ok(()))?;
+    let mut ready = input.begin(|| gate.before_wait())?;
     if ready != Ready::Bytes {
         return Ok(Line::None);
     }
@@ -112,7 +113,7 @@ fn next_line(input: &mut Input) -> Result<Line, Failure> {
             break;
         }
         // Nothing has been started for this line, so a stop may drop it.
-        ready = input.begin(|| Ok(()))?;
+        ready = input.begin(|| gate.before_wait())?;
     }
     Ok(if ready == Ready::Stopped { Line::None } else { Line::Whole(line) })
 }
@@ -158,10 +159,13 @@ fn filled(argument: &OsStr, line: &[u8]) -> OsString {
 
 impl Children {
     /// Waits until fewer than `jobs` run. Returns false if a stop was asked for meanwhile.
-    fn wait_for_place(&self, jobs: usize) -> bool {
+    fn wait_for_place(&self, jobs: usize, gate: &mut Gate) -> Result<bool, Failure> {
         let all_taken = || self.running.load(Ordering::Acquire) >= jobs;
+        if all_taken() {
+            gate.before_wait()?;
+        }
         let wake = self.stop.alarm().wait_on(|| all_taken().then_some(Duration::MAX));
-        wake == Wake::Due
+        Ok(wake == Wake::Due)
     }
 
     /// Runs one child to its end.

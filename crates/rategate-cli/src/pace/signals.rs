@@ -3,25 +3,25 @@
 //! Only the main thread ever waits here: for input, for a permit or for a free place. Whoever has
 //! news for it nudges the alarm.
 
+use std::ffi::c_int;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::{fs, thread};
 
 use rategate::Alarm;
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// The exit status after an interrupt, as shells have it: 128 and the signal's number.
-pub(crate) const INTERRUPTED: u8 = 130;
-
 /// Whether to go on. Clones are the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
     interrupted: Arc<AtomicBool>,
+    /// The signal that did it, set before the flag.
+    signal: Arc<AtomicUsize>,
     /// Raised by a stop.
     alarm: Alarm,
     /// Never raised, and nudged together with the other.
@@ -29,20 +29,30 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Watches for SIGINT. The first asks for a stop; a second one ends the process on the spot.
+    /// Watches for SIGINT, SIGTERM and SIGHUP. The first asks for a stop; a second one, be it
+    /// another, ends the process on the spot. Those that whoever started the process has it ignore
+    /// stay ignored.
     pub(crate) fn watch() -> Result<Self, Failure> {
         let quiet = Alarm::new();
-        let stop = Self { interrupted: Arc::default(), alarm: quiet.below(), quiet };
-        stop.listen().map_err(|error| Failure::Io("cannot watch for SIGINT".to_owned(), error))?;
+        let alarm = quiet.below();
+        let stop = Self { interrupted: Arc::default(), signal: Arc::default(), alarm, quiet };
+        stop.listen().map_err(|error| Failure::Io("cannot watch for signals".to_owned(), error))?;
         Ok(stop)
     }
 
     fn listen(&self) -> io::Result<()> {
-        // In this order: the first signal must find the flag still down.
-        let status = i32::from(INTERRUPTED);
-        flag::register_conditional_shutdown(SIGINT, status, Arc::clone(&self.interrupted))?;
-        flag::register(SIGINT, Arc::clone(&self.interrupted))?;
-        let mut signals = Signals::new([SIGINT])?;
+        let ignored = ignored();
+        let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored(*signal));
+        let watched: Vec<c_int> = watched.collect();
+        for signal in watched.iter().copied() {
+            // In this order: the first signal must find the flag still down.
+            let status = 128_i32.saturating_add(signal);
+            flag::register_conditional_shutdown(signal, status, Arc::clone(&self.interrupted))?;
+            let number = usize::try_from(signal).unwrap_or(0);
+            flag::register_usize(signal, Arc::clone(&self.signal), number)?;
+            flag::register(signal, Arc::clone(&self.interrupted))?;
+        }
+        let mut signals = Signals::new(watched)?;
         let alarm = self.alarm.clone();
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             signals.forever().for_each(|_| alarm.raise());
@@ -64,6 +74,12 @@ impl Stop {
         self.interrupted.load(Ordering::Acquire)
     }
 
+    /// The exit status after a signal, as shells have it: 128 and the signal's number.
+    pub(crate) fn interrupted_status(&self) -> Option<u8> {
+        let number = self.is_interrupted().then(|| self.signal.load(Ordering::Acquire))?;
+        u8::try_from(number).ok()?.checked_add(128)
+    }
+
     pub(crate) fn is_asked(&self) -> bool {
         self.is_interrupted() || self.alarm.is_raised()
     }
@@ -77,4 +93,23 @@ impl Stop {
     pub(crate) const fn quiet(&self) -> &Alarm {
         &self.quiet
     }
+}
+
+/// Which signals the process was started to ignore, as nohup starts it to ignore hangups.
+fn ignored() -> impl Fn(c_int) -> bool {
+    let about = fs::read_to_string("/proc/self/status").ok();
+    let mask = about.as_deref().and_then(ignored_mask);
+    move |signal| match mask {
+        Some(mask) => {
+            let bit = u32::try_from(signal).unwrap_or(0).saturating_sub(1);
+            mask.checked_shr(bit).is_some_and(|mask| mask & 1 == 1)
+        }
+        // Nobody tells, and nohup must hold.
+        None => signal == SIGHUP,
+    }
+}
+
+fn ignored_mask(about: &str) -> Option<u64> {
+    let mask = about.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
 }

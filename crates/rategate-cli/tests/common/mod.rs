@@ -110,7 +110,12 @@ pub struct Session {
 
 impl Session {
     pub fn start(arguments: &[&str]) -> Self {
-        let mut child = rategate(arguments).spawn().unwrap();
+        Self::of(&mut rategate(arguments))
+    }
+
+    pub fn of(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().unwrap();
         Self { child, stdin, stdout }
