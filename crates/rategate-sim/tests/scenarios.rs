@@ -74,3 +74,14 @@ fn a_wrong_expectation_and_a_broken_check_are_seen() {
     );
     assert_eq!((report.checks[0].seen, report.checks[0].from_ns), (3, 0));
 }
+
+/// Arrivals come at exact thirds of a second, rounded down, and no third is lost.
+#[test]
+fn constant_arrivals_do_not_drift() {
+    let text = "[limit]\npolicy = \"gcra\"\nrate = \"unlimited\"\n\
+                [[arrivals]]\nrate = \"3/s\"\ncount = 3001\ncall = \"try\"\n";
+    let report = world::run(&Scenario::parse(text).unwrap());
+    let at = |index: usize| report.operations[index].arrival_ns;
+    assert_eq!([0, 1, 2, 3].map(at), [0, 333_333_333, 666_666_666, 1_000_000_000]);
+    assert_eq!(at(3_000), 1_000_000_000_000);
+}
