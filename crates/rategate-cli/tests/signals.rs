@@ -43,16 +43,18 @@ fn an_interrupted_line_is_completed() {
 }
 
 #[test]
-fn a_second_interrupt_ends_at_once() {
-    let mut session = Session::start(&["pace", "1/h"]);
-    session.write(b"be");
-    session.expect(b"be");
-    session.signal("-INT");
-    // Two signals that come together count as one.
-    thread::sleep(Duration::from_millis(200));
-    assert!(session.child.try_wait().unwrap().is_none(), "the line is not complete");
-    session.signal("-INT");
-    assert_eq!(session.status(), Some(130));
+fn a_second_signal_ends_at_once_and_need_not_be_the_same() {
+    for (second, status) in [("-INT", 130), ("-TERM", 143)] {
+        let mut session = Session::start(&["pace", "1/h"]);
+        session.write(b"be");
+        session.expect(b"be");
+        session.signal("-INT");
+        // Two signals that come together count as one.
+        thread::sleep(Duration::from_millis(200));
+        assert!(session.child.try_wait().unwrap().is_none(), "the line is not complete");
+        session.signal(second);
+        assert_eq!(session.status(), Some(status), "{second}");
+    }
 }
 
 #[test]
@@ -94,18 +96,6 @@ fn to_hang_up_and_to_terminate_are_interrupts_too() {
         assert_eq!(session.rest(), b"done\n", "{name}");
         assert_eq!(records(&log).len(), 1, "{name}");
     }
-}
-
-#[test]
-fn a_second_signal_need_not_be_the_same() {
-    let mut session = Session::start(&["pace", "1/h"]);
-    session.write(b"be");
-    session.expect(b"be");
-    session.signal("-INT");
-    thread::sleep(Duration::from_millis(200));
-    assert!(session.child.try_wait().unwrap().is_none(), "the line is not complete");
-    session.signal("-TERM");
-    assert_eq!(session.status(), Some(143));
 }
 
 #[test]

@@ -185,21 +185,16 @@ impl Policy for Pacer {
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
         let (first, due) = match self.due(state, from_ns, permits.get()) {
-            Ok(due) => due,
+            Ok((_, due)) if self.passes(due, from_ns) => return Ok(Opening::at(from_ns)),
             Err(Due::AtOnce) => return Ok(Opening::at(from_ns)),
-            Err(_) if permits.get() > self.most() => {
+            // Permits that are due already, at a rate of before, have passed by now: more than
+            // `most` of them never add up again.
+            _ if permits.get() > self.most() => {
                 return Err(Refusal::exceeds(permits, self.most()));
             }
+            Ok(both) => both,
             Err(_) => return Err(Refusal::TimeCannotHelp),
         };
-        if self.passes(due, from_ns) {
-            return Ok(Opening::at(from_ns));
-        }
-        // Permits that are due already, at a rate of before, may pass together all the same.
-        let most = self.most();
-        if permits.get() > most {
-            return Err(Refusal::exceeds(permits, most));
-        }
         let opens_ns = self.opens_ns(state, from_ns, permits.get(), due)?;
         // Worth a sleep, and then all of it; but not so long that the first permit would be beyond
         // catching up.

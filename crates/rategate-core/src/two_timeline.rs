@@ -138,10 +138,10 @@ impl TwoTimeline {
 
     /// The most permits at one instant.
     fn most(&self) -> u64 {
-        match (self.mode, self.rate().0, self.catch_up_ns) {
-            (_, Kind::Unlimited, _) => u64::MAX,
-            (Mode::Strict | Mode::Burst(_), ..) => 1,
-            (_, Kind::Paced(pace), Some(catch_up_ns)) => {
+        match (self.rate().0, self.catch_up_ns) {
+            (Kind::Unlimited, _) => u64::MAX,
+            _ if self.is_one_at_a_time() => 1,
+            (Kind::Paced(pace), Some(catch_up_ns)) => {
                 let permits = pace.permits_in(Exact::at(catch_up_ns.into()));
                 u64::try_from(permits).unwrap_or(u64::MAX).saturating_add(1)
             }
@@ -149,6 +149,7 @@ impl TwoTimeline {
         }
     }
 
+    /// Whether the mode is about spacing, so that no two permits start together.
     const fn is_one_at_a_time(&self) -> bool {
         matches!(self.mode, Mode::Strict | Mode::Burst(_))
     }
