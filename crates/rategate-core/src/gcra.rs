@@ -64,6 +64,17 @@ pub struct State {
     frozen_at_ns: Option<u64>,
 }
 
+impl State {
+    /// What a bucket with this TAT has used.
+    pub(crate) const fn with_tat(tat: Exact, pace: Pace) -> Self {
+        Self { tat, pace, frozen_at_ns: None }
+    }
+
+    pub(crate) const fn tat(&self) -> Exact {
+        self.tat
+    }
+}
+
 impl Gcra {
     /// At most `burst` permits at once, earned back at `rate`.
     ///

@@ -35,6 +35,8 @@ pub struct Ledger<P: Policy> {
     floor_ns: u64,
     latest_ns: u64,
     next_serial: u64,
+    /// How many bookings in a row have left no promise.
+    calm: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +66,7 @@ impl<P: Policy> Ledger<P> {
             floor_ns: now_ns,
             latest_ns: now_ns,
             next_serial: 1,
+            calm: u64::MAX,
         }
     }
 
@@ -83,6 +86,27 @@ impl<P: Policy> Ledger<P> {
     #[must_use]
     pub fn promised(&self) -> usize {
         self.promises.len()
+    }
+
+    /// Goes on from a state that was kept elsewhere for a while, and from an instant in it behind
+    /// which the clock does not go back.
+    pub(crate) fn resume(&mut self, state: P::State, newest_ns: u64) {
+        self.started = state;
+        self.booked = None;
+        self.latest_ns = self.latest_ns.max(newest_ns);
+        self.calm = 0;
+    }
+
+    /// The clock at `now_ns`, if the state alone says everything then: no promise is out, and
+    /// `patience` calls in a row have not needed one.
+    pub(crate) fn at_rest(&mut self, now_ns: u64, patience: u64) -> Option<u64> {
+        self.pass_to(now_ns);
+        self.calm = self.calm.saturating_add(1);
+        let rests = self.promises.is_empty() && self.floor_ns <= self.latest_ns;
+        if !rests {
+            self.calm = 0;
+        }
+        (rests && self.calm >= patience).then_some(self.latest_ns)
     }
 
     /// Puts `policy` into force at `now_ns`. What was earned so far was earned at the old numbers;

@@ -40,6 +40,7 @@ pub mod any_policy;
 pub mod backfill_pool;
 pub mod compensation;
 pub mod concurrency;
+pub mod concurrent;
 pub mod error;
 pub mod fixed_window;
 pub mod gcra;

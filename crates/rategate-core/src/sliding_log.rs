@@ -80,6 +80,27 @@ struct Entry {
     permits: u64,
 }
 
+impl State {
+    /// A log of single permits that count as granted at these instants, in order.
+    pub(crate) fn of_instants(instants_ns: &[u64]) -> Self {
+        let mut state = Self::default();
+        for &instant_ns in instants_ns {
+            state.record(instant_ns, 1);
+        }
+        state
+    }
+
+    fn record(&mut self, instant_ns: u64, permits: u64) {
+        self.total = self.total.saturating_add(permits.into());
+        match self.entries.back_mut() {
+            Some(newest) if newest.instant_ns == instant_ns => {
+                newest.permits = newest.permits.saturating_add(permits);
+            }
+            _ => self.entries.push_back(Entry { instant_ns, permits }),
+        }
+    }
+}
+
 impl SlidingLog {
     /// At most `permits` in any window of `period_ns`, with no guard and every nanosecond told
     /// apart.
@@ -134,15 +155,35 @@ impl SlidingLog {
         self.period_ns.get().saturating_add(self.guard_ns)
     }
 
+    pub(crate) const fn resolution_ns(&self) -> u64 {
+        self.resolution_ns.get()
+    }
+
+    /// When each permit still in the log at `at_ns` leaves it, in order.
+    pub(crate) fn releases_after(
+        &self,
+        state: &State,
+        at_ns: u64,
+    ) -> impl Iterator<Item = u64> + Clone {
+        let held = state.entries.iter().filter_map(move |entry| {
+            let release_ns = self.release_ns(entry);
+            // Beyond the clock is never.
+            let release_ns = u64::try_from(release_ns).unwrap_or(u64::MAX);
+            (release_ns > at_ns).then_some((release_ns, entry.permits))
+        });
+        held.flat_map(|(release_ns, permits)| (0..permits).map(move |_| release_ns))
+    }
+
     /// When an entry leaves the log.
     fn release_ns(&self, entry: &Entry) -> u128 {
         u128::from(entry.instant_ns).saturating_add(self.held_for_ns().into())
     }
 
     /// The permits still in the log at `at_ns`.
-    fn held(&self, state: &State, at_ns: u64) -> u128 {
+    pub(crate) fn held(&self, state: &State, at_ns: u64) -> u64 {
         let gone = state.entries.iter().take_while(|entry| self.release_ns(entry) <= at_ns.into());
-        state.total.saturating_sub(gone.map(|entry| u128::from(entry.permits)).sum())
+        let held = state.total.saturating_sub(gone.map(|entry| u128::from(entry.permits)).sum());
+        u64::try_from(held).unwrap_or(u64::MAX)
     }
 
     fn forget_before(&self, state: &mut State, at_ns: u64) {
@@ -188,19 +229,11 @@ impl Policy for SlidingLog {
         self.forget_before(state, grant.start_ns);
         let instant_ns =
             grant.start_ns.checked_next_multiple_of(self.resolution_ns.get()).unwrap_or(u64::MAX);
-        let permits = grant.permits.get();
-        state.total = state.total.saturating_add(permits.into());
-        match state.entries.back_mut() {
-            Some(newest) if newest.instant_ns == instant_ns => {
-                newest.permits = newest.permits.saturating_add(permits);
-            }
-            _ => state.entries.push_back(Entry { instant_ns, permits }),
-        }
+        state.record(instant_ns, grant.permits.get());
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        let held = u64::try_from(self.held(state, now_ns)).unwrap_or(u64::MAX);
-        self.permits.get().saturating_sub(held)
+        self.permits.get().saturating_sub(self.held(state, now_ns))
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {

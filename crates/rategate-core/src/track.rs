@@ -116,6 +116,27 @@ impl Track {
         Self { pieces: VecDeque::from([piece]) }
     }
 
+    /// A track in force since `since_ns`, at a constant pace, whose next operation is due at `next`.
+    pub(crate) fn going_on(schedule: Schedule, since_ns: u64, next: Exact) -> Self {
+        let mut track = Self::new(schedule, since_ns);
+        if let Some(Piece { course: Course::Paced { next: due, .. }, .. }) =
+            track.pieces.front_mut()
+        {
+            *due = next;
+        }
+        track
+    }
+
+    /// When the next operation is due, if it and all behind it come at this pace.
+    pub(crate) fn next_at(&self, pace: Pace) -> Option<Exact> {
+        match self.pieces.front()?.course {
+            Course::Paced { next, pace: own } if self.pieces.len() == 1 && own == pace => {
+                Some(next)
+            }
+            _ => None,
+        }
+    }
+
     /// Forfeits the time before `at_ns`: the next operation is due then, and those after it as the
     /// schedule in force goes on from there. Does nothing if the next operation is due later.
     pub(crate) fn forfeit_before(&mut self, at_ns: u128) {

@@ -54,7 +54,7 @@ use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Shape};
 use crate::search::first_after;
 use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
@@ -258,6 +258,33 @@ impl TwoTimeline {
             state.unpaid = unpaid;
             state.gate_ns = state.gate_ns.saturating_add(2);
         }
+    }
+}
+
+impl TwoTimeline {
+    /// The pace, if both timelines are one and never forfeit: a constant rate in average mode, all
+    /// of which may be caught up.
+    pub(crate) fn plain_average(&self) -> Option<Pace> {
+        let is_plain = self.mode == Mode::Average && self.catch_up_ns.is_none();
+        match self.schedule.0 {
+            Shape::Constant(Rate(Kind::Paced(pace))) if is_plain => Some(pace),
+            _ => None,
+        }
+    }
+
+    /// Both timelines on a schedule that is in force since `since_ns`, with this operation next.
+    pub(crate) fn state_at(&self, since_ns: u64, next: Exact) -> State {
+        let track = Track::going_on(self.schedule, since_ns, next);
+        State { ideal: track.clone(), dispatch: track, gate_ns: 0, unpaid: 0 }
+    }
+}
+
+impl State {
+    /// When the next operation is due, if nothing is left of an earlier schedule and both timelines
+    /// agree.
+    pub(crate) fn plain_next(&self, pace: Pace) -> Option<Exact> {
+        let next = self.dispatch.next_at(pace)?;
+        (self.gate_ns == 0 && self.ideal.next_at(pace) == Some(next)).then_some(next)
     }
 }
 

@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn retry<L: rategate::Limit>(
+fn retry<L: rategate::Concurrent>(
     limiter: &Limiter<L>,
     denied: &Mutex<u64>,
 ) -> Result<u64, LimiterError> {

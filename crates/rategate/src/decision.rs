@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use rategate_core::concurrent::Spare;
 use rategate_core::verdict;
 
 /// The answer to a try.
@@ -31,6 +32,10 @@ impl Decision {
         matches!(self, Self::Granted(_))
     }
 
+    pub(crate) const fn denied(retry_after_ns: NonZeroU64) -> Self {
+        Self::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
+    }
+
     /// What the core answered, to a caller who starts at once.
     pub(crate) const fn of(verdict: &verdict::Verdict) -> Self {
         match verdict {
@@ -48,7 +53,7 @@ pub struct Grant {
     start_ns: u64,
     promised_ns: u64,
     scheduled_ns: u64,
-    remaining: u64,
+    spare: Spare,
 }
 
 impl Grant {
@@ -81,7 +86,13 @@ impl Grant {
     /// How many permits one more try could have taken at the instant of asking.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
-        self.remaining
+        self.spare.permits()
+    }
+
+    /// A grant to an operation that starts at once.
+    #[inline]
+    pub(crate) const fn at(start_ns: u64, scheduled_ns: u64, spare: Spare) -> Self {
+        Self { start_ns, promised_ns: start_ns, scheduled_ns, spare }
     }
 
     /// What the core granted, to an operation that starts as promised.
@@ -90,7 +101,7 @@ impl Grant {
             start_ns: grant.start_ns,
             promised_ns: grant.start_ns,
             scheduled_ns: grant.scheduled_ns,
-            remaining: grant.remaining,
+            spare: Spare::of(grant.remaining),
         }
     }
 

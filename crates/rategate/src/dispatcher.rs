@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use rategate_core::limit::Limit;
+use rategate_core::concurrent::Concurrent;
 
 use crate::clock::Clock;
 use crate::decision::Grant;
@@ -91,7 +91,7 @@ impl Dispatcher {
     /// [`io::Error`] if the system has no thread left.
     pub fn new<L, C>(limiter: Limiter<L, C>, capacity: usize) -> io::Result<Self>
     where
-        L: Limit + Send + 'static,
+        L: Concurrent + Send + 'static,
         C: Clock + 'static,
     {
         let (queue, tasks) = sync_channel(capacity.clamp(1, MAX_QUEUE));
@@ -171,7 +171,7 @@ impl Drop for Dispatcher {
     }
 }
 
-fn dispatch<L: Limit, C: Clock>(
+fn dispatch<L: Concurrent, C: Clock>(
     limiter: &Limiter<L, C>,
     tasks: &Receiver<Task>,
     alarm: &Alarm,
@@ -191,7 +191,7 @@ fn dispatch<L: Limit, C: Clock>(
 }
 
 /// Waits for the next task's turn. `None` if there is none any more.
-fn turn<L: Limit, C: Clock>(
+fn turn<L: Concurrent, C: Clock>(
     limiter: &Limiter<L, C>,
     alarm: &Alarm,
     report: &mut Report,

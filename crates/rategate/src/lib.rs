@@ -99,6 +99,7 @@ pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::compensation::Shift;
 pub use rategate_core::concurrency::Concurrency;
+pub use rategate_core::concurrent::{Concurrent, NoTwin, Twinned};
 pub use rategate_core::error::{ExceedsCapacity, LimitError, RateError, RatioError, SpanError};
 pub use rategate_core::fixed_window::{Anchor, FixedWindow};
 pub use rategate_core::gcra::Gcra;

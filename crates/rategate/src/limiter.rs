@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::concurrent::{Concurrent, Twinned};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
-use rategate_core::policy::Policy;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
@@ -58,11 +57,11 @@ use crate::shared::Shared;
 ///
 /// One uncontended lock, one clock reading, and the policy's own decision. Waiting costs one sleep
 /// and one more reading.
-pub struct Limiter<L, C = MonotonicClock> {
+pub struct Limiter<L: Concurrent, C = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
 }
 
-impl<P: Policy> Limiter<Ledger<P>> {
+impl<P: Twinned> Limiter<Ledger<P>> {
     /// A fresh limit in real time.
     #[must_use]
     pub fn new(policy: P) -> Self {
@@ -70,7 +69,7 @@ impl<P: Policy> Limiter<Ledger<P>> {
     }
 }
 
-impl<P: Policy, C: Clock> Limiter<Ledger<P>, C> {
+impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
     /// A fresh limit on `clock`.
     #[must_use]
     pub fn with_clock(policy: P, clock: C) -> Self {
@@ -128,7 +127,7 @@ impl<C: Clock> Limiter<AllOf, C> {
     }
 }
 
-impl<L: Limit, C: Clock> Limiter<L, C> {
+impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Any live limit on the clock that it has been used with so far.
     #[must_use]
     pub fn over(limit: L, clock: C) -> Self {
@@ -153,9 +152,9 @@ impl<L: Limit, C: Clock> Limiter<L, C> {
     ///
     /// [`LimiterError::ExceedsCapacity`] for more permits than could ever pass together, and
     /// [`LimiterError::Closed`].
+    #[inline]
     pub fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
-        let verdict = self.shared.decide(|limit, now_ns| limit.try_acquire(now_ns, permits))??;
-        Ok(Decision::of(&verdict))
+        self.shared.try_acquire(permits)
     }
 
     /// Takes `permits`, and waits until they may start.
@@ -216,8 +215,7 @@ impl<L: Limit, C: Clock> Limiter<L, C> {
     ///
     /// [`LimiterError`].
     pub fn peek(&self, permits: u64) -> Result<Option<Duration>, LimiterError> {
-        let wait_ns = self.shared.decide(|limit, now_ns| limit.peek(now_ns, permits))??;
-        Ok(wait_ns.map(Duration::from_nanos))
+        Ok(self.shared.peek(permits)?.map(Duration::from_nanos))
     }
 
     /// The most permits that a try could take now.
@@ -226,7 +224,7 @@ impl<L: Limit, C: Clock> Limiter<L, C> {
     ///
     /// [`Closed`].
     pub fn remaining(&self) -> Result<u64, Closed> {
-        self.shared.decide(|limit, now_ns| limit.remaining(now_ns))
+        self.shared.remaining()
     }
 
     /// Puts permits in from outside. Returns whether a policy here takes them; only a
@@ -273,13 +271,13 @@ impl<L: Limit, C: Clock> Limiter<L, C> {
     }
 }
 
-impl<L, C> Clone for Limiter<L, C> {
+impl<L: Concurrent, C> Clone for Limiter<L, C> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<L: fmt::Debug, C: fmt::Debug> fmt::Debug for Limiter<L, C> {
+impl<L: Concurrent + fmt::Debug, C: fmt::Debug> fmt::Debug for Limiter<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.fmt(f)
     }

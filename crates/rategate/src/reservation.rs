@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rategate_core::limit::Limit;
+use rategate_core::concurrent::Concurrent;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
@@ -27,14 +27,14 @@ use crate::shared::{Promise, Shared};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a reservation is cancelled"]
-pub struct Reservation<L: Limit, C: Clock = MonotonicClock> {
+pub struct Reservation<L: Concurrent, C: Clock = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
     promise: Promise,
     /// Whether dropping it gives nothing back any more.
     settled: bool,
 }
 
-impl<L: Limit, C: Clock> Reservation<L, C> {
+impl<L: Concurrent, C: Clock> Reservation<L, C> {
     pub(crate) const fn new(shared: Arc<Shared<L, C>>, promise: Promise) -> Self {
         Self { shared, promise, settled: false }
     }
@@ -76,7 +76,7 @@ impl<L: Limit, C: Clock> Reservation<L, C> {
     }
 }
 
-impl<L: Limit, C: Clock> Drop for Reservation<L, C> {
+impl<L: Concurrent, C: Clock> Drop for Reservation<L, C> {
     fn drop(&mut self) {
         if !self.settled {
             self.shared.cancel(&self.promise);
@@ -84,7 +84,7 @@ impl<L: Limit, C: Clock> Drop for Reservation<L, C> {
     }
 }
 
-impl<L: Limit, C: Clock> fmt::Debug for Reservation<L, C> {
+impl<L: Concurrent, C: Clock> fmt::Debug for Reservation<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation").field("grant", &self.promise.grant).finish_non_exhaustive()
     }

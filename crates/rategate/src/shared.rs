@@ -1,19 +1,26 @@
-//! What the clones of a limiter share: a limit under one short lock, a clock, and an alarm.
+//! What the clones of a limiter share: a limit under one short lock and its lock-free twin before
+//! it, a clock, and an alarm.
+//!
+//! Whatever the twin can say, it says, and no lock is touched. For all else the lock's holder takes
+//! the state out of the twin, decides, and puts it back if it fits.
 
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rategate_core::concurrent::{Answer, Concurrent, Twin};
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{self, Verdict};
 
 use crate::clock::Clock;
-use crate::decision::Grant;
-use crate::error::{AcquireError, Closed, Past, TooLong};
+use crate::decision::{Decision, Grant};
+use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
 use crate::wait::{Alarm, Wake};
 
-/// What clones share. That the state is behind a mutex is known to this type alone.
+/// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
+/// alone.
 #[derive(Debug)]
-pub(crate) struct Shared<L, C> {
+pub(crate) struct Shared<L: Concurrent, C> {
+    twin: L::Twin,
     limit: Mutex<L>,
     clock: C,
     alarm: Alarm,
@@ -26,9 +33,10 @@ pub(crate) struct Promise {
     asked_ns: u64,
 }
 
-impl<L: Limit, C: Clock> Shared<L, C> {
-    pub(crate) fn new(limit: L, clock: C) -> Self {
-        Self { limit: Mutex::new(limit), clock, alarm: Alarm::new() }
+impl<L: Concurrent, C: Clock> Shared<L, C> {
+    pub(crate) fn new(mut limit: L, clock: C) -> Self {
+        let twin = limit.twin(clock.now_ns());
+        Self { twin, limit: Mutex::new(limit), clock, alarm: Alarm::new() }
     }
 
     pub(crate) const fn alarm(&self) -> &Alarm {
@@ -40,10 +48,48 @@ impl<L: Limit, C: Clock> Shared<L, C> {
     }
 
     pub(crate) fn close(&self) {
-        let limit = self.lock();
-        // Under the lock, so that no decision is still on its way once this returns.
+        let mut limit = self.lock();
+        // Sealed for good, and under the lock, so that no decision is still on its way once this
+        // returns.
+        limit.seal(&self.twin);
         self.alarm.raise();
         drop(limit);
+    }
+
+    #[inline]
+    pub(crate) fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
+        match self.try_twin(permits) {
+            Answer::Granted { start_ns, scheduled_ns, spare } => {
+                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, spare)))
+            }
+            Answer::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
+            Answer::Sealed => self.try_locked(permits),
+        }
+    }
+
+    #[cold]
+    fn try_locked(&self, permits: u64) -> Result<Decision, LimiterError> {
+        let verdict = self.decide(|limit, now_ns| limit.try_acquire(now_ns, permits))??;
+        Ok(Decision::of(&verdict))
+    }
+
+    #[inline]
+    fn try_twin(&self, permits: u64) -> Answer {
+        self.twin.try_acquire(|| self.clock.now_ns(), permits)
+    }
+
+    pub(crate) fn peek(&self, permits: u64) -> Result<Option<u64>, LimiterError> {
+        match self.twin.peek(self.clock.now_ns(), permits) {
+            Some(wait_ns) => Ok(Some(wait_ns)),
+            None => Ok(self.decide(|limit, now_ns| limit.peek(now_ns, permits))??),
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Result<u64, Closed> {
+        match self.twin.remaining(self.clock.now_ns()) {
+            Some(permits) => Ok(permits),
+            None => self.decide(|limit, now_ns| limit.remaining(now_ns)),
+        }
     }
 
     /// Books a start and waits for it.
@@ -53,6 +99,9 @@ impl<L: Limit, C: Clock> Shared<L, C> {
         max_wait_ns: Option<u64>,
         alarm: &Alarm,
     ) -> Result<Grant, AcquireError> {
+        if let Answer::Granted { start_ns, scheduled_ns, spare } = self.try_twin(permits) {
+            return Ok(Grant::at(start_ns, scheduled_ns, spare));
+        }
         let promise = self.promise(permits, max_wait_ns)?;
         if promise.grant.start_ns <= promise.asked_ns {
             return Ok(Grant::as_promised(&promise.grant));
@@ -93,7 +142,12 @@ impl<L: Limit, C: Clock> Shared<L, C> {
     pub(crate) fn cancel(&self, promise: &Promise) -> bool {
         let mut limit = self.lock();
         let now_ns = self.clock.now_ns();
-        limit.cancel(now_ns, promise.grant.ticket)
+        limit.seal(&self.twin);
+        let in_time = limit.cancel(now_ns, promise.grant.ticket);
+        if !self.alarm.is_raised() {
+            limit.open(&self.twin, now_ns);
+        }
+        in_time
     }
 
     /// One decision, at one reading of the clock.
@@ -102,9 +156,12 @@ impl<L: Limit, C: Clock> Shared<L, C> {
         if self.alarm.is_raised() {
             return Err(Closed);
         }
+        limit.seal(&self.twin);
         // Inside the lock: a reading from outside could be overtaken by another's.
         let now_ns = self.clock.now_ns();
-        Ok(decision(&mut limit, now_ns))
+        let decided = decision(&mut limit, now_ns);
+        limit.open(&self.twin, now_ns);
+        Ok(decided)
     }
 
     /// A panic in a decision leaves the state as the core left it, which is never half a decision

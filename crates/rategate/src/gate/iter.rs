@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
+use rategate_core::concurrent::Concurrent;
 use rategate_core::sliding_log::SlidingLog;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -40,7 +40,7 @@ use crate::limiter::{Limiter, exact_ns};
 /// ```
 pub trait RateLimitedExt: Iterator + Sized {
     /// Lets each item pass `limiter` when it is pulled. The limiter may be shared.
-    fn rate_limited<L: Limit, C: Clock>(self, limiter: &Limiter<L, C>) -> RateLimited<Self, L, C> {
+    fn rate_limited<L: Concurrent, C: Clock>(self, limiter: &Limiter<L, C>) -> RateLimited<Self, L, C> {
         RateLimited { items: self, limiter: limiter.clone(), held: None, stopped: false }
     }
 
@@ -94,14 +94,14 @@ impl<I: Iterator> RateLimitedExt for I {}
 /// more, the error is the last thing to come out, and the item that was pulled for it is in
 /// [`into_parts`](Self::into_parts).
 #[must_use = "an iterator does nothing until it is pulled"]
-pub struct RateLimited<I: Iterator, L, C = MonotonicClock> {
+pub struct RateLimited<I: Iterator, L: Concurrent, C = MonotonicClock> {
     items: I,
     limiter: Limiter<L, C>,
     held: Option<I::Item>,
     stopped: bool,
 }
 
-impl<I: Iterator, L, C> RateLimited<I, L, C> {
+impl<I: Iterator, L: Concurrent, C> RateLimited<I, L, C> {
     /// The item that was pulled and got an error instead of its turn, if any, and the items after
     /// it.
     pub fn into_parts(self) -> (Option<I::Item>, I) {
@@ -109,7 +109,7 @@ impl<I: Iterator, L, C> RateLimited<I, L, C> {
     }
 }
 
-impl<I: Iterator, L: Limit, C: Clock> Iterator for RateLimited<I, L, C> {
+impl<I: Iterator, L: Concurrent, C: Clock> Iterator for RateLimited<I, L, C> {
     type Item = Result<I::Item, AcquireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -139,9 +139,9 @@ impl<I: Iterator, L: Limit, C: Clock> Iterator for RateLimited<I, L, C> {
     }
 }
 
-impl<I: Iterator, L: Limit, C: Clock> FusedIterator for RateLimited<I, L, C> {}
+impl<I: Iterator, L: Concurrent, C: Clock> FusedIterator for RateLimited<I, L, C> {}
 
-impl<I: Iterator + fmt::Debug, L, C> fmt::Debug for RateLimited<I, L, C> {
+impl<I: Iterator + fmt::Debug, L: Concurrent, C> fmt::Debug for RateLimited<I, L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimited")
             .field("items", &self.items)

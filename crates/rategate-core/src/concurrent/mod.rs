@@ -1,0 +1,274 @@
+//! Lock-free twins: the policies that threads share without taking turns at a lock.
+//!
+//! A twin answers tries as its policy does, from a word or a ring of words that threads change by
+//! compare-and-swap. What a word cannot hold, such as a promise that may be cancelled, is for the
+//! [`Ledger`]; the two never decide at the same time:
+//!
+//! ```text
+//!             open                                      sealed
+//!   tries: compare-and-swap on the twin       everything: the ledger, under its owner's lock
+//!                 \____ seal: whoever holds the lock ____/
+//!                  \___ open: once no promise is out ___/
+//! ```
+//!
+//! * **One owner at a time.** While a twin is open, the state is in it and the ledger's is stale.
+//!   [Sealing](Concurrent::seal) takes the state out in one atomic step (the log: one per slot),
+//!   after which no compare-and-swap of anybody can succeed.
+//! * **A configuration is published with the word.** The word names one of two slots that hold the
+//!   numbers. A slot is written only while the word names the other, and a word's value belongs to
+//!   one configuration for ever: a swap that succeeds has therefore read the numbers in force.
+//! * **A denial writes nothing**, and it was true at one instant: the word is read again after the
+//!   numbers, and if it has changed, so may the answer have.
+//! * **Clocks.** Each thread brings its own reading. One that is older than another's earns nothing:
+//!   bounds hold for any disorder of the readings. Whoever is denied has read the clock after the
+//!   state, so a thread that was held up in between is told no more than is true; a denial can be
+//!   wrong by the disorder of the clocks alone (tens of nanoseconds between the cores of one
+//!   processor).
+//!
+//! Orderings, in all twins: a swap is `AcqRel` and a load of a word `Acquire`, so whoever sees a
+//! state sees the numbers it was made with; the fields of a configuration are read `Relaxed` and
+//! made sure of by an `Acquire` fence and a second look at the word, as in a sequence lock.
+//!
+//! | twin | state | a try costs |
+//! |---|---|---|
+//! | [`gcra`] | one word: the TAT | a clock reading and one swap |
+//! | [`two_timeline`] | one word and a cached clock (average), or two words | one addition while behind; else a clock reading and one swap or two |
+//! | [`sliding_log`] | one word for each permit, and a hint at the oldest | a clock reading, one swap, and one more for each eighth |
+//!
+//! ```
+//! use rategate_core::concurrent::{Answer, Concurrent, Twin};
+//! use rategate_core::gcra::Gcra;
+//! use rategate_core::ledger::Ledger;
+//!
+//! let mut ledger = Ledger::new(Gcra::new("1/s".parse()?, 1)?, 0);
+//! let twin = ledger.twin(0);
+//! assert!(matches!(twin.try_acquire(|| 5, 1), Answer::Granted { start_ns: 5, .. }));
+//! assert!(matches!(twin.try_acquire(|| 5, 1), Answer::Denied { .. }));
+//!
+//! // What needs the ledger takes the state back first.
+//! ledger.seal(&twin);
+//! assert_eq!(twin.try_acquire(|| 5, 1), Answer::Sealed);
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use core::fmt::Debug;
+use core::num::NonZeroU64;
+
+use crate::all_of::AllOf;
+use crate::any_policy::AnyPolicy;
+use crate::backfill_pool::BackfillPool;
+use crate::concurrency::Concurrency;
+use crate::fixed_window::FixedWindow;
+use crate::ledger::Ledger;
+use crate::limit::Limit;
+use crate::pacer::Pacer;
+use crate::policy::Policy;
+
+pub mod gcra;
+pub mod sliding_log;
+pub mod two_timeline;
+
+mod sync;
+mod word;
+
+/// What a twin answers.
+#[must_use = "a grant that nobody acts on is a permit lost"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The permits are the caller's, now.
+    Granted {
+        /// The reading of the clock that the grant counts from.
+        start_ns: u64,
+        /// When it should have started, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
+        scheduled_ns: u64,
+        /// What one more try could take at that reading.
+        spare: Spare,
+    },
+    /// Nothing was taken.
+    Denied {
+        /// How long until the same try passes, if nobody else comes first: exact.
+        retry_after_ns: NonZeroU64,
+    },
+    /// The twin does not know; the ledger does.
+    Sealed,
+}
+
+impl Answer {
+    fn denied(retry_after_ns: u64) -> Self {
+        // A wait of nothing would be no denial.
+        NonZeroU64::new(retry_after_ns)
+            .map_or(Self::Sealed, |retry_after_ns| Self::Denied { retry_after_ns })
+    }
+}
+
+/// Permits that are left, not counted yet: the division would cost as much as the decision, and few
+/// ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spare {
+    parts: u64,
+    parts_per_permit: u64,
+}
+
+impl Spare {
+    /// So many whole permits.
+    #[must_use]
+    pub const fn of(permits: u64) -> Self {
+        Self { parts: permits, parts_per_permit: 1 }
+    }
+
+    pub(crate) const fn in_parts(parts: u64, parts_per_permit: u64) -> Self {
+        Self { parts, parts_per_permit }
+    }
+
+    /// How many whole permits.
+    #[must_use]
+    pub const fn permits(self) -> u64 {
+        match self.parts.checked_div(self.parts_per_permit) {
+            Some(permits) => permits,
+            None => 0,
+        }
+    }
+}
+
+/// The lock-free form of a policy.
+pub trait Twin: Debug + Send + Sync {
+    /// Takes `permits` at once or not at all. `read_ns` reads the clock: as a rule once, again where
+    /// others have been faster, not at all where the answer does not depend on it.
+    fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer;
+
+    /// How long until a try would pass, zero if it would now; `None` if sealed. Takes nothing.
+    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64>;
+
+    /// The most permits that a try could take; `None` if sealed.
+    fn remaining(&self, now_ns: u64) -> Option<u64>;
+}
+
+/// A policy with a twin.
+///
+/// A policy of one's own that has none says so: `type Twin = NoTwin`.
+pub trait Twinned: Policy {
+    /// The twin.
+    type Twin: Owned<Self>;
+}
+
+/// The side of a twin that the holder of the ledger's lock sees.
+pub trait Owned<P: Policy>: Twin + Sized {
+    /// A sealed twin, with room for `policy`.
+    fn new(policy: &P) -> Self;
+
+    /// Takes the state out, and the newest instant in it that the ledger must not go back behind.
+    /// `None` if the twin is sealed already.
+    fn seal(&self, policy: &P) -> Option<(P::State, u64)>;
+
+    /// Puts a state in. Returns whether the twin can hold it, and is open now. Only for a sealed
+    /// twin, and only by the holder of the ledger's lock.
+    fn open(&self, policy: &P, state: &P::State, now_ns: u64) -> bool;
+
+    /// How many decisions under the lock should pay for the next opening.
+    fn price(&self) -> u64 {
+        0
+    }
+}
+
+/// A live limit with a twin: what a limiter shares between threads is one of these under a lock,
+/// and its twin before it.
+pub trait Concurrent: Limit {
+    /// The twin.
+    type Twin: Twin;
+
+    /// A twin of this limit, open where that can be.
+    fn twin(&mut self, now_ns: u64) -> Self::Twin;
+
+    /// Takes the state back from the twin, if it is there. From then on all is the limit's.
+    fn seal(&mut self, twin: &Self::Twin);
+
+    /// Hands the state to the twin at `now_ns`, if it can hold it. Only after a
+    /// [`seal`](Self::seal) under the same lock.
+    fn open(&mut self, twin: &Self::Twin, now_ns: u64);
+}
+
+impl<P: Twinned> Concurrent for Ledger<P> {
+    type Twin = P::Twin;
+
+    fn twin(&mut self, now_ns: u64) -> P::Twin {
+        let twin = P::Twin::new(self.policy());
+        self.open(&twin, now_ns);
+        twin
+    }
+
+    fn seal(&mut self, twin: &P::Twin) {
+        if let Some((state, newest_ns)) = twin.seal(self.policy()) {
+            self.resume(state, newest_ns);
+        }
+    }
+
+    fn open(&mut self, twin: &P::Twin, now_ns: u64) {
+        if let Some(now_ns) = self.at_rest(now_ns, twin.price()) {
+            let _ = twin.open(self.policy(), self.state(), now_ns);
+        }
+    }
+}
+
+/// The twin of a limit that has none: always sealed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTwin;
+
+impl Twin for NoTwin {
+    fn try_acquire(&self, _read_ns: impl Fn() -> u64, _permits: u64) -> Answer {
+        Answer::Sealed
+    }
+
+    fn peek(&self, _now_ns: u64, _permits: u64) -> Option<u64> {
+        None
+    }
+
+    fn remaining(&self, _now_ns: u64) -> Option<u64> {
+        None
+    }
+}
+
+impl<P: Policy> Owned<P> for NoTwin {
+    fn new(_policy: &P) -> Self {
+        Self
+    }
+
+    fn seal(&self, _policy: &P) -> Option<(P::State, u64)> {
+        None
+    }
+
+    fn open(&self, _policy: &P, _state: &P::State, _now_ns: u64) -> bool {
+        false
+    }
+}
+
+impl Concurrent for AllOf {
+    type Twin = NoTwin;
+
+    fn twin(&mut self, _now_ns: u64) -> NoTwin {
+        NoTwin
+    }
+
+    fn seal(&mut self, _twin: &NoTwin) {}
+
+    fn open(&mut self, _twin: &NoTwin, _now_ns: u64) {}
+}
+
+impl Twinned for FixedWindow {
+    type Twin = NoTwin;
+}
+
+impl Twinned for Pacer {
+    type Twin = NoTwin;
+}
+
+impl Twinned for BackfillPool {
+    type Twin = NoTwin;
+}
+
+impl Twinned for Concurrency {
+    type Twin = NoTwin;
+}
+
+impl Twinned for AnyPolicy {
+    type Twin = NoTwin;
+}

@@ -1,0 +1,376 @@
+//! The exact log as a ring of words, one for each permit: the twin of
+//! [`sliding_log`](crate::sliding_log).
+//!
+//! # Layout
+//!
+//! ```text
+//!   slot    63 ............... 2 | 1          | 0         one for each of the N permits
+//!           release instant      | lap parity | sealed
+//!
+//!   head    63 ..... 19 | 18 ... 2 | 1      | 0
+//!           lap         | index    | which  | sealed
+//! ```
+//!
+//! Slots are used in turn, over and over; each turn round the ring is a lap. A slot holds the instant
+//! at which its last permit leaves the log, counted from the configuration's origin, and the
+//! parity of the lap in which it was taken. The head is a *hint* at the slot to be used next: at most
+//! [`STEP`] behind it, never ahead of it.
+//!
+//! # Who writes what, and why it suffices
+//!
+//! * A grant is one successful swap of one slot, from a release instant that has come to the new
+//!   one, and nothing else; it linearises there. So admitted is recorded, under every schedule.
+//! * Between two grants in the same slot lies the time for which it is held, so no window of that
+//!   length sees more than N (theory 2.2). That needs neither the head, nor the lap, nor an order
+//!   of the clocks: they are there for the denials.
+//! * A slot with the parity of the head's lap has been taken already: whoever finds one goes on to
+//!   the next, and moves the head along with every [`STEP`] slots (whoever wins there does too).
+//!   The first slot without it is the oldest permit in the log. If *that* is still held, all are,
+//!   and the denial is right; it linearises at the load of that slot, and the clock is read after.
+//! * The head is looked at again after the slot: if it has not moved, the slot's lap was this one or
+//!   the one before, so that one bit tells them apart.
+//! * Release instants in a slot grow from grant to grant, and start above all earlier ones when
+//!   the ring is opened anew, so a slot that looks the same is the same.
+//! * Orderings: a slot's swap is `AcqRel`, its load `Acquire`, so whoever moves the head past a
+//!   slot has seen it taken, and whoever loads the head sees that too.
+//!
+//! # Contract
+//!
+//! That of [`sliding_log`](crate::sliding_log) for single permits. Several at once are the
+//! ledger's, and so are logs of more than [`MOST_SLOTS`] permits or 2^60 ns. Sealing and opening
+//! take a step for each slot, so the log stays with the ledger for a while after each change.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::sync::{AtomicU64, Ordering, back_off};
+use super::word::{SPAN, Seen, Word};
+use super::{Answer, Owned, Spare, Twin, Twinned};
+use crate::sliding_log::{SlidingLog, State};
+
+/// The largest log that has a twin. It takes 8 bytes for each permit.
+pub const MOST_SLOTS: u64 = 1 << INDEX_BITS;
+
+/// How far behind the oldest slot the head may be: a cache line of slots.
+pub const STEP: u64 = 8;
+
+const INDEX_BITS: u32 = 17;
+const INDEX_MASK: u64 = MOST_SLOTS - 1;
+/// The release instants that one configuration may use.
+const ROOM: u64 = 1 << 60;
+
+const SEALED: u64 = 1;
+const ODD_LAP: u64 = 2;
+const RELEASE_SHIFT: u32 = 2;
+
+/// An exact log that threads share without a lock.
+#[derive(Debug)]
+pub struct Ring {
+    head: Word<6>,
+    slots: Box<[AtomicU64]>,
+    /// The highest release instant in any slot ever. Read and written under the lock only.
+    highest: AtomicU64,
+}
+
+/// One configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    origin_ns: u64,
+    horizon_ns: u64,
+    held_ns: u64,
+    resolution_ns: u64,
+    slots: u64,
+    base: u64,
+}
+
+/// Where in the ring: a lap and an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    lap: u64,
+    index: u64,
+}
+
+/// The slot that is used next, as somebody has read it.
+#[derive(Clone, Copy, Debug)]
+struct Oldest {
+    numbers: Numbers,
+    place: Place,
+    slot: u64,
+}
+
+impl Numbers {
+    const fn from_fields(fields: [u64; 6]) -> Self {
+        let [origin_ns, horizon_ns, held_ns, resolution_ns, slots, base] = fields;
+        Self { origin_ns, horizon_ns, held_ns, resolution_ns, slots, base }
+    }
+
+    const fn to_fields(self) -> [u64; 6] {
+        let Self { origin_ns, horizon_ns, held_ns, resolution_ns, slots, base } = self;
+        [origin_ns, horizon_ns, held_ns, resolution_ns, slots, base]
+    }
+
+    /// The clock on the scale of release instants, unless it is off that scale.
+    fn at(self, now_ns: u64) -> Option<u64> {
+        let since_ns = now_ns.checked_sub(self.origin_ns)?;
+        (since_ns <= self.horizon_ns).then_some(self.base.wrapping_add(since_ns))
+    }
+
+    /// The slot of a permit that is granted at `now_ns` in this lap.
+    fn taken(self, now_ns: u64, lap: u64) -> Option<u64> {
+        let instant_ns = match self.resolution_ns {
+            0 | 1 => now_ns,
+            resolution_ns => now_ns.checked_next_multiple_of(resolution_ns)?,
+        };
+        let ahead_ns = instant_ns.checked_sub(self.origin_ns)?.wrapping_add(self.held_ns);
+        let release = self.base.wrapping_add(ahead_ns);
+        Some((release << RELEASE_SHIFT) | parity_of(lap))
+    }
+}
+
+impl Place {
+    const fn of(head: Seen) -> Self {
+        Self { lap: head.value() >> INDEX_BITS, index: head.value() & INDEX_MASK }
+    }
+
+    const fn value(self) -> u64 {
+        ((self.lap << INDEX_BITS) | self.index) & SPAN
+    }
+
+    const fn next(self, slots: u64) -> Self {
+        let index = self.index.wrapping_add(1);
+        if index >= slots {
+            Self { lap: self.lap.wrapping_add(1), index: 0 }
+        } else {
+            Self { lap: self.lap, index }
+        }
+    }
+
+    /// Whether the head moves here.
+    const fn is_step(self) -> bool {
+        self.index & (STEP - 1) == 0
+    }
+}
+
+const fn parity_of(lap: u64) -> u64 {
+    if lap & 1 == 0 { 0 } else { ODD_LAP }
+}
+
+impl Ring {
+    fn slot(&self, index: u64) -> Option<&AtomicU64> {
+        self.slots.get(usize::try_from(index).ok()?)
+    }
+
+    /// The slot that is used next; `None` if the ring is sealed.
+    fn oldest(&self) -> Option<Oldest> {
+        loop {
+            let head = self.head.load();
+            if head.is_sealed() {
+                return None;
+            }
+            let numbers = Numbers::from_fields(self.head.numbers(head));
+            let mut place = Place::of(head);
+            loop {
+                // Torn numbers may point past the end.
+                let Some(slot) = self.slot(place.index) else { break };
+                let slot = slot.load(Ordering::Acquire);
+                if slot & SEALED != 0 {
+                    return None;
+                }
+                if slot & ODD_LAP != parity_of(place.lap) {
+                    if self.head.is_still(head) {
+                        return Some(Oldest { numbers, place, slot });
+                    }
+                    break;
+                }
+                place = place.next(numbers.slots);
+                if place.is_step() {
+                    // Whether this thread moves the head or another has: it is further on.
+                    let _ = self.head.swap(head, place.value());
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes the oldest slot, if it is as it was.
+    fn take(&self, oldest: Oldest, taken: u64) -> bool {
+        let Some(slot) = self.slot(oldest.place.index) else { return false };
+        let swapped =
+            slot.compare_exchange(oldest.slot, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if swapped {
+            let next = oldest.place.next(oldest.numbers.slots);
+            if next.is_step() {
+                self.help(next);
+            }
+        }
+        swapped
+    }
+
+    /// Moves the head to `place`, if it is on the way there.
+    fn help(&self, place: Place) {
+        let head = self.head.load();
+        let from = Place::of(head);
+        let is_near = place.value().wrapping_sub(from.value()) <= STEP
+            || (from.lap.wrapping_add(1) == place.lap && place.index == 0);
+        if !head.is_sealed() && from != place && is_near {
+            let _ = self.head.swap(head, place.value());
+        }
+    }
+
+    /// How many slots behind the oldest are free. Slots become free in the order in which they were
+    /// taken; the search leaps, since as a rule few of them are, or nearly all.
+    fn free_behind(&self, oldest: Oldest, now: u64) -> u64 {
+        let is_free = |ahead: u64| {
+            self.release_ahead(oldest, ahead).is_some_and(|release| release <= now)
+        };
+        let slots = oldest.numbers.slots;
+        let (mut low, mut high, mut leap) = (1, slots, 1_u64);
+        // Held from the newest back.
+        while low < high {
+            let probe = slots.saturating_sub(leap).max(low);
+            if is_free(probe) {
+                low = probe.saturating_add(1);
+                break;
+            }
+            high = probe;
+            leap = leap.saturating_mul(2);
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            if is_free(middle) {
+                low = middle.saturating_add(1);
+            } else {
+                high = middle;
+            }
+        }
+        high.saturating_sub(1)
+    }
+
+    /// When the slot `ahead` places behind the oldest is free, on the scale of release instants.
+    fn release_ahead(&self, oldest: Oldest, ahead: u64) -> Option<u64> {
+        let index = oldest.place.index.checked_add(ahead)?;
+        let index = index.checked_sub(oldest.numbers.slots).unwrap_or(index);
+        let slot = self.slot(index)?.load(Ordering::Acquire);
+        (slot & SEALED == 0).then_some(slot >> RELEASE_SHIFT)
+    }
+}
+
+impl Twin for Ring {
+    fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+        let Some(mut oldest) = self.oldest().filter(|_| permits == 1) else {
+            return Answer::Sealed;
+        };
+        let mut now_ns = read_ns();
+        let mut is_fresh = true;
+        loop {
+            let Oldest { numbers, place, slot } = oldest;
+            let (Some(now), Some(taken)) = (numbers.at(now_ns), numbers.taken(now_ns, place.lap))
+            else {
+                return Answer::Sealed;
+            };
+            match (slot >> RELEASE_SHIFT).checked_sub(now) {
+                None | Some(0) => {
+                    if self.take(oldest, taken) {
+                        let spare = Spare::of(self.free_behind(oldest, now));
+                        return Answer::Granted { start_ns: now_ns, scheduled_ns: now_ns, spare };
+                    }
+                    back_off();
+                }
+                Some(left_ns) if is_fresh => return Answer::denied(left_ns),
+                Some(_) => {
+                    now_ns = read_ns();
+                    is_fresh = true;
+                    continue;
+                }
+            }
+            let Some(next) = self.oldest() else { return Answer::Sealed };
+            (oldest, is_fresh) = (next, false);
+        }
+    }
+
+    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
+        let oldest = self.oldest()?;
+        let now = oldest.numbers.at(now_ns)?;
+        let last = permits.checked_sub(1).filter(|&last| last < oldest.numbers.slots)?;
+        Some(self.release_ahead(oldest, last)?.saturating_sub(now))
+    }
+
+    fn remaining(&self, now_ns: u64) -> Option<u64> {
+        let oldest = self.oldest()?;
+        let now = oldest.numbers.at(now_ns)?;
+        let first = u64::from(oldest.slot >> RELEASE_SHIFT <= now);
+        Some(first.saturating_add(self.free_behind(oldest, now)))
+    }
+}
+
+impl Owned<SlidingLog> for Ring {
+    fn new(policy: &SlidingLog) -> Self {
+        let slots = if policy.permits() <= MOST_SLOTS { policy.permits() } else { 0 };
+        let slots: Vec<AtomicU64> = (0..slots).map(|_| AtomicU64::new(SEALED)).collect();
+        Self { head: Word::sealed(), slots: slots.into(), highest: AtomicU64::new(0) }
+    }
+
+    fn seal(&self, _policy: &SlidingLog) -> Option<(State, u64)> {
+        let numbers = Numbers::from_fields(self.head.numbers(self.head.seal()?));
+        let used = usize::try_from(numbers.slots).unwrap_or(usize::MAX);
+        let mut instants_ns = Vec::with_capacity(self.slots.len());
+        let mut highest = self.highest.load(Ordering::Relaxed);
+        for slot in self.slots.iter().take(used) {
+            // From here on nobody can take this slot.
+            let release = slot.fetch_or(SEALED, Ordering::AcqRel) >> RELEASE_SHIFT;
+            highest = highest.max(release);
+            // A slot that was free when the ring was opened holds nothing.
+            let ahead_ns = release.saturating_sub(numbers.base);
+            if ahead_ns > 0 {
+                let release_ns = numbers.origin_ns.saturating_add(ahead_ns);
+                instants_ns.push(release_ns.saturating_sub(numbers.held_ns));
+            }
+        }
+        self.highest.store(highest, Ordering::Relaxed);
+        // Threads with clocks a little apart may have taken slots out of order.
+        instants_ns.sort_unstable();
+        // On a grid, the newest permit may have been granted up to a step of it sooner.
+        let newest_ns = instants_ns.last().copied().unwrap_or(0);
+        let newest_ns = newest_ns.saturating_sub(numbers.resolution_ns.saturating_sub(1));
+        Some((State::of_instants(&instants_ns), newest_ns))
+    }
+
+    fn open(&self, policy: &SlidingLog, state: &State, now_ns: u64) -> bool {
+        let held_ns = policy.held_for_ns();
+        let resolution_ns = policy.resolution_ns();
+        // Neither past the scale nor past the end of the clock.
+        let reach_ns = ROOM.min(u64::MAX.saturating_sub(now_ns));
+        let Some(horizon_ns) = reach_ns.checked_sub(held_ns.saturating_add(resolution_ns)) else {
+            return false;
+        };
+        let slots = policy.permits();
+        if usize::try_from(slots).map_or(true, |slots| slots > self.slots.len()) {
+            return false;
+        }
+        // More than fit are a smaller limit's legacy, which must not be forgotten.
+        let Some(free) = slots.checked_sub(policy.held(state, now_ns)) else { return false };
+        let held = policy.releases_after(state, now_ns);
+        let above = self.highest.load(Ordering::Relaxed).saturating_add(1);
+        let base = if above <= SPAN - ROOM { above } else { 0 };
+        let numbers =
+            Numbers { origin_ns: now_ns, horizon_ns, held_ns, resolution_ns, slots, base };
+        let lap = Place::of(self.head.load()).lap.wrapping_add(2);
+        let free = (0..free).map(|_| base);
+        let held = held.map(|release_ns| base.saturating_add(release_ns.saturating_sub(now_ns)));
+        for (slot, release) in self.slots.iter().zip(free.chain(held)) {
+            // As if taken in the lap before. Released by the head's store.
+            let word = (release << RELEASE_SHIFT) | parity_of(lap.wrapping_sub(1));
+            slot.store(word, Ordering::Relaxed);
+        }
+        self.head.open(numbers.to_fields(), Place { lap, index: 0 }.value());
+        true
+    }
+
+    fn price(&self) -> u64 {
+        u64::try_from(self.slots.len()).unwrap_or(u64::MAX) >> 2
+    }
+}
+
+impl Twinned for SlidingLog {
+    type Twin = Ring;
+}

@@ -1,0 +1,22 @@
+//! The only place that names an atomic type: the core's, or under `--cfg loom` the model checker's.
+
+#[cfg(not(loom))]
+pub(super) use core::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(loom)]
+pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Keeps what one thread writes off the cache lines that others only read. Two lines, because
+/// processors fetch them in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Padded<T>(pub(super) T);
+
+/// Lets the thread that won go ahead: at once trying again would take the cache line from it.
+pub(super) fn back_off() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    for _ in 0..8 {
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,331 @@
+//! The ideal schedule as a counter: the twin of [`two_timeline`](crate::two_timeline).
+//!
+//! # Layout
+//!
+//! In average mode the two timelines are one, and all there is to know is how many operations have
+//! started. The word's value is that number, above a `base`; operation `k` of a configuration is
+//! due `first + k * P` parts after its origin, where a nanosecond is `N` parts and a permit is `P`
+//! (as in [`gcra`](super::gcra)).
+//!
+//! ```text
+//!   value = base + operations started
+//!   due   = values below this are due: one reading of the clock, kept for all
+//! ```
+//!
+//! # The cached clock
+//!
+//! `due` says what the last reading of the clock has made due. A caller who finds his operation well
+//! below it needs no reading of his own: what was due then is due now. He takes his
+//! place by one addition, which never fails, whatever others do. Each [`REFRESH`]th operation reads
+//! the clock and moves `due` along, so a reported start is never older than that many operations;
+//! who finds himself near `due` or above it reads the clock and swaps, and is denied exactly.
+//!
+//! This is sound in average mode alone: where grants are spaced, each must be stamped with a fresh
+//! reading, because a stale one would leave room for the next too soon (theory 3.4).
+//!
+//! # Who writes what, and why it suffices
+//!
+//! * A grant is an addition to the word, or a swap of it, and linearises there.
+//! * The addition does not look. Whether it was right shows in what it returns: not sealed, still
+//!   below the same `due`, and within [`GAP`] of what was loaded before. Configurations lie `GAP`
+//!   apart, so the numbers that were read in between are those in force, and `due` is theirs too.
+//! * An addition that turns out wrong is taken back. For that, over [`MARGIN`] threads would have
+//!   to come between a load and an addition, or a change of the numbers; the permits are lost
+//!   should the twin be sealed at that moment as well.
+//! * `due` is written `Release` after a reading that has led to a grant, so it is never ahead of
+//!   the clock; a late writer may set it back, which costs a reading and nothing else.
+//!
+//! # Contract
+//!
+//! That of [`two_timeline`](crate::two_timeline), to the nanosecond, but for the start that a grant
+//! by the cached clock reports: it is the reading that made it due. Other modes, a bound on catching
+//! up, ramps, what is left of an earlier rate, and rates with a numerator over 10^9 stay with the
+//! ledger.
+
+use super::sync::{AtomicU64, Ordering, Padded, back_off};
+use super::word::{Seen, Word};
+use super::{Answer, Owned, Spare, Twin, Twinned};
+use crate::exact::{Exact, Pace};
+use crate::two_timeline::{State, TwoTimeline};
+
+/// How many operations at most pass between two readings of the clock.
+pub const REFRESH: u64 = 64;
+
+/// How far below what is due an operation must be to be taken by addition: more than there are
+/// threads that add at one moment.
+pub const MARGIN: u64 = 1_024;
+
+/// Between the values of two configurations.
+const GAP: u64 = 1 << 32;
+/// The operations that one configuration may start, and the parts that one may last.
+const ROOM: u64 = 1 << 60;
+const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
+
+/// An average schedule that threads share without a lock.
+#[derive(Debug)]
+pub struct Schedule {
+    word: Word<6>,
+    cached: Padded<Cached>,
+}
+
+#[derive(Debug)]
+struct Cached {
+    /// Values below this are due.
+    due: AtomicU64,
+    /// The reading that has made them so.
+    now_ns: AtomicU64,
+}
+
+/// One configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    origin_ns: u64,
+    horizon_ns: u64,
+    parts_per_ns: u64,
+    parts_per_permit: u64,
+    first: u64,
+    base: u64,
+}
+
+impl Numbers {
+    const fn from_fields(fields: [u64; 6]) -> Self {
+        let [origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base] = fields;
+        Self { origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base }
+    }
+
+    const fn to_fields(self) -> [u64; 6] {
+        let Self { origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base } = self;
+        [origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base]
+    }
+
+    /// The clock in parts, unless it is off the scale.
+    fn at(self, now_ns: u64) -> Option<u64> {
+        let since_ns = now_ns.checked_sub(self.origin_ns)?;
+        (since_ns <= self.horizon_ns).then_some(since_ns.wrapping_mul(self.parts_per_ns))
+    }
+
+    /// When the operation at `value` is due, in parts.
+    fn due_at(self, value: u64) -> Option<u64> {
+        let before = value.checked_sub(self.base)?.checked_mul(self.parts_per_permit)?;
+        self.first.checked_add(before)
+    }
+
+    /// The first value that is not due at `now`.
+    fn due_by(self, now: u64) -> u64 {
+        match now.checked_sub(self.first) {
+            None => self.base,
+            Some(past) => {
+                let due = past.checked_div(self.parts_per_permit).unwrap_or(0);
+                self.base.wrapping_add(due).wrapping_add(1)
+            }
+        }
+    }
+
+    /// The nanosecond of the clock that holds this part.
+    fn scheduled_ns(self, parts: u64) -> u64 {
+        let since_ns = if self.parts_per_ns <= 1 {
+            parts
+        } else {
+            parts.checked_div(self.parts_per_ns).unwrap_or(parts)
+        };
+        self.origin_ns.wrapping_add(since_ns)
+    }
+}
+
+impl Schedule {
+    fn numbers(&self, seen: Seen) -> Numbers {
+        Numbers::from_fields(self.word.numbers(seen))
+    }
+
+    /// Takes `permits` that the cached clock has shown to be due, by one addition.
+    fn try_cached(&self, now_ns: impl Fn() -> u64, permits: u64) -> Option<Answer> {
+        let seen = self.word.load();
+        // Acquire: the reading that goes with it is not older.
+        let due = self.cached.0.due.load(Ordering::Acquire);
+        let ahead = due.wrapping_sub(seen.value());
+        if permits.wrapping_sub(1) >= MARGIN || ahead <= MARGIN.wrapping_mul(2) || ahead >= GAP {
+            return None;
+        }
+        let numbers = self.numbers(seen);
+        let cached_ns = self.cached.0.now_ns.load(Ordering::Relaxed);
+        let before = self.word.add(permits);
+        if before.is_sealed() {
+            return Some(Answer::Sealed);
+        }
+        let last = before.value().wrapping_add(permits).wrapping_sub(1);
+        let is_same = before.value().wrapping_sub(seen.value()) < GAP >> 1;
+        let is_due = due.wrapping_sub(last).wrapping_sub(1) < GAP;
+        let (true, true, Some(parts)) = (is_same, is_due, numbers.due_at(last)) else {
+            self.word.subtract(permits);
+            return None;
+        };
+        if before.value() & (REFRESH - 1) < permits {
+            self.refresh(numbers, now_ns(), last);
+        }
+        let scheduled_ns = numbers.scheduled_ns(parts);
+        let spare = Spare::of(due.wrapping_sub(last).wrapping_sub(1));
+        Some(Answer::Granted { start_ns: cached_ns.max(scheduled_ns), scheduled_ns, spare })
+    }
+
+    /// Notes what is due at `now_ns`, for others. `value` is one of this configuration.
+    fn refresh(&self, numbers: Numbers, now_ns: u64, value: u64) {
+        if let Some(now) = numbers.at(now_ns) {
+            self.cached.0.now_ns.store(now_ns, Ordering::Relaxed);
+            // Not so far that it could be taken for another configuration's.
+            let due = numbers.due_by(now).min(value.saturating_add(GAP >> 1));
+            self.cached.0.due.store(due, Ordering::Release);
+        }
+    }
+
+    /// When the last of `permits` operations from `seen` on is due, and by how many parts it is
+    /// over or, as an error, ahead.
+    fn look(
+        numbers: Numbers,
+        seen: Seen,
+        now_ns: u64,
+        permits: u64,
+    ) -> Option<(u64, Result<u64, u64>)> {
+        let last = seen.value().checked_add(permits.checked_sub(1)?)?;
+        let parts = numbers.due_at(last)?;
+        let now = numbers.at(now_ns)?;
+        Some((parts, now.checked_sub(parts).ok_or_else(|| parts.wrapping_sub(now))))
+    }
+
+    fn numbers_for(&self, next: Exact, pace: Pace, now_ns: u64) -> Option<(Numbers, u64)> {
+        let next_ns = u64::try_from(next.ns).ok()?;
+        let origin_ns = next_ns.min(now_ns);
+        let parts_per_ns = pace.permits().get();
+        let first = pace.to_parts(pace.sub(next, Exact::at(origin_ns.into())));
+        let first = u64::try_from(first).ok().filter(|&first| first <= ROOM)?;
+        let horizon_ns = ROOM.checked_div(parts_per_ns)?;
+        let left_ns = horizon_ns.checked_sub(now_ns.checked_sub(origin_ns)?)?;
+        let base = self.word.free_value(GAP, ROOM)?;
+        let parts_per_permit = pace.period_ns().get();
+        let numbers =
+            Numbers { origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base };
+        (left_ns >= SHORTEST_HORIZON_NS).then_some((numbers, base))
+    }
+
+    /// The value at which the numbers of before go on with `next`, if they do.
+    fn same_numbers(&self, next: Exact, pace: Pace, now_ns: u64) -> Option<u64> {
+        let numbers = self.numbers(self.word.load());
+        let is_same = numbers.parts_per_ns == pace.permits().get()
+            && numbers.parts_per_permit == pace.period_ns().get();
+        let lasts = now_ns.checked_sub(numbers.origin_ns)? <= numbers.horizon_ns >> 1;
+        let origin = Exact::at(numbers.origin_ns.into());
+        if !is_same || !lasts || next < origin {
+            return None;
+        }
+        let parts = u64::try_from(pace.to_parts(pace.sub(next, origin))).ok()?;
+        let past = parts.checked_sub(numbers.first)?;
+        let on_grid = past.checked_rem(numbers.parts_per_permit)? == 0;
+        let started = past.checked_div(numbers.parts_per_permit)?;
+        (on_grid && started < ROOM).then(|| numbers.base.checked_add(started))?
+    }
+}
+
+impl Twin for Schedule {
+    fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+        if let Some(answer) = self.try_cached(&read_ns, permits) {
+            return answer;
+        }
+        let mut seen = self.word.load();
+        let mut now_ns = read_ns();
+        let mut is_fresh = true;
+        loop {
+            if seen.is_sealed() {
+                return Answer::Sealed;
+            }
+            let numbers = self.numbers(seen);
+            match Self::look(numbers, seen, now_ns, permits) {
+                None => return Answer::Sealed,
+                Some((parts, Ok(over))) => {
+                    let value = seen.value().wrapping_add(permits);
+                    if self.word.swap(seen, value) {
+                        self.refresh(numbers, now_ns, value);
+                        let scheduled_ns = numbers.scheduled_ns(parts);
+                        let spare = Spare::in_parts(over, numbers.parts_per_permit);
+                        return Answer::Granted { start_ns: now_ns, scheduled_ns, spare };
+                    }
+                    back_off();
+                }
+                Some((_, Err(_))) if !is_fresh => {
+                    now_ns = read_ns();
+                    is_fresh = true;
+                    continue;
+                }
+                Some((_, Err(early))) if self.word.is_still(seen) => {
+                    return Answer::denied(early.div_ceil(numbers.parts_per_ns.max(1)));
+                }
+                Some((_, Err(_))) => {}
+            }
+            seen = self.word.load();
+            is_fresh = false;
+        }
+    }
+
+    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
+        loop {
+            let seen = self.word.load();
+            let numbers = self.numbers(seen);
+            let look = Self::look(numbers, seen, now_ns, permits);
+            if seen.is_sealed() {
+                return None;
+            }
+            if self.word.is_still(seen) {
+                let early = look?.1.err().unwrap_or(0);
+                return Some(early.div_ceil(numbers.parts_per_ns.max(1)));
+            }
+        }
+    }
+
+    fn remaining(&self, now_ns: u64) -> Option<u64> {
+        loop {
+            let seen = self.word.load();
+            let numbers = self.numbers(seen);
+            let now = numbers.at(now_ns);
+            if seen.is_sealed() {
+                return None;
+            }
+            if self.word.is_still(seen) {
+                return Some(numbers.due_by(now?).saturating_sub(seen.value()));
+            }
+        }
+    }
+}
+
+impl Owned<TwoTimeline> for Schedule {
+    fn new(_policy: &TwoTimeline) -> Self {
+        let cached = Cached { due: AtomicU64::new(0), now_ns: AtomicU64::new(0) };
+        Self { word: Word::sealed(), cached: Padded(cached) }
+    }
+
+    fn seal(&self, policy: &TwoTimeline) -> Option<(State, u64)> {
+        let last = self.word.seal()?;
+        let numbers = self.numbers(last);
+        let pace = policy.plain_average()?;
+        let started = last.value().saturating_sub(numbers.base);
+        let since = pace.time_of(started);
+        let first = pace.from_parts(numbers.first.into());
+        let next = pace.add(pace.add(Exact::at(numbers.origin_ns.into()), first), since);
+        Some((policy.state_at(numbers.origin_ns, next), 0))
+    }
+
+    fn open(&self, policy: &TwoTimeline, state: &State, now_ns: u64) -> bool {
+        let Some(pace) = policy.plain_average() else { return false };
+        let Some(next) = state.plain_next(pace) else { return false };
+        if let Some(value) = self.same_numbers(next, pace, now_ns) {
+            self.word.reopen(value);
+            return true;
+        }
+        let fresh = self.numbers_for(next, pace, now_ns);
+        if let Some((numbers, value)) = fresh {
+            self.word.open(numbers.to_fields(), value);
+        }
+        fresh.is_some()
+    }
+}
+
+impl Twinned for TwoTimeline {
+    type Twin = Schedule;
+}

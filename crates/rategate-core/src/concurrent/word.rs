@@ -1,0 +1,147 @@
+//! One word that is a state, and beside it the numbers that say what it means.
+//!
+//! ```text
+//!   word    63 ........................ 2 | 1      | 0
+//!           value                         | which  | sealed
+//!
+//!   numbers [ which = 0 ][ which = 1 ]    F fields each
+//! ```
+//!
+//! # Who writes what
+//!
+//! * Anybody moves the value of an open word, by [`Word::swap`] or [`Word::add`].
+//! * Only the holder of the ledger's lock seals, opens and writes numbers; and writes them only
+//!   into the slot that the word does not name.
+//!
+//! # Why a swap that succeeds has read the numbers in force
+//!
+//! A value belongs to one configuration: with new numbers the values go on *above* all values that
+//! there have been ([`Word::free_value`]). So if the word is what it was, the configuration is what
+//! it was, and its slot has not been written since. The one exception: values start again when 62
+//! bits are used up, which takes decades at round rates and an hour at the worst
+//! ([`SPAN`]); a thread would have to stand still between its load and its swap for that long.
+
+use super::sync::{AtomicU64, Ordering, Padded, fence};
+
+const SEALED: u64 = 1;
+const WHICH: u64 = 2;
+const VALUE_SHIFT: u32 = 2;
+
+/// The largest value of a word.
+pub(super) const SPAN: u64 = u64::MAX >> VALUE_SHIFT;
+
+/// A word and two slots of `F` numbers.
+#[derive(Debug)]
+pub(super) struct Word<const F: usize> {
+    word: Padded<AtomicU64>,
+    slots: Padded<[[AtomicU64; F]; 2]>,
+}
+
+/// A word as somebody has read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen(u64);
+
+impl Seen {
+    pub(super) const fn is_sealed(self) -> bool {
+        self.0 & SEALED != 0
+    }
+
+    pub(super) const fn value(self) -> u64 {
+        self.0 >> VALUE_SHIFT
+    }
+
+    /// The same word with another value. What does not fit is cut off; callers see to that.
+    const fn with_value(self, value: u64) -> Self {
+        Self((value << VALUE_SHIFT) | (self.0 & (SEALED | WHICH)))
+    }
+}
+
+impl<const F: usize> Word<F> {
+    /// A sealed word.
+    pub(super) fn sealed() -> Self {
+        let slot = || core::array::from_fn(|_| AtomicU64::new(0));
+        Self { word: Padded(AtomicU64::new(SEALED)), slots: Padded([slot(), slot()]) }
+    }
+
+    /// `Acquire`: whoever sees a word sees the numbers it names.
+    pub(super) fn load(&self) -> Seen {
+        Seen(self.word.0.load(Ordering::Acquire))
+    }
+
+    /// The numbers that `seen` names. They may be torn, unless the word is still the same
+    /// afterwards.
+    pub(super) fn numbers(&self, seen: Seen) -> [u64; F] {
+        let [even, odd] = &self.slots.0;
+        let slot = if seen.0 & WHICH == 0 { even } else { odd };
+        core::array::from_fn(|field| {
+            slot.get(field).map_or(0, |number| number.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Whether the word is what it was, and so whatever was read meanwhile is whole.
+    ///
+    /// The fence makes sure of it: had one of the numbers come from a later writer, who fenced
+    /// before writing it, the word that this writer had found in force would be seen here too.
+    pub(super) fn is_still(&self, seen: Seen) -> bool {
+        fence(Ordering::Acquire);
+        self.word.0.load(Ordering::Relaxed) == seen.0
+    }
+
+    /// Moves the value, if the word is still the same: the step that linearises a grant.
+    ///
+    /// `AcqRel`: what the winner has read before, the next one sees after. The fence keeps the
+    /// reading of the numbers on this side.
+    pub(super) fn swap(&self, seen: Seen, value: u64) -> bool {
+        fence(Ordering::Acquire);
+        let new = seen.with_value(value).0;
+        self.word.0.compare_exchange_weak(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Adds to the value whatever it is, and says what it was. What is added to a sealed word is
+    /// lost: it is only ever overwritten.
+    pub(super) fn add(&self, amount: u64) -> Seen {
+        fence(Ordering::Acquire);
+        Seen(self.word.0.fetch_add(amount << VALUE_SHIFT, Ordering::AcqRel))
+    }
+
+    /// Takes back what was added.
+    pub(super) fn subtract(&self, amount: u64) {
+        self.word.0.fetch_sub(amount << VALUE_SHIFT, Ordering::AcqRel);
+    }
+
+    /// Ends all swaps. Returns the last word, or `None` if it was sealed before.
+    pub(super) fn seal(&self) -> Option<Seen> {
+        let last = Seen(self.word.0.fetch_or(SEALED, Ordering::AcqRel));
+        (!last.is_sealed()).then_some(last)
+    }
+
+    /// A value above all that there have been, `gap` above the last, with `room` above itself.
+    /// Only for a sealed word.
+    pub(super) fn free_value(&self, gap: u64, room: u64) -> Option<u64> {
+        let last = self.load().value();
+        let above = last.saturating_add(gap);
+        if above <= SPAN.checked_sub(room)? { Some(above) } else { Some(0) }
+    }
+
+    /// Opens a sealed word at `value`, which keeps the numbers of before.
+    pub(super) fn reopen(&self, value: u64) {
+        let last = Seen(self.load().0 & !SEALED);
+        self.word.0.store(last.with_value(value).0, Ordering::Release);
+    }
+
+    /// Opens a sealed word at `value` with new numbers.
+    ///
+    /// Both fences are one half of a pair: the first with [`Word::is_still`], so that a reader who
+    /// sees a new number sees that the word has changed; the store releases the numbers to
+    /// [`Word::load`].
+    pub(super) fn open(&self, numbers: [u64; F], value: u64) {
+        let other = (self.load().0 ^ WHICH) & WHICH;
+        fence(Ordering::Release);
+        let [even, odd] = &self.slots.0;
+        let slot = if other == 0 { even } else { odd };
+        for (field, number) in slot.iter().zip(numbers) {
+            field.store(number, Ordering::Relaxed);
+        }
+        self.word.0.store(Seen(other).with_value(value).0, Ordering::Release);
+    }
+}
