@@ -88,12 +88,10 @@ impl<P: Policy> Ledger<P> {
         self.promises.len()
     }
 
-    /// Goes on from a state that was kept elsewhere for a while, and from an instant in it behind
-    /// which the clock does not go back.
-    pub(crate) fn resume(&mut self, state: P::State, newest_ns: u64) {
+    /// Goes on from a state that was kept elsewhere for a while.
+    pub(crate) fn resume(&mut self, state: P::State) {
         self.started = state;
         self.booked = None;
-        self.latest_ns = self.latest_ns.max(newest_ns);
         self.calm = 0;
     }
 

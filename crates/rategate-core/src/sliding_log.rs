@@ -90,13 +90,22 @@ impl State {
         state
     }
 
+    /// When the newest permit counts as granted.
+    pub(crate) fn newest_ns(&self) -> u64 {
+        self.entries.back().map_or(0, |newest| newest.instant_ns)
+    }
+
+    /// Adds to the log, which stays in order: after a change of the grid, or by a thread whose clock
+    /// is a little behind, a permit may count as granted before the newest.
     fn record(&mut self, instant_ns: u64, permits: u64) {
         self.total = self.total.saturating_add(permits.into());
-        match self.entries.back_mut() {
-            Some(newest) if newest.instant_ns == instant_ns => {
-                newest.permits = newest.permits.saturating_add(permits);
+        let newer = self.entries.iter().rev().take_while(|entry| entry.instant_ns > instant_ns);
+        let place = self.entries.len().saturating_sub(newer.count());
+        match place.checked_sub(1).and_then(|last| self.entries.get_mut(last)) {
+            Some(last) if last.instant_ns == instant_ns => {
+                last.permits = last.permits.saturating_add(permits);
             }
-            _ => self.entries.push_back(Entry { instant_ns, permits }),
+            _ => self.entries.insert(place, Entry { instant_ns, permits }),
         }
     }
 }
@@ -174,6 +183,11 @@ impl SlidingLog {
         held.flat_map(|(release_ns, permits)| (0..permits).map(move |_| release_ns))
     }
 
+    /// When a grant at `start_ns` counts as made.
+    pub(crate) fn counted_ns(&self, start_ns: u64) -> u64 {
+        start_ns.checked_next_multiple_of(self.resolution_ns.get()).unwrap_or(u64::MAX)
+    }
+
     /// When an entry leaves the log.
     fn release_ns(&self, entry: &Entry) -> u128 {
         u128::from(entry.instant_ns).saturating_add(self.held_for_ns().into())
@@ -227,9 +241,7 @@ impl Policy for SlidingLog {
 
     fn take(&self, state: &mut State, grant: Taken) {
         self.forget_before(state, grant.start_ns);
-        let instant_ns =
-            grant.start_ns.checked_next_multiple_of(self.resolution_ns.get()).unwrap_or(u64::MAX);
-        state.record(instant_ns, grant.permits.get());
+        state.record(self.counted_ns(grant.start_ns), grant.permits.get());
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {

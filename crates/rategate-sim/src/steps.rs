@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rategate_core::all_of::AllOf;
 use rategate_core::error::ExceedsCapacity;
-use rategate_core::limit::Limit;
 use rategate_core::verdict::{Ticket, Verdict};
 
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Scenario, Step};
+use crate::world::Subject;
 
 /// The steps of a scenario, some of them done.
 pub(crate) struct Steps<'s> {
@@ -52,7 +51,11 @@ impl<'s> Steps<'s> {
     }
 
     /// Carries out the next step. Returns whether somebody in line may now be served.
-    pub(crate) fn carry_out(&mut self, limits: &mut AllOf, grants: &mut Vec<(u64, u64)>) -> bool {
+    pub(crate) fn carry_out(
+        &mut self,
+        limits: &mut impl Subject,
+        grants: &mut Vec<(u64, u64)>,
+    ) -> bool {
         let Some(step) = self.to_come.next() else { return false };
         let reading_ns = self.start_ns.saturating_add(step.at_ns);
         self.seen_ns = limits.clamp(self.seen_ns.max(reading_ns));
@@ -86,7 +89,7 @@ impl<'s> Steps<'s> {
         &mut self,
         call: &'s Call,
         now_ns: u64,
-        limits: &mut AllOf,
+        limits: &mut impl Subject,
         grants: &mut Vec<(u64, u64)>,
     ) -> (&'static str, Option<u64>, Answer) {
         match call {

@@ -14,6 +14,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::{AnyPolicy, AnyState};
+use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
@@ -33,12 +34,35 @@ pub fn run(scenario: &Scenario) -> Report {
     run_on(scenario, &VirtualClock::new(scenario.clock_start_ns))
 }
 
+/// A limit that a scenario can be played on.
+pub trait Subject: Limit {
+    /// Puts new numbers into force.
+    ///
+    /// # Errors
+    ///
+    /// If the policies are of other kinds, or not as many. Nothing changes then.
+    fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError>;
+}
+
+impl Subject for AllOf {
+    fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
+        Self::reconfigure(self, now_ns, policies)
+    }
+}
+
 /// Plays a scenario to its end on `clock`, whatever that shows. Steps name its readings
 /// themselves; all other instants in the report are its readings too, and the window oracles judge
 /// by them, as the limits do.
 #[must_use]
 pub fn run_on(scenario: &Scenario, clock: &VirtualClock) -> Report {
-    let mut world = World::new(scenario, clock);
+    run_with(scenario, clock, fresh_limits(scenario))
+}
+
+/// Plays a scenario to its end with another form of its limits, which must be fresh: the suite that
+/// every engine has to pass.
+#[must_use]
+pub fn run_with(scenario: &Scenario, clock: &VirtualClock, limits: impl Subject) -> Report {
+    let mut world = World::new(scenario, clock, limits);
     world.play();
     let steps = std::mem::take(&mut world.steps.reports);
     judge::report(scenario, world.finished(), steps)
@@ -83,10 +107,10 @@ enum Waiter {
     Arrival(usize),
 }
 
-struct World<'s> {
+struct World<'s, L> {
     scenario: &'s Scenario,
     clock: &'s VirtualClock,
-    limits: AllOf,
+    limits: L,
     /// True time, on the scale of the clock's first reading.
     true_ns: u64,
     /// What the clock shows.
@@ -113,8 +137,8 @@ pub(crate) struct Happened {
     pub(crate) grants: Vec<(u64, u64)>,
 }
 
-impl<'s> World<'s> {
-    fn new(scenario: &'s Scenario, clock: &'s VirtualClock) -> Self {
+impl<'s, L: Subject> World<'s, L> {
+    fn new(scenario: &'s Scenario, clock: &'s VirtualClock, limits: L) -> Self {
         let start_ns = scenario.clock_start_ns;
         let threads = scenario.callers.iter().flat_map(|caller| {
             (0..caller.threads).map(move |_| Thread {
@@ -129,7 +153,7 @@ impl<'s> World<'s> {
         let mut world = Self {
             scenario,
             clock,
-            limits: fresh_limits(scenario),
+            limits,
             true_ns: start_ns,
             now_ns: start_ns,
             events: BinaryHeap::new(),

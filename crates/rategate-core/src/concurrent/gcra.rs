@@ -141,7 +141,7 @@ impl Twin for Bucket {
             let seen = self.word.load();
             let numbers = Numbers::from_fields(self.word.numbers(seen));
             let decision = numbers.decide(seen.value(), now_ns, permits);
-            if seen.is_sealed() {
+            if seen.is_sealed() || permits == 0 {
                 return None;
             }
             if self.word.is_still(seen) {
@@ -171,13 +171,13 @@ impl Owned<Gcra> for Bucket {
         Self { word: Word::sealed() }
     }
 
-    fn seal(&self, policy: &Gcra) -> Option<(State, u64)> {
+    fn seal(&self, policy: &Gcra) -> Option<State> {
         let last = self.word.seal()?;
         let Kind::Paced(pace) = policy.rate().0 else { return None };
         let numbers = Numbers::from_fields(self.word.numbers(last));
         let ahead = pace.from_parts(last.value().saturating_sub(numbers.base).into());
         let tat = pace.add(Exact::at(numbers.origin_ns.into()), ahead);
-        Some((State::with_tat(tat, pace), 0))
+        Some(State::with_tat(tat, pace))
     }
 
     fn open(&self, policy: &Gcra, state: &State, now_ns: u64) -> bool {

@@ -156,9 +156,8 @@ pub trait Owned<P: Policy>: Twin + Sized {
     /// A sealed twin, with room for `policy`.
     fn new(policy: &P) -> Self;
 
-    /// Takes the state out, and the newest instant in it that the ledger must not go back behind.
-    /// `None` if the twin is sealed already.
-    fn seal(&self, policy: &P) -> Option<(P::State, u64)>;
+    /// Takes the state out. `None` if the twin is sealed already.
+    fn seal(&self, policy: &P) -> Option<P::State>;
 
     /// Puts a state in. Returns whether the twin can hold it, and is open now. Only for a sealed
     /// twin, and only by the holder of the ledger's lock.
@@ -197,8 +196,8 @@ impl<P: Twinned> Concurrent for Ledger<P> {
     }
 
     fn seal(&mut self, twin: &P::Twin) {
-        if let Some((state, newest_ns)) = twin.seal(self.policy()) {
-            self.resume(state, newest_ns);
+        if let Some(state) = twin.seal(self.policy()) {
+            self.resume(state);
         }
     }
 
@@ -232,7 +231,7 @@ impl<P: Policy> Owned<P> for NoTwin {
         Self
     }
 
-    fn seal(&self, _policy: &P) -> Option<(P::State, u64)> {
+    fn seal(&self, _policy: &P) -> Option<P::State> {
         None
     }
 

@@ -220,9 +220,8 @@ impl Ring {
     /// How many slots behind the oldest are free. Slots become free in the order in which they were
     /// taken; the search leaps, since as a rule few of them are, or nearly all.
     fn free_behind(&self, oldest: Oldest, now: u64) -> u64 {
-        let is_free = |ahead: u64| {
-            self.release_ahead(oldest, ahead).is_some_and(|release| release <= now)
-        };
+        let is_free =
+            |ahead: u64| self.release_ahead(oldest, ahead).is_some_and(|release| release <= now);
         let slots = oldest.numbers.slots;
         let (mut low, mut high, mut leap) = (1, slots, 1_u64);
         // Held from the newest back.
@@ -310,7 +309,7 @@ impl Owned<SlidingLog> for Ring {
         Self { head: Word::sealed(), slots: slots.into(), highest: AtomicU64::new(0) }
     }
 
-    fn seal(&self, _policy: &SlidingLog) -> Option<(State, u64)> {
+    fn seal(&self, _policy: &SlidingLog) -> Option<State> {
         let numbers = Numbers::from_fields(self.head.numbers(self.head.seal()?));
         let used = usize::try_from(numbers.slots).unwrap_or(usize::MAX);
         let mut instants_ns = Vec::with_capacity(self.slots.len());
@@ -329,10 +328,7 @@ impl Owned<SlidingLog> for Ring {
         self.highest.store(highest, Ordering::Relaxed);
         // Threads with clocks a little apart may have taken slots out of order.
         instants_ns.sort_unstable();
-        // On a grid, the newest permit may have been granted up to a step of it sooner.
-        let newest_ns = instants_ns.last().copied().unwrap_or(0);
-        let newest_ns = newest_ns.saturating_sub(numbers.resolution_ns.saturating_sub(1));
-        Some((State::of_instants(&instants_ns), newest_ns))
+        Some(State::of_instants(&instants_ns))
     }
 
     fn open(&self, policy: &SlidingLog, state: &State, now_ns: u64) -> bool {
@@ -345,6 +341,11 @@ impl Owned<SlidingLog> for Ring {
         };
         let slots = policy.permits();
         if usize::try_from(slots).map_or(true, |slots| slots > self.slots.len()) {
+            return false;
+        }
+        // A coarser grid's permits may count as granted later than the next one; a ring has no order
+        // but that of grants.
+        if state.newest_ns() > policy.counted_ns(now_ns) {
             return false;
         }
         // More than fit are a smaller limit's legacy, which must not be forgotten.

@@ -38,7 +38,8 @@
 //! # Contract
 //!
 //! That of [`two_timeline`](crate::two_timeline), to the nanosecond, but for the start that a grant
-//! by the cached clock reports: it is the reading that made it due. Other modes, a bound on catching
+//! by the cached clock reports: it is the reading that made it due, and what is left counts from
+//! there, up to 2^31. Other modes, a bound on catching
 //! up, ramps, what is left of an earlier rate, and rates with a numerator over 10^9 stay with the
 //! ledger.
 
@@ -300,7 +301,7 @@ impl Owned<TwoTimeline> for Schedule {
         Self { word: Word::sealed(), cached: Padded(cached) }
     }
 
-    fn seal(&self, policy: &TwoTimeline) -> Option<(State, u64)> {
+    fn seal(&self, policy: &TwoTimeline) -> Option<State> {
         let last = self.word.seal()?;
         let numbers = self.numbers(last);
         let pace = policy.plain_average()?;
@@ -308,7 +309,7 @@ impl Owned<TwoTimeline> for Schedule {
         let since = pace.time_of(started);
         let first = pace.from_parts(numbers.first.into());
         let next = pace.add(pace.add(Exact::at(numbers.origin_ns.into()), first), since);
-        Some((policy.state_at(numbers.origin_ns, next), 0))
+        Some(policy.state_at(numbers.origin_ns, next))
     }
 
     fn open(&self, policy: &TwoTimeline, state: &State, now_ns: u64) -> bool {

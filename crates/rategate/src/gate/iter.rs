@@ -4,9 +4,9 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::time::Duration;
 
+use rategate_core::concurrent::Concurrent;
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
-use rategate_core::concurrent::Concurrent;
 use rategate_core::sliding_log::SlidingLog;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -40,7 +40,10 @@ use crate::limiter::{Limiter, exact_ns};
 /// ```
 pub trait RateLimitedExt: Iterator + Sized {
     /// Lets each item pass `limiter` when it is pulled. The limiter may be shared.
-    fn rate_limited<L: Concurrent, C: Clock>(self, limiter: &Limiter<L, C>) -> RateLimited<Self, L, C> {
+    fn rate_limited<L: Concurrent, C: Clock>(
+        self,
+        limiter: &Limiter<L, C>,
+    ) -> RateLimited<Self, L, C> {
         RateLimited { items: self, limiter: limiter.clone(), held: None, stopped: false }
     }
 

@@ -1,0 +1,150 @@
+//! A ledger with its twin before it, used by one thread: whatever holds for the ledger alone has to
+//! hold for the two together.
+
+use std::cell::RefCell;
+use std::num::NonZeroU64;
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::concurrent::{Answer, Concurrent, Twin, Twinned};
+use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::verdict::{Denial, Grant, Opening, Refusal, Ticket, Verdict};
+use rategate_sim::world::Subject;
+
+#[derive(Debug)]
+pub(crate) struct Fronted<P: Twinned> {
+    /// Also what only looks may have to take the state out of the twin.
+    ledger: RefCell<Ledger<P>>,
+    twin: P::Twin,
+    latest_ns: u64,
+    /// How many tries the twin has answered.
+    pub(crate) lock_free: u64,
+}
+
+impl<P: Twinned> Fronted<P> {
+    pub(crate) fn new(policy: P, now_ns: u64) -> Self {
+        let mut ledger = Ledger::new(policy, now_ns);
+        let twin = ledger.twin(now_ns);
+        Self { ledger: RefCell::new(ledger), twin, latest_ns: now_ns, lock_free: 0 }
+    }
+
+    pub(crate) fn set(&mut self, now_ns: u64, policy: P) {
+        self.owned(now_ns, |ledger, now_ns| ledger.reconfigure(now_ns, policy));
+    }
+
+    fn owned<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut Ledger<P>, u64) -> T) -> T {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        self.looking(self.latest_ns, |ledger| act(ledger, self.latest_ns))
+    }
+
+    fn looking<T>(&self, now_ns: u64, act: impl FnOnce(&mut Ledger<P>) -> T) -> T {
+        let mut ledger = self.ledger.borrow_mut();
+        ledger.seal(&self.twin);
+        let done = act(&mut ledger);
+        ledger.open(&self.twin, now_ns);
+        done
+    }
+
+    fn by_twin(&mut self, now_ns: u64, permits: u64) -> Option<Verdict> {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        let verdict = match self.twin.try_acquire(|| self.latest_ns, permits) {
+            Answer::Granted { start_ns, scheduled_ns, spare } => Verdict::Granted(Grant {
+                start_ns,
+                scheduled_ns,
+                remaining: spare.permits(),
+                ticket: self.no_ticket(),
+            }),
+            Answer::Denied { retry_after_ns } => {
+                Verdict::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
+            }
+            Answer::Sealed => return None,
+        };
+        self.lock_free += 1;
+        Some(verdict)
+    }
+
+    /// The ticket of a grant that has started: cancelling it comes too late.
+    fn no_ticket(&self) -> Ticket {
+        match self.ledger.borrow().clone().reserve(0, 0, None) {
+            Ok(Verdict::Granted(grant)) => grant.ticket,
+            other => unreachable!("{other:?}"),
+        }
+    }
+}
+
+impl<P: Twinned> Limit for Fronted<P> {
+    fn clamp(&self, now_ns: u64) -> u64 {
+        self.ledger.borrow().clamp(self.latest_ns.max(now_ns))
+    }
+
+    fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        self.ledger.borrow().opening(now_ns, permits)
+    }
+
+    fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
+        self.ledger.get_mut().book(now_ns, start_ns, permits)
+    }
+
+    fn try_acquire(&mut self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {
+        match self.by_twin(now_ns, permits) {
+            Some(verdict) => Ok(verdict),
+            None => self.owned(now_ns, |ledger, now_ns| ledger.try_acquire(now_ns, permits)),
+        }
+    }
+
+    fn reserve(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+    ) -> Result<Verdict, ExceedsCapacity> {
+        match self.by_twin(now_ns, permits) {
+            Some(granted @ Verdict::Granted(_)) => Ok(granted),
+            _ => self.owned(now_ns, |ledger, now_ns| ledger.reserve(now_ns, permits, max_wait_ns)),
+        }
+    }
+
+    fn peek(&self, now_ns: u64, permits: u64) -> Result<Option<u64>, ExceedsCapacity> {
+        let now_ns = self.clamp(now_ns);
+        match self.twin.peek(now_ns, permits) {
+            Some(wait_ns) => Ok(Some(wait_ns)),
+            None => self.looking(now_ns, |ledger| ledger.peek(now_ns, permits)),
+        }
+    }
+
+    fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.owned(now_ns, |ledger, now_ns| ledger.cancel(now_ns, ticket))
+    }
+
+    fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.owned(now_ns, |ledger, now_ns| ledger.start_early(now_ns, ticket))
+    }
+
+    fn remaining(&self, now_ns: u64) -> u64 {
+        let now_ns = self.clamp(now_ns);
+        let remaining = self.twin.remaining(now_ns);
+        remaining.unwrap_or_else(|| self.looking(now_ns, |ledger| ledger.remaining(now_ns)))
+    }
+
+    fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.owned(now_ns, |ledger, now_ns| ledger.refill(now_ns, permits))
+    }
+
+    fn release(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.owned(now_ns, |ledger, now_ns| ledger.release(now_ns, permits))
+    }
+}
+
+/// The policy of a scenario, if it is of this kind.
+pub(crate) trait OfScenario: Twinned {
+    fn of(policy: &AnyPolicy) -> Option<Self>;
+}
+
+impl<P: OfScenario> Subject for Fronted<P> {
+    fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
+        let [policy] = policies else { return Err(LimitError::OtherPolicy) };
+        self.set(now_ns, P::of(policy).ok_or(LimitError::OtherPolicy)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! The twins keep the contract of their policies: the scenario files, and the ledger alone as the
+//! oracle of every answer.
+
+#![cfg(not(loom))]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+#[path = "common/fronted.rs"]
+mod fronted;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::{MS, S, US, XorShift};
+use fronted::{Fronted, OfScenario};
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::concurrent::Twinned;
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::verdict::Verdict;
+use rategate_sim::clock::VirtualClock;
+use rategate_sim::report::Report;
+use rategate_sim::scenario::Scenario;
+use rategate_sim::world;
+
+impl OfScenario for Gcra {
+    fn of(policy: &AnyPolicy) -> Option<Self> {
+        if let AnyPolicy::Gcra(policy) = policy { Some(*policy) } else { None }
+    }
+}
+
+impl OfScenario for SlidingLog {
+    fn of(policy: &AnyPolicy) -> Option<Self> {
+        if let AnyPolicy::SlidingLog(policy) = policy { Some(*policy) } else { None }
+    }
+}
+
+impl OfScenario for TwoTimeline {
+    fn of(policy: &AnyPolicy) -> Option<Self> {
+        if let AnyPolicy::TwoTimeline(policy) = policy { Some(*policy) } else { None }
+    }
+}
+
+fn played<P: OfScenario>(scenario: &Scenario, policy: P) -> Report {
+    let subject = Fronted::new(policy, scenario.clock_start_ns);
+    world::run_with(scenario, &VirtualClock::new(scenario.clock_start_ns), subject)
+}
+
+/// S3.8: every scenario file with one limit passes on that limit's twin, and tells the same story as on
+/// the ledger alone, byte for byte.
+#[test]
+fn every_scenario_passes_on_the_twins() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
+    let mut on_twins = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let file = file.unwrap().path();
+        let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+        let report = match scenario.limits.as_slice() {
+            [AnyPolicy::Gcra(policy)] => played(&scenario, *policy),
+            [AnyPolicy::SlidingLog(policy)] => played(&scenario, *policy),
+            [AnyPolicy::TwoTimeline(policy)] => played(&scenario, *policy),
+            _ => continue,
+        };
+        on_twins += 1;
+        assert!(report.passed(), "{}: {:#?}", file.display(), report.mismatches);
+        assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{}", file.display());
+    }
+    assert!(on_twins > 12, "{on_twins}");
+}
+
+/// What happens to both, and must come out the same.
+fn assert_same_story<P: Twinned>(
+    seed: u64,
+    start_ns: u64,
+    policies: &[P],
+    steps_ns: &[u64],
+) -> u64 {
+    let mut random = XorShift::new(seed);
+    let mut alone = Ledger::new(policies[0].clone(), start_ns);
+    let mut fronted = Fronted::new(policies[0].clone(), start_ns);
+    let mut now_ns = start_ns;
+    let mut tickets = Vec::new();
+    for step in 0..300 {
+        let told = format!("seed {seed} step {step} at {now_ns}: {:?}", policies[0]);
+        let permits = random.pick(&[1, 1, 1, 1, 1, 2, 3, 0]);
+        match random.between(1, 20) {
+            1..=11 => {
+                let ideal = alone.try_acquire(now_ns, permits);
+                same(&told, ideal, fronted.try_acquire(now_ns, permits));
+            }
+            12..=14 => {
+                let bound_ns = random.pick(&[None, Some(0), Some(steps_ns[0])]);
+                let ideal = alone.reserve(now_ns, permits, bound_ns);
+                let seen = fronted.reserve(now_ns, permits, bound_ns);
+                same(&told, ideal, seen);
+                if let (Ok(Verdict::Granted(ideal)), Ok(Verdict::Granted(seen))) = (ideal, seen) {
+                    tickets.push((ideal.ticket, seen.ticket));
+                }
+            }
+            15 if !tickets.is_empty() => {
+                let (ideal, seen) = tickets.pop().unwrap();
+                let ideal = alone.cancel(now_ns, ideal);
+                assert_eq!(fronted.cancel(now_ns, seen), ideal, "{told}");
+            }
+            16 => {
+                let policy = random.pick(&[0, policies.len() - 1]);
+                alone.reconfigure(now_ns, policies[policy].clone());
+                fronted.set(now_ns, policies[policy].clone());
+            }
+            17 | 18 => {
+                assert_eq!(fronted.peek(now_ns, permits), alone.peek(now_ns, permits), "{told}");
+                assert_eq!(fronted.remaining(now_ns), alone.remaining(now_ns), "{told}");
+            }
+            _ => now_ns += random.pick(steps_ns),
+        }
+        now_ns += random.pick(&[0, 0, 1, steps_ns[0]]);
+    }
+    fronted.lock_free
+}
+
+fn same<E: std::fmt::Debug + PartialEq>(
+    told: &str,
+    ideal: Result<Verdict, E>,
+    seen: Result<Verdict, E>,
+) {
+    match (ideal, seen) {
+        (Ok(Verdict::Granted(ideal)), Ok(Verdict::Granted(seen))) => {
+            // A start by the cached clock may be told too early, never before it was due.
+            let told_ns = seen.scheduled_ns..=ideal.start_ns;
+            assert!(told_ns.contains(&seen.start_ns), "{told}: {seen:?} {ideal:?}");
+            assert_eq!(seen.scheduled_ns, ideal.scheduled_ns, "{told}");
+            assert!(seen.remaining <= ideal.remaining, "{told}");
+            if seen.start_ns == ideal.start_ns && seen.remaining < 1 << 30 {
+                assert_eq!(seen.remaining, ideal.remaining, "{told}");
+            }
+        }
+        (ideal, seen) => assert_eq!(seen, ideal, "{told}"),
+    }
+}
+
+#[test]
+fn the_bucket_answers_as_the_ledger_alone() {
+    let gcra = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
+    let mut lock_free = 0;
+    for seed in 1..=300 {
+        for policies in [
+            [gcra("1000/s", 3), gcra("1/ms", 9)],
+            [gcra("3/s", 1), gcra("7/s", 2)],
+            [gcra("999983/s", 10), gcra("0.25/s", 4)],
+            [gcra("10000000000/s", 4), gcra("never", 2)],
+            [gcra("unlimited", 2), gcra("2/7d", 50)],
+        ] {
+            let steps_ns = [random_step(seed), 100, US, MS, 37 * MS, 3 * S];
+            lock_free += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+        }
+    }
+    assert!(lock_free > 100_000, "{lock_free}");
+}
+
+#[test]
+fn the_ring_answers_as_the_ledger_alone() {
+    let log = |permits, period_ns| SlidingLog::new(permits, period_ns).unwrap();
+    let mut lock_free = 0;
+    for seed in 1..=300 {
+        for policies in [
+            [log(1, 1_000), log(1, 500)],
+            [log(3, MS), log(2, MS)],
+            [log(20, MS), log(20, 3 * MS).with_guard(17).unwrap()],
+            [log(9, 10_000).with_resolution(700).unwrap(), log(5, 10_000)],
+        ] {
+            let steps_ns = [random_step(seed) / 10, 1, 10, 300, 10_000, MS];
+            lock_free += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+        }
+    }
+    assert!(lock_free > 50_000, "{lock_free}");
+}
+
+/// S2.42, X2.8: the cached clock grants what a fresh reading grants, in average mode.
+#[test]
+fn the_schedule_answers_as_the_ledger_alone() {
+    let average = |rate: &str| TwoTimeline::new(rate.parse().unwrap(), Mode::Average, None);
+    let strict = TwoTimeline::new("5000/s".parse().unwrap(), Mode::Strict, None);
+    let mut lock_free = 0;
+    for seed in 1..=150 {
+        for policies in [
+            [average("1000/s"), average("3000/s")],
+            [average("7/s"), average("7000000/s")],
+            [average("1000000000/s"), average("3/s")],
+            [average("1000/s"), strict],
+        ] {
+            let steps_ns = [random_step(seed), 10, US, 20 * US, MS, 50 * MS];
+            lock_free += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+        }
+    }
+    assert!(lock_free > 20_000, "{lock_free}");
+}
+
+/// From a nanosecond to a second.
+fn random_step(seed: u64) -> u64 {
+    10_u64.pow(u32::try_from(seed % 10).unwrap())
+}
