@@ -59,6 +59,7 @@ struct Numbers {
 }
 
 impl Numbers {
+    #[inline]
     const fn from_fields(fields: [u64; 6]) -> Self {
         let [origin_ns, horizon_ns, parts_per_ns, parts_per_permit, burst, base] = fields;
         Self { origin_ns, horizon_ns, parts_per_ns, parts_per_permit, burst, base }
@@ -73,6 +74,7 @@ impl Numbers {
     ///
     /// Numbers may be torn here and in what follows: the result is thrown away then, so it may be
     /// anything but a panic.
+    #[inline]
     fn at(self, now_ns: u64) -> Option<u64> {
         let since_ns = now_ns.checked_sub(self.origin_ns)?;
         let parts = since_ns.wrapping_mul(self.parts_per_ns);
@@ -80,6 +82,7 @@ impl Numbers {
     }
 
     /// The value behind a grant and the parts left then, or how many parts too soon it comes.
+    #[inline]
     fn decide(self, value: u64, now_ns: u64, permits: u64) -> Option<Result<(u64, u64), u64>> {
         let now = self.at(now_ns)?;
         let cost = permits.checked_mul(self.parts_per_permit)?;
@@ -91,6 +94,7 @@ impl Numbers {
         })
     }
 
+    #[inline]
     const fn ns_of(self, parts: u64) -> u64 {
         if self.parts_per_ns <= 1 { parts } else { parts.div_ceil(self.parts_per_ns) }
     }
@@ -103,15 +107,15 @@ impl Bucket {
 }
 
 impl Twin for Bucket {
+    #[inline]
     fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
-        let mut seen = self.word.load();
-        let mut now_ns = read_ns();
-        let mut is_fresh = true;
         loop {
+            let seen = self.word.load();
+            let now_ns = read_ns();
+            let numbers = Numbers::from_fields(self.word.numbers(seen));
             if seen.is_sealed() || permits == 0 {
                 return Answer::Sealed;
             }
-            let numbers = Numbers::from_fields(self.word.numbers(seen));
             match numbers.decide(seen.value(), now_ns, permits) {
                 None => return Answer::Sealed,
                 Some(Ok((value, spare))) => {
@@ -119,20 +123,14 @@ impl Twin for Bucket {
                         let spare = Spare::in_parts(spare, numbers.parts_per_permit);
                         return Answer::Granted { start_ns: now_ns, scheduled_ns: now_ns, spare };
                     }
-                    back_off();
                 }
-                Some(Err(_)) if !is_fresh => {
-                    now_ns = read_ns();
-                    is_fresh = true;
-                    continue;
+                Some(Err(missing)) => {
+                    if self.word.is_still(seen) {
+                        return Answer::denied(numbers.ns_of(missing));
+                    }
                 }
-                Some(Err(missing)) if self.word.is_still(seen) => {
-                    return Answer::denied(numbers.ns_of(missing));
-                }
-                Some(Err(_)) => {}
             }
-            seen = self.word.load();
-            is_fresh = false;
+            back_off();
         }
     }
 

@@ -94,6 +94,7 @@ pub enum Answer {
 }
 
 impl Answer {
+    #[inline]
     fn denied(retry_after_ns: u64) -> Self {
         // A wait of nothing would be no denial.
         NonZeroU64::new(retry_after_ns)

@@ -43,7 +43,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::sync::{AtomicU64, Ordering, back_off};
+use super::sync::{AtomicU64, Ordering, Padded, back_off};
 use super::word::{SPAN, Seen, Word};
 use super::{Answer, Owned, Spare, Twin, Twinned};
 use crate::sliding_log::{SlidingLog, State};
@@ -68,6 +68,8 @@ const RELEASE_SHIFT: u32 = 2;
 pub struct Ring {
     head: Word<6>,
     slots: Box<[AtomicU64]>,
+    /// A hint: the slots from the oldest up to here are free. Only what is left is counted from it.
+    frontier: Padded<AtomicU64>,
     /// The highest release instant in any slot ever. Read and written under the lock only.
     highest: AtomicU64,
 }
@@ -129,7 +131,27 @@ impl Numbers {
 
 impl Place {
     const fn of(head: Seen) -> Self {
-        Self { lap: head.value() >> INDEX_BITS, index: head.value() & INDEX_MASK }
+        Self::of_value(head.value())
+    }
+
+    const fn of_value(value: u64) -> Self {
+        Self { lap: value >> INDEX_BITS, index: value & INDEX_MASK }
+    }
+
+    /// How many slots further on `other` is, if that is not more than a lap or so.
+    fn distance_to(self, other: Self, slots: u64) -> Option<u64> {
+        let laps = other.lap.checked_sub(self.lap)?;
+        laps.checked_mul(slots)?.checked_add(other.index)?.checked_sub(self.index)
+    }
+
+    /// The place `slots` or fewer further on.
+    const fn ahead(self, by: u64, slots: u64) -> Self {
+        let index = self.index.wrapping_add(by);
+        if index >= slots {
+            Self { lap: self.lap.wrapping_add(1), index: index.wrapping_sub(slots) }
+        } else {
+            Self { lap: self.lap, index }
+        }
     }
 
     const fn value(self) -> u64 {
@@ -137,12 +159,7 @@ impl Place {
     }
 
     const fn next(self, slots: u64) -> Self {
-        let index = self.index.wrapping_add(1);
-        if index >= slots {
-            Self { lap: self.lap.wrapping_add(1), index: 0 }
-        } else {
-            Self { lap: self.lap, index }
-        }
+        self.ahead(1, slots)
     }
 
     /// Whether the head moves here.
@@ -218,31 +235,28 @@ impl Ring {
     }
 
     /// How many slots behind the oldest are free. Slots become free in the order in which they were
-    /// taken; the search leaps, since as a rule few of them are, or nearly all.
+    /// taken, so the search goes on from where the last one ended.
     fn free_behind(&self, oldest: Oldest, now: u64) -> u64 {
         let is_free =
             |ahead: u64| self.release_ahead(oldest, ahead).is_some_and(|release| release <= now);
         let slots = oldest.numbers.slots;
-        let (mut low, mut high, mut leap) = (1, slots, 1_u64);
-        // Held from the newest back.
-        while low < high {
-            let probe = slots.saturating_sub(leap).max(low);
-            if is_free(probe) {
-                low = probe.saturating_add(1);
+        let known = Place::of_value(self.frontier.0.load(Ordering::Relaxed));
+        let known =
+            oldest.place.distance_to(known, slots).filter(|ahead| (1..=slots).contains(ahead));
+        let first = known.unwrap_or(1);
+        let mut held = first;
+        while held < slots && is_free(held) {
+            if held.wrapping_sub(first) == 2 * STEP {
+                held = first_held(held, slots, is_free);
                 break;
             }
-            high = probe;
-            leap = leap.saturating_mul(2);
+            held = held.wrapping_add(1);
         }
-        while low < high {
-            let middle = low.midpoint(high);
-            if is_free(middle) {
-                low = middle.saturating_add(1);
-            } else {
-                high = middle;
-            }
+        // Not at every step, so that the line stays with all who read it.
+        if known.is_none() || held.wrapping_sub(first) >= STEP {
+            self.frontier.0.store(oldest.place.ahead(held, slots).value(), Ordering::Relaxed);
         }
-        high.saturating_sub(1)
+        held.wrapping_sub(1)
     }
 
     /// When the slot `ahead` places behind the oldest is free, on the scale of release instants.
@@ -254,36 +268,42 @@ impl Ring {
     }
 }
 
+/// The first of the places up to `slots` that is not free, knowing that `free` is.
+fn first_held(free: u64, slots: u64, is_free: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (free.saturating_add(1), slots);
+    while low < high {
+        let middle = low.midpoint(high);
+        if is_free(middle) {
+            low = middle.saturating_add(1);
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
 impl Twin for Ring {
+    #[inline]
     fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
-        let Some(mut oldest) = self.oldest().filter(|_| permits == 1) else {
-            return Answer::Sealed;
-        };
-        let mut now_ns = read_ns();
-        let mut is_fresh = true;
         loop {
+            let Some(oldest) = self.oldest().filter(|_| permits == 1) else {
+                return Answer::Sealed;
+            };
+            let now_ns = read_ns();
             let Oldest { numbers, place, slot } = oldest;
             let (Some(now), Some(taken)) = (numbers.at(now_ns), numbers.taken(now_ns, place.lap))
             else {
                 return Answer::Sealed;
             };
-            match (slot >> RELEASE_SHIFT).checked_sub(now) {
-                None | Some(0) => {
-                    if self.take(oldest, taken) {
-                        let spare = Spare::of(self.free_behind(oldest, now));
-                        return Answer::Granted { start_ns: now_ns, scheduled_ns: now_ns, spare };
-                    }
-                    back_off();
-                }
-                Some(left_ns) if is_fresh => return Answer::denied(left_ns),
-                Some(_) => {
-                    now_ns = read_ns();
-                    is_fresh = true;
-                    continue;
-                }
+            let left_ns = (slot >> RELEASE_SHIFT).saturating_sub(now);
+            if left_ns > 0 {
+                return Answer::denied(left_ns);
             }
-            let Some(next) = self.oldest() else { return Answer::Sealed };
-            (oldest, is_fresh) = (next, false);
+            if self.take(oldest, taken) {
+                let spare = Spare::of(self.free_behind(oldest, now));
+                return Answer::Granted { start_ns: now_ns, scheduled_ns: now_ns, spare };
+            }
+            back_off();
         }
     }
 
@@ -306,7 +326,12 @@ impl Owned<SlidingLog> for Ring {
     fn new(policy: &SlidingLog) -> Self {
         let slots = if policy.permits() <= MOST_SLOTS { policy.permits() } else { 0 };
         let slots: Vec<AtomicU64> = (0..slots).map(|_| AtomicU64::new(SEALED)).collect();
-        Self { head: Word::sealed(), slots: slots.into(), highest: AtomicU64::new(0) }
+        Self {
+            head: Word::sealed(),
+            slots: slots.into(),
+            frontier: Padded(AtomicU64::new(0)),
+            highest: AtomicU64::new(0),
+        }
     }
 
     fn seal(&self, _policy: &SlidingLog) -> Option<State> {

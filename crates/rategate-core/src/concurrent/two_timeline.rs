@@ -9,16 +9,17 @@
 //!
 //! ```text
 //!   value = base + operations started
-//!   due   = values below this are due: one reading of the clock, kept for all
+//!   due   = a word whose value is the first that is not due: one reading of the clock, kept for all
 //! ```
 //!
 //! # The cached clock
 //!
-//! `due` says what the last reading of the clock has made due. A caller who finds his operation well
-//! below it needs no reading of his own: what was due then is due now. He takes his
+//! `due` says what the last reading of the clock has made due, as long as that is far ahead of what
+//! has started. A caller then needs no reading of his own: what was due then is due now. He takes his
 //! place by one addition, which never fails, whatever others do. Each [`REFRESH`]th operation reads
-//! the clock and moves `due` along, so a reported start is never older than that many operations;
-//! who finds himself near `due` or above it reads the clock and swaps, and is denied exactly.
+//! the clock and moves `due` along, so a reported start is never older than that many operations.
+//! With less than [`MARGIN`] to go, `due` is nothing: then everybody reads the clock and swaps, and is
+//! denied exactly.
 //!
 //! This is sound in average mode alone: where grants are spaced, each must be stamped with a fresh
 //! reading, because a stale one would leave room for the next too soon (theory 3.4).
@@ -26,12 +27,12 @@
 //! # Who writes what, and why it suffices
 //!
 //! * A grant is an addition to the word, or a swap of it, and linearises there.
-//! * The addition does not look. Whether it was right shows in what it returns: not sealed, still
-//!   below the same `due`, and within [`GAP`] of what was loaded before. Configurations lie `GAP`
-//!   apart, so the numbers that were read in between are those in force, and `due` is theirs too.
+//! * The addition does not look. Whether it was right shows in what it returns: not sealed, and
+//!   below `due` by less than [`GAP`]. Configurations lie `GAP` apart, so the numbers that `due` names
+//!   were in force, and have not been written since they were read.
 //! * An addition that turns out wrong is taken back. For that, over [`MARGIN`] threads would have
-//!   to come between a load and an addition, or a change of the numbers; the permits are lost
-//!   should the twin be sealed at that moment as well.
+//!   to come between a reading of `due` and an addition, or a change of the numbers; the permits are
+//!   lost should the twin be sealed at that moment as well.
 //! * `due` is written `Release` after a reading that has led to a grant, so it is never ahead of
 //!   the clock; a late writer may set it back, which costs a reading and nothing else.
 //!
@@ -52,8 +53,8 @@ use crate::two_timeline::{State, TwoTimeline};
 /// How many operations at most pass between two readings of the clock.
 pub const REFRESH: u64 = 64;
 
-/// How far below what is due an operation must be to be taken by addition: more than there are
-/// threads that add at one moment.
+/// How far ahead of the operations `due` must be for them to be taken by addition, in halves: more
+/// than there are threads that add at one moment.
 pub const MARGIN: u64 = 1_024;
 
 /// Between the values of two configurations.
@@ -138,43 +139,78 @@ impl Schedule {
         Numbers::from_fields(self.word.numbers(seen))
     }
 
+    /// Takes `permits` by a swap, at a fresh reading of the clock.
+    fn try_fresh(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+        loop {
+            let seen = self.word.load();
+            let now_ns = read_ns();
+            if seen.is_sealed() {
+                return Answer::Sealed;
+            }
+            let numbers = self.numbers(seen);
+            match Self::look(numbers, seen, now_ns, permits) {
+                None => return Answer::Sealed,
+                Some((parts, Ok(over))) => {
+                    let value = seen.value().wrapping_add(permits);
+                    if self.word.swap(seen, value) {
+                        self.refresh(numbers, seen, value, now_ns);
+                        let scheduled_ns = numbers.scheduled_ns(parts);
+                        let spare = Spare::in_parts(over, numbers.parts_per_permit);
+                        return Answer::Granted { start_ns: now_ns, scheduled_ns, spare };
+                    }
+                }
+                Some((_, Err(early))) => {
+                    if self.word.is_still(seen) {
+                        return Answer::denied(early.div_ceil(numbers.parts_per_ns.max(1)));
+                    }
+                }
+            }
+            back_off();
+        }
+    }
+
     /// Takes `permits` that the cached clock has shown to be due, by one addition.
-    fn try_cached(&self, now_ns: impl Fn() -> u64, permits: u64) -> Option<Answer> {
-        let seen = self.word.load();
-        // Acquire: the reading that goes with it is not older.
-        let due = self.cached.0.due.load(Ordering::Acquire);
-        let ahead = due.wrapping_sub(seen.value());
-        if permits.wrapping_sub(1) >= MARGIN || ahead <= MARGIN.wrapping_mul(2) || ahead >= GAP {
+    #[inline]
+    fn try_cached(&self, read_ns: impl Fn() -> u64, permits: u64) -> Option<Answer> {
+        // Acquire: the numbers that it names, and a reading of the clock that is not older.
+        let due = Seen::from_bits(self.cached.0.due.load(Ordering::Acquire));
+        if due.is_nothing() || permits.wrapping_sub(1) >= MARGIN {
             return None;
         }
-        let numbers = self.numbers(seen);
+        let numbers = self.numbers(due);
         let cached_ns = self.cached.0.now_ns.load(Ordering::Relaxed);
         let before = self.word.add(permits);
         if before.is_sealed() {
             return Some(Answer::Sealed);
         }
         let last = before.value().wrapping_add(permits).wrapping_sub(1);
-        let is_same = before.value().wrapping_sub(seen.value()) < GAP >> 1;
-        let is_due = due.wrapping_sub(last).wrapping_sub(1) < GAP;
-        let (true, true, Some(parts)) = (is_same, is_due, numbers.due_at(last)) else {
+        let ahead = due.value().wrapping_sub(last).wrapping_sub(1);
+        if ahead >= GAP {
             self.word.subtract(permits);
             return None;
-        };
-        if before.value() & (REFRESH - 1) < permits {
-            self.refresh(numbers, now_ns(), last);
         }
+        if before.value() & (REFRESH - 1) < permits {
+            self.refresh(numbers, before, last, read_ns());
+        }
+        // What is due lies on the scale.
+        let operations = last.wrapping_sub(numbers.base);
+        let parts = numbers.first.wrapping_add(operations.wrapping_mul(numbers.parts_per_permit));
         let scheduled_ns = numbers.scheduled_ns(parts);
-        let spare = Spare::of(due.wrapping_sub(last).wrapping_sub(1));
-        Some(Answer::Granted { start_ns: cached_ns.max(scheduled_ns), scheduled_ns, spare })
+        let start_ns = cached_ns.max(scheduled_ns);
+        Some(Answer::Granted { start_ns, scheduled_ns, spare: Spare::of(ahead) })
     }
 
-    /// Notes what is due at `now_ns`, for others. `value` is one of this configuration.
-    fn refresh(&self, numbers: Numbers, now_ns: u64, value: u64) {
-        if let Some(now) = numbers.at(now_ns) {
+    /// Notes for others what is due at `now_ns`, if that is far ahead of `value`, which has been
+    /// taken by `seen`'s configuration.
+    fn refresh(&self, numbers: Numbers, seen: Seen, value: u64, now_ns: u64) {
+        let Some(now) = numbers.at(now_ns) else { return };
+        // Not so far that it could be taken for another configuration's.
+        let due = numbers.due_by(now).min(value.saturating_add(GAP >> 1));
+        if due.saturating_sub(value) > 2 * MARGIN {
             self.cached.0.now_ns.store(now_ns, Ordering::Relaxed);
-            // Not so far that it could be taken for another configuration's.
-            let due = numbers.due_by(now).min(value.saturating_add(GAP >> 1));
-            self.cached.0.due.store(due, Ordering::Release);
+            self.cached.0.due.store(seen.with_value(due).bits(), Ordering::Release);
+        } else if self.cached.0.due.load(Ordering::Relaxed) != 0 {
+            self.cached.0.due.store(0, Ordering::Relaxed);
         }
     }
 
@@ -226,42 +262,11 @@ impl Schedule {
 }
 
 impl Twin for Schedule {
+    #[inline]
     fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
-        if let Some(answer) = self.try_cached(&read_ns, permits) {
-            return answer;
-        }
-        let mut seen = self.word.load();
-        let mut now_ns = read_ns();
-        let mut is_fresh = true;
-        loop {
-            if seen.is_sealed() {
-                return Answer::Sealed;
-            }
-            let numbers = self.numbers(seen);
-            match Self::look(numbers, seen, now_ns, permits) {
-                None => return Answer::Sealed,
-                Some((parts, Ok(over))) => {
-                    let value = seen.value().wrapping_add(permits);
-                    if self.word.swap(seen, value) {
-                        self.refresh(numbers, now_ns, value);
-                        let scheduled_ns = numbers.scheduled_ns(parts);
-                        let spare = Spare::in_parts(over, numbers.parts_per_permit);
-                        return Answer::Granted { start_ns: now_ns, scheduled_ns, spare };
-                    }
-                    back_off();
-                }
-                Some((_, Err(_))) if !is_fresh => {
-                    now_ns = read_ns();
-                    is_fresh = true;
-                    continue;
-                }
-                Some((_, Err(early))) if self.word.is_still(seen) => {
-                    return Answer::denied(early.div_ceil(numbers.parts_per_ns.max(1)));
-                }
-                Some((_, Err(_))) => {}
-            }
-            seen = self.word.load();
-            is_fresh = false;
+        match self.try_cached(&read_ns, permits) {
+            Some(answer) => answer,
+            None => self.try_fresh(&read_ns, permits),
         }
     }
 
@@ -303,6 +308,8 @@ impl Owned<TwoTimeline> for Schedule {
 
     fn seal(&self, policy: &TwoTimeline) -> Option<State> {
         let last = self.word.seal()?;
+        // So that nobody adds in vain. Whoever does all the same sees the seal.
+        self.cached.0.due.store(0, Ordering::Relaxed);
         let numbers = self.numbers(last);
         let pace = policy.plain_average()?;
         let started = last.value().saturating_sub(numbers.base);

@@ -42,16 +42,32 @@ pub(super) struct Word<const F: usize> {
 pub(super) struct Seen(u64);
 
 impl Seen {
+    pub(super) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    pub(super) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Whether these are the bits of no word in use.
+    pub(super) const fn is_nothing(self) -> bool {
+        self.0 == 0
+    }
+
+    #[inline]
     pub(super) const fn is_sealed(self) -> bool {
         self.0 & SEALED != 0
     }
 
+    #[inline]
     pub(super) const fn value(self) -> u64 {
         self.0 >> VALUE_SHIFT
     }
 
     /// The same word with another value. What does not fit is cut off; callers see to that.
-    const fn with_value(self, value: u64) -> Self {
+    #[inline]
+    pub(super) const fn with_value(self, value: u64) -> Self {
         Self((value << VALUE_SHIFT) | (self.0 & (SEALED | WHICH)))
     }
 }
@@ -64,12 +80,14 @@ impl<const F: usize> Word<F> {
     }
 
     /// `Acquire`: whoever sees a word sees the numbers it names.
+    #[inline]
     pub(super) fn load(&self) -> Seen {
         Seen(self.word.0.load(Ordering::Acquire))
     }
 
     /// The numbers that `seen` names. They may be torn, unless the word is still the same
     /// afterwards.
+    #[inline]
     pub(super) fn numbers(&self, seen: Seen) -> [u64; F] {
         let [even, odd] = &self.slots.0;
         let slot = if seen.0 & WHICH == 0 { even } else { odd };
@@ -82,6 +100,7 @@ impl<const F: usize> Word<F> {
     ///
     /// The fence makes sure of it: had one of the numbers come from a later writer, who fenced
     /// before writing it, the word that this writer had found in force would be seen here too.
+    #[inline]
     pub(super) fn is_still(&self, seen: Seen) -> bool {
         fence(Ordering::Acquire);
         self.word.0.load(Ordering::Relaxed) == seen.0
@@ -91,6 +110,7 @@ impl<const F: usize> Word<F> {
     ///
     /// `AcqRel`: what the winner has read before, the next one sees after. The fence keeps the
     /// reading of the numbers on this side.
+    #[inline]
     pub(super) fn swap(&self, seen: Seen, value: u64) -> bool {
         fence(Ordering::Acquire);
         let new = seen.with_value(value).0;
@@ -99,6 +119,7 @@ impl<const F: usize> Word<F> {
 
     /// Adds to the value whatever it is, and says what it was. What is added to a sealed word is
     /// lost: it is only ever overwritten.
+    #[inline]
     pub(super) fn add(&self, amount: u64) -> Seen {
         fence(Ordering::Acquire);
         Seen(self.word.0.fetch_add(amount << VALUE_SHIFT, Ordering::AcqRel))
