@@ -84,7 +84,7 @@ mod shared;
 mod throttle;
 mod wait;
 
-pub use clock::{Clock, ManualClock, MonotonicClock};
+pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
 pub use decision::{Decision, Denial, Grant};
 pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
 pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, TooLong};
@@ -92,7 +92,7 @@ pub use gate::{RateLimited, RateLimitedExt};
 pub use limiter::Limiter;
 pub use reservation::Reservation;
 pub use throttle::{CatchUp, Throttle};
-pub use wait::{Alarm, Wake};
+pub use wait::{Alarm, Precision, Wait, Wake};
 
 pub use rategate_core::all_of::AllOf;
 pub use rategate_core::any_policy::AnyPolicy;
