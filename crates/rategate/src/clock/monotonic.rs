@@ -32,8 +32,8 @@ use crate::wait::{Alarm, Wait, Wake, on_real_time};
 /// * **On time.** The counter is compared with the system's clock about once a second, by whoever
 ///   reads the clock then, in some microseconds. Its rate is within 1 ppm of the system's, and what
 ///   it is off by is made good by running faster or slower over the next second.
-/// * **Nothing to wait for.** The first clock of a process starts one thread, which calibrates the
-///   counter for less than a second and ends. Until then, and for good where that thread cannot be
+/// * **Nothing to wait for.** The first clock of a process starts one thread, which looks whether
+///   the counter is to be trusted, calibrates it within a second, and ends. Until then, and for good where that thread cannot be
 ///   started, the time comes from the system.
 ///
 /// # When the counter cannot be trusted after all
@@ -88,8 +88,8 @@ impl MonotonicClock {
         let mut readings = 0_u32;
         on_real_time(wait, alarm, || {
             readings = readings.saturating_add(1);
-            // The second reading or a later one comes after a sleep as a rule. Should the counter
-            // have stood still, this wait would not end.
+            // Most of these come after a sleep. Should the counter have stood still meanwhile, this
+            // wait would not end.
             if readings > 1 && readings.is_power_of_two() {
                 self.process.audit();
             }
@@ -132,7 +132,7 @@ impl Process {
 
     /// Starts the thread that calibrates the counter. It ends by itself, and nobody waits for it.
     fn prepare(&'static self) {
-        if Counter::is_trusted() {
+        if Counter::IS_POSSIBLE {
             let calibrate = || {
                 if let Some(counter) = Counter::calibrated(self.system) {
                     // There is one thread, so nobody was quicker.

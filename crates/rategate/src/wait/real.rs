@@ -95,19 +95,40 @@ impl Slack {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     /// A precise wait leaves the thread's timer slack as it was.
+    #[cfg(target_os = "linux")]
     #[test]
     fn the_slack_is_given_back() {
         use rustix::thread::current_timer_slack;
 
         let before_ns = current_timer_slack().unwrap();
-        let slack = Slack::least();
-        assert_eq!(current_timer_slack().unwrap(), 1);
-        drop(slack);
+        let wake = on_real_time(Wait::exactly(1, Precision::Precise), &Alarm::new(), || {
+            u64::from(current_timer_slack().unwrap() == 1)
+        });
+        assert_eq!(wake, Wake::Due, "once the slack was at its least");
         assert_eq!(current_timer_slack().unwrap(), before_ns);
+    }
+
+    /// The last of a spinning wait is spent looking at the clock, and at the alarm.
+    #[test]
+    fn a_spinning_wait_hears_the_alarm() {
+        let (alarm, looks) = (Alarm::new(), AtomicU64::new(0));
+        let wait = Wait::exactly(SPIN_NS, Precision::Spin);
+        let wake = on_real_time(wait, &alarm, || {
+            if looks.fetch_add(1, Ordering::Relaxed) == 1_000 {
+                alarm.raise();
+            }
+            0
+        });
+        assert_eq!(wake, Wake::Raised);
+        let wake = on_real_time(wait, &Alarm::new(), || looks.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(wake, Wake::Due);
+        assert_eq!(looks.into_inner(), SPIN_NS + 1, "not a look too few or too many");
     }
 }

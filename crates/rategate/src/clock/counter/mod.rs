@@ -56,14 +56,16 @@ pub(super) struct Disciplined<T> {
 }
 
 impl Counter {
-    /// Whether the machine has a counter that is worth a calibration.
-    pub(super) fn is_trusted() -> bool {
-        machine::is_trusted()
-    }
+    /// Whether a machine like this may have one at all.
+    pub(super) const IS_POSSIBLE: bool = true;
 
-    /// The counter, once it has been calibrated against `system`. That takes most of a second.
+    /// The counter, once it has been calibrated against `system`, which takes most of a second;
+    /// `None` if it is not to be trusted.
     pub(super) fn calibrated(system: SystemClock) -> Option<Self> {
         thread::sleep(GRACE);
+        if !machine::is_trusted() {
+            return None;
+        }
         let times = Machine::new(system);
         let first = Anchor::of(&times)?;
         thread::sleep(FIRST_BASELINE);
