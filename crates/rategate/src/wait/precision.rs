@@ -20,12 +20,12 @@
 #[non_exhaustive]
 pub enum Precision {
     /// Coalesced where a thread would wake more than 2500 times a second, that is, less than
-    /// 400 us after the last wake; else precise. Steady loops of up to about 2000 operations a
+    /// 400 us after the last wake was due; else precise. Steady loops of up to about 2000 operations a
     /// second are precise.
     #[default]
     Auto,
-    /// At most one wake in a millisecond: a wait ends at its start, or 1 ms after the last wake if
-    /// that is later. What became due in the meantime starts then, without a wait of its own. At a
+    /// At most one wake in a millisecond: a wait ends at its start, or 1 ms after the last wake was
+    /// due if that is later. What became due in the meantime starts then, without a wait of its own. At a
     /// million operations a second that is a thousand wakes, and a thousand operations after each.
     ///
     /// For limits that let a caller catch up by a millisecond. One that forgets what was not used
