@@ -209,6 +209,31 @@ fn a_leaping_counter_is_given_up() {
     assert!(worst_ns.abs_diff(ahead_ns.unsigned_abs()) < 1_000, "for good");
 }
 
+/// A leap of half a millisecond is made good without going back, whoever reads: by running slower
+/// for two seconds.
+#[test]
+fn a_small_leap_is_made_good() {
+    let fake = Fake::running(0);
+    let mut reader = Reader::of(&fake);
+    reader.worst_ns(5 * S, 999_999);
+    fake.jump(500_000);
+    reader.worst_ns(4 * S, 99_999);
+    assert!(reader.worst_ns(20 * S, 999_999) < 1_000);
+    assert!(!reader.line().is_given_up());
+
+    let counter = fake.calibrated();
+    fake.jump(500_000);
+    let held = counter.discipline.lock().unwrap();
+    let mut newest_ns = 0;
+    for _ in 0..200_000 {
+        fake.pass(9_999);
+        let now_ns = counter.now_ns();
+        assert!(now_ns >= newest_ns);
+        newest_ns = now_ns;
+    }
+    drop(held);
+}
+
 /// A counter that runs on while the machine sleeps and the system's clock stands still. Nobody has
 /// read it, so hardly any of that is shown: no more than the rest of the line.
 #[test]
