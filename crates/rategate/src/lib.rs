@@ -43,6 +43,11 @@
 //! | an iterator | [`RateLimitedExt`] |
 //! | a test | any of them on a [`ManualClock`] |
 //!
+//! # Features
+//!
+//! * `tsc`, on by default: [`MonotonicClock`] reads the processor's time stamp counter where that
+//!   can be trusted. Without it the clock reads the system's time, and all else is the same.
+//!
 //! # Contract
 //!
 //! * **Ceiling.** Each policy's own, at the instants of [`Grant::promised_ns`]. An operation that
@@ -64,11 +69,13 @@
 //! * It does not wait without a thread: there is no async form here yet.
 //! * It does not share a limit between processes or machines, and forgets it when the process ends.
 //! * It keeps one limit for each [`Limiter`], not one for each of your users.
-//! * It does not spin, and so wakes as exactly as the system's sleep does, usually 0.1 ms late.
+//! * It does not spin unless asked to, and so wakes as exactly as the system's sleep does, usually
+//!   0.1 ms late. See [`Precision`].
 //! * It does not see that a machine was suspended: where the system's monotonic clock stands still
-//!   meanwhile, as on Linux, so does [`MonotonicClock`]. Nothing is earned then, and waits last
-//!   longer by that much.
-//! * It does nothing in the background, but for the thread of a [`Dispatcher`]. A forked child has
+//!   meanwhile, as on Linux, so does [`SystemClock`], and [`MonotonicClock`] to within a second.
+//!   Hardly anything is earned then, and waits last longer by that much.
+//! * It does nothing in the background, but for the thread of a [`Dispatcher`], and one that
+//!   calibrates the first [`MonotonicClock`] for a second and ends. A forked child has
 //!   its own copy of each limit, so parent and child together may reach twice the rate, and no
 //!   dispatcher's thread: make limiters and dispatchers after the fork. A lock that another thread
 //!   held at the fork stays held in the child.
@@ -84,7 +91,7 @@ mod shared;
 mod throttle;
 mod wait;
 
-pub use clock::{Clock, ManualClock, MonotonicClock};
+pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
 pub use decision::{Decision, Denial, Grant};
 pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
 pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, TooLong};
@@ -92,7 +99,7 @@ pub use gate::{RateLimited, RateLimitedExt};
 pub use limiter::Limiter;
 pub use reservation::Reservation;
 pub use throttle::{CatchUp, Throttle};
-pub use wait::{Alarm, Wake};
+pub use wait::{Alarm, Precision, Wait, Wake};
 
 pub use rategate_core::all_of::AllOf;
 pub use rategate_core::any_policy::AnyPolicy;

@@ -8,10 +8,11 @@
 
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rategate::{
-    Alarm, Clock, Gcra, Limiter, ManualClock, MonotonicClock, SlidingLog, Throttle, Wake,
+    Alarm, Clock, Gcra, Limiter, ManualClock, MonotonicClock, SlidingLog, SystemClock, Throttle,
+    Wake,
 };
 
 /// S0.24, S0.26, S0.27: the clock is settable, and a sleep takes what the callback says.
@@ -35,13 +36,39 @@ fn a_manual_clock_sleeps_as_long_as_it_is_told() {
 /// S0.25, S2.3, X3.5, X5.3: the real clock starts at its making, only goes forward, and its sleep is a real one.
 #[test]
 fn the_real_clock_goes_forward() {
+    let clocks: [&dyn Clock; 2] = [&MonotonicClock::new(), &SystemClock::new()];
+    for clock in clocks {
+        let before_ns = clock.now_ns();
+        assert!(before_ns < 1_000_000_000);
+        clock.sleep(2_000_000);
+        assert!(clock.now_ns() >= before_ns + 2_000_000);
+        assert_eq!(clock.wait(clock.now_ns() + 2_000_000, &Alarm::new()), Wake::Due);
+        assert!(clock.now_ns() >= before_ns + 4_000_000);
+        assert_eq!(clock.wait(0, &Alarm::new()), Wake::Due, "the past is not waited for");
+    }
+}
+
+/// The clock that is read from the processor's counter never goes back, not while it takes over
+/// from the system's clock either, and keeps to the system's time as far as a busy machine can tell.
+#[test]
+fn the_monotonic_clock_keeps_to_the_systems_time() {
     let clock = MonotonicClock::new();
-    let before_ns = clock.now_ns();
-    clock.sleep(2_000_000);
-    assert!(clock.now_ns() >= before_ns + 2_000_000);
-    assert_eq!(clock.wait(clock.now_ns() + 2_000_000, &Alarm::new()), Wake::Due);
-    assert!(clock.now_ns() >= before_ns + 4_000_000);
-    assert_eq!(clock.wait(0, &Alarm::new()), Wake::Due, "the past is not waited for");
+    let (origin, origin_ns) = (Instant::now(), clock.now_ns());
+    let mut newest_ns = 0;
+    loop {
+        let before = origin.elapsed();
+        let now_ns = clock.now_ns();
+        let after = origin.elapsed();
+        assert!(now_ns >= newest_ns, "{now_ns} after {newest_ns}");
+        newest_ns = now_ns;
+        let passed = Duration::from_nanos(now_ns - origin_ns);
+        assert!(passed + Duration::from_millis(1) >= before, "{passed:?} {before:?}");
+        assert!(passed <= after + Duration::from_millis(1), "{passed:?} {after:?}");
+        if after > Duration::from_secs(2) {
+            break;
+        }
+        thread::sleep(Duration::from_micros(50));
+    }
 }
 
 /// X1.6, X2.7, X5.6: however short what is left, a caller who is woken early sleeps again; nobody starts before his instant.
@@ -77,14 +104,14 @@ fn sleepless_sleep_ends() {
 /// X4.6: an alarm ends a wait on every clock, before it and during it.
 #[test]
 fn an_alarm_ends_every_wait() {
-    let clocks: [&dyn Clock; 3] =
-        [&MonotonicClock::new(), &ManualClock::new(), &ManualClock::stepped()];
+    let clocks: [&dyn Clock; 4] =
+        [&MonotonicClock::new(), &SystemClock::new(), &ManualClock::new(), &ManualClock::stepped()];
     for clock in clocks {
         let alarm = Alarm::new();
         alarm.raise();
         assert_eq!(clock.wait(u64::MAX, &alarm), Wake::Raised);
     }
-    for clock in [clocks[0], clocks[2]] {
+    for clock in [clocks[0], clocks[1], clocks[3]] {
         let alarm = Alarm::new();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| clock.wait(u64::MAX, &alarm));

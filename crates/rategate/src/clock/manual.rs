@@ -1,96 +1,11 @@
-//! Clocks: what time it is, and how to wait for later. [`MonotonicClock`] is the real one;
-//! [`ManualClock`] is for tests, and passes days in no time.
+//! The clock for tests, which passes days in no time.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::Clock;
 use crate::wait::{Alarm, Wake};
-
-/// A clock that limiters and throttles read, and wait on.
-///
-/// Readings are nanoseconds since an origin that the clock picks once. They should not go back;
-/// where they do, every limit treats the reading as the newest one it has seen.
-pub trait Clock: Send + Sync {
-    /// Nanoseconds since the clock's origin.
-    ///
-    /// A limiter calls this while it holds the lock of its limit, and an alarm's waiters call it
-    /// while they hold the alarm. It must neither block nor call a limiter or an alarm.
-    fn now_ns(&self) -> u64;
-
-    /// Blocks until the clock shows `until_ns` or more, or `alarm` is raised. Never returns
-    /// [`Wake::Due`] early; an alarm that is already raised goes before everything.
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake;
-
-    /// Sleeps once for about `asked_ns`, however long that really takes. Unlike
-    /// [`Clock::wait`], it may end early where the platform's sleep does.
-    fn sleep(&self, asked_ns: u64) {
-        let _ = self.wait(self.now_ns().saturating_add(asked_ns), &Alarm::new());
-    }
-}
-
-impl<C: Clock + ?Sized> Clock for Arc<C> {
-    fn now_ns(&self) -> u64 {
-        (**self).now_ns()
-    }
-
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
-        (**self).wait(until_ns, alarm)
-    }
-
-    fn sleep(&self, asked_ns: u64) {
-        (**self).sleep(asked_ns);
-    }
-}
-
-/// Real time since the clock was made, which no change of the wall clock touches. 64 bits of
-/// nanoseconds last 584 years.
-///
-/// ```
-/// use rategate::{Clock, MonotonicClock};
-///
-/// let clock = MonotonicClock::new();
-/// let before_ns = clock.now_ns();
-/// clock.sleep(1_000_000);
-/// assert!(clock.now_ns() - before_ns >= 1_000_000);
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct MonotonicClock {
-    origin: Instant,
-}
-
-impl MonotonicClock {
-    /// A clock that shows zero now.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { origin: Instant::now() }
-    }
-}
-
-impl Default for MonotonicClock {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Clock for MonotonicClock {
-    fn now_ns(&self) -> u64 {
-        let elapsed = self.origin.elapsed();
-        let whole_ns = elapsed.as_secs().saturating_mul(1_000_000_000);
-        whole_ns.saturating_add(elapsed.subsec_nanos().into())
-    }
-
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
-        alarm.wait_on(|| {
-            let left_ns = until_ns.saturating_sub(self.now_ns());
-            (left_ns > 0).then(|| Duration::from_nanos(left_ns))
-        })
-    }
-
-    fn sleep(&self, asked_ns: u64) {
-        std::thread::sleep(Duration::from_nanos(asked_ns));
-    }
-}
 
 /// A clock for tests. It moves only when told to, or when somebody waits on it.
 ///

@@ -1,5 +1,4 @@
-//! The one place where a thread really waits: to an absolute instant, never early, and woken at
-//! once by an alarm.
+//! The alarm that ends waits, and the sleep that it can end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

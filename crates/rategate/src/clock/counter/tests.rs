@@ -1,0 +1,328 @@
+//! The discipline against counters and system clocks that are told what to do.
+
+#![allow(clippy::arithmetic_side_effects, reason = "a test computes in plain numbers")]
+
+use std::cell::Cell;
+
+use super::discipline::{Anchor, Line};
+use super::{Disciplined, Times};
+
+const S: u64 = 1_000_000_000;
+
+/// A counter and a system's clock. Looking at either takes time, as it does.
+struct Fake {
+    system_ns: Cell<u64>,
+    /// In units of 2^-40.
+    ticks: Cell<u128>,
+    ticks_per_ns: Cell<u128>,
+}
+
+impl Fake {
+    /// A counter of 2.3 GHz, but for `off_ppm` parts in a million.
+    fn running(off_ppm: i32) -> Self {
+        let fake = Self {
+            system_ns: Cell::new(5 * S),
+            ticks: Cell::new(77_000_000_000 << 40),
+            ticks_per_ns: Cell::new(0),
+        };
+        fake.run(off_ppm * 1_000);
+        fake
+    }
+
+    /// From now on 2.3 GHz, but for `off_ppb` parts in a thousand million.
+    fn run(&self, off_ppb: i32) {
+        let ppb = u128::try_from(1_000_000_000 + off_ppb).unwrap();
+        self.ticks_per_ns.set((23 << 40) * ppb / 10_000_000_000);
+    }
+
+    fn pass(&self, ns: u64) {
+        self.system_ns.set(self.system_ns.get() + ns);
+        self.ticks.set(self.ticks.get() + u128::from(ns) * self.ticks_per_ns.get());
+    }
+
+    /// The counter moves, and the time does not.
+    fn jump(&self, ns: u64) {
+        self.ticks.set(self.ticks.get() + ((u128::from(ns) * 23 / 10) << 40));
+    }
+
+    /// A counter calibrated over half a second.
+    fn calibrated(&self) -> Disciplined<&Self> {
+        let first = Anchor::of(&self).unwrap();
+        self.pass(S / 2);
+        Disciplined::begun(self, first).unwrap()
+    }
+}
+
+impl Times for &Fake {
+    fn ticks(&self) -> u64 {
+        self.pass(9);
+        u64::try_from(self.ticks.get() >> 40).unwrap()
+    }
+
+    fn system_ns(&self) -> u64 {
+        self.pass(30);
+        let system_ns = self.system_ns.get();
+        // The way back, so that no reading is of the middle.
+        self.pass(14);
+        system_ns
+    }
+}
+
+/// A reader who sees to it that the time never goes back.
+struct Reader<'a> {
+    fake: &'a Fake,
+    counter: Disciplined<&'a Fake>,
+    newest_ns: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn of(fake: &'a Fake) -> Self {
+        Self { fake, counter: fake.calibrated(), newest_ns: 0 }
+    }
+
+    /// How far ahead of the system's clock the next reading is.
+    fn ahead_ns(&mut self) -> i64 {
+        let now_ns = self.counter.now_ns();
+        assert!(now_ns >= self.newest_ns, "{now_ns} after {}", self.newest_ns);
+        self.newest_ns = now_ns;
+        now_ns.cast_signed() - self.fake.system_ns.get().cast_signed()
+    }
+
+    /// The furthest from the system's clock over `span_ns`, with a reading each `step_ns`.
+    fn worst_ns(&mut self, span_ns: u64, step_ns: u64) -> u64 {
+        let steps = 0..span_ns / step_ns;
+        let errors = steps.map(|_| {
+            self.fake.pass(step_ns);
+            self.ahead_ns().unsigned_abs()
+        });
+        errors.max().unwrap()
+    }
+
+    fn line(&self) -> Line {
+        self.counter.latch.read(|| ()).0
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// Whatever its nominal rate, a steady counter keeps to the system's clock: no second is longer or
+/// shorter than the system's by 1 ppm, from the first on.
+#[test]
+fn a_steady_counter_errs_by_less_than_1_ppm() {
+    for off_ppm in [0, 30, -30, 40_000] {
+        let fake = Fake::running(off_ppm);
+        let mut reader = Reader::of(&fake);
+        let mut before_ns = reader.ahead_ns();
+        for _ in 0..60 {
+            let worst_ns = reader.worst_ns(S, 999_999);
+            assert!(worst_ns < 500, "{off_ppm} ppm: {worst_ns} ns");
+            let ahead_ns = reader.ahead_ns();
+            assert!((ahead_ns - before_ns).abs() < 500, "half a ppm");
+            before_ns = ahead_ns;
+        }
+        assert!(!reader.line().is_given_up());
+    }
+}
+
+/// A rate that wanders with the temperature is followed.
+#[test]
+fn a_drifting_counter_is_followed() {
+    let fake = Fake::running(30);
+    let mut reader = Reader::of(&fake);
+    for second in 0..300 {
+        let away = 150 - (second % 300 - 150_i32).abs();
+        fake.run(30_000 + 20 * away);
+        let worst_ns = reader.worst_ns(S, 999_999);
+        assert!(worst_ns < 1_000, "{worst_ns} ns after {second} s");
+    }
+}
+
+/// The system's clock is steered by another 20 ppm all at once. Two seconds later all is well.
+#[test]
+fn another_rate_is_found() {
+    let fake = Fake::running(0);
+    let mut reader = Reader::of(&fake);
+    reader.worst_ns(20 * S, 999_999);
+    fake.run(20_000);
+    assert!(reader.worst_ns(3 * S, 999_999) < 60_000);
+    assert!(reader.worst_ns(20 * S, 999_999) < 1_000);
+}
+
+/// Readings may be as far apart as they like, and rates may wander: never back, and never more than
+/// 1 ppm of the time since the last line was drawn from the system's clock, and what an anchor errs by.
+#[test]
+fn readings_at_random() {
+    for seed in 1..200_u64 {
+        let mut random = Random(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+        let fake = Fake::running(0);
+        let mut reader = Reader::of(&fake);
+        let mut off_ppb = 0_i32;
+        for _ in 0..400 {
+            off_ppb += i32::try_from(random.below(41)).unwrap() - 20;
+            fake.run(off_ppb);
+            let longest_ns = 1 << random.below(35);
+            fake.pass(random.below(longest_ns));
+            let ahead_ns = reader.ahead_ns();
+            assert!(ahead_ns.abs() < 1_500, "seed {seed}: {ahead_ns} ns");
+        }
+        assert!(!reader.line().is_given_up());
+    }
+}
+
+/// Nobody reads for an hour, in which the rate changes. The first reading is right.
+#[test]
+fn nothing_is_extrapolated_over_a_pause() {
+    let fake = Fake::running(0);
+    let mut reader = Reader::of(&fake);
+    reader.worst_ns(10 * S, 999_999);
+    for off_ppb in [3_000, -3_000] {
+        fake.run(off_ppb);
+        fake.pass(3_600 * S);
+        assert!(reader.ahead_ns().abs() < 100);
+        assert!(!reader.line().is_given_up());
+    }
+}
+
+/// A counter that leaps is read, leap and all, until its line is used up. Then it is given up: the
+/// time goes on with the system's, ahead by the leap.
+#[test]
+fn a_leaping_counter_is_given_up() {
+    let fake = Fake::running(0);
+    let mut reader = Reader::of(&fake);
+    reader.worst_ns(5 * S, 999_999);
+    fake.jump(5_000_000);
+    assert!(reader.ahead_ns() >= 4_999_000);
+    reader.worst_ns(2 * S, 999_999);
+    assert!(reader.line().is_given_up());
+    let ahead_ns = reader.ahead_ns();
+    assert!((3_900_000..5_100_000).contains(&ahead_ns), "{ahead_ns}");
+    let worst_ns = reader.worst_ns(5 * S, 999_999);
+    assert!(worst_ns.abs_diff(ahead_ns.unsigned_abs()) < 1_000, "for good");
+}
+
+/// A leap of half a millisecond is made good without going back, whoever reads: by running slower
+/// for two seconds.
+#[test]
+fn a_small_leap_is_made_good() {
+    let fake = Fake::running(0);
+    let mut reader = Reader::of(&fake);
+    reader.worst_ns(5 * S, 999_999);
+    fake.jump(500_000);
+    reader.worst_ns(4 * S, 99_999);
+    assert!(reader.worst_ns(20 * S, 999_999) < 1_000);
+    assert!(!reader.line().is_given_up());
+
+    let counter = fake.calibrated();
+    fake.jump(500_000);
+    let held = counter.discipline.lock().unwrap();
+    let mut newest_ns = 0;
+    for _ in 0..200_000 {
+        fake.pass(9_999);
+        let now_ns = counter.now_ns();
+        assert!(now_ns >= newest_ns);
+        newest_ns = now_ns;
+    }
+    drop(held);
+}
+
+/// A counter that runs on while the machine sleeps and the system's clock stands still. Nobody has
+/// read it, so hardly any of that is shown: no more than the rest of the line.
+#[test]
+fn an_hour_of_sleep_adds_less_than_a_second() {
+    let fake = Fake::running(0);
+    let mut reader = Reader::of(&fake);
+    reader.worst_ns(5 * S, 999_999);
+    fake.jump(3_600 * S);
+    let ahead_ns = reader.ahead_ns();
+    assert!(reader.line().is_given_up());
+    assert!((0..=S.cast_signed()).contains(&ahead_ns), "{ahead_ns}");
+}
+
+/// A counter that begins again at nothing is given up by the next reading.
+#[test]
+fn a_counter_set_back_is_given_up() {
+    let fake = Fake::running(0);
+    let mut reader = Reader::of(&fake);
+    reader.worst_ns(5 * S, 999_999);
+    fake.ticks.set(0);
+    assert!(reader.ahead_ns() <= S.cast_signed());
+    assert!(reader.line().is_given_up());
+    reader.worst_ns(3 * S, 999_999);
+}
+
+/// A counter that stands still is found by an audit, which takes what has been shown so far and no
+/// more. An audit of one in order changes nothing.
+#[test]
+fn an_audit_finds_a_counter_that_stands_still() {
+    let fake = Fake::running(0);
+    let mut reader = Reader::of(&fake);
+    reader.worst_ns(5 * S + S / 2, 999_999);
+    let line = reader.line();
+    reader.counter.audit();
+    assert_eq!(reader.line(), line);
+
+    fake.ticks_per_ns.set(0);
+    fake.pass(900_000);
+    reader.counter.audit();
+    assert_eq!(reader.line(), line, "less than a millisecond may be anything");
+    fake.pass(10_000_000);
+    let behind_ns = reader.ahead_ns();
+    assert!(behind_ns < -10_000_000);
+    reader.counter.audit();
+    assert!(reader.line().is_given_up());
+    assert!(reader.ahead_ns().abs() < 1_000);
+    assert!(reader.worst_ns(3 * S, 999_999) < 1_000);
+}
+
+/// While somebody else draws the line, and for ever if he never comes back, the others read the
+/// system's clock.
+#[test]
+fn nobody_waits_for_the_one_who_draws() {
+    let fake = Fake::running(30);
+    let counter = fake.calibrated();
+    let held = counter.discipline.lock().unwrap();
+    let mut newest_ns = 0;
+    for _ in 0..100 {
+        fake.pass(S / 10);
+        let now_ns = counter.now_ns();
+        assert!(now_ns > newest_ns && now_ns.abs_diff(fake.system_ns.get()) < 1_000);
+        newest_ns = now_ns;
+    }
+    drop(held);
+    assert!(counter.now_ns() > newest_ns);
+}
+
+/// Another core's counter may be a little behind the one that drew the line.
+#[test]
+fn just_before_the_line_it_is_its_beginning() {
+    let fake = Fake::running(0);
+    let counter = fake.calibrated();
+    let line = counter.latch.read(|| ()).0;
+    let ticks = fake.ticks.get();
+    fake.ticks.set(u128::from(line.ticks0 - 1_000) << 40);
+    assert_eq!(counter.now_ns(), line.ns0);
+    fake.ticks.set(ticks);
+    assert!(counter.now_ns() > line.ns0);
+    assert!(!counter.latch.read(|| ()).0.is_given_up());
+}
+
+/// Two anchors without a tick or without time between them make no clock.
+#[test]
+fn no_rate_no_counter() {
+    let fake = Fake::running(0);
+    fake.ticks_per_ns.set(0);
+    let first = Anchor::of(&&fake).unwrap();
+    fake.pass(S);
+    assert!(Disciplined::begun(&fake, first).is_none());
+    let ahead = Anchor { ticks: u64::MAX, ..first };
+    assert!(Disciplined::begun(&fake, ahead).is_none());
+}

@@ -1,0 +1,68 @@
+//! Clocks: what time it is, and how to wait for later. [`MonotonicClock`] is the real one, and fast;
+//! [`SystemClock`] is real and plain; [`ManualClock`] is for tests, and passes days in no time.
+
+#[cfg(all(feature = "tsc", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod counter;
+#[cfg(not(all(feature = "tsc", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[path = "no_counter.rs"]
+mod counter;
+mod manual;
+mod monotonic;
+mod system;
+
+use std::sync::Arc;
+
+pub use self::manual::ManualClock;
+pub use self::monotonic::MonotonicClock;
+pub use self::system::SystemClock;
+use crate::wait::{Alarm, Wait, Wake};
+
+/// A clock that limiters and throttles read, and wait on.
+///
+/// Readings are nanoseconds since an origin that the clock picks once. They should not go back;
+/// where they do, every limit treats the reading as the newest one it has seen.
+pub trait Clock: Send + Sync {
+    /// Nanoseconds since the clock's origin.
+    ///
+    /// A limiter calls this while it holds the lock of its limit, and an alarm's waiters call it
+    /// while they hold the alarm. It must neither block nor call a limiter or an alarm.
+    fn now_ns(&self) -> u64;
+
+    /// Blocks until the clock shows `until_ns` or more, or `alarm` is raised. Never returns
+    /// [`Wake::Due`] early; an alarm that is already raised goes before everything.
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake;
+
+    /// Waits like [`Clock::wait`], with as much care and processor time as `wait` says: until
+    /// [`Wait::wake_ns`], and never until before [`Wait::until_ns`].
+    ///
+    /// A limiter waits by this method. What is provided here waits until [`Wait::until_ns`]
+    /// plainly, which is right wherever a wait costs nothing, as on a [`ManualClock`]. The real
+    /// clocks do what is asked.
+    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
+        self.wait(wait.until_ns(), alarm)
+    }
+
+    /// Sleeps once for about `asked_ns`, however long that really takes. Unlike
+    /// [`Clock::wait`], it may end early where the platform's sleep does.
+    fn sleep(&self, asked_ns: u64) {
+        let _ = self.wait(self.now_ns().saturating_add(asked_ns), &Alarm::new());
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now_ns(&self) -> u64 {
+        (**self).now_ns()
+    }
+
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+        (**self).wait(until_ns, alarm)
+    }
+
+    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
+        (**self).wait_as(wait, alarm)
+    }
+
+    fn sleep(&self, asked_ns: u64) {
+        (**self).sleep(asked_ns);
+    }
+}

@@ -1,0 +1,177 @@
+//! The default clock: real time, read as cheaply as the machine allows.
+
+use std::cell::Cell;
+use std::sync::{Once, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use super::counter::Counter;
+use super::{Clock, SystemClock};
+use crate::wait::{Alarm, Wait, Wake, on_real_time};
+
+/// Real time since the clock was made, which no change of the wall clock touches. 64 bits of
+/// nanoseconds last 584 years.
+///
+/// ```
+/// use rategate::{Clock, MonotonicClock};
+///
+/// let clock = MonotonicClock::new();
+/// let before_ns = clock.now_ns();
+/// clock.sleep(1_000_000);
+/// assert!(clock.now_ns() - before_ns >= 1_000_000);
+/// ```
+///
+/// # Where the time comes from
+///
+/// With the feature `tsc`, which is on by default, from the processor's time stamp counter where
+/// that runs at one rate on all cores, and from the operating system ([`SystemClock`]) elsewhere
+/// and without the feature. What holds is the same:
+///
+/// * **Never back.** The readings of one thread never decrease. Different cores may disagree by
+///   some tens of nanoseconds. Every limit treats an older reading as the newest that it has seen.
+/// * **On time.** The counter is compared with the system's clock about once a second, by whoever
+///   reads the clock then, in some microseconds. Its rate is within 1 ppm of the system's, and what
+///   it is off by is made good by running faster or slower over the next second.
+/// * **Nothing to wait for.** The first clock of a process starts one thread, which looks whether
+///   the counter is to be trusted, calibrates it within a second, and ends. Until then, and for good where that thread cannot be
+///   started, the time comes from the system.
+///
+/// # When the counter cannot be trusted after all
+///
+/// After a suspend or when a virtual machine moves, the counter may be off by more than a
+/// millisecond. It is then given up for good, and the time comes from the system from there on,
+/// ahead of it by what was shown too much: a clock never goes back. The clock may have jumped
+/// forward by that. What it jumped unseen, while nobody read it, adds at most a second.
+/// Where that is not acceptable, use [`SystemClock`].
+#[derive(Clone, Copy, Debug)]
+pub struct MonotonicClock {
+    process: &'static Process,
+    /// What the process's time was when this clock was made.
+    origin_ns: u64,
+}
+
+/// The one time line of the process.
+#[derive(Debug)]
+struct Process {
+    system: SystemClock,
+    /// Empty until the counter has been calibrated, and for good where it is not trusted.
+    counter: OnceLock<Counter>,
+}
+
+static PROCESS: OnceLock<Process> = OnceLock::new();
+static PREPARING: Once = Once::new();
+
+thread_local! {
+    static LATEST: Latest = const { Latest { ns: Cell::new(0), repeats: Cell::new(0) } };
+}
+
+/// The newest reading of a thread. The cores' counters, and the two sources of time, agree within
+/// tens of nanoseconds and no better: without this, a reading could be older than the one before.
+struct Latest {
+    ns: Cell<u64>,
+    repeats: Cell<u32>,
+}
+
+/// After so many readings that were not newer than the one before, the counter is looked at. Fast
+/// machines have slow counters, so some such readings are nothing unusual.
+const SUSPICIOUS: u32 = 1_000;
+
+impl MonotonicClock {
+    /// A clock that shows zero now.
+    #[must_use]
+    pub fn new() -> Self {
+        let process = Process::get();
+        Self { process, origin_ns: process.now_ns() }
+    }
+
+    fn wait_really(&self, wait: Wait, alarm: &Alarm) -> Wake {
+        let mut readings = 0_u32;
+        on_real_time(wait, alarm, || {
+            readings = readings.saturating_add(1);
+            // Most of these come after a sleep. Should the counter have stood still meanwhile, this
+            // wait would not end.
+            if readings > 1 && readings.is_power_of_two() {
+                self.process.audit();
+            }
+            self.now_ns()
+        })
+    }
+}
+
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now_ns(&self) -> u64 {
+        self.process.now_ns().saturating_sub(self.origin_ns)
+    }
+
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+        self.wait_really(Wait::plainly(until_ns), alarm)
+    }
+
+    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
+        self.wait_really(wait, alarm)
+    }
+
+    fn sleep(&self, asked_ns: u64) {
+        thread::sleep(Duration::from_nanos(asked_ns));
+    }
+}
+
+impl Process {
+    fn get() -> &'static Self {
+        let fresh = || Self { system: SystemClock::new(), counter: OnceLock::new() };
+        let process = PROCESS.get_or_init(fresh);
+        PREPARING.call_once(|| process.prepare());
+        process
+    }
+
+    /// Starts the thread that calibrates the counter. It ends by itself, and nobody waits for it.
+    fn prepare(&'static self) {
+        if Counter::IS_POSSIBLE {
+            let calibrate = || {
+                if let Some(counter) = Counter::calibrated(self.system) {
+                    // There is one thread, so nobody was quicker.
+                    let _ = self.counter.set(counter);
+                }
+            };
+            // Without a thread the time comes from the system, as it does until it has ended.
+            let _ = thread::Builder::new().name("rategate-clock".to_owned()).spawn(calibrate);
+        }
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        let reading_ns = match self.counter.get() {
+            Some(counter) => counter.now_ns(),
+            None => self.system.now_ns(),
+        };
+        LATEST.with(|latest| {
+            if reading_ns > latest.ns.get() {
+                latest.ns.set(reading_ns);
+                return reading_ns;
+            }
+            self.repeat(latest)
+        })
+    }
+
+    #[cold]
+    fn repeat(&self, latest: &Latest) -> u64 {
+        let repeats = latest.repeats.get().wrapping_add(1);
+        latest.repeats.set(repeats);
+        if repeats.is_multiple_of(SUSPICIOUS) {
+            self.audit();
+        }
+        latest.ns.get()
+    }
+
+    fn audit(&self) {
+        if let Some(counter) = self.counter.get() {
+            counter.audit();
+        }
+    }
+}

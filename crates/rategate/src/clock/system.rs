@@ -1,0 +1,63 @@
+//! Real time as the standard library tells it.
+
+use std::time::{Duration, Instant};
+
+use super::Clock;
+use crate::wait::{Alarm, Wait, Wake, on_real_time};
+
+/// Real time since the clock was made, which no change of the wall clock touches, read from the
+/// operating system each time. 64 bits of nanoseconds last 584 years.
+///
+/// The plain choice: no calibration, no thread, nothing to know. Prefer it to
+/// [`MonotonicClock`](super::MonotonicClock) where instants have to agree exactly with
+/// [`Instant`], or where the processor's counter is not to be trusted. A reading costs about what
+/// [`Instant::now`] costs: some tens of nanoseconds on a good day, a system call on a bad one.
+///
+/// ```
+/// use rategate::{Clock, Limiter, SlidingLog, SystemClock};
+///
+/// let clock = SystemClock::new();
+/// let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000_000)?, clock);
+/// limiter.acquire(1)?;
+/// limiter.acquire(1)?;
+/// assert!(clock.now_ns() >= 1_000_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    origin: Instant,
+}
+
+impl SystemClock {
+    /// A clock that shows zero now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now_ns(&self) -> u64 {
+        let elapsed = self.origin.elapsed();
+        let whole_ns = elapsed.as_secs().saturating_mul(1_000_000_000);
+        whole_ns.saturating_add(elapsed.subsec_nanos().into())
+    }
+
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+        on_real_time(Wait::plainly(until_ns), alarm, || self.now_ns())
+    }
+
+    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
+        on_real_time(wait, alarm, || self.now_ns())
+    }
+
+    fn sleep(&self, asked_ns: u64) {
+        std::thread::sleep(Duration::from_nanos(asked_ns));
+    }
+}

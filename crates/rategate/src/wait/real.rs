@@ -1,0 +1,134 @@
+//! Waits on real time, in the manners of [`Precision`].
+
+use std::hint;
+use std::time::Duration;
+
+use super::{Alarm, Precision, Wait, Wake};
+
+/// How long before its start a wait begins to spin: longer than a precise wake is late as a rule.
+const SPIN_NS: u64 = 60_000;
+
+/// Waits until a clock that shows `now_ns` has reached what `wait` asks for, or the alarm is raised.
+///
+/// The clock is read after every wake, so nothing ends early, and a late wake is late once.
+pub(crate) fn on_real_time(wait: Wait, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
+    let wake_ns = wait.wake_ns();
+    match wait.precision() {
+        Precision::Auto | Precision::Coalesced => asleep(wake_ns, alarm, now_ns),
+        Precision::Precise => sharply_asleep(wake_ns, alarm, now_ns),
+        Precision::Spin => {
+            match sharply_asleep(wake_ns.saturating_sub(SPIN_NS), alarm, &mut now_ns) {
+                Wake::Due => spinning(wake_ns, alarm, now_ns),
+                Wake::Raised => Wake::Raised,
+            }
+        }
+    }
+}
+
+fn asleep(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
+    alarm.wait_on(|| {
+        let left_ns = until_ns.saturating_sub(now_ns());
+        (left_ns > 0).then(|| Duration::from_nanos(left_ns))
+    })
+}
+
+/// The same, and the kernel is asked not to delay the wake.
+fn sharply_asleep(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
+    // What is due, as much of a spinning wait is, is not worth the system calls.
+    let slack = (now_ns() < until_ns).then(Slack::least);
+    let wake = asleep(until_ns, alarm, now_ns);
+    drop(slack);
+    wake
+}
+
+fn spinning(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
+    loop {
+        if alarm.is_raised() {
+            return Wake::Raised;
+        }
+        if now_ns() >= until_ns {
+            return Wake::Due;
+        }
+        hint::spin_loop();
+    }
+}
+
+/// The thread's timer slack at its least, until this is dropped. Best effort: where the kernel says
+/// no, waits are as late as they were.
+#[cfg(target_os = "linux")]
+struct Slack {
+    before_ns: Option<std::num::NonZeroU64>,
+}
+
+#[cfg(target_os = "linux")]
+impl Slack {
+    fn least() -> Self {
+        use rustix::thread::{current_timer_slack, set_current_timer_slack};
+        use std::num::NonZeroU64;
+
+        let before_ns = current_timer_slack().ok().and_then(NonZeroU64::new);
+        // Somebody who chose the least himself is left alone, now and at the end.
+        let before_ns = before_ns.filter(|&before_ns| before_ns > NonZeroU64::MIN);
+        let set = before_ns.map(|_| set_current_timer_slack(Some(NonZeroU64::MIN)));
+        Self { before_ns: before_ns.filter(|_| set.is_some_and(|set| set.is_ok())) }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Slack {
+    fn drop(&mut self) {
+        if self.before_ns.is_some() {
+            // It could be changed a moment ago, so it can be changed back.
+            let _ = rustix::thread::set_current_timer_slack(self.before_ns);
+        }
+    }
+}
+
+/// Where there is no timer slack to set.
+#[cfg(not(target_os = "linux"))]
+struct Slack;
+
+#[cfg(not(target_os = "linux"))]
+impl Slack {
+    fn least() -> Self {
+        Self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A precise wait leaves the thread's timer slack as it was.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_slack_is_given_back() {
+        use rustix::thread::current_timer_slack;
+
+        let before_ns = current_timer_slack().unwrap();
+        let wake = on_real_time(Wait::exactly(1, Precision::Precise), &Alarm::new(), || {
+            u64::from(current_timer_slack().unwrap() == 1)
+        });
+        assert_eq!(wake, Wake::Due, "once the slack was at its least");
+        assert_eq!(current_timer_slack().unwrap(), before_ns);
+    }
+
+    /// The last of a spinning wait is spent looking at the clock, and at the alarm.
+    #[test]
+    fn a_spinning_wait_hears_the_alarm() {
+        let (alarm, looks) = (Alarm::new(), AtomicU64::new(0));
+        let wait = Wait::exactly(SPIN_NS, Precision::Spin);
+        let wake = on_real_time(wait, &alarm, || {
+            if looks.fetch_add(1, Ordering::Relaxed) == 1_000 {
+                alarm.raise();
+            }
+            0
+        });
+        assert_eq!(wake, Wake::Raised);
+        let wake = on_real_time(wait, &Alarm::new(), || looks.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(wake, Wake::Due);
+        assert_eq!(looks.into_inner(), SPIN_NS + 1, "not a look too few or too many");
+    }
+}
