@@ -24,6 +24,7 @@ pub(crate) fn raced(path: &str, threads: u32, outcomes: &[Outcome]) -> Vec<Value
                 "ratio": rival.ratio,
                 "least_ratio": rival.least_ratio,
                 "floor": timed(floor),
+                "floor_ratio": floor.ratio,
             })
         })
         .collect()
