@@ -1,6 +1,7 @@
 //! Paths that wait: whether the asked rate is reached, how late operations start, and what it takes.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,10 @@ const RATES_PER_S: [u64; 5] = [100, 2_000, 100_000, 1_000_000, 10_000_000];
 /// Where the rivals are asked, too: above the second of these none of them follows.
 const RIVALS_AT_PER_S: [u64; 2] = [2_000, 100_000];
 const RIVALS_FOR: Duration = Duration::from_secs(1);
+
+/// What happens before is not recorded: a thread that comes to life late has operations to make up
+/// for, which says nothing about the rate.
+const WARM_UP: Duration = Duration::from_millis(50);
 
 /// What one paced run came to.
 pub(crate) struct Paced {
@@ -85,10 +90,11 @@ fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -
     let limiter = limiter(rate_per_s, precision)?;
     // All memory is there before the first start.
     let logs: Vec<Starts> = (0..threads).map(|_| Starts::new()).collect();
-    let until_ns = limiter.now_ns() + u64::try_from(length.as_nanos())?;
+    let from_ns = limiter.now_ns() + u64::try_from(WARM_UP.as_nanos())?;
+    let until_ns = from_ns + u64::try_from(length.as_nanos())?;
     let cpu = Cpu::start();
     let logs: Vec<Starts> = thread::scope(|scope| {
-        let run = |log| scope.spawn(|| take(&limiter, until_ns, log));
+        let run = |log| scope.spawn(|| take(&limiter, from_ns..until_ns, log));
         let running: Vec<_> = logs.into_iter().map(run).collect();
         running.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
@@ -100,11 +106,13 @@ fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -
 }
 
 /// One thread's loop. The grant itself says when it started, so no clock is read for the record.
-fn take(limiter: &Shared<TwoTimeline>, until_ns: u64, mut log: Starts) -> Starts {
+fn take(limiter: &Shared<TwoTimeline>, recorded_ns: Range<u64>, mut log: Starts) -> Starts {
     while let Ok(grant) = limiter.acquire(1) {
-        log.note(grant.start_ns(), grant.scheduled_ns());
-        if grant.start_ns() >= until_ns {
+        if grant.start_ns() >= recorded_ns.end {
             break;
+        }
+        if grant.start_ns() >= recorded_ns.start {
+            log.note(grant.start_ns(), grant.scheduled_ns());
         }
     }
     log

@@ -1,4 +1,4 @@
-//! Instructions of one try, for each of our engines, counted by valgrind: the same on a busy machine.
+//! Instructions of one try, for each of our engines, counted by valgrind: hardly moved by a busy machine.
 //!
 //! `cargo bench -p rategate-bench --bench instructions` needs valgrind, and `cargo install
 //! gungraun-runner` in the version of the library. Where either is missing it says so and is done.

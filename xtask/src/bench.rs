@@ -18,7 +18,7 @@ const HEADER: [&str; 6] = ["path", "threads", "ours", "rival", "ratio (least)", 
 /// Measures, prints the table, and writes it to `bench.json` in cargo's target folder and to the
 /// page.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
-    // Before the minutes that measuring takes.
+    // Before the minute that measuring takes.
     let page = fs::read_to_string(root.join(PAGE)).with_context(|| PAGE.to_owned())?;
     let (before, after) = around_block(&page)?;
     let json = measure(root, quick)?;

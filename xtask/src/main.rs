@@ -29,7 +29,7 @@ usage: cargo xtask <command>
   trace     which test covers which requirement line
   pictures  draws the pictures of the guides
   bench     times our engines beside others', and writes docs/performance.md; --quick takes half a
-            minute in place of two";
+            minute in place of one and a half";
 
 fn main() -> ExitCode {
     match run() {
