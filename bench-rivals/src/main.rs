@@ -9,6 +9,7 @@
     reason = "it prints for a living, and its panic only stops a measurement"
 )]
 
+mod cpu;
 mod floors;
 mod pacing;
 mod paths;

@@ -10,9 +10,9 @@ use governor::clock::{Clock as _, DefaultClock};
 use hdrhistogram::Histogram;
 use rategate::{Limiter, Mode, Rate, TwoTimeline};
 use rategate_bench::engines::{Made, Shared};
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
+use crate::cpu::Cpu;
 use crate::{report, rivals};
 
 const RATES_PER_S: [u64; 5] = [100, 2_000, 100_000, 1_000_000, 10_000_000];
@@ -204,26 +204,6 @@ impl Starts {
         let achieved = self.per_s() / as_float(rate_per_s);
         Paced { name: name.to_owned(), achieved, late_ns: None, cpu: cpu.per_second() }
     }
-}
-
-/// The processor time of this whole process, since a moment.
-struct Cpu {
-    used: Duration,
-    at: Instant,
-}
-
-impl Cpu {
-    fn start() -> Self {
-        Self { used: cpu_used(), at: Instant::now() }
-    }
-
-    fn per_second(&self) -> f64 {
-        cpu_used().saturating_sub(self.used).as_secs_f64() / self.at.elapsed().as_secs_f64()
-    }
-}
-
-fn cpu_used() -> Duration {
-    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts and times stay far below 2^53")]

@@ -6,15 +6,25 @@ use std::time::{Duration, Instant};
 
 use rategate::{Gcra, Mode, Rate};
 use rategate_bench::engines::{self, Answer, Engine, Made, Shared};
-use rategate_bench::harness::{Contender, Plan, race};
+use rategate_bench::harness::{self, Contender, Outcome, Plan};
 use serde_json::Value;
 
+use crate::cpu::Cpu;
 use crate::{floors, report, rivals};
 
 const THREADS: [u32; 2] = [1, 2];
 
 /// How often the limit changes while threads take from it.
 const CHANGE: Duration = Duration::from_millis(1);
+
+/// A race and the machine it ran on.
+pub(crate) struct Raced {
+    pub(crate) threads: u32,
+    pub(crate) outcomes: Vec<Outcome>,
+    /// How much of the time the threads were running: less than 1 if other work took their cores,
+    /// or if they slept for a lock.
+    pub(crate) running: f64,
+}
 
 /// The machine's own steps.
 pub(crate) fn machine(plan: Plan) -> Vec<Value> {
@@ -27,8 +37,7 @@ pub(crate) fn machine(plan: Plan) -> Vec<Value> {
             floors::add(),
             floors::counter_and_swap(),
         ];
-        let outcomes = race(plan, threads, &contenders);
-        rows.extend(outcomes.iter().map(|outcome| report::floor(threads, outcome)));
+        rows.extend(report::floors(&race(plan, threads, &contenders)));
     }
     rows
 }
@@ -46,12 +55,12 @@ pub(crate) fn tries(plan: Plan) -> Made<Vec<Value>> {
                 rivals::leaky_bucket(answer),
                 floor_of(answer),
             ];
-            rows.extend(report::raced(&path, threads, &race(plan, threads, &everybody)));
+            rows.extend(report::raced(&path, &race(plan, threads, &everybody)));
             let ours =
                 [Some(Engine::TwoTimeline(Mode::Average).trying(answer)?), engines::local(answer)?];
             for ours in ours.into_iter().flatten() {
                 let pair = [ours, rivals::governor(answer), floor_of(answer)];
-                rows.extend(report::raced(&path, threads, &race(plan, threads, &pair)));
+                rows.extend(report::raced(&path, &race(plan, threads, &pair)));
             }
         }
     }
@@ -69,8 +78,7 @@ pub(crate) fn logs(plan: Plan) -> Made<Vec<Value>> {
                 Engine::Gcra.trying(Answer::Granted)?,
                 floor_of(Answer::Granted),
             ];
-            let outcomes = race(plan, threads, &contenders);
-            rows.extend(report::raced("exact log, granted", threads, &outcomes));
+            rows.extend(report::raced("exact log, granted", &race(plan, threads, &contenders)));
         }
     }
     Ok(rows)
@@ -89,13 +97,19 @@ pub(crate) fn reconfiguring(plan: Plan) -> Made<Vec<Value>> {
         floor_of(Answer::Granted),
     ];
     let done = AtomicBool::new(false);
-    let outcomes = thread::scope(|scope| {
+    let raced = thread::scope(|scope| {
         scope.spawn(|| change(&changing, limits, &done));
-        let outcomes = race(plan, 2, &contenders);
+        let raced = race(plan, 2, &contenders);
         done.store(true, Ordering::Release);
-        outcomes
+        raced
     });
-    Ok(report::raced("reconfigured 1000 times a second", 2, &outcomes))
+    Ok(report::raced("reconfigured 1000 times a second", &raced))
+}
+
+fn race(plan: Plan, threads: u32, contenders: &[Contender<'_>]) -> Raced {
+    let cpu = Cpu::start();
+    let outcomes = harness::race(plan, threads, contenders);
+    Raced { threads, outcomes, running: cpu.per_second() / f64::from(threads) }
 }
 
 /// A denial has to know the time; a grant has to leave a mark besides.

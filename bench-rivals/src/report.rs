@@ -4,30 +4,38 @@ use rategate_bench::harness::Outcome;
 use serde_json::{Value, json};
 
 use crate::pacing::Paced;
+use crate::paths::Raced;
 
-/// One of the machine's own steps.
-pub(crate) fn floor(threads: u32, floor: &Outcome) -> Value {
-    json!({ "path": "machine", "threads": threads, "floor": timed(floor) })
+/// A row for each of the machine's own steps.
+pub(crate) fn floors(race: &Raced) -> Vec<Value> {
+    let row = |floor| {
+        json!({
+            "path": "machine",
+            "threads": race.threads,
+            "running": race.running,
+            "floor": timed(floor),
+        })
+    };
+    race.outcomes.iter().map(row).collect()
 }
 
 /// A row for each rival of a race: ours came first, the machine's floor last.
-pub(crate) fn raced(path: &str, threads: u32, outcomes: &[Outcome]) -> Vec<Value> {
-    let [ours, rivals @ .., floor] = outcomes else { return Vec::new() };
-    rivals
-        .iter()
-        .map(|rival| {
-            json!({
-                "path": path,
-                "threads": threads,
-                "ours": timed(ours),
-                "rival": timed(rival),
-                "ratio": rival.ratio,
-                "least_ratio": rival.least_ratio,
-                "floor": timed(floor),
-                "floor_ratio": floor.ratio,
-            })
+pub(crate) fn raced(path: &str, race: &Raced) -> Vec<Value> {
+    let [ours, rivals @ .., floor] = race.outcomes.as_slice() else { return Vec::new() };
+    let row = |rival: &Outcome| {
+        json!({
+            "path": path,
+            "threads": race.threads,
+            "running": race.running,
+            "ours": timed(ours),
+            "rival": timed(rival),
+            "ratio": rival.ratio,
+            "least_ratio": rival.least_ratio,
+            "floor": timed(floor),
+            "floor_ratio": floor.ratio,
         })
-        .collect()
+    };
+    rivals.iter().map(row).collect()
 }
 
 /// A row for a paced run of ours, beside a rival's if there is one.

@@ -76,7 +76,17 @@ fn row(row: &Value) -> [String; 6] {
     if let Some(times) = row["floor_ratio"].as_f64() {
         floor = format!("{floor}, {times:.1} times");
     }
-    [text(&row["path"]), row["threads"].to_string(), ours, rival, ratio, floor]
+    [text(&row["path"]), threads(row), ours, rival, ratio, floor]
+}
+
+/// How many, and which part of the time they ran, if that is not nearly all of it.
+fn threads(row: &Value) -> String {
+    match row["running"].as_f64() {
+        Some(running) if running < 0.95 => {
+            format!("{} for {:.0} %", row["threads"], running * 100.0)
+        }
+        _ => row["threads"].to_string(),
+    }
 }
 
 /// `gcra 31 ns`, with calls a second where threads contend; or how well a rate was kept.
@@ -155,7 +165,7 @@ mod tests {
             "machine": "a machine", "quick": true, "rounds": 11,
             "rows": [
                 { "path": "machine", "threads": 1, "floor": timed("one add", 1.0) },
-                { "path": "try denied", "threads": 2, "ours": timed("gcra", 0.0), "rival": timed("r", 0.5),
+                { "path": "try denied", "threads": 2, "running": 0.5, "ours": timed("gcra", 0.0), "rival": timed("r", 0.5),
                   "ratio": 0.5, "least_ratio": 0.25, "floor": timed("one counter", 1.0), "floor_ratio": 1.0 },
                 { "path": "pace 100/s", "threads": 1, "ours": paced, "rival": null, "ratio": null },
             ],
@@ -164,7 +174,7 @@ mod tests {
         for cell in [
             "a machine; a quick run, the median of 11 rounds.\n\n| path ",
             "| one add 9.5 ns ",
-            "| gcra 9.5 ns, 100.0 M/s | r 9.5 ns, 100.0 M/s (50 % granted) | 0.50 (0.25) \
+            "| 2 for 50 % | gcra 9.5 ns, 100.0 M/s | r 9.5 ns, 100.0 M/s (50 % granted) | 0.50 (0.25) \
              | one counter 9.5 ns, 100.0 M/s, 1.0 times |",
             "| p 1.0000, late 60 µs/2.1 ms, CPU 0.03 | – ",
         ] {
