@@ -21,6 +21,7 @@ impl Cpu {
     }
 }
 
-fn used() -> Duration {
+/// All of it so far.
+pub(crate) fn used() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }

@@ -24,8 +24,8 @@ use rategate_bench::engines::Made;
 use rategate_bench::harness::Plan;
 use serde_json::{Value, json};
 
-const FULL: Plan = Plan { rounds: 31, lap: Duration::from_millis(6) };
-const QUICK: Plan = Plan { rounds: 11, lap: Duration::from_millis(3) };
+const FULL: Plan = Plan { rounds: 31, lap: Duration::from_millis(6), cpu_used: Some(cpu::used) };
+const QUICK: Plan = Plan { rounds: 11, lap: Duration::from_millis(3), cpu_used: Some(cpu::used) };
 
 fn main() -> ExitCode {
     let quick = match env::args().skip(1).collect::<Vec<_>>().as_slice() {

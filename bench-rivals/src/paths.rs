@@ -6,25 +6,15 @@ use std::time::{Duration, Instant};
 
 use rategate::{Gcra, Mode, Rate};
 use rategate_bench::engines::{self, Answer, Engine, Made, Shared};
-use rategate_bench::harness::{self, Contender, Outcome, Plan};
+use rategate_bench::harness::{Contender, Plan, race};
 use serde_json::Value;
 
-use crate::cpu::Cpu;
 use crate::{floors, report, rivals};
 
 const THREADS: [u32; 2] = [1, 2];
 
 /// How often the limit changes while threads take from it.
 const CHANGE: Duration = Duration::from_millis(1);
-
-/// A race and the machine it ran on.
-pub(crate) struct Raced {
-    pub(crate) threads: u32,
-    pub(crate) outcomes: Vec<Outcome>,
-    /// How much of the time the threads were running: less than 1 if other work took their cores,
-    /// or if they slept for a lock.
-    pub(crate) running: f64,
-}
 
 /// The machine's own steps.
 pub(crate) fn machine(plan: Plan) -> Vec<Value> {
@@ -37,7 +27,7 @@ pub(crate) fn machine(plan: Plan) -> Vec<Value> {
             floors::add(),
             floors::counter_and_swap(),
         ];
-        rows.extend(report::floors(&race(plan, threads, &contenders)));
+        rows.extend(report::floors(threads, &race(plan, threads, &contenders)));
     }
     rows
 }
@@ -55,12 +45,12 @@ pub(crate) fn tries(plan: Plan) -> Made<Vec<Value>> {
                 rivals::leaky_bucket(answer),
                 floor_of(answer),
             ];
-            rows.extend(report::raced(&path, &race(plan, threads, &everybody)));
+            rows.extend(report::raced(&path, threads, &race(plan, threads, &everybody)));
             let ours =
                 [Some(Engine::TwoTimeline(Mode::Average).trying(answer)?), engines::local(answer)?];
             for ours in ours.into_iter().flatten() {
                 let pair = [ours, rivals::governor(answer), floor_of(answer)];
-                rows.extend(report::raced(&path, &race(plan, threads, &pair)));
+                rows.extend(report::raced(&path, threads, &race(plan, threads, &pair)));
             }
         }
     }
@@ -78,7 +68,11 @@ pub(crate) fn logs(plan: Plan) -> Made<Vec<Value>> {
                 Engine::Gcra.trying(Answer::Granted)?,
                 floor_of(Answer::Granted),
             ];
-            rows.extend(report::raced("exact log, granted", &race(plan, threads, &contenders)));
+            rows.extend(report::raced(
+                "exact log, granted",
+                threads,
+                &race(plan, threads, &contenders),
+            ));
         }
     }
     Ok(rows)
@@ -103,13 +97,7 @@ pub(crate) fn reconfiguring(plan: Plan) -> Made<Vec<Value>> {
         done.store(true, Ordering::Release);
         raced
     });
-    Ok(report::raced("reconfigured 1000 times a second", &raced))
-}
-
-fn race(plan: Plan, threads: u32, contenders: &[Contender<'_>]) -> Raced {
-    let cpu = Cpu::start();
-    let outcomes = harness::race(plan, threads, contenders);
-    Raced { threads, outcomes, running: cpu.per_second() / f64::from(threads) }
+    Ok(report::raced("reconfigured 1000 times a second", 2, &raced))
 }
 
 /// A denial has to know the time; a grant has to leave a mark besides.

@@ -4,29 +4,29 @@ use rategate_bench::harness::Outcome;
 use serde_json::{Value, json};
 
 use crate::pacing::Paced;
-use crate::paths::Raced;
 
 /// A row for each of the machine's own steps.
-pub(crate) fn floors(race: &Raced) -> Vec<Value> {
-    let row = |floor| {
+pub(crate) fn floors(threads: u32, floors: &[Outcome]) -> Vec<Value> {
+    let row = |floor: &Outcome| {
         json!({
             "path": "machine",
-            "threads": race.threads,
-            "running": race.running,
+            "threads": threads,
+            "running": floor.running,
             "floor": timed(floor),
         })
     };
-    race.outcomes.iter().map(row).collect()
+    floors.iter().map(row).collect()
 }
 
-/// A row for each rival of a race: ours came first, the machine's floor last.
-pub(crate) fn raced(path: &str, race: &Raced) -> Vec<Value> {
-    let [ours, rivals @ .., floor] = race.outcomes.as_slice() else { return Vec::new() };
+/// A row for each rival of a race: ours came first, the machine's floor last. The floor never sleeps,
+/// so how long it was running says how much of the machine there was to have.
+pub(crate) fn raced(path: &str, threads: u32, outcomes: &[Outcome]) -> Vec<Value> {
+    let [ours, rivals @ .., floor] = outcomes else { return Vec::new() };
     let row = |rival: &Outcome| {
         json!({
             "path": path,
-            "threads": race.threads,
-            "running": race.running,
+            "threads": threads,
+            "running": floor.running,
             "ours": timed(ours),
             "rival": timed(rival),
             "ratio": rival.ratio,
@@ -56,6 +56,7 @@ fn timed(outcome: &Outcome) -> Value {
         "ns": outcome.ns,
         "per_s": outcome.per_s,
         "granted": outcome.granted,
+        "running": outcome.running,
     })
 }
 

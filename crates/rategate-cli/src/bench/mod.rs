@@ -19,7 +19,7 @@ use engines::{Answer, Engine, Made};
 use harness::{Contender, Outcome, Plan, race};
 
 /// Short enough to be tried, long enough that one disturbance decides nothing.
-const PLAN: Plan = Plan { rounds: 15, lap: Duration::from_millis(3) };
+const PLAN: Plan = Plan { rounds: 15, lap: Duration::from_millis(3), cpu_used: None };
 
 /// One engine, or one of the machine's own steps, on some threads.
 struct Row {
