@@ -124,7 +124,7 @@ impl<'a> Contender<'a> {
     }
 
     /// The least disturbed of a few laps, or the first that had the machine for itself. Who sleeps
-    /// for a lock never seems to have it, and gets no advantage from trying again.
+    /// for a lock never seems to have it, and runs them all.
     fn settled_lap(&self, plan: Plan, threads: u32, calls: u32) -> Lap {
         let mut best = self.lap(plan, threads, calls);
         for _ in 0..RETRIES {
