@@ -9,6 +9,7 @@
     reason = "it prints for a living, its panic stops the build, our file names are lower case"
 )]
 
+mod bench;
 mod check;
 mod pictures;
 mod source;
@@ -26,7 +27,9 @@ usage: cargo xtask <command>
   check     format, lints, tests, docs, tidy, trace and pictures: done means this passes
   tidy      the rules about who may import, read a clock, wait or name what
   trace     which test covers which requirement line
-  pictures  draws the pictures of the guides";
+  pictures  draws the pictures of the guides
+  bench     times our engines beside others', and writes docs/performance.md; --quick takes half a
+            minute in place of one and a half";
 
 fn main() -> ExitCode {
     match run() {
@@ -46,6 +49,8 @@ fn run() -> Result<()> {
         ["tidy"] => tidy::run(&workspace_root()?),
         ["trace"] => trace::run(&workspace_root()?),
         ["pictures"] => pictures::draw(&workspace_root()?),
+        ["bench"] => bench::run(&workspace_root()?, &target_folder()?, false),
+        ["bench", "--quick"] => bench::run(&workspace_root()?, &target_folder()?, true),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             Ok(())
@@ -56,7 +61,14 @@ fn run() -> Result<()> {
 
 /// Asks cargo, so that the chores work from any folder of the workspace.
 fn workspace_root() -> Result<PathBuf> {
-    let metadata =
-        cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
-    Ok(metadata.workspace_root.into_std_path_buf())
+    Ok(metadata()?.workspace_root.into_std_path_buf())
+}
+
+/// Where cargo puts what it builds.
+fn target_folder() -> Result<PathBuf> {
+    Ok(metadata()?.target_directory.into_std_path_buf())
+}
+
+fn metadata() -> Result<cargo_metadata::Metadata> {
+    cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")
 }

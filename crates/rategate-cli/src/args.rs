@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::pace;
 
-/// Hold real input to a rate, or simulate limits on a virtual clock
+/// Hold real input to a rate, simulate limits on a virtual clock, or time them
 #[derive(Debug, Parser)]
 #[command(name = "rategate", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -22,6 +22,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Pace(PaceArgs),
     Simulate(SimulateArgs),
+    Bench(BenchArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell to complete for
@@ -115,6 +116,17 @@ pub(crate) struct SimulateArgs {
     pub(crate) out: Option<PathBuf>,
 }
 
+/// Time the limiters on this machine, beside what the machine itself takes
+///
+/// Takes some seconds. The figures are medians; on a busy machine they still move, so compare only
+/// what one run prints. On two threads all share one limiter.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Print an array with an object for each line of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Format {
     Text,
@@ -146,6 +158,7 @@ Examples:
   seq 20 | rategate pace 5/s                         five lines a second
   rategate pace 2MiB/s < disk.img > copy.img         two mebibytes a second
   rategate pace 10/s -j 4 -- curl -sO {} < urls      ten starts a second, four at a time
+  rategate bench                                     what a decision takes here
   rategate completions bash > rategate.bash          for bash to complete arguments
   rategate man | man -l -                            the manual page
 

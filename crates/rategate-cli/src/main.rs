@@ -1,7 +1,8 @@
-//! The rategate command: real input held to a rate, and limits simulated on a virtual clock.
+//! The rategate command: real input held to a rate, limits simulated on a virtual clock, and timed.
 
 mod amount;
 mod args;
+mod bench;
 mod failure;
 mod manual;
 mod pace;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let status = match &cli.command {
         Command::Pace(args) => pace::run(args),
         Command::Simulate(args) => simulate::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(dir.as_deref()),
     };

@@ -37,7 +37,7 @@ fn each_subcommand_has_a_page() {
     assert!(main.contains(".TH rategate 1") && !main.contains("help(1)"), "{main}");
     let folder = folder("each_subcommand_has_a_page");
     printed(&["man", "--dir", folder.to_str().unwrap()]);
-    for name in ["rategate", "rategate-pace", "rategate-simulate"] {
+    for name in ["rategate", "rategate-pace", "rategate-simulate", "rategate-bench"] {
         let page = fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();
         assert!(page.contains(".SH NAME"), "{name}");
     }

@@ -1,0 +1,73 @@
+//! Our engines beside other people's, and beside what the machine itself takes: one run, one JSON
+//! object on stdout. `cargo xtask bench` makes a table of it.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "it prints for a living, and its panic only stops a measurement"
+)]
+
+mod cpu;
+mod floors;
+mod pacing;
+mod paths;
+mod report;
+mod rivals;
+
+use std::env;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rategate_bench::engines::Made;
+use rategate_bench::harness::Plan;
+use serde_json::{Value, json};
+
+const FULL: Plan = Plan { rounds: 31, lap: Duration::from_millis(6), cpu_used: Some(cpu::used) };
+const QUICK: Plan = Plan { rounds: 11, lap: Duration::from_millis(3), cpu_used: Some(cpu::used) };
+
+fn main() -> ExitCode {
+    let quick = match env::args().skip(1).collect::<Vec<_>>().as_slice() {
+        [] => false,
+        [flag] if flag == "--quick" => true,
+        _ => {
+            eprintln!("usage: rategate-bench-rivals [--quick]");
+            return ExitCode::from(2);
+        }
+    };
+    match measure(quick) {
+        Ok(report) => {
+            println!("{report:#}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(quick: bool) -> Made<Value> {
+    let (plan, paced_for) = if quick { (QUICK, 1) } else { (FULL, 3) };
+    let mut rows = paths::machine(plan);
+    rows.extend(paths::tries(plan)?);
+    rows.extend(paths::logs(plan)?);
+    rows.extend(paths::reconfiguring(plan)?);
+    rows.extend(pacing::all(Duration::from_secs(paced_for))?);
+    Ok(json!({
+        "machine": machine(),
+        "quick": quick,
+        "rounds": plan.rounds,
+        "rows": rows,
+    }))
+}
+
+/// The processor's name as the system tells it, and how many of its cores are ours.
+fn machine() -> String {
+    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = told.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let name = name.map_or(env::consts::ARCH, |(_, name)| name);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    format!("{name}, {cores} cores, {}", env::consts::OS)
+}

@@ -1,0 +1,220 @@
+//! Paths that wait: whether the asked rate is reached, how late operations start, and what it takes.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use governor::Quota;
+use governor::clock::{Clock as _, DefaultClock};
+use hdrhistogram::Histogram;
+use rategate::{Limiter, Mode, Rate, TwoTimeline};
+use rategate_bench::engines::{Made, Shared};
+use serde_json::Value;
+
+use crate::cpu::Cpu;
+use crate::{report, rivals};
+
+const RATES_PER_S: [u64; 5] = [100, 2_000, 100_000, 1_000_000, 10_000_000];
+
+/// Where the rivals are asked, too: above the second of these none of them follows.
+const RIVALS_AT_PER_S: [u64; 2] = [2_000, 100_000];
+const RIVALS_FOR: Duration = Duration::from_secs(1);
+
+/// What happens before is not recorded: a thread that comes to life late has operations to make up
+/// for, which says nothing about the rate.
+const WARM_UP: Duration = Duration::from_millis(50);
+
+/// What one paced run came to.
+pub(crate) struct Paced {
+    pub(crate) name: String,
+    /// The rate reached, in units of the rate asked for.
+    pub(crate) achieved: f64,
+    /// The lateness of starts: half of them are less late than the first, nine tenths than the
+    /// second.
+    pub(crate) late_ns: Option<(u64, u64)>,
+    /// Seconds of processor time for each second.
+    pub(crate) cpu: f64,
+}
+
+/// TO FILL IN: how exactly waits end. The library has no choice of that yet. Once it has a
+/// `Precision`, this is it, with a variant for each row, and [`limiter`] hands it on.
+#[derive(Clone, Copy)]
+enum Precision {
+    Default,
+}
+
+const PRECISIONS: [Precision; 1] = [Precision::Default];
+
+/// Every rate on one thread and on two, each for `length`; rivals where they can follow.
+pub(crate) fn all(length: Duration) -> Made<Vec<Value>> {
+    let mut rows = Vec::new();
+    for rate_per_s in RATES_PER_S {
+        let path = format!("pace {}", rate_text(rate_per_s));
+        for precision in PRECISIONS {
+            for threads in [1, 2] {
+                let ours = ours(rate_per_s, precision, threads, length)?;
+                let rivals = if threads == 1 && RIVALS_AT_PER_S.contains(&rate_per_s) {
+                    vec![governor(rate_per_s)?, leaky_bucket(rate_per_s)?]
+                } else {
+                    Vec::new()
+                };
+                if rivals.is_empty() {
+                    rows.push(report::pacing(&path, threads, &ours, None));
+                }
+                let row = |rival| report::pacing(&path, threads, &ours, Some(rival));
+                rows.extend(rivals.iter().map(row));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+impl Precision {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "two-timeline average",
+        }
+    }
+}
+
+fn limiter(rate_per_s: u64, precision: Precision) -> Made<Shared<TwoTimeline>> {
+    let policy = TwoTimeline::new(Rate::per_second(rate_per_s)?, Mode::Average, None);
+    Ok(match precision {
+        Precision::Default => Limiter::new(policy),
+    })
+}
+
+/// Threads that take from one limiter, each permit at its own instant.
+fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -> Made<Paced> {
+    let limiter = limiter(rate_per_s, precision)?;
+    // All memory is there before the first start.
+    let logs: Vec<Starts> = (0..threads).map(|_| Starts::new()).collect();
+    let from_ns = limiter.now_ns() + u64::try_from(WARM_UP.as_nanos())?;
+    let until_ns = from_ns + u64::try_from(length.as_nanos())?;
+    let cpu = Cpu::start();
+    let logs: Vec<Starts> = thread::scope(|scope| {
+        let run = |log| scope.spawn(|| take(&limiter, from_ns..until_ns, log));
+        let running: Vec<_> = logs.into_iter().map(run).collect();
+        running.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    let cpu = cpu.per_second();
+    let all = logs.into_iter().reduce(Starts::and).ok_or("no thread ran")?;
+    let late_ns = Some((all.late_ns.value_at_quantile(0.5), all.late_ns.value_at_quantile(0.9)));
+    let achieved = all.per_s() / as_float(rate_per_s);
+    Ok(Paced { name: precision.name().to_owned(), achieved, late_ns, cpu })
+}
+
+/// One thread's loop. The grant itself says when it started, so no clock is read for the record.
+fn take(limiter: &Shared<TwoTimeline>, recorded_ns: Range<u64>, mut log: Starts) -> Starts {
+    while let Ok(grant) = limiter.acquire(1) {
+        if grant.start_ns() >= recorded_ns.end {
+            break;
+        }
+        if grant.start_ns() >= recorded_ns.start {
+            log.note(grant.start_ns(), grant.scheduled_ns());
+        }
+    }
+    log
+}
+
+/// Governor as its users pace with it: ask, and sleep for as long as the denial says.
+fn governor(rate_per_s: u64) -> Made<Paced> {
+    let rate = NonZeroU32::new(u32::try_from(rate_per_s)?).ok_or("a rate of zero")?;
+    let limiter = rivals::governor_of(Quota::per_second(rate).allow_burst(NonZeroU32::MIN));
+    let clock = DefaultClock::default();
+    let mut starts = Starts::new();
+    let cpu = Cpu::start();
+    let began = Instant::now();
+    while began.elapsed() < RIVALS_FOR {
+        while let Err(denial) = limiter.check() {
+            thread::sleep(denial.wait_time_from(clock.now()));
+        }
+        starts.note_at(began.elapsed());
+    }
+    Ok(starts.of_rival("governor, check and sleep", rate_per_s, &cpu))
+}
+
+/// Leaky-bucket in its finest grain, a millisecond's worth each millisecond.
+fn leaky_bucket(rate_per_s: u64) -> Made<Paced> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let refill = usize::try_from(rate_per_s / 1000)?.max(1);
+    let limiter = leaky_bucket::RateLimiter::builder()
+        .refill(refill)
+        .interval(Duration::from_millis(1))
+        .max(refill)
+        .initial(0)
+        .build();
+    let mut starts = Starts::new();
+    let cpu = Cpu::start();
+    let began = Instant::now();
+    runtime.block_on(async {
+        while began.elapsed() < RIVALS_FOR {
+            limiter.acquire_one().await;
+            starts.note_at(began.elapsed());
+        }
+    });
+    Ok(starts.of_rival("leaky-bucket under tokio", rate_per_s, &cpu))
+}
+
+/// When operations started.
+struct Starts {
+    count: u64,
+    first_ns: u64,
+    last_ns: u64,
+    late_ns: Histogram<u64>,
+}
+
+impl Starts {
+    fn new() -> Self {
+        // Up to a minute late, to two digits.
+        let late_ns = Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("sound bounds");
+        Self { count: 0, first_ns: u64::MAX, last_ns: 0, late_ns }
+    }
+
+    fn note(&mut self, start_ns: u64, scheduled_ns: u64) {
+        self.late_ns.saturating_record(start_ns.saturating_sub(scheduled_ns));
+        self.count += 1;
+        self.first_ns = self.first_ns.min(start_ns);
+        self.last_ns = self.last_ns.max(start_ns);
+    }
+
+    /// A start of somebody who has no schedule.
+    fn note_at(&mut self, since_began: Duration) {
+        let start_ns = u64::try_from(since_began.as_nanos()).unwrap_or(u64::MAX);
+        self.note(start_ns, start_ns);
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        self.count += other.count;
+        self.first_ns = self.first_ns.min(other.first_ns);
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.late_ns += other.late_ns;
+        self
+    }
+
+    /// From the first start to the last: as many operations as gaps, so no edge counts.
+    fn per_s(&self) -> f64 {
+        let gaps = self.count.saturating_sub(1);
+        let took_ns = self.last_ns.saturating_sub(self.first_ns);
+        as_float(gaps) * 1e9 / as_float(took_ns)
+    }
+
+    fn of_rival(&self, name: &str, rate_per_s: u64, cpu: &Cpu) -> Paced {
+        let achieved = self.per_s() / as_float(rate_per_s);
+        Paced { name: name.to_owned(), achieved, late_ns: None, cpu: cpu.per_second() }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts and times stay far below 2^53")]
+fn as_float(number: u64) -> f64 {
+    number as f64
+}
+
+fn rate_text(rate_per_s: u64) -> String {
+    match rate_per_s {
+        millions if millions % 1_000_000 == 0 => format!("{} M/s", millions / 1_000_000),
+        thousands if thousands >= 100_000 => format!("{} k/s", thousands / 1000),
+        single => format!("{single}/s"),
+    }
+}

@@ -1,0 +1,121 @@
+//! The paths that are timed call by call.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rategate::{Gcra, Mode, Rate};
+use rategate_bench::engines::{self, Answer, Engine, Made, Shared};
+use rategate_bench::harness::{Contender, Plan, race};
+use serde_json::Value;
+
+use crate::{floors, report, rivals};
+
+const THREADS: [u32; 2] = [1, 2];
+
+/// How often the limit changes while threads take from it.
+const CHANGE: Duration = Duration::from_millis(1);
+
+/// The machine's own steps.
+pub(crate) fn machine(plan: Plan) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for threads in THREADS {
+        let contenders = [
+            floors::counter(),
+            floors::instant(),
+            floors::swap(),
+            floors::add(),
+            floors::counter_and_swap(),
+        ];
+        rows.extend(report::floors(threads, &race(plan, threads, &contenders)));
+    }
+    rows
+}
+
+/// One permit at a time, from limiters that always have one, or never.
+pub(crate) fn tries(plan: Plan) -> Made<Vec<Value>> {
+    let mut rows = Vec::new();
+    for answer in [Answer::Granted, Answer::Denied] {
+        let path = format!("try {}", answer.name());
+        for threads in THREADS {
+            let everybody = [
+                Engine::Gcra.trying(answer)?,
+                rivals::governor(answer),
+                rivals::ratelimit(answer),
+                rivals::leaky_bucket(answer),
+                floor_of(answer),
+            ];
+            rows.extend(report::raced(&path, threads, &race(plan, threads, &everybody)));
+            let ours =
+                [Some(Engine::TwoTimeline(Mode::Average).trying(answer)?), engines::local(answer)?];
+            for ours in ours.into_iter().flatten() {
+                let pair = [ours, rivals::governor(answer), floor_of(answer)];
+                rows.extend(report::raced(&path, threads, &race(plan, threads, &pair)));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Exact windows, beside what people write by hand, and beside our own cheapest limit.
+pub(crate) fn logs(plan: Plan) -> Made<Vec<Value>> {
+    let mut rows = Vec::new();
+    for slots in [100, 10_000] {
+        for threads in THREADS {
+            let contenders = [
+                Engine::Log(slots).trying(Answer::Granted)?,
+                rivals::mutex_log(slots),
+                Engine::Gcra.trying(Answer::Granted)?,
+                floor_of(Answer::Granted),
+            ];
+            rows.extend(report::raced(
+                "exact log, granted",
+                threads,
+                &race(plan, threads, &contenders),
+            ));
+        }
+    }
+    Ok(rows)
+}
+
+/// Two threads take while a third changes the limit a thousand times a second.
+pub(crate) fn reconfiguring(plan: Plan) -> Made<Vec<Value>> {
+    let changing = engines::gcra(Answer::Granted)?;
+    let other = Gcra::new(Rate::per_second(engines::PLENTY_PER_S / 2)?, engines::PLENTY_PER_S / 2)?;
+    let limits = [engines::plenty()?, other];
+    // Each lap has to see many changes.
+    let plan = Plan { lap: plan.lap.max(10 * CHANGE), ..plan };
+    let contenders = [
+        engines::trying("gcra, changing", changing.clone()),
+        engines::trying("gcra, at rest", engines::gcra(Answer::Granted)?),
+        floor_of(Answer::Granted),
+    ];
+    let done = AtomicBool::new(false);
+    let raced = thread::scope(|scope| {
+        scope.spawn(|| change(&changing, limits, &done));
+        let raced = race(plan, 2, &contenders);
+        done.store(true, Ordering::Release);
+        raced
+    });
+    Ok(report::raced("reconfigured 1000 times a second", 2, &raced))
+}
+
+/// A denial has to know the time; a grant has to leave a mark besides.
+fn floor_of(answer: Answer) -> Contender<'static> {
+    match answer {
+        Answer::Granted => floors::counter_and_swap(),
+        Answer::Denied => floors::counter(),
+    }
+}
+
+/// From one limit to the other and back, each time at its own instant, until all is done.
+fn change(limiter: &Shared<Gcra>, limits: [Gcra; 2], done: &AtomicBool) {
+    let mut due = Instant::now();
+    for limit in limits.into_iter().cycle() {
+        if done.load(Ordering::Acquire) || limiter.reconfigure(limit).is_err() {
+            return;
+        }
+        due += CHANGE;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}

@@ -1,0 +1,37 @@
+//! Wall time of one try on one thread, for each of our engines. `cargo bench -p rategate-bench`.
+
+#![allow(missing_docs, reason = "criterion's macros make functions without any")]
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use rategate::Policy;
+use rategate_bench::engines::{self, Answer, Engine, Made, Shared};
+
+fn tries(criterion: &mut Criterion) {
+    for answer in [Answer::Granted, Answer::Denied] {
+        for engine in Engine::ALL {
+            let timed = match engine {
+                Engine::Gcra => time(criterion, engine, answer, engines::gcra(answer)),
+                Engine::Log(slots) => time(criterion, engine, answer, engines::log(slots, answer)),
+                Engine::TwoTimeline(mode) => {
+                    time(criterion, engine, answer, engines::two_timeline(mode, answer))
+                }
+            };
+            timed.expect("the limits of the benches are right");
+        }
+    }
+}
+
+fn time<P: Policy>(
+    criterion: &mut Criterion,
+    engine: Engine,
+    answer: Answer,
+    limiter: Made<Shared<P>>,
+) -> Made<()> {
+    let limiter = limiter?;
+    let id = format!("try {}: {}", answer.name(), engine.name());
+    criterion.bench_function(&id, |bencher| bencher.iter(|| engines::try_one(&limiter)));
+    Ok(())
+}
+
+criterion_group!(benches, tries);
+criterion_main!(benches);

@@ -1,0 +1,11 @@
+//! The harness that times our engines, alone or beside others.
+//!
+//! Its sources are those of `rategate bench`, which is published and so may depend on nothing that
+//! is not; here the same files are a library for the benches of this repository.
+
+#[path = "../../crates/rategate-cli/src/bench/engines.rs"]
+pub mod engines;
+#[path = "../../crates/rategate-cli/src/bench/floors.rs"]
+pub mod floors;
+#[path = "../../crates/rategate-cli/src/bench/harness.rs"]
+pub mod harness;

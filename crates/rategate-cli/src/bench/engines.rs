@@ -1,0 +1,178 @@
+//! Our engines, each set up so that every try is granted, or none is.
+
+use std::error::Error;
+
+use rategate::{
+    Clock, Decision, Gcra, Ledger, Limit, Limiter, Mode, Policy, Rate, SlidingLog, TwoTimeline,
+};
+
+use super::harness::Contender;
+
+/// A permit each quarter of a nanosecond: there is always one for whoever asks.
+pub const PLENTY_PER_S: u64 = 4_000_000_000;
+
+/// How long a log's window is for each of its slots. Nobody grants faster than that, so there is
+/// always a free slot; yet each grant finds older entries to drop.
+pub const SLOT_NS: u64 = 4;
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// A limit behind the handle that threads share.
+pub type Shared<P> = Limiter<Ledger<P>>;
+
+/// All numbers here make sense to the policies; the error is for whoever changes them.
+pub type Made<T> = Result<T, Box<dyn Error>>;
+
+/// What tries are going to hear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Always a grant.
+    Granted,
+    /// Always a denial.
+    Denied,
+}
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// The token bucket.
+    Gcra,
+    /// The sliding log with this many slots.
+    Log(u64),
+    /// Two timelines in this mode.
+    TwoTimeline(Mode),
+}
+
+impl Answer {
+    /// As tables say it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Denied => "denied",
+        }
+    }
+}
+
+impl Engine {
+    /// All that have figures of their own.
+    pub const ALL: [Self; 5] = [
+        Self::Gcra,
+        Self::Log(100),
+        Self::Log(10_000),
+        Self::TwoTimeline(Mode::Average),
+        Self::TwoTimeline(Mode::Strict),
+    ];
+
+    /// As tables say it.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Gcra => "gcra".to_owned(),
+            Self::Log(slots) => format!("sliding log of {slots}"),
+            Self::TwoTimeline(Mode::Average) => "two-timeline average".to_owned(),
+            Self::TwoTimeline(Mode::Strict) => "two-timeline strict".to_owned(),
+            Self::TwoTimeline(mode) => format!("two-timeline {mode:?}"),
+        }
+    }
+
+    /// Threads that share one limiter and try for one permit at a time.
+    ///
+    /// # Errors
+    ///
+    /// If the numbers of this file are wrong.
+    pub fn trying(self, answer: Answer) -> Made<Contender<'static>> {
+        Ok(match self {
+            Self::Gcra => trying(self.name(), gcra(answer)?),
+            Self::Log(slots) => trying(self.name(), log(slots, answer)?),
+            Self::TwoTimeline(mode) => trying(self.name(), two_timeline(mode, answer)?),
+        })
+    }
+}
+
+/// A token bucket that is never empty, or empty for an hour.
+///
+/// # Errors
+///
+/// If the numbers of this file are wrong.
+pub fn gcra(answer: Answer) -> Made<Shared<Gcra>> {
+    Ok(match answer {
+        Answer::Granted => Limiter::new(plenty()?),
+        Answer::Denied => spent(Gcra::new(Rate::per_hour(1)?, 1)?),
+    })
+}
+
+/// The bucket that is never empty.
+///
+/// # Errors
+///
+/// If the numbers of this file are wrong.
+pub fn plenty() -> Made<Gcra> {
+    Ok(Gcra::new(Rate::per_second(PLENTY_PER_S)?, PLENTY_PER_S)?)
+}
+
+/// A log that always has a free slot, or none for an hour.
+///
+/// # Errors
+///
+/// If the numbers of this file are wrong, or `slots` too many.
+pub fn log(slots: u64, answer: Answer) -> Made<Shared<SlidingLog>> {
+    Ok(match answer {
+        Answer::Granted => Limiter::new(SlidingLog::new(slots, slots.saturating_mul(SLOT_NS))?),
+        Answer::Denied => spent(SlidingLog::new(slots, HOUR_NS)?),
+    })
+}
+
+/// A schedule that is always behind its callers, or ahead of them for an hour.
+///
+/// # Errors
+///
+/// If the numbers of this file are wrong.
+pub fn two_timeline(mode: Mode, answer: Answer) -> Made<Shared<TwoTimeline>> {
+    Ok(match answer {
+        Answer::Granted => {
+            Limiter::new(TwoTimeline::new(Rate::per_second(PLENTY_PER_S)?, mode, None))
+        }
+        Answer::Denied => spent(TwoTimeline::new(Rate::per_hour(1)?, mode, None)),
+    })
+}
+
+/// One try. Whether it was granted.
+#[allow(clippy::must_use_candidate, reason = "called for the taking")]
+pub fn try_one<L: Limit, C: Clock>(limiter: &Limiter<L, C>) -> bool {
+    matches!(limiter.try_acquire(1), Ok(Decision::Granted(_)))
+}
+
+/// Threads that share `limiter`.
+pub fn trying<'a, P>(name: impl Into<String>, limiter: Shared<P>) -> Contender<'a>
+where
+    P: Policy + 'a,
+    Shared<P>: Send + Sync,
+{
+    Contender::new(name, move || try_one(&limiter))
+}
+
+/// TO FILL IN: threads that each try through a handle of their own, `limiter.local()`. Until the
+/// library has one this is nobody, and no table has a row for it. Then:
+///
+/// ```text
+/// let limiter = gcra(answer)?;
+/// Ok(Some(Contender::with_state("gcra, local", move || limiter.local(), |handle| {
+///     matches!(handle.try_acquire(1), Ok(Decision::Granted(_)))
+/// })))
+/// ```
+///
+/// # Errors
+///
+/// If the numbers of this file are wrong.
+#[allow(clippy::unnecessary_wraps, reason = "it will fail like its neighbours")]
+pub const fn local(_answer: Answer) -> Made<Option<Contender<'static>>> {
+    Ok(None)
+}
+
+/// With everything taken that it has.
+fn spent<P: Policy>(policy: P) -> Shared<P> {
+    let limiter = Limiter::new(policy);
+    while try_one(&limiter) {}
+    limiter
+}

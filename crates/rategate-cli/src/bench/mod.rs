@@ -1,0 +1,119 @@
+//! `rategate bench`: what a decision takes on this machine, beside what the machine itself takes.
+
+// The benches of the repository read the same three files as a library of their own.
+#[allow(dead_code, unreachable_pub, reason = "public and in use where they are a library")]
+mod engines;
+#[allow(dead_code, unreachable_pub, reason = "public and in use where they are a library")]
+mod floors;
+#[allow(dead_code, unreachable_pub, reason = "public and in use where they are a library")]
+mod harness;
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::thread;
+use std::time::Duration;
+
+use crate::args::BenchArgs;
+use crate::failure::Failure;
+use engines::{Answer, Engine, Made};
+use harness::{Contender, Outcome, Plan, race};
+
+/// Short enough to be tried, long enough that one disturbance decides nothing.
+const PLAN: Plan = Plan { rounds: 15, lap: Duration::from_millis(3), cpu_used: None };
+
+/// One engine, or one of the machine's own steps, on some threads.
+struct Row {
+    what: String,
+    threads: u32,
+    timed: Outcome,
+    /// What the machine takes for the steps that nothing can do without; of those steps
+    /// themselves, nothing.
+    floor: Option<Outcome>,
+}
+
+/// Measures, and prints as it is asked to.
+pub(crate) fn run(args: &BenchArgs) -> Result<u8, Failure> {
+    let rows = measure().map_err(|error| Failure::Usage(format!("bench: {error}")))?;
+    let output = if args.json { as_json(&rows) } else { as_text(&rows) };
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(output.as_bytes())
+        .and_then(|()| stdout.flush())
+        .map_err(Failure::of_output)?;
+    Ok(0)
+}
+
+fn measure() -> Made<Vec<Row>> {
+    let mut rows = Vec::new();
+    // On a single core a second thread would only wait for the first.
+    let most = thread::available_parallelism().map_or(1, |cores| cores.get().min(2));
+    for threads in (1..=2).take(most) {
+        for floor in [floors::instant(), floors::swap(), floors::add()] {
+            rows.extend(timed("machine", threads, &[floor]));
+        }
+        for answer in [Answer::Granted, Answer::Denied] {
+            let what = format!("try {}", answer.name());
+            for engine in Engine::ALL {
+                rows.extend(timed(&what, threads, &[engine.trying(answer)?, floor_of(answer)]));
+            }
+            if let Some(local) = engines::local(answer)? {
+                rows.extend(timed(&what, threads, &[local, floor_of(answer)]));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// A denial has to know the time; a grant has to leave a mark besides.
+fn floor_of(answer: Answer) -> Contender<'static> {
+    match answer {
+        Answer::Granted => floors::instant_and_swap(),
+        Answer::Denied => floors::instant(),
+    }
+}
+
+/// The first contender, and the second as its floor.
+fn timed(what: &str, threads: u32, contenders: &[Contender<'_>]) -> Option<Row> {
+    let mut outcomes = race(PLAN, threads, contenders).into_iter();
+    let timed = outcomes.next()?;
+    Some(Row { what: what.to_owned(), threads, timed, floor: outcomes.next() })
+}
+
+fn as_text(rows: &[Row]) -> String {
+    let mut text = format!(
+        "{:<12}  {:<20}  {:>7}  {:>9}  {:>11}  {:>13}\n",
+        "what", "by", "threads", "ns a call", "million a s", "times machine"
+    );
+    for Row { what, threads, timed, floor } in rows {
+        let times = floor.as_ref().map_or_else(String::new, |floor| format!("{:.1}", floor.ratio));
+        let millions = timed.per_s / 1e6;
+        let _ = writeln!(
+            text,
+            "{what:<12}  {:<20}  {threads:>7}  {:>9.1}  {millions:>11.2}  {times:>13}",
+            timed.name, timed.ns
+        );
+    }
+    text.push_str(
+        "\nns a call: as one thread sees it, the median. times machine: that over one clock reading,\n\
+         and for a grant one swap on the same cache line besides.\n",
+    );
+    text
+}
+
+fn as_json(rows: &[Row]) -> String {
+    let lines: Vec<String> = rows
+        .iter()
+        .map(|Row { what, threads, timed, floor }| {
+            let floor = floor.as_ref().map_or_else(
+                || "null".to_owned(),
+                |floor| format!("{{\"name\":\"{}\",\"ns\":{:.3}}}", floor.name, floor.ns),
+            );
+            format!(
+                "  {{\"what\":\"{what}\",\"by\":\"{}\",\"threads\":{threads},\"ns\":{:.3},\
+                 \"per_s\":{:.0},\"granted\":{:.3},\"floor\":{floor}}}",
+                timed.name, timed.ns, timed.per_s, timed.granted
+            )
+        })
+        .collect();
+    format!("[\n{}\n]\n", lines.join(",\n"))
+}
