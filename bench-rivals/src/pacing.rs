@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use governor::Quota;
 use governor::clock::{Clock as _, DefaultClock};
 use hdrhistogram::Histogram;
-use rategate::{Limiter, Mode, Rate, TwoTimeline};
+use rategate::{Limiter, Mode, Precision, Rate, TwoTimeline};
 use rategate_bench::engines::{Made, Shared};
 use serde_json::Value;
 
@@ -37,21 +37,21 @@ pub(crate) struct Paced {
     pub(crate) cpu: f64,
 }
 
-/// TO FILL IN: how exactly waits end. The library has no choice of that yet. Once it has a
-/// `Precision`, this is it, with a variant for each row, and [`limiter`] hands it on.
-#[derive(Clone, Copy)]
-enum Precision {
-    Default,
+/// How exactly waits end. Precise and spin are for rates at which a wake for each start makes sense.
+const fn precisions(rate_per_s: u64) -> &'static [Precision] {
+    if rate_per_s <= 2_000 {
+        &[Precision::Auto, Precision::Precise, Precision::Spin]
+    } else {
+        &[Precision::Auto]
+    }
 }
-
-const PRECISIONS: [Precision; 1] = [Precision::Default];
 
 /// Every rate on one thread and on two, each for `length`; rivals where they can follow.
 pub(crate) fn all(length: Duration) -> Made<Vec<Value>> {
     let mut rows = Vec::new();
     for rate_per_s in RATES_PER_S {
         let path = format!("pace {}", rate_text(rate_per_s));
-        for precision in PRECISIONS {
+        for &precision in precisions(rate_per_s) {
             for threads in [1, 2] {
                 let ours = ours(rate_per_s, precision, threads, length)?;
                 let rivals = if threads == 1 && RIVALS_AT_PER_S.contains(&rate_per_s) {
@@ -70,19 +70,18 @@ pub(crate) fn all(length: Duration) -> Made<Vec<Value>> {
     Ok(rows)
 }
 
-impl Precision {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Default => "two-timeline average",
-        }
+const fn name(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Precise => "average, precise",
+        Precision::Spin => "average, spin",
+        Precision::Coalesced => "average, coalesced",
+        _ => "average, auto",
     }
 }
 
 fn limiter(rate_per_s: u64, precision: Precision) -> Made<Shared<TwoTimeline>> {
     let policy = TwoTimeline::new(Rate::per_second(rate_per_s)?, Mode::Average, None);
-    Ok(match precision {
-        Precision::Default => Limiter::new(policy),
-    })
+    Ok(Limiter::new(policy).with_precision(precision))
 }
 
 /// Threads that take from one limiter, each permit at its own instant.
@@ -102,7 +101,7 @@ fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -
     let all = logs.into_iter().reduce(Starts::and).ok_or("no thread ran")?;
     let late_ns = Some((all.late_ns.value_at_quantile(0.5), all.late_ns.value_at_quantile(0.9)));
     let achieved = all.per_s() / as_float(rate_per_s);
-    Ok(Paced { name: precision.name().to_owned(), achieved, late_ns, cpu })
+    Ok(Paced { name: name(precision).to_owned(), achieved, late_ns, cpu })
 }
 
 /// One thread's loop. The grant itself says when it started, so no clock is read for the record.

@@ -47,8 +47,8 @@ pub(crate) fn tries(plan: Plan) -> Made<Vec<Value>> {
             ];
             rows.extend(report::raced(&path, threads, &race(plan, threads, &everybody)));
             let ours =
-                [Some(Engine::TwoTimeline(Mode::Average).trying(answer)?), engines::local(answer)?];
-            for ours in ours.into_iter().flatten() {
+                [Engine::TwoTimeline(Mode::Average).trying(answer)?, engines::local(answer)?];
+            for ours in ours {
                 let pair = [ours, rivals::governor(answer), floor_of(answer)];
                 rows.extend(report::raced(&path, threads, &race(plan, threads, &pair)));
             }

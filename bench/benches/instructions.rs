@@ -36,7 +36,7 @@ mod counted {
     use std::hint::black_box;
 
     use gungraun::{library_benchmark, library_benchmark_group, main};
-    use rategate::{Gcra, Mode, Policy, SlidingLog, TwoTimeline};
+    use rategate::{Gcra, Mode, SlidingLog, Twinned, TwoTimeline};
     use rategate_bench::engines::{self, Answer, Made, Shared};
 
     pub(super) fn run() {
@@ -72,13 +72,13 @@ mod counted {
     }
 
     /// The limiter goes back, so that its end is not counted.
-    fn once<P: Policy>(limiter: Shared<P>) -> Shared<P> {
+    fn once<P: Twinned>(limiter: Shared<P>) -> Shared<P> {
         black_box(engines::try_one(&limiter));
         limiter
     }
 
     /// The first calls find cold pages and an empty log; they are nobody's usual ones.
-    fn warm<P: Policy>(limiter: Made<Shared<P>>) -> Shared<P> {
+    fn warm<P: Twinned>(limiter: Made<Shared<P>>) -> Shared<P> {
         let limiter = limiter.expect("the limits of the benches are right");
         for _ in 0..1000 {
             engines::try_one(&limiter);

@@ -3,7 +3,7 @@
 #![allow(missing_docs, reason = "criterion's macros make functions without any")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use rategate::Policy;
+use rategate::Twinned;
 use rategate_bench::engines::{self, Answer, Engine, Made, Shared};
 
 fn tries(criterion: &mut Criterion) {
@@ -21,7 +21,7 @@ fn tries(criterion: &mut Criterion) {
     }
 }
 
-fn time<P: Policy>(
+fn time<P: Twinned>(
     criterion: &mut Criterion,
     engine: Engine,
     answer: Answer,

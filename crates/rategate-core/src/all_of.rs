@@ -198,6 +198,10 @@ impl Limit for AllOf {
         self.limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap_or(u64::MAX)
     }
 
+    fn slack_ns(&self) -> u64 {
+        self.limits.iter().map(Limit::slack_ns).min().unwrap_or(0)
+    }
+
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
         self.latest_ns = self.clamp(now_ns);
         self.limits.iter_mut().fold(false, |taken, limit| limit.refill(now_ns, permits) | taken)

@@ -92,6 +92,10 @@ macro_rules! any_policy {
                 }
             }
 
+            fn slack_ns(&self) -> u64 {
+                match self { $(Self::$name(policy) => policy.slack_ns(),)* }
+            }
+
             fn refill(&self, state: &mut AnyState, now_ns: u64, permits: u64) -> bool {
                 match (self, state) {
                     $((Self::$name(policy), AnyState::$name(state)) => {

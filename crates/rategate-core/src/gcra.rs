@@ -73,6 +73,11 @@ impl State {
     pub(crate) const fn tat(&self) -> Exact {
         self.tat
     }
+
+    /// As if these permits, the newest, had not been taken.
+    pub(crate) fn without(&mut self, permits: u64) {
+        self.tat = self.pace.sub(self.tat, self.pace.time_of(permits));
+    }
 }
 
 impl Gcra {
@@ -150,6 +155,16 @@ impl Policy for Gcra {
                 let free = pace.sub(pace.time_of(self.burst.get()), owed);
                 u64::try_from(pace.permits_in(free)).unwrap_or(u64::MAX)
             }
+        }
+    }
+
+    fn slack_ns(&self) -> u64 {
+        match self.rate.0 {
+            Kind::Paced(pace) => {
+                let tolerance = pace.time_of(self.burst.get().saturating_sub(1));
+                u64::try_from(tolerance.ns).unwrap_or(u64::MAX)
+            }
+            Kind::Never | Kind::Unlimited => 0,
         }
     }
 

@@ -107,6 +107,13 @@ impl<P: Policy> Ledger<P> {
         (rests && self.calm >= patience).then_some(self.latest_ns)
     }
 
+    /// Changes what has started: permits come back of which it has been shown that nobody used them.
+    pub(crate) fn restore(&mut self, now_ns: u64, put_back: impl FnOnce(&P, &mut P::State)) {
+        self.pass_to(now_ns);
+        put_back(&self.policy, &mut self.started);
+        self.booked = None;
+    }
+
     /// Puts `policy` into force at `now_ns`. What was earned so far was earned at the old numbers;
     /// promises are kept.
     pub fn reconfigure(&mut self, now_ns: u64, policy: P) {
@@ -302,6 +309,10 @@ impl<P: Policy> Limit for Ledger<P> {
                 low
             }
         }
+    }
+
+    fn slack_ns(&self) -> u64 {
+        self.policy.slack_ns()
     }
 
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool {

@@ -41,6 +41,9 @@ pub trait Limit {
     /// The most permits that a try at `now_ns` could take.
     fn remaining(&self, now_ns: u64) -> u64;
 
+    /// How late a caller may come again and again without any loss of the rate.
+    fn slack_ns(&self) -> u64;
+
     /// Puts permits in from outside. Returns whether any policy here takes them; only a
     /// [backfill pool](crate::backfill_pool) does.
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool;

@@ -231,6 +231,10 @@ impl Policy for Pacer {
         passing
     }
 
+    fn slack_ns(&self) -> u64 {
+        self.catch_up_ns.unwrap_or(u64::MAX)
+    }
+
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         if self.rate != old.rate {
             state.track.change(Schedule::constant(self.rate), now_ns.into());

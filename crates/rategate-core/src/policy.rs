@@ -39,6 +39,12 @@ pub trait Policy: Clone + Debug {
     /// earned so far was earned at the old numbers, and nothing is credited or forgotten.
     fn rebase(&self, state: &mut Self::State, old: &Self, now_ns: u64);
 
+    /// How late a caller may come again and again without any loss of the rate: what was not used
+    /// meanwhile can be used at once.
+    fn slack_ns(&self) -> u64 {
+        0
+    }
+
     /// Puts permits in from outside. Returns whether the policy takes any.
     fn refill(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
         false

@@ -347,6 +347,13 @@ impl Policy for TwoTimeline {
         if self.is_one_at_a_time() { 1 } else { due }
     }
 
+    fn slack_ns(&self) -> u64 {
+        match self.mode {
+            Mode::Average => self.catch_up_ns.unwrap_or(u64::MAX),
+            Mode::Damped { .. } | Mode::Strict | Mode::Burst(_) => 0,
+        }
+    }
+
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         let now = u128::from(now_ns);
         if self.schedule != old.schedule {

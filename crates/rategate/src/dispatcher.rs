@@ -200,7 +200,7 @@ fn turn<L: Concurrent, C: Clock>(
         if alarm.is_raised() {
             return Err(AcquireError::Closed);
         }
-        limiter.shared().acquire(1, None, alarm)
+        limiter.shared().acquire(1, None, limiter.precision(), alarm)
     }));
     match granted {
         Ok(Ok(grant)) => return Some(grant),

@@ -12,8 +12,10 @@ use rategate_core::ledger::Ledger;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, ReconfigureError};
+use crate::local::Local;
 use crate::reservation::Reservation;
 use crate::shared::Shared;
+use crate::wait::Precision;
 
 /// A limit for any number of threads, on a clock.
 ///
@@ -59,6 +61,7 @@ use crate::shared::Shared;
 /// and one more reading.
 pub struct Limiter<L: Concurrent, C = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
+    precision: Precision,
 }
 
 impl<P: Twinned> Limiter<Ledger<P>> {
@@ -84,7 +87,7 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
     ///
     /// [`Closed`].
     pub fn reconfigure(&self, policy: P) -> Result<(), Closed> {
-        self.shared.decide(|limit, now_ns| limit.reconfigure(now_ns, policy))
+        self.shared.reconfigure(|limit, now_ns| limit.reconfigure(now_ns, policy))
     }
 }
 
@@ -123,7 +126,7 @@ impl<C: Clock> Limiter<AllOf, C> {
     /// [`ReconfigureError::Limit`] unless they are as many and of the same kinds, and
     /// [`ReconfigureError::Closed`]. Nothing changes then.
     pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
-        Ok(self.shared.decide(|limit, now_ns| limit.reconfigure(now_ns, policies))??)
+        Ok(self.shared.reconfigure(|limit, now_ns| limit.reconfigure(now_ns, policies))??)
     }
 }
 
@@ -131,7 +134,32 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Any live limit on the clock that it has been used with so far.
     #[must_use]
     pub fn over(limit: L, clock: C) -> Self {
-        Self { shared: Arc::new(Shared::new(limit, clock)) }
+        Self { shared: Arc::new(Shared::new(limit, clock)), precision: Precision::default() }
+    }
+
+    /// The same limit, waited for in another manner by this handle and by the clones made of it.
+    ///
+    /// ```
+    /// use rategate::{Limiter, Mode, Precision, TwoTimeline};
+    ///
+    /// let limiter = Limiter::new(TwoTimeline::new("2000/s".parse()?, Mode::Average, None));
+    /// let exact = limiter.clone().with_precision(Precision::Spin);
+    /// assert!(exact.acquire(1)?.start_ns() <= exact.acquire(1)?.start_ns());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// A handle for one thread, which takes permits in batches: for many tries a second on many
+    /// threads. See [`Local`] for what that does to the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterError::Closed`].
+    pub fn local(&self) -> Result<Local<L, C>, LimiterError> {
+        Local::new(Arc::clone(&self.shared), self.precision)
     }
 
     /// Takes `permits` at once, or says how long until they could be taken. Never waits.
@@ -167,7 +195,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`AcquireError`], at once, where waiting would not end in a grant; [`AcquireError::Closed`]
     /// also while waiting.
     pub fn acquire(&self, permits: u64) -> Result<Grant, AcquireError> {
-        self.shared.acquire(permits, None, self.shared.alarm())
+        self.shared.acquire(permits, None, self.precision, self.shared.alarm())
     }
 
     /// Takes `permits` if they may start within `longest`, and waits until then.
@@ -177,7 +205,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
     /// that; otherwise as [`acquire`](Self::acquire).
     pub fn acquire_within(&self, permits: u64, longest: Duration) -> Result<Grant, AcquireError> {
-        self.shared.acquire(permits, Some(whole_ns(longest)), self.shared.alarm())
+        let longest_ns = Some(whole_ns(longest));
+        self.shared.acquire(permits, longest_ns, self.precision, self.shared.alarm())
     }
 
     /// Takes `permits` for the first instant at which they may start, and does not wait for it.
@@ -187,7 +216,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`AcquireError`].
     pub fn reserve(&self, permits: u64) -> Result<Reservation<L, C>, AcquireError> {
         let promise = self.shared.promise(permits, None)?;
-        Ok(Reservation::new(Arc::clone(&self.shared), promise))
+        Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
 
     /// The same, if that instant is at most `longest` away.
@@ -202,7 +231,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         longest: Duration,
     ) -> Result<Reservation<L, C>, AcquireError> {
         let promise = self.shared.promise(permits, Some(whole_ns(longest)))?;
-        Ok(Reservation::new(Arc::clone(&self.shared), promise))
+        Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
 
     /// How long until a try for `permits` would pass, if nobody else comes: zero if it would pass
@@ -266,6 +295,10 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.now_ns()
     }
 
+    pub(crate) const fn precision(&self) -> Precision {
+        self.precision
+    }
+
     pub(crate) fn shared(&self) -> &Shared<L, C> {
         &self.shared
     }
@@ -273,7 +306,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
 impl<L: Concurrent, C> Clone for Limiter<L, C> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { shared: Arc::clone(&self.shared), precision: self.precision }
     }
 }
 

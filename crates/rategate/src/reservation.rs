@@ -9,6 +9,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
 use crate::error::Closed;
 use crate::shared::{Promise, Shared};
+use crate::wait::Precision;
 
 /// Permits promised for one instant, from [`Limiter::reserve`](crate::Limiter::reserve).
 ///
@@ -29,14 +30,19 @@ use crate::shared::{Promise, Shared};
 #[must_use = "dropped, a reservation is cancelled"]
 pub struct Reservation<L: Concurrent, C: Clock = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
+    precision: Precision,
     promise: Promise,
     /// Whether dropping it gives nothing back any more.
     settled: bool,
 }
 
 impl<L: Concurrent, C: Clock> Reservation<L, C> {
-    pub(crate) const fn new(shared: Arc<Shared<L, C>>, promise: Promise) -> Self {
-        Self { shared, promise, settled: false }
+    pub(crate) const fn new(
+        shared: Arc<Shared<L, C>>,
+        precision: Precision,
+        promise: Promise,
+    ) -> Self {
+        Self { shared, precision, promise, settled: false }
     }
 
     /// The first nanosecond at which the operation may start, on the limiter's clock.
@@ -54,7 +60,7 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
     /// back.
     pub fn wait(mut self) -> Result<Grant, Closed> {
         self.settled = true;
-        self.shared.keep(&self.promise, self.shared.alarm())
+        self.shared.keep(&self.promise, self.precision, self.shared.alarm())
     }
 
     /// Uses the permits without waiting here, also where the limiter has been closed since. The

@@ -5,16 +5,17 @@
 //! the state out of the twin, decides, and puts it back if it fits.
 
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rategate_core::concurrent::{Answer, Concurrent, Twin};
+use rategate_core::concurrent::{Answer, Concurrent, Drawn, Twin};
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{self, Verdict};
 
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
-use crate::wait::{Alarm, Wake};
+use crate::wait::{Alarm, Precision, Waiter, Wake};
 
 /// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
 /// alone.
@@ -24,6 +25,20 @@ pub(crate) struct Shared<L: Concurrent, C> {
     limit: Mutex<L>,
     clock: C,
     alarm: Alarm,
+    waiter: Waiter,
+    hands: Hands,
+}
+
+/// What handles with permits in hand look at before they use one. Rarely written, and apart from what
+/// is.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Hands {
+    /// Counts changes of the numbers, and the closing. Written under the lock; a handle that sees it
+    /// late uses permits that it has, as if it had been a little faster.
+    epoch: AtomicU64,
+    /// The newest reading by a handle that took a batch, or by a caller who had to wait.
+    seen_ns: AtomicU64,
 }
 
 /// A start that the limit has promised, and the instant of asking.
@@ -31,12 +46,16 @@ pub(crate) struct Shared<L: Concurrent, C> {
 pub(crate) struct Promise {
     pub(crate) grant: verdict::Grant,
     asked_ns: u64,
+    /// How late the caller may start without loss to the rate.
+    slack_ns: u64,
 }
 
 impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn new(mut limit: L, clock: C) -> Self {
         let twin = limit.twin(clock.now_ns());
-        Self { twin, limit: Mutex::new(limit), clock, alarm: Alarm::new() }
+        let waiter = Waiter::new(Precision::default(), 0);
+        let limit = Mutex::new(limit);
+        Self { twin, limit, clock, alarm: Alarm::new(), waiter, hands: Hands::default() }
     }
 
     pub(crate) const fn alarm(&self) -> &Alarm {
@@ -53,7 +72,50 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         // returns.
         limit.seal(&self.twin);
         self.alarm.raise();
+        self.new_epoch();
         drop(limit);
+    }
+
+    /// Puts other numbers into force.
+    pub(crate) fn reconfigure<T>(
+        &self,
+        change: impl FnOnce(&mut L, u64) -> T,
+    ) -> Result<T, Closed> {
+        self.decide(|limit, now_ns| {
+            self.new_epoch();
+            change(limit, now_ns)
+        })
+    }
+
+    fn new_epoch(&self) {
+        self.hands.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.hands.epoch.load(Ordering::Acquire)
+    }
+
+    /// The newest time that somebody has seen who took a batch or had to wait.
+    #[inline]
+    pub(crate) fn seen_ns(&self) -> u64 {
+        self.hands.seen_ns.load(Ordering::Relaxed)
+    }
+
+    /// How many permits a handle takes at a time, and the epoch for which that holds.
+    pub(crate) fn batch(&self) -> Result<(u64, u64), Closed> {
+        self.decide(|limit, _| (self.epoch(), limit.batch()))
+    }
+
+    pub(crate) fn draw(&self, least: u64, most: u64) -> Option<Drawn> {
+        let drawn = self.twin.draw(|| self.clock.now_ns(), least, most)?;
+        self.hands.seen_ns.fetch_max(drawn.start_ns, Ordering::Relaxed);
+        Some(drawn)
+    }
+
+    /// Takes back what is left of a batch. To a closed limiter nothing needs to go back.
+    pub(crate) fn give_back(&self, drawn: Drawn, left: u64) {
+        let _ = self.decide(|limit, now_ns| limit.give_back(&self.twin, now_ns, drawn, left));
     }
 
     #[inline]
@@ -97,6 +159,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         &self,
         permits: u64,
         max_wait_ns: Option<u64>,
+        precision: Precision,
         alarm: &Alarm,
     ) -> Result<Grant, AcquireError> {
         if let Answer::Granted { start_ns, scheduled_ns, spare } = self.try_twin(permits) {
@@ -106,7 +169,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if promise.grant.start_ns <= promise.asked_ns {
             return Ok(Grant::as_promised(&promise.grant));
         }
-        Ok(self.keep(&promise, alarm)?)
+        Ok(self.keep(&promise, precision, alarm)?)
     }
 
     /// Books the first start, unless it is too far away. Waits for nothing.
@@ -118,7 +181,10 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.decide(|limit, now_ns| {
             let asked_ns = limit.clamp(now_ns);
             match limit.reserve(asked_ns, permits, max_wait_ns)? {
-                Verdict::Granted(grant) => Ok(Promise { grant, asked_ns }),
+                Verdict::Granted(grant) => {
+                    self.hands.seen_ns.fetch_max(asked_ns, Ordering::Relaxed);
+                    Ok(Promise { grant, asked_ns, slack_ns: limit.slack_ns() })
+                }
                 Verdict::Denied(denial) => {
                     Err(refused(limit, asked_ns, permits, max_wait_ns, denial))
                 }
@@ -128,8 +194,14 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Waits until the promised start. An alarm ends the wait and gives the promise back, unless
     /// the start has come by then: what is spent cannot go back, so it is the caller's.
-    pub(crate) fn keep(&self, promise: &Promise, alarm: &Alarm) -> Result<Grant, Closed> {
-        match self.clock.wait(promise.grant.start_ns, alarm) {
+    pub(crate) fn keep(
+        &self,
+        promise: &Promise,
+        precision: Precision,
+        alarm: &Alarm,
+    ) -> Result<Grant, Closed> {
+        let waiter = self.waiter.as_to(precision, promise.slack_ns);
+        match waiter.wait(&self.clock, promise.grant.start_ns, alarm) {
             Wake::Raised if self.cancel(promise) => Err(Closed),
             Wake::Raised | Wake::Due => {
                 Ok(Grant::as_promised(&promise.grant).starting(self.clock.now_ns()))

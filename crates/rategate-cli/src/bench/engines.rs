@@ -3,7 +3,8 @@
 use std::error::Error;
 
 use rategate::{
-    Clock, Decision, Gcra, Ledger, Limit, Limiter, Mode, Policy, Rate, SlidingLog, TwoTimeline,
+    Clock, Concurrent, Decision, Gcra, Ledger, Limiter, Mode, Rate, SlidingLog, Twinned,
+    TwoTimeline,
 };
 
 use super::harness::Contender;
@@ -139,39 +140,38 @@ pub fn two_timeline(mode: Mode, answer: Answer) -> Made<Shared<TwoTimeline>> {
 
 /// One try. Whether it was granted.
 #[allow(clippy::must_use_candidate, reason = "called for the taking")]
-pub fn try_one<L: Limit, C: Clock>(limiter: &Limiter<L, C>) -> bool {
+pub fn try_one<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> bool {
     matches!(limiter.try_acquire(1), Ok(Decision::Granted(_)))
 }
 
 /// Threads that share `limiter`.
 pub fn trying<'a, P>(name: impl Into<String>, limiter: Shared<P>) -> Contender<'a>
 where
-    P: Policy + 'a,
+    P: Twinned + 'a,
     Shared<P>: Send + Sync,
 {
     Contender::new(name, move || try_one(&limiter))
 }
 
-/// TO FILL IN: threads that each try through a handle of their own, `limiter.local()`. Until the
-/// library has one this is nobody, and no table has a row for it. Then:
-///
-/// ```text
-/// let limiter = gcra(answer)?;
-/// Ok(Some(Contender::with_state("gcra, local", move || limiter.local(), |handle| {
-///     matches!(handle.try_acquire(1), Ok(Decision::Granted(_)))
-/// })))
-/// ```
+/// Threads that each try through a handle of their own, all on one bucket.
 ///
 /// # Errors
 ///
 /// If the numbers of this file are wrong.
-#[allow(clippy::unnecessary_wraps, reason = "it will fail like its neighbours")]
-pub const fn local(_answer: Answer) -> Made<Option<Contender<'static>>> {
-    Ok(None)
+pub fn local(answer: Answer) -> Made<Contender<'static>> {
+    let limiter = gcra(answer)?;
+    Ok(Contender::with_state(
+        "gcra, local",
+        move || limiter.local(),
+        |handle| {
+            let Ok(handle) = handle else { return false };
+            matches!(handle.try_acquire(1), Ok(Decision::Granted(_)))
+        },
+    ))
 }
 
 /// With everything taken that it has.
-fn spent<P: Policy>(policy: P) -> Shared<P> {
+fn spent<P: Twinned>(policy: P) -> Shared<P> {
     let limiter = Limiter::new(policy);
     while try_one(&limiter) {}
     limiter

@@ -56,9 +56,8 @@ fn measure() -> Made<Vec<Row>> {
             for engine in Engine::ALL {
                 rows.extend(timed(&what, threads, &[engine.trying(answer)?, floor_of(answer)]));
             }
-            if let Some(local) = engines::local(answer)? {
-                rows.extend(timed(&what, threads, &[local, floor_of(answer)]));
-            }
+            let local = engines::local(answer)?;
+            rows.extend(timed(&what, threads, &[local, floor_of(answer)]));
         }
     }
     Ok(rows)

@@ -24,15 +24,23 @@
 //! readings of the others were; with the first and the last grant inside a window this is the
 //! proof of theory 1.1.
 //!
+//! # Batches
+//!
+//! A thread may [draw](Twin::draw) several permits in one step and use them later, one by one. Unused
+//! ones can go back as long as the bucket would not have been full without them at any time since:
+//! until then, taking them has moved the TAT by their time and nothing else. That is so while the
+//! TAT they left behind, less their time, lies ahead of the clock. What is older has been earned again
+//! by others, and is not given a second time.
+//!
 //! # Contract
 //!
 //! That of [`gcra`](crate::gcra), to the nanosecond. Rates whose parts are so small that 60 bits of
 //! them do not last a second (a fraction with more than 10^9 in its numerator), bursts over 2^59
 //! parts, `never` and `unlimited` stay with the ledger.
 
-use super::sync::back_off;
-use super::word::Word;
-use super::{Answer, Owned, Spare, Twin, Twinned};
+use super::sync::{AtomicU64, Ordering, back_off};
+use super::word::{Word, free_base};
+use super::{Answer, Drawn, Mark, Owned, Spare, Twin, Twinned};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
 use crate::rate::Kind;
@@ -41,10 +49,15 @@ use crate::rate::Kind;
 const ROOM: u64 = 1 << 60;
 const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
 
+/// What the rate brings in this time is a batch, if the burst allows.
+const BATCH_NS: u64 = 50_000;
+const MOST_IN_BATCH: u64 = 1_024;
+
 /// A token bucket that threads share without a lock.
 #[derive(Debug)]
 pub struct Bucket {
     word: Word<6>,
+    change: Change,
 }
 
 /// One configuration.
@@ -134,6 +147,32 @@ impl Twin for Bucket {
         }
     }
 
+    fn draw(&self, read_ns: impl Fn() -> u64, least: u64, most: u64) -> Option<Drawn> {
+        loop {
+            // Before the swap: what comes back meanwhile then counts against this batch.
+            let returned = self.change.returned.load(Ordering::Acquire);
+            let seen = self.word.load();
+            let start_ns = read_ns();
+            let numbers = Numbers::from_fields(self.word.numbers(seen));
+            if seen.is_sealed() {
+                return None;
+            }
+            let now = numbers.at(start_ns)?;
+            let free = numbers.burst.saturating_sub(seen.value().saturating_sub(now));
+            let permits = free.checked_div(numbers.parts_per_permit)?.min(most);
+            if permits < least {
+                return None;
+            }
+            let cost = permits.wrapping_mul(numbers.parts_per_permit);
+            let value = seen.value().max(now).wrapping_add(cost);
+            if self.word.swap(seen, value) {
+                let mark = Mark { value, base: numbers.base, returned };
+                return Some(Drawn { permits, start_ns, mark });
+            }
+            back_off();
+        }
+    }
+
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
         loop {
             let seen = self.word.load();
@@ -166,7 +205,7 @@ impl Twin for Bucket {
 
 impl Owned<Gcra> for Bucket {
     fn new(_policy: &Gcra) -> Self {
-        Self { word: Word::sealed() }
+        Self { word: Word::sealed(), change: Change::none() }
     }
 
     fn seal(&self, policy: &Gcra) -> Option<State> {
@@ -198,7 +237,10 @@ impl Owned<Gcra> for Bucket {
             });
         }
         let fresh = numbers_of(policy, pace).and_then(|(burst, parts_per_permit)| {
-            let base = self.word.free_value(1, ROOM)?;
+            // A TAT never lies further behind an earlier one than the burst or the clock.
+            let latest = before.at(now_ns).unwrap_or_else(|| before.base.saturating_add(ROOM));
+            let above = latest.max(self.word.load().value()).saturating_add(before.burst);
+            let base = free_base(above, ROOM);
             let parts_per_ns = pace.permits().get();
             let debt = pace.to_parts(pace.sub(state.tat(), Exact::at(now_ns.into())));
             let used = u64::try_from(debt).ok()?.checked_add(burst)?;
@@ -216,8 +258,73 @@ impl Owned<Gcra> for Bucket {
         let Some((numbers, value)) = fresh.and_then(|fresh| Some((fresh, on_scale(fresh)?))) else {
             return false;
         };
+        self.change.note(before, now_ns, value);
         self.word.open(numbers.to_fields(), value);
         true
+    }
+
+    fn take_back(&self, drawn: Drawn, left: u64, now_ns: u64) -> u64 {
+        let numbers = self.numbers_in_force();
+        let Some(now) = numbers.at(now_ns) else { return 0 };
+        let permits = self.change.refundable(drawn.mark, numbers, now).min(left);
+        let parts = permits.wrapping_mul(numbers.parts_per_permit);
+        let returned = self.change.returned.load(Ordering::Relaxed);
+        self.change.returned.store(returned.wrapping_add(parts), Ordering::Release);
+        permits
+    }
+}
+
+/// What has happened to batches that are still in somebody's hands. Written under the ledger's lock
+/// only.
+#[derive(Debug)]
+struct Change {
+    /// The parts of all permits that have come back, modulo 2^64: by so much the TAT is less than
+    /// the batches before have left it.
+    returned: AtomicU64,
+    /// The base of the numbers before, and one permit in their parts.
+    old_base: AtomicU64,
+    old_parts_per_permit: AtomicU64,
+    /// The instant of the change in the old parts, and the TAT that the new numbers began with.
+    old_now: AtomicU64,
+    new_value: AtomicU64,
+}
+
+impl Change {
+    fn none() -> Self {
+        let nothing = || AtomicU64::new(u64::MAX);
+        Self {
+            returned: AtomicU64::new(0),
+            old_base: nothing(),
+            old_parts_per_permit: nothing(),
+            old_now: nothing(),
+            new_value: nothing(),
+        }
+    }
+
+    fn note(&self, old: Numbers, now_ns: u64, new_value: u64) {
+        // Off the scale is long ago: nothing of before can come back.
+        let old_now = old.at(now_ns).unwrap_or(u64::MAX);
+        self.old_base.store(old.base, Ordering::Relaxed);
+        self.old_parts_per_permit.store(old.parts_per_permit, Ordering::Relaxed);
+        self.old_now.store(old_now, Ordering::Relaxed);
+        self.new_value.store(new_value, Ordering::Relaxed);
+    }
+
+    /// How many permits of a batch may come back at `now`.
+    fn refundable(&self, mark: Mark, numbers: Numbers, now: u64) -> u64 {
+        let returned = self.returned.load(Ordering::Relaxed).wrapping_sub(mark.returned);
+        let permits = if mark.base == numbers.base {
+            let ahead = mark.value.saturating_sub(now).saturating_sub(returned);
+            ahead.checked_div(numbers.parts_per_permit)
+        } else if mark.base == self.old_base.load(Ordering::Relaxed) && returned == 0 {
+            let ahead = mark.value.saturating_sub(self.old_now.load(Ordering::Relaxed));
+            let then = ahead.checked_div(self.old_parts_per_permit.load(Ordering::Relaxed));
+            let ahead = self.new_value.load(Ordering::Relaxed).saturating_sub(now);
+            then.min(ahead.checked_div(numbers.parts_per_permit))
+        } else {
+            None
+        };
+        permits.unwrap_or(0)
     }
 }
 
@@ -238,4 +345,17 @@ fn numbers_of(policy: &Gcra, pace: Pace) -> Option<(u64, u64)> {
 
 impl Twinned for Gcra {
     type Twin = Bucket;
+
+    /// What the rate brings in 50 us, but no more than a 64th of the burst, so that a few threads
+    /// with their hands full leave the burst as good as whole.
+    fn batch(&self) -> u64 {
+        let Kind::Paced(pace) = self.rate().0 else { return 1 };
+        let brought = pace.permits_in(Exact::at(BATCH_NS.into()));
+        let brought = u64::try_from(brought).unwrap_or(u64::MAX);
+        brought.min(self.burst().get() >> 6).clamp(1, MOST_IN_BATCH)
+    }
+
+    fn put_back(&self, state: &mut State, permits: u64) {
+        state.without(permits);
+    }
 }

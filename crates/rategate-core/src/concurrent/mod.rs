@@ -131,11 +131,37 @@ impl Spare {
     }
 }
 
+/// A batch of permits that a thread has taken in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    /// How many.
+    pub permits: u64,
+    /// The reading of the clock that they count from.
+    pub start_ns: u64,
+    /// What the twin needs to know when some of them come back.
+    mark: Mark,
+}
+
+/// The state that a batch has left behind, and the configuration it is one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    value: u64,
+    base: u64,
+    /// All that had come back from other batches by then.
+    returned: u64,
+}
+
 /// The lock-free form of a policy.
 pub trait Twin: Debug + Send + Sync {
     /// Takes `permits` at once or not at all. `read_ns` reads the clock: as a rule once, again where
     /// others have been faster, not at all where the answer does not depend on it.
     fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer;
+
+    /// Takes at least `least` and up to `most` permits in one step, for a thread to use one by one.
+    /// `None` where that is not possible, now or ever.
+    fn draw(&self, _read_ns: impl Fn() -> u64, _least: u64, _most: u64) -> Option<Drawn> {
+        None
+    }
 
     /// How long until a try would pass, zero if it would now; `None` if sealed. Takes nothing.
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64>;
@@ -150,6 +176,14 @@ pub trait Twin: Debug + Send + Sync {
 pub trait Twinned: Policy {
     /// The twin.
     type Twin: Owned<Self>;
+
+    /// How many permits a thread should take at a time, to use them one by one.
+    fn batch(&self) -> u64 {
+        1
+    }
+
+    /// Changes a state as if the newest `permits` had not been taken.
+    fn put_back(&self, _state: &mut Self::State, _permits: u64) {}
 }
 
 /// The side of a twin that the holder of the ledger's lock sees.
@@ -163,6 +197,13 @@ pub trait Owned<P: Policy>: Twin + Sized {
     /// Puts a state in. Returns whether the twin can hold it, and is open now. Only for a sealed
     /// twin, and only by the holder of the ledger's lock.
     fn open(&self, policy: &P, state: &P::State, now_ns: u64) -> bool;
+
+    /// How many of the last `left` permits of a batch to put back at `now_ns`, so that the state is as
+    /// if they had never been taken. The others have been earned again, and are lost. Only once for
+    /// each batch.
+    fn take_back(&self, _drawn: Drawn, _left: u64, _now_ns: u64) -> u64 {
+        0
+    }
 
     /// How many decisions under the lock should pay for the next opening.
     fn price(&self) -> u64 {
@@ -185,6 +226,16 @@ pub trait Concurrent: Limit {
     /// Hands the state to the twin at `now_ns`, if it can hold it. Only after a
     /// [`seal`](Self::seal) under the same lock.
     fn open(&mut self, twin: &Self::Twin, now_ns: u64);
+
+    /// How many permits a thread should [draw](Twin::draw) at a time; 1 where batches do not pay, or
+    /// would break a promise.
+    fn batch(&self) -> u64 {
+        1
+    }
+
+    /// Takes back what is left of a batch, as far as the limit is then as if it had never been
+    /// taken. Only after a [`seal`](Self::seal) under the same lock.
+    fn give_back(&mut self, _twin: &Self::Twin, _now_ns: u64, _drawn: Drawn, _left: u64) {}
 }
 
 impl<P: Twinned> Concurrent for Ledger<P> {
@@ -206,6 +257,15 @@ impl<P: Twinned> Concurrent for Ledger<P> {
         if let Some(now_ns) = self.at_rest(now_ns, twin.price()) {
             let _ = twin.open(self.policy(), self.state(), now_ns);
         }
+    }
+
+    fn batch(&self) -> u64 {
+        self.policy().batch()
+    }
+
+    fn give_back(&mut self, twin: &P::Twin, now_ns: u64, drawn: Drawn, left: u64) {
+        let permits = twin.take_back(drawn, left, self.clamp(now_ns));
+        self.restore(now_ns, |policy, state| policy.put_back(state, permits));
     }
 }
 

@@ -44,7 +44,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::sync::{AtomicU64, Ordering, Padded, back_off};
-use super::word::{SPAN, Seen, Word};
+use super::word::{SPAN, Seen, Word, free_base};
 use super::{Answer, Owned, Spare, Twin, Twinned};
 use crate::sliding_log::{SlidingLog, State};
 
@@ -376,8 +376,7 @@ impl Owned<SlidingLog> for Ring {
         // More than fit are a smaller limit's legacy, which must not be forgotten.
         let Some(free) = slots.checked_sub(policy.held(state, now_ns)) else { return false };
         let held = policy.releases_after(state, now_ns);
-        let above = self.highest.load(Ordering::Relaxed).saturating_add(1);
-        let base = if above <= SPAN - ROOM { above } else { 0 };
+        let base = free_base(self.highest.load(Ordering::Relaxed), ROOM);
         let numbers =
             Numbers { origin_ns: now_ns, horizon_ns, held_ns, resolution_ns, slots, base };
         let lap = Place::of(self.head.load()).lap.wrapping_add(2);

@@ -45,7 +45,7 @@
 //! ledger.
 
 use super::sync::{AtomicU64, Ordering, Padded, back_off};
-use super::word::{Seen, Word};
+use super::word::{Seen, Word, free_base};
 use super::{Answer, Owned, Spare, Twin, Twinned};
 use crate::exact::{Exact, Pace};
 use crate::two_timeline::{State, TwoTimeline};
@@ -236,7 +236,7 @@ impl Schedule {
         let first = u64::try_from(first).ok().filter(|&first| first <= ROOM)?;
         let horizon_ns = ROOM.checked_div(parts_per_ns)?;
         let left_ns = horizon_ns.checked_sub(now_ns.checked_sub(origin_ns)?)?;
-        let base = self.word.free_value(GAP, ROOM)?;
+        let base = free_base(self.word.load().value().saturating_add(GAP), ROOM);
         let parts_per_permit = pace.period_ns().get();
         let numbers =
             Numbers { origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base };

@@ -16,7 +16,7 @@
 //! # Why a swap that succeeds has read the numbers in force
 //!
 //! A value belongs to one configuration: with new numbers the values go on *above* all values that
-//! there have been ([`Word::free_value`]). So if the word is what it was, the configuration is what
+//! there have been ([`free_base`]). So if the word is what it was, the configuration is what
 //! it was, and its slot has not been written since. The one exception: values start again when 62
 //! bits are used up, which takes decades at round rates and an hour at the worst
 //! ([`SPAN`]); a thread would have to stand still between its load and its swap for that long.
@@ -70,6 +70,13 @@ impl Seen {
     pub(super) const fn with_value(self, value: u64) -> Self {
         Self((value << VALUE_SHIFT) | (self.0 & (SEALED | WHICH)))
     }
+}
+
+/// The base of a new configuration that needs `room` values: above `used`, which is the highest that
+/// there has been or more, or from zero if nothing is left there.
+pub(super) const fn free_base(used: u64, room: u64) -> u64 {
+    let above = used.saturating_add(1);
+    if above <= SPAN.saturating_sub(room) { above } else { 0 }
 }
 
 impl<const F: usize> Word<F> {
@@ -134,14 +141,6 @@ impl<const F: usize> Word<F> {
     pub(super) fn seal(&self) -> Option<Seen> {
         let last = Seen(self.word.0.fetch_or(SEALED, Ordering::AcqRel));
         (!last.is_sealed()).then_some(last)
-    }
-
-    /// A value above all that there have been, `gap` above the last, with `room` above itself.
-    /// Only for a sealed word.
-    pub(super) fn free_value(&self, gap: u64, room: u64) -> Option<u64> {
-        let last = self.load().value();
-        let above = last.saturating_add(gap);
-        if above <= SPAN.checked_sub(room)? { Some(above) } else { Some(0) }
     }
 
     /// Opens a sealed word at `value`, which keeps the numbers of before.

@@ -127,6 +127,10 @@ impl<P: Twinned> Limit for Fronted<P> {
         remaining.unwrap_or_else(|| self.looking(now_ns, |ledger| ledger.remaining(now_ns)))
     }
 
+    fn slack_ns(&self) -> u64 {
+        self.ledger.borrow().slack_ns()
+    }
+
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
         self.owned(now_ns, |ledger, now_ns| ledger.refill(now_ns, permits))
     }

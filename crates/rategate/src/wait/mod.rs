@@ -9,5 +9,4 @@ mod waiter;
 pub use self::alarm::{Alarm, Wake};
 pub use self::precision::{Precision, Wait};
 pub(crate) use self::real::on_real_time;
-#[allow(unused_imports, reason = "limiters are to wait by it")]
 pub(crate) use self::waiter::Waiter;

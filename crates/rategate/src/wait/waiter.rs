@@ -1,7 +1,6 @@
 //! Who waits for a limiter's starts: it applies a precision, and knows when the last wake was due.
 
-#![allow(dead_code, reason = "limiters are to wait by it")]
-
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Alarm, Precision, Wait, Wake};
@@ -23,14 +22,20 @@ pub(crate) struct Waiter {
     /// When the last wake was due; zero before the first. When it really came is of no use: one
     /// late wake would bring the next start closer, have it coalesced, and that the one after it.
     /// It is a hint and orders nothing, so relaxed will do.
-    last_wake_ns: AtomicU64,
+    last_wake_ns: Arc<AtomicU64>,
 }
 
 impl Waiter {
     /// A waiter that coalesces wakes over at most `gather_ns`; with zero, it never does.
     pub(crate) fn new(precision: Precision, gather_ns: u64) -> Self {
         let gather_ns = gather_ns.min(GATHER_NS);
-        Self { precision, gather_ns, last_wake_ns: AtomicU64::new(0) }
+        Self { precision, gather_ns, last_wake_ns: Arc::default() }
+    }
+
+    /// Another manner of waiting, for the same limit.
+    pub(crate) fn as_to(&self, precision: Precision, gather_ns: u64) -> Self {
+        let last_wake_ns = Arc::clone(&self.last_wake_ns);
+        Self { last_wake_ns, ..Self::new(precision, gather_ns) }
     }
 
     /// Blocks until `clock` shows `until_ns` or more, or `alarm` is raised. Never ends early; late

@@ -1,0 +1,177 @@
+//! A thread's own handful of permits.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rategate_core::concurrent::{Concurrent, Drawn, Spare};
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::{Decision, Grant};
+use crate::error::{AcquireError, LimiterError};
+use crate::shared::Shared;
+use crate::wait::Precision;
+
+/// How long a batch may be used. Whoever else takes a batch, or waits, moves the time by which this
+/// is judged.
+const LASTS_NS: u64 = 1_000_000;
+
+/// A handle for one thread, from [`Limiter::local`](crate::Limiter::local), that takes permits from
+/// the limiter in batches and hands them out one by one: as a rule without a look at the clock, and
+/// without writing anything that other threads read.
+///
+/// ```
+/// use rategate::{Gcra, Limiter};
+///
+/// // Every thread has a handle of its own.
+/// let limiter = Limiter::new(Gcra::new("10000000/s".parse()?, 100_000)?);
+/// let granted = std::thread::scope(|scope| {
+///     let count = || {
+///         let mut local = limiter.local()?;
+///         (0..1_000).map(|_| Ok(u64::from(local.try_acquire(1)?.is_granted()))).sum()
+///     };
+///     let threads = [(); 2].map(|()| scope.spawn(count));
+///     threads.map(|thread| thread.join().expect("no panic")).into_iter().sum::<Result<u64, _>>()
+/// })?;
+/// assert_eq!(granted, 2_000);
+/// # Ok::<(), rategate::LimiterError>(())
+/// # .map_err(|error| Box::<dyn std::error::Error>::from(error))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Which limits
+///
+/// A batch is what a token bucket's rate brings in 50 us, at most a 64th of its burst and 1024
+/// permits. Buckets that are slower or smaller, and all other policies, have batches of one: there
+/// the handle is no more and no less than the limiter. A log promises something about every window,
+/// and a schedule about every operation; a batch would break that.
+///
+/// # Bound
+///
+/// With `h` handles and batches of `m`, any window of length `W` sees at most `C(W) + h m` permits,
+/// where `C(W)` is the limit's own ceiling: what lies in a hand was granted when it was taken
+/// there (theory 9). In the long run nothing is added to the rate.
+///
+/// # Expiry, and what comes back
+///
+/// A batch lasts for a millisecond, by the newest time that any handle or waiting caller of the
+/// limiter has seen. What is left of it after that, or when the handle is dropped, the limiter
+/// reconfigured or closed, goes back as far as it is still the limiter's loss: permits that
+/// the rate has brought again since are not given out twice. An idle handle keeps at most `m`
+/// permits from the others, once.
+pub struct Local<L: Concurrent, C: Clock = MonotonicClock> {
+    shared: Arc<Shared<L, C>>,
+    precision: Precision,
+    /// How many permits to take at a time, by the numbers in force at `epoch`.
+    batch: u64,
+    epoch: u64,
+    left: u64,
+    /// When the batch ends, zero without one.
+    until_ns: u64,
+    drawn: Option<Drawn>,
+}
+
+impl<L: Concurrent, C: Clock> Local<L, C> {
+    pub(crate) fn new(
+        shared: Arc<Shared<L, C>>,
+        precision: Precision,
+    ) -> Result<Self, LimiterError> {
+        let (epoch, batch) = shared.batch()?;
+        Ok(Self { shared, precision, batch, epoch, left: 0, until_ns: 0, drawn: None })
+    }
+
+    /// Takes `permits` at once, or says how long until they could be taken. Never waits.
+    ///
+    /// The grant's start is the instant at which its batch was taken.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::try_acquire`](crate::Limiter::try_acquire).
+    #[inline]
+    pub fn try_acquire(&mut self, permits: u64) -> Result<Decision, LimiterError> {
+        match self.from_hand(permits) {
+            Some(grant) => Ok(Decision::Granted(grant)),
+            None => self.try_shared(permits),
+        }
+    }
+
+    /// Takes `permits`, and waits until they may start.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::acquire`](crate::Limiter::acquire).
+    pub fn acquire(&mut self, permits: u64) -> Result<Grant, AcquireError> {
+        if let Some(grant) = self.from_hand(permits) {
+            return Ok(grant);
+        }
+        match self.try_shared(permits) {
+            Ok(Decision::Granted(grant)) => Ok(grant),
+            // The same question to the limiter finds the same error, or the wait.
+            Ok(Decision::Denied(_)) | Err(_) => {
+                self.shared.acquire(permits, None, self.precision, self.shared.alarm())
+            }
+        }
+    }
+
+    /// How many permits are in hand.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        self.left
+    }
+
+    /// How many permits the handle takes at a time.
+    #[must_use]
+    pub const fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    #[inline]
+    fn from_hand(&mut self, permits: u64) -> Option<Grant> {
+        // Two words that hardly anybody ever writes.
+        let lasts = self.shared.seen_ns() < self.until_ns && self.shared.epoch() == self.epoch;
+        let left = self.left.checked_sub(permits).filter(|_| lasts && permits > 0)?;
+        self.left = left;
+        let start_ns = self.until_ns.wrapping_sub(LASTS_NS);
+        Some(Grant::at(start_ns, start_ns, Spare::of(left)))
+    }
+
+    #[cold]
+    fn try_shared(&mut self, permits: u64) -> Result<Decision, LimiterError> {
+        self.give_back();
+        if self.shared.epoch() != self.epoch {
+            (self.epoch, self.batch) = self.shared.batch()?;
+        }
+        if self.batch > 1 && permits > 0 {
+            let most = self.batch.max(permits);
+            if let Some(drawn) = self.shared.draw(permits, most) {
+                self.left = drawn.permits.saturating_sub(permits);
+                self.until_ns = drawn.start_ns.saturating_add(LASTS_NS);
+                self.drawn = Some(drawn);
+                let spare = Spare::of(self.left);
+                return Ok(Decision::Granted(Grant::at(drawn.start_ns, drawn.start_ns, spare)));
+            }
+        }
+        self.shared.try_acquire(permits)
+    }
+
+    /// Gives back what is in hand.
+    fn give_back(&mut self) {
+        let left = std::mem::take(&mut self.left);
+        self.until_ns = 0;
+        if let Some(drawn) = self.drawn.take().filter(|_| left > 0) {
+            self.shared.give_back(drawn, left);
+        }
+    }
+}
+
+impl<L: Concurrent, C: Clock> Drop for Local<L, C> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl<L: Concurrent, C: Clock> fmt::Debug for Local<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Local");
+        shown.field("held", &self.left).field("batch", &self.batch).finish_non_exhaustive()
+    }
+}
