@@ -221,7 +221,7 @@ impl TwoTimeline {
     }
 
     /// Burst mode: one step of the gate, as whole nanoseconds, a remainder and its divisor.
-    fn step(&self, pace: Pace) -> Option<(u128, u128, u128)> {
+    pub(crate) fn step(&self, pace: Pace) -> Option<(u128, u128, u128)> {
         let Mode::Burst(ratio) = self.mode else { return None };
         let time = u128::from(pace.period_ns().get()).checked_mul(ratio.denominator().get().into());
         let parts = u128::from(pace.permits().get()).checked_mul(ratio.numerator().get().into());
@@ -261,30 +261,45 @@ impl TwoTimeline {
     }
 }
 
+/// A state of which nothing is left of an earlier schedule, in plain numbers: what a twin can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plain {
+    /// When the next operation should start, and when it may.
+    pub(crate) ideal: Exact,
+    pub(crate) dispatch: Exact,
+    pub(crate) gate_ns: u128,
+    pub(crate) unpaid: u128,
+}
+
 impl TwoTimeline {
-    /// The pace, if both timelines are one and never forfeit: a constant rate in average mode, all
-    /// of which may be caught up.
-    pub(crate) fn plain_average(&self) -> Option<Pace> {
-        let is_plain = self.mode == Mode::Average && self.catch_up_ns.is_none();
+    pub(crate) const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(crate) const fn catch_up_ns(&self) -> Option<u64> {
+        self.catch_up_ns
+    }
+
+    /// The pace of a constant rate.
+    pub(crate) const fn constant_pace(&self) -> Option<Pace> {
         match self.schedule.0 {
-            Shape::Constant(Rate(Kind::Paced(pace))) if is_plain => Some(pace),
+            Shape::Constant(Rate(Kind::Paced(pace))) => Some(pace),
             _ => None,
         }
     }
 
-    /// Both timelines on a schedule that is in force since `since_ns`, with this operation next.
-    pub(crate) fn state_at(&self, since_ns: u64, next: Exact) -> State {
-        let track = Track::going_on(self.schedule, since_ns, next);
-        State { ideal: track.clone(), dispatch: track, gate_ns: 0, unpaid: 0 }
+    /// The state in plain numbers, if it is one.
+    pub(crate) fn plain(&self, state: &State) -> Option<Plain> {
+        let pace = self.constant_pace()?;
+        let (ideal, dispatch) = (state.ideal.next_at(pace)?, state.dispatch.next_at(pace)?);
+        Some(Plain { ideal, dispatch, gate_ns: state.gate_ns, unpaid: state.unpaid })
     }
-}
 
-impl State {
-    /// When the next operation is due, if nothing is left of an earlier schedule and both timelines
-    /// agree.
-    pub(crate) fn plain_next(&self, pace: Pace) -> Option<Exact> {
-        let next = self.dispatch.next_at(pace)?;
-        (self.gate_ns == 0 && self.ideal.next_at(pace) == Some(next)).then_some(next)
+    /// The state that these numbers say, on a schedule that is in force since `since_ns`.
+    pub(crate) fn state_of(&self, since_ns: u64, plain: Plain) -> State {
+        let track = |next| Track::going_on(self.schedule, since_ns, next);
+        let Plain { ideal, dispatch, gate_ns, unpaid } = plain;
+        State { ideal: track(ideal), dispatch: track(dispatch), gate_ns, unpaid }
     }
 }
 

@@ -203,6 +203,31 @@ fn the_schedule_answers_as_the_ledger_alone() {
     assert!(lock_free > 20_000, "{lock_free}");
 }
 
+/// S2.26, S2.37: spaced modes, and their exact waits.
+#[test]
+fn the_spaced_timelines_answer_as_the_ledger_alone() {
+    let with = |rate: &str, mode: f64, catch_up_ns| {
+        let mode = Mode::from_compensation(mode).unwrap();
+        TwoTimeline::new(rate.parse().unwrap(), mode, catch_up_ns)
+    };
+    let mut lock_free = 0;
+    for seed in 1..=150 {
+        for policies in [
+            [with("1000/s", 1.0, None), with("3/ms", 1.0, None)],
+            [with("7/s", 1.0, None), with("999983/s", 1.0, Some(5 * MS))],
+            [with("1000/s", 0.25, None), with("1000/s", 0.5, Some(20 * MS))],
+            [with("3000/s", 0.0, Some(10 * MS)), with("3000/s", 0.0, None)],
+            [with("1000/s", 1.5, None), with("1000/s", 1.1, None)],
+            [with("1000000000/s", 1.25, None), with("70000/s", 2.0, None)],
+            [with("3000/s", 1.1, Some(10 * MS)), with("3000/s", 1.1, None)],
+        ] {
+            let steps_ns = [random_step(seed), 1, 333, US, 300 * US, MS, 30 * MS];
+            lock_free += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+        }
+    }
+    assert!(lock_free > 50_000, "{lock_free}");
+}
+
 /// From a nanosecond to a second.
 fn random_step(seed: u64) -> u64 {
     10_u64.pow(u32::try_from(seed % 10).unwrap())

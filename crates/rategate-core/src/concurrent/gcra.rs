@@ -39,7 +39,7 @@
 //! parts, `never` and `unlimited` stay with the ledger.
 
 use super::sync::{AtomicU64, Ordering, back_off};
-use super::word::{Word, free_base};
+use super::word::{SPAN, Word, free_base};
 use super::{Answer, Drawn, Mark, Owned, Spare, Twin, Twinned};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
@@ -240,7 +240,7 @@ impl Owned<Gcra> for Bucket {
             // A TAT never lies further behind an earlier one than the burst or the clock.
             let latest = before.at(now_ns).unwrap_or_else(|| before.base.saturating_add(ROOM));
             let above = latest.max(self.word.load().value()).saturating_add(before.burst);
-            let base = free_base(above, ROOM);
+            let base = free_base(above, ROOM << 1, SPAN);
             let parts_per_ns = pace.permits().get();
             let debt = pace.to_parts(pace.sub(state.tat(), Exact::at(now_ns.into())));
             let used = u64::try_from(debt).ok()?.checked_add(burst)?;

@@ -376,7 +376,7 @@ impl Owned<SlidingLog> for Ring {
         // More than fit are a smaller limit's legacy, which must not be forgotten.
         let Some(free) = slots.checked_sub(policy.held(state, now_ns)) else { return false };
         let held = policy.releases_after(state, now_ns);
-        let base = free_base(self.highest.load(Ordering::Relaxed), ROOM);
+        let base = free_base(self.highest.load(Ordering::Relaxed), ROOM << 1, SPAN);
         let numbers =
             Numbers { origin_ns: now_ns, horizon_ns, held_ns, resolution_ns, slots, base };
         let lap = Place::of(self.head.load()).lap.wrapping_add(2);

@@ -72,11 +72,11 @@ impl Seen {
     }
 }
 
-/// The base of a new configuration that needs `room` values: above `used`, which is the highest that
-/// there has been or more, or from zero if nothing is left there.
-pub(super) const fn free_base(used: u64, room: u64) -> u64 {
+/// The base of a new configuration that needs `room` of the `span` values: above `used`, which is the
+/// highest that there has been or more, or zero if too few are left there.
+pub(super) const fn free_base(used: u64, room: u64, span: u64) -> u64 {
     let above = used.saturating_add(1);
-    if above <= SPAN.saturating_sub(room) { above } else { 0 }
+    if above <= span.saturating_sub(room) { above } else { 0 }
 }
 
 impl<const F: usize> Word<F> {

@@ -1,11 +1,11 @@
-//! The ideal schedule as a counter: the twin of [`two_timeline`](crate::two_timeline).
+//! Average mode: the schedule as a counter.
 //!
 //! # Layout
 //!
 //! In average mode the two timelines are one, and all there is to know is how many operations have
 //! started. The word's value is that number, above a `base`; operation `k` of a configuration is
 //! due `first + k * P` parts after its origin, where a nanosecond is `N` parts and a permit is `P`
-//! (as in [`gcra`](super::gcra)).
+//! (as in [`gcra`](crate::concurrent::gcra)).
 //!
 //! ```text
 //!   value = base + operations started
@@ -38,17 +38,15 @@
 //!
 //! # Contract
 //!
-//! That of [`two_timeline`](crate::two_timeline), to the nanosecond, but for the start that a grant
-//! by the cached clock reports: it is the reading that made it due, and what is left counts from
-//! there, up to 2^31. Other modes, a bound on catching
-//! up, ramps, what is left of an earlier rate, and rates with a numerator over 10^9 stay with the
-//! ledger.
+//! That of the policy, to the nanosecond, but for the start that a grant by the cached clock
+//! reports: it is the reading that made it due, and what is left counts from there, up to 2^31.
 
-use super::sync::{AtomicU64, Ordering, Padded, back_off};
-use super::word::{Seen, Word, free_base};
-use super::{Answer, Owned, Spare, Twin, Twinned};
+use super::super::sync::{AtomicU64, Ordering, Padded, back_off};
+use super::super::word::{SPAN, Seen, Word, free_base};
+use super::super::{Answer, Spare};
+use super::SHORTEST_HORIZON_NS;
 use crate::exact::{Exact, Pace};
-use crate::two_timeline::{State, TwoTimeline};
+use crate::two_timeline::{Mode, Plain, TwoTimeline};
 
 /// How many operations at most pass between two readings of the clock.
 pub const REFRESH: u64 = 64;
@@ -61,11 +59,10 @@ pub const MARGIN: u64 = 1_024;
 const GAP: u64 = 1 << 32;
 /// The operations that one configuration may start, and the parts that one may last.
 const ROOM: u64 = 1 << 60;
-const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
 
-/// An average schedule that threads share without a lock.
+/// An average schedule, all of which may be caught up.
 #[derive(Debug)]
-pub struct Schedule {
+pub(super) struct Average {
     word: Word<6>,
     cached: Padded<Cached>,
 }
@@ -123,6 +120,11 @@ impl Numbers {
         }
     }
 
+    /// A length, rounded up. A division by one would cost as much as a reading of the clock.
+    const fn ns_of(self, parts: u64) -> u64 {
+        if self.parts_per_ns <= 1 { parts } else { parts.div_ceil(self.parts_per_ns) }
+    }
+
     /// The nanosecond of the clock that holds this part.
     fn scheduled_ns(self, parts: u64) -> u64 {
         let since_ns = if self.parts_per_ns <= 1 {
@@ -134,7 +136,7 @@ impl Numbers {
     }
 }
 
-impl Schedule {
+impl Average {
     fn numbers(&self, seen: Seen) -> Numbers {
         Numbers::from_fields(self.word.numbers(seen))
     }
@@ -143,10 +145,10 @@ impl Schedule {
     fn try_fresh(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
         loop {
             let seen = self.word.load();
-            let now_ns = read_ns();
             if seen.is_sealed() {
                 return Answer::Sealed;
             }
+            let now_ns = read_ns();
             let numbers = self.numbers(seen);
             match Self::look(numbers, seen, now_ns, permits) {
                 None => return Answer::Sealed,
@@ -161,7 +163,7 @@ impl Schedule {
                 }
                 Some((_, Err(early))) => {
                     if self.word.is_still(seen) {
-                        return Answer::denied(early.div_ceil(numbers.parts_per_ns.max(1)));
+                        return Answer::denied(numbers.ns_of(early));
                     }
                 }
             }
@@ -236,7 +238,7 @@ impl Schedule {
         let first = u64::try_from(first).ok().filter(|&first| first <= ROOM)?;
         let horizon_ns = ROOM.checked_div(parts_per_ns)?;
         let left_ns = horizon_ns.checked_sub(now_ns.checked_sub(origin_ns)?)?;
-        let base = free_base(self.word.load().value().saturating_add(GAP), ROOM);
+        let base = free_base(self.word.load().value().saturating_add(GAP), ROOM, SPAN);
         let parts_per_permit = pace.period_ns().get();
         let numbers =
             Numbers { origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base };
@@ -261,16 +263,21 @@ impl Schedule {
     }
 }
 
-impl Twin for Schedule {
+impl Average {
+    pub(super) fn sealed() -> Self {
+        let cached = Cached { due: AtomicU64::new(0), now_ns: AtomicU64::new(0) };
+        Self { word: Word::sealed(), cached: Padded(cached) }
+    }
+
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+    pub(super) fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
         match self.try_cached(&read_ns, permits) {
             Some(answer) => answer,
             None => self.try_fresh(&read_ns, permits),
         }
     }
 
-    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
+    pub(super) fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
         loop {
             let seen = self.word.load();
             let numbers = self.numbers(seen);
@@ -280,12 +287,12 @@ impl Twin for Schedule {
             }
             if self.word.is_still(seen) {
                 let early = look?.1.err().unwrap_or(0);
-                return Some(early.div_ceil(numbers.parts_per_ns.max(1)));
+                return Some(numbers.ns_of(early));
             }
         }
     }
 
-    fn remaining(&self, now_ns: u64) -> Option<u64> {
+    pub(super) fn remaining(&self, now_ns: u64) -> Option<u64> {
         loop {
             let seen = self.word.load();
             let numbers = self.numbers(seen);
@@ -298,42 +305,33 @@ impl Twin for Schedule {
             }
         }
     }
-}
 
-impl Owned<TwoTimeline> for Schedule {
-    fn new(_policy: &TwoTimeline) -> Self {
-        let cached = Cached { due: AtomicU64::new(0), now_ns: AtomicU64::new(0) };
-        Self { word: Word::sealed(), cached: Padded(cached) }
-    }
-
-    fn seal(&self, policy: &TwoTimeline) -> Option<State> {
+    pub(super) fn seal(&self, pace: Pace) -> Option<(u64, Plain)> {
         let last = self.word.seal()?;
         // So that nobody adds in vain. Whoever does all the same sees the seal.
         self.cached.0.due.store(0, Ordering::Relaxed);
         let numbers = self.numbers(last);
-        let pace = policy.plain_average()?;
-        let started = last.value().saturating_sub(numbers.base);
-        let since = pace.time_of(started);
+        let since = pace.time_of(last.value().saturating_sub(numbers.base));
         let first = pace.from_parts(numbers.first.into());
         let next = pace.add(pace.add(Exact::at(numbers.origin_ns.into()), first), since);
-        Some(policy.state_at(numbers.origin_ns, next))
+        let plain = Plain { ideal: next, dispatch: next, gate_ns: 0, unpaid: 0 };
+        Some((numbers.origin_ns, plain))
     }
 
-    fn open(&self, policy: &TwoTimeline, state: &State, now_ns: u64) -> bool {
-        let Some(pace) = policy.plain_average() else { return false };
-        let Some(next) = state.plain_next(pace) else { return false };
-        if let Some(value) = self.same_numbers(next, pace, now_ns) {
+    pub(super) fn open(&self, policy: &TwoTimeline, pace: Pace, plain: Plain, now_ns: u64) -> bool {
+        let is_average = policy.mode() == Mode::Average && policy.catch_up_ns().is_none();
+        let is_one = plain.ideal == plain.dispatch && plain.gate_ns <= now_ns.into();
+        if !is_average || !is_one {
+            return false;
+        }
+        if let Some(value) = self.same_numbers(plain.ideal, pace, now_ns) {
             self.word.reopen(value);
             return true;
         }
-        let fresh = self.numbers_for(next, pace, now_ns);
+        let fresh = self.numbers_for(plain.ideal, pace, now_ns);
         if let Some((numbers, value)) = fresh {
             self.word.open(numbers.to_fields(), value);
         }
         fresh.is_some()
     }
-}
-
-impl Twinned for TwoTimeline {
-    type Twin = Schedule;
 }

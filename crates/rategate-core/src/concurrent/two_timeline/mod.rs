@@ -1,0 +1,76 @@
+//! Two timelines without a lock: the twin of [`two_timeline`](crate::two_timeline).
+//!
+//! | mode | file | a try costs |
+//! |---|---|---|
+//! | average, all of which may be caught up | `average.rs` | one addition while behind; else a clock reading and a swap |
+//! | strict, damped, burst; average with a bound on catching up | `spaced.rs` | a clock reading and two swaps |
+//!
+//! One of the two is open, or none: a change of the mode seals the one and opens the other.
+//!
+//! # Contract
+//!
+//! That of [`two_timeline`](crate::two_timeline). Ramps, what is left of an earlier rate, a burst with
+//! a bound on catching up, several permits where permits are spaced, and rates of which 59 bits of
+//! parts do not last a second, stay with the ledger.
+
+mod average;
+mod spaced;
+
+use self::average::Average;
+use self::spaced::Spaced;
+use super::{Answer, Owned, Twin, Twinned};
+use crate::two_timeline::{State, TwoTimeline};
+
+pub use self::average::{MARGIN, REFRESH};
+
+/// Shorter scales are not worth their opening.
+const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
+
+/// Two timelines that threads share without a lock.
+#[derive(Debug)]
+pub struct Timelines {
+    average: Average,
+    spaced: Spaced,
+}
+
+impl Twin for Timelines {
+    #[inline]
+    fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+        match self.average.try_acquire(&read_ns, permits) {
+            Answer::Sealed => self.spaced.try_acquire(read_ns, permits),
+            answer => answer,
+        }
+    }
+
+    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
+        self.average.peek(now_ns, permits).or_else(|| self.spaced.peek(now_ns, permits))
+    }
+
+    fn remaining(&self, now_ns: u64) -> Option<u64> {
+        self.average.remaining(now_ns).or_else(|| self.spaced.remaining(now_ns))
+    }
+}
+
+impl Owned<TwoTimeline> for Timelines {
+    fn new(_policy: &TwoTimeline) -> Self {
+        Self { average: Average::sealed(), spaced: Spaced::sealed() }
+    }
+
+    fn seal(&self, policy: &TwoTimeline) -> Option<State> {
+        let pace = policy.constant_pace()?;
+        let (since_ns, plain) = self.average.seal(pace).or_else(|| self.spaced.seal(pace))?;
+        Some(policy.state_of(since_ns, plain))
+    }
+
+    fn open(&self, policy: &TwoTimeline, state: &State, now_ns: u64) -> bool {
+        let Some((pace, plain)) = policy.constant_pace().zip(policy.plain(state)) else {
+            return false;
+        };
+        self.average.open(policy, pace, plain, now_ns)
+            || self.spaced.open(policy, pace, plain, now_ns)
+    }
+}
+
+impl Twinned for TwoTimeline {
+    type Twin = Timelines;
+}
