@@ -99,16 +99,16 @@ fn assert_same_story<P: Twinned>(
             12..=14 => {
                 let bound_ns = random.pick(&[None, Some(0), Some(steps_ns[0])]);
                 let ideal = alone.reserve(now_ns, permits, bound_ns);
-                let seen = fronted.reserve(now_ns, permits, bound_ns);
-                same(&told, ideal, seen);
-                if let (Ok(Verdict::Granted(ideal)), Ok(Verdict::Granted(seen))) = (ideal, seen) {
-                    tickets.push((ideal.ticket, seen.ticket));
+                let answer = fronted.reserve(now_ns, permits, bound_ns);
+                same(&told, ideal, answer);
+                if let (Ok(Verdict::Granted(ideal)), Ok(Verdict::Granted(own))) = (ideal, answer) {
+                    tickets.push((ideal.ticket, own.ticket));
                 }
             }
             15 if !tickets.is_empty() => {
-                let (ideal, seen) = tickets.pop().unwrap();
+                let (ideal, own) = tickets.pop().unwrap();
                 let ideal = alone.cancel(now_ns, ideal);
-                assert_eq!(fronted.cancel(now_ns, seen), ideal, "{told}");
+                assert_eq!(fronted.cancel(now_ns, own), ideal, "{told}");
             }
             16 => {
                 let policy = random.pick(&[0, policies.len() - 1]);

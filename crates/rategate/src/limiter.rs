@@ -87,7 +87,7 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
     ///
     /// [`Closed`].
     pub fn reconfigure(&self, policy: P) -> Result<(), Closed> {
-        self.shared.reconfigure(|limit, now_ns| limit.reconfigure(now_ns, policy))
+        self.shared.reconfigure(|limit, twin, now_ns| limit.change(twin, now_ns, policy))
     }
 }
 
@@ -126,7 +126,7 @@ impl<C: Clock> Limiter<AllOf, C> {
     /// [`ReconfigureError::Limit`] unless they are as many and of the same kinds, and
     /// [`ReconfigureError::Closed`]. Nothing changes then.
     pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
-        Ok(self.shared.reconfigure(|limit, now_ns| limit.reconfigure(now_ns, policies))??)
+        Ok(self.shared.reconfigure(|limit, _, now_ns| limit.reconfigure(now_ns, policies))??)
     }
 }
 

@@ -76,15 +76,18 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         drop(limit);
     }
 
-    /// Puts other numbers into force.
+    /// Puts other numbers into force. Unlike other decisions, this one finds the twin as it is.
     pub(crate) fn reconfigure<T>(
         &self,
-        change: impl FnOnce(&mut L, u64) -> T,
+        change: impl FnOnce(&mut L, &L::Twin, u64) -> T,
     ) -> Result<T, Closed> {
-        self.decide(|limit, now_ns| {
-            self.new_epoch();
-            change(limit, now_ns)
-        })
+        let mut limit = self.lock();
+        if self.alarm.is_raised() {
+            return Err(Closed);
+        }
+        let changed = change(&mut limit, &self.twin, self.clock.now_ns());
+        self.new_epoch();
+        Ok(changed)
     }
 
     fn new_epoch(&self) {

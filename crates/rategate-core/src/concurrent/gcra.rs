@@ -43,6 +43,7 @@ use super::word::{SPAN, Word, free_base};
 use super::{Answer, Drawn, Mark, Owned, Spare, Twin, Twinned};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
+use crate::policy::Policy;
 use crate::rate::Kind;
 
 /// The values that one configuration may use.
@@ -52,6 +53,8 @@ const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
 /// What the rate brings in this time is a batch, if the burst allows.
 const BATCH_NS: u64 = 50_000;
 const MOST_IN_BATCH: u64 = 1_024;
+
+const CHANGE_ATTEMPTS: u32 = 64;
 
 /// A token bucket that threads share without a lock.
 #[derive(Debug)]
@@ -211,56 +214,48 @@ impl Owned<Gcra> for Bucket {
     fn seal(&self, policy: &Gcra) -> Option<State> {
         let last = self.word.seal()?;
         let Kind::Paced(pace) = policy.rate().0 else { return None };
-        let numbers = Numbers::from_fields(self.word.numbers(last));
-        let ahead = pace.from_parts(last.value().saturating_sub(numbers.base).into());
-        let tat = pace.add(Exact::at(numbers.origin_ns.into()), ahead);
-        Some(State::with_tat(tat, pace))
+        Some(state_at(Numbers::from_fields(self.word.numbers(last)), last.value(), pace))
     }
 
     fn open(&self, policy: &Gcra, state: &State, now_ns: u64) -> bool {
         let Kind::Paced(pace) = policy.rate().0 else { return false };
-        let before = self.numbers_in_force();
-        let on_scale = |numbers: Numbers| {
-            let tat = pace.sub(state.tat(), Exact::at(numbers.origin_ns.into()));
-            let ahead = u64::try_from(pace.to_parts(tat)).ok()?;
-            (ahead <= ROOM).then(|| numbers.base.checked_add(ahead))?
-        };
-        // Half a horizon to go is enough to leave the origin where it is.
-        let since_ns = now_ns.checked_sub(before.origin_ns);
-        let lasts = since_ns.is_some_and(|since_ns| since_ns <= before.horizon_ns >> 1);
-        let is_same = numbers_of(policy, pace)
-            .is_some_and(|(burst, per_permit)| before.holds(pace, burst, per_permit));
-        if lasts && is_same {
-            return on_scale(before).is_some_and(|value| {
+        let last = self.word.load();
+        let before = Numbers::from_fields(self.word.numbers(last));
+        if before.still_hold(policy, pace, now_ns) {
+            return before.value_of(state, pace).is_some_and(|value| {
                 self.word.reopen(value);
                 true
             });
         }
-        let fresh = numbers_of(policy, pace).and_then(|(burst, parts_per_permit)| {
-            // A TAT never lies further behind an earlier one than the burst or the clock.
-            let latest = before.at(now_ns).unwrap_or_else(|| before.base.saturating_add(ROOM));
-            let above = latest.max(self.word.load().value()).saturating_add(before.burst);
-            let base = free_base(above, ROOM << 1, SPAN);
-            let parts_per_ns = pace.permits().get();
-            let debt = pace.to_parts(pace.sub(state.tat(), Exact::at(now_ns.into())));
-            let used = u64::try_from(debt).ok()?.checked_add(burst)?;
-            let horizon_ns = ROOM.checked_sub(used)?.checked_div(parts_per_ns)?;
-            let long_enough = horizon_ns >= SHORTEST_HORIZON_NS;
-            long_enough.then_some(Numbers {
-                origin_ns: now_ns,
-                horizon_ns,
-                parts_per_ns,
-                parts_per_permit,
-                burst,
-                base,
-            })
-        });
-        let Some((numbers, value)) = fresh.and_then(|fresh| Some((fresh, on_scale(fresh)?))) else {
+        let Some((numbers, value)) = before.followed_by(last.value(), policy, state, now_ns) else {
             return false;
         };
         self.change.note(before, now_ns, value);
         self.word.open(numbers.to_fields(), value);
         true
+    }
+
+    fn change(&self, old: &Gcra, new: &Gcra, now_ns: u64) -> bool {
+        let Kind::Paced(pace) = old.rate().0 else { return false };
+        // Whoever is granted something meanwhile makes it start again. Not for ever.
+        for _ in 0..CHANGE_ATTEMPTS {
+            let seen = self.word.load();
+            if seen.is_sealed() {
+                return false;
+            }
+            let before = Numbers::from_fields(self.word.numbers(seen));
+            let mut state = state_at(before, seen.value(), pace);
+            new.rebase(&mut state, old, now_ns);
+            let Some((numbers, value)) = before.followed_by(seen.value(), new, &state, now_ns)
+            else {
+                return false;
+            };
+            if self.word.replace(seen, numbers.to_fields(), value) {
+                self.change.note(before, now_ns, value);
+                return true;
+            }
+        }
+        false
     }
 
     fn take_back(&self, drawn: Drawn, left: u64, now_ns: u64) -> u64 {
@@ -329,15 +324,55 @@ impl Change {
 }
 
 impl Numbers {
-    fn holds(self, pace: Pace, burst: u64, parts_per_permit: u64) -> bool {
-        self.parts_per_ns == pace.permits().get()
-            && self.parts_per_permit == parts_per_permit
-            && self.burst == burst
+    /// Whether these are a policy's numbers, and go on for half a horizon at least.
+    fn still_hold(self, policy: &Gcra, pace: Pace, now_ns: u64) -> bool {
+        let is_same = self.parts_per_ns == pace.permits().get()
+            && in_parts(policy, pace) == Some((self.burst, self.parts_per_permit));
+        let since_ns = now_ns.checked_sub(self.origin_ns);
+        is_same && since_ns.is_some_and(|since_ns| since_ns <= self.horizon_ns >> 1)
+    }
+
+    /// A bucket's TAT on this scale.
+    fn value_of(self, state: &State, pace: Pace) -> Option<u64> {
+        let ahead = pace.sub(state.tat(), Exact::at(self.origin_ns.into()));
+        let ahead = u64::try_from(pace.to_parts(ahead)).ok().filter(|&ahead| ahead <= ROOM)?;
+        self.base.checked_add(ahead)
+    }
+
+    /// The numbers of a policy that comes after these, whose last value is `last`, and the value of
+    /// its bucket.
+    fn followed_by(
+        self,
+        last: u64,
+        policy: &Gcra,
+        state: &State,
+        now_ns: u64,
+    ) -> Option<(Self, u64)> {
+        let Kind::Paced(pace) = policy.rate().0 else { return None };
+        let (burst, parts_per_permit) = in_parts(policy, pace)?;
+        // No TAT has been further ahead than the burst, of the clock or of the last one.
+        let latest = self.at(now_ns).unwrap_or_else(|| self.base.saturating_add(ROOM));
+        let used = latest.max(last).saturating_add(self.burst);
+        let base = free_base(used, ROOM << 1, SPAN);
+        let parts_per_ns = pace.permits().get();
+        let debt = pace.to_parts(pace.sub(state.tat(), Exact::at(now_ns.into())));
+        let needed = u64::try_from(debt).ok()?.checked_add(burst)?;
+        let horizon_ns = ROOM.checked_sub(needed)?.checked_div(parts_per_ns)?;
+        let numbers =
+            Self { origin_ns: now_ns, horizon_ns, parts_per_ns, parts_per_permit, burst, base };
+        let value = numbers.value_of(state, pace)?;
+        (horizon_ns >= SHORTEST_HORIZON_NS).then_some((numbers, value))
     }
 }
 
+/// The bucket that a value stands for.
+fn state_at(numbers: Numbers, value: u64, pace: Pace) -> State {
+    let ahead = pace.from_parts(value.saturating_sub(numbers.base).into());
+    State::with_tat(pace.add(Exact::at(numbers.origin_ns.into()), ahead), pace)
+}
+
 /// The burst and one permit in parts, if half the room is enough for a burst.
-fn numbers_of(policy: &Gcra, pace: Pace) -> Option<(u64, u64)> {
+fn in_parts(policy: &Gcra, pace: Pace) -> Option<(u64, u64)> {
     let parts_per_permit = pace.period_ns().get();
     let burst = policy.burst().get().checked_mul(parts_per_permit)?;
     (burst <= ROOM >> 1).then_some((burst, parts_per_permit))

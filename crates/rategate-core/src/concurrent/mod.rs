@@ -17,6 +17,8 @@
 //! * **A configuration is published with the word.** The word names one of two slots that hold the
 //!   numbers. A slot is written only while the word names the other, and a word's value belongs to
 //!   one configuration for ever: a swap that succeeds has therefore read the numbers in force.
+//! * **New numbers come at one stroke** where a word can hold them: they are written beside the old
+//!   ones and put into force by a swap of the word, so nobody waits for a change.
 //! * **A denial writes nothing**, and it was true at one instant: the word is read again after the
 //!   numbers, and if it has changed, so may the answer have.
 //! * **Clocks.** Each thread brings its own reading. One that is older than another's earns nothing:
@@ -198,6 +200,13 @@ pub trait Owned<P: Policy>: Twin + Sized {
     /// twin, and only by the holder of the ledger's lock.
     fn open(&self, policy: &P, state: &P::State, now_ns: u64) -> bool;
 
+    /// Goes on with the numbers of `new` at `now_ns`, at one stroke, without a moment in which it is
+    /// sealed. Returns whether it could; otherwise nothing has changed. Only by the holder of the
+    /// ledger's lock.
+    fn change(&self, _old: &P, _new: &P, _now_ns: u64) -> bool {
+        false
+    }
+
     /// How many of the last `left` permits of a batch to put back at `now_ns`, so that the state is as
     /// if they had never been taken. The others have been earned again, and are lost. Only once for
     /// each batch.
@@ -236,6 +245,22 @@ pub trait Concurrent: Limit {
     /// Takes back what is left of a batch, as far as the limit is then as if it had never been
     /// taken. Only after a [`seal`](Self::seal) under the same lock.
     fn give_back(&mut self, _twin: &Self::Twin, _now_ns: u64, _drawn: Drawn, _left: u64) {}
+}
+
+impl<P: Twinned> Ledger<P> {
+    /// Puts `policy` into force, in the twin if it is open. Whoever tries meanwhile sees the old
+    /// numbers or the new ones; where those fit into the twin's word, nobody waits for the change.
+    pub fn change(&mut self, twin: &P::Twin, now_ns: u64, policy: P) {
+        let now_ns = self.clamp(now_ns);
+        if twin.change(self.policy(), &policy, now_ns) {
+            // The state here is stale; only the numbers count.
+            self.reconfigure(now_ns, policy);
+        } else {
+            self.seal(twin);
+            self.reconfigure(now_ns, policy);
+            self.open(twin, now_ns);
+        }
+    }
 }
 
 impl<P: Twinned> Concurrent for Ledger<P> {

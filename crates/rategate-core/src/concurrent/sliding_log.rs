@@ -186,9 +186,8 @@ impl Ring {
             }
             let numbers = Numbers::from_fields(self.head.numbers(head));
             let mut place = Place::of(head);
-            loop {
-                // Torn numbers may point past the end.
-                let Some(slot) = self.slot(place.index) else { break };
+            // Torn numbers may point past the end.
+            while let Some(slot) = self.slot(place.index) {
                 let slot = slot.load(Ordering::Acquire);
                 if slot & SEALED != 0 {
                     return None;

@@ -150,18 +150,31 @@ impl<const F: usize> Word<F> {
     }
 
     /// Opens a sealed word at `value` with new numbers.
-    ///
-    /// Both fences are one half of a pair: the first with [`Word::is_still`], so that a reader who
-    /// sees a new number sees that the word has changed; the store releases the numbers to
-    /// [`Word::load`].
     pub(super) fn open(&self, numbers: [u64; F], value: u64) {
-        let other = (self.load().0 ^ WHICH) & WHICH;
+        let other = self.write_other(self.load(), numbers);
+        self.word.0.store(other.with_value(value).0, Ordering::Release);
+    }
+
+    /// Puts new numbers and a new value in place of the old ones at one stroke, if the word is still
+    /// the same. Only by the holder of the ledger's lock.
+    pub(super) fn replace(&self, seen: Seen, numbers: [u64; F], value: u64) -> bool {
+        let new = self.write_other(seen, numbers).with_value(value).0;
+        self.word.0.compare_exchange(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Writes numbers into the slot that `seen` does not name, and answers an open word that does.
+    ///
+    /// The fence is one half of a pair, [`Word::is_still`] and [`Word::swap`] have the other: a
+    /// reader who sees a new number sees that the word has changed since it named this slot. The
+    /// numbers are released to [`Word::load`] by whoever writes the word.
+    fn write_other(&self, seen: Seen, numbers: [u64; F]) -> Seen {
+        let other = (seen.0 ^ WHICH) & WHICH;
         fence(Ordering::Release);
         let [even, odd] = &self.slots.0;
         let slot = if other == 0 { even } else { odd };
         for (field, number) in slot.iter().zip(numbers) {
             field.store(number, Ordering::Relaxed);
         }
-        self.word.0.store(Seen(other).with_value(value).0, Ordering::Release);
+        Seen(other)
     }
 }

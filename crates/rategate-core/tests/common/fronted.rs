@@ -30,7 +30,8 @@ impl<P: Twinned> Fronted<P> {
     }
 
     pub(crate) fn set(&mut self, now_ns: u64, policy: P) {
-        self.owned(now_ns, |ledger, now_ns| ledger.reconfigure(now_ns, policy));
+        self.latest_ns = self.latest_ns.max(now_ns);
+        self.ledger.get_mut().change(&self.twin, self.latest_ns, policy);
     }
 
     fn owned<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut Ledger<P>, u64) -> T) -> T {

@@ -46,6 +46,7 @@ use super::super::word::{SPAN, Seen, Word, free_base};
 use super::super::{Answer, Spare};
 use super::SHORTEST_HORIZON_NS;
 use crate::exact::{Exact, Pace};
+use crate::policy::Policy;
 use crate::two_timeline::{Mode, Plain, TwoTimeline};
 
 /// How many operations at most pass between two readings of the clock.
@@ -57,6 +58,7 @@ pub const MARGIN: u64 = 1_024;
 
 /// Between the values of two configurations.
 const GAP: u64 = 1 << 32;
+const CHANGE_ATTEMPTS: u32 = 64;
 /// The operations that one configuration may start, and the parts that one may last.
 const ROOM: u64 = 1 << 60;
 
@@ -118,6 +120,14 @@ impl Numbers {
                 self.base.wrapping_add(due).wrapping_add(1)
             }
         }
+    }
+
+    /// The state at a value.
+    fn plain(self, value: u64, pace: Pace) -> Plain {
+        let since = pace.time_of(value.saturating_sub(self.base));
+        let first = pace.from_parts(self.first.into());
+        let next = pace.add(pace.add(Exact::at(self.origin_ns.into()), first), since);
+        Plain { ideal: next, dispatch: next, gate_ns: 0, unpaid: 0 }
     }
 
     /// A length, rounded up. A division by one would cost as much as a reading of the clock.
@@ -230,21 +240,6 @@ impl Average {
         Some((parts, now.checked_sub(parts).ok_or_else(|| parts.wrapping_sub(now))))
     }
 
-    fn numbers_for(&self, next: Exact, pace: Pace, now_ns: u64) -> Option<(Numbers, u64)> {
-        let next_ns = u64::try_from(next.ns).ok()?;
-        let origin_ns = next_ns.min(now_ns);
-        let parts_per_ns = pace.permits().get();
-        let first = pace.to_parts(pace.sub(next, Exact::at(origin_ns.into())));
-        let first = u64::try_from(first).ok().filter(|&first| first <= ROOM)?;
-        let horizon_ns = ROOM.checked_div(parts_per_ns)?;
-        let left_ns = horizon_ns.checked_sub(now_ns.checked_sub(origin_ns)?)?;
-        let base = free_base(self.word.load().value().saturating_add(GAP), ROOM, SPAN);
-        let parts_per_permit = pace.period_ns().get();
-        let numbers =
-            Numbers { origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base };
-        (left_ns >= SHORTEST_HORIZON_NS).then_some((numbers, base))
-    }
-
     /// The value at which the numbers of before go on with `next`, if they do.
     fn same_numbers(&self, next: Exact, pace: Pace, now_ns: u64) -> Option<u64> {
         let numbers = self.numbers(self.word.load());
@@ -311,27 +306,69 @@ impl Average {
         // So that nobody adds in vain. Whoever does all the same sees the seal.
         self.cached.0.due.store(0, Ordering::Relaxed);
         let numbers = self.numbers(last);
-        let since = pace.time_of(last.value().saturating_sub(numbers.base));
-        let first = pace.from_parts(numbers.first.into());
-        let next = pace.add(pace.add(Exact::at(numbers.origin_ns.into()), first), since);
-        let plain = Plain { ideal: next, dispatch: next, gate_ns: 0, unpaid: 0 };
-        Some((numbers.origin_ns, plain))
+        Some((numbers.origin_ns, numbers.plain(last.value(), pace)))
+    }
+
+    /// Goes on with the numbers of `new`. Nothing but average mode, and only while no operation is
+    /// due that the old numbers have still to place.
+    pub(super) fn change(&self, old: &TwoTimeline, new: &TwoTimeline, now_ns: u64) -> bool {
+        let Some((pace, new_pace)) = old.constant_pace().zip(new.constant_pace()) else {
+            return false;
+        };
+        for _ in 0..CHANGE_ATTEMPTS {
+            let seen = self.word.load();
+            if seen.is_sealed() {
+                return false;
+            }
+            let numbers = self.numbers(seen);
+            let mut state = old.state_of(numbers.origin_ns, numbers.plain(seen.value(), pace));
+            new.rebase(&mut state, old, now_ns);
+            let plain = new.plain(&state).filter(|&plain| fits(new, plain, now_ns));
+            let followed =
+                plain.and_then(|plain| numbers_for(seen.value(), plain.ideal, new_pace, now_ns));
+            let Some((numbers, value)) = followed else { return false };
+            if self.word.replace(seen, numbers.to_fields(), value) {
+                self.cached.0.due.store(0, Ordering::Relaxed);
+                return true;
+            }
+        }
+        false
     }
 
     pub(super) fn open(&self, policy: &TwoTimeline, pace: Pace, plain: Plain, now_ns: u64) -> bool {
-        let is_average = policy.mode() == Mode::Average && policy.catch_up_ns().is_none();
-        let is_one = plain.ideal == plain.dispatch && plain.gate_ns <= now_ns.into();
-        if !is_average || !is_one {
+        if !fits(policy, plain, now_ns) {
             return false;
         }
         if let Some(value) = self.same_numbers(plain.ideal, pace, now_ns) {
             self.word.reopen(value);
             return true;
         }
-        let fresh = self.numbers_for(plain.ideal, pace, now_ns);
+        let fresh = numbers_for(self.word.load().value(), plain.ideal, pace, now_ns);
         if let Some((numbers, value)) = fresh {
             self.word.open(numbers.to_fields(), value);
         }
         fresh.is_some()
     }
+}
+
+/// Whether average mode is all there is to it.
+fn fits(policy: &TwoTimeline, plain: Plain, now_ns: u64) -> bool {
+    let is_average = policy.mode() == Mode::Average && policy.catch_up_ns().is_none();
+    is_average && plain.ideal == plain.dispatch && plain.gate_ns <= now_ns.into()
+}
+
+/// The configuration behind one whose last value is `last`, with `next` as its first operation, and
+/// the value of that.
+fn numbers_for(last: u64, next: Exact, pace: Pace, now_ns: u64) -> Option<(Numbers, u64)> {
+    let next_ns = u64::try_from(next.ns).ok()?;
+    let origin_ns = next_ns.min(now_ns);
+    let parts_per_ns = pace.permits().get();
+    let first = pace.to_parts(pace.sub(next, Exact::at(origin_ns.into())));
+    let first = u64::try_from(first).ok().filter(|&first| first <= ROOM)?;
+    let horizon_ns = ROOM.checked_div(parts_per_ns)?;
+    let left_ns = horizon_ns.checked_sub(now_ns.checked_sub(origin_ns)?)?;
+    let base = free_base(last.saturating_add(GAP), ROOM, SPAN);
+    let parts_per_permit = pace.period_ns().get();
+    let numbers = Numbers { origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base };
+    (left_ns >= SHORTEST_HORIZON_NS).then_some((numbers, base))
 }

@@ -69,6 +69,10 @@ impl Owned<TwoTimeline> for Timelines {
         self.average.open(policy, pace, plain, now_ns)
             || self.spaced.open(policy, pace, plain, now_ns)
     }
+
+    fn change(&self, old: &TwoTimeline, new: &TwoTimeline, now_ns: u64) -> bool {
+        self.average.change(old, new, now_ns)
+    }
 }
 
 impl Twinned for TwoTimeline {

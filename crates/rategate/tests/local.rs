@@ -1,0 +1,181 @@
+//! Local handles: batches, their bound, and what comes back.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
+use std::sync::Mutex;
+use std::thread;
+
+use rategate::{
+    Closed, Decision, Gcra, Limiter, LimiterError, ManualClock, Mode, SlidingLog, TwoTimeline,
+};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// A permit each 100 ns, and 64 000 at once: batches of 500.
+fn bucket() -> Gcra {
+    Gcra::new("10000000/s".parse().unwrap(), 64_000).unwrap()
+}
+
+fn granted(answer: Result<Decision, LimiterError>) -> bool {
+    answer.unwrap().is_granted()
+}
+
+#[test]
+fn a_batch_is_taken_in_one_step_and_used_one_by_one() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(bucket(), clock.clone());
+    let mut local = limiter.local().unwrap();
+    assert_eq!((local.batch(), local.held()), (500, 0));
+    assert!(granted(local.try_acquire(1)));
+    assert_eq!((limiter.remaining(), local.held()), (Ok(63_500), 499));
+    for left in (0..499).rev() {
+        let Decision::Granted(grant) = local.try_acquire(1).unwrap() else { panic!("in hand") };
+        assert_eq!((grant.start_ns(), grant.remaining(), local.held()), (0, left, left));
+    }
+    assert_eq!(limiter.remaining(), Ok(63_500));
+    assert!(granted(local.try_acquire(600)), "more than a batch");
+    assert_eq!((limiter.remaining(), local.held()), (Ok(62_900), 0));
+    assert!(granted(local.try_acquire(0)) && local.held() == 0, "nothing costs nothing");
+    assert!(matches!(local.try_acquire(64_001), Err(LimiterError::ExceedsCapacity(_))));
+}
+
+/// What is left goes back as it was: a limiter whose handles take and return keeps its permits.
+#[test]
+fn what_is_left_comes_back() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(bucket(), clock.clone());
+    let mut local = limiter.local().unwrap();
+    assert!(granted(local.try_acquire(20)));
+    drop(local);
+    assert_eq!(limiter.remaining(), Ok(63_980), "dropped");
+
+    // By the time that a batch's permits have been earned again they are lost, and no sooner.
+    for (after_ns, left) in [(48_000, 64_000 - 20), (50_000, 64_000 - 20), (60_000, 63_980)] {
+        let clock = ManualClock::new();
+        let limiter = Limiter::with_clock(bucket(), clock.clone());
+        let mut local = limiter.local().unwrap();
+        assert!(granted(local.try_acquire(20)));
+        clock.advance(after_ns);
+        drop(local);
+        let earned = after_ns / 100;
+        assert_eq!(limiter.remaining(), Ok((left + earned).min(64_000)), "after {after_ns} ns");
+        assert!(granted(limiter.try_acquire(64_000.min(left + earned))));
+        assert!(!granted(limiter.try_acquire(1)));
+    }
+}
+
+/// A bucket that was full in between has earned the permits again: returning them would let twice as
+/// many through.
+#[test]
+fn nothing_comes_back_twice() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(bucket(), clock.clone());
+    let mut local = limiter.local().unwrap();
+    assert!(granted(local.try_acquire(1)));
+    clock.advance(MS);
+    assert!(granted(limiter.try_acquire(64_000)), "full again");
+    drop(local);
+    assert!(!granted(limiter.try_acquire(1)));
+
+    // Two handles, and the first one's return counts against the second's.
+    let limiter = Limiter::with_clock(bucket(), clock.clone());
+    let (mut first, mut second) = (limiter.local().unwrap(), limiter.local().unwrap());
+    assert!(granted(first.try_acquire(1)) && granted(second.try_acquire(1)));
+    clock.advance(60 * US);
+    drop(first);
+    drop(second);
+    // 1000 taken, 600 earned: what comes back fills the bucket and no more.
+    assert_eq!(limiter.remaining(), Ok(64_000));
+    assert!(granted(limiter.try_acquire(64_000)) && !granted(limiter.try_acquire(1)));
+}
+
+#[test]
+fn a_batch_expires() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(bucket(), clock.clone());
+    let (mut idle, mut busy) = (limiter.local().unwrap(), limiter.local().unwrap());
+    assert!(granted(idle.try_acquire(1)));
+    clock.advance(2 * MS);
+    assert!(granted(busy.try_acquire(1)), "whoever takes a batch moves the time");
+    let Decision::Granted(grant) = idle.try_acquire(1).unwrap() else { panic!("a new batch") };
+    assert_eq!((grant.start_ns(), idle.held()), (2 * MS, 499));
+}
+
+#[test]
+fn a_change_takes_what_is_in_hand() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(bucket(), clock.clone());
+    let mut local = limiter.local().unwrap();
+    assert!(granted(local.try_acquire(1)));
+    limiter.reconfigure(Gcra::new("1000000/s".parse().unwrap(), 128_000).unwrap()).unwrap();
+    assert_eq!(limiter.remaining(), Ok(63_500), "what was in the bucket");
+    assert!(granted(local.try_acquire(1)));
+    assert_eq!((local.batch(), local.held()), (50, 49));
+    assert_eq!(limiter.remaining(), Ok(63_500 + 499 - 50), "499 came back, 50 were taken");
+    limiter.close();
+    assert_eq!(local.try_acquire(1), Err(LimiterError::from(Closed)));
+}
+
+/// Where a batch would break a promise, the handle is the limiter.
+#[test]
+fn others_have_batches_of_one() {
+    let clock = ManualClock::new();
+    let log = Limiter::with_clock(SlidingLog::new(2, MS).unwrap(), clock.clone());
+    let mut local = log.local().unwrap();
+    assert_eq!(local.batch(), 1);
+    assert!(granted(local.try_acquire(1)) && granted(log.try_acquire(1)));
+    assert!(!granted(local.try_acquire(1)));
+    assert_eq!(local.acquire(1).unwrap().start_ns(), MS);
+    let slow =
+        Limiter::with_clock(Gcra::new("1000/s".parse().unwrap(), 500).unwrap(), clock.clone());
+    assert_eq!(slow.local().unwrap().batch(), 1);
+    let average = TwoTimeline::new("1000000000/s".parse().unwrap(), Mode::Average, None);
+    assert_eq!(Limiter::with_clock(average, clock).local().unwrap().batch(), 1);
+}
+
+/// The stated bound, `C(W) + h m`, and in the long run not one permit more than the rate brings.
+#[test]
+fn many_handles_stay_within_their_bound() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(bucket(), clock.clone());
+    let starts = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (limiter, clock, starts) = (&limiter, &clock, &starts);
+            scope.spawn(move || {
+                let mut local = limiter.local().unwrap();
+                let mut own = Vec::new();
+                for step in 0..200_000_u64 {
+                    let now_ns = limiter.now_ns();
+                    if granted(local.try_acquire(1)) {
+                        own.push(now_ns);
+                    }
+                    if step % 64 == thread {
+                        clock.advance(100);
+                    }
+                    if step % 10_007 == 0 {
+                        local = limiter.local().unwrap();
+                    }
+                }
+                starts.lock().unwrap().extend(own);
+            });
+        }
+    });
+    let mut starts = starts.into_inner().unwrap();
+    starts.sort_unstable();
+    let elapsed_ns = limiter.now_ns();
+    let brought = u64::try_from(starts.len()).unwrap();
+    assert!(brought <= 64_000 + elapsed_ns / 100 + 1, "{brought} in {elapsed_ns} ns");
+    assert!(brought > 64_000, "{brought}");
+    for window_ns in [1, 10 * US, 100 * US] {
+        let most = 64_000 + window_ns / 100 + 1 + 4 * 500;
+        let most = usize::try_from(most).unwrap();
+        let over = starts.windows(most + 1).find(|span| span[most] - span[0] < window_ns);
+        assert!(over.is_none(), "window of {window_ns} ns: {over:?}");
+    }
+}
