@@ -13,13 +13,16 @@ mod common;
 #[path = "common/fronted.rs"]
 mod fronted;
 
+use std::cell::Cell;
 use std::fs;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use common::{MS, S, US, XorShift};
 use fronted::{Fronted, OfScenario};
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrent::Twinned;
+use rategate_core::concurrent::two_timeline::{MARGIN, REFRESH};
+use rategate_core::concurrent::{Answer, Concurrent, Twin, Twinned};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -226,6 +229,117 @@ fn the_spaced_timelines_answer_as_the_ledger_alone() {
         }
     }
     assert!(lock_free > 50_000, "{lock_free}");
+}
+
+/// How often `tries` at one reading each look at the clock.
+fn readings(policy: TwoTimeline, start_ns: u64, now_ns: u64, tries: u64) -> u64 {
+    let twin = Ledger::new(policy, start_ns).twin(start_ns);
+    let read = Cell::new(0);
+    for _ in 0..tries {
+        let clock = || {
+            read.set(read.get() + 1);
+            now_ns
+        };
+        assert!(matches!(twin.try_acquire(clock, 1), Answer::Granted { .. }));
+    }
+    read.get()
+}
+
+/// S2.9, S2.21, S2.42, S2.43, X2.6: whoever is late by the kept reading needs none of his own; one in
+/// so many reads the clock all the same; whoever looks early does, and is denied by that.
+#[test]
+fn the_kept_reading_is_used_and_renewed() {
+    let average = TwoTimeline::new("1000000000/s".parse().unwrap(), Mode::Average, None);
+    let read = readings(average, 0, 100_000, 64_000);
+    assert!((64_000 / REFRESH..64_000 / REFRESH + 64).contains(&read), "{read}");
+
+    // On the schedule, or just behind it, everybody reads.
+    assert_eq!(readings(average, 0, 2 * MARGIN, 1_000), 1_000);
+
+    // The one who looks early reads, however far ahead the others were.
+    let twin = Ledger::new(average, 0).twin(0);
+    for _ in 0..=100_000 {
+        assert!(matches!(twin.try_acquire(|| 100_000, 1), Answer::Granted { .. }));
+    }
+    let read = Cell::new(0);
+    let clock = || {
+        read.set(read.get() + 1);
+        100_000
+    };
+    let denied = Answer::Denied { retry_after_ns: NonZeroU64::MIN };
+    assert_eq!((twin.try_acquire(clock, 1), read.get()), (denied, 1));
+}
+
+/// X2.8: where starts are spaced, each is stamped with a reading of its own, so no two come closer
+/// than they may.
+#[test]
+fn spaced_starts_are_stamped_afresh() {
+    for mode in [1.0, 1.5] {
+        let mode = Mode::from_compensation(mode).unwrap();
+        let policy = TwoTimeline::new("1000000/s".parse().unwrap(), mode, None);
+        let twin = Ledger::new(policy, 0).twin(0);
+        let step_ns = if mode == Mode::Strict { 1_000 } else { 666 };
+        let mut last_ns = None;
+        for now_ns in (1_000_000_000..1_000_100_000).step_by(7) {
+            if let Answer::Granted { start_ns, .. } = twin.try_acquire(|| now_ns, 1) {
+                assert_eq!(start_ns, now_ns);
+                assert!(last_ns.is_none_or(|last_ns| now_ns - last_ns >= step_ns));
+                last_ns = Some(now_ns);
+            }
+        }
+        assert!(last_ns.is_some());
+    }
+}
+
+/// A denial writes nothing, and is true of the very instant: asked again, it says the same, and a
+/// nanosecond sooner than it says is too soon.
+#[test]
+fn a_twins_retry_is_exact_at_any_rate() {
+    fn check<P: Twinned>(policy: P) {
+        let told = format!("{policy:?}");
+        let twin = Ledger::new(policy, 0).twin(0);
+        let mut now_ns = 10_000_000_000;
+        let mut denied = 0;
+        for _ in 0..200 {
+            match twin.try_acquire(|| now_ns, 1) {
+                Answer::Granted { .. } => {}
+                Answer::Sealed => unreachable!("{told}"),
+                Answer::Denied { retry_after_ns } => {
+                    denied += 1;
+                    let again_ns = now_ns + retry_after_ns.get();
+                    let one = Answer::Denied { retry_after_ns: NonZeroU64::MIN };
+                    assert_eq!(twin.try_acquire(|| again_ns - 1, 1), one, "{told}");
+                    assert_eq!(twin.peek(again_ns, 1), Some(0), "{told}");
+                    now_ns = again_ns;
+                }
+            }
+        }
+        assert!(denied > 50, "{told}: {denied}");
+    }
+    for rate in
+        ["1/d", "7/h", "3/s", "999983/s", "1/7d", "30000000/s", "600000000/s", "1000000000/s"]
+    {
+        let rate = rate.parse().unwrap();
+        check(Gcra::new(rate, 3).unwrap());
+        check(TwoTimeline::new(rate, Mode::Strict, None));
+        check(TwoTimeline::new(rate, Mode::Average, Some(1_000)));
+    }
+    check(SlidingLog::new(7, 1_234).unwrap());
+}
+
+/// A step back of the clock earns nothing, and a reading of before the twin was made is the ledger's.
+#[test]
+fn a_step_back_earns_nothing() {
+    let twin = Ledger::new(Gcra::new("1000/s".parse().unwrap(), 2).unwrap(), S).twin(S);
+    assert!(matches!(twin.try_acquire(|| 2 * S, 2), Answer::Granted { .. }));
+    for back_ns in [1, MS, 500 * MS] {
+        let Answer::Denied { retry_after_ns } = twin.try_acquire(|| 2 * S - back_ns, 1) else {
+            panic!("{back_ns}")
+        };
+        assert_eq!(retry_after_ns.get(), back_ns + MS);
+    }
+    assert_eq!(twin.try_acquire(|| S - 1, 1), Answer::Sealed);
+    assert!(matches!(twin.try_acquire(|| 2 * S + MS, 1), Answer::Granted { .. }));
 }
 
 /// From a nanosecond to a second.
