@@ -300,7 +300,7 @@ fn a_twins_retry_is_exact_at_any_rate() {
         let twin = Ledger::new(policy, 0).twin(0);
         let mut now_ns = 10_000_000_000;
         let mut denied = 0;
-        for _ in 0..200 {
+        for _ in 0..2_000 {
             match twin.try_acquire(|| now_ns, 1) {
                 Answer::Granted { .. } => {}
                 Answer::Sealed => unreachable!("{told}"),
