@@ -19,15 +19,16 @@ use crate::wait::Precision;
 
 /// A limit for any number of threads, on a clock.
 ///
-/// Clones share the limit. Calls are served in the order in which they ask; the clock is read under
-/// the lock, so that order is also the order of starts. The lock is held for one decision, never
-/// while anybody waits.
+/// Clones share the limit. Tries take no lock where the policy has a lock-free twin (a token
+/// bucket, two timelines, a sliding log) and nobody waits. Whoever has to wait is served in the order
+/// of asking, and later tries stand behind him; the lock for that is held for one decision.
 ///
 /// | I want | verb |
 /// |---|---|
 /// | to wait for my turn | [`acquire`](Self::acquire) |
 /// | to wait, but not for long | [`acquire_within`](Self::acquire_within) |
 /// | never to wait | [`try_acquire`](Self::try_acquire) |
+/// | never to wait, millions of times a second | a handle of my own: [`local`](Self::local) |
 /// | to know my turn and wait in my own way | [`reserve`](Self::reserve) |
 /// | to look without taking | [`peek`](Self::peek), [`remaining`](Self::remaining) |
 ///
@@ -57,8 +58,16 @@ use crate::wait::Precision;
 ///
 /// # Cost
 ///
-/// One uncontended lock, one clock reading, and the policy's own decision. Waiting costs one sleep
-/// and one more reading.
+/// A try: one clock reading and one atomic swap, a denial no swap; in average mode while behind one
+/// atomic addition and no clock. `docs/performance.md` has figures. Without a twin, or while somebody waits:
+/// one lock, one clock reading, and the policy's own decision. Waiting costs one sleep and one more
+/// reading.
+///
+/// # Changing the limit
+///
+/// [`reconfigure`](Self::reconfigure) takes effect at one instant: a try sees the old numbers or the
+/// new ones, never some of each. Those of a token bucket and of an average schedule are swapped in
+/// while others go on trying; other changes are made under the lock.
 pub struct Limiter<L: Concurrent, C = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
     precision: Precision,
