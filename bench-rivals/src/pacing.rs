@@ -88,9 +88,9 @@ fn limiter(rate_per_s: u64, precision: Precision) -> Made<Shared<TwoTimeline>> {
 fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -> Made<Paced> {
     let limiter = limiter(rate_per_s, precision)?;
     // All memory is there before the first start.
-    let logs: Vec<Starts> = (0..threads).map(|_| Starts::new()).collect();
     let from_ns = limiter.now_ns() + u64::try_from(WARM_UP.as_nanos())?;
     let until_ns = from_ns + u64::try_from(length.as_nanos())?;
+    let logs: Vec<Starts> = (0..threads).map(|_| Starts::within(from_ns..until_ns)).collect();
     let cpu = Cpu::start();
     let logs: Vec<Starts> = thread::scope(|scope| {
         let run = |log| scope.spawn(|| take(&limiter, from_ns..until_ns, log));
@@ -100,7 +100,7 @@ fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -
     let cpu = cpu.per_second();
     let all = logs.into_iter().reduce(Starts::and).ok_or("no thread ran")?;
     let late_ns = Some((all.late_ns.value_at_quantile(0.5), all.late_ns.value_at_quantile(0.9)));
-    let achieved = all.per_s() / as_float(rate_per_s);
+    let achieved = all.of_schedule(rate_per_s);
     Ok(Paced { name: name(precision).to_owned(), achieved, late_ns, cpu })
 }
 
@@ -162,20 +162,66 @@ struct Starts {
     first_ns: u64,
     last_ns: u64,
     late_ns: Histogram<u64>,
+    /// The first operation's instant on the schedule, and the last one's.
+    scheduled_ns: (u64, u64),
+    /// Before the first instant and after the second an operation may be an edge.
+    edges_ns: (u64, u64),
+    first_edge: Option<Edge>,
+    last_edge: Option<Edge>,
+}
+
+/// An operation that started all but on its schedule: between two such, what is achieved is not
+/// blurred by where in a burst the record begins and ends.
+#[derive(Clone, Copy)]
+struct Edge {
+    start_ns: u64,
+    scheduled_ns: u64,
+}
+
+impl Edge {
+    const fn late_ns(self) -> u64 {
+        self.start_ns.saturating_sub(self.scheduled_ns)
+    }
+
+    fn best(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        one.into_iter().chain(other).min_by_key(|edge| edge.late_ns())
+    }
 }
 
 impl Starts {
     fn new() -> Self {
+        Self::within(0..u64::MAX)
+    }
+
+    fn within(recorded_ns: Range<u64>) -> Self {
         // Up to a minute late, to two digits.
         let late_ns = Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("sound bounds");
-        Self { count: 0, first_ns: u64::MAX, last_ns: 0, late_ns }
+        let tenth_ns = (recorded_ns.end - recorded_ns.start) / 10;
+        Self {
+            count: 0,
+            first_ns: u64::MAX,
+            last_ns: 0,
+            late_ns,
+            scheduled_ns: (u64::MAX, 0),
+            edges_ns: (recorded_ns.start + tenth_ns, recorded_ns.end - tenth_ns),
+            first_edge: None,
+            last_edge: None,
+        }
     }
 
     fn note(&mut self, start_ns: u64, scheduled_ns: u64) {
         self.late_ns.saturating_record(start_ns.saturating_sub(scheduled_ns));
+        let edge = Some(Edge { start_ns, scheduled_ns });
+        if start_ns < self.edges_ns.0 {
+            self.first_edge = Edge::best(self.first_edge, edge);
+        } else if start_ns >= self.edges_ns.1 {
+            self.last_edge = Edge::best(self.last_edge, edge);
+        }
         self.count += 1;
         self.first_ns = self.first_ns.min(start_ns);
         self.last_ns = self.last_ns.max(start_ns);
+        let (first_ns, last_ns) = self.scheduled_ns;
+        self.scheduled_ns = (first_ns.min(scheduled_ns), last_ns.max(scheduled_ns));
     }
 
     /// A start of somebody who has no schedule.
@@ -189,7 +235,26 @@ impl Starts {
         self.first_ns = self.first_ns.min(other.first_ns);
         self.last_ns = self.last_ns.max(other.last_ns);
         self.late_ns += other.late_ns;
+        let ((first_ns, last_ns), (other_first_ns, other_last_ns)) =
+            (self.scheduled_ns, other.scheduled_ns);
+        self.scheduled_ns = (first_ns.min(other_first_ns), last_ns.max(other_last_ns));
+        self.first_edge = Edge::best(self.first_edge, other.first_edge);
+        self.last_edge = Edge::best(self.last_edge, other.last_edge);
         self
+    }
+
+    /// Of the rate asked for, what was achieved from edge to edge. Each operation has an instant of
+    /// its own on the schedule, so the schedule says how many there were between two of them;
+    /// that none is missing, the count says.
+    fn of_schedule(&self, rate_per_s: u64) -> f64 {
+        let (Some(first), Some(last)) = (self.first_edge, self.last_edge) else {
+            return self.per_s() / as_float(rate_per_s);
+        };
+        let scheduled_ns = last.scheduled_ns.saturating_sub(first.scheduled_ns);
+        let took_ns = last.start_ns.saturating_sub(first.start_ns);
+        let gaps = as_float(self.scheduled_ns.1 - self.scheduled_ns.0) / 1e9 * as_float(rate_per_s);
+        let complete = as_float(self.count) / (gaps.round() + 1.0);
+        complete * as_float(scheduled_ns) / as_float(took_ns)
     }
 
     /// From the first start to the last: as many operations as gaps, so no edge counts.
