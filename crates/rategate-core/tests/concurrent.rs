@@ -303,8 +303,7 @@ fn a_twins_retry_is_exact_at_any_rate() {
         for _ in 0..2_000 {
             match twin.try_acquire(|| now_ns, 1) {
                 Answer::Granted { .. } => {}
-                // The slowest leave the scale after some decades.
-                Answer::Sealed => break,
+                Answer::Sealed => unreachable!("{told}"),
                 Answer::Denied { retry_after_ns } => {
                     denied += 1;
                     let again_ns = now_ns + retry_after_ns.get();
@@ -318,7 +317,7 @@ fn a_twins_retry_is_exact_at_any_rate() {
         assert!(denied > 50, "{told}: {denied}");
     }
     for rate in
-        ["1/d", "7/h", "3/s", "999983/s", "1/7d", "30000000/s", "600000000/s", "1000000000/s"]
+        ["1/d", "7/h", "3/s", "999983/s", "30000000/s", "600000000/s", "1000000000/s"]
     {
         let rate = rate.parse().unwrap();
         check(Gcra::new(rate, 3).unwrap());

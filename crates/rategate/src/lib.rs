@@ -90,6 +90,7 @@ mod local;
 mod reservation;
 mod shared;
 mod throttle;
+mod twins;
 mod wait;
 
 pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};

@@ -15,13 +15,14 @@ use rategate_core::verdict::{self, Verdict};
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
+use crate::twins::Twins;
 use crate::wait::{Alarm, Precision, Waiter, Wake};
 
 /// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
 /// alone.
 #[derive(Debug)]
 pub(crate) struct Shared<L: Concurrent, C> {
-    twin: L::Twin,
+    twins: Twins<L::Twin>,
     limit: Mutex<L>,
     clock: C,
     alarm: Alarm,
@@ -52,10 +53,10 @@ pub(crate) struct Promise {
 
 impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn new(mut limit: L, clock: C) -> Self {
-        let twin = limit.twin(clock.now_ns());
+        let twins = Twins::new(limit.twin(clock.now_ns()));
         let waiter = Waiter::new(Precision::default(), 0);
         let limit = Mutex::new(limit);
-        Self { twin, limit, clock, alarm: Alarm::new(), waiter, hands: Hands::default() }
+        Self { twins, limit, clock, alarm: Alarm::new(), waiter, hands: Hands::default() }
     }
 
     pub(crate) const fn alarm(&self) -> &Alarm {
@@ -70,7 +71,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let mut limit = self.lock();
         // Sealed for good, and under the lock, so that no decision is still on its way once this
         // returns.
-        limit.seal(&self.twin);
+        limit.seal(self.twins.current());
         self.alarm.raise();
         self.new_epoch();
         drop(limit);
@@ -85,7 +86,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if self.alarm.is_raised() {
             return Err(Closed);
         }
-        let changed = change(&mut limit, &self.twin, self.clock.now_ns());
+        let now_ns = self.clock.now_ns();
+        let changed = change(&mut limit, self.twins.current(), now_ns);
+        self.twins.grow_for(&mut *limit, now_ns);
         self.new_epoch();
         Ok(changed)
     }
@@ -111,14 +114,15 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     pub(crate) fn draw(&self, least: u64, most: u64) -> Option<Drawn> {
-        let drawn = self.twin.draw(|| self.clock.now_ns(), least, most)?;
+        let drawn = self.twins.current().draw(|| self.clock.now_ns(), least, most)?;
         self.hands.seen_ns.fetch_max(drawn.start_ns, Ordering::Relaxed);
         Some(drawn)
     }
 
     /// Takes back what is left of a batch. To a closed limiter nothing needs to go back.
     pub(crate) fn give_back(&self, drawn: Drawn, left: u64) {
-        let _ = self.decide(|limit, now_ns| limit.give_back(&self.twin, now_ns, drawn, left));
+        let _ =
+            self.decide(|limit, now_ns| limit.give_back(self.twins.current(), now_ns, drawn, left));
     }
 
     #[inline]
@@ -140,18 +144,18 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     #[inline]
     fn try_twin(&self, permits: u64) -> Answer {
-        self.twin.try_acquire(|| self.clock.now_ns(), permits)
+        self.twins.current().try_acquire(|| self.clock.now_ns(), permits)
     }
 
     pub(crate) fn peek(&self, permits: u64) -> Result<Option<u64>, LimiterError> {
-        match self.twin.peek(self.clock.now_ns(), permits) {
+        match self.twins.current().peek(self.clock.now_ns(), permits) {
             Some(wait_ns) => Ok(Some(wait_ns)),
             None => Ok(self.decide(|limit, now_ns| limit.peek(now_ns, permits))??),
         }
     }
 
     pub(crate) fn remaining(&self) -> Result<u64, Closed> {
-        match self.twin.remaining(self.clock.now_ns()) {
+        match self.twins.current().remaining(self.clock.now_ns()) {
             Some(permits) => Ok(permits),
             None => self.decide(|limit, now_ns| limit.remaining(now_ns)),
         }
@@ -217,10 +221,10 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn cancel(&self, promise: &Promise) -> bool {
         let mut limit = self.lock();
         let now_ns = self.clock.now_ns();
-        limit.seal(&self.twin);
+        limit.seal(self.twins.current());
         let in_time = limit.cancel(now_ns, promise.grant.ticket);
         if !self.alarm.is_raised() {
-            limit.open(&self.twin, now_ns);
+            limit.open(self.twins.current(), now_ns);
         }
         in_time
     }
@@ -231,11 +235,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if self.alarm.is_raised() {
             return Err(Closed);
         }
-        limit.seal(&self.twin);
+        limit.seal(self.twins.current());
         // Inside the lock: a reading from outside could be overtaken by another's.
         let now_ns = self.clock.now_ns();
         let decided = decision(&mut limit, now_ns);
-        limit.open(&self.twin, now_ns);
+        limit.open(self.twins.current(), now_ns);
         Ok(decided)
     }
 

@@ -240,3 +240,39 @@ fn everything_may_go_to_other_threads() {
     sent::<Throttle>();
     sent::<Dispatcher>();
 }
+
+/// S3.12: the most permits of a log change while threads hammer it, in both directions and past
+/// what its ring had room for. Nothing is lost or invented: each window holds what the larger of
+/// the limits in force allows, and the last one's afterwards.
+#[test]
+fn a_log_grows_and_shrinks_under_load() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(SlidingLog::new(3, S).unwrap(), clock.clone());
+    let starts = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..60_000 {
+                    if let Decision::Granted(grant) = limiter.try_acquire(1).unwrap() {
+                        starts.lock().unwrap().push(grant.start_ns());
+                    }
+                    clock.advance(MS / 50);
+                }
+            });
+        }
+        for permits in [40, 7, 1_000, 2, 5_000, 300].repeat(20) {
+            limiter.reconfigure(SlidingLog::new(permits, S).unwrap()).unwrap();
+            for _ in 0..200 {
+                let _ = limiter.peek(1);
+                thread::yield_now();
+            }
+        }
+    });
+    let mut starts = starts.into_inner().unwrap();
+    starts.sort_unstable();
+    assert!(starts.windows(5_001).all(|span| span[5_000] - span[0] >= S));
+    clock.advance(S);
+    assert_eq!(limiter.remaining(), Ok(300));
+    let granted = (0..1_000).filter(|_| limiter.try_acquire(1).unwrap().is_granted()).count();
+    assert_eq!(granted, 300);
+}

@@ -155,6 +155,9 @@ struct Mark {
 
 /// The lock-free form of a policy.
 pub trait Twin: Debug + Send + Sync {
+    /// Whether a limit can become too large for a twin, and need another one.
+    const GROWS: bool = false;
+
     /// Takes `permits` at once or not at all. `read_ns` reads the clock: as a rule once, again where
     /// others have been faster, not at all where the answer does not depend on it.
     fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer;
@@ -214,6 +217,11 @@ pub trait Owned<P: Policy>: Twin + Sized {
         0
     }
 
+    /// Whether a larger twin could hold what this one has no room for.
+    fn is_outgrown_by(&self, _policy: &P) -> bool {
+        false
+    }
+
     /// How many decisions under the lock should pay for the next opening.
     fn price(&self) -> u64 {
         0
@@ -235,6 +243,11 @@ pub trait Concurrent: Limit {
     /// Hands the state to the twin at `now_ns`, if it can hold it. Only after a
     /// [`seal`](Self::seal) under the same lock.
     fn open(&mut self, twin: &Self::Twin, now_ns: u64);
+
+    /// Whether the limit has become too large for its twin, and [another](Self::twin) could hold it.
+    fn has_outgrown(&self, _twin: &Self::Twin) -> bool {
+        false
+    }
 
     /// How many permits a thread should [draw](Twin::draw) at a time; 1 where batches do not pay, or
     /// would break a promise.
@@ -282,6 +295,10 @@ impl<P: Twinned> Concurrent for Ledger<P> {
         if let Some(now_ns) = self.at_rest(now_ns, twin.price()) {
             let _ = twin.open(self.policy(), self.state(), now_ns);
         }
+    }
+
+    fn has_outgrown(&self, twin: &P::Twin) -> bool {
+        twin.is_outgrown_by(self.policy())
     }
 
     fn batch(&self) -> u64 {

@@ -282,6 +282,8 @@ fn first_held(free: u64, slots: u64, is_free: impl Fn(u64) -> bool) -> u64 {
 }
 
 impl Twin for Ring {
+    const GROWS: bool = true;
+
     #[inline]
     fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
         loop {
@@ -323,7 +325,8 @@ impl Twin for Ring {
 
 impl Owned<SlidingLog> for Ring {
     fn new(policy: &SlidingLog) -> Self {
-        let slots = if policy.permits() <= MOST_SLOTS { policy.permits() } else { 0 };
+        let slots = Some(policy.permits()).filter(|&permits| permits <= MOST_SLOTS);
+        let slots = slots.map_or(0, u64::next_power_of_two);
         let slots: Vec<AtomicU64> = (0..slots).map(|_| AtomicU64::new(SEALED)).collect();
         Self {
             head: Word::sealed(),
@@ -388,6 +391,11 @@ impl Owned<SlidingLog> for Ring {
         }
         self.head.open(numbers.to_fields(), Place { lap, index: 0 }.value());
         true
+    }
+
+    fn is_outgrown_by(&self, policy: &SlidingLog) -> bool {
+        let slots = u64::try_from(self.slots.len()).unwrap_or(u64::MAX);
+        (slots.saturating_add(1)..=MOST_SLOTS).contains(&policy.permits())
     }
 
     fn price(&self) -> u64 {
