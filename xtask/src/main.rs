@@ -10,8 +10,10 @@
 )]
 
 mod check;
+mod loom;
 mod pictures;
 mod source;
+mod stress;
 mod tidy;
 mod trace;
 
@@ -23,10 +25,12 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  check     format, lints, tests, docs, tidy, trace and pictures: done means this passes
+  check     format, lints, tests, models, docs, tidy, trace and pictures: done means this passes
   tidy      the rules about who may import, read a clock, wait or name what
   trace     which test covers which requirement line
-  pictures  draws the pictures of the guides";
+  pictures  draws the pictures of the guides
+  loom      the lock-free twins under every schedule of a few threads [--full: of a few more]
+  stress    the limiters under eight real threads [--minutes M: for so long, 10 by default]";
 
 fn main() -> ExitCode {
     match run() {
@@ -45,6 +49,10 @@ fn run() -> Result<()> {
         ["check"] => check::run(&workspace_root()?),
         ["tidy"] => tidy::run(&workspace_root()?),
         ["trace"] => trace::run(&workspace_root()?),
+        ["loom"] => loom::run(&workspace_root()?, false),
+        ["loom", "--full"] => loom::run(&workspace_root()?, true),
+        ["stress"] => stress::run(&workspace_root()?, "10"),
+        ["stress", "--minutes", minutes] => stress::run(&workspace_root()?, minutes),
         ["pictures"] => pictures::draw(&workspace_root()?),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
