@@ -99,6 +99,14 @@ fn quick_who_sees_a_word_sees_its_numbers() {
     model.linearises::<Oracle>();
 }
 
+/// The word of a twin that is opened again with the numbers of before names them as well.
+#[test]
+fn quick_who_sees_a_word_opened_again_sees_its_numbers() {
+    let policies = [gcra(1_000, 1), gcra(10, 2), gcra(300, 3)];
+    let turns = [Set(200, 1), Set(200, 2), Turn(200)];
+    model(&policies, &[], &[&[Try(200)], &turns]).linearises::<Oracle>();
+}
+
 /// As a limiter does it: whoever finds the twin sealed takes the lock.
 #[test]
 fn quick_tries_fall_back_to_the_ledger() {
