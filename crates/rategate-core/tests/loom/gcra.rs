@@ -141,5 +141,6 @@ fn full_two_threads_try_and_a_third_changes_the_numbers() {
         &[&[Try(200), Try(200)], &[Try(190), Peek(200)], &[Set(200, 1), Set(200, 2)]],
     );
     model.falls_back = true;
+    model.preemptions = 1;
     model.linearises::<Oracle>();
 }

@@ -1,4 +1,8 @@
 //! The average schedule: a counter, and a cached clock.
+//!
+//! No model has two threads add while a third seals and opens again. The checker would let a later
+//! look at the word find an addition to the sealed word in place of the store that has opened it
+//! since, though the addition, which read the sealed word, can only come before that store.
 
 use std::time::Duration;
 
@@ -120,17 +124,6 @@ fn full_three_threads_add_and_swap() {
     holds(&model);
     model.preemptions = 3;
     model.threads.pop();
-    holds(&model);
-}
-
-#[test]
-fn full_two_threads_add_while_a_third_seals() {
-    let mut model = model(
-        &[average(1)],
-        &[Try(10_000)],
-        &[&[Try(10_000)], &[Try(10_001)], &[Turn(10_000), Turn(10_002)]],
-    );
-    model.falls_back = true;
     holds(&model);
 }
 
