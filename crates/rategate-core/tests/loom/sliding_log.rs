@@ -125,12 +125,3 @@ fn full_a_limiter_with_new_numbers_twice() {
     model.falls_back = true;
     model.linearises::<Places>();
 }
-
-#[test]
-fn full_two_threads_try_while_a_third_seals() {
-    let mut model =
-        model(&[log(2, 100)], &[Try(150)], &[&[Try(260)], &[Try(240)], &[Turn(250), Turn(255)]]);
-    model.falls_back = true;
-    model.preemptions = 1;
-    holds(&model, 2, 100);
-}
