@@ -6,13 +6,15 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{pictures, tidy, trace};
+use crate::{loom, pictures, tidy, trace};
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path) -> Result<()> {
     step(cargo(root, "fmt --all --check"))?;
     step(cargo(root, "clippy --workspace --all-targets -- -D warnings"))?;
     let counts = tests(root)?;
+    heading("cargo xtask loom");
+    loom::run(root, false)?;
     step(cargo(root, "test --workspace --doc"))?;
     for example in examples(root)? {
         step(cargo(root, &format!("run --quiet --package rategate --example {example}")))?;

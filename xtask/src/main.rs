@@ -11,8 +11,10 @@
 
 mod bench;
 mod check;
+mod loom;
 mod pictures;
 mod source;
+mod stress;
 mod tidy;
 mod trace;
 
@@ -24,12 +26,14 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  check     format, lints, tests, docs, tidy, trace and pictures: done means this passes
+  check     format, lints, tests, models, docs, tidy, trace and pictures: done means this passes
   tidy      the rules about who may import, read a clock, wait or name what
   trace     which test covers which requirement line
   pictures  draws the pictures of the guides
-  bench     times our engines beside others', and writes docs/performance.md; --quick takes half a
-            minute in place of one and a half";
+  loom      the lock-free twins under every schedule of a few threads [--full: of a few more]
+  stress    the limiters under eight real threads [--minutes M: for so long, 10 by default]
+  bench     times our engines beside others', and writes docs/performance.md [--quick: in half a
+            minute in place of one and a half]";
 
 fn main() -> ExitCode {
     match run() {
@@ -48,6 +52,10 @@ fn run() -> Result<()> {
         ["check"] => check::run(&workspace_root()?),
         ["tidy"] => tidy::run(&workspace_root()?),
         ["trace"] => trace::run(&workspace_root()?),
+        ["loom"] => loom::run(&workspace_root()?, false),
+        ["loom", "--full"] => loom::run(&workspace_root()?, true),
+        ["stress"] => stress::run(&workspace_root()?, "10"),
+        ["stress", "--minutes", minutes] => stress::run(&workspace_root()?, minutes),
         ["pictures"] => pictures::draw(&workspace_root()?),
         ["bench"] => bench::run(&workspace_root()?, &target_folder()?, false),
         ["bench", "--quick"] => bench::run(&workspace_root()?, &target_folder()?, true),

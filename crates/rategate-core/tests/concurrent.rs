@@ -316,9 +316,7 @@ fn a_twins_retry_is_exact_at_any_rate() {
         }
         assert!(denied > 50, "{told}: {denied}");
     }
-    for rate in
-        ["1/d", "7/h", "3/s", "999983/s", "30000000/s", "600000000/s", "1000000000/s"]
-    {
+    for rate in ["1/d", "7/h", "3/s", "999983/s", "30000000/s", "600000000/s", "1000000000/s"] {
         let rate = rate.parse().unwrap();
         check(Gcra::new(rate, 3).unwrap());
         check(TwoTimeline::new(rate, Mode::Strict, None));

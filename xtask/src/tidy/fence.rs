@@ -26,6 +26,9 @@ const ALGORITHMS: [&str; 7] = [
     "concurrency",
 ];
 
+/// The one dependency of the core, and when: the model checker in place of the core's atomics.
+const MODELS: (&str, &str) = ("loom", "cfg(loom)");
+
 const CORE_DISALLOWED_METHODS: [&str; 3] =
     ["std::time::Instant::now", "std::time::SystemTime::now", "std::thread::sleep"];
 
@@ -47,18 +50,47 @@ pub(super) fn core(files: &[File], metadata: &Metadata, report: &mut Report) {
         let module = inner.trim_end_matches(".rs").split('/').next().unwrap_or_default();
         if ALGORITHMS.contains(&module) {
             algorithms += 1;
-            for other in ALGORITHMS.iter().chain(&["clock"]).filter(|&&other| other != module) {
-                for at in imports_of(&code, other) {
-                    let line = line_of(&code, at);
-                    report.error(format!("{}:{line}: imports `{other}`", file.path));
-                }
-            }
+            forbid_imports(report, &file.path, &code, module, &["clock", "concurrent"]);
+        }
+        if module == "concurrent" {
+            twins(report, file, inner, &code);
+        } else {
+            forbid_atomics(report, &file.path, &code);
         }
     }
     if sources == 0 {
         report.error(format!("{CORE}/src holds no Rust file"));
     }
     Report::checked(&format!("the core's fence: {sources} files, {algorithms} of algorithms"));
+}
+
+/// A twin knows its own algorithm and no other, and takes its atomics from where the model checker
+/// can put its own.
+fn twins(report: &mut Report, file: &File, inner: &str, code: &str) {
+    if inner != "concurrent/sync.rs" {
+        forbid_atomics(report, &file.path, code);
+    }
+    // `gcra` of `concurrent/gcra.rs` and of `concurrent/gcra/ring.rs`. The head of the folder gives
+    // all policies their twins, or say that they have none.
+    let twin = inner.trim_end_matches(".rs").split('/').nth(1).unwrap_or_default();
+    if twin != "mod" {
+        forbid_imports(report, &file.path, code, twin, &["clock"]);
+    }
+}
+
+/// No algorithm but `own` may be imported, nor what is in `besides`.
+fn forbid_imports(report: &mut Report, path: &str, code: &str, own: &str, besides: &[&str]) {
+    for other in ALGORITHMS.iter().chain(besides).filter(|&&other| other != own) {
+        for at in imports_of(code, other) {
+            report.error(format!("{path}:{}: imports `{other}`", line_of(code, at)));
+        }
+    }
+}
+
+fn forbid_atomics(report: &mut Report, path: &str, code: &str) {
+    for word in ["sync::atomic", "core::sync", "loom"] {
+        forbid(report, path, code, word, "atomics are named in concurrent/sync.rs");
+    }
 }
 
 /// In `rategate` a clock is read, and a thread made to wait, only where that is the file's business.
@@ -118,6 +150,10 @@ fn core_manifest(files: &[File], metadata: &Metadata, report: &mut Report) {
         if *package.name == "rategate-core" {
             let needs = package.dependencies.iter();
             for dependency in needs.filter(|need| need.kind != DependencyKind::Development) {
+                let target = dependency.target.as_ref().map(ToString::to_string);
+                if dependency.name == MODELS.0 && target.as_deref() == Some(MODELS.1) {
+                    continue;
+                }
                 report.error(format!("rategate-core depends on {}: it has none", dependency.name));
             }
         }

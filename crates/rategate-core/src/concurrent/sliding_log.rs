@@ -31,6 +31,8 @@
 //!   the one before, so that one bit tells them apart.
 //! * Release instants in a slot grow from grant to grant, and start above all earlier ones when
 //!   the ring is opened anew, so a slot that looks the same is the same.
+//! * Opening writes each slot `Release` while the head is sealed. A thread that comes from before, with
+//!   an old head, and finds a slot open again, finds the head changed as well.
 //! * Orderings: a slot's swap is `AcqRel`, its load `Acquire`, so whoever moves the head past a
 //!   slot has seen it taken, and whoever loads the head sees that too.
 //!
@@ -172,6 +174,12 @@ const fn parity_of(lap: u64) -> u64 {
     if lap & 1 == 0 { 0 } else { ODD_LAP }
 }
 
+impl Oldest {
+    fn is(self, other: Self) -> bool {
+        self.place == other.place && self.slot == other.slot
+    }
+}
+
 impl Ring {
     fn slot(&self, index: u64) -> Option<&AtomicU64> {
         self.slots.get(usize::try_from(index).ok()?)
@@ -258,6 +266,17 @@ impl Ring {
         held.wrapping_sub(1)
     }
 
+    /// Something about the slots behind the oldest, none of which can change before that one does.
+    fn while_it_stands(&self, at: impl Fn(Oldest) -> Option<u64>) -> Option<u64> {
+        loop {
+            let oldest = self.oldest()?;
+            let answer = at(oldest);
+            if self.oldest()?.is(oldest) {
+                return answer;
+            }
+        }
+    }
+
     /// When the slot `ahead` places behind the oldest is free, on the scale of release instants.
     fn release_ahead(&self, oldest: Oldest, ahead: u64) -> Option<u64> {
         let index = oldest.place.index.checked_add(ahead)?;
@@ -309,17 +328,23 @@ impl Twin for Ring {
     }
 
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
-        let oldest = self.oldest()?;
-        let now = oldest.numbers.at(now_ns)?;
-        let last = permits.checked_sub(1).filter(|&last| last < oldest.numbers.slots)?;
-        Some(self.release_ahead(oldest, last)?.saturating_sub(now))
+        self.while_it_stands(|oldest| {
+            let now = oldest.numbers.at(now_ns)?;
+            let release = match permits.checked_sub(1)? {
+                0 => oldest.slot >> RELEASE_SHIFT,
+                last if last < oldest.numbers.slots => self.release_ahead(oldest, last)?,
+                _ => return None,
+            };
+            Some(release.saturating_sub(now))
+        })
     }
 
     fn remaining(&self, now_ns: u64) -> Option<u64> {
-        let oldest = self.oldest()?;
-        let now = oldest.numbers.at(now_ns)?;
-        let first = u64::from(oldest.slot >> RELEASE_SHIFT <= now);
-        Some(first.saturating_add(self.free_behind(oldest, now)))
+        self.while_it_stands(|oldest| {
+            let now = oldest.numbers.at(now_ns)?;
+            let first = u64::from(oldest.slot >> RELEASE_SHIFT <= now);
+            Some(first.saturating_add(self.free_behind(oldest, now)))
+        })
     }
 }
 
@@ -385,9 +410,10 @@ impl Owned<SlidingLog> for Ring {
         let free = (0..free).map(|_| base);
         let held = held.map(|release_ns| base.saturating_add(release_ns.saturating_sub(now_ns)));
         for (slot, release) in self.slots.iter().zip(free.chain(held)) {
-            // As if taken in the lap before. Released by the head's store.
+            // As if taken in the lap before. Release: who sees the slot open sees the head sealed, and
+            // goes by no numbers of before.
             let word = (release << RELEASE_SHIFT) | parity_of(lap.wrapping_sub(1));
-            slot.store(word, Ordering::Relaxed);
+            slot.store(word, Ordering::Release);
         }
         self.head.open(numbers.to_fields(), Place { lap, index: 0 }.value());
         true

@@ -30,9 +30,9 @@
 //! * The addition does not look. Whether it was right shows in what it returns: not sealed, and
 //!   below `due` by less than [`GAP`]. Configurations lie `GAP` apart, so the numbers that `due` names
 //!   were in force, and have not been written since they were read.
-//! * An addition that turns out wrong is taken back. For that, over [`MARGIN`] threads would have
-//!   to come between a reading of `due` and an addition, or a change of the numbers; the permits are
-//!   lost should the twin be sealed at that moment as well.
+//! * An addition that turns out wrong is taken back: one that others' additions have carried past
+//!   `due`, which takes over [`MARGIN`] permits between a reading of `due` and the addition, or one to other
+//!   numbers. Should the twin be sealed before it is taken back, those permits are lost.
 //! * `due` is written `Release` after a reading that has led to a grant, so it is never ahead of
 //!   the clock; a late writer may set it back, which costs a reading and nothing else.
 //!

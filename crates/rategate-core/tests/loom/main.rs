@@ -1,0 +1,25 @@
+//! The twins under every schedule of a few threads, and under every order in which one thread may
+//! see what another has written.
+//!
+//! Each model plays a few tries, looks and changes of the numbers, and asks of what was answered:
+//! is there an order of these events in which the policy alone, one event after the other, answers
+//! the same and ends in the same state? That is what "linearises" means, so a permit lost or
+//! invented, a needless denial and a mixture of two configurations all show as an answer that no
+//! order explains. Ceilings are checked besides, from the list of grants alone.
+//!
+//! `cargo xtask loom` runs the models named `quick_*`, `cargo xtask loom --full` all of them.
+
+#![cfg(loom)]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod gcra;
+mod model;
+mod oracle;
+mod sliding_log;
+mod two_timeline;

@@ -1,0 +1,262 @@
+//! A few threads that try, look and change the numbers, and the question asked of their answers.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use loom::sync::Mutex;
+use loom::thread;
+use rategate_core::concurrent::{Answer, Concurrent, Twin, Twinned};
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::policy::Policy;
+use rategate_core::verdict::Verdict;
+
+use crate::oracle::Oracle;
+
+/// What a thread does, at its own reading of the clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Act {
+    Try(u64),
+    TryMany(u64, u64),
+    Peek(u64),
+    Remaining(u64),
+    /// A decision under the lock that takes nothing: seals the twin and opens it again.
+    Turn(u64),
+    /// The numbers of [`Model::policies`] with this index.
+    Set(u64, usize),
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) at_ns: u64,
+    pub(crate) permits: u64,
+    /// Whether the ledger has answered, under its lock.
+    pub(crate) locked: bool,
+    pub(crate) told: Told,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Granted { start_ns: u64, scheduled_ns: u64, remaining: u64 },
+    Denied { retry_ns: u64 },
+    Wait { wait_ns: u64 },
+    Left { permits: u64 },
+    Turned,
+    Set { policy: usize },
+}
+
+/// One model.
+#[derive(Clone, Debug)]
+pub(crate) struct Model<P> {
+    /// The first is in force at the start.
+    pub(crate) policies: Vec<P>,
+    pub(crate) start_ns: u64,
+    /// By one thread, before the others start.
+    pub(crate) before: Vec<Act>,
+    /// One list for each thread. The last is the first thread's own.
+    pub(crate) threads: Vec<Vec<Act>>,
+    /// Whether a try that finds the twin sealed takes the lock, as a limiter does; without, it was
+    /// no event, which keeps a model small.
+    pub(crate) falls_back: bool,
+    /// Whether the state at the end may hold more than was granted, as is said of an addition that
+    /// is taken back while the twin is sealed.
+    pub(crate) may_lose: bool,
+    /// How often a schedule may take a thread off that could go on.
+    pub(crate) preemptions: usize,
+}
+
+/// All that happened in one schedule.
+#[derive(Debug)]
+pub(crate) struct Story<P: Policy> {
+    pub(crate) before: Vec<Event>,
+    pub(crate) threads: Vec<Vec<Event>>,
+    pub(crate) start_ns: u64,
+    pub(crate) may_lose: bool,
+    /// The ledger, with the state back in it.
+    pub(crate) ledger: Ledger<P>,
+}
+
+impl<P: Policy> Story<P> {
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
+        self.before.iter().chain(self.threads.iter().flatten())
+    }
+
+    /// The start of each permit.
+    pub(crate) fn starts(&self) -> Vec<u64> {
+        let mut starts: Vec<u64> = self
+            .events()
+            .flat_map(|event| match event.told {
+                Told::Granted { start_ns, .. } => {
+                    vec![start_ns; usize::try_from(event.permits).unwrap()]
+                }
+                _ => Vec::new(),
+            })
+            .collect();
+        starts.sort_unstable();
+        starts
+    }
+}
+
+/// A limit and its twin, as a limiter holds them.
+struct Shared<P: Twinned> {
+    twin: P::Twin,
+    ledger: Mutex<Ledger<P>>,
+}
+
+impl<P> Model<P>
+where
+    P: Twinned + Send + Sync + 'static,
+    P::State: Send,
+    P::Twin: 'static,
+{
+    /// Explores all schedules. In each, some order of the events must be one that `O` explains.
+    pub(crate) fn linearises<O: Oracle<P>>(self) {
+        self.linearises_under::<O>(|_| ());
+    }
+
+    /// The same, and asks `law` about each.
+    pub(crate) fn linearises_under<O: Oracle<P>>(
+        self,
+        law: impl Fn(&Story<P>) + Send + Sync + 'static,
+    ) {
+        let policies = self.policies.clone();
+        self.explore(move |story| {
+            let mut oracle = O::new(&policies, story);
+            for event in &story.before {
+                assert!(oracle.explains(event), "alone: {event:?}\n{story:#?}");
+            }
+            let threads: Vec<&[Event]> = story.threads.iter().map(Vec::as_slice).collect();
+            assert!(has_an_order(&oracle, &threads, &story.ledger), "{story:#?}");
+            law(story);
+        });
+    }
+
+    /// Explores all schedules and asks `law` about each.
+    pub(crate) fn explore(self, law: impl Fn(&Story<P>) + Send + Sync + 'static) {
+        let schedules = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&schedules);
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(self.preemptions);
+        builder.max_branches = 100_000;
+        let model = Arc::new(self);
+        builder.check(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            law(&play(&model));
+        });
+        let name = std::thread::current().name().unwrap_or("model").to_owned();
+        eprintln!("{name}: {} schedules", schedules.load(Ordering::Relaxed));
+    }
+}
+
+fn play<P>(model: &Arc<Model<P>>) -> Story<P>
+where
+    P: Twinned + Send + Sync + 'static,
+    P::State: Send,
+    P::Twin: 'static,
+{
+    let mut ledger = Ledger::new(model.policies[0].clone(), model.start_ns);
+    let twin = ledger.twin(model.start_ns);
+    let shared = Arc::new(Shared { twin, ledger: Mutex::new(ledger) });
+    let before = shared.play(model, &model.before);
+    let (own, others) = model.threads.split_last().unwrap();
+    let handles: Vec<_> = (0..others.len())
+        .map(|thread| {
+            let (shared, model) = (Arc::clone(&shared), Arc::clone(model));
+            thread::spawn(move || shared.play(&model, &model.threads[thread]))
+        })
+        .collect();
+    let own = shared.play(model, own);
+    let mut threads: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap()).collect();
+    threads.push(own);
+    let mut ledger = shared.ledger.lock().unwrap();
+    ledger.seal(&shared.twin);
+    let Model { start_ns, may_lose, .. } = **model;
+    Story { before, threads, start_ns, may_lose, ledger: ledger.clone() }
+}
+
+impl<P: Twinned> Shared<P> {
+    fn play(&self, model: &Model<P>, acts: &[Act]) -> Vec<Event> {
+        acts.iter().filter_map(|&act| self.act(model, act)).collect()
+    }
+
+    fn act(&self, model: &Model<P>, act: Act) -> Option<Event> {
+        let (at_ns, permits) = match act {
+            Act::Try(at_ns) | Act::Peek(at_ns) => (at_ns, 1),
+            Act::TryMany(at_ns, permits) => (at_ns, permits),
+            Act::Remaining(at_ns) | Act::Turn(at_ns) | Act::Set(at_ns, _) => (at_ns, 0),
+        };
+        let by_twin = match act {
+            Act::Try(_) | Act::TryMany(..) => self.tried(at_ns, permits),
+            Act::Peek(_) => self.twin.peek(at_ns, permits).map(|wait_ns| Told::Wait { wait_ns }),
+            Act::Remaining(_) => self.twin.remaining(at_ns).map(|permits| Told::Left { permits }),
+            Act::Turn(_) | Act::Set(..) => None,
+        };
+        let is_turn = matches!(act, Act::Turn(_) | Act::Set(..));
+        if by_twin.is_none() && !is_turn && !model.falls_back {
+            return None;
+        }
+        let locked = by_twin.is_none();
+        let told = by_twin.unwrap_or_else(|| self.locked(model, act, at_ns, permits));
+        Some(Event { at_ns, permits, locked, told })
+    }
+
+    fn tried(&self, at_ns: u64, permits: u64) -> Option<Told> {
+        match self.twin.try_acquire(|| at_ns, permits) {
+            Answer::Granted { start_ns, scheduled_ns, spare } => {
+                Some(Told::Granted { start_ns, scheduled_ns, remaining: spare.permits() })
+            }
+            Answer::Denied { retry_after_ns } => {
+                Some(Told::Denied { retry_ns: retry_after_ns.get() })
+            }
+            Answer::Sealed => None,
+        }
+    }
+
+    /// As a limiter does it: lock, seal, decide, open.
+    fn locked(&self, model: &Model<P>, act: Act, at_ns: u64, permits: u64) -> Told {
+        let mut ledger = self.ledger.lock().unwrap();
+        ledger.seal(&self.twin);
+        let told = match act {
+            Act::Turn(_) => Told::Turned,
+            Act::Set(_, policy) => {
+                ledger.reconfigure(at_ns, model.policies[policy].clone());
+                Told::Set { policy }
+            }
+            Act::Peek(_) => Told::Wait { wait_ns: ledger.peek(at_ns, permits).unwrap().unwrap() },
+            Act::Remaining(_) => Told::Left { permits: ledger.remaining(at_ns) },
+            Act::Try(_) | Act::TryMany(..) => match ledger.try_acquire(at_ns, permits).unwrap() {
+                Verdict::Granted(grant) => Told::Granted {
+                    start_ns: grant.start_ns,
+                    scheduled_ns: grant.scheduled_ns,
+                    remaining: grant.remaining,
+                },
+                Verdict::Denied(denial) => {
+                    Told::Denied { retry_ns: denial.retry_after_ns.unwrap().get() }
+                }
+            },
+        };
+        ledger.open(&self.twin, at_ns);
+        told
+    }
+}
+
+/// Whether the oracle explains all events in some order that keeps each thread's own, and the state
+/// that they have ended in.
+fn has_an_order<P: Policy, O: Oracle<P>>(
+    oracle: &O,
+    threads: &[&[Event]],
+    ledger: &Ledger<P>,
+) -> bool {
+    if threads.iter().all(|events| events.is_empty()) {
+        return oracle.ends_as(ledger);
+    }
+    (0..threads.len()).any(|thread| {
+        let Some((first, rest)) = threads[thread].split_first() else { return false };
+        let mut next = oracle.clone();
+        let mut left = threads.to_vec();
+        left[thread] = rest;
+        next.explains(first) && has_an_order(&next, &left, ledger)
+    })
+}

@@ -1,0 +1,232 @@
+//! What the answers are compared with: a policy alone, asked by one thread after the other.
+
+use std::num::NonZeroU64;
+
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::policy::{Policy, Taken};
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::TwoTimeline;
+
+use crate::model::{Event, Story, Told};
+
+/// A limit that is too simple to be wrong.
+pub(crate) trait Oracle<P: Policy>: Clone {
+    fn new(policies: &[P], story: &Story<P>) -> Self;
+
+    /// Lets the event happen now. Returns whether its answer is right.
+    fn explains(&mut self, event: &Event) -> bool;
+
+    /// Whether the ledger is in the same state, as far as answers can tell.
+    fn ends_as(&self, ledger: &Ledger<P>) -> bool;
+}
+
+/// What a policy tells of its state from `from_ns` on: when how many permits could start.
+fn openings<P: Policy>(policy: &P, state: &P::State, from_ns: u64) -> Vec<Option<u64>> {
+    let opening = |permits| policy.opening(state, from_ns, NonZeroU64::new(permits).unwrap()).ok();
+    (1..=4).map(|permits| opening(permits).map(|opening| opening.start_ns)).collect()
+}
+
+fn latest_ns<P: Policy>(story: &Story<P>) -> u64 {
+    story.events().map(|event| event.at_ns).max().unwrap_or(0)
+}
+
+/// A policy and its state. The lock keeps its clock from going back; a twin takes readings as they
+/// come.
+#[derive(Clone, Debug)]
+pub(crate) struct Alone<P: Policy> {
+    policies: Vec<P>,
+    policy: P,
+    state: P::State,
+    locked_ns: u64,
+    end_ns: u64,
+    may_lose: bool,
+    /// All that any thread reads: a cached clock may show each of them.
+    readings_ns: Vec<u64>,
+}
+
+/// Where a grant by the twin may tell less than the ledger would.
+pub(crate) trait Tells: Policy {
+    /// Whether a start may be told by another thread's reading, and what is left by that.
+    const CACHED: bool;
+}
+
+impl Tells for Gcra {
+    const CACHED: bool = false;
+}
+
+impl Tells for TwoTimeline {
+    const CACHED: bool = true;
+}
+
+impl<P: Tells> Alone<P> {
+    fn grants(&mut self, event: &Event, told: (u64, u64, u64), now_ns: u64) -> bool {
+        let (start_ns, scheduled_ns, remaining) = told;
+        let permits = NonZeroU64::new(event.permits).unwrap();
+        let is_cached = P::CACHED && !event.locked;
+        let is_read = start_ns == now_ns || (is_cached && self.readings_ns.contains(&start_ns));
+        let Ok(opening) = self.policy.opening(&self.state, start_ns, permits) else {
+            return false;
+        };
+        let scheduled = opening.scheduled_ns.unwrap_or(start_ns);
+        if !is_read || opening.opens_ns > start_ns || scheduled != scheduled_ns {
+            return false;
+        }
+        self.policy.take(&mut self.state, Taken { from_ns: start_ns, start_ns, permits });
+        is_cached || self.policy.remaining(&self.state, start_ns) == remaining
+    }
+
+    fn wait_ns(&self, now_ns: u64, permits: u64) -> Option<u64> {
+        let permits = NonZeroU64::new(permits)?;
+        let opening = self.policy.opening(&self.state, now_ns, permits).ok()?;
+        Some(opening.opens_ns.max(now_ns) - now_ns)
+    }
+}
+
+impl<P: Tells> Oracle<P> for Alone<P> {
+    fn new(policies: &[P], story: &Story<P>) -> Self {
+        let policy = policies[0].clone();
+        Self {
+            policies: policies.to_vec(),
+            state: policy.fresh(story.start_ns),
+            policy,
+            locked_ns: story.start_ns,
+            end_ns: latest_ns(story),
+            may_lose: story.may_lose,
+            readings_ns: story.events().map(|event| event.at_ns).collect(),
+        }
+    }
+
+    fn explains(&mut self, event: &Event) -> bool {
+        let mut now_ns = event.at_ns;
+        if event.locked {
+            now_ns = now_ns.max(self.locked_ns);
+            self.locked_ns = now_ns;
+        }
+        match event.told {
+            Told::Granted { start_ns, scheduled_ns, remaining } => {
+                self.grants(event, (start_ns, scheduled_ns, remaining), now_ns)
+            }
+            Told::Denied { retry_ns } => {
+                retry_ns > 0 && self.wait_ns(now_ns, event.permits) == Some(retry_ns)
+            }
+            Told::Wait { wait_ns } => self.wait_ns(now_ns, event.permits) == Some(wait_ns),
+            Told::Left { permits } => self.policy.remaining(&self.state, now_ns) == permits,
+            Told::Turned => true,
+            Told::Set { policy } => {
+                let policy = self.policies[policy].clone();
+                policy.rebase(&mut self.state, &self.policy, now_ns);
+                self.policy = policy;
+                true
+            }
+        }
+    }
+
+    fn ends_as(&self, ledger: &Ledger<P>) -> bool {
+        let end_ns = ledger.clamp(self.end_ns);
+        let ideal = openings(&self.policy, &self.state, end_ns);
+        let seen = openings(ledger.policy(), ledger.state(), end_ns);
+        seen == ideal || (self.may_lose && seen > ideal)
+    }
+}
+
+/// The log as N places used in turn, each free again when its permit has left.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    policies: Vec<SlidingLog>,
+    policy: SlidingLog,
+    /// When each place is free, the one used next first.
+    releases_ns: Vec<u64>,
+    locked_ns: u64,
+    end_ns: u64,
+}
+
+impl Places {
+    /// What is held at `now_ns`, oldest first.
+    fn held(&self, now_ns: u64) -> Vec<u64> {
+        let mut held = self.releases_ns.clone();
+        held.retain(|&release_ns| release_ns > now_ns);
+        held.sort_unstable();
+        held
+    }
+
+    /// Sealing and opening puts the places in order.
+    fn turn(&mut self, now_ns: u64) {
+        let held = self.held(now_ns);
+        let places = usize::try_from(self.policy.permits()).unwrap();
+        self.releases_ns = vec![0; places.saturating_sub(held.len())];
+        self.releases_ns.extend(held);
+    }
+
+    /// When the next one may start: while more are held than there are places, more must leave.
+    fn next_ns(&self) -> u64 {
+        let places = usize::try_from(self.policy.permits()).unwrap();
+        self.releases_ns[self.releases_ns.len() - places]
+    }
+
+    fn take(&mut self, start_ns: u64) {
+        self.releases_ns.remove(0);
+        self.releases_ns.push(start_ns + self.policy.held_for_ns());
+    }
+}
+
+impl Oracle<SlidingLog> for Places {
+    fn new(policies: &[SlidingLog], story: &Story<SlidingLog>) -> Self {
+        let places = usize::try_from(policies[0].permits()).unwrap();
+        Self {
+            policies: policies.to_vec(),
+            policy: policies[0],
+            releases_ns: vec![0; places],
+            locked_ns: story.start_ns,
+            end_ns: latest_ns(story),
+        }
+    }
+
+    fn explains(&mut self, event: &Event) -> bool {
+        let mut now_ns = event.at_ns;
+        if event.locked {
+            now_ns = now_ns.max(self.locked_ns);
+            self.locked_ns = now_ns;
+            self.turn(now_ns);
+        }
+        let wait_ns = self.next_ns().saturating_sub(now_ns);
+        let fits = match event.told {
+            Told::Granted { start_ns, .. } => {
+                self.take(now_ns);
+                start_ns == now_ns && wait_ns == 0
+            }
+            Told::Denied { retry_ns } => retry_ns > 0 && retry_ns == wait_ns,
+            Told::Wait { wait_ns: told_ns } => told_ns == wait_ns,
+            // Counted slot by slot, so at no one instant.
+            Told::Left { permits } => permits <= self.policy.permits(),
+            Told::Turned => true,
+            Told::Set { policy } => {
+                let was_ns = self.policy.held_for_ns();
+                self.releases_ns = self.held(now_ns);
+                self.policy = self.policies[policy];
+                for release_ns in &mut self.releases_ns {
+                    *release_ns = *release_ns - was_ns + self.policy.held_for_ns();
+                }
+                true
+            }
+        };
+        if event.locked {
+            self.turn(now_ns);
+        }
+        fits
+    }
+
+    fn ends_as(&self, ledger: &Ledger<SlidingLog>) -> bool {
+        let end_ns = ledger.clamp(self.end_ns);
+        let mut alone = Ledger::new(self.policy, 0);
+        let held_ns = self.policy.held_for_ns();
+        for release_ns in self.held(end_ns) {
+            let start_ns = release_ns.saturating_sub(held_ns);
+            let one = NonZeroU64::MIN;
+            alone.book(start_ns, start_ns, one);
+        }
+        openings(&self.policy, alone.state(), end_ns)
+            == openings(ledger.policy(), ledger.state(), end_ns)
+    }
+}

@@ -1,0 +1,246 @@
+//! Real threads on one limiter, on the real clock: whatever they do, all that was granted keeps the
+//! laws. Nothing is said of how long anything takes.
+//!
+//! A round is short and its grants are kept in lists made before, so that memory stays bounded
+//! however many rounds there are. `cargo xtask stress` plays them for minutes.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rategate::{Clock, Concurrent, Decision, Gcra, Ledger, Limiter, MonotonicClock, Policy};
+use rategate::{Grant, Mode, Rate, SlidingLog, Twinned, TwoTimeline};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const MOST_GRANTS: usize = 1 << 17;
+
+/// A permit, when it started and when it should have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Start {
+    start_ns: u64,
+    scheduled_ns: u64,
+}
+
+/// What holds for all that a limit has granted since `origin_ns`, sorted.
+type Law<P> = fn(policy: &P, origin_ns: u64, starts: &[Start]);
+
+/// A seeded generator.
+struct XorShift(u64);
+
+impl XorShift {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+}
+
+/// How one round goes.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    seed: u64,
+    threads: u64,
+    actions: u64,
+}
+
+/// Plays a round with `policies`, the first of them in force at the start. With more than one they
+/// come into force in turn, and all is judged by `judge`, whose ceiling is no lower than any of
+/// theirs.
+fn play<P>(round: Round, policies: &[P], judge: &P, law: Law<P>)
+where
+    P: Twinned + Policy + Send + Sync,
+    Ledger<P>: Concurrent<Twin: Send + Sync> + Send,
+{
+    let clock = MonotonicClock::new();
+    let origin_ns = clock.now_ns();
+    let limiter = Limiter::with_clock(policies[0].clone(), clock);
+    let barrier = Barrier::new(usize::try_from(round.threads).unwrap());
+    let mut starts: Vec<Start> = thread::scope(|scope| {
+        let threads: Vec<_> = (1..=round.threads)
+            .map(|thread| {
+                let (limiter, barrier) = (&limiter, &barrier);
+                scope.spawn(move || {
+                    let mut random = XorShift::new(round.seed * 64 + thread);
+                    let mut starts = Vec::with_capacity(MOST_GRANTS);
+                    barrier.wait();
+                    for _ in 0..round.actions {
+                        act(limiter, policies, &mut random, &mut starts);
+                        if starts.len() + 8 > MOST_GRANTS {
+                            break;
+                        }
+                    }
+                    starts
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    starts.sort_unstable();
+    assert!(!starts.is_empty(), "{round:?}");
+    law(judge, origin_ns, &starts);
+}
+
+/// One call, drawn. Most are single tries, which is what the twins are for.
+fn act<P: Twinned, C: Clock>(
+    limiter: &Limiter<Ledger<P>, C>,
+    policies: &[P],
+    random: &mut XorShift,
+    starts: &mut Vec<Start>,
+) where
+    Ledger<P>: Concurrent,
+{
+    let mut note = |grant: Grant, permits: u64| {
+        let start = Start { start_ns: grant.promised_ns(), scheduled_ns: grant.scheduled_ns() };
+        starts.extend((0..permits).map(|_| start));
+    };
+    let shortly = Duration::from_nanos(random.below(20 * US));
+    match random.below(400) {
+        0..=1 => {
+            if let Ok(grant) = limiter.acquire_within(1, shortly) {
+                note(grant, 1);
+            }
+        }
+        2 => {
+            if let Ok(reservation) = limiter.reserve_within(1, shortly) {
+                note(reservation.keep(), 1);
+            }
+        }
+        3 => {
+            // Given back in time, or spent at the instant that was promised.
+            if let Ok(reservation) = limiter.reserve_within(1, shortly) {
+                let start_ns = reservation.start_ns();
+                if !reservation.cancel() {
+                    starts.push(Start { start_ns, scheduled_ns: start_ns });
+                }
+            }
+        }
+        4..=5 => {
+            if let Ok(Decision::Granted(grant)) = limiter.try_acquire(2) {
+                note(grant, 2);
+            }
+        }
+        6..=9 => drop(limiter.peek(1)),
+        10..=13 => drop(limiter.remaining()),
+        14 if policies.len() > 1 => {
+            let next = usize::try_from(random.below(policies.len().try_into().unwrap())).unwrap();
+            limiter.reconfigure(policies[next].clone()).unwrap();
+        }
+        _ => {
+            if let Ok(Decision::Granted(grant)) = limiter.try_acquire(1) {
+                note(grant, 1);
+            }
+        }
+    }
+}
+
+/// The most permits in any half-open window: two pointers over the sorted starts.
+fn most_in(starts: &[Start], window_ns: u64) -> u64 {
+    let (mut oldest, mut most) = (0, 0);
+    for (newest, start) in starts.iter().enumerate() {
+        while start.start_ns - starts[oldest].start_ns >= window_ns {
+            oldest += 1;
+        }
+        most = most.max(newest - oldest + 1);
+    }
+    u64::try_from(most).unwrap()
+}
+
+/// `ceil((W + tau) / T)` in any window.
+fn bucket_law(policy: &Gcra, _origin_ns: u64, starts: &[Start]) {
+    let (permits, period_ns) = policy.rate().fraction().unwrap();
+    for window_ns in [1, 100, US, 10 * US, 137 * US, MS, 10 * MS] {
+        let earned = u128::from(window_ns) * u128::from(permits)
+            + u128::from(policy.burst().get() - 1) * u128::from(period_ns);
+        let most = earned.div_ceil(period_ns.into());
+        let seen = most_in(starts, window_ns);
+        assert!(u128::from(seen) <= most, "{seen} > {most} in {window_ns} ns: {policy:?}");
+    }
+}
+
+/// `N` in any window of `M`.
+fn log_law(policy: &SlidingLog, _origin_ns: u64, starts: &[Start]) {
+    let seen = most_in(starts, policy.held_for_ns());
+    assert!(seen <= policy.permits(), "{seen} permits: {policy:?}");
+}
+
+/// No operation before it is due: by any instant no more have started than the schedule holds.
+fn average_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
+    let (permits, period_ns) = policy.rate().fraction().unwrap();
+    for (before, start) in starts.iter().enumerate() {
+        assert!(start.scheduled_ns <= start.start_ns, "{start:?}");
+        let since_ns = u128::from(start.start_ns - origin_ns.min(start.start_ns));
+        // The clock of the limit starts a little after the origin.
+        let due = since_ns * u128::from(permits) / u128::from(period_ns) + 1;
+        assert!((u128::try_from(before).unwrap()) < due, "{before} before {start:?}: {policy:?}");
+    }
+}
+
+fn gcra(permits: u64, period_ns: u64, burst: u64) -> Gcra {
+    Gcra::new(Rate::new(permits, Duration::from_nanos(period_ns)).unwrap(), burst).unwrap()
+}
+
+fn log(permits: u64, period_ns: u64) -> SlidingLog {
+    SlidingLog::new(permits, period_ns).unwrap()
+}
+
+fn average(permits: u64, period_ns: u64) -> TwoTimeline {
+    let rate = Rate::new(permits, Duration::from_nanos(period_ns)).unwrap();
+    TwoTimeline::new(rate, Mode::Average, None)
+}
+
+/// Each twin with numbers that stand, and with numbers that change. The judge of the latter has the
+/// highest rate and the largest burst, or the shortest window and the largest number.
+fn play_all(round: Round) {
+    for policy in [gcra(1, 100, 10), gcra(3, 1_000, 1), gcra(7, MS, 100)] {
+        play(round, &[policy], &policy, bucket_law);
+    }
+    for policy in [log(1, 10 * US), log(8, 100 * US), log(20, 10 * US), log(5_000, MS)] {
+        play(round, &[policy], &policy, log_law);
+    }
+    for policy in [average(1, 50), average(1, 1_000), average(1, 2)] {
+        play(round, &[policy], &policy, average_law);
+    }
+    let buckets = [gcra(1, 100, 10), gcra(1, 1_000, 1), gcra(1, 300, 4)];
+    play(round, &buckets, &buckets[0], bucket_law);
+    // All hold a permit for as long, so that what the one lets go the other would too.
+    let logs = [log(50, 100 * US), log(3, 100 * US), log(20, 100 * US)];
+    play(round, &logs, &logs[0], log_law);
+    let averages = [average(1, 50), average(1, 1_000), average(3, 1_000)];
+    play(round, &averages, &averages[0], average_law);
+}
+
+/// The short form, a few seconds of it.
+#[test]
+fn grants_of_many_threads_keep_every_law() {
+    for seed in 1..=3 {
+        play_all(Round { seed, threads: 4, actions: 4_000 });
+    }
+}
+
+/// `cargo xtask stress`.
+#[test]
+#[ignore = "runs for minutes"]
+fn for_as_long_as_asked() {
+    let minutes = std::env::var("RATEGATE_STRESS_MINUTES").map_or(10, |text| text.parse().unwrap());
+    let started = Instant::now();
+    let mut rounds = 0;
+    while started.elapsed() < Duration::from_secs(60 * minutes) {
+        rounds += 1;
+        play_all(Round { seed: rounds, threads: 8, actions: 100_000 });
+        eprintln!("{rounds} rounds in {} s", started.elapsed().as_secs());
+    }
+}

@@ -1,0 +1,50 @@
+//! The models of the lock-free twins, run by the model checker.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// Runs the quick models or all of them, and counts the schedules they have tried.
+///
+/// In release mode, since a model is arithmetic; in a target directory of its own, because the flag
+/// would have cargo build everything else anew.
+pub(crate) fn run(root: &Path, full: bool) -> Result<()> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root);
+    command.args(["test", "--release", "--package", "rategate-core", "--test", "loom"]);
+    command.args(["--target-dir", "target/loom", "--", "--nocapture"]);
+    if !full {
+        command.arg("quick_");
+    }
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    command.env("RUSTFLAGS", format!("{flags} --cfg loom"));
+    // A model's trace is in its own panic, not in the checker's stack.
+    command.env("RUST_BACKTRACE", "0");
+    let output = command.stderr(Stdio::piped()).stdout(Stdio::inherit()).output();
+    let output = output.context("start the models")?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    eprint!("{told}");
+    let counts: Vec<u64> = told.lines().filter_map(schedules).collect();
+    ensure!(output.status.success(), "a model failed");
+    ensure!(!counts.is_empty(), "no model ran");
+    println!("{} models, {} schedules", counts.len(), counts.iter().sum::<u64>());
+    Ok(())
+}
+
+/// Reads `gcra::quick_a_model: 4724 schedules`.
+fn schedules(line: &str) -> Option<u64> {
+    line.strip_suffix(" schedules")?.rsplit_once(": ")?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::schedules;
+
+    #[test]
+    fn reads_a_count() {
+        assert_eq!(schedules("gcra::quick_a_model: 4724 schedules"), Some(4_724));
+        assert_eq!(schedules("test gcra::quick_a_model ... ok"), None);
+    }
+}
