@@ -5,11 +5,19 @@ mod common;
 use common::{run, stderr};
 use serde_json::Value;
 
+/// S3.9: the time that decisions take is measured, the slowest one's too.
 #[test]
 fn every_engine_does_what_its_line_says() {
     let output = run(&["bench", "--json"], b"");
     assert!(output.status.success(), "{}", stderr(&output));
     let lines: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let (single, lines): (Vec<Value>, Vec<Value>) =
+        lines.into_iter().partition(|line| line["what"] == "single try");
+    for line in &single {
+        assert!(line["calls"].as_u64() >= Some(100_000), "{line}");
+        assert!(line["slowest_ns"].as_u64() >= line["one_in_10000_ns"].as_u64(), "{line}");
+    }
+    assert!(single.len() > 2 && single.iter().any(|line| line["by"] == "nothing"));
     for line in &lines {
         assert!(line["ns"].as_f64().unwrap() > 0.0, "{line}");
         assert!(line["per_s"].as_f64().unwrap() > 0.0, "{line}");

@@ -7,6 +7,7 @@ mod engines;
 mod floors;
 #[allow(dead_code, unreachable_pub, reason = "public and in use where they are a library")]
 mod harness;
+mod slowest;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -17,6 +18,7 @@ use crate::args::BenchArgs;
 use crate::failure::Failure;
 use engines::{Answer, Engine, Made};
 use harness::{Contender, Outcome, Plan, race};
+use slowest::Slowest;
 
 /// Short enough to be tried, long enough that one disturbance decides nothing.
 const PLAN: Plan = Plan { rounds: 15, lap: Duration::from_millis(3), cpu_used: None };
@@ -33,8 +35,9 @@ struct Row {
 
 /// Measures, and prints as it is asked to.
 pub(crate) fn run(args: &BenchArgs) -> Result<u8, Failure> {
-    let rows = measure().map_err(|error| Failure::Usage(format!("bench: {error}")))?;
-    let output = if args.json { as_json(&rows) } else { as_text(&rows) };
+    let failed = |error| Failure::Usage(format!("bench: {error}"));
+    let (rows, slowest) = (measure().map_err(failed)?, slowest::all().map_err(failed)?);
+    let output = if args.json { as_json(&rows, &slowest) } else { as_text(&rows, &slowest) };
     let mut stdout = io::stdout().lock();
     stdout
         .write_all(output.as_bytes())
@@ -78,7 +81,7 @@ fn timed(what: &str, threads: u32, contenders: &[Contender<'_>]) -> Option<Row> 
     Some(Row { what: what.to_owned(), threads, timed, floor: outcomes.next() })
 }
 
-fn as_text(rows: &[Row]) -> String {
+fn as_text(rows: &[Row], slowest: &[Slowest]) -> String {
     let mut text = format!(
         "{:<12}  {:<20}  {:>7}  {:>9}  {:>11}  {:>13}\n",
         "what", "by", "threads", "ns a call", "million a s", "times machine"
@@ -96,10 +99,27 @@ fn as_text(rows: &[Row]) -> String {
         "\nns a call: as one thread sees it, the median. times machine: that over one clock reading,\n\
          and for a grant one swap on the same cache line besides.\n",
     );
+    let _ = writeln!(
+        text,
+        "\n{:<12}  {:<20}  {:>7}  {:>9}  {:>11}  {:>13}",
+        "what", "by", "threads", "calls", "1 in 10 000", "slowest"
+    );
+    for Slowest { by, threads, calls, rare_ns, most_ns } in slowest {
+        let (rare, most) = (format!("{:?}", ns(*rare_ns)), format!("{:?}", ns(*most_ns)));
+        let _ = writeln!(
+            text,
+            "{:<12}  {by:<20}  {threads:>7}  {calls:>9}  {rare:>11}  {most:>13}",
+            "single try"
+        );
+    }
+    text.push_str(
+        "\nsingle try: each timed by itself, on far more threads than cores. What the scheduler takes\n\
+         shows beside \"nothing\", where no try is made at all.\n",
+    );
     text
 }
 
-fn as_json(rows: &[Row]) -> String {
+fn as_json(rows: &[Row], slowest: &[Slowest]) -> String {
     let lines: Vec<String> = rows
         .iter()
         .map(|Row { what, threads, timed, floor }| {
@@ -113,6 +133,16 @@ fn as_json(rows: &[Row]) -> String {
                 timed.name, timed.ns, timed.per_s, timed.granted
             )
         })
+        .chain(slowest.iter().map(|Slowest { by, threads, calls, rare_ns, most_ns }| {
+            format!(
+                "  {{\"what\":\"single try\",\"by\":\"{by}\",\"threads\":{threads},\"calls\":{calls},\
+                 \"one_in_10000_ns\":{rare_ns},\"slowest_ns\":{most_ns}}}"
+            )
+        }))
         .collect();
     format!("[\n{}\n]\n", lines.join(",\n"))
+}
+
+const fn ns(ns: u64) -> Duration {
+    Duration::from_nanos(ns)
 }
