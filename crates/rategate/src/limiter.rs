@@ -166,8 +166,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// # Errors
     ///
-    /// [`LimiterError::Closed`].
-    pub fn local(&self) -> Result<Local<L, C>, LimiterError> {
+    /// [`Closed`].
+    pub fn local(&self) -> Result<Local<L, C>, Closed> {
         Local::new(Arc::clone(&self.shared), self.precision)
     }
 

@@ -7,7 +7,7 @@ use rategate_core::concurrent::{Concurrent, Drawn, Spare};
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, LimiterError};
+use crate::error::{AcquireError, Closed, LimiterError};
 use crate::shared::Shared;
 use crate::wait::Precision;
 
@@ -71,10 +71,7 @@ pub struct Local<L: Concurrent, C: Clock = MonotonicClock> {
 }
 
 impl<L: Concurrent, C: Clock> Local<L, C> {
-    pub(crate) fn new(
-        shared: Arc<Shared<L, C>>,
-        precision: Precision,
-    ) -> Result<Self, LimiterError> {
+    pub(crate) fn new(shared: Arc<Shared<L, C>>, precision: Precision) -> Result<Self, Closed> {
         let (epoch, batch) = shared.batch()?;
         Ok(Self { shared, precision, batch, epoch, left: 0, until_ns: 0, drawn: None })
     }
