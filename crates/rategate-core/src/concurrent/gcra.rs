@@ -86,10 +86,11 @@ impl Numbers {
     /// The clock on the scale of values, unless it is off that scale.
     ///
     /// Numbers may be torn here and in what follows: the result is thrown away then, so it may be
-    /// anything but a panic.
+    /// anything but a panic. One comparison finds a reading before the origin, too: that wraps to a
+    /// long way past the horizon.
     #[inline]
     fn at(self, now_ns: u64) -> Option<u64> {
-        let since_ns = now_ns.checked_sub(self.origin_ns)?;
+        let since_ns = now_ns.wrapping_sub(self.origin_ns);
         let parts = since_ns.wrapping_mul(self.parts_per_ns);
         (since_ns <= self.horizon_ns).then_some(self.base.wrapping_add(parts))
     }
@@ -99,11 +100,14 @@ impl Numbers {
     fn decide(self, value: u64, now_ns: u64, permits: u64) -> Option<Result<(u64, u64), u64>> {
         let now = self.at(now_ns)?;
         let cost = permits.checked_mul(self.parts_per_permit)?;
-        let most = self.burst.checked_sub(cost)?;
-        let debt = value.saturating_sub(now);
-        Some(match most.checked_sub(debt) {
-            Some(spare) => Ok((value.max(now).wrapping_add(cost), spare)),
-            None => Err(debt.wrapping_sub(most)),
+        if cost > self.burst {
+            return None;
+        }
+        // Debt and cost are less than 2^62 each, unless torn.
+        let used = value.saturating_sub(now).wrapping_add(cost);
+        Some(match self.burst.checked_sub(used) {
+            Some(spare) => Ok((now.wrapping_add(used), spare)),
+            None => Err(used.wrapping_sub(self.burst)),
         })
     }
 

@@ -41,17 +41,33 @@ impl Latch {
     }
 
     /// The newest line, and what `meanwhile` answered while that was the newest.
-    #[inline]
     pub(super) fn read<R>(&self, meanwhile: impl Fn() -> R) -> (Line, R) {
         loop {
-            let version = self.version.load(Ordering::Acquire);
-            let line = self.slot(version).read();
-            let answer = meanwhile();
-            fence(Ordering::Acquire);
-            if self.version.load(Ordering::Relaxed) == version {
-                return (line, answer);
+            if let Some(read) = self.try_read(&meanwhile, Slot::read) {
+                return read;
             }
         }
+    }
+
+    /// The time at the ticks that `ticks` reads. `None` where that takes more than one look at the
+    /// newest line.
+    #[inline]
+    pub(super) fn glance(&self, ticks: impl Fn() -> u64) -> Option<u64> {
+        let (line, ticks) = self.try_read(ticks, Slot::read_without_lead)?;
+        line.at(ticks)
+    }
+
+    #[inline]
+    fn try_read<R>(
+        &self,
+        meanwhile: impl Fn() -> R,
+        read: impl Fn(&Slot) -> Line,
+    ) -> Option<(Line, R)> {
+        let version = self.version.load(Ordering::Acquire);
+        let answer = meanwhile();
+        let line = read(self.slot(version));
+        fence(Ordering::Acquire);
+        (self.version.load(Ordering::Relaxed) == version).then_some((line, answer))
     }
 
     /// Puts `line` in place of the one before. For one writer at a time: whoever holds the
@@ -81,14 +97,20 @@ impl Slot {
         }
     }
 
-    #[inline]
     fn read(&self) -> Line {
+        Line { lead_ns: self.lead_ns.load(Ordering::Relaxed), ..self.read_without_lead() }
+    }
+
+    /// All that a time on the line needs. An atomic load that nobody needs would be made none the
+    /// less.
+    #[inline]
+    fn read_without_lead(&self) -> Line {
         Line {
             ticks0: self.ticks0.load(Ordering::Relaxed),
             ns0: self.ns0.load(Ordering::Relaxed),
             scale: self.scale.load(Ordering::Relaxed),
             length_ticks: self.length_ticks.load(Ordering::Relaxed),
-            lead_ns: self.lead_ns.load(Ordering::Relaxed),
+            lead_ns: 0,
         }
     }
 

@@ -81,7 +81,12 @@ impl<T: Times> Disciplined<T> {
         Some(Self { times, latch, discipline: Mutex::new(discipline) })
     }
 
+    /// The time, where one look at the line tells it: that is all but always.
     #[inline]
+    pub(super) fn glance_ns(&self) -> Option<u64> {
+        self.latch.glance(|| self.times.ticks())
+    }
+
     pub(super) fn now_ns(&self) -> u64 {
         let (line, ticks) = self.latch.read(|| self.times.ticks());
         match line.at(ticks) {
@@ -102,7 +107,6 @@ impl<T: Times> Disciplined<T> {
     }
 
     /// What a reader does whose `ticks` are past the end of the line, or before its beginning.
-    #[cold]
     fn off_the_line(&self, line: Line, ticks: u64) -> u64 {
         if line.is_just_before(ticks) {
             // Another core's counter, a little behind the one that drew the line.
