@@ -38,6 +38,8 @@
 //! them do not last a second (a fraction with more than 10^9 in its numerator), bursts over 2^59
 //! parts, `never` and `unlimited` stay with the ledger.
 
+use core::num::NonZeroU64;
+
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::word::{Word, free_base};
 use super::{Answer, Drawn, Mark, Owned, Spare, Twin, Twinned};
@@ -86,18 +88,22 @@ impl Numbers {
     /// The clock on the scale of values, unless it is off that scale.
     ///
     /// Numbers may be torn here and in what follows: the result is thrown away then, so it may be
-    /// anything but a panic. One comparison finds a reading before the origin, too: that wraps to a
-    /// long way past the horizon.
+    /// anything but a panic.
     #[inline]
     fn at(self, now_ns: u64) -> Option<u64> {
-        let since_ns = now_ns.wrapping_sub(self.origin_ns);
+        let since_ns = now_ns.checked_sub(self.origin_ns)?;
         let parts = since_ns.wrapping_mul(self.parts_per_ns);
         (since_ns <= self.horizon_ns).then_some(self.base.wrapping_add(parts))
     }
 
     /// The value behind a grant and the parts left then, or how many parts too soon it comes.
     #[inline]
-    fn decide(self, value: u64, now_ns: u64, permits: u64) -> Option<Result<(u64, u64), u64>> {
+    fn decide(
+        self,
+        value: u64,
+        now_ns: u64,
+        permits: u64,
+    ) -> Option<Result<(u64, u64), NonZeroU64>> {
         let now = self.at(now_ns)?;
         let cost = permits.checked_mul(self.parts_per_permit)?;
         if cost > self.burst {
@@ -105,15 +111,21 @@ impl Numbers {
         }
         // Debt and cost are less than 2^62 each, unless torn.
         let used = value.saturating_sub(now).wrapping_add(cost);
-        Some(match self.burst.checked_sub(used) {
-            Some(spare) => Ok((now.wrapping_add(used), spare)),
-            None => Err(used.wrapping_sub(self.burst)),
+        Some(match NonZeroU64::new(used.saturating_sub(self.burst)) {
+            None => Ok((now.wrapping_add(used), self.burst.wrapping_sub(used))),
+            Some(missing) => Err(missing),
         })
     }
 
+    /// Never a failure: whoever wants to know only whether he was denied does not pay for a division.
     #[inline]
-    const fn ns_of(self, parts: u64) -> u64 {
-        if self.parts_per_ns <= 1 { parts } else { parts.div_ceil(self.parts_per_ns) }
+    fn ns_of(self, parts: NonZeroU64) -> NonZeroU64 {
+        if self.parts_per_ns <= 1 {
+            parts
+        } else {
+            let ns = parts.get().div_ceil(self.parts_per_ns);
+            NonZeroU64::new(ns).unwrap_or(NonZeroU64::MIN)
+        }
     }
 }
 
@@ -143,7 +155,7 @@ impl Twin for Bucket {
                 }
                 Some(Err(missing)) => {
                     if self.word.is_still(seen) {
-                        return Answer::denied(numbers.ns_of(missing));
+                        return Answer::Denied { retry_after_ns: numbers.ns_of(missing) };
                     }
                 }
             }
@@ -186,7 +198,8 @@ impl Twin for Bucket {
                 return None;
             }
             if self.word.is_still(seen) {
-                return decision.map(|made| made.map_or_else(|parts| numbers.ns_of(parts), |_| 0));
+                return decision
+                    .map(|made| made.map_or_else(|missing| numbers.ns_of(missing).get(), |_| 0));
             }
         }
     }

@@ -75,7 +75,8 @@ impl Line {
     #[inline]
     pub(super) fn at(&self, ticks: u64) -> Option<u64> {
         let since = ticks.wrapping_sub(self.ticks0);
-        (since < self.length_ticks).then(|| self.ns0.saturating_add(scaled_short(since, self.scale)))
+        // Some seconds after the system's clock, which is 584 years from wrapping.
+        (since < self.length_ticks).then(|| self.ns0.wrapping_add(scaled_short(since, self.scale)))
     }
 
     /// The time at the beginning.
