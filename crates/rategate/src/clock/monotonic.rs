@@ -161,11 +161,13 @@ impl Process {
 
     /// A reading that one glance at the counter could not tell.
     #[cold]
+    #[inline(never)]
     fn look_ns(&self) -> u64 {
         self.counter.get().map_or_else(|| self.system.now_ns(), Counter::now_ns)
     }
 
     #[cold]
+    #[inline(never)]
     fn repeat(&self, latest: &Latest) -> u64 {
         let repeats = latest.repeats.get().wrapping_add(1);
         latest.repeats.set(repeats);

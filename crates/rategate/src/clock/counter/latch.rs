@@ -43,31 +43,28 @@ impl Latch {
     /// The newest line, and what `meanwhile` answered while that was the newest.
     pub(super) fn read<R>(&self, meanwhile: impl Fn() -> R) -> (Line, R) {
         loop {
-            if let Some(read) = self.try_read(&meanwhile, Slot::read) {
-                return read;
+            let version = self.version.load(Ordering::Acquire);
+            let line = self.slot(version).read();
+            let answer = meanwhile();
+            if self.is_still(version) {
+                return (line, answer);
             }
         }
     }
 
-    /// The time at the ticks that `ticks` reads. `None` where that takes more than one look at the
-    /// newest line.
+    /// The time at `ticks`, which have just been read. `None` where the newest line does not tell it,
+    /// or a newer one has come meanwhile.
     #[inline]
-    pub(super) fn glance(&self, ticks: impl Fn() -> u64) -> Option<u64> {
-        let (line, ticks) = self.try_read(ticks, Slot::read_without_lead)?;
-        line.at(ticks)
+    pub(super) fn at(&self, ticks: u64) -> Option<u64> {
+        let version = self.version.load(Ordering::Acquire);
+        let line = self.slot(version).read_without_lead();
+        if self.is_still(version) { line.at(ticks) } else { None }
     }
 
     #[inline]
-    fn try_read<R>(
-        &self,
-        meanwhile: impl Fn() -> R,
-        read: impl Fn(&Slot) -> Line,
-    ) -> Option<(Line, R)> {
-        let version = self.version.load(Ordering::Acquire);
-        let answer = meanwhile();
-        let line = read(self.slot(version));
+    fn is_still(&self, version: u64) -> bool {
         fence(Ordering::Acquire);
-        (self.version.load(Ordering::Relaxed) == version).then_some((line, answer))
+        self.version.load(Ordering::Relaxed) == version
     }
 
     /// Puts `line` in place of the one before. For one writer at a time: whoever holds the

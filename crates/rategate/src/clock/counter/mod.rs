@@ -82,9 +82,13 @@ impl<T: Times> Disciplined<T> {
     }
 
     /// The time, where one look at the line tells it: that is all but always.
+    ///
+    /// Should the thread stand still after it has read the ticks, the newest line begins after them,
+    /// and does not tell.
     #[inline]
     pub(super) fn glance_ns(&self) -> Option<u64> {
-        self.latch.glance(|| self.times.ticks())
+        let ticks = self.times.ticks();
+        self.latch.at(ticks)
     }
 
     pub(super) fn now_ns(&self) -> u64 {
@@ -107,6 +111,7 @@ impl<T: Times> Disciplined<T> {
     }
 
     /// What a reader does whose `ticks` are past the end of the line, or before its beginning.
+    #[cold]
     fn off_the_line(&self, line: Line, ticks: u64) -> u64 {
         if line.is_just_before(ticks) {
             // Another core's counter, a little behind the one that drew the line.
