@@ -42,7 +42,7 @@ use core::num::NonZeroU64;
 
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::word::{Word, free_base};
-use super::{Answer, Drawn, Mark, Owned, Spare, Twin, Twinned};
+use super::{Answer, Draw, Drawn, Mark, Owned, Spare, Twin, Twinned};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
 use crate::rate::Kind;
@@ -163,27 +163,34 @@ impl Twin for Bucket {
         }
     }
 
-    fn draw(&self, read_ns: impl Fn() -> u64, least: u64, most: u64) -> Option<Drawn> {
+    fn draw(&self, read_ns: impl Fn() -> u64, least: u64, most: u64) -> Draw {
         loop {
             // Before the swap: what comes back meanwhile then counts against this batch.
             let returned = self.change.returned.load(Ordering::Acquire);
             let seen = self.word.load();
             let start_ns = read_ns();
             let numbers = Numbers::from_fields(self.word.numbers(seen));
-            if seen.is_sealed() {
-                return None;
+            if seen.is_sealed() || least == 0 {
+                return Draw::Unknown;
             }
-            let now = numbers.at(start_ns)?;
-            let free = numbers.burst.saturating_sub(seen.value().saturating_sub(now));
-            let permits = free.checked_div(numbers.parts_per_permit)?.min(most);
-            if permits < least {
-                return None;
-            }
-            let cost = permits.wrapping_mul(numbers.parts_per_permit);
-            let value = seen.value().max(now).wrapping_add(cost);
-            if self.word.swap(seen, value) {
-                let mark = Mark { value, base: numbers.base, returned };
-                return Some(Drawn { permits, start_ns, mark });
+            match numbers.decide(seen.value(), start_ns, least) {
+                None => return Draw::Unknown,
+                Some(Ok((value, spare))) => {
+                    let parts_per_permit = numbers.parts_per_permit;
+                    let more = spare.checked_div(parts_per_permit).unwrap_or(0);
+                    let more = more.min(most.saturating_sub(least));
+                    let value = value.wrapping_add(more.wrapping_mul(parts_per_permit));
+                    if self.word.swap(seen, value) {
+                        let mark = Mark { value, base: numbers.base, returned };
+                        let permits = least.wrapping_add(more);
+                        return Draw::Taken(Drawn { permits, start_ns, mark });
+                    }
+                }
+                Some(Err(missing)) => {
+                    if self.word.is_still(seen) {
+                        return Draw::Denied { retry_after_ns: numbers.ns_of(missing) };
+                    }
+                }
             }
             back_off();
         }
