@@ -88,7 +88,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     /// Those of [`Limiter::try_acquire`](crate::Limiter::try_acquire).
     #[inline]
     pub fn try_acquire(&mut self, permits: u64) -> Result<Decision, LimiterError> {
-        match self.from_hand(permits) {
+        match self.take_in_hand(permits) {
             Some(grant) => Ok(Decision::Granted(grant)),
             None => self.try_shared(permits),
         }
@@ -100,7 +100,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     ///
     /// Those of [`Limiter::acquire`](crate::Limiter::acquire).
     pub fn acquire(&mut self, permits: u64) -> Result<Grant, AcquireError> {
-        if let Some(grant) = self.from_hand(permits) {
+        if let Some(grant) = self.take_in_hand(permits) {
             return Ok(grant);
         }
         match self.try_shared(permits) {
@@ -125,7 +125,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     }
 
     #[inline]
-    fn from_hand(&mut self, permits: u64) -> Option<Grant> {
+    fn take_in_hand(&mut self, permits: u64) -> Option<Grant> {
         // Two words that hardly anybody ever writes.
         let lasts = self.shared.seen_ns() < self.until_ns && self.shared.epoch() == self.epoch;
         let left = self.left.checked_sub(permits).filter(|_| lasts && permits > 0)?;
