@@ -20,7 +20,7 @@ use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rategate_bench::engines::Made;
+use rategate_bench::engines::{self, Made};
 use rategate_bench::harness::Plan;
 use serde_json::{Value, json};
 
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
 
 fn measure(quick: bool) -> Made<Value> {
     let (plan, paced_for) = if quick { (QUICK, 1) } else { (FULL, 3) };
+    engines::settle_clock();
     let mut rows = paths::machine(plan);
     rows.extend(paths::tries(plan)?);
     rows.extend(paths::logs(plan)?);

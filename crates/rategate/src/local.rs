@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rategate_core::concurrent::{Concurrent, Drawn, Spare};
+use rategate_core::concurrent::{Concurrent, Draw, Drawn, Spare};
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
@@ -131,20 +131,26 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         Some(Grant::at(start_ns, start_ns, Spare::of(left)))
     }
 
-    #[cold]
+    #[inline(never)]
     fn try_shared(&mut self, permits: u64) -> Result<Decision, LimiterError> {
-        self.give_back();
+        if self.drawn.is_some() {
+            self.give_back();
+        }
         if self.shared.epoch() != self.epoch {
             (self.epoch, self.batch) = self.shared.batch()?;
         }
         if self.batch > 1 && permits > 0 {
-            let most = self.batch.max(permits);
-            if let Some(drawn) = self.shared.draw(permits, most) {
-                self.left = drawn.permits.saturating_sub(permits);
-                self.until_ns = drawn.start_ns.saturating_add(LASTS_NS);
-                self.drawn = Some(drawn);
-                let spare = Spare::of(self.left);
-                return Ok(Decision::Granted(Grant::at(drawn.start_ns, drawn.start_ns, spare)));
+            match self.shared.draw(permits, self.batch.max(permits)) {
+                Draw::Taken(drawn) => {
+                    self.left = drawn.permits.saturating_sub(permits);
+                    self.until_ns = drawn.start_ns.saturating_add(LASTS_NS);
+                    self.drawn = Some(drawn);
+                    let spare = Spare::of(self.left);
+                    let grant = Grant::at(drawn.start_ns, drawn.start_ns, spare);
+                    return Ok(Decision::Granted(grant));
+                }
+                Draw::Denied { retry_after_ns } => return Ok(Decision::denied(retry_after_ns)),
+                Draw::Unknown => {}
             }
         }
         self.shared.try_acquire(permits)

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rategate_core::concurrent::{Answer, Concurrent, Drawn, Twin};
+use rategate_core::concurrent::{Answer, Concurrent, Draw, Drawn, Twin};
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{self, Verdict};
 
@@ -113,10 +113,13 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.decide(|limit, _| (self.epoch(), limit.batch()))
     }
 
-    pub(crate) fn draw(&self, least: u64, most: u64) -> Option<Drawn> {
-        let drawn = self.twins.current().draw(|| self.clock.now_ns(), least, most)?;
-        self.hands.seen_ns.fetch_max(drawn.start_ns, Ordering::Relaxed);
-        Some(drawn)
+    #[inline]
+    pub(crate) fn draw(&self, least: u64, most: u64) -> Draw {
+        let draw = self.twins.current().draw(|| self.clock.now_ns(), least, most);
+        if let Draw::Taken(drawn) = draw {
+            self.hands.seen_ns.fetch_max(drawn.start_ns, Ordering::Relaxed);
+        }
+        draw
     }
 
     /// Takes back what is left of a batch. To a closed limiter nothing needs to go back.

@@ -48,6 +48,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<u8, Failure> {
 
 fn measure() -> Made<Vec<Row>> {
     let mut rows = Vec::new();
+    engines::settle_clock();
     // On a single core a second thread would only wait for the first.
     let most = thread::available_parallelism().map_or(1, |cores| cores.get().min(2));
     for threads in (1..=2).take(most) {

@@ -38,9 +38,11 @@
 //! them do not last a second (a fraction with more than 10^9 in its numerator), bursts over 2^59
 //! parts, `never` and `unlimited` stay with the ledger.
 
+use core::num::NonZeroU64;
+
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::word::{SPAN, Word, free_base};
-use super::{Answer, Drawn, Mark, Owned, Spare, Twin, Twinned};
+use super::{Answer, Draw, Drawn, Mark, Owned, Spare, Twin, Twinned};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
 use crate::policy::Policy;
@@ -99,20 +101,34 @@ impl Numbers {
 
     /// The value behind a grant and the parts left then, or how many parts too soon it comes.
     #[inline]
-    fn decide(self, value: u64, now_ns: u64, permits: u64) -> Option<Result<(u64, u64), u64>> {
+    fn decide(
+        self,
+        value: u64,
+        now_ns: u64,
+        permits: u64,
+    ) -> Option<Result<(u64, u64), NonZeroU64>> {
         let now = self.at(now_ns)?;
         let cost = permits.checked_mul(self.parts_per_permit)?;
-        let most = self.burst.checked_sub(cost)?;
-        let debt = value.saturating_sub(now);
-        Some(match most.checked_sub(debt) {
-            Some(spare) => Ok((value.max(now).wrapping_add(cost), spare)),
-            None => Err(debt.wrapping_sub(most)),
+        if cost > self.burst {
+            return None;
+        }
+        // Debt and cost are less than 2^62 each, unless torn.
+        let used = value.saturating_sub(now).wrapping_add(cost);
+        Some(match NonZeroU64::new(used.saturating_sub(self.burst)) {
+            None => Ok((now.wrapping_add(used), self.burst.wrapping_sub(used))),
+            Some(missing) => Err(missing),
         })
     }
 
+    /// Never a failure: whoever wants to know only whether he was denied does not pay for a division.
     #[inline]
-    const fn ns_of(self, parts: u64) -> u64 {
-        if self.parts_per_ns <= 1 { parts } else { parts.div_ceil(self.parts_per_ns) }
+    fn ns_of(self, parts: NonZeroU64) -> NonZeroU64 {
+        if self.parts_per_ns <= 1 {
+            parts
+        } else {
+            let ns = parts.get().div_ceil(self.parts_per_ns);
+            NonZeroU64::new(ns).unwrap_or(NonZeroU64::MIN)
+        }
     }
 }
 
@@ -142,7 +158,7 @@ impl Twin for Bucket {
                 }
                 Some(Err(missing)) => {
                     if self.word.is_still(seen) {
-                        return Answer::denied(numbers.ns_of(missing));
+                        return Answer::Denied { retry_after_ns: numbers.ns_of(missing) };
                     }
                 }
             }
@@ -150,27 +166,34 @@ impl Twin for Bucket {
         }
     }
 
-    fn draw(&self, read_ns: impl Fn() -> u64, least: u64, most: u64) -> Option<Drawn> {
+    fn draw(&self, read_ns: impl Fn() -> u64, least: u64, most: u64) -> Draw {
         loop {
             // Before the swap: what comes back meanwhile then counts against this batch.
             let returned = self.change.returned.load(Ordering::Acquire);
             let seen = self.word.load();
             let start_ns = read_ns();
             let numbers = Numbers::from_fields(self.word.numbers(seen));
-            if seen.is_sealed() {
-                return None;
+            if seen.is_sealed() || least == 0 {
+                return Draw::Unknown;
             }
-            let now = numbers.at(start_ns)?;
-            let free = numbers.burst.saturating_sub(seen.value().saturating_sub(now));
-            let permits = free.checked_div(numbers.parts_per_permit)?.min(most);
-            if permits < least {
-                return None;
-            }
-            let cost = permits.wrapping_mul(numbers.parts_per_permit);
-            let value = seen.value().max(now).wrapping_add(cost);
-            if self.word.swap(seen, value) {
-                let mark = Mark { value, base: numbers.base, returned };
-                return Some(Drawn { permits, start_ns, mark });
+            match numbers.decide(seen.value(), start_ns, least) {
+                None => return Draw::Unknown,
+                Some(Ok((value, spare))) => {
+                    let parts_per_permit = numbers.parts_per_permit;
+                    let more = spare.checked_div(parts_per_permit).unwrap_or(0);
+                    let more = more.min(most.saturating_sub(least));
+                    let value = value.wrapping_add(more.wrapping_mul(parts_per_permit));
+                    if self.word.swap(seen, value) {
+                        let mark = Mark { value, base: numbers.base, returned };
+                        let permits = least.wrapping_add(more);
+                        return Draw::Taken(Drawn { permits, start_ns, mark });
+                    }
+                }
+                Some(Err(missing)) => {
+                    if self.word.is_still(seen) {
+                        return Draw::Denied { retry_after_ns: numbers.ns_of(missing) };
+                    }
+                }
             }
             back_off();
         }
@@ -185,7 +208,8 @@ impl Twin for Bucket {
                 return None;
             }
             if self.word.is_still(seen) {
-                return decision.map(|made| made.map_or_else(|parts| numbers.ns_of(parts), |_| 0));
+                return decision
+                    .map(|made| made.map_or_else(|missing| numbers.ns_of(missing).get(), |_| 0));
             }
         }
     }

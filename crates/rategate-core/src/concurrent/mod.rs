@@ -144,6 +144,21 @@ pub struct Drawn {
     mark: Mark,
 }
 
+/// What a twin answers to whoever asks for a batch.
+#[must_use = "a batch that nobody keeps is lost"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draw {
+    /// At least the least is the caller's.
+    Taken(Drawn),
+    /// Nothing was taken.
+    Denied {
+        /// How long until a try for the least passes, if nobody else comes first: exact.
+        retry_after_ns: NonZeroU64,
+    },
+    /// The twin does not know, or has no batches. A try does.
+    Unknown,
+}
+
 /// The state that a batch has left behind, and the configuration it is one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
@@ -163,9 +178,8 @@ pub trait Twin: Debug + Send + Sync {
     fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer;
 
     /// Takes at least `least` and up to `most` permits in one step, for a thread to use one by one.
-    /// `None` where that is not possible, now or ever.
-    fn draw(&self, _read_ns: impl Fn() -> u64, _least: u64, _most: u64) -> Option<Drawn> {
-        None
+    fn draw(&self, _read_ns: impl Fn() -> u64, _least: u64, _most: u64) -> Draw {
+        Draw::Unknown
     }
 
     /// How long until a try would pass, zero if it would now; `None` if sealed. Takes nothing.

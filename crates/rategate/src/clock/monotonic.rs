@@ -105,6 +105,7 @@ impl Default for MonotonicClock {
 }
 
 impl Clock for MonotonicClock {
+    #[inline]
     fn now_ns(&self) -> u64 {
         self.process.now_ns().saturating_sub(self.origin_ns)
     }
@@ -144,12 +145,11 @@ impl Process {
         }
     }
 
+    /// Small, so that it becomes part of whoever decides by it.
     #[inline]
     fn now_ns(&self) -> u64 {
-        let reading_ns = match self.counter.get() {
-            Some(counter) => counter.now_ns(),
-            None => self.system.now_ns(),
-        };
+        let glance_ns = self.counter.get().and_then(Counter::glance_ns);
+        let reading_ns = glance_ns.unwrap_or_else(|| self.look_ns());
         LATEST.with(|latest| {
             if reading_ns > latest.ns.get() {
                 latest.ns.set(reading_ns);
@@ -159,7 +159,15 @@ impl Process {
         })
     }
 
+    /// A reading that one glance at the counter could not tell.
     #[cold]
+    #[inline(never)]
+    fn look_ns(&self) -> u64 {
+        self.counter.get().map_or_else(|| self.system.now_ns(), Counter::now_ns)
+    }
+
+    #[cold]
+    #[inline(never)]
     fn repeat(&self, latest: &Latest) -> u64 {
         let repeats = latest.repeats.get().wrapping_add(1);
         latest.repeats.set(repeats);

@@ -9,6 +9,9 @@ use super::Times;
 /// Slopes are in units of 2^-40 ns for each tick, which is 10^-12 of a usual one.
 const SCALE_BITS: u32 = 40;
 
+/// How many ticks a line may have: a second's worth, unless the counter runs at a THz.
+const MOST_TICKS: u64 = 1 << SCALE_BITS;
+
 /// How long a line is used.
 const LENGTH_NS: u64 = 1_000_000_000;
 
@@ -72,7 +75,8 @@ impl Line {
     #[inline]
     pub(super) fn at(&self, ticks: u64) -> Option<u64> {
         let since = ticks.wrapping_sub(self.ticks0);
-        (since < self.length_ticks).then(|| self.after(since))
+        // Some seconds after the system's clock, which is 584 years from wrapping.
+        (since < self.length_ticks).then(|| self.ns0.wrapping_add(scaled_short(since, self.scale)))
     }
 
     /// The time at the beginning.
@@ -101,7 +105,6 @@ impl Line {
         self.after(self.length_ticks)
     }
 
-    #[inline]
     fn after(&self, since: u64) -> u64 {
         self.ns0.saturating_add(scaled(since, self.scale))
     }
@@ -226,10 +229,18 @@ fn slope_between(first: Anchor, second: Anchor) -> Option<u64> {
 
 fn length_ticks(slope: u64) -> u64 {
     let ticks = (u128::from(LENGTH_NS) << SCALE_BITS).checked_div(slope.into());
-    ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(0)
+    ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(0).min(MOST_TICKS)
 }
 
+/// The same as [`scaled`] for less than [`MOST_TICKS`]. Shifted before it is multiplied, the product's
+/// upper word is the result.
 #[inline]
+fn scaled_short(ticks: u64, scale: u64) -> u64 {
+    let shifted = ticks << (u64::BITS - SCALE_BITS);
+    let product = u128::from(shifted).saturating_mul(scale.into());
+    u64::try_from(product >> u64::BITS).unwrap_or(u64::MAX)
+}
+
 fn scaled(ticks: u64, scale: u64) -> u64 {
     let product = u128::from(ticks).saturating_mul(scale.into());
     u64::try_from(product >> SCALE_BITS).unwrap_or(u64::MAX)

@@ -41,17 +41,30 @@ impl Latch {
     }
 
     /// The newest line, and what `meanwhile` answered while that was the newest.
-    #[inline]
     pub(super) fn read<R>(&self, meanwhile: impl Fn() -> R) -> (Line, R) {
         loop {
             let version = self.version.load(Ordering::Acquire);
             let line = self.slot(version).read();
             let answer = meanwhile();
-            fence(Ordering::Acquire);
-            if self.version.load(Ordering::Relaxed) == version {
+            if self.is_still(version) {
                 return (line, answer);
             }
         }
+    }
+
+    /// The time at `ticks`, which have just been read. `None` where the newest line does not tell it,
+    /// or a newer one has come meanwhile.
+    #[inline]
+    pub(super) fn at(&self, ticks: u64) -> Option<u64> {
+        let version = self.version.load(Ordering::Acquire);
+        let line = self.slot(version).read_without_lead();
+        if self.is_still(version) { line.at(ticks) } else { None }
+    }
+
+    #[inline]
+    fn is_still(&self, version: u64) -> bool {
+        fence(Ordering::Acquire);
+        self.version.load(Ordering::Relaxed) == version
     }
 
     /// Puts `line` in place of the one before. For one writer at a time: whoever holds the
@@ -81,14 +94,20 @@ impl Slot {
         }
     }
 
-    #[inline]
     fn read(&self) -> Line {
+        Line { lead_ns: self.lead_ns.load(Ordering::Relaxed), ..self.read_without_lead() }
+    }
+
+    /// All that a time on the line needs. An atomic load that nobody needs would be made none the
+    /// less.
+    #[inline]
+    fn read_without_lead(&self) -> Line {
         Line {
             ticks0: self.ticks0.load(Ordering::Relaxed),
             ns0: self.ns0.load(Ordering::Relaxed),
             scale: self.scale.load(Ordering::Relaxed),
             length_ticks: self.length_ticks.load(Ordering::Relaxed),
-            lead_ns: self.lead_ns.load(Ordering::Relaxed),
+            lead_ns: 0,
         }
     }
 

@@ -81,7 +81,16 @@ impl<T: Times> Disciplined<T> {
         Some(Self { times, latch, discipline: Mutex::new(discipline) })
     }
 
+    /// The time, where one look at the line tells it: that is all but always.
+    ///
+    /// Should the thread stand still after it has read the ticks, the newest line begins after them,
+    /// and does not tell.
     #[inline]
+    pub(super) fn glance_ns(&self) -> Option<u64> {
+        let ticks = self.times.ticks();
+        self.latch.at(ticks)
+    }
+
     pub(super) fn now_ns(&self) -> u64 {
         let (line, ticks) = self.latch.read(|| self.times.ticks());
         match line.at(ticks) {
