@@ -96,7 +96,10 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
     ///
     /// [`Closed`].
     pub fn reconfigure(&self, policy: P) -> Result<(), Closed> {
-        self.shared.reconfigure(|limit, twin, now_ns| limit.change(twin, now_ns, policy))
+        let (mut limit, now_ns) = self.shared.begin_change()?;
+        limit.change(self.shared.twin(), now_ns, policy);
+        self.shared.end_change(limit, now_ns);
+        Ok(())
     }
 }
 
@@ -135,7 +138,10 @@ impl<C: Clock> Limiter<AllOf, C> {
     /// [`ReconfigureError::Limit`] unless they are as many and of the same kinds, and
     /// [`ReconfigureError::Closed`]. Nothing changes then.
     pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
-        Ok(self.shared.reconfigure(|limit, _, now_ns| limit.reconfigure(now_ns, policies))??)
+        let (mut limit, now_ns) = self.shared.begin_change()?;
+        limit.reconfigure(now_ns, policies)?;
+        self.shared.end_change(limit, now_ns);
+        Ok(())
     }
 }
 

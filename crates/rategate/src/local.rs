@@ -65,7 +65,8 @@ pub struct Local<L: Concurrent, C: Clock = MonotonicClock> {
     batch: u64,
     epoch: u64,
     left: u64,
-    /// When the batch ends, zero without one.
+    /// When the batch began, and when it ends: zero without one.
+    start_ns: u64,
     until_ns: u64,
     drawn: Option<Drawn>,
 }
@@ -73,7 +74,7 @@ pub struct Local<L: Concurrent, C: Clock = MonotonicClock> {
 impl<L: Concurrent, C: Clock> Local<L, C> {
     pub(crate) fn new(shared: Arc<Shared<L, C>>, precision: Precision) -> Result<Self, Closed> {
         let (epoch, batch) = shared.batch()?;
-        Ok(Self { shared, precision, batch, epoch, left: 0, until_ns: 0, drawn: None })
+        Ok(Self { shared, precision, batch, epoch, left: 0, start_ns: 0, until_ns: 0, drawn: None })
     }
 
     /// Takes `permits` at once, or says how long until they could be taken. Never waits.
@@ -127,22 +128,27 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         let lasts = self.shared.seen_ns() < self.until_ns && self.shared.epoch() == self.epoch;
         let left = self.left.checked_sub(permits).filter(|_| lasts && permits > 0)?;
         self.left = left;
-        let start_ns = self.until_ns.wrapping_sub(LASTS_NS);
-        Some(Grant::at(start_ns, start_ns, Spare::of(left)))
+        Some(Grant::at(self.start_ns, self.start_ns, Spare::of(left)))
     }
 
     #[inline(never)]
     fn try_shared(&mut self, permits: u64) -> Result<Decision, LimiterError> {
+        // A request that would soon use up a batch is the limiter's; what is in hand stays there.
+        let is_small = (1..=self.batch >> 2).contains(&permits);
+        if !is_small && self.shared.epoch() == self.epoch {
+            return self.shared.try_acquire(permits);
+        }
         if self.drawn.is_some() {
             self.give_back();
         }
         if self.shared.epoch() != self.epoch {
             (self.epoch, self.batch) = self.shared.batch()?;
         }
-        if self.batch > 1 && permits > 0 {
-            match self.shared.draw(permits, self.batch.max(permits)) {
+        if is_small {
+            match self.shared.draw(permits, self.batch) {
                 Draw::Taken(drawn) => {
                     self.left = drawn.permits.saturating_sub(permits);
+                    self.start_ns = drawn.start_ns;
                     self.until_ns = drawn.start_ns.saturating_add(LASTS_NS);
                     self.drawn = Some(drawn);
                     let spare = Spare::of(self.left);

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rategate_core::concurrent::{Answer, Concurrent, Draw, Drawn, Twin};
+use rategate_core::concurrent::{Answer, Concurrent, Draw, Drawn, Spare, Twin};
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{self, Verdict};
 
@@ -77,20 +77,25 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         drop(limit);
     }
 
-    /// Puts other numbers into force. Unlike other decisions, this one finds the twin as it is.
-    pub(crate) fn reconfigure<T>(
-        &self,
-        change: impl FnOnce(&mut L, &L::Twin, u64) -> T,
-    ) -> Result<T, Closed> {
-        let mut limit = self.lock();
+    /// Takes the lock for other numbers to be put into force at this instant. Unlike other
+    /// decisions, this one finds the twin as it is.
+    pub(crate) fn begin_change(&self) -> Result<(MutexGuard<'_, L>, u64), Closed> {
+        let limit = self.lock();
         if self.alarm.is_raised() {
             return Err(Closed);
         }
         let now_ns = self.clock.now_ns();
-        let changed = change(&mut limit, self.twins.current(), now_ns);
+        Ok((limit, now_ns))
+    }
+
+    /// Tells everybody that the numbers have changed, and lets go of the lock.
+    pub(crate) fn end_change(&self, mut limit: MutexGuard<'_, L>, now_ns: u64) {
         self.twins.grow_for(&mut *limit, now_ns);
         self.new_epoch();
-        Ok(changed)
+    }
+
+    pub(crate) fn twin(&self) -> &L::Twin {
+        self.twins.current()
     }
 
     fn new_epoch(&self) {
@@ -110,7 +115,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// How many permits a handle takes at a time, and the epoch for which that holds.
     pub(crate) fn batch(&self) -> Result<(u64, u64), Closed> {
-        self.decide(|limit, _| (self.epoch(), limit.batch()))
+        let limit = self.lock();
+        if self.alarm.is_raised() {
+            return Err(Closed);
+        }
+        // The numbers alone say it, so the twin stays open.
+        Ok((self.epoch(), limit.batch()))
     }
 
     #[inline]
@@ -141,6 +151,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     #[cold]
     fn try_locked(&self, permits: u64) -> Result<Decision, LimiterError> {
+        if permits == 0 {
+            // Nothing is taken, so nobody else needs to be kept from the twin.
+            let (spare, now_ns) = (Spare::of(self.remaining()?), self.clock.now_ns());
+            return Ok(Decision::Granted(Grant::at(now_ns, now_ns, spare)));
+        }
         let verdict = self.decide(|limit, now_ns| limit.try_acquire(now_ns, permits))??;
         Ok(Decision::of(&verdict))
     }
@@ -172,7 +187,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         precision: Precision,
         alarm: &Alarm,
     ) -> Result<Grant, AcquireError> {
-        if let Answer::Granted { start_ns, scheduled_ns, spare } = self.try_twin(permits) {
+        // Whoever would wait wants to know how late he is, to the nanosecond.
+        let now = self.twins.current().try_now(|| self.clock.now_ns(), permits);
+        if let Answer::Granted { start_ns, scheduled_ns, spare } = now {
             return Ok(Grant::at(start_ns, scheduled_ns, spare));
         }
         let promise = self.promise(permits, max_wait_ns)?;

@@ -254,7 +254,8 @@ impl Owned<Gcra> for Bucket {
         let Some((numbers, value)) = before.followed_by(last.value(), policy, state, now_ns) else {
             return false;
         };
-        self.change.note(before, now_ns, value);
+        // When the numbers changed is not known here, so no batch of before can come back.
+        self.change.forget();
         self.word.open(numbers.to_fields(), value);
         true
     }
@@ -282,9 +283,12 @@ impl Owned<Gcra> for Bucket {
         false
     }
 
-    fn take_back(&self, drawn: Drawn, left: u64, now_ns: u64) -> u64 {
+    fn take_back(&self, policy: &Gcra, drawn: Drawn, left: u64, now_ns: u64) -> u64 {
         let numbers = self.numbers_in_force();
-        let Some(now) = numbers.at(now_ns) else { return 0 };
+        let Kind::Paced(pace) = policy.rate().0 else { return 0 };
+        // After a change under the lock, a twin that is still sealed has the old numbers.
+        let are_in_force = numbers.are_of(policy, pace);
+        let Some(now) = numbers.at(now_ns).filter(|_| are_in_force) else { return 0 };
         let permits = self.change.refundable(drawn.mark, numbers, now).min(left);
         let parts = permits.wrapping_mul(numbers.parts_per_permit);
         let returned = self.change.returned.load(Ordering::Relaxed);
@@ -320,6 +324,10 @@ impl Change {
         }
     }
 
+    fn forget(&self) {
+        self.old_base.store(u64::MAX, Ordering::Relaxed);
+    }
+
     fn note(&self, old: Numbers, now_ns: u64, new_value: u64) {
         // Off the scale is long ago: nothing of before can come back.
         let old_now = old.at(now_ns).unwrap_or(u64::MAX);
@@ -348,12 +356,15 @@ impl Change {
 }
 
 impl Numbers {
+    fn are_of(self, policy: &Gcra, pace: Pace) -> bool {
+        self.parts_per_ns == pace.permits().get()
+            && in_parts(policy, pace) == Some((self.burst, self.parts_per_permit))
+    }
+
     /// Whether these are a policy's numbers, and go on for half a horizon at least.
     fn still_hold(self, policy: &Gcra, pace: Pace, now_ns: u64) -> bool {
-        let is_same = self.parts_per_ns == pace.permits().get()
-            && in_parts(policy, pace) == Some((self.burst, self.parts_per_permit));
         let since_ns = now_ns.checked_sub(self.origin_ns);
-        is_same && since_ns.is_some_and(|since_ns| since_ns <= self.horizon_ns >> 1)
+        self.are_of(policy, pace) && since_ns.is_some_and(|since_ns| since_ns <= self.horizon_ns >> 1)
     }
 
     /// A bucket's TAT on this scale.

@@ -79,7 +79,8 @@ mod word;
 pub enum Answer {
     /// The permits are the caller's, now.
     Granted {
-        /// The reading of the clock that the grant counts from.
+        /// The reading of the clock that the grant counts from; in average mode that of a caller a few
+        /// operations ago, unless it was [asked for now](Twin::try_now).
         start_ns: u64,
         /// When it should have started, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
         scheduled_ns: u64,
@@ -177,6 +178,12 @@ pub trait Twin: Debug + Send + Sync {
     /// others have been faster, not at all where the answer does not depend on it.
     fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer;
 
+    /// The same, with a reading of the caller's own in any case: for whoever needs to know when he
+    /// starts, and how late that is.
+    fn try_now(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+        self.try_acquire(read_ns, permits)
+    }
+
     /// Takes at least `least` and up to `most` permits in one step, for a thread to use one by one.
     fn draw(&self, _read_ns: impl Fn() -> u64, _least: u64, _most: u64) -> Draw {
         Draw::Unknown
@@ -227,7 +234,7 @@ pub trait Owned<P: Policy>: Twin + Sized {
     /// How many of the last `left` permits of a batch to put back at `now_ns`, so that the state is as
     /// if they had never been taken. The others have been earned again, and are lost. Only once for
     /// each batch.
-    fn take_back(&self, _drawn: Drawn, _left: u64, _now_ns: u64) -> u64 {
+    fn take_back(&self, _policy: &P, _drawn: Drawn, _left: u64, _now_ns: u64) -> u64 {
         0
     }
 
@@ -320,7 +327,8 @@ impl<P: Twinned> Concurrent for Ledger<P> {
     }
 
     fn give_back(&mut self, twin: &P::Twin, now_ns: u64, drawn: Drawn, left: u64) {
-        let permits = twin.take_back(drawn, left, self.clamp(now_ns));
+        let left = left.min(drawn.permits);
+        let permits = twin.take_back(self.policy(), drawn, left, self.clamp(now_ns));
         self.restore(now_ns, |policy, state| policy.put_back(state, permits));
     }
 }

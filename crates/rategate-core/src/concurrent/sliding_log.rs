@@ -44,6 +44,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::sync::{AtomicU64, Ordering, Padded, back_off};
 use super::word::{SPAN, Seen, Word, free_base};
@@ -66,7 +67,6 @@ const ODD_LAP: u64 = 2;
 const RELEASE_SHIFT: u32 = 2;
 
 /// An exact log that threads share without a lock.
-#[derive(Debug)]
 pub struct Ring {
     head: Word<6>,
     slots: Box<[AtomicU64]>,
@@ -300,6 +300,13 @@ fn first_held(free: u64, slots: u64, is_free: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (slots, is_open) = (self.slots.len(), !self.head.load().is_sealed());
+        f.debug_struct("Ring").field("slots", &slots).field("is_open", &is_open).finish()
+    }
+}
+
 impl Twin for Ring {
     const GROWS: bool = true;
 
@@ -342,8 +349,10 @@ impl Twin for Ring {
     fn remaining(&self, now_ns: u64) -> Option<u64> {
         self.while_it_stands(|oldest| {
             let now = oldest.numbers.at(now_ns)?;
-            let first = u64::from(oldest.slot >> RELEASE_SHIFT <= now);
-            Some(first.saturating_add(self.free_behind(oldest, now)))
+            if oldest.slot >> RELEASE_SHIFT > now {
+                return Some(0);
+            }
+            Some(self.free_behind(oldest, now).saturating_add(1))
         })
     }
 }

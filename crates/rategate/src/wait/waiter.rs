@@ -61,7 +61,8 @@ impl Waiter {
         // A lone wait, however short, disturbs nobody.
         let close = last_wake_ns > 0 && until_ns.saturating_sub(last_wake_ns) < CLOSE_NS;
         match self.precision {
-            Precision::Auto if !close || self.gather_ns == 0 => {
+            // A limit that makes up for less than a plain sleep is late by would lose some of its rate.
+            Precision::Auto if !close || self.gather_ns < CLOSE_NS => {
                 Wait::exactly(until_ns, Precision::Precise)
             }
             Precision::Auto | Precision::Coalesced => self.gathered(until_ns, last_wake_ns),

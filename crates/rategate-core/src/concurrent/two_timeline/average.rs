@@ -31,8 +31,9 @@
 //!   below `due` by less than [`GAP`]. Configurations lie `GAP` apart, so the numbers that `due` names
 //!   were in force, and have not been written since they were read.
 //! * An addition that turns out wrong is taken back: one that others' additions have carried past
-//!   `due`, which takes over [`MARGIN`] permits between a reading of `due` and the addition, or one to other
-//!   numbers. Should the twin be sealed before it is taken back, those permits are lost.
+//!   `due`, which takes over [`MARGIN`] threads between a reading of `due` and the addition, or one to other
+//!   numbers. Until then others find one permit fewer. Should the twin be sealed before it is taken
+//!   back, that permit is lost.
 //! * `due` is written `Release` after a reading that has led to a grant, so it is never ahead of
 //!   the clock; a late writer may set it back, which costs a reading and nothing else.
 //!
@@ -152,7 +153,7 @@ impl Average {
     }
 
     /// Takes `permits` by a swap, at a fresh reading of the clock.
-    fn try_fresh(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+    pub(super) fn try_fresh(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
         loop {
             let seen = self.word.load();
             if seen.is_sealed() {
@@ -181,31 +182,33 @@ impl Average {
         }
     }
 
-    /// Takes `permits` that the cached clock has shown to be due, by one addition.
+    /// Takes a permit that the cached clock has shown to be due, by one addition.
     #[inline]
-    fn try_cached(&self, read_ns: impl Fn() -> u64, permits: u64) -> Option<Answer> {
+    fn try_cached(&self, read_ns: impl Fn() -> u64) -> Option<Answer> {
         // Acquire: the numbers that it names, and a reading of the clock that is not older.
         let due = Seen::from_bits(self.cached.0.due.load(Ordering::Acquire));
-        if due.is_nothing() || permits.wrapping_sub(1) >= MARGIN {
+        if due.is_nothing() {
             return None;
         }
         let numbers = self.numbers(due);
         let cached_ns = self.cached.0.now_ns.load(Ordering::Relaxed);
-        let before = self.word.add(permits);
+        let before = self.word.add(1);
         if before.is_sealed() {
+            // Written by somebody who was late: nobody else needs to come here.
+            self.cached.0.due.store(0, Ordering::Relaxed);
             return Some(Answer::Sealed);
         }
-        let last = before.value().wrapping_add(permits).wrapping_sub(1);
-        let ahead = due.value().wrapping_sub(last).wrapping_sub(1);
+        let ahead = due.value().wrapping_sub(before.value()).wrapping_sub(1);
         if ahead >= GAP {
-            self.word.subtract(permits);
+            self.word.subtract(1);
+            self.cached.0.due.store(0, Ordering::Relaxed);
             return None;
         }
-        if before.value() & (REFRESH - 1) < permits {
-            self.refresh(numbers, before, last, read_ns());
+        if before.value() & (REFRESH - 1) == 0 {
+            self.refresh(numbers, before, before.value(), read_ns());
         }
         // What is due lies on the scale.
-        let operations = last.wrapping_sub(numbers.base);
+        let operations = before.value().wrapping_sub(numbers.base);
         let parts = numbers.first.wrapping_add(operations.wrapping_mul(numbers.parts_per_permit));
         let scheduled_ns = numbers.scheduled_ns(parts);
         let start_ns = cached_ns.max(scheduled_ns);
@@ -266,7 +269,8 @@ impl Average {
 
     #[inline]
     pub(super) fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
-        match self.try_cached(&read_ns, permits) {
+        let cached = if permits == 1 { self.try_cached(&read_ns) } else { None };
+        match cached {
             Some(answer) => answer,
             None => self.try_fresh(&read_ns, permits),
         }

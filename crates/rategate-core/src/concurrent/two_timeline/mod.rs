@@ -42,6 +42,13 @@ impl Twin for Timelines {
         }
     }
 
+    fn try_now(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+        match self.average.try_fresh(&read_ns, permits) {
+            Answer::Sealed => self.spaced.try_acquire(read_ns, permits),
+            answer => answer,
+        }
+    }
+
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
         self.average.peek(now_ns, permits).or_else(|| self.spaced.peek(now_ns, permits))
     }
