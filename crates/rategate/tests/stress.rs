@@ -16,7 +16,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::{Clock, Concurrent, Decision, Gcra, Ledger, Limiter, MonotonicClock, Policy};
+use rategate::{Clock, Decision, Gcra, Ledger, Limiter, MonotonicClock};
 use rategate::{Grant, Mode, Rate, SlidingLog, Twinned, TwoTimeline};
 
 const US: u64 = 1_000;
@@ -62,8 +62,8 @@ struct Round {
 /// theirs.
 fn play<P>(round: Round, policies: &[P], judge: &P, law: Law<P>)
 where
-    P: Twinned + Policy + Send + Sync,
-    Ledger<P>: Concurrent<Twin: Send + Sync> + Send,
+    P: Twinned + Send + Sync,
+    P::State: Send,
 {
     let clock = MonotonicClock::new();
     let origin_ns = clock.now_ns();
@@ -100,9 +100,7 @@ fn act<P: Twinned, C: Clock>(
     policies: &[P],
     random: &mut XorShift,
     starts: &mut Vec<Start>,
-) where
-    Ledger<P>: Concurrent,
-{
+) {
     let mut note = |grant: Grant, permits: u64| {
         let start = Start { start_ns: grant.promised_ns(), scheduled_ns: grant.scheduled_ns() };
         starts.extend((0..permits).map(|_| start));
