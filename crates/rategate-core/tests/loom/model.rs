@@ -29,7 +29,7 @@ pub(crate) enum Act {
     Change(u64, usize),
     /// Takes so many permits at least and at most, in one step.
     Draw(u64, u64, u64),
-    /// Gives so many of the last batch back.
+    /// Gives so many of the last batch back, or all if it was smaller.
     Back(u64, u64),
 }
 
@@ -250,7 +250,7 @@ impl<P: Twinned> Shared<P> {
         ledger.seal(&self.twin);
         let at_ns = self.newest_ns.fetch_max(at_ns, Ordering::Relaxed).max(at_ns);
         let before = ledger.remaining(at_ns);
-        ledger.give_back(&self.twin, at_ns, drawn, left);
+        ledger.give_back(&self.twin, at_ns, drawn, left.min(drawn.permits));
         let permits = ledger.remaining(at_ns) - before;
         ledger.open(&self.twin, at_ns);
         Event { at_ns, permits, locked: true, told: Told::Back { permits } }
