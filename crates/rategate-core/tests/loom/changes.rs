@@ -110,11 +110,14 @@ fn quick_what_comes_back_was_never_drawn() {
     let first = [Draw(1_000, 1, 2), Back(1_100, 2)];
     for back_ns in [1_200, 1_250] {
         let second = [Draw(1_000, 1, 2), Back(back_ns, 2)];
-        let mut model = model(&[gcra(100, 4)], &[], &[&second, &[Try(1_200)], &first]);
-        // Between the second's draw and its note of what has come back, too.
-        model.preemptions = 3;
+        let model = model(&[gcra(100, 4)], &[], &[&second, &[Try(1_200)], &first]);
         model.linearises_under::<Hands>(assert_ceiling);
     }
+    // Between the second's draw and whatever it does next, too.
+    let first = [Draw(1_000, 1, 2), Back(1_100, 2), Try(1_200)];
+    let mut model = model(&[gcra(100, 4)], &[], &[&[Draw(1_000, 1, 2), Back(1_200, 2)], &first]);
+    model.preemptions = 4;
+    model.linearises_under::<Hands>(assert_ceiling);
 }
 
 /// Part of a batch, and a handle that draws again.
