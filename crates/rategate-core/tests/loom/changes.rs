@@ -83,7 +83,7 @@ fn quick_who_sees_a_schedule_changed_sees_its_numbers() {
 #[test]
 fn quick_an_addition_to_changed_numbers_is_taken_back() {
     let policies = [average(1), average(1_000)];
-    let drain = [Act::TryMany(10_000, 9_900), Change(10_000, 1), Change(10_000, 0)];
+    let drain = [Act::TryMany(10_000, 10_000), Change(10_000, 1), Change(10_400, 0), Try(10_401)];
     let mut model = model(&policies, &[Try(10_000)], &[&[Try(10_000)], &drain]);
     model.may_lose = true;
     model.linearises::<Alone<TwoTimeline>>();
