@@ -16,11 +16,13 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::{Clock, Concurrent, Decision, Gcra, Ledger, Limiter, MonotonicClock, Policy};
-use rategate::{Grant, Mode, Rate, SlidingLog, Twinned, TwoTimeline};
+use rategate::{Clock, Decision, Gcra, Grant, Ledger, Limiter, Local, Mode, MonotonicClock};
+use rategate::{Rate, Ratio, SlidingLog, Twinned, TwoTimeline};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
+/// How far back a schedule with a bound catches up.
+const CATCH_UP_NS: u64 = 5 * US;
 const MOST_GRANTS: usize = 1 << 17;
 
 /// A permit, when it started and when it should have.
@@ -62,8 +64,8 @@ struct Round {
 /// theirs.
 fn play<P>(round: Round, policies: &[P], judge: &P, law: Law<P>)
 where
-    P: Twinned + Policy + Send + Sync,
-    Ledger<P>: Concurrent<Twin: Send + Sync> + Send,
+    P: Twinned + Send + Sync,
+    P::State: Send,
 {
     let clock = MonotonicClock::new();
     let origin_ns = clock.now_ns();
@@ -100,9 +102,7 @@ fn act<P: Twinned, C: Clock>(
     policies: &[P],
     random: &mut XorShift,
     starts: &mut Vec<Start>,
-) where
-    Ledger<P>: Concurrent,
-{
+) {
     let mut note = |grant: Grant, permits: u64| {
         let start = Start { start_ns: grant.promised_ns(), scheduled_ns: grant.scheduled_ns() };
         starts.extend((0..permits).map(|_| start));
@@ -189,6 +189,38 @@ fn average_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
     }
 }
 
+/// No two starts closer than `spacing_ns`, and no more of them than the schedule holds.
+fn spaced_law(policy: &TwoTimeline, spacing_ns: u64, origin_ns: u64, starts: &[Start]) {
+    for pair in starts.windows(2) {
+        let apart_ns = pair[1].start_ns - pair[0].start_ns;
+        assert!(apart_ns >= spacing_ns, "{apart_ns} ns: {pair:?} {policy:?}");
+    }
+    average_law(policy, origin_ns, starts);
+}
+
+/// A slice apart.
+fn strict_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
+    let (permits, period_ns) = policy.rate().fraction().unwrap();
+    spaced_law(policy, period_ns / permits, origin_ns, starts);
+}
+
+/// `slice / 1.5` apart, up to two nanoseconds less.
+fn burst_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
+    let (permits, period_ns) = policy.rate().fraction().unwrap();
+    spaced_law(policy, (period_ns * 2 / (permits * 3)).saturating_sub(2), origin_ns, starts);
+}
+
+/// `ceil((W + catch_up) / T)` in any window, with the bound of [`bounded`].
+fn bounded_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
+    let (permits, period_ns) = policy.rate().fraction().unwrap();
+    for window_ns in [1, 100, US, 10 * US, 137 * US, MS] {
+        let most = ((window_ns + CATCH_UP_NS) * permits).div_ceil(period_ns);
+        let seen = most_in(starts, window_ns);
+        assert!(seen <= most, "{seen} > {most} in {window_ns} ns: {policy:?}");
+    }
+    average_law(policy, origin_ns, starts);
+}
+
 fn gcra(permits: u64, period_ns: u64, burst: u64) -> Gcra {
     Gcra::new(Rate::new(permits, Duration::from_nanos(period_ns)).unwrap(), burst).unwrap()
 }
@@ -197,9 +229,118 @@ fn log(permits: u64, period_ns: u64) -> SlidingLog {
     SlidingLog::new(permits, period_ns).unwrap()
 }
 
-fn average(permits: u64, period_ns: u64) -> TwoTimeline {
+fn timeline(permits: u64, period_ns: u64, mode: Mode, catch_up_ns: Option<u64>) -> TwoTimeline {
     let rate = Rate::new(permits, Duration::from_nanos(period_ns)).unwrap();
-    TwoTimeline::new(rate, Mode::Average, None)
+    TwoTimeline::new(rate, mode, catch_up_ns)
+}
+
+fn average(permits: u64, period_ns: u64) -> TwoTimeline {
+    timeline(permits, period_ns, Mode::Average, None)
+}
+
+fn bounded(permits: u64, period_ns: u64, mode: Mode) -> TwoTimeline {
+    timeline(permits, period_ns, mode, Some(CATCH_UP_NS))
+}
+
+/// The modes that space operations or forfeit time, alone and in turn.
+fn play_spaced(round: Round) {
+    let strict = |permits, period_ns| timeline(permits, period_ns, Mode::Strict, None);
+    let burst = Mode::Burst(Ratio::new(3, 2).unwrap());
+    let damped = Mode::from_compensation(0.25).unwrap();
+    for (permits, period_ns) in [(1, 100), (1, 1_000), (7, 2_000)] {
+        let policy = strict(permits, period_ns);
+        play(round, &[policy], &policy, strict_law);
+        let policy = timeline(permits, period_ns, burst, None);
+        play(round, &[policy], &policy, burst_law);
+        let policy = timeline(permits, period_ns, damped, None);
+        play(round, &[policy], &policy, average_law);
+        for mode in [Mode::Average, damped] {
+            let policy = bounded(permits, period_ns, mode);
+            play(round, &[policy], &policy, bounded_law);
+        }
+    }
+    let stricts = [strict(1, 100), strict(1, 1_000), strict(1, 300)];
+    play(round, &stricts, &stricts[0], strict_law);
+    let modes = [
+        average(1, 50),
+        strict(1, 70),
+        timeline(1, 60, burst, None),
+        timeline(3, 1_000, damped, None),
+        bounded(1, 80, Mode::Average),
+    ];
+    play(round, &modes, &modes[0], average_law);
+}
+
+/// A handle for each thread, beside the limiter itself: `C(W) + h m` permits in any window, by the
+/// instants of their use. The first of the policies has the largest batch, too.
+fn play_local(round: Round, policies: &[Gcra]) {
+    let limiter = Limiter::new(policies[0]);
+    let batch = limiter.local().unwrap().batch();
+    assert!(batch > 1, "{policies:?}");
+    let barrier = Barrier::new(usize::try_from(round.threads).unwrap());
+    let mut starts: Vec<Start> = thread::scope(|scope| {
+        let threads: Vec<_> = (1..=round.threads)
+            .map(|thread| {
+                let (limiter, barrier) = (&limiter, &barrier);
+                scope.spawn(move || {
+                    let mut random = XorShift::new(round.seed * 64 + thread);
+                    let mut starts = Vec::with_capacity(MOST_GRANTS);
+                    let mut local = limiter.local().unwrap();
+                    barrier.wait();
+                    for _ in 0..round.actions {
+                        act_locally(limiter, &mut local, policies, &mut random, &mut starts);
+                        if starts.len() + 8 > MOST_GRANTS {
+                            break;
+                        }
+                    }
+                    starts
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    starts.sort_unstable();
+    assert!(!starts.is_empty(), "{round:?}");
+    let (permits, period_ns) = policies[0].rate().fraction().unwrap();
+    let in_hand = round.threads * batch;
+    for window_ns in [1, 100, US, 10 * US, 137 * US, MS, 10 * MS] {
+        let earned = window_ns * permits + (policies[0].burst().get() - 1) * period_ns;
+        let most = earned.div_ceil(period_ns) + in_hand;
+        let seen = most_in(&starts, window_ns);
+        assert!(seen <= most, "{seen} > {most} in {window_ns} ns: {round:?} {policies:?}");
+    }
+}
+
+/// One call by a handle or past it. What was in hand counts from a reading after its use: whatever a
+/// thread has taken and not yet noted is of one batch.
+fn act_locally(
+    limiter: &Limiter<Ledger<Gcra>>,
+    local: &mut Local<Ledger<Gcra>>,
+    policies: &[Gcra],
+    random: &mut XorShift,
+    starts: &mut Vec<Start>,
+) {
+    let permits = if random.below(100) == 0 { 3 } else { 1 };
+    match random.below(1_000) {
+        0..=3 => *local = limiter.local().unwrap(),
+        4 if policies.len() > 1 => {
+            let next = usize::try_from(random.below(policies.len().try_into().unwrap())).unwrap();
+            limiter.reconfigure(policies[next]).unwrap();
+        }
+        5..=14 => {
+            if let Decision::Granted(grant) = limiter.try_acquire(1).unwrap() {
+                let start_ns = grant.start_ns();
+                starts.push(Start { start_ns, scheduled_ns: start_ns });
+            }
+        }
+        _ => {
+            if local.try_acquire(permits).unwrap().is_granted() {
+                let start_ns = limiter.now_ns();
+                let start = Start { start_ns, scheduled_ns: start_ns };
+                starts.extend((0..permits).map(|_| start));
+            }
+        }
+    }
 }
 
 /// Each twin with numbers that stand, and with numbers that change. The judge of the latter has the
@@ -221,6 +362,11 @@ fn play_all(round: Round) {
     play(round, &logs, &logs[0], log_law);
     let averages = [average(1, 50), average(1, 1_000), average(3, 1_000)];
     play(round, &averages, &averages[0], average_law);
+    play_spaced(round);
+    for policy in [gcra(1, 100, 64_000), gcra(1, 1_000, 640), gcra(1, 500, 256)] {
+        play_local(round, &[policy]);
+    }
+    play_local(round, &[gcra(1, 100, 6_400), gcra(1, 500, 640), gcra(1, 10_000, 100)]);
 }
 
 /// The short form, a few seconds of it.

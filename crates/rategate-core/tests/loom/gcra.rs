@@ -90,13 +90,13 @@ fn quick_a_denial_is_told_by_one_configuration() {
     model(&policies, &[Try(200)], &[&[Remaining(200)], &sets]).linearises::<Oracle>();
 }
 
-/// The same where a thread comes to the third configuration knowing nothing but its word.
+/// Two threads come to the third configuration, whose slot held the first, knowing nothing but its
+/// word.
 #[test]
 fn quick_who_sees_a_word_sees_its_numbers() {
     let policies = [gcra(1_000, 1), gcra(10, 2), gcra(300, 3)];
-    let mut model = model(&policies, &[], &[&[Try(200)], &[Try(200)], &[Set(200, 1), Set(200, 2)]]);
-    model.preemptions = 1;
-    model.linearises::<Oracle>();
+    let tries = [&[Try(200)][..], &[Try(200)], &[Set(200, 2)]];
+    model(&policies, &[Set(150, 1)], &tries).linearises::<Oracle>();
 }
 
 /// The word of a twin that is opened again with the numbers of before names them as well.

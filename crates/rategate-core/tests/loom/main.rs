@@ -18,8 +18,10 @@
     reason = "a panic in a test is a failed test, which is what tests are for"
 )]
 
+mod changes;
 mod gcra;
 mod model;
 mod oracle;
 mod sliding_log;
+mod spaced;
 mod two_timeline;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use loom::sync::Mutex;
 use loom::thread;
-use rategate_core::concurrent::{Answer, Concurrent, Twin, Twinned};
+use rategate_core::concurrent::{Answer, Concurrent, Drawn, Twin, Twinned};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
@@ -23,8 +23,14 @@ pub(crate) enum Act {
     Remaining(u64),
     /// A decision under the lock that takes nothing: seals the twin and opens it again.
     Turn(u64),
-    /// The numbers of [`Model::policies`] with this index.
+    /// The numbers of [`Model::policies`] with this index, put into the sealed twin.
     Set(u64, usize),
+    /// The same, in the open twin where it can.
+    Change(u64, usize),
+    /// Takes so many permits at least and at most, in one step.
+    Draw(u64, u64, u64),
+    /// Gives so many of the last batch back, or all if it was smaller.
+    Back(u64, u64),
 }
 
 /// What came of it.
@@ -39,12 +45,33 @@ pub(crate) struct Event {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    Granted { start_ns: u64, scheduled_ns: u64, remaining: u64 },
-    Denied { retry_ns: u64 },
-    Wait { wait_ns: u64 },
-    Left { permits: u64 },
+    Granted {
+        start_ns: u64,
+        scheduled_ns: u64,
+        remaining: u64,
+    },
+    Denied {
+        retry_ns: u64,
+    },
+    Wait {
+        wait_ns: u64,
+    },
+    Left {
+        permits: u64,
+    },
     Turned,
-    Set { policy: usize },
+    Set {
+        policy: usize,
+    },
+    /// A batch, of which so many have gone back later.
+    Drawn {
+        start_ns: u64,
+        back: u64,
+    },
+    /// Permits have come back, to the thread's batch before.
+    Back {
+        permits: u64,
+    },
 }
 
 /// One model.
@@ -91,6 +118,9 @@ impl<P: Policy> Story<P> {
                 Told::Granted { start_ns, .. } => {
                     vec![start_ns; usize::try_from(event.permits).unwrap()]
                 }
+                Told::Drawn { start_ns, back } => {
+                    vec![start_ns; usize::try_from(event.permits - back).unwrap()]
+                }
                 _ => Vec::new(),
             })
             .collect();
@@ -103,6 +133,9 @@ impl<P: Policy> Story<P> {
 struct Shared<P: Twinned> {
     twin: P::Twin,
     ledger: Mutex<Ledger<P>>,
+    /// The newest reading. What is given back is judged by one that is no older, as a clock would
+    /// have it: under the lock, no later than all that came before.
+    newest_ns: AtomicU64,
 }
 
 impl<P> Model<P>
@@ -158,7 +191,8 @@ where
 {
     let mut ledger = Ledger::new(model.policies[0].clone(), model.start_ns);
     let twin = ledger.twin(model.start_ns);
-    let shared = Arc::new(Shared { twin, ledger: Mutex::new(ledger) });
+    let newest_ns = AtomicU64::new(model.start_ns);
+    let shared = Arc::new(Shared { twin, ledger: Mutex::new(ledger), newest_ns });
     let before = shared.play(model, &model.before);
     let (own, others) = model.threads.split_last().unwrap();
     let handles: Vec<_> = (0..others.len())
@@ -178,22 +212,68 @@ where
 
 impl<P: Twinned> Shared<P> {
     fn play(&self, model: &Model<P>, acts: &[Act]) -> Vec<Event> {
-        acts.iter().filter_map(|&act| self.act(model, act)).collect()
+        let mut events = Vec::new();
+        let mut hand = None;
+        for &act in acts {
+            match act {
+                Act::Draw(at_ns, least, most) => {
+                    if let Some(drawn) = self.twin.draw(|| self.read(at_ns), least, most) {
+                        let Drawn { start_ns, permits, .. } = drawn;
+                        hand = Some((drawn, events.len()));
+                        let told = Told::Drawn { start_ns, back: 0 };
+                        events.push(Event { at_ns, permits, locked: false, told });
+                    }
+                }
+                Act::Back(at_ns, left) => {
+                    if let Some((drawn, place)) = hand.take() {
+                        let event = self.give_back(at_ns, drawn, left);
+                        events[place].told =
+                            Told::Drawn { start_ns: drawn.start_ns, back: event.permits };
+                        events.push(event);
+                    }
+                }
+                _ => events.extend(self.act(model, act)),
+            }
+        }
+        events
+    }
+
+    /// The thread's own reading.
+    fn read(&self, at_ns: u64) -> u64 {
+        self.newest_ns.fetch_max(at_ns, Ordering::Relaxed);
+        at_ns
+    }
+
+    /// As a local handle does it.
+    fn give_back(&self, at_ns: u64, drawn: Drawn, left: u64) -> Event {
+        let mut ledger = self.ledger.lock().unwrap();
+        ledger.seal(&self.twin);
+        let at_ns = self.newest_ns.fetch_max(at_ns, Ordering::Relaxed).max(at_ns);
+        let before = ledger.remaining(at_ns);
+        ledger.give_back(&self.twin, at_ns, drawn, left.min(drawn.permits));
+        let permits = ledger.remaining(at_ns) - before;
+        ledger.open(&self.twin, at_ns);
+        Event { at_ns, permits, locked: true, told: Told::Back { permits } }
     }
 
     fn act(&self, model: &Model<P>, act: Act) -> Option<Event> {
         let (at_ns, permits) = match act {
             Act::Try(at_ns) | Act::Peek(at_ns) => (at_ns, 1),
             Act::TryMany(at_ns, permits) => (at_ns, permits),
-            Act::Remaining(at_ns) | Act::Turn(at_ns) | Act::Set(at_ns, _) => (at_ns, 0),
+            Act::Remaining(at_ns)
+            | Act::Turn(at_ns)
+            | Act::Set(at_ns, _)
+            | Act::Change(at_ns, _)
+            | Act::Draw(at_ns, ..)
+            | Act::Back(at_ns, _) => (at_ns, 0),
         };
         let by_twin = match act {
             Act::Try(_) | Act::TryMany(..) => self.tried(at_ns, permits),
             Act::Peek(_) => self.twin.peek(at_ns, permits).map(|wait_ns| Told::Wait { wait_ns }),
             Act::Remaining(_) => self.twin.remaining(at_ns).map(|permits| Told::Left { permits }),
-            Act::Turn(_) | Act::Set(..) => None,
+            _ => None,
         };
-        let is_turn = matches!(act, Act::Turn(_) | Act::Set(..));
+        let is_turn = matches!(act, Act::Turn(_) | Act::Set(..) | Act::Change(..));
         if by_twin.is_none() && !is_turn && !model.falls_back {
             return None;
         }
@@ -203,7 +283,7 @@ impl<P: Twinned> Shared<P> {
     }
 
     fn tried(&self, at_ns: u64, permits: u64) -> Option<Told> {
-        match self.twin.try_acquire(|| at_ns, permits) {
+        match self.twin.try_acquire(|| self.read(at_ns), permits) {
             Answer::Granted { start_ns, scheduled_ns, spare } => {
                 Some(Told::Granted { start_ns, scheduled_ns, remaining: spare.permits() })
             }
@@ -217,9 +297,13 @@ impl<P: Twinned> Shared<P> {
     /// As a limiter does it: lock, seal, decide, open.
     fn locked(&self, model: &Model<P>, act: Act, at_ns: u64, permits: u64) -> Told {
         let mut ledger = self.ledger.lock().unwrap();
+        let at_ns = self.read(at_ns);
+        if let Act::Change(_, policy) = act {
+            ledger.change(&self.twin, at_ns, model.policies[policy].clone());
+            return Told::Set { policy };
+        }
         ledger.seal(&self.twin);
         let told = match act {
-            Act::Turn(_) => Told::Turned,
             Act::Set(_, policy) => {
                 ledger.reconfigure(at_ns, model.policies[policy].clone());
                 Told::Set { policy }
@@ -236,6 +320,7 @@ impl<P: Twinned> Shared<P> {
                     Told::Denied { retry_ns: denial.retry_after_ns.unwrap().get() }
                 }
             },
+            _ => Told::Turned,
         };
         ledger.open(&self.twin, at_ns);
         told

@@ -2,12 +2,13 @@
 
 use std::num::NonZeroU64;
 
+use rategate_core::concurrent::Twinned;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::sliding_log::SlidingLog;
-use rategate_core::two_timeline::TwoTimeline;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
 
 use crate::model::{Event, Story, Told};
 
@@ -49,22 +50,26 @@ pub(crate) struct Alone<P: Policy> {
 /// Where a grant by the twin may tell less than the ledger would.
 pub(crate) trait Tells: Policy {
     /// Whether a start may be told by another thread's reading, and what is left by that.
-    const CACHED: bool;
+    fn is_cached(&self) -> bool;
 }
 
 impl Tells for Gcra {
-    const CACHED: bool = false;
+    fn is_cached(&self) -> bool {
+        false
+    }
 }
 
 impl Tells for TwoTimeline {
-    const CACHED: bool = true;
+    fn is_cached(&self) -> bool {
+        *self == Self::new(self.rate(), Mode::Average, None)
+    }
 }
 
 impl<P: Tells> Alone<P> {
     fn grants(&mut self, event: &Event, told: (u64, u64, u64), now_ns: u64) -> bool {
         let (start_ns, scheduled_ns, remaining) = told;
         let permits = NonZeroU64::new(event.permits).unwrap();
-        let is_cached = P::CACHED && !event.locked;
+        let is_cached = self.policy.is_cached() && !event.locked;
         let is_read = start_ns == now_ns || (is_cached && self.readings_ns.contains(&start_ns));
         let Ok(opening) = self.policy.opening(&self.state, start_ns, permits) else {
             return false;
@@ -75,6 +80,15 @@ impl<P: Tells> Alone<P> {
         }
         self.policy.take(&mut self.state, Taken { from_ns: start_ns, start_ns, permits });
         is_cached || self.policy.remaining(&self.state, start_ns) == remaining
+    }
+
+    /// Takes so many at `start_ns`, if they may start then.
+    fn take(&mut self, start_ns: u64, permits: u64) -> bool {
+        let Some(permits) = NonZeroU64::new(permits) else { return true };
+        let opening = self.policy.opening(&self.state, start_ns, permits);
+        let passes = opening.is_ok_and(|opening| opening.opens_ns <= start_ns);
+        self.policy.take(&mut self.state, Taken { from_ns: start_ns, start_ns, permits });
+        passes
     }
 
     fn wait_ns(&self, now_ns: u64, permits: u64) -> Option<u64> {
@@ -120,6 +134,8 @@ impl<P: Tells> Oracle<P> for Alone<P> {
                 self.policy = policy;
                 true
             }
+            // Of a bucket alone; see `Hands`.
+            Told::Drawn { .. } | Told::Back { .. } => false,
         }
     }
 
@@ -128,6 +144,49 @@ impl<P: Tells> Oracle<P> for Alone<P> {
         let ideal = openings(&self.policy, &self.state, end_ns);
         let seen = openings(ledger.policy(), ledger.state(), end_ns);
         seen == ideal || (self.may_lose && seen > ideal)
+    }
+}
+
+/// A bucket from which batches are taken, of which some comes back. Beside it a bucket that has
+/// never seen what came back: whatever that one would refuse must not pass, and in the end both are
+/// the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Hands {
+    real: Alone<Gcra>,
+    /// All but what came back.
+    used: Alone<Gcra>,
+}
+
+impl Oracle<Gcra> for Hands {
+    fn new(policies: &[Gcra], story: &Story<Gcra>) -> Self {
+        let real = Alone::new(policies, story);
+        Self { used: real.clone(), real }
+    }
+
+    fn explains(&mut self, event: &Event) -> bool {
+        match event.told {
+            Told::Drawn { start_ns, back } => {
+                let passes = self.real.take(start_ns, event.permits);
+                passes && self.used.take(start_ns, event.permits - back)
+            }
+            Told::Back { permits } => {
+                self.real.locked_ns = self.real.locked_ns.max(event.at_ns);
+                self.used.locked_ns = self.real.locked_ns;
+                self.real.policy.put_back(&mut self.real.state, permits);
+                true
+            }
+            // Less is left of the real one, so both let it pass. What is left, and a denial, are the
+            // real one's.
+            Told::Granted { start_ns, .. } => {
+                self.real.explains(event) && self.used.take(start_ns, event.permits)
+            }
+            Told::Set { .. } => self.real.explains(event) && self.used.explains(event),
+            _ => self.real.explains(event),
+        }
+    }
+
+    fn ends_as(&self, ledger: &Ledger<Gcra>) -> bool {
+        self.real.ends_as(ledger) && self.used.ends_as(ledger)
     }
 }
 
@@ -210,6 +269,7 @@ impl Oracle<SlidingLog> for Places {
                 }
                 true
             }
+            Told::Drawn { .. } | Told::Back { .. } => false,
         };
         if event.locked {
             self.turn(now_ns);
