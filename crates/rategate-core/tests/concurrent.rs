@@ -340,6 +340,26 @@ fn a_step_back_earns_nothing() {
     assert!(matches!(twin.try_acquire(|| 2 * S + MS, 1), Answer::Granted { .. }));
 }
 
+/// However much time has been forfeited, the twin comes back with the next operation, and tells the
+/// whole wait.
+#[test]
+fn forfeited_time_costs_no_twin() {
+    let strict = TwoTimeline::new("1000003/s".parse().unwrap(), Mode::Strict, None);
+    let mut fronted = Fronted::new(strict, 0);
+    let day_ns = 86_400 * S;
+    for day in 1..=40 {
+        let Ok(Verdict::Granted(grant)) = fronted.try_acquire(day * day_ns, 1) else {
+            panic!("a day late")
+        };
+        assert!(grant.wait_ns() > day * day_ns - S, "day {day}: {grant:?}");
+    }
+    let before = fronted.lock_free;
+    for step in 1..=1_000 {
+        assert!(fronted.try_acquire(40 * day_ns + step * US, 1).is_ok());
+    }
+    assert_eq!(fronted.lock_free - before, 1_000);
+}
+
 /// From a nanosecond to a second.
 fn random_step(seed: u64) -> u64 {
     10_u64.pow(u32::try_from(seed % 10).unwrap())

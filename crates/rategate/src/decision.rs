@@ -58,6 +58,9 @@ pub struct Grant {
 
 impl Grant {
     /// When the operation starts: for a caller who waited, the instant of waking.
+    ///
+    /// A try on an average schedule that is behind looks at the clock only once in so many operations, and
+    /// a [`Local`](crate::Local) handle once for each batch; their grants tell of that reading.
     #[must_use]
     pub const fn start_ns(&self) -> u64 {
         self.start_ns

@@ -364,7 +364,8 @@ impl Numbers {
     /// Whether these are a policy's numbers, and go on for half a horizon at least.
     fn still_hold(self, policy: &Gcra, pace: Pace, now_ns: u64) -> bool {
         let since_ns = now_ns.checked_sub(self.origin_ns);
-        self.are_of(policy, pace) && since_ns.is_some_and(|since_ns| since_ns <= self.horizon_ns >> 1)
+        self.are_of(policy, pace)
+            && since_ns.is_some_and(|since_ns| since_ns <= self.horizon_ns >> 1)
     }
 
     /// A bucket's TAT on this scale.

@@ -212,7 +212,8 @@ pub trait Twinned: Policy {
     fn put_back(&self, _state: &mut Self::State, _permits: u64) {}
 }
 
-/// The side of a twin that the holder of the ledger's lock sees.
+/// The side of a twin that the holder of the ledger's lock sees. The twins are this crate's own: what
+/// they hand out can be made nowhere else.
 pub trait Owned<P: Policy>: Twin + Sized {
     /// A sealed twin, with room for `policy`.
     fn new(policy: &P) -> Self;

@@ -303,7 +303,7 @@ fn first_held(free: u64, slots: u64, is_free: impl Fn(u64) -> bool) -> u64 {
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (slots, is_open) = (self.slots.len(), !self.head.load().is_sealed());
-        f.debug_struct("Ring").field("slots", &slots).field("is_open", &is_open).finish()
+        f.debug_struct("Ring").field("slots", &slots).field("is_open", &is_open).finish_non_exhaustive()
     }
 }
 

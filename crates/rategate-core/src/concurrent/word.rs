@@ -18,8 +18,8 @@
 //! A value belongs to one configuration: with new numbers the values go on *above* all values that
 //! there have been ([`free_base`]). So if the word is what it was, the configuration is what
 //! it was, and its slot has not been written since. The one exception: values start again when 62
-//! bits are used up, which takes decades at round rates and an hour at the worst
-//! ([`SPAN`]); a thread would have to stand still between its load and its swap for that long.
+//! bits are used up, after decades at round rates and some seconds at the worst; a thread would have to
+//! stand still between its load and its swap for that long, and find the very same value.
 
 use super::sync::{AtomicU64, Ordering, Padded, fence};
 

@@ -20,7 +20,8 @@ use crate::wait::{Alarm, Wait, Wake};
 /// A clock that limiters and throttles read, and wait on.
 ///
 /// Readings are nanoseconds since an origin that the clock picks once. They should not go back;
-/// where they do, every limit treats the reading as the newest one it has seen.
+/// where they do, nothing is earned by it, and no bound is broken: a limit goes by the reading as it is, or
+/// by the newest that it has seen.
 pub trait Clock: Send + Sync {
     /// Nanoseconds since the clock's origin.
     ///

@@ -28,7 +28,7 @@ use crate::wait::{Alarm, Wait, Wake, on_real_time};
 /// and without the feature. What holds is the same:
 ///
 /// * **Never back.** The readings of one thread never decrease. Different cores may disagree by
-///   some tens of nanoseconds. Every limit treats an older reading as the newest that it has seen.
+///   some tens of nanoseconds. By an older reading than another's nothing is earned.
 /// * **On time.** The counter is compared with the system's clock about once a second, by whoever
 ///   reads the clock then, in some microseconds. Its rate is within 1 ppm of the system's, and what
 ///   it is off by is made good by running faster or slower over the next second.

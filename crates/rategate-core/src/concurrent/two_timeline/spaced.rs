@@ -13,7 +13,7 @@
 //! its instant in *parts* from the configuration's origin (`N` to the nanosecond at `N` permits per `P`
 //! ns, so that a permit is `P`); in burst mode the gate, as whole nanoseconds and the fraction not
 //! yet paid. The ideal timeline follows from the count: operation `k` is due `first + k * P`
-//! parts after the origin.
+//! parts after an instant of its own, which may lie as far behind as time has been forfeited.
 //!
 //! # Who writes what, and why it suffices
 //!
@@ -45,7 +45,7 @@ const COUNT_GAP: u64 = 2;
 /// Timelines in a mode that is about more than the average.
 #[derive(Debug)]
 pub(super) struct Spaced {
-    word: Word<12>,
+    word: Word<13>,
     count: Padded<AtomicU64>,
 }
 
@@ -56,7 +56,9 @@ struct Numbers {
     horizon_ns: u64,
     parts_per_ns: u64,
     parts_per_permit: u64,
-    /// When operation 0 should start, and the count that stands for it.
+    /// When operation 0 should start, in whole nanoseconds and parts, and the count that stands for
+    /// it.
+    ideal_ns: u64,
     first: u64,
     count_base: u64,
     base: u64,
@@ -79,14 +81,16 @@ struct Next {
 }
 
 impl Numbers {
-    const fn from_fields(fields: [u64; 12]) -> Self {
-        let [origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, count_base, ..] = fields;
-        let [.., base, forfeit_shift, catch_up_ns, step_ns, step_rest, two_ns] = fields;
+    const fn from_fields(fields: [u64; 13]) -> Self {
+        let [origin_ns, horizon_ns, parts_per_ns, parts_per_permit, ideal_ns, ..] = fields;
+        let [.., first, count_base, base, forfeit_shift, catch_up_ns, step_ns, step_rest, two_ns] =
+            fields;
         Self {
             origin_ns,
             horizon_ns,
             parts_per_ns,
             parts_per_permit,
+            ideal_ns,
             first,
             count_base,
             base,
@@ -98,12 +102,13 @@ impl Numbers {
         }
     }
 
-    const fn to_fields(self) -> [u64; 12] {
+    const fn to_fields(self) -> [u64; 13] {
         [
             self.origin_ns,
             self.horizon_ns,
             self.parts_per_ns,
             self.parts_per_permit,
+            self.ideal_ns,
             self.first,
             self.count_base,
             self.base,
@@ -129,7 +134,7 @@ impl Numbers {
         ns.wrapping_mul(self.parts_per_ns)
     }
 
-    /// When the operation with this count should start, in parts.
+    /// When the operation with this count should start, in parts from `ideal_ns`.
     const fn ideal(self, count: u64) -> u64 {
         let before = count.wrapping_sub(self.count_base).wrapping_mul(self.parts_per_permit);
         self.first.wrapping_add(before)
@@ -140,7 +145,7 @@ impl Numbers {
             0 | 1 => ideal,
             parts => ideal.checked_div(parts).unwrap_or(ideal),
         };
-        self.origin_ns.wrapping_add(since_ns).min(now_ns)
+        self.ideal_ns.wrapping_add(since_ns).min(now_ns)
     }
 
     const fn is_burst(self) -> bool {
@@ -150,6 +155,7 @@ impl Numbers {
     /// When the next operation may start, in nanoseconds since the origin.
     fn opens_ns(self, dispatch: u64, count: u64) -> u64 {
         if self.is_burst() {
+            // In this mode nothing is forfeited, so both instants are one: `origin_ns` is `ideal_ns`.
             let gate_ns = dispatch.checked_div(self.two_ns).unwrap_or(0);
             gate_ns.max(self.ns_of(self.ideal(count)))
         } else {
@@ -318,7 +324,8 @@ impl Spaced {
         let dispatch = (last.value() >> 1).saturating_sub(numbers.base);
         let origin = Exact::at(numbers.origin_ns.into());
         let at = |parts: u64| pace.add(origin, pace.from_parts(parts.into()));
-        let first = pace.add(origin, pace.from_parts(numbers.first.into()));
+        let first = pace.from_parts(numbers.first.into());
+        let first = pace.add(Exact::at(numbers.ideal_ns.into()), first);
         let started = pace.time_of(count.wrapping_sub(numbers.count_base));
         let ideal = pace.add(first, started);
         let plain = match dispatch.checked_div(numbers.two_ns) {
@@ -330,7 +337,7 @@ impl Spaced {
                 unpaid: dispatch.checked_rem(numbers.two_ns).unwrap_or(0).into(),
             },
         };
-        Some((numbers.origin_ns, plain))
+        Some((numbers.ideal_ns.min(numbers.origin_ns), plain))
     }
 
     pub(super) fn open(&self, policy: &TwoTimeline, pace: Pace, plain: Plain, now_ns: u64) -> bool {
@@ -352,13 +359,14 @@ impl Spaced {
 /// The configuration of a policy, its bases left open, if it has one here.
 fn numbers_for(policy: &TwoTimeline, pace: Pace, plain: Plain, now_ns: u64) -> Option<Numbers> {
     let ideal_ns = u64::try_from(plain.ideal.ns).ok()?;
-    let origin_ns = ideal_ns.min(now_ns);
-    let first = pace.to_parts(pace.sub(plain.ideal, Exact::at(origin_ns.into())));
+    let origin_ns = u64::try_from(plain.dispatch.ns).ok()?.min(now_ns);
     let (forfeit_shift, catch_up_ns) = match (policy.mode(), policy.catch_up_ns()) {
         (Mode::Strict, bound_ns) => (0, bound_ns.unwrap_or(u64::MAX)),
         (Mode::Damped { shift }, bound_ns) => (shift.get(), bound_ns.unwrap_or(u64::MAX)),
         (Mode::Average, Some(bound_ns)) => (u64::BITS, bound_ns),
-        (Mode::Burst(_), None) if plain.ideal == plain.dispatch => (u64::BITS, u64::MAX),
+        (Mode::Burst(_), None) if plain.ideal == plain.dispatch && ideal_ns == origin_ns => {
+            (u64::BITS, u64::MAX)
+        }
         (Mode::Average | Mode::Burst(_), _) => return None,
     };
     let (step_ns, step_rest, two_ns) = match policy.step(pace) {
@@ -375,7 +383,8 @@ fn numbers_for(policy: &TwoTimeline, pace: Pace, plain: Plain, now_ns: u64) -> O
         horizon_ns,
         parts_per_ns: pace.permits().get(),
         parts_per_permit: pace.period_ns().get(),
-        first: u64::try_from(first).ok().filter(|&first| first <= ROOM)?,
+        ideal_ns,
+        first: plain.ideal.part,
         count_base: 0,
         base: 0,
         forfeit_shift: forfeit_shift.into(),
