@@ -4,6 +4,7 @@
 //! Whatever the twin can say, it says, and no lock is touched. For all else the lock's holder takes
 //! the state out of the twin, decides, and puts it back if it fits.
 
+use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -187,10 +188,16 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         precision: Precision,
         alarm: &Alarm,
     ) -> Result<Grant, AcquireError> {
-        // Whoever would wait wants to know how late he is, to the nanosecond.
-        let now = self.twins.current().try_now(|| self.clock.now_ns(), permits);
-        if let Answer::Granted { start_ns, scheduled_ns, spare } = now {
-            return Ok(Grant::at(start_ns, scheduled_ns, spare));
+        let was_read = Cell::new(false);
+        let read_ns = || {
+            was_read.set(true);
+            self.clock.now_ns()
+        };
+        let answer = self.twins.current().try_acquire(read_ns, permits);
+        if let Answer::Granted { start_ns, scheduled_ns, spare } = answer {
+            // Whoever would wait wants to know how late he is, and not by a reading of before.
+            let grant = Grant::at(start_ns, scheduled_ns, spare);
+            return Ok(if was_read.get() { grant } else { grant.starting(self.clock.now_ns()) });
         }
         let promise = self.promise(permits, max_wait_ns)?;
         if promise.grant.start_ns <= promise.asked_ns {

@@ -140,7 +140,7 @@ impl Bucket {
 
 impl Twin for Bucket {
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
         loop {
             let seen = self.word.load();
             let now_ns = read_ns();
@@ -166,7 +166,7 @@ impl Twin for Bucket {
         }
     }
 
-    fn draw(&self, read_ns: impl Fn() -> u64, least: u64, most: u64) -> Draw {
+    fn draw(&self, read_ns: impl Fn() -> u64 + Copy, least: u64, most: u64) -> Draw {
         loop {
             // Before the swap: what comes back meanwhile then counts against this batch.
             let returned = self.change.returned.load(Ordering::Acquire);

@@ -79,8 +79,8 @@ mod word;
 pub enum Answer {
     /// The permits are the caller's, now.
     Granted {
-        /// The reading of the clock that the grant counts from; in average mode that of a caller a few
-        /// operations ago, unless it was [asked for now](Twin::try_now).
+        /// The reading of the clock that the grant counts from: the caller's own, or an earlier one
+        /// where the clock was not read.
         start_ns: u64,
         /// When it should have started, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
         scheduled_ns: u64,
@@ -176,16 +176,10 @@ pub trait Twin: Debug + Send + Sync {
 
     /// Takes `permits` at once or not at all. `read_ns` reads the clock: as a rule once, again where
     /// others have been faster, not at all where the answer does not depend on it.
-    fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer;
-
-    /// The same, with a reading of the caller's own in any case: for whoever needs to know when he
-    /// starts, and how late that is.
-    fn try_now(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
-        self.try_acquire(read_ns, permits)
-    }
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer;
 
     /// Takes at least `least` and up to `most` permits in one step, for a thread to use one by one.
-    fn draw(&self, _read_ns: impl Fn() -> u64, _least: u64, _most: u64) -> Draw {
+    fn draw(&self, _read_ns: impl Fn() -> u64 + Copy, _least: u64, _most: u64) -> Draw {
         Draw::Unknown
     }
 
@@ -339,7 +333,7 @@ impl<P: Twinned> Concurrent for Ledger<P> {
 pub struct NoTwin;
 
 impl Twin for NoTwin {
-    fn try_acquire(&self, _read_ns: impl Fn() -> u64, _permits: u64) -> Answer {
+    fn try_acquire(&self, _read_ns: impl Fn() -> u64 + Copy, _permits: u64) -> Answer {
         Answer::Sealed
     }
 

@@ -46,7 +46,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::sync::{AtomicU64, Ordering, Padded, back_off};
+use super::sync::{AtomicU64, Ordering, Padded};
 use super::word::{SPAN, Seen, Word, free_base};
 use super::{Answer, Owned, Spare, Twin, Twinned};
 use crate::sliding_log::{SlidingLog, State};
@@ -303,7 +303,10 @@ fn first_held(free: u64, slots: u64, is_free: impl Fn(u64) -> bool) -> u64 {
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (slots, is_open) = (self.slots.len(), !self.head.load().is_sealed());
-        f.debug_struct("Ring").field("slots", &slots).field("is_open", &is_open).finish_non_exhaustive()
+        f.debug_struct("Ring")
+            .field("slots", &slots)
+            .field("is_open", &is_open)
+            .finish_non_exhaustive()
     }
 }
 
@@ -311,7 +314,7 @@ impl Twin for Ring {
     const GROWS: bool = true;
 
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
         loop {
             let Some(oldest) = self.oldest().filter(|_| permits == 1) else {
                 return Answer::Sealed;
@@ -330,7 +333,7 @@ impl Twin for Ring {
                 let spare = Spare::of(self.free_behind(oldest, now));
                 return Answer::Granted { start_ns: now_ns, scheduled_ns: now_ns, spare };
             }
-            back_off();
+            // The next slot is free as a rule: no need to keep out of the other's way.
         }
     }
 

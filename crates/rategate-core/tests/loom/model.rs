@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use loom::sync::Mutex;
 use loom::thread;
-use rategate_core::concurrent::{Answer, Concurrent, Drawn, Twin, Twinned};
+use rategate_core::concurrent::{Answer, Concurrent, Draw, Drawn, Twin, Twinned};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
@@ -217,7 +217,7 @@ impl<P: Twinned> Shared<P> {
         for &act in acts {
             match act {
                 Act::Draw(at_ns, least, most) => {
-                    if let Some(drawn) = self.twin.draw(|| self.read(at_ns), least, most) {
+                    if let Draw::Taken(drawn) = self.twin.draw(|| self.read(at_ns), least, most) {
                         let Drawn { start_ns, permits, .. } = drawn;
                         hand = Some((drawn, events.len()));
                         let told = Told::Drawn { start_ns, back: 0 };

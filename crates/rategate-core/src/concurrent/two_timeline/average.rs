@@ -153,7 +153,8 @@ impl Average {
     }
 
     /// Takes `permits` by a swap, at a fresh reading of the clock.
-    pub(super) fn try_fresh(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+    #[inline(never)]
+    fn try_fresh(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
         loop {
             let seen = self.word.load();
             if seen.is_sealed() {
@@ -184,28 +185,31 @@ impl Average {
 
     /// Takes a permit that the cached clock has shown to be due, by one addition.
     #[inline]
-    fn try_cached(&self, read_ns: impl Fn() -> u64) -> Option<Answer> {
+    fn try_cached(&self, read_ns: impl Fn() -> u64 + Copy) -> Option<Answer> {
         // Acquire: the numbers that it names, and a reading of the clock that is not older.
         let due = Seen::from_bits(self.cached.0.due.load(Ordering::Acquire));
         if due.is_nothing() {
             return None;
         }
         let numbers = self.numbers(due);
-        let cached_ns = self.cached.0.now_ns.load(Ordering::Relaxed);
+        let mut cached_ns = self.cached.0.now_ns.load(Ordering::Relaxed);
         let before = self.word.add(1);
         if before.is_sealed() {
             // Written by somebody who was late: nobody else needs to come here.
             self.cached.0.due.store(0, Ordering::Relaxed);
             return Some(Answer::Sealed);
         }
-        let ahead = due.value().wrapping_sub(before.value()).wrapping_sub(1);
+        let mut ahead = due.value().wrapping_sub(before.value()).wrapping_sub(1);
         if ahead >= GAP {
             self.word.subtract(1);
             self.cached.0.due.store(0, Ordering::Relaxed);
             return None;
         }
         if before.value() & (REFRESH - 1) == 0 {
-            self.refresh(numbers, before, before.value(), read_ns());
+            cached_ns = read_ns();
+            self.refresh(numbers, before, before.value(), cached_ns);
+            let due = numbers.at(cached_ns).map(|now| numbers.due_by(now));
+            ahead = due.unwrap_or(0).saturating_sub(before.value()).saturating_sub(1);
         }
         // What is due lies on the scale.
         let operations = before.value().wrapping_sub(numbers.base);
@@ -217,6 +221,11 @@ impl Average {
 
     /// Notes for others what is due at `now_ns`, if that is far ahead of `value`, which has been
     /// taken by `seen`'s configuration.
+    #[expect(
+        clippy::inline_always,
+        reason = "as a call it would have the numbers stored before each addition"
+    )]
+    #[inline(always)]
     fn refresh(&self, numbers: Numbers, seen: Seen, value: u64, now_ns: u64) {
         let Some(now) = numbers.at(now_ns) else { return };
         // Not so far that it could be taken for another configuration's.
@@ -268,11 +277,11 @@ impl Average {
     }
 
     #[inline]
-    pub(super) fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
-        let cached = if permits == 1 { self.try_cached(&read_ns) } else { None };
+    pub(super) fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
+        let cached = if permits == 1 { self.try_cached(read_ns) } else { None };
         match cached {
             Some(answer) => answer,
-            None => self.try_fresh(&read_ns, permits),
+            None => self.try_fresh(read_ns, permits),
         }
     }
 

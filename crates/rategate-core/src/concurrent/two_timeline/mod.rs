@@ -35,15 +35,8 @@ pub struct Timelines {
 
 impl Twin for Timelines {
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
-        match self.average.try_acquire(&read_ns, permits) {
-            Answer::Sealed => self.spaced.try_acquire(read_ns, permits),
-            answer => answer,
-        }
-    }
-
-    fn try_now(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
-        match self.average.try_fresh(&read_ns, permits) {
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
+        match self.average.try_acquire(read_ns, permits) {
             Answer::Sealed => self.spaced.try_acquire(read_ns, permits),
             answer => answer,
         }

@@ -255,8 +255,8 @@ impl Spaced {
         let _ = self.count.0.compare_exchange(count, next, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    #[inline]
-    pub(super) fn try_acquire(&self, read_ns: impl Fn() -> u64, permits: u64) -> Answer {
+    #[inline(never)]
+    pub(super) fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
         if permits != 1 {
             return Answer::Sealed;
         }
