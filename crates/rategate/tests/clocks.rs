@@ -211,3 +211,24 @@ fn the_end_of_the_clock_and_a_clock_going_back_are_harmless() {
     let mut throttle = Throttle::new("1/s".parse().unwrap(), clock);
     assert!(throttle.wait().is_err());
 }
+
+/// Threads that read the clock without a pause, while its line is drawn anew, agree with the system's.
+/// The bound is generous: no second is skipped, and none comes twice.
+#[test]
+fn many_readers_skip_no_second() {
+    let (clock, system) = (MonotonicClock::new(), SystemClock::new());
+    let apart_ns = clock.now_ns().abs_diff(system.now_ns());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while system.now_ns() < 4_500_000_000 {
+                    let before_ns = system.now_ns();
+                    let now_ns = clock.now_ns();
+                    let slack_ns = 500_000_000 + apart_ns;
+                    assert!(now_ns + slack_ns > before_ns, "{now_ns} after {before_ns}");
+                    assert!(now_ns < system.now_ns() + slack_ns, "{now_ns} from {before_ns}");
+                }
+            });
+        }
+    });
+}

@@ -79,13 +79,14 @@ impl Line {
         (since < self.length_ticks).then(|| self.ns0.wrapping_add(scaled_short(since, self.scale)))
     }
 
-    /// The time at the beginning.
-    pub(super) const fn start_ns(&self) -> u64 {
-        self.ns0
+    /// The time at `ticks`, also just before the line begins: another core's counter may be a little
+    /// behind the one that drew it.
+    pub(super) fn tells(&self, ticks: u64) -> Option<u64> {
+        self.at(ticks).or_else(|| self.is_just_before(ticks).then_some(self.ns0))
     }
 
     /// Whether `ticks` are less than a thousandth of the line's length before its beginning.
-    pub(super) const fn is_just_before(&self, ticks: u64) -> bool {
+    const fn is_just_before(&self, ticks: u64) -> bool {
         let before = self.ticks0.wrapping_sub(ticks);
         // Not for a counter that was given up: that has no length.
         before <= self.length_ticks / 1_000 && self.length_ticks > 0
@@ -95,7 +96,7 @@ impl Line {
         self.length_ticks == 0
     }
 
-    /// The time by the system's clock, for who cannot use the line. Not before the end of the line:
+    /// The time by the system's clock, for who has found the line used up or given up. Not before the end of the line:
     /// somebody may have read that.
     pub(super) fn beside(&self, system_ns: u64) -> u64 {
         system_ns.saturating_add(self.lead_ns).max(self.end_ns())

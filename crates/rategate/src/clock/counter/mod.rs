@@ -113,25 +113,25 @@ impl<T: Times> Disciplined<T> {
     /// What a reader does whose `ticks` are past the end of the line, or before its beginning.
     #[cold]
     fn off_the_line(&self, line: Line, ticks: u64) -> u64 {
-        if line.is_just_before(ticks) {
-            // Another core's counter, a little behind the one that drew the line.
-            return line.start_ns();
+        if let Some(now_ns) = line.tells(ticks) {
+            return now_ns;
         }
         if !line.is_given_up()
             && let Ok(mut discipline) = self.discipline.try_lock()
         {
-            // Another reader may have been here since the line was read.
-            if let Some(now_ns) = discipline.line().at(self.times.ticks()) {
+            // Another reader may have been here since the line was read, and drawn one that begins
+            // a little after this core's counter: to draw again would skip all of it.
+            if let Some(now_ns) = discipline.line().tells(self.times.ticks()) {
                 return now_ns;
             }
             discipline.draw(Anchor::of(&self.times), self.times.system_ns());
             self.latch.publish(discipline.line());
-            if let Some(now_ns) = discipline.line().at(self.times.ticks()) {
+            if let Some(now_ns) = discipline.line().tells(self.times.ticks()) {
                 return now_ns;
             }
         }
-        // Read again: it may have been given up just now.
-        let (line, ()) = self.latch.read(|| ());
-        line.beside(self.times.system_ns())
+        // Read again: there may be a new line just now, or it may have been given up.
+        let (line, ticks) = self.latch.read(|| self.times.ticks());
+        line.tells(ticks).unwrap_or_else(|| line.beside(self.times.system_ns()))
     }
 }

@@ -326,3 +326,32 @@ fn no_rate_no_counter() {
     let ahead = Anchor { ticks: u64::MAX, ..first };
     assert!(Disciplined::begun(&fake, ahead).is_none());
 }
+
+/// A reader who has found the line used up and comes second: by then a new line begins, on another core
+/// whose counter is a little ahead, or while somebody else holds the discipline. No second of the
+/// new line is skipped.
+#[test]
+fn who_comes_second_draws_no_second_line() {
+    let fake = Fake::running(0);
+    let mut reader = Reader::of(&fake);
+    fake.pass(2 * S);
+    let (used_up, ticks) = (reader.line(), (&&fake).ticks());
+    assert!(reader.ahead_ns().unsigned_abs() < 1_000, "the first draws");
+    let drawn = reader.line();
+    assert_ne!(drawn, used_up);
+
+    // On a core that is 40 ns behind.
+    let new = (fake.system_ns.get(), fake.ticks.get());
+    let behind = drawn.ticks0 - 92;
+    fake.ticks.set(u128::from(behind) << 40);
+    let late_ns = reader.counter.off_the_line(used_up, ticks);
+    assert_eq!(reader.line(), drawn, "nobody draws again");
+    assert_eq!(late_ns, drawn.ns0, "the beginning of the line, not its end");
+
+    // While another still holds the discipline.
+    (fake.system_ns.set(new.0), fake.ticks.set(new.1));
+    let held = reader.counter.discipline.lock().unwrap();
+    let beside_ns = reader.counter.off_the_line(used_up, ticks);
+    drop(held);
+    assert!(beside_ns.abs_diff(fake.system_ns.get()) < 1_000, "{beside_ns}");
+}
