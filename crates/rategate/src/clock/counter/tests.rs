@@ -349,7 +349,8 @@ fn who_comes_second_draws_no_second_line() {
     assert_eq!(late_ns, drawn.ns0, "the beginning of the line, not its end");
 
     // While another still holds the discipline.
-    (fake.system_ns.set(new.0), fake.ticks.set(new.1));
+    fake.system_ns.set(new.0);
+    fake.ticks.set(new.1);
     let held = reader.counter.discipline.lock().unwrap();
     let beside_ns = reader.counter.off_the_line(used_up, ticks);
     drop(held);
