@@ -259,8 +259,8 @@ impl Ring {
             }
             held = held.wrapping_add(1);
         }
-        // Not at every step, so that the line stays with all who read it.
-        if known.is_none() || held.wrapping_sub(first) >= STEP {
+        // Not at every grant, so that the line stays for a while with who reads it.
+        if known.is_none() || held.wrapping_sub(first) >= 2 {
             self.frontier.0.store(oldest.place.ahead(held, slots).value(), Ordering::Relaxed);
         }
         held.wrapping_sub(1)
