@@ -21,7 +21,8 @@
 pub enum Precision {
     /// Coalesced where a thread would wake more than 2500 times a second, that is, less than
     /// 400 us after the last wake was due; else precise. Steady loops of up to about 2000 operations a
-    /// second are precise.
+    /// second are precise, and so are limits that let nobody catch up by 400 us: a bucket of a few
+    /// permits, a strict schedule, a log.
     #[default]
     Auto,
     /// At most one wake in a millisecond: a wait ends at its start, or 1 ms after the last wake was
