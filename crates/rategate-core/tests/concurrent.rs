@@ -197,6 +197,7 @@ fn the_schedule_answers_as_the_ledger_alone() {
             [average("1000/s"), average("3000/s")],
             [average("7/s"), average("7000000/s")],
             [average("1000000000/s"), average("3/s")],
+            [average("4000000000/s"), average("8000000000/s")],
             [average("1000/s"), strict],
         ] {
             let steps_ns = [random_step(seed), 10, US, 20 * US, MS, 50 * MS];

@@ -136,10 +136,11 @@ impl Numbers {
         if self.parts_per_ns <= 1 { parts } else { parts.div_ceil(self.parts_per_ns) }
     }
 
-    /// The nanosecond of the clock that holds this part.
+    /// The nanosecond of the clock that holds this part. A division would cost as much as the whole
+    /// addition, so it is left to rates whose fraction needs it.
     fn scheduled_ns(self, parts: u64) -> u64 {
-        let since_ns = if self.parts_per_ns <= 1 {
-            parts
+        let since_ns = if self.parts_per_ns.is_power_of_two() {
+            parts >> self.parts_per_ns.trailing_zeros()
         } else {
             parts.checked_div(self.parts_per_ns).unwrap_or(parts)
         };
