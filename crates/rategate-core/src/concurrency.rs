@@ -77,7 +77,7 @@ impl Policy for Concurrency {
             return Err(Refusal::exceeds(permits, self.permits.get()));
         }
         if permits.get() > self.remaining(state, from_ns) {
-            return Err(Refusal::TimeCannotHelp);
+            return Err(Refusal::Held);
         }
         Ok(Opening::at(from_ns))
     }

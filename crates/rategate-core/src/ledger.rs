@@ -200,18 +200,6 @@ impl<P: Policy> Ledger<P> {
         })
     }
 
-    /// Lets the clock pass to `now_ns`: what has started by then is no promise any more.
-    fn pass_to(&mut self, now_ns: u64) {
-        self.latest_ns = self.latest_ns.max(now_ns);
-        while let Some(first) = self.promises.front() {
-            if first.taken.start_ns > self.latest_ns {
-                break;
-            }
-            self.policy.take(&mut self.started, first.taken);
-            self.promises.pop_front();
-        }
-    }
-
     /// Takes a promise off the list, if its start has not come.
     fn withdraw(&mut self, ticket: Ticket) -> Option<Promise> {
         let first = self.promises.partition_point(|known| known.taken.start_ns < ticket.start_ns);
@@ -283,6 +271,17 @@ impl<P: Policy> Limit for Ledger<P> {
         self.policy.take(&mut self.started, Taken { start_ns, ..promise.taken });
         self.floor_ns = start_ns;
         true
+    }
+
+    fn pass_to(&mut self, now_ns: u64) {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        while let Some(first) = self.promises.front() {
+            if first.taken.start_ns > self.latest_ns {
+                break;
+            }
+            self.policy.take(&mut self.started, first.taken);
+            self.promises.pop_front();
+        }
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {

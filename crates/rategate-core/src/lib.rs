@@ -48,6 +48,7 @@ pub mod ledger;
 pub mod limit;
 pub mod pacer;
 pub mod policy;
+pub mod queue;
 pub mod rate;
 pub mod ratio;
 pub mod schedule;

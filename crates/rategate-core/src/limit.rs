@@ -38,6 +38,9 @@ pub trait Limit {
     /// Returns whether there was such a promise.
     fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool;
 
+    /// Lets the clock pass to `now_ns`: what has started by then can be given back no more.
+    fn pass_to(&mut self, now_ns: u64);
+
     /// The most permits that a try at `now_ns` could take.
     fn remaining(&self, now_ns: u64) -> u64;
 
@@ -108,6 +111,17 @@ pub trait Limit {
         }
     }
 
+    /// Promises `permits` the first start there is, now or later.
+    ///
+    /// # Errors
+    ///
+    /// The [`Refusal`] that says why there is none. Nothing is taken then.
+    fn promise(&mut self, now_ns: u64, permits: NonZeroU64) -> Result<Grant, Refusal> {
+        let now_ns = self.clamp(now_ns);
+        let opening = self.opening(now_ns, permits)?;
+        Ok(grant(self, now_ns, opening.start_ns, opening, permits))
+    }
+
     /// How long until a reservation with `max_wait_ns` is accepted, at latest after `at_latest_ns`:
     /// for one limit exactly then. Several, of which one is a pacer, may agree sooner.
     fn soonest_ns(
@@ -132,7 +146,7 @@ pub trait Limit {
         match self.opening(now_ns, permits) {
             Ok(opening) => Ok(Some(opening.opens_ns.saturating_sub(now_ns))),
             Err(Refusal::BeyondClock { wait_ns }) => Ok(Some(wait_ns)),
-            Err(Refusal::TimeCannotHelp) => Ok(None),
+            Err(Refusal::TimeCannotHelp | Refusal::Held) => Ok(None),
             Err(Refusal::Exceeds(error)) => Err(error),
         }
     }
@@ -155,7 +169,7 @@ fn grant<L: Limit + ?Sized>(
 }
 
 /// A grant of zero permits: it starts at once, and cancelling it comes too late.
-fn nothing<L: Limit + ?Sized>(limit: &L, now_ns: u64) -> Grant {
+pub(crate) fn nothing<L: Limit + ?Sized>(limit: &L, now_ns: u64) -> Grant {
     let ticket = Ticket { start_ns: now_ns, serial: 0 };
     let remaining = limit.remaining(now_ns);
     Grant { start_ns: now_ns, scheduled_ns: now_ns, remaining, ticket }
@@ -168,7 +182,9 @@ fn denied(retry_after_ns: u64) -> Verdict {
 fn refused(refusal: Refusal) -> Result<Verdict, ExceedsCapacity> {
     match refusal {
         Refusal::Exceeds(error) => Err(error),
-        Refusal::TimeCannotHelp => Ok(Verdict::Denied(Denial { retry_after_ns: None })),
+        Refusal::TimeCannotHelp | Refusal::Held => {
+            Ok(Verdict::Denied(Denial { retry_after_ns: None }))
+        }
         Refusal::BeyondClock { wait_ns } => Ok(denied(wait_ns)),
     }
 }
