@@ -30,6 +30,7 @@
 //! | an average rate, with few and long sleeps | [`Pacer`] |
 //! | a bucket that somebody refills, and nothing may be lost | [`BackfillPool`] |
 //! | at most N at the same time | [`Concurrency`] |
+//! | at most N *effects* in any window, however late they come | [`CommitLog`] |
 //! | several of these together | [`Limiter::all_of`] |
 //!
 //! # Which form do I want?
@@ -107,6 +108,7 @@ pub use wait::{Alarm, Precision, Wait, Wake};
 pub use rategate_core::all_of::AllOf;
 pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;
+pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::compensation::Shift;
 pub use rategate_core::concurrency::Concurrency;
 pub use rategate_core::concurrent::{Concurrent, NoTwin, Twinned};

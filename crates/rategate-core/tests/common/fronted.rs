@@ -139,6 +139,10 @@ impl<P: Twinned> Limit for Fronted<P> {
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.owned(now_ns, |ledger, now_ns| ledger.release(now_ns, permits))
     }
+
+    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.owned(now_ns, |ledger, now_ns| ledger.forgo(now_ns, permits))
+    }
 }
 
 /// The policy of a scenario, if it is of this kind.
