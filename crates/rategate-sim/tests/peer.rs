@@ -68,10 +68,10 @@ impl Way {
 
     /// How long this packet takes, if it gets through.
     fn delay_ns(&self, now_ns: u64, random: &mut Random) -> Option<u64> {
-        let is_flood = Random::new(now_ns / (700 * MS)).bits() % 2 == 0;
-        let jitter_ns = match self.tides {
-            false => below(random, self.jitter_ns + 1),
-            true => u64::from(is_flood) * self.jitter_ns,
+        let jitter_ns = if self.tides {
+            Random::new(now_ns / (700 * MS)).bits() % 2 * self.jitter_ns
+        } else {
+            below(random, self.jitter_ns + 1)
         };
         (below(random, 100) >= self.lost_percent).then_some(self.least_ns + jitter_ns)
     }
