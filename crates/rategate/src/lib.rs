@@ -39,6 +39,7 @@
 //! |---|---|
 //! | any thread that wants its turn, or an answer | [`Limiter`] |
 //! | a caller that waits in its own way, or may change its mind | [`Reservation`] |
+//! | an operation whose end or effect counts, not only its start | [`Permit`] |
 //! | one loop that waits after each operation | [`Throttle`] |
 //! | callers that hand over work and go on | [`Dispatcher`] |
 //! | an iterator | [`RateLimitedExt`] |
@@ -88,6 +89,7 @@ mod error;
 mod gate;
 mod limiter;
 mod local;
+mod permit;
 mod reservation;
 mod shared;
 mod throttle;
@@ -101,6 +103,7 @@ pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, TooLong};
 pub use gate::{RateLimited, RateLimitedExt};
 pub use limiter::Limiter;
 pub use local::Local;
+pub use permit::{Expired, Permit};
 pub use reservation::Reservation;
 pub use throttle::{CatchUp, Throttle};
 pub use wait::{Alarm, Precision, Wait, Wake};

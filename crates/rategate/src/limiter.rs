@@ -30,6 +30,7 @@ use crate::wait::Precision;
 /// | never to wait | [`try_acquire`](Self::try_acquire) |
 /// | never to wait, millions of times a second | a handle of my own: [`local`](Self::local) |
 /// | to know my turn and wait in my own way | [`reserve`](Self::reserve) |
+/// | to say when my operation has ended, by a drop | [`permit`](Self::permit), [`try_permit`](Self::try_permit) |
 /// | to look without taking | [`peek`](Self::peek), [`remaining`](Self::remaining) |
 ///
 /// # Example
@@ -325,6 +326,10 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
     pub(crate) const fn precision(&self) -> Precision {
         self.precision
+    }
+
+    pub(crate) fn share(&self) -> Arc<Shared<L, C>> {
+        Arc::clone(&self.shared)
     }
 
     pub(crate) fn shared(&self) -> &Shared<L, C> {
