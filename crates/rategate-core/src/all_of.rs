@@ -217,4 +217,9 @@ impl Limit for AllOf {
         self.latest_ns = self.clamp(now_ns);
         self.limits.iter_mut().fold(false, |taken, limit| limit.release(now_ns, permits) | taken)
     }
+
+    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.latest_ns = self.clamp(now_ns);
+        self.limits.iter_mut().fold(false, |taken, limit| limit.forgo(now_ns, permits) | taken)
+    }
 }

@@ -325,9 +325,20 @@ impl<P: Policy> Limit for Ledger<P> {
 
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
-        let taken = self.policy.release(&mut self.started, permits);
+        let taken = self.policy.release(&mut self.started, self.latest_ns, permits);
         if taken {
             self.booked = None;
+        }
+        taken
+    }
+
+    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.pass_to(now_ns);
+        let taken = self.policy.forgo(&mut self.started, self.latest_ns, permits);
+        if taken {
+            // As after a cancel, there may be room before a promise.
+            self.booked = None;
+            self.floor_ns = self.latest_ns;
         }
         taken
     }

@@ -51,9 +51,20 @@ pub trait Limit {
     /// [backfill pool](crate::backfill_pool) does.
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool;
 
-    /// Takes note that an operation has ended. Returns whether any policy here counts operations
-    /// in flight; only [concurrency](crate::concurrency) does.
+    /// Takes note that operations have ended. Returns whether any policy here counts operations
+    /// in flight; only [concurrency](crate::concurrency) and the [commit log](crate::commit_log) do.
+    ///
+    /// With the first their permits are free again. To the second they have committed: their
+    /// effects have happened, and count for a period from now on.
     fn release(&mut self, now_ns: u64, permits: u64) -> bool;
+
+    /// Takes note that operations in flight never were: they provably had no effect and never will,
+    /// so their permits are free at once. Returns whether any policy here counts operations in
+    /// flight.
+    ///
+    /// It is not for operations that failed or were cut short: those may have had their effect all
+    /// the same, and [end](Self::release).
+    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool;
 
     /// Grants `permits` at once, or denies them. Zero permits are always granted, and leave no
     /// trace.

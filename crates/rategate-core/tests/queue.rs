@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test computes in plain numbers and may panic"
 )]
@@ -265,7 +266,7 @@ fn starts_are_those_of_a_line_worked_out_anew() {
                     }
                 }
             }
-            assert_eq!(queued.queue.waiting() as usize, oracle.waiting.len(), "{what}");
+            assert_eq!(queued.places.len(), oracle.waiting.len(), "{what}");
         }
         waited += queued.places.len();
         let end_ns = now_ns + 1_000 * S;

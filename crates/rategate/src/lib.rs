@@ -30,6 +30,7 @@
 //! | an average rate, with few and long sleeps | [`Pacer`] |
 //! | a bucket that somebody refills, and nothing may be lost | [`BackfillPool`] |
 //! | at most N at the same time | [`Concurrency`] |
+//! | at most N *effects* in any window, however late they come | [`CommitLog`] |
 //! | several of these together | [`Limiter::all_of`] |
 //!
 //! # Which form do I want?
@@ -39,6 +40,7 @@
 //! | any thread that wants its turn, or an answer | [`Limiter`] |
 //! | tasks, under any executor | [`AsyncLimiter`] |
 //! | a caller that waits in its own way, or may change its mind | [`Reservation`] |
+//! | an operation whose end or effect counts, not only its start | [`Permit`] |
 //! | one loop that waits after each operation | [`Throttle`] |
 //! | callers that hand over work and go on | [`Dispatcher`] |
 //! | an iterator | [`RateLimitedExt`] |
@@ -95,6 +97,7 @@ mod gate;
 mod limiter;
 mod local;
 mod panics;
+mod permit;
 mod reservation;
 mod shared;
 mod throttle;
@@ -114,6 +117,7 @@ pub use future::{TokioClock, TokioTimer};
 pub use gate::{RateLimited, RateLimitedExt};
 pub use limiter::Limiter;
 pub use local::Local;
+pub use permit::{Expired, Permit};
 pub use reservation::Reservation;
 pub use throttle::{CatchUp, Throttle};
 pub use wait::{Alarm, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
@@ -121,6 +125,7 @@ pub use wait::{Alarm, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
 pub use rategate_core::all_of::AllOf;
 pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;
+pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::compensation::Shift;
 pub use rategate_core::concurrency::Concurrency;
 pub use rategate_core::concurrent::{Concurrent, NoTwin, Twinned};

@@ -31,6 +31,7 @@ use crate::wait::Precision;
 /// | never to wait | [`try_acquire`](Self::try_acquire) |
 /// | never to wait, millions of times a second | a handle of my own: [`local`](Self::local) |
 /// | to know my turn and wait in my own way | [`reserve`](Self::reserve) |
+/// | to say when my operation has ended, by a drop | [`permit`](Self::permit), [`try_permit`](Self::try_permit) |
 /// | to look without taking | [`peek`](Self::peek), [`remaining`](Self::remaining) |
 ///
 /// # Example
@@ -320,13 +321,26 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     }
 
     /// Takes note that operations have ended. Returns whether a policy here counts operations in
-    /// flight; only [`Concurrency`](crate::Concurrency) does.
+    /// flight; only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) do. With
+    /// the first their permits are free again; to the second they have committed.
     ///
     /// # Errors
     ///
     /// [`Closed`].
     pub fn release(&self, permits: u64) -> Result<bool, Closed> {
         self.shared.change(|limit, now_ns| limit.release(now_ns, permits))
+    }
+
+    /// Takes note that operations in flight provably had no effect and never will, so that their
+    /// permits are free at once. Returns whether a policy here counts operations in flight.
+    ///
+    /// One that failed may have had its effect all the same: it has [ended](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn forgo(&self, permits: u64) -> Result<bool, Closed> {
+        self.shared.change(|limit, now_ns| limit.forgo(now_ns, permits))
     }
 
     /// Closes the limiter for all clones: whoever waits for a start to come wakes with `Closed`,

@@ -147,6 +147,7 @@ fn closing_wakes_the_waiters() {
     assert_eq!(limiter.remaining(), Err(Closed));
     assert_eq!(limiter.refill(1), Err(Closed));
     assert_eq!(limiter.release(1), Err(Closed));
+    assert_eq!(limiter.forgo(1), Err(Closed));
     assert_eq!(limiter.reconfigure(SlidingLog::new(2, S).unwrap()), Err(Closed));
     limiter.close();
     let all = Limiter::all_of([]);

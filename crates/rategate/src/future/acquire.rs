@@ -21,7 +21,7 @@ use crate::turn::Ear;
 ///
 /// Dropped while it waits, it leaves the line. What it held goes back, those behind it move up, and
 /// whoever is due then is woken. Dropped after its start but before it was polled, its permits are
-/// spent, except that operations [in flight](crate::Concurrency) count as ended.
+/// spent, except that operations [in flight](crate::Concurrency) count as never begun.
 ///
 /// A future that is forgotten, by [`mem::forget`](std::mem::forget), is granted in its turn, to
 /// nobody's use. It delays nobody longer than had it been used.
@@ -93,7 +93,7 @@ impl<L: Concurrent, C: Clock> Drop for Acquire<'_, L, C> {
         let State::Waiting { permits, place } = &self.state else { return };
         self.shared.turn_even_if_closed(|turn| {
             if let Some(Outcome::Granted(_)) = turn.leave(place) {
-                turn.change(|limit, now_ns| limit.release(now_ns, *permits));
+                turn.change(|limit, now_ns| limit.forgo(now_ns, *permits));
             }
         });
     }

@@ -1,6 +1,7 @@
 //! The handle that tasks share.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::concurrent::{Concurrent, Twinned};
@@ -13,6 +14,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Decision;
 use crate::error::{AcquireError, LimiterError};
 use crate::limiter::{Limiter, whole_ns};
+use crate::permit::Permit;
 
 /// A limit for any number of tasks, under any executor.
 ///
@@ -132,6 +134,17 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     /// that; otherwise as [`acquire`](Self::acquire).
     pub fn acquire_within(&self, permits: u64, longest: Duration) -> Acquire<'_, L, C> {
         Acquire::new(self.limiter.shared(), permits, Some(whole_ns(longest)))
+    }
+
+    /// Takes `permits`, waits in line until they may start, and gives them as a value whose drop ends
+    /// the operation.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::acquire`].
+    pub async fn permit(&self, permits: u64) -> Result<Permit<L, C>, AcquireError> {
+        let grant = self.acquire(permits).await?;
+        Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
 
     /// Takes `permits` at once, or says how long until they could be taken. Never waits.
