@@ -15,6 +15,7 @@ mod pacing;
 mod paths;
 mod report;
 mod rivals;
+mod waiting;
 
 use std::env;
 use std::process::ExitCode;
@@ -31,6 +32,19 @@ fn main() -> ExitCode {
     let quick = match env::args().skip(1).collect::<Vec<_>>().as_slice() {
         [] => false,
         [flag] if flag == "--quick" => true,
+        [flag] if flag == "--waiting" => {
+            println!("{:#?}", waiting::all(Duration::from_secs(3)));
+            return ExitCode::SUCCESS;
+        }
+        [flag] if [waiting::IN_LINE, waiting::FOR_NOTHING].contains(&flag.as_str()) => {
+            return match waiting::bytes_of_a_task(flag) {
+                Ok(bytes) => {
+                    println!("{bytes}");
+                    ExitCode::SUCCESS
+                }
+                Err(error) => failed(&*error),
+            };
+        }
         _ => {
             eprintln!("usage: rategate-bench-rivals [--quick]");
             return ExitCode::from(2);
@@ -41,11 +55,13 @@ fn main() -> ExitCode {
             println!("{report:#}");
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&*error),
     }
+}
+
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("error: {error}");
+    ExitCode::FAILURE
 }
 
 fn measure(quick: bool) -> Made<Value> {
@@ -56,6 +72,7 @@ fn measure(quick: bool) -> Made<Value> {
     rows.extend(paths::logs(plan)?);
     rows.extend(paths::reconfiguring(plan)?);
     rows.extend(pacing::all(Duration::from_secs(paced_for))?);
+    rows.extend(waiting::all(Duration::from_secs(paced_for))?);
     Ok(json!({
         "machine": machine(),
         "quick": quick,

@@ -135,7 +135,7 @@ fn governor(rate_per_s: u64) -> Made<Paced> {
 }
 
 /// Leaky-bucket in its finest grain, a millisecond's worth each millisecond.
-fn leaky_bucket(rate_per_s: u64) -> Made<Paced> {
+pub(crate) fn leaky_bucket(rate_per_s: u64) -> Made<Paced> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let refill = usize::try_from(rate_per_s / 1000)?.max(1);
     let limiter = leaky_bucket::RateLimiter::builder()
@@ -275,7 +275,7 @@ fn as_float(number: u64) -> f64 {
     number as f64
 }
 
-fn rate_text(rate_per_s: u64) -> String {
+pub(crate) fn rate_text(rate_per_s: u64) -> String {
     match rate_per_s {
         millions if millions % 1_000_000 == 0 => format!("{} M/s", millions / 1_000_000),
         thousands if thousands >= 100_000 => format!("{} k/s", thousands / 1000),

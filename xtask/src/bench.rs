@@ -101,6 +101,16 @@ fn figure(row: &Value, who: &str) -> String {
         let cpu = figure["cpu"].as_f64().unwrap_or(f64::NAN);
         return format!("{name} {achieved:.4}{late}, CPU {cpu:.2}");
     }
+    if let Some(took_s) = figure["took"].as_f64() {
+        let order = match figure["out_of_order"].as_u64() {
+            Some(0) => "in order".to_owned(),
+            Some(places) => format!("up to {places} places out of order"),
+            None => "in what order is not known".to_owned(),
+        };
+        let bytes = figure["bytes"].as_f64();
+        let bytes = bytes.map_or_else(String::new, |bytes| format!(", {bytes:.0} bytes each"));
+        return format!("{name} {took_s:.2} s, {order}{bytes}");
+    }
     let Some(ns) = figure["ns"].as_f64() else { return "–".to_owned() };
     let together = match (row["threads"].as_u64(), figure["per_s"].as_f64()) {
         (Some(2..), Some(per_s)) => format!(", {:.1} M/s", per_s / 1e6),
@@ -168,6 +178,8 @@ mod tests {
                 { "path": "try denied", "threads": 2, "running": 0.5, "ours": timed("gcra", 0.0), "rival": timed("r", 0.5),
                   "ratio": 0.5, "least_ratio": 0.25, "floor": timed("one counter", 1.0), "floor_ratio": 1.0 },
                 { "path": "pace 100/s", "threads": 1, "ours": paced, "rival": null, "ratio": null },
+                { "path": "1 M tasks", "threads": 1, "ours": { "name": "o", "took": 1.004, "out_of_order": 0, "bytes": 40.1 },
+                  "rival": { "name": "r", "took": 2.0, "out_of_order": 7 }, "ratio": 0.5 },
             ],
         });
         let block = block(&report).unwrap();
@@ -177,6 +189,7 @@ mod tests {
             "| 2 for 50 % | gcra 9.5 ns, 100.0 M/s | r 9.5 ns, 100.0 M/s (50 % granted) | 0.50 (0.25) \
              | one counter 9.5 ns, 100.0 M/s, 1.0 times |",
             "| p 1.0000, late 60 µs/2.1 ms, CPU 0.03 | – ",
+            "| o 1.00 s, in order, 40 bytes each | r 2.00 s, up to 7 places out of order | 0.50 |",
         ] {
             let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(squeezed(&block).contains(&squeezed(cell)), "{cell} is missing in\n{block}");

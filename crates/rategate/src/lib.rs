@@ -111,7 +111,7 @@ pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
 pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, TooLong};
 #[cfg(feature = "async-io")]
 pub use future::AsyncIoTimer;
-pub use future::{Acquire, AsyncLimiter, AsyncReservation, Ready, Timed};
+pub use future::{Acquire, AcquireWithin, AsyncLimiter, AsyncReservation, Ready, Timed};
 #[cfg(feature = "tokio")]
 pub use future::{TokioClock, TokioTimer};
 pub use gate::{RateLimited, RateLimitedExt};

@@ -249,7 +249,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
         let alarm = Alarm::of_one_wait(abort);
         let ear = || Ear::Thread(Arc::clone(&alarm));
-        let joined = self.turn(|turn| {
+        let joined = self.turn_to_join(|turn| {
             let place = match turn.join(permits, max_wait_ns, ear) {
                 Ok(Joined::Waits(place)) => place,
                 Ok(Joined::Granted(grant)) => return Ok(Ok(Grant::as_promised(&grant))),
@@ -381,6 +381,18 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             turn.serve();
             act(turn)
         })
+    }
+
+    /// The same for joining, which sees itself whether the queue has to be served.
+    pub(crate) fn turn_to_join<T>(
+        &self,
+        act: impl FnOnce(&mut Turn<'_, L>) -> T,
+    ) -> Result<T, Closed> {
+        let state = self.lock();
+        if self.alarm.is_raised() {
+            return Err(Closed);
+        }
+        Ok(self.take_turn(state, act))
     }
 
     /// A turn that serves only as many as `act` does.

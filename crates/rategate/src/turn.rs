@@ -142,12 +142,17 @@ impl<'a, L: Limit> Turn<'a, L> {
         changed
     }
 
+    /// Stands in line, unless the permits are there. Of those before, nobody is granted here if that
+    /// can be left to whoever waits for it: wakes from one place come in order.
     pub(crate) fn join(
         &mut self,
         permits: u64,
         max_wait_ns: Option<u64>,
         ear: impl FnOnce() -> Ear,
     ) -> Result<Joined, Turned> {
+        if max_wait_ns.is_some() || !self.state.queue.has_line_for(permits) {
+            self.serve();
+        }
         let State { limit, queue, tasks, .. } = &mut *self.state;
         let ear = || {
             let ear = ear();

@@ -218,6 +218,14 @@ impl<W> Queue<W> {
         self.seats.at(self.seats.first).map(|waiting| &waiting.waiter)
     }
 
+    /// Whether a newcomer for `permits` can do nothing but stand in line, and there is room for him.
+    /// For him, unless he has a deadline, the queue need not be served before he
+    /// [joins](Self::join).
+    #[must_use]
+    pub fn has_line_for(&self, permits: u64) -> bool {
+        !self.is_empty() && self.has_room(permits)
+    }
+
     /// Grants `permits` now, or gives the caller a place in line. The queue must have been
     /// [served](Self::serve) at `now_ns`.
     ///
@@ -484,14 +492,7 @@ impl<W> Queue<W> {
         permits: NonZeroU64,
         wakes: &mut impl Wakes<W>,
     ) -> Result<(), Turned> {
-        loop {
-            let within = self.seats.permits.checked_add(permits.get());
-            let has_room = self.seats.waiting < self.bounds.waiters()
-                && self.seats.has_free()
-                && within.is_some_and(|within| within <= self.bounds.permits());
-            if has_room {
-                return Ok(());
-            }
+        while !self.has_room(permits.get()) {
             let is_hopeless = self.is_empty() || permits.get() > self.bounds.permits();
             if self.bounds.on_full() == WhenFull::Refuse || is_hopeless {
                 return Err(Turned::Full);
@@ -500,6 +501,14 @@ impl<W> Queue<W> {
                 wakes.settled(newest);
             }
         }
+        Ok(())
+    }
+
+    fn has_room(&self, permits: u64) -> bool {
+        let within = self.seats.permits.checked_add(permits);
+        self.seats.waiting < self.bounds.waiters()
+            && self.seats.has_free()
+            && within.is_some_and(|within| within <= self.bounds.permits())
     }
 
     /// Ends the wait of somebody whose start is not booked any more, and tells him.

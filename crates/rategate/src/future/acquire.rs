@@ -28,49 +28,60 @@ use crate::turn::Ear;
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Acquire<'a, L: Concurrent, C: Clock> {
     shared: &'a Shared<L, C>,
+    permits: u64,
     state: State,
+}
+
+/// The future of [`AsyncLimiter::acquire_within`](crate::AsyncLimiter::acquire_within): an [`Acquire`]
+/// with a deadline.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct AcquireWithin<'a, L: Concurrent, C: Clock> {
+    acquire: Acquire<'a, L, C>,
+    longest_ns: u64,
 }
 
 #[derive(Debug)]
 enum State {
-    New { permits: u64, max_wait_ns: Option<u64> },
-    Waiting { permits: u64, place: Place },
+    New,
+    Waiting(Place),
     Done,
 }
 
 impl<'a, L: Concurrent, C: Clock> Acquire<'a, L, C> {
-    pub(super) const fn new(
-        shared: &'a Shared<L, C>,
-        permits: u64,
-        max_wait_ns: Option<u64>,
-    ) -> Self {
-        Self { shared, state: State::New { permits, max_wait_ns } }
+    pub(super) const fn new(shared: &'a Shared<L, C>, permits: u64) -> Self {
+        Self { shared, permits, state: State::New }
+    }
+
+    pub(super) const fn within(self, longest_ns: u64) -> AcquireWithin<'a, L, C> {
+        AcquireWithin { acquire: self, longest_ns }
     }
 }
 
-impl<L: Concurrent, C: Clock> Future for Acquire<'_, L, C> {
-    type Output = Result<Grant, AcquireError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let shared = self.shared;
+impl<L: Concurrent, C: Clock> Acquire<'_, L, C> {
+    fn poll_within(
+        &mut self,
+        max_wait_ns: Option<u64>,
+        context: &Context<'_>,
+    ) -> Poll<Result<Grant, AcquireError>> {
+        let (shared, permits) = (self.shared, self.permits);
         match &self.state {
-            &State::New { permits, max_wait_ns } => {
+            State::New => {
                 self.state = State::Done;
                 if let Some(grant) = shared.take_at_once(permits) {
                     return Poll::Ready(Ok(grant));
                 }
                 let ear = || Ear::Task(context.waker().clone());
-                match shared.turn(|turn| turn.join(permits, max_wait_ns, ear)) {
+                match shared.turn_to_join(|turn| turn.join(permits, max_wait_ns, ear)) {
                     Ok(Ok(Joined::Granted(grant))) => Poll::Ready(Ok(Grant::as_promised(&grant))),
                     Ok(Ok(Joined::Waits(place))) => {
-                        self.state = State::Waiting { permits, place };
+                        self.state = State::Waiting(place);
                         Poll::Pending
                     }
                     Ok(Err(turned)) => Poll::Ready(Err(AcquireError::turned(turned, max_wait_ns))),
                     Err(closed) => Poll::Ready(Err(closed.into())),
                 }
             }
-            State::Waiting { place, .. } => {
+            State::Waiting(place) => {
                 let outcome = shared.turn_even_if_closed(|turn| {
                     let outcome = turn.collect(place);
                     if outcome.is_none() {
@@ -88,12 +99,29 @@ impl<L: Concurrent, C: Clock> Future for Acquire<'_, L, C> {
     }
 }
 
+impl<L: Concurrent, C: Clock> Future for Acquire<'_, L, C> {
+    type Output = Result<Grant, AcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_within(None, context)
+    }
+}
+
+impl<L: Concurrent, C: Clock> Future for AcquireWithin<'_, L, C> {
+    type Output = Result<Grant, AcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let longest_ns = self.longest_ns;
+        self.acquire.poll_within(Some(longest_ns), context)
+    }
+}
+
 impl<L: Concurrent, C: Clock> Drop for Acquire<'_, L, C> {
     fn drop(&mut self) {
-        let State::Waiting { permits, place } = &self.state else { return };
+        let State::Waiting(place) = &self.state else { return };
         self.shared.turn_even_if_closed(|turn| {
             if let Some(Outcome::Granted(_)) = turn.leave(place) {
-                turn.change(|limit, now_ns| limit.forgo(now_ns, *permits));
+                turn.change(|limit, now_ns| limit.forgo(now_ns, self.permits));
             }
         });
     }
@@ -102,5 +130,24 @@ impl<L: Concurrent, C: Clock> Drop for Acquire<'_, L, C> {
 impl<L: Concurrent, C: Clock> fmt::Debug for Acquire<'_, L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl<L: Concurrent, C: Clock> fmt::Debug for AcquireWithin<'_, L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("AcquireWithin");
+        shown.field("acquire", &self.acquire).field("longest_ns", &self.longest_ns).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Gcra, Ledger, MonotonicClock};
+
+    /// With the seat of 40 bytes, a waiter is 64.
+    #[test]
+    fn a_wait_is_small() {
+        assert!(size_of::<Acquire<'_, Ledger<Gcra>, MonotonicClock>>() <= 24);
     }
 }

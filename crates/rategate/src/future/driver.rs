@@ -89,6 +89,9 @@ impl Watch {
                 return;
             };
             let left_ns = |until_ns: u64| until_ns.saturating_sub(shared.now_ns());
+            if self.sleep.is_some() && left_ns(self.wake_ns) == 0 {
+                shared.waiter().woken(self.wake_ns);
+            }
             if self.sleep.is_none() || self.next_ns != next_ns {
                 let wait = shared.waiter().as_to(Precision::Auto, slack_ns).planned(next_ns);
                 (self.next_ns, self.wake_ns) = (next_ns, wait.wake_ns());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rategate_core::concurrent::{Concurrent, Twinned};
 use rategate_core::ledger::Ledger;
 
-use super::acquire::Acquire;
+use super::acquire::{Acquire, AcquireWithin};
 use super::driver;
 use super::reservation::AsyncReservation;
 use crate::clock::{Clock, MonotonicClock};
@@ -123,7 +123,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     ///
     /// Those of [`Limiter::acquire`].
     pub fn acquire(&self, permits: u64) -> Acquire<'_, L, C> {
-        Acquire::new(self.limiter.shared(), permits, None)
+        Acquire::new(self.limiter.shared(), permits)
     }
 
     /// Takes `permits` if they may start within `longest` from the first poll, and waits until then.
@@ -132,8 +132,8 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     ///
     /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
     /// that; otherwise as [`acquire`](Self::acquire).
-    pub fn acquire_within(&self, permits: u64, longest: Duration) -> Acquire<'_, L, C> {
-        Acquire::new(self.limiter.shared(), permits, Some(whole_ns(longest)))
+    pub fn acquire_within(&self, permits: u64, longest: Duration) -> AcquireWithin<'_, L, C> {
+        self.acquire(permits).within(whole_ns(longest))
     }
 
     /// Takes `permits`, waits in line until they may start, and gives them as a value whose drop ends

@@ -1,0 +1,326 @@
+//! Tasks that wait, very many of them: when the last one starts, in which order, what a waiter takes
+//! up, and what it costs when they leave.
+
+use std::future::pending;
+use std::hint::black_box;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use governor::Quota;
+use rategate::{
+    AsyncIoTimer, AsyncLimiter, Clock, Gcra, Mode, MonotonicClock, Rate, Timed, TokioTimer,
+    TwoTimeline,
+};
+use rategate_bench::engines::Made;
+use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::cpu::Cpu;
+use crate::pacing::Paced;
+use crate::{pacing, report, rivals};
+
+/// How many wait at once, for a limit of as many a second.
+const CROWD: u32 = 1_000_000;
+const STORM: u32 = 100_000;
+
+/// What a process is started with to tell how much memory its waiters take up.
+pub(crate) const IN_LINE: &str = "--bytes-in-line";
+pub(crate) const FOR_NOTHING: &str = "--bytes-for-nothing";
+
+/// Where tasks pace themselves.
+const RATES_PER_S: [u64; 2] = [2_000, 100_000];
+
+pub(crate) fn all(length: Duration) -> Made<Vec<Value>> {
+    let mut rows = Vec::new();
+    for rate_per_s in RATES_PER_S {
+        let path = format!("pace tasks, {}", pacing::rate_text(rate_per_s));
+        let tokio = paced_by_tokio(rate_per_s, length)?;
+        let rival = pacing::leaky_bucket(rate_per_s)?;
+        rows.push(report::pacing(&path, 1, &tokio, Some(&rival)));
+        for ours in [paced_by_thread, paced_by_async_io] {
+            rows.push(report::pacing(&path, 1, &ours(rate_per_s, length)?, None));
+        }
+    }
+    let bytes = bytes_of_a_waiter()?;
+    rows.push(crowded("1 M tasks wait for 1 M/s", &ours_crowd(true)?, None, bytes));
+    let ours = ours_crowd(false)?;
+    for rival in [governor_crowd()?, leaky_bucket_crowd()?] {
+        rows.push(crowded("1 M tasks come to 1 M/s", &ours, Some(&rival), bytes));
+    }
+    rows.push(json!({
+        "path": "a waiter leaves the line",
+        "threads": 1,
+        "ours": { "name": "gcra, 100 k in line", "ns": storm()? },
+    }));
+    Ok(rows)
+}
+
+/// What became of a crowd.
+struct Crowd {
+    name: &'static str,
+    /// Until the last one has started, in units of what it should take.
+    took: f64,
+    /// By how many places a task started before or after its turn, at most.
+    out_of_order: u32,
+}
+
+fn crowded(path: &str, ours: &Crowd, rival: Option<&Crowd>, bytes: f64) -> Value {
+    let told = |crowd: &Crowd| json!({ "name": crowd.name, "took": crowd.took, "out_of_order": crowd.out_of_order });
+    let mut ours_told = told(ours);
+    ours_told["bytes"] = json!(bytes);
+    json!({
+        "path": path,
+        "threads": 1,
+        "ours": ours_told,
+        "rival": rival.map(told),
+        "ratio": rival.map(|rival| ours.took / rival.took),
+    })
+}
+
+/// One thread runs all tasks, so that the order in which they are polled is known.
+fn runtime() -> Made<Runtime> {
+    Ok(Builder::new_current_thread().enable_time().build()?)
+}
+
+/// A million tasks, one after another, and all of them at the end. `open` is called when all wait, if
+/// that can be; what they take is counted from there. A task that knows when it was granted says so;
+/// otherwise its turn is that of its waking.
+fn crowd<F>(name: &'static str, wait: impl Fn() -> F, open: Option<&dyn Fn()>) -> Made<Crowd>
+where
+    F: Future<Output = Option<u64>> + Send + 'static,
+{
+    let came = Arc::new(AtomicU32::new(0));
+    let started = Arc::new(AtomicU32::new(0));
+    let runtime = runtime()?;
+    let mut from = Instant::now();
+    let tasks: Vec<_> = (0..CROWD)
+        .map(|_| {
+            let (wait, came, started) = (wait(), Arc::clone(&came), Arc::clone(&started));
+            runtime.spawn(async move {
+                let turn = came.fetch_add(1, Ordering::Relaxed);
+                let granted_ns = wait.await;
+                let woken = started.fetch_add(1, Ordering::Relaxed);
+                (granted_ns.unwrap_or(woken.into()), turn)
+            })
+        })
+        .collect();
+    let mut turns = runtime.block_on(async {
+        if let Some(open) = open {
+            while came.load(Ordering::Relaxed) < CROWD {
+                tokio::task::yield_now().await;
+            }
+            from = Instant::now();
+            open();
+        }
+        let mut turns = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            turns.extend(task.await);
+        }
+        turns
+    });
+    let took = from.elapsed().as_secs_f64();
+    turns.sort_unstable();
+    let places = (0..CROWD).zip(turns).map(|(place, (_, turn))| place.abs_diff(turn));
+    Ok(Crowd { name, took, out_of_order: places.max().unwrap_or(0) })
+}
+
+fn ours_crowd(is_there_first: bool) -> Made<Crowd> {
+    let slow = Gcra::new(Rate::new(1, Duration::from_secs(3600))?, 1)?;
+    let fast = Gcra::new(Rate::per_second(CROWD.into())?, 1)?;
+    let limiter = AsyncLimiter::new(if is_there_first { slow } else { fast });
+    if is_there_first {
+        limiter.limiter().acquire(1)?;
+    }
+    let wait = || {
+        let limiter = limiter.clone();
+        async move { limiter.acquire(1).await.ok().map(|grant| grant.promised_ns()) }
+    };
+    let open = || {
+        let _ = limiter.limiter().reconfigure(fast);
+    };
+    if is_there_first {
+        crowd("gcra, tasks in line", wait, Some(&open))
+    } else {
+        crowd("gcra, tasks that come", wait, None)
+    }
+}
+
+fn governor_crowd() -> Made<Crowd> {
+    let rate = std::num::NonZeroU32::new(CROWD).ok_or("a crowd")?;
+    let quota = Quota::per_second(rate).allow_burst(std::num::NonZeroU32::MIN);
+    let limiter = Arc::new(rivals::governor_of(quota));
+    let wait = || {
+        let limiter = Arc::clone(&limiter);
+        async move {
+            limiter.until_ready().await;
+            None
+        }
+    };
+    crowd("governor, until ready", wait, None)
+}
+
+fn leaky_bucket_crowd() -> Made<Crowd> {
+    let limiter = Arc::new(
+        leaky_bucket::RateLimiter::builder()
+            .max(1_000)
+            .initial(0)
+            .refill(1_000)
+            .interval(Duration::from_millis(1))
+            .build(),
+    );
+    let wait = || {
+        let limiter = Arc::clone(&limiter);
+        async move {
+            limiter.acquire_one().await;
+            None
+        }
+    };
+    crowd("leaky-bucket", wait, None)
+}
+
+/// Bytes that the process has in memory.
+fn resident() -> f64 {
+    let told = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = told.split_whitespace().nth(1).and_then(|pages| pages.parse::<u32>().ok());
+    f64::from(pages.unwrap_or(0)) * 4096.0
+}
+
+/// What a task takes up that waits in line, above the same task that waits for nothing: each crowd in a
+/// process of its own, whose memory nobody has used before.
+fn bytes_of_a_waiter() -> Made<f64> {
+    let crowd = |flag| -> Made<f64> {
+        let told = Command::new(std::env::current_exe()?).arg(flag).output()?;
+        Ok(String::from_utf8(told.stdout)?.trim().parse()?)
+    };
+    Ok(crowd(IN_LINE)? - crowd(FOR_NOTHING)?)
+}
+
+/// Bytes of a waiting task, for a process that was started to tell. Tokio's tasks come in steps of 128
+/// bytes, so one that has nothing of its own would be one step larger or none; these have 64 bytes.
+pub(crate) fn bytes_of_a_task(flag: &str) -> Made<f64> {
+    // An hour's wait, so that nobody is granted meanwhile.
+    let limiter = AsyncLimiter::new(Gcra::new(Rate::new(1, Duration::from_secs(3600))?, 1)?);
+    limiter.limiter().acquire(1)?;
+    if flag == IN_LINE {
+        return bytes_of_each(|| {
+            let (limiter, its_own) = (limiter.clone(), [0_u64; 8]);
+            async move {
+                let _ = limiter.acquire(1).await;
+                let _ = black_box(its_own);
+            }
+        });
+    }
+    bytes_of_each(|| {
+        let (limiter, its_own) = (limiter.clone(), [0_u64; 8]);
+        async move {
+            pending::<()>().await;
+            let _ = black_box(its_own);
+            drop(limiter);
+        }
+    })
+}
+
+fn bytes_of_each<F>(wait: impl Fn() -> F) -> Made<f64>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let runtime = runtime()?;
+    let before = resident();
+    let polled = Arc::new(AtomicU32::new(0));
+    for _ in 0..CROWD {
+        let (wait, polled) = (wait(), Arc::clone(&polled));
+        drop(runtime.spawn(async move {
+            polled.fetch_add(1, Ordering::Relaxed);
+            drop(polled);
+            wait.await;
+        }));
+    }
+    runtime.block_on(async {
+        while polled.load(Ordering::Relaxed) < CROWD {
+            tokio::task::yield_now().await;
+        }
+    });
+    let bytes = (resident() - before) / f64::from(CROWD);
+    std::mem::forget(runtime);
+    Ok(bytes)
+}
+
+/// A storm of cancels: waiters leave one by one, from everywhere in line. Nanoseconds each.
+fn storm() -> Made<f64> {
+    let limiter = AsyncLimiter::new(Gcra::new(Rate::new(1, Duration::from_secs(3600))?, 1)?);
+    limiter.limiter().acquire(1)?;
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waiting: Vec<_> = (0..STORM).map(|_| Some(Box::pin(limiter.acquire(1)))).collect();
+    for task in waiting.iter_mut().flatten() {
+        let _ = task.as_mut().poll(&mut context);
+    }
+    let from = Instant::now();
+    // A step that is prime to the number of waiters leads to each of them.
+    let places = (0..waiting.len()).map(|k| k * 7_919 % STORM as usize);
+    for place in places {
+        if let Some(task) = waiting.get_mut(place) {
+            *task = None;
+        }
+    }
+    let storm_ns = from.elapsed().as_nanos();
+    Ok(storm_ns as f64 / f64::from(STORM))
+}
+
+/// One task that takes a permit after another.
+async fn take<C: Clock>(
+    limiter: &AsyncLimiter<rategate::Ledger<TwoTimeline>, C>,
+    until_ns: u64,
+) -> u64 {
+    let mut granted = 0;
+    while let Ok(grant) = limiter.acquire(1).await {
+        if grant.start_ns() >= until_ns {
+            break;
+        }
+        granted += 1;
+    }
+    granted
+}
+
+fn paced<C: Clock + 'static>(
+    name: &str,
+    clock: C,
+    rate_per_s: u64,
+    length: Duration,
+    run: impl FnOnce(&AsyncLimiter<rategate::Ledger<TwoTimeline>, C>, u64) -> u64,
+) -> Made<Paced> {
+    let policy = TwoTimeline::new(Rate::per_second(rate_per_s)?, Mode::Average, None);
+    let limiter = AsyncLimiter::with_clock(policy, clock);
+    let until_ns = limiter.limiter().now_ns() + u64::try_from(length.as_nanos())?;
+    let cpu = Cpu::start();
+    let granted = run(&limiter, until_ns);
+    let cpu = cpu.per_second();
+    let achieved = granted as f64 / (rate_per_s as f64 * length.as_secs_f64());
+    Ok(Paced { name: name.to_owned(), achieved, late_ns: None, cpu })
+}
+
+fn paced_by_tokio(rate_per_s: u64, length: Duration) -> Made<Paced> {
+    let runtime = runtime()?;
+    let timer = TokioTimer::new(runtime.handle().clone());
+    let clock = Timed::new(MonotonicClock::new(), timer);
+    paced("average under tokio, its timer", clock, rate_per_s, length, |limiter, until_ns| {
+        runtime.block_on(take(limiter, until_ns))
+    })
+}
+
+fn paced_by_thread(rate_per_s: u64, length: Duration) -> Made<Paced> {
+    let runtime = runtime()?;
+    let clock = MonotonicClock::new();
+    paced("average under tokio, our timer", clock, rate_per_s, length, |limiter, until_ns| {
+        runtime.block_on(take(limiter, until_ns))
+    })
+}
+
+fn paced_by_async_io(rate_per_s: u64, length: Duration) -> Made<Paced> {
+    let clock = Timed::new(MonotonicClock::new(), AsyncIoTimer);
+    paced("average under async-io", clock, rate_per_s, length, |limiter, until_ns| {
+        smol::block_on(take(limiter, until_ns))
+    })
+}
