@@ -50,6 +50,7 @@ pub mod pacer;
 pub mod policy;
 pub mod rate;
 pub mod ratio;
+pub mod refund;
 pub mod schedule;
 pub mod sliding_log;
 pub mod span;

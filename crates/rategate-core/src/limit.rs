@@ -6,6 +6,7 @@
 use core::num::NonZeroU64;
 
 use crate::error::ExceedsCapacity;
+use crate::refund::Past;
 use crate::verdict::{Denial, Grant, Opening, Refusal, Ticket, Verdict};
 
 /// A live limit on a clock that its caller reads.
@@ -37,6 +38,15 @@ pub trait Limit {
     /// [pacer](crate::pacer)'s sleeper that woke early and carries the rest into its next sleep.
     /// Returns whether there was such a promise.
     fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool;
+
+    /// Takes back `permits` of a grant that has started, because they are known to have had no
+    /// effect and to have none later. Returns how many went back, which may be fewer: only so many
+    /// that the limit is at least as full as if they had never been taken.
+    ///
+    /// Each permit can come back once. For a grant that has not started, see [`Limit::cancel`].
+    fn refund(&mut self, _now_ns: u64, _grant: &Grant, _permits: u64) -> u64 {
+        0
+    }
 
     /// The most permits that a try at `now_ns` could take.
     fn remaining(&self, now_ns: u64) -> u64;
@@ -149,6 +159,7 @@ fn grant<L: Limit + ?Sized>(
     Grant {
         start_ns,
         scheduled_ns: opening.scheduled_ns.unwrap_or(now_ns),
+        permits: permits.get(),
         remaining: limit.remaining(now_ns),
         ticket,
     }
@@ -156,9 +167,9 @@ fn grant<L: Limit + ?Sized>(
 
 /// A grant of zero permits: it starts at once, and cancelling it comes too late.
 fn nothing<L: Limit + ?Sized>(limit: &L, now_ns: u64) -> Grant {
-    let ticket = Ticket { start_ns: now_ns, serial: 0 };
+    let ticket = Ticket::booked(now_ns, now_ns, Past::UNKNOWN);
     let remaining = limit.remaining(now_ns);
-    Grant { start_ns: now_ns, scheduled_ns: now_ns, remaining, ticket }
+    Grant { start_ns: now_ns, scheduled_ns: now_ns, permits: 0, remaining, ticket }
 }
 
 fn denied(retry_after_ns: u64) -> Verdict {
