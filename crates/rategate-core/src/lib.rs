@@ -42,6 +42,7 @@ pub mod compensation;
 pub mod concurrency;
 pub mod concurrent;
 pub mod error;
+pub mod fair;
 pub mod fixed_window;
 pub mod gcra;
 pub mod ledger;

@@ -41,6 +41,23 @@ impl Grant {
     }
 }
 
+/// What became of the difference between an estimate and the true cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// There was none.
+    Even,
+    /// The estimate was too high, and so many permits have come back.
+    Back {
+        /// How many: all that were too many, or as many as the limit could tell to be unused.
+        permits: u64,
+    },
+    /// The estimate was too low, and so many permits are owed: later calls wait behind them.
+    Owed {
+        /// How many.
+        permits: u64,
+    },
+}
+
 /// A refusal for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {

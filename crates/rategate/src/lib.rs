@@ -41,6 +41,7 @@
 //! | one loop that waits after each operation | [`Throttle`] |
 //! | callers that hand over work and go on | [`Dispatcher`] |
 //! | an iterator | [`RateLimitedExt`] |
+//! | a stream of bytes | [`ByteLimited`] |
 //! | a test | any of them on a [`ManualClock`] |
 //!
 //! # Features
@@ -96,8 +97,8 @@ mod wait;
 pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
 pub use decision::{Decision, Denial, Grant};
 pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
-pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, TooLong};
-pub use gate::{RateLimited, RateLimitedExt};
+pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, SettleError, TooLong};
+pub use gate::{ByteLimited, DEFAULT_CHUNK, GateError, RateLimited, RateLimitedExt};
 pub use limiter::Limiter;
 pub use local::Local;
 pub use reservation::Reservation;
@@ -110,7 +111,9 @@ pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::compensation::Shift;
 pub use rategate_core::concurrency::Concurrency;
 pub use rategate_core::concurrent::{Concurrent, NoTwin, Twinned};
-pub use rategate_core::error::{ExceedsCapacity, LimitError, RateError, RatioError, SpanError};
+pub use rategate_core::error::{
+    DebtError, ExceedsCapacity, LimitError, RateError, RatioError, SpanError,
+};
 pub use rategate_core::fixed_window::{Anchor, FixedWindow};
 pub use rategate_core::gcra::Gcra;
 pub use rategate_core::ledger::Ledger;
@@ -122,6 +125,7 @@ pub use rategate_core::ratio::Ratio;
 pub use rategate_core::schedule::Schedule;
 pub use rategate_core::sliding_log::SlidingLog;
 pub use rategate_core::two_timeline::{Mode, TwoTimeline};
+pub use rategate_core::verdict::Settled;
 
 /// The examples of the guides, run as tests.
 #[cfg(doctest)]

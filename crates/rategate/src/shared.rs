@@ -143,7 +143,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
         match self.try_twin(permits) {
             Answer::Granted { start_ns, scheduled_ns, spare } => {
-                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, spare)))
+                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, spare)))
             }
             Answer::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
             Answer::Sealed => self.try_locked(permits),
@@ -155,7 +155,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if permits == 0 {
             // Nothing is taken, so nobody else needs to be kept from the twin.
             let (spare, now_ns) = (Spare::of(self.remaining()?), self.clock.now_ns());
-            return Ok(Decision::Granted(Grant::at(now_ns, now_ns, spare)));
+            return Ok(Decision::Granted(Grant::at(now_ns, now_ns, 0, spare)));
         }
         let verdict = self.decide(|limit, now_ns| limit.try_acquire(now_ns, permits))??;
         Ok(Decision::of(&verdict))
@@ -196,7 +196,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let answer = self.twins.current().try_acquire(read_ns, permits);
         if let Answer::Granted { start_ns, scheduled_ns, spare } = answer {
             // Whoever would wait wants to know how late he is, and not by a reading of before.
-            let grant = Grant::at(start_ns, scheduled_ns, spare);
+            let grant = Grant::at(start_ns, scheduled_ns, permits, spare);
             return Ok(if was_read.get() { grant } else { grant.starting(self.clock.now_ns()) });
         }
         let promise = self.promise(permits, max_wait_ns)?;

@@ -1,6 +1,8 @@
 //! A ledger with its twin before it, used by one thread: whatever holds for the ledger alone has to
 //! hold for the two together.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 
