@@ -48,6 +48,7 @@
 //!
 //! * `tsc`, on by default: [`MonotonicClock`] reads the processor's time stamp counter where that
 //!   can be trusted. Without it the clock reads the system's time, and all else is the same.
+//! * `rayon`: `RateLimitedParallelExt`, for parallel iterators whose actions pass a limiter.
 //!
 //! # Contract
 //!
@@ -98,6 +99,8 @@ pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
 pub use decision::{Decision, Denial, Grant};
 pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
 pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, SettleError, TooLong};
+#[cfg(feature = "rayon")]
+pub use gate::RateLimitedParallelExt;
 pub use gate::{ByteLimited, DEFAULT_CHUNK, GateError, RateLimited, RateLimitedExt};
 pub use limiter::Limiter;
 pub use local::Local;

@@ -76,7 +76,10 @@ fn chunks_are_bounded_by_what_can_pass_at_once() {
     let (limiter, clock) = limited(100);
     let text: Vec<u8> = (0..950_u32).map(|byte| u8::try_from(byte % 251).unwrap()).collect();
     let mut slow = ByteLimited::new(&text[..], &limiter);
-    let mut seen = Vec::new();
+    let (mut seen, mut large) = (Vec::new(), [0; 200]);
+    assert_eq!(slow.read(&mut large).unwrap(), 7, "a sixteenth of what can pass");
+    seen.extend_from_slice(&large[..7]);
+    let mut slow = slow.with_chunk(NonZeroU64::new(5).unwrap());
     slow.read_to_end(&mut seen).unwrap();
     assert_eq!((seen == text, clock.now_ns() / S), (true, 9), "and {} ns", clock.now_ns());
 
