@@ -197,14 +197,14 @@ impl<P: Policy> Trial<'_, P> {
             for later_ns in [0, 1, random.between(2, 60), random.between(60, 3_000)] {
                 for permits in 1..=self.most {
                     let at_ns = now_ns + later_ns;
-                    let (seen, free) = (
+                    let (opens, free) = (
                         opens_ns(&policy, &real, at_ns, permits),
                         opens_ns(&policy, &ideal, at_ns, permits),
                     );
-                    let late_enough = seen.saturating_add(self.tolerance_ns) >= free;
+                    let late_enough = opens.saturating_add(self.tolerance_ns) >= free;
                     assert!(
                         late_enough,
-                        "{what}: {permits} at {at_ns}: {seen} < {free}\n{real:?}\n{ideal:?}\n{story:#?}"
+                        "{what}: {permits} at {at_ns}: {opens} < {free}\n{real:?}\n{ideal:?}\n{story:#?}"
                     );
                 }
             }
