@@ -75,8 +75,6 @@ pub struct State {
     /// denominator.
     carry: u128,
     filled_until_ns: u64,
-    /// When somebody refilled it last by hand.
-    refilled_ns: Option<u64>,
 }
 
 impl BackfillPool {
@@ -165,16 +163,16 @@ impl BackfillPool {
         u128::from(self.pool.get()).saturating_mul(state.per_permit.into())
     }
 
-    /// Whether nothing can have overflowed since a grant, had it not been made.
-    fn was_never_full(&self, state: &State, refund: Refund) -> bool {
+    /// Whether nothing can have overflowed since a grant, had it not been made. A refill by hand counts
+    /// as a change of the numbers.
+    fn was_never_full(&self, refund: Refund) -> bool {
         let Rest::BusyUntil(until_ns) = refund.rest else { return false };
         let Some(returned) = refund.returned else { return false };
         let sooner_ns = match self.rate {
             Some(Rate(Kind::Paced(pace))) => pace.time_of(returned).ceil(),
             _ => 0,
         };
-        let by_hand = state.refilled_ns.is_some_and(|refilled_ns| refilled_ns >= refund.start_ns);
-        !by_hand && u128::from(refund.now_ns).saturating_add(sooner_ns) <= until_ns.into()
+        u128::from(refund.now_ns).saturating_add(sooner_ns) <= until_ns.into()
     }
 
     /// The first instant in `from_ns..` at which `permits` are active, if nothing is taken.
@@ -210,14 +208,7 @@ impl Policy for BackfillPool {
         };
         // The first request of a pool that fills itself passes at once, as everywhere.
         let active = if self.rate.is_some() { per_permit.into() } else { 0 };
-        State {
-            per_permit,
-            active,
-            waiting: 0,
-            carry: 0,
-            filled_until_ns: now_ns,
-            refilled_ns: None,
-        }
+        State { per_permit, active, waiting: 0, carry: 0, filled_until_ns: now_ns }
     }
 
     fn opening(
@@ -276,7 +267,6 @@ impl Policy for BackfillPool {
         *state = self.filled(state, now_ns);
         let parts = u128::from(permits).saturating_mul(state.per_permit.into());
         self.fill(state, parts);
-        state.refilled_ns = state.refilled_ns.max(Some(now_ns));
         true
     }
 
@@ -303,7 +293,7 @@ impl Policy for BackfillPool {
         *state = self.filled(state, refund.now_ns);
         let parts = u128::from(refund.permits).saturating_mul(state.per_permit.into());
         let room = self.whole_pool(state).saturating_sub(state.active);
-        let stayed = if self.was_never_full(state, refund) { parts.min(room) } else { 0 };
+        let stayed = if self.was_never_full(refund) { parts.min(room) } else { 0 };
         state.active = state.active.saturating_add(stayed);
         state.waiting = state.waiting.saturating_add(parts.saturating_sub(stayed));
         refund.permits

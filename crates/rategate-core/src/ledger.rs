@@ -384,6 +384,8 @@ impl<P: Policy> Limit for Ledger<P> {
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
         let taken = self.policy.refill(&mut self.started, self.latest_ns, permits);
+        // It may have filled what a grant of before says was not full. Several limits count alike.
+        self.note_change();
         if taken {
             self.booked = None;
         }

@@ -150,9 +150,6 @@ impl<P: Policy> Trial<'_, P> {
                     if let Ok(answer) = limit.reserve(now_ns, permits, Some(200))
                         && let Some(grant) = granted(Ok(answer))
                     {
-                        if random.once_in(4) && limit.cancel(now_ns, grant.ticket) {
-                            continue;
-                        }
                         let what = What::Grant { asked_ns: now_ns, grant, left: permits };
                         story.push(Event { at_ns: grant.start_ns, order, what });
                     }
@@ -175,6 +172,10 @@ impl<P: Policy> Trial<'_, P> {
                     });
                     let recent = grants.take(usize::try_from(picked).unwrap()).last();
                     let Some((grant, left)) = recent else { continue };
+                    if random.once_in(2) && limit.cancel(now_ns, grant.ticket) {
+                        *left = 0;
+                        continue;
+                    }
                     let wanted = random.between(0, *left);
                     let back = limit.refund(now_ns, grant, wanted);
                     assert!(back <= wanted, "{what}");
@@ -495,4 +496,21 @@ fn several_limits_take_the_same_back() {
     let taken =
         (0..20).filter(|second| granted(limit.try_acquire((20 + second) * S, 1)).is_some()).count();
     assert_eq!(taken, 9);
+}
+
+/// A promise behind one that was cancelled finds the bucket fuller than its ticket knew.
+#[test]
+fn a_cancelled_promise_counts_for_those_behind_it() {
+    let mut limit = Ledger::new(Gcra::new(rate("1/s"), 2).unwrap(), 0);
+    start(limit.try_acquire(0, 2));
+    let first = granted(limit.reserve(0, 1, None)).unwrap();
+    let second = granted(limit.reserve(0, 1, None)).unwrap();
+    assert_eq!((first.start_ns, second.start_ns), (S, 2 * S));
+    assert!(limit.cancel(0, first.ticket));
+    assert_eq!(start(limit.try_acquire(2_500 * MS, 1)), 2_500 * MS);
+    assert_eq!(
+        limit.refund(2_500 * MS, &second, 1),
+        0,
+        "without it, full from the second second on"
+    );
 }
