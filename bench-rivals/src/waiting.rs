@@ -69,12 +69,10 @@ struct Crowd {
 
 fn crowded(path: &str, ours: &Crowd, rival: Option<&Crowd>, bytes: f64) -> Value {
     let told = |crowd: &Crowd| json!({ "name": crowd.name, "took": crowd.took, "out_of_order": crowd.out_of_order });
-    let mut ours_told = told(ours);
-    ours_told["bytes"] = json!(bytes);
     json!({
         "path": path,
         "threads": 1,
-        "ours": ours_told,
+        "ours": told(ours, Some(bytes)),
         "rival": rival.map(told),
         "ratio": rival.map(|rival| ours.took / rival.took),
     })

@@ -30,7 +30,8 @@ use crate::any_policy::AnyPolicy;
 use crate::error::LimitError;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
-use crate::verdict::{Opening, Refusal, Ticket};
+use crate::refund::Past;
+use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
 /// Limits that a call must pass together. With none, everything passes.
 #[derive(Clone, Debug)]
@@ -75,7 +76,9 @@ impl AllOf {
         }
         self.latest_ns = self.clamp(now_ns);
         for (limit, policy) in self.limits.iter_mut().zip(policies) {
-            if limit.policy() != policy {
+            if limit.policy() == policy {
+                limit.note_change();
+            } else {
                 limit.reconfigure(self.latest_ns, *policy);
             }
         }
@@ -149,10 +152,24 @@ impl Limit for AllOf {
         self.latest_ns = self.clamp(now_ns);
         let serial = self.next_serial;
         self.next_serial = self.next_serial.saturating_add(1);
+        let mut ticket = Ticket { serial, ..Ticket::booked(start_ns, u64::MAX, Past::NONE) };
         for limit in &mut self.limits {
-            limit.book(now_ns, start_ns, permits);
+            let booked = limit.book(now_ns, start_ns, permits);
+            // All of them have seen the same come back. Sooner is always true as well.
+            let busy_until_ns = ticket.busy_until_ns().min(booked.busy_until_ns());
+            ticket = Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, booked.past()) };
         }
-        Ticket { start_ns, serial }
+        ticket
+    }
+
+    fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
+        self.latest_ns = self.clamp(now_ns);
+        let all = self.limits.iter().map(|limit| limit.refundable(now_ns, grant, permits));
+        let least = all.min().unwrap_or_else(|| permits.min(grant.permits));
+        for limit in &mut self.limits {
+            limit.refund(now_ns, grant, least);
+        }
+        least
     }
 
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {

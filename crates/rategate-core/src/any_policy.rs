@@ -10,6 +10,7 @@ use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
 use crate::pacer::{self, Pacer};
 use crate::policy::{Policy, Taken};
+use crate::refund::Refund;
 use crate::sliding_log::{self, SlidingLog};
 use crate::two_timeline::{self, TwoTimeline};
 use crate::verdict::{Opening, Refusal};
@@ -103,6 +104,24 @@ macro_rules! any_policy {
                         policy.refill(state, now_ns, permits)
                     })*
                     _ => false,
+                }
+            }
+
+            fn busy_until_ns(&self, state: &AnyState, grant: Taken) -> u64 {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.busy_until_ns(state, grant)
+                    })*
+                    _ => 0,
+                }
+            }
+
+            fn refund(&self, state: &mut AnyState, refund: Refund) -> u64 {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.refund(state, refund)
+                    })*
+                    _ => 0,
                 }
             }
 

@@ -21,6 +21,8 @@
 //! * **Two ways to fill.** Without a rate, only [`Policy::refill`] adds permits, and a denial names
 //!   no wait. With a rate the pool starts with one permit and refills itself when permits are
 //!   taken, from the clock: no thread.
+//! * **Refund.** All of it goes back: into the active pool while that could not have been full without
+//!   the grant, later into the waiting one.
 //! * **Retry.** Exact, with a rate.
 //! * **Rounding.** Parts of a permit are kept in the rate's own fraction; a change of rate rounds
 //!   down by less than one part.
@@ -46,6 +48,7 @@ use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
+use crate::refund::{Refund, Rest};
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_floor;
 
@@ -122,7 +125,7 @@ impl BackfillPool {
     }
 
     fn fill(&self, state: &mut State, parts: u128) {
-        let pool = u128::from(self.pool.get()).saturating_mul(state.per_permit.into());
+        let pool = self.whole_pool(state);
         let denominator = u128::from(self.ratio.denominator().get());
         let over = self.ratio.numerator().get().saturating_sub(self.ratio.denominator().get());
 
@@ -153,6 +156,23 @@ impl BackfillPool {
         }
         filled.filled_until_ns = now_ns.max(state.filled_until_ns);
         filled
+    }
+
+    /// What the pool holds, without the burst share.
+    fn whole_pool(&self, state: &State) -> u128 {
+        u128::from(self.pool.get()).saturating_mul(state.per_permit.into())
+    }
+
+    /// Whether nothing can have overflowed since a grant, had it not been made. A refill by hand counts
+    /// as a change of the numbers.
+    fn was_never_full(&self, refund: Refund) -> bool {
+        let Rest::BusyUntil(until_ns) = refund.rest else { return false };
+        let Some(returned) = refund.returned else { return false };
+        let sooner_ns = match self.rate {
+            Some(Rate(Kind::Paced(pace))) => pace.time_of(returned).ceil(),
+            _ => 0,
+        };
+        u128::from(refund.now_ns).saturating_add(sooner_ns) <= until_ns.into()
     }
 
     /// The first instant in `from_ns..` at which `permits` are active, if nothing is taken.
@@ -248,6 +268,35 @@ impl Policy for BackfillPool {
         let parts = u128::from(permits).saturating_mul(state.per_permit.into());
         self.fill(state, parts);
         true
+    }
+
+    /// Without the grant, the pool is not full before its rate has brought what is missing, with all
+    /// of the burst share.
+    fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
+        let Some(Rate(Kind::Paced(pace))) = self.rate else { return u64::MAX };
+        let filled = self.filled(state, grant.start_ns);
+        let missing = self.whole_pool(state).saturating_sub(filled.active);
+        let (num, den) = (self.ratio.numerator().get(), self.ratio.denominator().get());
+        let brought = mul_div_floor(missing, den, num.into()).unwrap_or(0);
+        let ns = brought.checked_div(pace.permits().get().into()).unwrap_or(0);
+        grant.start_ns.saturating_add(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// All of it goes back. Into the active pool only what would have stayed there: if the pool
+    /// may have been full without the grant, the permits would have overflowed, and wait now as they
+    /// would have. Proof: with as much in both pools together and no more of it active, it is so
+    /// after every refill, since each makes `active` the least of three sums of these.
+    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
+        if self.rate == Some(Rate::NEVER) {
+            return 0;
+        }
+        *state = self.filled(state, refund.now_ns);
+        let parts = u128::from(refund.permits).saturating_mul(state.per_permit.into());
+        let room = self.whole_pool(state).saturating_sub(state.active);
+        let stayed = if self.was_never_full(refund) { parts.min(room) } else { 0 };
+        state.active = state.active.saturating_add(stayed);
+        state.waiting = state.waiting.saturating_add(parts.saturating_sub(stayed));
+        refund.permits
     }
 }
 

@@ -55,6 +55,7 @@ use core::num::NonZeroU64;
 
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
+use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The most slots there can be.
@@ -218,6 +219,13 @@ impl Policy for CommitLog {
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         old.forget_before(state, now_ns);
+    }
+
+    /// What provably had no effect never held a slot: do not release it as well.
+    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
+        let permits = refund.permits.min(state.held);
+        state.held = state.held.saturating_sub(permits);
+        permits
     }
 
     fn release(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {

@@ -12,6 +12,7 @@
 //!
 //! * **Ceiling.** At most N permits taken and not yet released, at any instant.
 //! * **Retry.** None: time alone cannot help, so a denial carries no wait.
+//! * **Refund.** The same as a release, for an operation that never started.
 //! * **Change.** A lower N takes effect as operations end; nothing in flight is taken back.
 //! * **Cost.** 8 bytes.
 //!
@@ -35,6 +36,7 @@ use core::num::NonZeroU64;
 
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
+use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
 
 /// At most `permits` in flight.
@@ -91,6 +93,13 @@ impl Policy for Concurrency {
     }
 
     fn rebase(&self, _state: &mut State, _old: &Self, _now_ns: u64) {}
+
+    /// An operation that never was in flight is in flight no longer: do not release it as well.
+    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
+        let permits = refund.permits.min(state.in_flight);
+        state.in_flight = state.in_flight.saturating_sub(permits);
+        permits
+    }
 
     fn release(&self, state: &mut State, _now_ns: u64, permits: u64) -> bool {
         state.in_flight = state.in_flight.saturating_sub(permits);

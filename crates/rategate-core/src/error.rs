@@ -95,6 +95,24 @@ impl ExceedsCapacity {
     }
 }
 
+/// Why a debt was not taken, or not all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DebtError {
+    /// More than one call may owe. Nothing was taken.
+    TooLarge {
+        /// How many permits were to be debited.
+        permits: u64,
+        /// The most that can be in one call.
+        most: u64,
+    },
+    /// The rest will never pass, or only beyond the end of the clock.
+    Unpayable {
+        /// How many permits were not debited.
+        left: u64,
+    },
+}
+
 impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -161,6 +179,20 @@ impl fmt::Display for ExceedsCapacity {
     }
 }
 
+impl fmt::Display for DebtError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { permits, most } => {
+                write!(f, "a debt of {permits} permits, but one call may owe at most {most}")
+            }
+            Self::Unpayable { left } => {
+                write!(f, "{left} permits of a debt would never pass, however long it waits")
+            }
+        }
+    }
+}
+
+impl Error for DebtError {}
 impl Error for RateError {}
 impl Error for SpanError {}
 impl Error for RatioError {}

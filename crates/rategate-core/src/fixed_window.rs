@@ -14,6 +14,8 @@
 //!   any phase at most `N (ceil(W / M) + 1)`.
 //! * **Retry.** Exact: the next border, or sooner if the request fits now.
 //! * **Clock.** Going backwards stays in the newest window; at the end of 64 bits nothing wraps.
+//! * **Refund.** Exact within the grant's window, under the same numbers; later there is nothing to
+//!   give back.
 //! * **Change.** The count goes over into the new window.
 //! * **Cost.** 32 bytes and one division.
 //!
@@ -36,6 +38,7 @@ use core::num::NonZeroU64;
 
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
+use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// At most `permits` per window of the grid.
@@ -142,6 +145,20 @@ impl Policy for FixedWindow {
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
         self.permits.get().saturating_sub(self.used(state, now_ns))
+    }
+
+    /// Only while the grant's window lasts. A new grid may have counted it in another.
+    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
+        let Some(anchor_ns) = state.anchor_ns.filter(|_| refund.returned.is_some()) else {
+            return 0;
+        };
+        let is_current = |instant_ns: u64| self.window_of(anchor_ns, instant_ns) == state.window_ns;
+        if !is_current(refund.start_ns) || !is_current(refund.now_ns) {
+            return 0;
+        }
+        let permits = refund.permits.min(state.used);
+        state.used = state.used.saturating_sub(permits);
+        permits
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {

@@ -19,6 +19,9 @@
 //! * **Clock.** Going backwards denies more, never less; at the end of 64 bits nothing wraps.
 //! * **Rounding.** Instants round up, against the caller, and never accumulate: a promised start
 //!   keeps its fraction. Only a full bucket drops what it cannot hold.
+//! * **Refund.** Exact while the bucket would not have been full without those permits: until
+//!   `(burst - remaining)` permits' time after the grant, less their own; for the newest grant always.
+//!   Of older ones only what time has not made up for.
 //! * **Change.** The permits in the bucket stay, up to the new burst; a debt stays a debt.
 //! * **Cost.** 64 bytes; a decision is a few additions, and one division for several permits.
 //!
@@ -45,6 +48,7 @@ use crate::error::LimitError;
 use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
+use crate::refund::{Refund, Rest};
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// A rate and the burst that may pass at one instant after a long silence.
@@ -74,9 +78,10 @@ impl State {
         self.tat
     }
 
-    /// As if these permits, the newest, had not been taken.
-    pub(crate) fn without(&mut self, permits: u64) {
-        self.tat = self.pace.sub(self.tat, self.pace.time_of(permits));
+    /// A promise starts at its exact instant, which the clock shows rounded up. Anyone else starts
+    /// when they come: a bucket that was full by then could hold no more.
+    fn goes_on_for(&self, grant: Taken) -> bool {
+        grant.is_promise() && self.tat.rounds_up_to_at_least(grant.start_ns.into())
     }
 }
 
@@ -138,10 +143,7 @@ impl Policy for Gcra {
 
     fn take(&self, state: &mut State, grant: Taken) {
         let start = Exact::at(grant.start_ns.into());
-        // A promise starts at its exact instant, which the clock shows rounded up. Anyone else
-        // starts when they come: a bucket that was full by then could hold no more.
-        let keeps_fraction =
-            grant.is_promise() && state.tat.rounds_up_to_at_least(grant.start_ns.into());
+        let keeps_fraction = state.goes_on_for(grant);
         let earned_by = if keeps_fraction { state.tat } else { state.tat.max(start) };
         state.tat = state.pace.add(earned_by, state.pace.time_of(grant.permits.get()));
     }
@@ -166,6 +168,37 @@ impl Policy for Gcra {
             }
             Kind::Never | Kind::Unlimited => 0,
         }
+    }
+
+    /// Without the grant, the bucket could not be full before the TAT that the grant finds.
+    fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
+        let tat_ns = u64::try_from(state.tat.ns).unwrap_or(u64::MAX);
+        // A promise goes on from the fraction that its start was rounded up from.
+        if state.goes_on_for(grant) { tat_ns } else { tat_ns.max(grant.start_ns) }
+    }
+
+    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
+        let pace = match self.rate.0 {
+            Kind::Paced(pace) => pace,
+            Kind::Unlimited => return refund.permits,
+            Kind::Never => return 0,
+        };
+        let behind = match refund.rest {
+            Rest::BusyUntil(found_ns) => {
+                pace.add(Exact::at(found_ns.into()), pace.time_of(refund.granted))
+            }
+            Rest::Spare { parts, parts_per_permit } => {
+                if parts_per_permit != pace.period_ns().get() {
+                    return 0;
+                }
+                let start = Exact::at(refund.start_ns.into());
+                let used = pace.sub(pace.time_of(self.burst.get()), pace.from_parts(parts.into()));
+                pace.add(start, used)
+            }
+        };
+        let permits = refund.permits_behind(pace, state.tat, behind);
+        state.tat = pace.sub(state.tat, pace.time_of(permits));
+        permits
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {

@@ -18,7 +18,8 @@ use core::num::NonZeroU64;
 
 use crate::limit::Limit;
 use crate::policy::{Policy, Taken};
-use crate::verdict::{Opening, Refusal, Ticket};
+use crate::refund::{Past, Refund};
+use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
 /// One policy's live limit.
 #[derive(Clone, Debug)]
@@ -35,6 +36,10 @@ pub struct Ledger<P: Policy> {
     floor_ns: u64,
     latest_ns: u64,
     next_serial: u64,
+    /// What has come back so far.
+    past: Past,
+    /// Grants with lower serial numbers may have started when their tickets do not say.
+    first_on_time: u64,
     /// How many bookings in a row have left no promise.
     calm: u64,
 }
@@ -66,6 +71,8 @@ impl<P: Policy> Ledger<P> {
             floor_ns: now_ns,
             latest_ns: now_ns,
             next_serial: 1,
+            past: Past::NONE,
+            first_on_time: 0,
             calm: u64::MAX,
         }
     }
@@ -107,11 +114,39 @@ impl<P: Policy> Ledger<P> {
         (rests && self.calm >= patience).then_some(self.latest_ns)
     }
 
-    /// Changes what has started: permits come back of which it has been shown that nobody used them.
-    pub(crate) fn restore(&mut self, now_ns: u64, put_back: impl FnOnce(&P, &mut P::State)) {
+    /// What has come back so far.
+    pub(crate) const fn past(&self) -> Past {
+        self.past
+    }
+
+    /// Takes note of a change of somebody's numbers: what grants of before say of this limit holds
+    /// no longer.
+    pub(crate) fn note_change(&mut self) {
+        self.past = self.past.and_changed();
+    }
+
+    /// Takes back permits of which it has been shown that the limit is then as if they had never
+    /// been taken.
+    pub(crate) fn restore(&mut self, now_ns: u64, permits: u64) {
         self.pass_to(now_ns);
-        put_back(&self.policy, &mut self.started);
-        self.booked = None;
+        self.apply(Refund::proven(self.latest_ns, permits));
+    }
+
+    /// How many permits [`Limit::refund`] would take back.
+    pub(crate) fn refundable(&self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
+        let mut after = self.clone();
+        after.refund(now_ns, grant, permits)
+    }
+
+    fn apply(&mut self, refund: Refund) -> u64 {
+        let permits = self.policy.refund(&mut self.started, refund).min(refund.permits);
+        if permits > 0 {
+            self.past = self.past.and_returned(permits);
+            // Before a promise there may be room now.
+            self.booked = None;
+            self.floor_ns = self.latest_ns;
+        }
+        permits
     }
 
     /// Puts `policy` into force at `now_ns`. What was earned so far was earned at the old numbers;
@@ -120,6 +155,7 @@ impl<P: Policy> Ledger<P> {
         self.pass_to(now_ns);
         policy.rebase(&mut self.started, &self.policy, self.latest_ns);
         self.policy = policy;
+        self.note_change();
         // Before a promise of the old limit there may be room for calls under the new one.
         self.booked = None;
         self.floor_ns = self.latest_ns;
@@ -128,7 +164,8 @@ impl<P: Policy> Ledger<P> {
     /// Forgets everything, promises included, as if the limit were made at `now_ns`.
     pub fn restart(&mut self, now_ns: u64) {
         let now_ns = self.clamp(now_ns);
-        *self = Self { next_serial: self.next_serial, ..Self::new(self.policy.clone(), now_ns) };
+        let (next_serial, past) = (self.next_serial, self.past.and_changed());
+        *self = Self { next_serial, past, ..Self::new(self.policy.clone(), now_ns) };
     }
 
     /// When `permits` could start at `from_ns` or later, if asked for at `now_ns`.
@@ -213,8 +250,13 @@ impl<P: Policy> Ledger<P> {
 
     /// The state with all promises in it, worked out if need be.
     fn all_booked(&self) -> P::State {
+        self.booked_before(self.promises.len())
+    }
+
+    /// The state with the first `promises` in it.
+    fn booked_before(&self, promises: usize) -> P::State {
         let mut state = self.started.clone();
-        for promise in &self.promises {
+        for promise in self.promises.iter().take(promises) {
             self.policy.take(&mut state, promise.taken);
         }
         state
@@ -236,7 +278,11 @@ impl<P: Policy> Limit for Ledger<P> {
         self.next_serial = self.next_serial.saturating_add(1);
         let floor_ns = core::mem::replace(&mut self.floor_ns, start_ns);
         let taken = Taken { from_ns: self.latest_ns, start_ns, permits };
+        let past = self.past;
+        let ticket =
+            |busy_until_ns| Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, past) };
         if !taken.is_promise() {
+            let ticket = ticket(self.policy.busy_until_ns(&self.started, taken));
             self.policy.take(&mut self.started, taken);
             if self.promises.is_empty() {
                 if let Some(booked) = &mut self.booked {
@@ -245,22 +291,28 @@ impl<P: Policy> Limit for Ledger<P> {
             } else {
                 self.booked = Some(self.all_booked());
             }
-            return Ticket { start_ns, serial };
+            return ticket;
         }
         let place = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
         let is_last = place == self.promises.len();
+        let busy_until_ns = match &self.booked {
+            Some(booked) if is_last => self.policy.busy_until_ns(booked, taken),
+            _ => self.policy.busy_until_ns(&self.booked_before(place), taken),
+        };
+        let ticket = ticket(busy_until_ns);
         self.promises.insert(place, Promise { serial, taken, floor_ns });
         match &mut self.booked {
             Some(booked) if is_last => self.policy.take(booked, taken),
             _ => self.booked = Some(self.all_booked()),
         }
-        Ticket { start_ns, serial }
+        ticket
     }
 
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
         self.pass_to(now_ns);
         let Some(promise) = self.withdraw(ticket) else { return false };
         self.floor_ns = self.floor_ns.min(promise.floor_ns);
+        self.past = self.past.and_returned(promise.taken.permits.get());
         true
     }
 
@@ -270,6 +322,7 @@ impl<P: Policy> Limit for Ledger<P> {
         let start_ns = self.latest_ns;
         self.policy.take(&mut self.started, Taken { start_ns, ..promise.taken });
         self.floor_ns = start_ns;
+        self.first_on_time = self.next_serial;
         true
     }
 
@@ -282,6 +335,19 @@ impl<P: Policy> Limit for Ledger<P> {
             self.policy.take(&mut self.started, first.taken);
             self.promises.pop_front();
         }
+    }
+
+    fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
+        self.pass_to(now_ns);
+        let Ticket { start_ns, serial, rest, past } = grant.ticket;
+        let has_started = start_ns <= self.latest_ns && serial >= self.first_on_time;
+        let permits = permits.min(grant.permits);
+        if !has_started || permits == 0 {
+            return 0;
+        }
+        let returned = self.past.returned_since(past);
+        let (now_ns, granted) = (self.latest_ns, grant.permits);
+        self.apply(Refund { now_ns, start_ns, granted, permits, rest, returned })
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {
@@ -317,6 +383,8 @@ impl<P: Policy> Limit for Ledger<P> {
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
         let taken = self.policy.refill(&mut self.started, self.latest_ns, permits);
+        // It may have filled what a grant of before says was not full. Several limits count alike.
+        self.note_change();
         if taken {
             self.booked = None;
         }

@@ -5,8 +5,14 @@
 
 use core::num::NonZeroU64;
 
-use crate::error::ExceedsCapacity;
-use crate::verdict::{Denial, Grant, Opening, Refusal, Ticket, Verdict};
+use crate::error::{DebtError, ExceedsCapacity};
+use crate::refund::Past;
+use crate::verdict::{Denial, Grant, Opening, Refusal, Settled, Ticket, Verdict};
+
+/// A debt is cut in so many parts if each may pass at one instant; a larger one in as many as it takes.
+const DEBT_PARTS: u64 = 64;
+/// The most parts of one debt. Each is a promise that the limit keeps until its start.
+pub const MAX_DEBT_PARTS: u64 = 4_096;
 
 /// A live limit on a clock that its caller reads.
 ///
@@ -40,6 +46,15 @@ pub trait Limit {
 
     /// Lets the clock pass to `now_ns`: what has started by then can be given back no more.
     fn pass_to(&mut self, now_ns: u64);
+
+    /// Takes back `permits` of a grant that has started, because they are known to have had no
+    /// effect and to have none later. Returns how many went back, which may be fewer: only so many
+    /// that the limit is at least as full as if they had never been taken.
+    ///
+    /// Each permit can come back once. For a grant that has not started, see [`Limit::cancel`].
+    fn refund(&mut self, _now_ns: u64, _grant: &Grant, _permits: u64) -> u64 {
+        0
+    }
 
     /// The most permits that a try at `now_ns` could take.
     fn remaining(&self, now_ns: u64) -> u64;
@@ -145,6 +160,53 @@ pub trait Limit {
         at_latest_ns
     }
 
+    /// Takes permits that have been used already: a debt that later calls wait behind and nobody waits
+    /// for. It is cut in parts small enough to pass at one instant, and each is promised the first
+    /// one, so the schedule is that of a caller who asks for them one after the other.
+    ///
+    /// What was used before it was asked for is over the limit by as much: with under-estimates of
+    /// `U` permits in a window, the effects in it are at most `C(W) + U` (theory 2.7).
+    ///
+    /// # Errors
+    ///
+    /// [`DebtError::TooLarge`] with nothing taken, over [`MAX_DEBT_PARTS`] times what may pass at one
+    /// instant; [`DebtError::Unpayable`] where the rest would never pass.
+    fn debit(&mut self, now_ns: u64, permits: u64) -> Result<(), DebtError> {
+        let now_ns = self.clamp(now_ns);
+        let Some(all) = NonZeroU64::new(permits) else { return Ok(()) };
+        let most = most_at_once(self, now_ns, all).ok_or(DebtError::Unpayable { left: permits })?;
+        let most_owed = most.get().saturating_mul(MAX_DEBT_PARTS);
+        if permits > most_owed {
+            return Err(DebtError::TooLarge { permits, most: most_owed });
+        }
+        let part = permits.div_ceil(DEBT_PARTS).min(most.get());
+        let mut left = permits;
+        while let Some(part) = NonZeroU64::new(left.min(part)) {
+            let Ok(opening) = self.opening(now_ns, part) else {
+                return Err(DebtError::Unpayable { left });
+            };
+            self.book(now_ns, opening.start_ns, part);
+            left = left.saturating_sub(part.get());
+        }
+        Ok(())
+    }
+
+    /// Makes good for an estimate, once it is known that the operation of `grant` took `actual`
+    /// permits: what was too much comes back as by [`refund`](Self::refund), what was too little is
+    /// [debited](Self::debit). Once for each grant.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`debit`](Self::debit).
+    fn settle(&mut self, now_ns: u64, grant: &Grant, actual: u64) -> Result<Settled, DebtError> {
+        if let Some(over) = grant.permits.checked_sub(actual).filter(|&over| over > 0) {
+            return Ok(Settled::Back { permits: self.refund(now_ns, grant, over) });
+        }
+        let permits = actual.saturating_sub(grant.permits);
+        self.debit(now_ns, permits)?;
+        Ok(if permits > 0 { Settled::Owed { permits } } else { Settled::Even })
+    }
+
     /// How long until a try for `permits` would pass, if nobody else comes: zero if it would pass
     /// now, `None` where time alone cannot help. Takes nothing.
     ///
@@ -163,6 +225,20 @@ pub trait Limit {
     }
 }
 
+/// The most of `permits` that can pass at one instant.
+fn most_at_once<L: Limit + ?Sized>(
+    limit: &L,
+    now_ns: u64,
+    permits: NonZeroU64,
+) -> Option<NonZeroU64> {
+    let mut most = permits;
+    // Several limits name theirs one after the other, each time a lower one.
+    while let Err(Refusal::Exceeds(error)) = limit.opening(now_ns, most) {
+        most = NonZeroU64::new(error.most.min(most.get().saturating_sub(1)))?;
+    }
+    Some(most)
+}
+
 fn grant<L: Limit + ?Sized>(
     limit: &mut L,
     now_ns: u64,
@@ -174,6 +250,7 @@ fn grant<L: Limit + ?Sized>(
     Grant {
         start_ns,
         scheduled_ns: opening.scheduled_ns.unwrap_or(now_ns),
+        permits: permits.get(),
         remaining: limit.remaining(now_ns),
         ticket,
     }
@@ -181,9 +258,9 @@ fn grant<L: Limit + ?Sized>(
 
 /// A grant of zero permits: it starts at once, and cancelling it comes too late.
 pub(crate) fn nothing<L: Limit + ?Sized>(limit: &L, now_ns: u64) -> Grant {
-    let ticket = Ticket { start_ns: now_ns, serial: 0 };
+    let ticket = Ticket::booked(now_ns, now_ns, Past::UNKNOWN);
     let remaining = limit.remaining(now_ns);
-    Grant { start_ns: now_ns, scheduled_ns: now_ns, remaining, ticket }
+    Grant { start_ns: now_ns, scheduled_ns: now_ns, permits: 0, remaining, ticket }
 }
 
 fn denied(retry_after_ns: u64) -> Verdict {

@@ -22,6 +22,8 @@
 //! * **Carry.** A sleep that ends early or late shortens or lengthens the next: due instants are
 //!   absolute and exact.
 //! * **Retry.** Exact: the first instant at which the call is less than `min_sleep` early.
+//! * **Refund.** Everything without a bound on catching up; else exactly until some time would have
+//!   been given up without those permits, and for the newest grant always. None across a change.
 //! * **Two forms.** Asking before the operation, the first passes at once. Waiting after it (the
 //!   operation throttle's `Wait()`) is the same with the first permit taken at the start:
 //!   [`Pacer::fresh_after`].
@@ -50,6 +52,7 @@ use core::num::NonZeroU64;
 use crate::exact::Exact;
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
+use crate::refund::{Refund, Rest};
 use crate::schedule::Schedule;
 use crate::search::first_after;
 use crate::track::{Due, DueAt, Track};
@@ -233,6 +236,40 @@ impl Policy for Pacer {
 
     fn slack_ns(&self) -> u64 {
         self.catch_up_ns.unwrap_or(u64::MAX)
+    }
+
+    /// Without the grant, nothing is given up before the operation that it takes lies too far back.
+    fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
+        let Some(catch_up_ns) = self.catch_up_ns else { return u64::MAX };
+        // On what is left of an earlier rate, an operation's time is another.
+        let Kind::Paced(pace) = self.rate.0 else { return 0 };
+        let Some(next) = state.track.next_at(pace) else { return 0 };
+        let until_ns = next.ns.saturating_add(catch_up_ns.into());
+        u64::try_from(until_ns).unwrap_or(u64::MAX).max(grant.start_ns)
+    }
+
+    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
+        let pace = match self.rate.0 {
+            Kind::Paced(pace) => pace,
+            Kind::Unlimited => return refund.permits,
+            Kind::Never => return 0,
+        };
+        if refund.returned.is_none() {
+            return 0;
+        }
+        let Some(next) = state.track.next_at(pace) else { return 0 };
+        let permits = match (self.catch_up_ns, refund.rest) {
+            (None, _) => refund.permits,
+            (Some(catch_up_ns), Rest::BusyUntil(until_ns)) if until_ns > 0 => {
+                let taken = pace.time_of(refund.granted);
+                let behind = pace.add(Exact::at(until_ns.into()), taken);
+                let at = pace.add(next, Exact::at(catch_up_ns.into()));
+                refund.permits_behind(pace, at, behind)
+            }
+            _ => 0,
+        };
+        state.track.retreat(permits);
+        permits
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {

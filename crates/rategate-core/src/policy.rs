@@ -1,12 +1,13 @@
 //! The seam between an algorithm and everything that drives it.
 //!
 //! A policy is a limit, checked once and frozen; its state is apart and small. A policy only says
-//! *when* a request could start and *what is left* once it has. Promises, cancelling and the
+//! *when* a request could start and *what is left* once it has, or once a part of it came back. Promises, cancelling and the
 //! clamped clock are the same for all of them and stand in [`ledger`](crate::ledger).
 
 use core::fmt::Debug;
 use core::num::NonZeroU64;
 
+use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
 
 /// One rate limiting algorithm with its numbers.
@@ -48,6 +49,19 @@ pub trait Policy: Clone + Debug {
     /// Puts permits in from outside. Returns whether the policy takes any.
     fn refill(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
         false
+    }
+
+    /// Until when the limit could not be at rest if `grant`, which comes next, were not taken and
+    /// nothing came back: what a [`refund`](Self::refund) of it will be judged by. Sooner is always
+    /// true as well; later where the policy does not need to know.
+    fn busy_until_ns(&self, _state: &Self::State, _grant: Taken) -> u64 {
+        u64::MAX
+    }
+
+    /// Takes permits of a started grant back, as many as leave the state at least as full as if they
+    /// had never been taken. Returns how many. If it is `n`, it would have been any lower number.
+    fn refund(&self, _state: &mut Self::State, _refund: Refund) -> u64 {
+        0
     }
 
     /// Takes note that operations have ended at `now_ns`. Returns whether the policy counts

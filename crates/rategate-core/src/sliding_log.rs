@@ -22,6 +22,7 @@
 //! * **Resolution.** With a grid of Q ns a grant counts as made at the next point of the grid: the
 //!   ceiling holds, the rate falls to no less than N / (M + Q), and memory to M / Q entries
 //!   (theory 6.2).
+//! * **Refund.** Exact: the permits leave the log. On a grid, not across a change of the numbers.
 //! * **Change.** Grants stay with their instants; what the old numbers had let go is gone.
 //! * **Clock.** Going backwards earns nothing twice; at the end of 64 bits nothing wraps.
 //! * **Cost.** 16 bytes for each distinct instant within M; O(1) amortised, and for several
@@ -51,6 +52,7 @@ use core::num::NonZeroU64;
 
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
+use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The most permits a log counts.
@@ -246,6 +248,28 @@ impl Policy for SlidingLog {
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
         self.permits.get().saturating_sub(self.held(state, now_ns))
+    }
+
+    /// Exact: the permits leave the log, if they are still in it.
+    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
+        // An older grid may have counted them as granted at another instant.
+        if refund.returned.is_none() && self.resolution_ns.get() > 1 {
+            return 0;
+        }
+        let instant_ns = self.counted_ns(refund.start_ns);
+        let found = state.entries.binary_search_by_key(&instant_ns, |entry| entry.instant_ns);
+        let Ok(place) = found else { return 0 };
+        let Some(entry) = state.entries.get_mut(place) else { return 0 };
+        if self.release_ns(entry) <= refund.now_ns.into() {
+            return 0;
+        }
+        let permits = refund.permits.min(entry.permits);
+        entry.permits = entry.permits.saturating_sub(permits);
+        state.total = state.total.saturating_sub(permits.into());
+        if entry.permits == 0 {
+            state.entries.remove(place);
+        }
+        permits
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {

@@ -188,6 +188,14 @@ impl Track {
         }
     }
 
+    /// Takes note that the last `operations` have not started after all. Only on a track that
+    /// [says when the next is due](Self::next_at).
+    pub(crate) fn retreat(&mut self, operations: u64) {
+        if let Some(Piece { course: Course::Paced { next, pace }, .. }) = self.pieces.front_mut() {
+            *next = pace.sub(*next, pace.time_of(operations));
+        }
+    }
+
     /// On a ramp, the time from the next operation to the one after it, rounded up.
     pub(crate) fn slice_on_ramp_ns(&self) -> Option<u128> {
         let Course::Ramp { .. } = self.pieces.front()?.course else { return None };

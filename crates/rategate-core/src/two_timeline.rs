@@ -22,6 +22,9 @@
 //! * **Wait.** `start - ideal` for each operation. Forfeited time moves the dispatch timeline only;
 //!   the wait keeps telling of it (the two accounts of theory 3.5).
 //! * **Retry.** Exact.
+//! * **Refund.** Everything on average without a bound. Where late callers forfeit time, exactly until
+//!   some would have been forfeited without those permits; for the newest grant always. None on a ramp,
+//!   nor across a change. In burst mode the next step still counts from the last start.
 //! * **Change.** Operations already due keep their ideal instants, the fraction of a permit earned
 //!   so far stays earned, and waits continue without a jump.
 //! * **Clock.** A reading that is less than a nanosecond past an ideal instant is on time.
@@ -54,6 +57,7 @@ use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
+use crate::refund::{Refund, Rest};
 use crate::schedule::{Schedule, Shape};
 use crate::search::first_after;
 use crate::track::{Due, DueAt, Track};
@@ -220,6 +224,14 @@ impl TwoTimeline {
         first_after(opens_ns, holds)?.ok_or(Due::Never)
     }
 
+    /// How far behind the clock the next operation may lie before time is forfeited.
+    const fn patience_ns(&self) -> Option<u64> {
+        match self.mode {
+            Mode::Average | Mode::Burst(_) => self.catch_up_ns,
+            Mode::Damped { .. } | Mode::Strict => Some(0),
+        }
+    }
+
     /// Burst mode: one step of the gate, as whole nanoseconds, a remainder and its divisor.
     pub(crate) fn step(&self, pace: Pace) -> Option<(u128, u128, u128)> {
         let Mode::Burst(ratio) = self.mode else { return None };
@@ -367,6 +379,53 @@ impl Policy for TwoTimeline {
             Mode::Average => self.catch_up_ns.unwrap_or(u64::MAX),
             Mode::Damped { .. } | Mode::Strict | Mode::Burst(_) => 0,
         }
+    }
+
+    /// Without the grant, no time is forfeited before the operation that it takes lies too far back.
+    fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
+        let Some(patience_ns) = self.patience_ns() else { return u64::MAX };
+        // Lateness is that of the last permit: fewer of them would have been later, and have
+        // forfeited more.
+        if patience_ns == 0 && grant.permits.get() > 1 {
+            return 0;
+        }
+        // On what is left of an earlier rate, an operation's time is another.
+        let next = self.constant_pace().and_then(|pace| state.dispatch.next_at(pace));
+        let Some(next) = next else { return 0 };
+        let horizon_ns =
+            self.horizon_ns(&state.dispatch, grant.start_ns.into(), grant.permits.get());
+        let next_ns = horizon_ns.unwrap_or(0).max(next.ns);
+        u64::try_from(next_ns).unwrap_or(u64::MAX).saturating_add(patience_ns)
+    }
+
+    /// The schedule takes the operations back. Where steps are spaced, the next one still keeps its
+    /// distance from the last start.
+    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
+        if self.schedule == Schedule::constant(Rate::UNLIMITED) {
+            return refund.permits;
+        }
+        let Some(pace) = self.constant_pace().filter(|_| refund.returned.is_some()) else {
+            return 0;
+        };
+        let tracks = (state.ideal.next_at(pace), state.dispatch.next_at(pace));
+        let (Some(_), Some(next)) = tracks else { return 0 };
+        let permits = match (self.patience_ns(), refund.rest) {
+            (None, _) => refund.permits,
+            (_, Rest::BusyUntil(0)) => 0,
+            (Some(patience_ns), rest) => {
+                let busy_until_ns = match rest {
+                    Rest::BusyUntil(busy_until_ns) => busy_until_ns,
+                    Rest::Spare { .. } => refund.start_ns,
+                };
+                let taken = pace.time_of(refund.granted);
+                let behind = pace.add(Exact::at(busy_until_ns.into()), taken);
+                let at = pace.add(next, Exact::at(patience_ns.into()));
+                refund.permits_behind(pace, at, behind)
+            }
+        };
+        state.ideal.retreat(permits);
+        state.dispatch.retreat(permits);
+        permits
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {

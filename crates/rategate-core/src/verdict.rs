@@ -4,6 +4,7 @@
 use core::num::NonZeroU64;
 
 use crate::error::ExceedsCapacity;
+use crate::refund::{Past, Rest};
 
 /// The answer to a request that could pass at some time.
 #[must_use = "a grant that nobody acts on is a permit lost"]
@@ -23,9 +24,11 @@ pub struct Grant {
     /// When it would have started had all before it started on time; for a policy without a
     /// schedule, when it was asked for.
     pub scheduled_ns: u64,
+    /// How many permits.
+    pub permits: u64,
     /// How many permits one more request could take at the instant of asking.
     pub remaining: u64,
-    /// Names the grant when it is to be given back.
+    /// Names the grant when it, or a part of it, is to be given back.
     pub ticket: Ticket,
 }
 
@@ -38,6 +41,23 @@ impl Grant {
     }
 }
 
+/// What became of the difference between an estimate and the true cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// There was none.
+    Even,
+    /// The estimate was too high, and so many permits have come back.
+    Back {
+        /// How many: all that were too many, or as many as the limit could tell to be unused.
+        permits: u64,
+    },
+    /// The estimate was too low, and so many permits are owed: later calls wait behind them.
+    Owed {
+        /// How many.
+        permits: u64,
+    },
+}
+
 /// A refusal for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
@@ -46,12 +66,40 @@ pub struct Denial {
     pub retry_after_ns: Option<NonZeroU64>,
 }
 
-/// Names one grant of one limit.
+/// Names one grant of one limit, and tells what has to be known of it when some of it comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
     pub(crate) start_ns: u64,
     pub(crate) serial: u64,
+    pub(crate) rest: Rest,
+    pub(crate) past: Past,
 }
+
+impl Ticket {
+    /// A ledger's grant, and until when the limit could not have been at rest without it.
+    #[must_use]
+    pub const fn booked(start_ns: u64, busy_until_ns: u64, past: Past) -> Self {
+        Self { start_ns, serial: STARTED, rest: Rest::BusyUntil(busy_until_ns), past }
+    }
+
+    /// Until when the limit could not have been at rest without the grant, as far as is known.
+    #[must_use]
+    pub const fn busy_until_ns(&self) -> u64 {
+        match self.rest {
+            Rest::BusyUntil(busy_until_ns) => busy_until_ns,
+            Rest::Spare { .. } => self.start_ns,
+        }
+    }
+
+    /// What had come back to the limit by then.
+    #[must_use]
+    pub const fn past(&self) -> Past {
+        self.past
+    }
+}
+
+/// The serial number of a grant that nobody can cancel.
+pub(crate) const STARTED: u64 = u64::MAX;
 
 /// When a request could pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate_core::concurrent::Spare;
-use rategate_core::queue::Granted;
-use rategate_core::verdict;
+use rategate_core::verdict::{self, Ticket};
 
 /// The answer to a try.
 #[must_use = "a grant that nobody acts on is a permit lost"]
@@ -57,7 +56,10 @@ pub struct Grant {
     start_ns: u64,
     promised_ns: u64,
     scheduled_ns: u64,
+    permits: u64,
     spare: Spare,
+    /// Of a grant that was booked, not one that a twin has answered.
+    busy_until_ns: Option<u64>,
 }
 
 impl Grant {
@@ -90,6 +92,12 @@ impl Grant {
         Duration::from_nanos(self.start_ns.saturating_sub(self.scheduled_ns))
     }
 
+    /// How many permits it is of.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.permits
+    }
+
     /// How many permits one more try could have taken at the instant of asking.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
@@ -98,8 +106,20 @@ impl Grant {
 
     /// A grant to an operation that starts at once.
     #[inline]
-    pub(crate) const fn at(start_ns: u64, scheduled_ns: u64, spare: Spare) -> Self {
-        Self { start_ns, promised_ns: start_ns, scheduled_ns, spare }
+    pub(crate) const fn at(start_ns: u64, scheduled_ns: u64, permits: u64, spare: Spare) -> Self {
+        let promised_ns = start_ns;
+        Self { start_ns, promised_ns, scheduled_ns, permits, spare, busy_until_ns: None }
+    }
+
+    /// What the core has to know when some of it comes back.
+    pub(crate) const fn as_granted(&self) -> verdict::Grant {
+        let Self { promised_ns, scheduled_ns, permits, spare, .. } = *self;
+        let ticket = match self.busy_until_ns {
+            Some(busy_until_ns) => Ticket::booked(promised_ns, busy_until_ns, spare.past()),
+            None => spare.ticket(promised_ns),
+        };
+        let remaining = spare.permits();
+        verdict::Grant { start_ns: promised_ns, scheduled_ns, permits, remaining, ticket }
     }
 
     /// What the core granted, to an operation that starts as promised.
@@ -108,17 +128,9 @@ impl Grant {
             start_ns: grant.start_ns,
             promised_ns: grant.start_ns,
             scheduled_ns: grant.scheduled_ns,
-            spare: Spare::of(grant.remaining),
-        }
-    }
-
-    /// What the core granted to somebody who waited in line.
-    pub(crate) const fn to(granted: &Granted) -> Self {
-        Self {
-            start_ns: granted.start_ns,
-            promised_ns: granted.start_ns,
-            scheduled_ns: granted.scheduled_ns,
-            spare: Spare::of(granted.remaining),
+            permits: grant.permits,
+            spare: Spare::of(grant.remaining).with_past(grant.ticket.past()),
+            busy_until_ns: Some(grant.ticket.busy_until_ns()),
         }
     }
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::error::{DebtError, ExceedsCapacity, LimitError};
 use rategate_core::queue::Turned;
 use rategate_core::verdict::Refusal;
 
@@ -122,6 +122,16 @@ pub enum ReconfigureError {
     Limit(LimitError),
 }
 
+/// Why an estimate was not settled, or not all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettleError {
+    /// The limiter has been closed.
+    Closed,
+    /// What is owed is too much, or could never be paid.
+    Debt(DebtError),
+}
+
 const CLOSED: &str = "the limiter is closed";
 
 impl fmt::Display for Closed {
@@ -175,6 +185,28 @@ impl fmt::Display for ReconfigureError {
     }
 }
 
+impl fmt::Display for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str(CLOSED),
+            Self::Debt(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<Closed> for SettleError {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<DebtError> for SettleError {
+    fn from(error: DebtError) -> Self {
+        Self::Debt(error)
+    }
+}
+
+impl Error for SettleError {}
 impl Error for Closed {}
 impl Error for LimiterError {}
 impl Error for AcquireError {}

@@ -44,6 +44,7 @@
 //! | one loop that waits after each operation | [`Throttle`] |
 //! | callers that hand over work and go on | [`Dispatcher`] |
 //! | an iterator | [`RateLimitedExt`] |
+//! | a stream of bytes | [`ByteLimited`] |
 //! | a test | any of them on a [`ManualClock`] |
 //!
 //! # Features
@@ -52,6 +53,7 @@
 //!   can be trusted. Without it the clock reads the system's time, and all else is the same.
 //! * `tokio`: tokio's timer (`TokioTimer`) and its clock, which tests can pause (`TokioClock`).
 //! * `async-io`: the timer of that reactor, which smol runs on (`AsyncIoTimer`).
+//! * `rayon`: `RateLimitedParallelExt`, for parallel iterators whose actions pass a limiter.
 //!
 //! [`AsyncLimiter`] needs neither: its waits are ended by a thread of this crate.
 //!
@@ -108,13 +110,15 @@ mod wait;
 pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
 pub use decision::{Decision, Denial, Grant};
 pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
-pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, TooLong};
+pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, SettleError, TooLong};
 #[cfg(feature = "async-io")]
 pub use future::AsyncIoTimer;
 pub use future::{Acquire, AcquireWithin, AsyncLimiter, AsyncReservation, Ready, Timed};
 #[cfg(feature = "tokio")]
 pub use future::{TokioClock, TokioTimer};
-pub use gate::{RateLimited, RateLimitedExt};
+#[cfg(feature = "rayon")]
+pub use gate::RateLimitedParallelExt;
+pub use gate::{ByteLimited, DEFAULT_CHUNK, GateError, RateLimited, RateLimitedExt};
 pub use limiter::Limiter;
 pub use local::Local;
 pub use permit::{Expired, Permit};
@@ -129,7 +133,9 @@ pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::compensation::Shift;
 pub use rategate_core::concurrency::Concurrency;
 pub use rategate_core::concurrent::{Concurrent, NoTwin, Twinned};
-pub use rategate_core::error::{ExceedsCapacity, LimitError, RateError, RatioError, SpanError};
+pub use rategate_core::error::{
+    DebtError, ExceedsCapacity, LimitError, RateError, RatioError, SpanError,
+};
 pub use rategate_core::fixed_window::{Anchor, FixedWindow};
 pub use rategate_core::gcra::Gcra;
 pub use rategate_core::ledger::Ledger;
@@ -142,6 +148,7 @@ pub use rategate_core::ratio::Ratio;
 pub use rategate_core::schedule::Schedule;
 pub use rategate_core::sliding_log::SlidingLog;
 pub use rategate_core::two_timeline::{Mode, TwoTimeline};
+pub use rategate_core::verdict::Settled;
 
 /// The examples of the guides, run as tests.
 #[cfg(doctest)]

@@ -9,10 +9,11 @@ use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Concurrent, Twinned};
 use rategate_core::ledger::Ledger;
 use rategate_core::queue::Bounds as QueueBounds;
+use rategate_core::verdict::Settled;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, Closed, LimiterError, ReconfigureError};
+use crate::error::{AcquireError, Closed, LimiterError, ReconfigureError, SettleError};
 use crate::local::Local;
 use crate::reservation::Reservation;
 use crate::shared::Shared;
@@ -32,6 +33,8 @@ use crate::wait::Precision;
 /// | never to wait, millions of times a second | a handle of my own: [`local`](Self::local) |
 /// | to know my turn and wait in my own way | [`reserve`](Self::reserve) |
 /// | to say when my operation has ended, by a drop | [`permit`](Self::permit), [`try_permit`](Self::try_permit) |
+/// | to give back what had no effect | [`refund`](Self::refund) |
+/// | to take an estimate, and tell the true cost later | [`settle`](Self::settle) |
 /// | to look without taking | [`peek`](Self::peek), [`remaining`](Self::remaining) |
 ///
 /// # Example
@@ -318,6 +321,54 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`Closed`].
     pub fn refill(&self, permits: u64) -> Result<bool, Closed> {
         self.shared.change(|limit, now_ns| limit.refill(now_ns, permits))
+    }
+
+    /// Gives back `permits` of a grant that are known to have had no effect and to have none later: a
+    /// request that failed before it was sent, an estimate that was too high. Returns how many went
+    /// back, which may be fewer: only so many that the limit is at least as full as if they had never been
+    /// taken. Each permit can go back once; of a grant by a [`Local`] handle's batch none does.
+    ///
+    /// ```
+    /// use rategate::{Limiter, ManualClock, SlidingLog};
+    ///
+    /// let limiter = Limiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, ManualClock::new());
+    /// let grant = limiter.acquire(2)?;
+    /// assert_eq!(limiter.refund(&grant, 1)?, 1, "one of them was never sent");
+    /// assert!(limiter.try_acquire(1)?.is_granted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
+        let grant = grant.as_granted();
+        self.shared.change(|limit, now_ns| limit.refund(now_ns, &grant, permits))
+    }
+
+    /// Makes good for an estimate, once it is known that the operation took `actual` permits: what was
+    /// too much goes back as by [`refund`](Self::refund), what was too little is a debt that later
+    /// calls wait behind. Nobody waits here. Once for each grant.
+    ///
+    /// In any window, effects are over the limit by no more than what was estimated too low in it.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter, ManualClock, Settled};
+    ///
+    /// // A page of unknown size, at 1000 bytes a second.
+    /// let limiter = Limiter::with_clock(Gcra::new("1000/s".parse()?, 1_000)?, ManualClock::new());
+    /// let page = limiter.acquire(400)?;
+    /// assert_eq!(limiter.settle(&page, 700)?, Settled::Owed { permits: 300 });
+    /// assert_eq!(limiter.remaining()?, 300);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SettleError`]. There is a most that one call may owe.
+    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, SettleError> {
+        let grant = grant.as_granted();
+        Ok(self.shared.change(|limit, now_ns| limit.settle(now_ns, &grant, actual))??)
     }
 
     /// Takes note that operations have ended. Returns whether a policy here counts operations in

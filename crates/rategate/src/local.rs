@@ -128,7 +128,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         let lasts = self.shared.seen_ns() < self.until_ns && self.shared.epoch() == self.epoch;
         let left = self.left.checked_sub(permits).filter(|_| lasts && permits > 0)?;
         self.left = left;
-        Some(Grant::at(self.start_ns, self.start_ns, Spare::of(left)))
+        Some(Grant::at(self.start_ns, self.start_ns, permits, Spare::of(left)))
     }
 
     #[inline(never)]
@@ -152,7 +152,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
                     self.until_ns = drawn.start_ns.saturating_add(LASTS_NS);
                     self.drawn = Some(drawn);
                     let spare = Spare::of(self.left);
-                    let grant = Grant::at(drawn.start_ns, drawn.start_ns, spare);
+                    let grant = Grant::at(drawn.start_ns, drawn.start_ns, permits, spare);
                     return Ok(Decision::Granted(grant));
                 }
                 Draw::Denied { retry_after_ns } => return Ok(Decision::denied(retry_after_ns)),

@@ -179,7 +179,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
         match self.try_twin(permits) {
             Answer::Granted { start_ns, scheduled_ns, spare } => {
-                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, spare)))
+                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, spare)))
             }
             Answer::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
             Answer::Sealed => self.try_locked(permits),
@@ -191,7 +191,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if permits == 0 {
             // Nothing is taken, so nobody else needs to be kept from the twin.
             let (spare, now_ns) = (Spare::of(self.remaining()?), self.clock.now_ns());
-            return Ok(Decision::Granted(Grant::at(now_ns, now_ns, spare)));
+            return Ok(Decision::Granted(Grant::at(now_ns, now_ns, 0, spare)));
         }
         let decided = self.behind_all(|limit, now_ns| limit.try_acquire(now_ns, permits))?;
         // Nobody overtakes those who wait for what no clock foretells.
@@ -231,7 +231,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let answer = self.twins.current().try_acquire(read_ns, permits);
         let Answer::Granted { start_ns, scheduled_ns, spare } = answer else { return None };
         // Whoever would wait wants to know how late he is, and not by a reading of before.
-        let grant = Grant::at(start_ns, scheduled_ns, spare);
+        let grant = Grant::at(start_ns, scheduled_ns, permits, spare);
         Some(if was_read.get() { grant } else { grant.starting(self.clock.now_ns()) })
     }
 
@@ -299,7 +299,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// What a caller gets who has waited.
     pub(crate) fn ended(&self, outcome: Outcome) -> Result<Grant, AcquireError> {
         match outcome {
-            Outcome::Granted(granted) => Ok(Grant::to(&granted).starting(self.clock.now_ns())),
+            Outcome::Granted(grant) => Ok(Grant::as_promised(&grant).starting(self.clock.now_ns())),
             Outcome::DeadlinePassed => Err(AcquireError::DeadlinePassed),
             Outcome::Evicted => Err(AcquireError::Evicted),
             Outcome::Refused(refusal) => Err(AcquireError::refused(refusal, None)),

@@ -47,6 +47,7 @@ use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
 use crate::policy::Policy;
 use crate::rate::Kind;
+use crate::refund::Past;
 
 /// The values that one configuration may use.
 const ROOM: u64 = 1 << 60;
@@ -62,6 +63,8 @@ const CHANGE_ATTEMPTS: u32 = 64;
 #[derive(Debug)]
 pub struct Bucket {
     word: Word<6>,
+    /// What has come back. Written under the ledger's lock only.
+    past: AtomicU64,
     change: Change,
 }
 
@@ -136,12 +139,19 @@ impl Bucket {
     fn numbers_in_force(&self) -> Numbers {
         Numbers::from_fields(self.word.numbers(self.word.load()))
     }
+
+    /// What has come back. Looked up before a grant: what comes back meanwhile then counts against it.
+    #[inline]
+    fn past(&self) -> Past {
+        Past::from_bits(self.past.load(Ordering::Acquire))
+    }
 }
 
 impl Twin for Bucket {
     #[inline]
     fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
         loop {
+            let past = self.past();
             let seen = self.word.load();
             let now_ns = read_ns();
             let numbers = Numbers::from_fields(self.word.numbers(seen));
@@ -153,6 +163,7 @@ impl Twin for Bucket {
                 Some(Ok((value, spare))) => {
                     if self.word.swap(seen, value) {
                         let spare = Spare::in_parts(spare, numbers.parts_per_permit);
+                        let spare = spare.with_past(past);
                         return Answer::Granted { start_ns: now_ns, scheduled_ns: now_ns, spare };
                     }
                 }
@@ -168,8 +179,7 @@ impl Twin for Bucket {
 
     fn draw(&self, read_ns: impl Fn() -> u64 + Copy, least: u64, most: u64) -> Draw {
         loop {
-            // Before the swap: what comes back meanwhile then counts against this batch.
-            let returned = self.change.returned.load(Ordering::Acquire);
+            let past = self.past();
             let seen = self.word.load();
             let start_ns = read_ns();
             let numbers = Numbers::from_fields(self.word.numbers(seen));
@@ -184,7 +194,7 @@ impl Twin for Bucket {
                     let more = more.min(most.saturating_sub(least));
                     let value = value.wrapping_add(more.wrapping_mul(parts_per_permit));
                     if self.word.swap(seen, value) {
-                        let mark = Mark { value, base: numbers.base, returned };
+                        let mark = Mark { value, base: numbers.base, past };
                         let permits = least.wrapping_add(more);
                         return Draw::Taken(Drawn { permits, start_ns, mark });
                     }
@@ -232,7 +242,8 @@ impl Twin for Bucket {
 
 impl Owned<Gcra> for Bucket {
     fn new(_policy: &Gcra) -> Self {
-        Self { word: Word::sealed(), change: Change::none() }
+        let past = AtomicU64::new(Past::UNKNOWN.bits());
+        Self { word: Word::sealed(), past, change: Change::none() }
     }
 
     fn seal(&self, policy: &Gcra) -> Option<State> {
@@ -283,17 +294,17 @@ impl Owned<Gcra> for Bucket {
         false
     }
 
-    fn take_back(&self, policy: &Gcra, drawn: Drawn, left: u64, now_ns: u64) -> u64 {
+    fn take_back(&self, policy: &Gcra, drawn: Drawn, left: u64, now_ns: u64, past: Past) -> u64 {
         let numbers = self.numbers_in_force();
         let Kind::Paced(pace) = policy.rate().0 else { return 0 };
         // After a change under the lock, a twin that is still sealed has the old numbers.
         let are_in_force = numbers.are_of(policy, pace);
         let Some(now) = numbers.at(now_ns).filter(|_| are_in_force) else { return 0 };
-        let permits = self.change.refundable(drawn.mark, numbers, now).min(left);
-        let parts = permits.wrapping_mul(numbers.parts_per_permit);
-        let returned = self.change.returned.load(Ordering::Relaxed);
-        self.change.returned.store(returned.wrapping_add(parts), Ordering::Release);
-        permits
+        self.change.refundable(drawn.mark, numbers, now, past).min(left)
+    }
+
+    fn note_past(&self, past: Past) {
+        self.past.store(past.bits(), Ordering::Release);
     }
 }
 
@@ -301,9 +312,6 @@ impl Owned<Gcra> for Bucket {
 /// only.
 #[derive(Debug)]
 struct Change {
-    /// The parts of all permits that have come back, modulo 2^64: by so much the TAT is less than
-    /// the batches before have left it.
-    returned: AtomicU64,
     /// The base of the numbers before, and one permit in their parts.
     old_base: AtomicU64,
     old_parts_per_permit: AtomicU64,
@@ -316,7 +324,6 @@ impl Change {
     fn none() -> Self {
         let nothing = || AtomicU64::new(u64::MAX);
         Self {
-            returned: AtomicU64::new(0),
             old_base: nothing(),
             old_parts_per_permit: nothing(),
             old_now: nothing(),
@@ -338,12 +345,16 @@ impl Change {
     }
 
     /// How many permits of a batch may come back at `now`.
-    fn refundable(&self, mark: Mark, numbers: Numbers, now: u64) -> u64 {
-        let returned = self.returned.load(Ordering::Relaxed).wrapping_sub(mark.returned);
-        let permits = if mark.base == numbers.base {
+    fn refundable(&self, mark: Mark, numbers: Numbers, now: u64, past: Past) -> u64 {
+        let was_before = mark.base == self.old_base.load(Ordering::Relaxed);
+        let permits = if let Some(returned) = past.returned_since(mark.past) {
+            // By so much the TAT is less than the batch has left it.
+            let returned = returned.saturating_mul(numbers.parts_per_permit);
             let ahead = mark.value.saturating_sub(now).saturating_sub(returned);
-            ahead.checked_div(numbers.parts_per_permit)
-        } else if mark.base == self.old_base.load(Ordering::Relaxed) && returned == 0 {
+            (mark.base == numbers.base)
+                .then(|| ahead.checked_div(numbers.parts_per_permit))
+                .flatten()
+        } else if was_before && past.is_one_change_since(mark.past) {
             let ahead = mark.value.saturating_sub(self.old_now.load(Ordering::Relaxed));
             let then = ahead.checked_div(self.old_parts_per_permit.load(Ordering::Relaxed));
             let ahead = self.new_value.load(Ordering::Relaxed).saturating_sub(now);
@@ -424,9 +435,5 @@ impl Twinned for Gcra {
         let brought = pace.permits_in(Exact::at(BATCH_NS.into()));
         let brought = u64::try_from(brought).unwrap_or(u64::MAX);
         brought.min(self.burst().get() >> 6).clamp(1, MOST_IN_BATCH)
-    }
-
-    fn put_back(&self, state: &mut State, permits: u64) {
-        state.without(permits);
     }
 }

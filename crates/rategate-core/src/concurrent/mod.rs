@@ -66,6 +66,8 @@ use crate::ledger::Ledger;
 use crate::limit::Limit;
 use crate::pacer::Pacer;
 use crate::policy::Policy;
+use crate::refund::{Past, Rest};
+use crate::verdict::{STARTED, Ticket};
 
 pub mod gcra;
 pub mod sliding_log;
@@ -104,25 +106,55 @@ impl Answer {
         NonZeroU64::new(retry_after_ns)
             .map_or(Self::Sealed, |retry_after_ns| Self::Denied { retry_after_ns })
     }
+
+    #[inline]
+    const fn with_past(self, past: Past) -> Self {
+        match self {
+            Self::Granted { start_ns, scheduled_ns, spare } => {
+                Self::Granted { start_ns, scheduled_ns, spare: spare.with_past(past) }
+            }
+            other => other,
+        }
+    }
 }
 
-/// Permits that are left, not counted yet: the division would cost as much as the decision, and few
-/// ask.
+/// Permits that are left behind a grant, not counted yet: the division would cost as much as the
+/// decision, and few ask. And what had come back by then, should some of the grant come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spare {
     parts: u64,
     parts_per_permit: u64,
+    past: Past,
 }
 
 impl Spare {
     /// So many whole permits.
     #[must_use]
     pub const fn of(permits: u64) -> Self {
-        Self { parts: permits, parts_per_permit: 1 }
+        Self::in_parts(permits, 1)
     }
 
     pub(crate) const fn in_parts(parts: u64, parts_per_permit: u64) -> Self {
-        Self { parts, parts_per_permit }
+        Self { parts, parts_per_permit, past: Past::UNKNOWN }
+    }
+
+    /// The same, left when so much had come back.
+    #[must_use]
+    pub const fn with_past(self, past: Past) -> Self {
+        Self { past, ..self }
+    }
+
+    /// What had come back by then.
+    #[must_use]
+    pub const fn past(self) -> Past {
+        self.past
+    }
+
+    /// The ticket of a grant that started at `start_ns` and left this.
+    #[must_use]
+    pub const fn ticket(self, start_ns: u64) -> Ticket {
+        let Self { parts, parts_per_permit, past } = self;
+        Ticket { start_ns, serial: STARTED, rest: Rest::Spare { parts, parts_per_permit }, past }
     }
 
     /// How many whole permits.
@@ -166,8 +198,8 @@ pub enum Draw {
 struct Mark {
     value: u64,
     base: u64,
-    /// All that had come back from other batches by then.
-    returned: u64,
+    /// What had come back by then.
+    past: Past,
 }
 
 /// The lock-free form of a policy.
@@ -202,9 +234,6 @@ pub trait Twinned: Policy {
     fn batch(&self) -> u64 {
         1
     }
-
-    /// Changes a state as if the newest `permits` had not been taken.
-    fn put_back(&self, _state: &mut Self::State, _permits: u64) {}
 }
 
 /// The side of a twin that the holder of the ledger's lock sees. The twins are this crate's own: what
@@ -228,11 +257,15 @@ pub trait Owned<P: Policy>: Twin + Sized {
     }
 
     /// How many of the last `left` permits of a batch to put back at `now_ns`, so that the state is as
-    /// if they had never been taken. The others have been earned again, and are lost. Only once for
-    /// each batch.
-    fn take_back(&self, _policy: &P, _drawn: Drawn, _left: u64, _now_ns: u64) -> u64 {
+    /// if they had never been taken; `past` is what has come back by now. The others have been earned
+    /// again, and are lost. Only once for each batch.
+    fn take_back(&self, _policy: &P, _drawn: Drawn, _left: u64, _now_ns: u64, _past: Past) -> u64 {
         0
     }
+
+    /// Takes note of what has come back by now, for grants from now on. Only by the holder of the
+    /// ledger's lock, and after what it tells of.
+    fn note_past(&self, _past: Past) {}
 
     /// Whether a larger twin could hold what this one has no room for.
     fn is_outgrown_by(&self, _policy: &P) -> bool {
@@ -285,6 +318,7 @@ impl<P: Twinned> Ledger<P> {
         if twin.change(self.policy(), &policy, now_ns) {
             // The state here is stale; only the numbers count.
             self.reconfigure(now_ns, policy);
+            twin.note_past(self.past());
         } else {
             self.seal(twin);
             self.reconfigure(now_ns, policy);
@@ -310,6 +344,7 @@ impl<P: Twinned> Concurrent for Ledger<P> {
 
     fn open(&mut self, twin: &P::Twin, now_ns: u64) {
         if let Some(now_ns) = self.at_rest(now_ns, twin.price()) {
+            twin.note_past(self.past());
             let _ = twin.open(self.policy(), self.state(), now_ns);
         }
     }
@@ -324,8 +359,9 @@ impl<P: Twinned> Concurrent for Ledger<P> {
 
     fn give_back(&mut self, twin: &P::Twin, now_ns: u64, drawn: Drawn, left: u64) {
         let left = left.min(drawn.permits);
-        let permits = twin.take_back(self.policy(), drawn, left, self.clamp(now_ns));
-        self.restore(now_ns, |policy, state| policy.put_back(state, permits));
+        let (at_ns, past) = (self.clamp(now_ns), self.past());
+        let permits = twin.take_back(self.policy(), drawn, left, at_ns, past);
+        self.restore(now_ns, permits);
     }
 }
 

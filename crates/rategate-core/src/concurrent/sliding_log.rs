@@ -49,6 +49,7 @@ use core::fmt;
 use super::sync::{AtomicU64, Ordering, Padded};
 use super::word::{SPAN, Seen, Word, free_base};
 use super::{Answer, Owned, Spare, Twin, Twinned};
+use crate::refund::Past;
 use crate::sliding_log::{SlidingLog, State};
 
 /// The largest log that has a twin. It takes 8 bytes for each permit.
@@ -74,6 +75,8 @@ pub struct Ring {
     frontier: Padded<AtomicU64>,
     /// The highest release instant in any slot ever. Read and written under the lock only.
     highest: AtomicU64,
+    /// What has come back. Written under the lock only.
+    past: AtomicU64,
 }
 
 /// One configuration.
@@ -319,6 +322,7 @@ impl Twin for Ring {
             let Some(oldest) = self.oldest().filter(|_| permits == 1) else {
                 return Answer::Sealed;
             };
+            let past = self.past.load(Ordering::Acquire);
             let now_ns = read_ns();
             let Oldest { numbers, place, slot } = oldest;
             let (Some(now), Some(taken)) = (numbers.at(now_ns), numbers.taken(now_ns, place.lap))
@@ -331,6 +335,7 @@ impl Twin for Ring {
             }
             if self.take(oldest, taken) {
                 let spare = Spare::of(self.free_behind(oldest, now));
+                let spare = spare.with_past(Past::from_bits(past));
                 return Answer::Granted { start_ns: now_ns, scheduled_ns: now_ns, spare };
             }
             // The next slot is free as a rule: no need to keep out of the other's way.
@@ -370,6 +375,7 @@ impl Owned<SlidingLog> for Ring {
             slots: slots.into(),
             frontier: Padded(AtomicU64::new(0)),
             highest: AtomicU64::new(0),
+            past: AtomicU64::new(Past::UNKNOWN.bits()),
         }
     }
 
@@ -429,6 +435,10 @@ impl Owned<SlidingLog> for Ring {
         }
         self.head.open(numbers.to_fields(), Place { lap, index: 0 }.value());
         true
+    }
+
+    fn note_past(&self, past: Past) {
+        self.past.store(past.bits(), Ordering::Release);
     }
 
     fn is_outgrown_by(&self, policy: &SlidingLog) -> bool {

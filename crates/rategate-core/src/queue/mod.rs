@@ -121,7 +121,7 @@ pub enum Turned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The permits are the caller's.
-    Granted(Granted),
+    Granted(verdict::Grant),
     /// The deadline has come, or can no longer be met.
     DeadlinePassed,
     /// The queue was full, and somebody newer has the place.
@@ -130,18 +130,6 @@ pub enum Outcome {
     Refused(Refusal),
     /// The queue was closed.
     Closed,
-}
-
-/// What a waiter is granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
-    /// The first nanosecond at which the operation may start.
-    pub start_ns: u64,
-    /// When it would have started had all before it started on time; for a policy without a
-    /// schedule, when it was asked for.
-    pub scheduled_ns: u64,
-    /// How many permits one more request could have taken then.
-    pub remaining: u64,
 }
 
 /// What had become of a place when its holder left.
@@ -406,9 +394,7 @@ impl<W> Queue<W> {
                 self.booked.pop_front();
                 // What starts in the same nanosecond must not look late to the limit.
                 limit.pass_to(grant.start_ns.saturating_sub(1));
-                let verdict::Grant { start_ns, scheduled_ns, remaining, .. } = grant;
-                let granted = Granted { start_ns, scheduled_ns, remaining };
-                self.settle(seat, Outcome::Granted(granted), wakes);
+                self.settle(seat, Outcome::Granted(grant), wakes);
                 true
             }
             _ => self.expire_one(now_ns, wakes),

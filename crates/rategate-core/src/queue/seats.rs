@@ -1,5 +1,6 @@
 //! The seats of those who wait: a line through a slab, from which anybody can stand up at any time.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem::replace;
 use core::num::NonZeroU64;
@@ -33,9 +34,10 @@ enum Seat<W> {
 }
 
 /// Apart from [`Seat`], which has room to tell two variants from each other but not three.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Idle {
-    Settled(Outcome),
+    /// Elsewhere: few are settled at a time, and it is larger than one who waits.
+    Settled(Box<Outcome>),
     /// With the next of the free ones.
     Free(u32),
 }
@@ -97,7 +99,8 @@ impl<W> Seats<W> {
         }
         self.waiting = self.waiting.saturating_sub(1);
         self.permits = self.permits.saturating_sub(permits.get());
-        match replace(self.slab.get_mut(index(seat))?, Seat::Idle(Idle::Settled(outcome))) {
+        match replace(self.slab.get_mut(index(seat))?, Seat::Idle(Idle::Settled(Box::new(outcome))))
+        {
             Seat::Waiting(waiting) => Some(waiting.waiter),
             Seat::Idle(_) => None,
         }
@@ -106,15 +109,20 @@ impl<W> Seats<W> {
     /// What came of a wait. The seat is free afterwards.
     pub(super) fn collect(&mut self, seat: u32) -> Option<Outcome> {
         let place = self.slab.get_mut(index(seat))?;
-        let &mut Seat::Idle(Idle::Settled(outcome)) = place else { return None };
-        *place = Seat::Idle(Idle::Free(self.first_free));
+        if !matches!(place, Seat::Idle(Idle::Settled(_))) {
+            return None;
+        }
+        let settled = replace(place, Seat::Idle(Idle::Free(self.first_free)));
         self.first_free = seat;
         self.taken = self.taken.saturating_sub(1);
         if self.taken == 0 && self.slab.capacity() > KEPT {
             self.slab = Vec::new();
             self.first_free = NONE;
         }
-        Some(outcome)
+        match settled {
+            Seat::Idle(Idle::Settled(outcome)) => Some(*outcome),
+            Seat::Idle(Idle::Free(_)) | Seat::Waiting(_) => None,
+        }
     }
 
     pub(super) fn at(&self, seat: u32) -> Option<&Waiting<W>> {

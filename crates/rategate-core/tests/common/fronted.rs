@@ -1,6 +1,8 @@
 //! A ledger with its twin before it, used by one thread: whatever holds for the ledger alone has to
 //! hold for the two together.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 
@@ -34,6 +36,10 @@ impl<P: Twinned> Fronted<P> {
         self.ledger.get_mut().change(&self.twin, self.latest_ns, policy);
     }
 
+    pub(crate) fn state(&self, now_ns: u64) -> P::State {
+        self.looking(now_ns, |ledger| ledger.state().clone())
+    }
+
     fn owned<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut Ledger<P>, u64) -> T) -> T {
         self.latest_ns = self.latest_ns.max(now_ns);
         self.looking(self.latest_ns, |ledger| act(ledger, self.latest_ns))
@@ -53,8 +59,9 @@ impl<P: Twinned> Fronted<P> {
             Answer::Granted { start_ns, scheduled_ns, spare } => Verdict::Granted(Grant {
                 start_ns,
                 scheduled_ns,
+                permits,
                 remaining: spare.permits(),
-                ticket: self.no_ticket(),
+                ticket: spare.ticket(start_ns),
             }),
             Answer::Denied { retry_after_ns } => {
                 Verdict::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
@@ -63,14 +70,6 @@ impl<P: Twinned> Fronted<P> {
         };
         self.lock_free += 1;
         Some(verdict)
-    }
-
-    /// The ticket of a grant that has started: cancelling it comes too late.
-    fn no_ticket(&self) -> Ticket {
-        match self.ledger.borrow().clone().reserve(0, 0, None) {
-            Ok(Verdict::Granted(grant)) => grant.ticket,
-            other => unreachable!("{other:?}"),
-        }
     }
 }
 
@@ -124,6 +123,10 @@ impl<P: Twinned> Limit for Fronted<P> {
 
     fn pass_to(&mut self, now_ns: u64) {
         self.owned(now_ns, Limit::pass_to);
+    }
+
+    fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
+        self.owned(now_ns, |ledger, now_ns| ledger.refund(now_ns, grant, permits))
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {

@@ -7,6 +7,7 @@ use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::{Policy, Taken};
+use rategate_core::refund::Refund;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
@@ -172,8 +173,8 @@ impl Oracle<Gcra> for Hands {
             Told::Back { permits } => {
                 self.real.locked_ns = self.real.locked_ns.max(event.at_ns);
                 self.used.locked_ns = self.real.locked_ns;
-                self.real.policy.put_back(&mut self.real.state, permits);
-                true
+                let back = Refund::proven(self.real.locked_ns, permits);
+                self.real.policy.refund(&mut self.real.state, back) == permits
             }
             // Less is left of the real one, so both let it pass. What is left, and a denial, are the
             // real one's.

@@ -20,8 +20,8 @@ use crate::turn::Ear;
 /// # Cancelling
 ///
 /// Dropped while it waits, it leaves the line. What it held goes back, those behind it move up, and
-/// whoever is due then is woken. Dropped after its start but before it was polled, its permits are
-/// spent, except that operations [in flight](crate::Concurrency) count as never begun.
+/// whoever is due then is woken. Dropped after its start but before it was polled, its permits go back
+/// as far as the limit can take them, as by [`Limiter::refund`](crate::Limiter::refund).
 ///
 /// A future that is forgotten, by [`mem::forget`](std::mem::forget), is granted in its turn, to
 /// nobody's use. It delays nobody longer than had it been used.
@@ -120,8 +120,8 @@ impl<L: Concurrent, C: Clock> Drop for Acquire<'_, L, C> {
     fn drop(&mut self) {
         let State::Waiting(place) = &self.state else { return };
         self.shared.turn_even_if_closed(|turn| {
-            if let Some(Outcome::Granted(_)) = turn.leave(place) {
-                turn.change(|limit, now_ns| limit.forgo(now_ns, self.permits));
+            if let Some(Outcome::Granted(grant)) = turn.leave(place) {
+                turn.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));
             }
         });
     }

@@ -18,7 +18,9 @@ mod spaced;
 
 use self::average::Average;
 use self::spaced::Spaced;
+use super::sync::{AtomicU64, Ordering};
 use super::{Answer, Owned, Twin, Twinned};
+use crate::refund::Past;
 use crate::two_timeline::{State, TwoTimeline};
 
 pub use self::average::{MARGIN, REFRESH};
@@ -31,15 +33,19 @@ const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
 pub struct Timelines {
     average: Average,
     spaced: Spaced,
+    /// What has come back. Written under the lock only.
+    past: AtomicU64,
 }
 
 impl Twin for Timelines {
     #[inline]
     fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
-        match self.average.try_acquire(read_ns, permits) {
+        let past = Past::from_bits(self.past.load(Ordering::Acquire));
+        let answer = match self.average.try_acquire(read_ns, permits) {
             Answer::Sealed => self.spaced.try_acquire(read_ns, permits),
             answer => answer,
-        }
+        };
+        answer.with_past(past)
     }
 
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
@@ -53,7 +59,8 @@ impl Twin for Timelines {
 
 impl Owned<TwoTimeline> for Timelines {
     fn new(_policy: &TwoTimeline) -> Self {
-        Self { average: Average::sealed(), spaced: Spaced::sealed() }
+        let past = AtomicU64::new(Past::UNKNOWN.bits());
+        Self { average: Average::sealed(), spaced: Spaced::sealed(), past }
     }
 
     fn seal(&self, policy: &TwoTimeline) -> Option<State> {
@@ -72,6 +79,10 @@ impl Owned<TwoTimeline> for Timelines {
 
     fn change(&self, old: &TwoTimeline, new: &TwoTimeline, now_ns: u64) -> bool {
         self.average.change(old, new, now_ns)
+    }
+
+    fn note_past(&self, past: Past) {
+        self.past.store(past.bits(), Ordering::Release);
     }
 }
 

@@ -1,0 +1,176 @@
+//! Shares of classes, against deficit round robin taken literally, and against what fairness says.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use std::num::NonZeroU64;
+
+use common::XorShift;
+use rategate_core::fair::{ClassId, Rounds};
+
+fn n(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).unwrap()
+}
+
+/// Deficit round robin as it is written down: turn after turn, one quantum each.
+#[derive(Debug, Default)]
+struct Literal {
+    quanta: Vec<i128>,
+    deficits: Vec<i128>,
+    turn: usize,
+    served: bool,
+}
+
+impl Literal {
+    fn next(&mut self, heads: &[Option<u64>]) -> Option<usize> {
+        if heads.iter().all(Option::is_none) {
+            // Going around once finds everybody idle.
+            for deficit in &mut self.deficits {
+                *deficit = (*deficit).min(0);
+            }
+            self.served = false;
+            return None;
+        }
+        loop {
+            let turn = self.turn;
+            match heads[turn] {
+                None => self.deficits[turn] = self.deficits[turn].min(0),
+                Some(cost) => {
+                    if !self.served {
+                        self.served = true;
+                        self.deficits[turn] += self.quanta[turn];
+                    }
+                    if self.deficits[turn] >= i128::from(cost) {
+                        self.deficits[turn] -= i128::from(cost);
+                        return Some(turn);
+                    }
+                }
+            }
+            self.turn = (turn + 1) % self.quanta.len();
+            self.served = false;
+        }
+    }
+}
+
+/// S4.17: every choice is that of the rounds taken one by one, with items that come and go, costs
+/// that are settled later, quanta from tiny to large.
+#[test]
+fn choices_are_those_of_rounds_taken_one_by_one() {
+    for seed in 1..400 {
+        let mut random = XorShift::new(seed);
+        let mut rounds = Rounds::new();
+        let mut literal = Literal::default();
+        for _ in 0..random.between(1, 5) {
+            let quantum = random.pick(&[1, 2, 7, 40]);
+            rounds.add_class(n(quantum));
+            literal.quanta.push(quantum.into());
+            literal.deficits.push(0);
+        }
+        let mut heads: Vec<Option<u64>> = vec![None; rounds.classes()];
+        for step in 0..300 {
+            for head in &mut heads {
+                if random.once_in(3) {
+                    *head = random.pick(&[None, Some(1), Some(3), Some(50), Some(900)]);
+                }
+            }
+            let chosen = rounds.next(|id| heads[id.index()].map(n));
+            let wanted = literal.next(&heads);
+            assert_eq!(chosen.map(ClassId::index), wanted, "seed {seed}, step {step}");
+            if let Some(id) = chosen {
+                let charged = heads[id.index()].unwrap();
+                if random.once_in(4) {
+                    let actual = random.between(0, 2 * charged);
+                    rounds.settle(id, charged, actual);
+                    literal.deficits[id.index()] += i128::from(charged) - i128::from(actual);
+                }
+                heads[id.index()] = random.pick(&[None, Some(1), Some(3), Some(50), Some(900)]);
+            }
+        }
+    }
+}
+
+/// S4.17: while both have items, what two classes have had for each unit of quantum differs by less
+/// than a quantum and a largest item of each, at every moment.
+#[test]
+fn backlogged_classes_have_their_shares_at_all_times() {
+    for seed in 1..200 {
+        let mut random = XorShift::new(seed);
+        let (quanta, largest) = ([random.between(1, 60), random.between(1, 60)], 50);
+        let mut rounds = Rounds::new();
+        let ids = quanta.map(|quantum| rounds.add_class(n(quantum)));
+        let mut heads = [random.between(1, largest), random.between(1, largest)];
+        let mut served: Vec<[u64; 2]> = vec![[0, 0]];
+        for _ in 0..400 {
+            let id = rounds.next(|id| Some(n(heads[id.index()]))).unwrap();
+            assert!(ids.contains(&id));
+            let mut sums = *served.last().unwrap();
+            sums[id.index()] += heads[id.index()];
+            served.push(sums);
+            heads[id.index()] = random.between(1, largest);
+        }
+        let bound = quanta[0] * quanta[1] + largest * (quanta[0] + quanta[1]);
+        for (first, from) in served.iter().enumerate().step_by(7) {
+            for to in &served[first..] {
+                let normed = [0, 1].map(|class| (to[class] - from[class]) * quanta[1 - class]);
+                let apart = normed[0].abs_diff(normed[1]);
+                assert!(apart <= bound, "seed {seed}: {apart} > {bound}, quanta {quanta:?}");
+            }
+        }
+    }
+}
+
+/// An idle class saves nothing up, and one that is alone gets everything.
+#[test]
+fn an_idle_class_saves_nothing() {
+    let mut rounds = Rounds::new();
+    let (busy, idle) = (rounds.add_class(n(10)), rounds.add_class(n(10)));
+    for _ in 0..1_000 {
+        assert_eq!(rounds.next(|id| (id == busy).then(|| n(10))), Some(busy));
+    }
+    let turns: Vec<ClassId> = (0..20).map(|_| rounds.next(|_| Some(n(10))).unwrap()).collect();
+    assert_eq!(turns.iter().filter(|&&id| id == idle).count(), 10);
+    assert_eq!(rounds.next(|_| None), None);
+}
+
+/// A huge item and tiny quanta are counted, not walked through.
+#[test]
+fn tiny_quanta_and_huge_items_take_one_step() {
+    let mut rounds = Rounds::new();
+    let ids = [rounds.add_class(n(1)), rounds.add_class(n(2))];
+    let turns: Vec<ClassId> =
+        (0..6).map(|_| rounds.next(|_| Some(NonZeroU64::MAX)).unwrap()).collect();
+    assert_eq!(turns.iter().filter(|&&id| id == ids[1]).count(), 4);
+}
+
+/// S4.17: costs that were estimated too low are paid for in the turns after; in the long run shares
+/// are those of the true costs.
+#[test]
+fn estimates_are_settled_in_later_turns() {
+    let mut rounds = Rounds::new();
+    let (honest, sly) = (rounds.add_class(n(100)), rounds.add_class(n(100)));
+    let mut bytes = [0_u64; 2];
+    for _ in 0..10_000 {
+        let id = rounds.next(|_| Some(n(50))).unwrap();
+        let actual = if id == sly { 500 } else { 50 };
+        rounds.settle(id, 50, actual);
+        bytes[id.index()] += actual;
+    }
+    assert!(bytes[honest.index()].abs_diff(bytes[sly.index()]) <= 1_100, "{bytes:?}");
+}
+
+#[test]
+fn looking_charges_nothing() {
+    let mut rounds = Rounds::new();
+    let first = rounds.add_class(n(3));
+    rounds.add_class(n(3));
+    for _ in 0..5 {
+        assert_eq!(rounds.peek(|_| Some(n(3))), Some(first));
+    }
+    assert_eq!(rounds.next(|_| Some(n(3))), Some(first));
+}

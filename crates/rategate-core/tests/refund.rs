@@ -1,0 +1,516 @@
+//! What comes back, against the same limit without those permits: every history is told again with
+//! what came back left out, and the limit must be at least as full as that.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+#[path = "common/fronted.rs"]
+mod fronted;
+
+use std::num::NonZeroU64;
+
+use common::{Grants, MS, S, XorShift, granted, rate, start};
+use fronted::Fronted;
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::backfill_pool::BackfillPool;
+use rategate_core::compensation::Shift;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::concurrent::Twinned;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::pacer::Pacer;
+use rategate_core::policy::{Policy, Taken};
+use rategate_core::ratio::Ratio;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::verdict::Grant;
+
+/// A limit that can be looked into and changed.
+trait Open<P: Policy>: Limit {
+    fn started(&self, now_ns: u64) -> P::State;
+    fn set(&mut self, now_ns: u64, policy: P);
+}
+
+impl<P: Policy> Open<P> for Ledger<P> {
+    fn started(&self, _now_ns: u64) -> P::State {
+        self.state().clone()
+    }
+
+    fn set(&mut self, now_ns: u64, policy: P) {
+        self.reconfigure(now_ns, policy);
+    }
+}
+
+impl<P: Twinned> Open<P> for Fronted<P> {
+    fn started(&self, now_ns: u64) -> P::State {
+        self.state(now_ns)
+    }
+
+    fn set(&mut self, now_ns: u64, policy: P) {
+        Self::set(self, now_ns, policy);
+    }
+}
+
+/// One thing that happened. `order` is its place among those of the same instant: what was asked
+/// for before a change of the numbers, the change, what was asked for after it.
+#[derive(Clone, Debug)]
+struct Event<P> {
+    at_ns: u64,
+    order: u64,
+    what: What<P>,
+}
+
+#[derive(Clone, Debug)]
+enum What<P> {
+    Grant { asked_ns: u64, grant: Grant, left: u64 },
+    Change(P),
+    Refill(u64),
+}
+
+/// The state with what came back left out of the story.
+fn without<P: Policy>(first: &P, origin_ns: u64, story: &[Event<P>], now_ns: u64) -> (P, P::State) {
+    let mut story = story.to_vec();
+    story.sort_by_key(|event| (event.at_ns, event.order));
+    let mut policy = first.clone();
+    let mut state = policy.fresh(origin_ns);
+    for Event { at_ns, what, .. } in story.into_iter().filter(|event| event.at_ns <= now_ns) {
+        match what {
+            What::Grant { asked_ns, left, .. } => {
+                if let Some(permits) = NonZeroU64::new(left) {
+                    policy.take(&mut state, Taken { from_ns: asked_ns, start_ns: at_ns, permits });
+                }
+            }
+            What::Change(new) => {
+                new.rebase(&mut state, &policy, at_ns);
+                policy = new;
+            }
+            What::Refill(permits) => {
+                policy.refill(&mut state, at_ns, permits);
+            }
+        }
+    }
+    (policy, state)
+}
+
+fn opens_ns<P: Policy>(policy: &P, state: &P::State, from_ns: u64, permits: u64) -> u64 {
+    let opening = policy.opening(state, from_ns, NonZeroU64::new(permits).unwrap());
+    opening.map_or(u64::MAX, |opening| opening.opens_ns)
+}
+
+/// What came back in all stories of a law, and of how much.
+#[derive(Debug, Default)]
+struct Sum {
+    asked: u64,
+    back: u64,
+}
+
+/// How a kind of limit is tried out.
+struct Trial<'a, P> {
+    /// The numbers that it can have.
+    draw: &'a dyn Fn(&mut XorShift) -> P,
+    /// Steps of the clock.
+    steps_ns: &'a [u64],
+    most: u64,
+    changes: bool,
+    by_hand: bool,
+    /// By how much an opening may be sooner than without the permits.
+    tolerance_ns: u64,
+}
+
+impl<P: Policy> Trial<'_, P> {
+    fn holds<L: Open<P>>(&self, seed: u64, make: impl Fn(P, u64) -> L, sum: &mut Sum) -> Grants {
+        let mut random = XorShift::new(seed);
+        let origin_ns = random.between(0, 1_000);
+        let first = (self.draw)(&mut random);
+        let mut limit = make(first.clone(), origin_ns);
+        let (mut now_ns, mut story, mut order) = (origin_ns, Vec::<Event<P>>::new(), 0);
+        for step in 0..80 {
+            let what = format!("seed {seed}, step {step}, {first:?}");
+            now_ns += random.pick(self.steps_ns);
+            order += 1;
+            let permits = random.between(1, self.most);
+            match random.between(1, 10) {
+                1..=3 => {
+                    if let Ok(answer) = limit.try_acquire(now_ns, permits)
+                        && let Some(grant) = granted(Ok(answer))
+                    {
+                        let what = What::Grant { asked_ns: now_ns, grant, left: permits };
+                        story.push(Event { at_ns: grant.start_ns, order, what });
+                    }
+                }
+                4 | 5 => {
+                    if let Ok(answer) = limit.reserve(now_ns, permits, Some(200))
+                        && let Some(grant) = granted(Ok(answer))
+                    {
+                        let what = What::Grant { asked_ns: now_ns, grant, left: permits };
+                        story.push(Event { at_ns: grant.start_ns, order, what });
+                    }
+                }
+                6 if self.changes && random.once_in(3) => {
+                    now_ns += 1;
+                    let policy = (self.draw)(&mut random);
+                    limit.set(now_ns, policy.clone());
+                    story.push(Event { at_ns: now_ns, order, what: What::Change(policy) });
+                }
+                7 if self.by_hand => {
+                    assert!(limit.refill(now_ns, permits));
+                    story.push(Event { at_ns: now_ns, order, what: What::Refill(permits) });
+                }
+                _ => {
+                    let picked = random.pick(&[1, 1, 2, 3, 5, 12]);
+                    let grants = story.iter_mut().rev().filter_map(|event| match &mut event.what {
+                        What::Grant { grant, left, .. } => Some((grant, left)),
+                        _ => None,
+                    });
+                    let recent = grants.take(usize::try_from(picked).unwrap()).last();
+                    let Some((grant, left)) = recent else { continue };
+                    if random.once_in(2) && limit.cancel(now_ns, grant.ticket) {
+                        *left = 0;
+                        continue;
+                    }
+                    let wanted = random.between(0, *left);
+                    let back = limit.refund(now_ns, grant, wanted);
+                    assert!(back <= wanted, "{what}");
+                    assert!(grant.start_ns <= now_ns || back == 0, "{what}: a promise");
+                    *left -= back;
+                    sum.asked += wanted;
+                    sum.back += back;
+                    // A pool that fills itself does so at each call, and in other steps another share
+                    // of what waits comes back: the story without the permits has the same steps.
+                    let start_ns = grant.start_ns;
+                    for at_ns in [start_ns, now_ns].into_iter().filter(|_| back > 0) {
+                        story.push(Event { at_ns, order, what: What::Refill(0) });
+                    }
+                }
+            }
+            let (policy, ideal) = without(&first, origin_ns, &story, now_ns);
+            // The clock passes on when it is looked at.
+            limit.release(now_ns, 0);
+            let real = limit.started(now_ns);
+            for later_ns in [0, 1, random.between(2, 60), random.between(60, 3_000)] {
+                for permits in 1..=self.most {
+                    let at_ns = now_ns + later_ns;
+                    let (opens, free) = (
+                        opens_ns(&policy, &real, at_ns, permits),
+                        opens_ns(&policy, &ideal, at_ns, permits),
+                    );
+                    let late_enough = opens.saturating_add(self.tolerance_ns) >= free;
+                    assert!(
+                        late_enough,
+                        "{what}: {permits} at {at_ns}: {opens} < {free}\n{real:?}\n{ideal:?}\n{story:#?}"
+                    );
+                }
+            }
+        }
+        let mut effects = Grants::default();
+        for Event { at_ns, what, .. } in story {
+            if let What::Grant { left: 1.., .. } = what {
+                let What::Grant { left, .. } = what else { unreachable!() };
+                effects.add(at_ns, left);
+            }
+        }
+        effects
+    }
+}
+
+fn draw_gcra(random: &mut XorShift) -> Gcra {
+    let period = std::time::Duration::from_nanos(random.between(1, 200));
+    let rate = rategate_core::rate::Rate::new(random.between(1, 12), period).unwrap();
+    Gcra::new(rate, random.between(1, 8)).unwrap()
+}
+
+fn draw_timeline(random: &mut XorShift, mode: Mode) -> TwoTimeline {
+    let period = std::time::Duration::from_nanos(random.between(1, 200));
+    let rate = rategate_core::rate::Rate::new(random.between(1, 12), period).unwrap();
+    let bound = random.pick(&[None, Some(0), Some(30), Some(500)]);
+    TwoTimeline::new(rate, mode, bound)
+}
+
+const STEPS: [u64; 8] = [0, 0, 1, 2, 5, 12, 40, 300];
+
+/// Bucket: never fuller than without, with its twin and alone; and effects keep the ceiling.
+#[test]
+fn a_bucket_is_never_emptier_for_what_came_back() {
+    let mut sum = Sum::default();
+    for seed in 1..250 {
+        let trial = Trial {
+            draw: &draw_gcra,
+            steps_ns: &STEPS,
+            most: 5,
+            changes: seed % 2 == 0,
+            by_hand: false,
+            tolerance_ns: 0,
+        };
+        trial.holds(seed, Ledger::new, &mut sum);
+        trial.holds(seed, Fronted::new, &mut sum);
+    }
+    assert!(sum.back * 10 > sum.asked, "{sum:?}");
+}
+
+#[test]
+fn effects_of_a_bucket_keep_its_ceiling() {
+    for seed in 1..120 {
+        let policy = Gcra::new(rate("1/20ns"), 4).unwrap();
+        let trial = Trial {
+            draw: &|_| policy,
+            steps_ns: &STEPS,
+            most: 4,
+            changes: false,
+            by_hand: false,
+            tolerance_ns: 0,
+        };
+        let effects = trial.holds(seed, Fronted::new, &mut Sum::default());
+        effects.assert_ceiling(&format!("seed {seed}"), |window_ns| (window_ns + 60).div_ceil(20));
+    }
+}
+
+/// Log: exactly as if the permits had never been taken; effects keep N in any window.
+#[test]
+fn a_log_forgets_what_came_back() {
+    let mut sum = Sum::default();
+    for seed in 1..150 {
+        let trial = Trial {
+            draw: &|random| {
+                let period_ns = random.between(20, 300);
+                let log = SlidingLog::new(random.between(1, 6), period_ns).unwrap();
+                log.with_resolution(random.pick(&[1, 1, 7])).unwrap()
+            },
+            steps_ns: &STEPS,
+            most: 3,
+            changes: seed % 2 == 0,
+            by_hand: false,
+            tolerance_ns: 0,
+        };
+        trial.holds(seed, Ledger::new, &mut sum);
+        trial.holds(seed, Fronted::new, &mut sum);
+    }
+    assert!(sum.back * 10 > sum.asked, "{sum:?}");
+    for seed in 1..200 {
+        let policy = SlidingLog::new(5, 100).unwrap();
+        let trial = Trial {
+            draw: &|_| policy,
+            steps_ns: &STEPS,
+            most: 3,
+            changes: false,
+            by_hand: false,
+            tolerance_ns: 0,
+        };
+        let effects = trial.holds(seed, Fronted::new, &mut Sum::default());
+        assert!(effects.most_in(100) <= 5, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_window_takes_back_what_is_its_own() {
+    let mut sum = Sum::default();
+    for seed in 1..150 {
+        let trial = Trial {
+            draw: &|random| {
+                // The first call anchors a grid for good, also if it comes back.
+                let (permits, period_ns) = (random.between(1, 6), random.between(20, 300));
+                FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap()
+            },
+            steps_ns: &STEPS,
+            most: 3,
+            changes: seed % 2 == 0,
+            by_hand: false,
+            tolerance_ns: 0,
+        };
+        trial.holds(seed, Ledger::new, &mut sum);
+    }
+    assert!(sum.back * 10 > sum.asked, "{sum:?}");
+}
+
+/// Two timelines, every mode. A damped call forfeits whole nanoseconds, and in burst mode the gate's
+/// fraction is paid in steps of two: by so much a start may be sooner.
+#[test]
+fn a_schedule_takes_operations_back() {
+    let modes = [
+        (Mode::Average, 0),
+        (Mode::Strict, 0),
+        (Mode::Damped { shift: Shift::from_ratio(0.25).unwrap() }, 1),
+        (Mode::Burst(Ratio::new(3, 2).unwrap()), 2),
+    ];
+    for (mode, tolerance_ns) in modes {
+        let mut sum = Sum::default();
+        for seed in 1..120 {
+            let trial = Trial {
+                draw: &|random| draw_timeline(random, mode),
+                steps_ns: &STEPS,
+                most: 3,
+                changes: seed % 2 == 0,
+                by_hand: false,
+                tolerance_ns,
+            };
+            trial.holds(seed, Ledger::new, &mut sum);
+            trial.holds(seed, Fronted::new, &mut sum);
+        }
+        assert!(sum.back > 0, "{mode:?}: {sum:?}");
+    }
+}
+
+#[test]
+fn a_pacer_takes_operations_back() {
+    let mut sum = Sum::default();
+    for seed in 1..150 {
+        let trial = Trial {
+            draw: &|random| {
+                let period = std::time::Duration::from_nanos(random.between(1, 200));
+                let rate = rategate_core::rate::Rate::new(random.between(1, 12), period).unwrap();
+                let bound = random.pick(&[None, Some(0), Some(30), Some(500)]);
+                Pacer::new(rate, random.between(0, 40), bound)
+            },
+            steps_ns: &STEPS,
+            most: 3,
+            changes: seed % 2 == 0,
+            by_hand: false,
+            tolerance_ns: 0,
+        };
+        trial.holds(seed, Ledger::new, &mut sum);
+    }
+    assert!(sum.back * 10 > sum.asked, "{sum:?}");
+}
+
+/// Pool: never more active than without; what is in both pools together is exactly what it would be.
+#[test]
+fn a_pool_takes_all_back() {
+    let mut sum = Sum::default();
+    for seed in 1..120 {
+        let by_hand = seed % 2 == 0;
+        let trial = Trial {
+            draw: &|random| {
+                let rate = (!by_hand || random.once_in(2)).then(|| draw_gcra(random).rate());
+                let ratio = random.pick(&["1", "1.25", "2"]).parse().unwrap();
+                BackfillPool::new(random.between(2, 8), ratio, rate).unwrap()
+            },
+            steps_ns: &STEPS,
+            most: 3,
+            changes: false,
+            by_hand,
+            tolerance_ns: 0,
+        };
+        trial.holds(seed, Ledger::new, &mut sum);
+    }
+    assert_eq!(sum.asked > 0, sum.back > 0);
+
+    let pool = BackfillPool::new(4, "1".parse().unwrap(), None).unwrap();
+    let mut limit = Ledger::new(pool, 0);
+    limit.refill(0, 4);
+    let three = granted(limit.try_acquire(1, 3)).unwrap();
+    assert_eq!(limit.refund(2, &three, 1), 1);
+    assert_eq!((pool.active(limit.state()), pool.waiting(limit.state())), (2, 0));
+    limit.refill(3, 4);
+    assert_eq!((pool.active(limit.state()), pool.waiting(limit.state())), (4, 2));
+    assert_eq!(limit.refund(4, &three, 2), 2);
+    assert_eq!((pool.active(limit.state()), pool.waiting(limit.state())), (4, 4));
+}
+
+#[test]
+fn what_never_was_in_flight_is_released() {
+    let mut limit = Ledger::new(Concurrency::new(3).unwrap(), 0);
+    let grant = granted(limit.try_acquire(0, 3)).unwrap();
+    assert_eq!(limit.refund(5, &grant, 2), 2);
+    assert_eq!(limit.remaining(5), 2);
+}
+
+/// The newest grant comes back whole, however long ago it was: nothing has been lost meanwhile.
+#[test]
+fn the_newest_comes_back_at_any_time() {
+    let mut bucket = Ledger::new(Gcra::new(rate("1/s"), 1).unwrap(), 0);
+    let grant = granted(bucket.try_acquire(10 * S, 1)).unwrap();
+    assert_eq!(bucket.refund(10 * S + 300 * MS, &grant, 1), 1);
+    let again = granted(bucket.try_acquire(10 * S + 300 * MS, 1)).expect("tried again at once");
+    assert_eq!(bucket.refund(10 * S + 300 * MS, &grant, 1), 0, "it has come back");
+    assert_eq!(bucket.refund(20 * S, &again, 1), 1);
+    assert_eq!(start(bucket.try_acquire(20 * S, 1)), 20 * S);
+    assert_eq!(bucket.remaining(20 * S), 0, "one bucket, not two");
+
+    let strict = TwoTimeline::new(rate("1/s"), Mode::Strict, None);
+    let mut limit = Ledger::new(strict, 0);
+    let grant = granted(limit.try_acquire(3 * S, 1)).unwrap();
+    assert_eq!(limit.refund(3 * S + 1, &grant, 1), 1);
+    assert_eq!(start(limit.try_acquire(3 * S + 1, 1)), 3 * S + 1);
+}
+
+/// A bucket that has been full since, had the permit not been taken, has lost nothing.
+#[test]
+fn what_time_has_made_up_for_does_not_come_back() {
+    let mut limit = Ledger::new(Gcra::new(rate("1/s"), 3).unwrap(), 0);
+    let first = granted(limit.try_acquire(0, 1)).unwrap();
+    let second = granted(limit.try_acquire(S / 2, 1)).unwrap();
+    assert_eq!(limit.refund(S / 2, &first, 1), 0, "half of it has been earned again, or lost");
+    assert_eq!(limit.refund(S / 2, &second, 1), 1);
+    let third = granted(limit.try_acquire(S / 2, 2)).unwrap();
+    let fourth = granted(limit.try_acquire(S, 1));
+    assert_eq!(fourth.map(|grant| grant.remaining), Some(0));
+    assert_eq!(limit.refund(S, &third, 2), 2, "not full since");
+    assert_eq!(limit.remaining(S), 2);
+}
+
+/// A start that is still to come is cancelled, not refunded.
+#[test]
+fn a_promise_is_not_refunded_before_its_start() {
+    let mut limit = Ledger::new(SlidingLog::new(1, S).unwrap(), 0);
+    start(limit.try_acquire(0, 1));
+    let promise = granted(limit.reserve(0, 1, None)).unwrap();
+    assert_eq!(limit.refund(S - 1, &promise, 1), 0);
+    assert_eq!(limit.refund(S, &promise, 1), 1);
+    assert_eq!(start(limit.try_acquire(S, 1)), S);
+}
+
+/// What comes back opens a place before promises already given, which are kept.
+#[test]
+fn a_place_before_a_promise_opens() {
+    let mut limit = Ledger::new(SlidingLog::new(2, S).unwrap(), 0);
+    let both = granted(limit.try_acquire(0, 2)).unwrap();
+    let promise = granted(limit.reserve(MS, 1, None)).unwrap();
+    assert_eq!(promise.start_ns, S);
+    assert!(granted(limit.try_acquire(2 * MS, 1)).is_none());
+    assert_eq!(limit.refund(2 * MS, &both, 1), 1);
+    assert_eq!(start(limit.try_acquire(3 * MS, 1)), 3 * MS);
+    assert!(limit.cancel(4 * MS, promise.ticket), "the promise is kept");
+}
+
+/// Several limits: the least of all, and the same from each.
+#[test]
+fn several_limits_take_the_same_back() {
+    let bucket = Gcra::new(rate("1/s"), 4).unwrap();
+    let log = SlidingLog::new(10, 100 * S).unwrap();
+    let mut limit = AllOf::new([AnyPolicy::from(bucket), log.into()], 0);
+    let first = granted(limit.try_acquire(0, 2)).unwrap();
+    let next = granted(limit.try_acquire(S, 2)).unwrap();
+    assert_eq!(limit.refund(S, &first, 2), 1, "the bucket has made up for the other");
+    assert_eq!(limit.remaining(S), 2);
+    assert_eq!(limit.refund(S, &next, 5), 2);
+    assert_eq!(limit.remaining(S), 4);
+    assert_eq!(limit.remaining(90 * S), 4);
+    // The log has let go of three: seven more fit in the hundred seconds from the first on, not six.
+    let taken =
+        (0..20).filter(|second| granted(limit.try_acquire((20 + second) * S, 1)).is_some()).count();
+    assert_eq!(taken, 9);
+}
+
+/// A promise behind one that was cancelled finds the bucket fuller than its ticket knew.
+#[test]
+fn a_cancelled_promise_counts_for_those_behind_it() {
+    let mut limit = Ledger::new(Gcra::new(rate("1/s"), 2).unwrap(), 0);
+    start(limit.try_acquire(0, 2));
+    let first = granted(limit.reserve(0, 1, None)).unwrap();
+    let second = granted(limit.reserve(0, 1, None)).unwrap();
+    assert_eq!((first.start_ns, second.start_ns), (S, 2 * S));
+    assert!(limit.cancel(0, first.ticket));
+    assert_eq!(start(limit.try_acquire(2_500 * MS, 1)), 2_500 * MS);
+    assert_eq!(
+        limit.refund(2_500 * MS, &second, 1),
+        0,
+        "without it, full from the second second on"
+    );
+}

@@ -1,0 +1,114 @@
+//! Costs that are known only afterwards: estimates, and what becomes of the difference.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use common::{Grants, MS, S, XorShift, granted, rate, start};
+use rategate_core::backfill_pool::BackfillPool;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::error::DebtError;
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::{Limit, MAX_DEBT_PARTS};
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::verdict::Settled;
+
+/// S4.17: pages of unknown size under a limit on bytes. Each is granted as an estimate, fetched,
+/// and settled when its size is known; effects in a window are over by the under-estimates at most.
+#[test]
+fn pages_of_unknown_size_keep_the_limit_on_bytes() {
+    const N: u64 = 1_000;
+    for seed in 1..60 {
+        let mut random = XorShift::new(seed);
+        let mut limit = Ledger::new(SlidingLog::new(N, S).unwrap(), 0);
+        let (mut now_ns, mut bytes, mut under) = (0, Grants::default(), Grants::default());
+        for _ in 0..60 {
+            let estimate = random.between(1, 200);
+            let grant = granted(limit.reserve(now_ns, estimate, None)).unwrap();
+            now_ns = grant.start_ns;
+            let size = random.between(0, 300);
+            bytes.add(now_ns, size);
+            let started_ns = now_ns;
+            now_ns += random.between(0, 40) * MS;
+            let settled = limit.settle(now_ns, &grant, size).unwrap();
+            match settled {
+                Settled::Even => assert_eq!(size, estimate),
+                Settled::Back { permits } => assert_eq!(permits, estimate - size),
+                Settled::Owed { permits } => {
+                    assert_eq!(permits, size - estimate);
+                    under.add(started_ns, permits);
+                }
+            }
+        }
+        let allowed = N + under.most_in(S);
+        assert!(bytes.most_in(S) <= allowed, "seed {seed}: {} > {allowed}", bytes.most_in(S));
+        // In the long run nothing is added to the rate.
+        assert!(u128::from(bytes.total()) <= u128::from(N) * (u128::from(now_ns / S) + 2));
+    }
+}
+
+/// Later calls wait behind a debt, exactly as behind a caller who asked for as much.
+#[test]
+fn later_calls_wait_behind_a_debt() {
+    let bucket = Gcra::new(rate("10/s"), 5).unwrap();
+    let (mut debtor, mut asker) = (Ledger::new(bucket, 0), Ledger::new(bucket, 0));
+    debtor.debit(0, 23).unwrap();
+    for _ in 0..23 {
+        start(asker.reserve(0, 1, None));
+    }
+    assert_eq!(debtor.peek(0, 1), asker.peek(0, 1));
+    assert_eq!(debtor.peek(0, 1), Ok(Some(1_900 * MS)));
+    assert_eq!(start(debtor.reserve(0, 1, None)), 1_900 * MS);
+}
+
+/// More than may pass at one instant is cut; more than may be owed is refused, and nothing is taken.
+#[test]
+fn a_debt_has_a_bound() {
+    let log = SlidingLog::new(10, S).unwrap();
+    let mut limit = Ledger::new(log, 0);
+    let most = 10 * MAX_DEBT_PARTS;
+    let too_large = DebtError::TooLarge { permits: most + 1, most };
+    assert_eq!(limit.debit(0, most + 1), Err(too_large));
+    assert_eq!((limit.promised(), limit.remaining(0)), (0, 10));
+    limit.debit(0, most).unwrap();
+    assert_eq!(start(limit.reserve(0, 10, None)), MAX_DEBT_PARTS * S);
+
+    let strict = TwoTimeline::new(rate("1000/s"), Mode::Strict, None);
+    let mut limit = Ledger::new(strict, 0);
+    let too_large = DebtError::TooLarge { permits: u64::MAX, most: MAX_DEBT_PARTS };
+    assert_eq!(limit.debit(0, u64::MAX), Err(too_large));
+    limit.debit(0, 500).unwrap();
+    assert_eq!(start(limit.reserve(0, 1, None)), 500 * MS);
+}
+
+/// What can never be paid is refused at once: no loop, no wait.
+#[test]
+fn a_debt_that_cannot_be_paid_is_refused() {
+    let mut never = Ledger::new(Gcra::new(rate("never"), 5).unwrap(), 0);
+    assert_eq!(never.debit(0, 3), Err(DebtError::Unpayable { left: 3 }));
+    let mut oven = Ledger::new(Concurrency::new(2).unwrap(), 0);
+    assert_eq!(oven.debit(0, 3), Err(DebtError::Unpayable { left: 1 }));
+    let mut pool = Ledger::new(BackfillPool::new(4, "1".parse().unwrap(), None).unwrap(), 0);
+    assert_eq!(pool.debit(0, 3), Err(DebtError::Unpayable { left: 3 }));
+    let mut late = Ledger::new(SlidingLog::new(1, u64::MAX / 2).unwrap(), 0);
+    assert_eq!(late.debit(u64::MAX / 2, 3), Err(DebtError::Unpayable { left: 1 }));
+    assert_eq!(late.debit(u64::MAX / 2, 0), Ok(()));
+}
+
+/// What comes back is the most that is known to have had no effect.
+#[test]
+fn an_estimate_that_was_too_high_comes_back() {
+    let mut limit = Ledger::new(Gcra::new(rate("100/s"), 100).unwrap(), 0);
+    let grant = granted(limit.try_acquire(0, 80)).unwrap();
+    assert_eq!(limit.settle(0, &grant, 80), Ok(Settled::Even));
+    let grant = granted(limit.try_acquire(0, 20)).unwrap();
+    assert_eq!(limit.settle(100 * MS, &grant, 5), Ok(Settled::Back { permits: 15 }));
+    assert_eq!(limit.remaining(100 * MS), 25);
+}

@@ -1,0 +1,25 @@
+//! Gate the action, not the enumeration: fifty items by rayon, five a second.
+//!
+//! Items that pass the limiter as they are *pulled* are held up while a chunk of them is pulled, and
+//! then the whole chunk runs at once. Items whose *action* passes it start five a second, whatever rayon
+//! pulls.
+
+use std::error::Error;
+
+use rategate::{Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};
+use rayon::prelude::*;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // A clock that waiting moves, so that nine seconds pass at once.
+    let limiter = Limiter::with_clock(SlidingLog::new(5, 1_000_000_000)?, ManualClock::new());
+    let pages = (0..50).into_par_iter();
+    let fetched: Vec<u64> = pages
+        .rate_limited_map(&limiter, |_page, grant| grant.promised_ns())
+        .collect::<Result<_, _>>()?;
+
+    let last_ns = fetched.iter().max().copied().unwrap_or(0);
+    assert_eq!((fetched.len(), last_ns), (50, 9_000_000_000));
+    let first = fetched.iter().filter(|&&start_ns| start_ns < 1_000_000_000).count();
+    assert_eq!(first, 5);
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! A copy at a thousand bytes a second, and one that knows the size only afterwards.
+
+use std::error::Error;
+use std::io::Write;
+use std::num::NonZeroU64;
+
+use rategate::{ByteLimited, Clock, Gcra, Limiter, ManualClock, Settled};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(Gcra::new("1000/s".parse()?, 100)?, clock.clone());
+
+    // Bytes pass in chunks of ten; what does not move is given back.
+    let chunk = NonZeroU64::new(10).ok_or("a chunk")?;
+    let mut copy = ByteLimited::new(Vec::new(), &limiter).with_chunk(chunk);
+    copy.write_all(&[7; 600])?;
+    assert_eq!(clock.now_ns(), 500_000_000, "the first hundred at once");
+
+    // A page of unknown size: an estimate first, and a debt that the next one waits behind.
+    let page = limiter.acquire(50)?;
+    assert_eq!(limiter.settle(&page, 250)?, Settled::Owed { permits: 200 });
+    let next = limiter.acquire(50)?;
+    assert_eq!(next.start_ns(), 800_000_000);
+    Ok(())
+}

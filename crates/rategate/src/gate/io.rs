@@ -1,0 +1,191 @@
+//! Bytes that pass a limiter: readers and writers with a rate.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::num::NonZeroU64;
+
+use rategate_core::concurrent::Concurrent;
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::error::AcquireError;
+use crate::limiter::Limiter;
+
+/// The most bytes that go through in one step if nothing else is said.
+pub const DEFAULT_CHUNK: NonZeroU64 = NonZeroU64::new(65_536).unwrap();
+
+/// A chunk that could never pass is cut to this share of what can: all of it at once would wait until
+/// nothing else is in a window.
+const SHARE: u64 = 16;
+
+/// A reader or a writer, or both, whose bytes are a limiter's permits.
+///
+/// Each call moves one chunk at most. Its permits are taken before the bytes move, so that a limit on
+/// what the other side sees is kept; what did not move after all, because the call came out shorter
+/// or failed, is [given back](Limiter::refund). A call of no bytes costs nothing, nor does the end of
+/// the input.
+///
+/// A chunk is as long as the caller's buffer or as [`with_chunk`](Self::with_chunk) says, whichever is
+/// less; if that many bytes can never pass at one instant, it is a sixteenth of what can. A chunk
+/// of 10 ms worth of the rate is a good choice: the stream is smooth then, and no single wait long.
+/// Nobody knows that the input ends before the last read, so that one waits for a chunk, too.
+///
+/// ```
+/// use std::io::Write;
+/// use std::num::NonZeroU64;
+/// use rategate::{ByteLimited, Gcra, Limiter, ManualClock};
+///
+/// // A thousand bytes a second, a hundred at once.
+/// let clock = ManualClock::new();
+/// let limiter = Limiter::with_clock(Gcra::new("1000/s".parse()?, 100)?, clock.clone());
+/// let mut slow = ByteLimited::new(Vec::new(), &limiter).with_chunk(NonZeroU64::new(10).unwrap());
+/// slow.write_all(&[7; 600])?;
+/// assert_eq!(slow.get_ref().len(), 600);
+/// assert_eq!(limiter.now_ns(), 500_000_000, "the first hundred at once");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// If the limiter grants no more, calls fail with an [`io::Error`] whose source is a [`GateError`], and
+/// nothing has moved. `Interrupted` and `WouldBlock` come from the inner stream as they are: the
+/// permits have gone back by then, and the same call can be made again.
+pub struct ByteLimited<T, L: Concurrent, C = MonotonicClock> {
+    inner: T,
+    limiter: Limiter<L, C>,
+    chunk: NonZeroU64,
+}
+
+/// The limiter grants no more, so no bytes move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GateError(AcquireError);
+
+impl GateError {
+    /// Why not.
+    #[must_use]
+    pub const fn reason(&self) -> AcquireError {
+        self.0
+    }
+}
+
+impl<T, L: Concurrent, C: Clock> ByteLimited<T, L, C> {
+    /// Lets the bytes of `inner` pass `limiter`, which may be shared.
+    pub fn new(inner: T, limiter: &Limiter<L, C>) -> Self {
+        Self { inner, limiter: limiter.clone(), chunk: DEFAULT_CHUNK }
+    }
+
+    /// At most so many bytes in one step.
+    #[must_use]
+    pub fn with_chunk(self, chunk: NonZeroU64) -> Self {
+        Self { chunk, ..self }
+    }
+
+    /// The stream itself. Bytes that pass here do not pass the limiter.
+    pub const fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
+    /// The same, to be changed.
+    pub const fn get_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
+    /// The stream, without the limiter.
+    pub fn into_inner(self) -> T {
+        self.inner
+    }
+
+    /// Takes permits for a chunk of `wanted` bytes, lets `step` move them, and gives back what did
+    /// not move.
+    fn pass(
+        &mut self,
+        wanted: usize,
+        step: impl FnOnce(&mut T, usize) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut permits = u64::try_from(wanted).unwrap_or(u64::MAX).min(self.chunk.get());
+        if permits == 0 {
+            return step(&mut self.inner, 0);
+        }
+        let grant = loop {
+            match self.limiter.acquire(permits) {
+                Ok(grant) => break grant,
+                // Smaller each time, so this ends; from then on chunks are that small at once.
+                Err(AcquireError::ExceedsCapacity(error)) if (1..permits).contains(&error.most) => {
+                    permits = error.most.div_ceil(SHARE);
+                    self.chunk = NonZeroU64::new(permits).unwrap_or(self.chunk);
+                }
+                Err(error) => return Err(refused(error)),
+            }
+        };
+        let taken = usize::try_from(permits).unwrap_or(usize::MAX);
+        let moved = step(&mut self.inner, taken);
+        let used = moved.as_ref().map_or(0, |&bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
+        if used < permits {
+            // A closed limiter has no use for them.
+            let _ = self.limiter.refund(&grant, permits.saturating_sub(used));
+        }
+        moved
+    }
+}
+
+impl<T: Read, L: Concurrent, C: Clock> Read for ByteLimited<T, L, C> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.pass(buffer.len(), |inner, most| {
+            let most = most.min(buffer.len());
+            inner.read(buffer.get_mut(..most).unwrap_or_default())
+        })
+    }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
+        self.read(first.map_or(&mut [], |buffer| &mut **buffer))
+    }
+}
+
+impl<T: Write, L: Concurrent, C: Clock> Write for ByteLimited<T, L, C> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.pass(bytes.len(), |inner, most| {
+            inner.write(bytes.get(..most.min(bytes.len())).unwrap_or_default())
+        })
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        let first = buffers.iter().find(|buffer| !buffer.is_empty());
+        self.write(first.map_or(&[], |buffer| &**buffer))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<T: fmt::Debug, L: Concurrent, C> fmt::Debug for ByteLimited<T, L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteLimited")
+            .field("inner", &self.inner)
+            .field("chunk", &self.chunk)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for GateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no bytes pass: {}", self.0)
+    }
+}
+
+impl Error for GateError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+fn refused(error: AcquireError) -> io::Error {
+    let kind = match error {
+        AcquireError::Closed => io::ErrorKind::BrokenPipe,
+        AcquireError::TooLong(_) | AcquireError::DeadlinePassed => io::ErrorKind::TimedOut,
+        AcquireError::QueueFull | AcquireError::Evicted => io::ErrorKind::ResourceBusy,
+        AcquireError::ExceedsCapacity(_) | AcquireError::TimeCannotHelp => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, GateError(error))
+}

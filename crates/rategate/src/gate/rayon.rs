@@ -1,0 +1,50 @@
+//! Parallel iterators whose actions pass a limiter.
+
+use rategate_core::concurrent::Concurrent;
+use rayon::iter::ParallelIterator;
+
+use crate::clock::Clock;
+use crate::decision::Grant;
+use crate::error::AcquireError;
+use crate::limiter::Limiter;
+
+/// Rate limits for rayon's parallel iterators.
+///
+/// Rayon splits its input and hands out items in whatever order and number suit its threads, so there
+/// is nothing to gate about the pulling. Each *action* takes its permit, on the thread that is about
+/// to run it.
+///
+/// ```
+/// use rategate::{Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};
+/// use rayon::prelude::*;
+///
+/// let limiter = Limiter::with_clock(SlidingLog::new(5, 1_000_000_000)?, ManualClock::new());
+/// let actions = (0..50).into_par_iter().rate_limited_map(&limiter, |_item, grant| grant.promised_ns());
+/// let starts: Vec<u64> = actions.collect::<Result<_, _>>()?;
+/// assert_eq!(starts.iter().max(), Some(&9_000_000_000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A thread that waits for its turn is not rayon's meanwhile: with a slow limit give the work a pool of
+/// its own.
+pub trait RateLimitedParallelExt: ParallelIterator {
+    /// Runs `action` on each item once it has its permit, which is told to it. An item that gets none
+    /// comes out as the error instead; collecting into a `Result` ends the others at that.
+    fn rate_limited_map<L, C, R, F>(
+        self,
+        limiter: &Limiter<L, C>,
+        action: F,
+    ) -> impl ParallelIterator<Item = Result<R, AcquireError>>
+    where
+        L: Concurrent + Send,
+        C: Clock,
+        L::Twin: Send + Sync,
+        R: Send,
+        F: Fn(Self::Item, Grant) -> R + Sync + Send,
+    {
+        let limiter = limiter.clone();
+        self.map(move |item| limiter.acquire(1).map(|grant| action(item, grant)))
+    }
+}
+
+impl<I: ParallelIterator> RateLimitedParallelExt for I {}

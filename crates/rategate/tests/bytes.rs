@@ -1,0 +1,142 @@
+//! Bytes under a limit, refunds and settlements, as threads see them.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
+use std::error::Error;
+use std::io::{self, Read, Write};
+use std::num::NonZeroU64;
+
+use rategate::{
+    AcquireError, ByteLimited, Clock as _, Closed, DebtError, GateError, Gcra, Ledger, Limiter,
+    ManualClock, SettleError, Settled, SlidingLog,
+};
+
+const S: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+
+fn limited(permits: u64) -> (Limiter<Ledger<SlidingLog>, ManualClock>, ManualClock) {
+    let clock = ManualClock::new();
+    (Limiter::with_clock(SlidingLog::new(permits, S).unwrap(), clock.clone()), clock)
+}
+
+/// A stream that moves as many bytes as its script says, or fails.
+#[derive(Debug)]
+struct Scripted(Vec<io::Result<usize>>);
+
+impl Scripted {
+    fn step(&mut self, most: usize) -> io::Result<usize> {
+        self.0.remove(0).map(|bytes| bytes.min(most))
+    }
+}
+
+impl Read for Scripted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.step(buffer.len())
+    }
+}
+
+impl Write for Scripted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.step(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What did not move goes back: after a short read, a short write, an error and the end.
+#[test]
+fn only_bytes_that_moved_are_paid_for() {
+    let (limiter, _) = limited(100);
+    let interrupted = || io::Error::from(io::ErrorKind::Interrupted);
+    let blocked = || io::Error::from(io::ErrorKind::WouldBlock);
+    let script = Scripted(vec![Ok(3), Err(interrupted()), Err(blocked()), Ok(7), Ok(0)]);
+    let mut stream = ByteLimited::new(script, &limiter);
+    let mut buffer = [0; 60];
+    assert_eq!(stream.read(&mut buffer).unwrap(), 3);
+    assert_eq!(limiter.remaining(), Ok(97));
+    assert_eq!(stream.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::Interrupted);
+    assert_eq!(stream.write(&buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(limiter.remaining(), Ok(97));
+    assert_eq!(stream.write(&buffer).unwrap(), 7);
+    assert_eq!(limiter.remaining(), Ok(90));
+    assert_eq!(stream.read(&mut buffer).unwrap(), 0, "the end");
+    assert_eq!(limiter.remaining(), Ok(90));
+}
+
+/// A buffer larger than what can pass at once goes through in chunks, and every byte arrives.
+#[test]
+fn chunks_are_bounded_by_what_can_pass_at_once() {
+    let (limiter, clock) = limited(100);
+    let text: Vec<u8> = (0..950_u32).map(|byte| u8::try_from(byte % 251).unwrap()).collect();
+    let mut slow = ByteLimited::new(&text[..], &limiter);
+    let (mut seen, mut large) = (Vec::new(), [0; 200]);
+    assert_eq!(slow.read(&mut large).unwrap(), 7, "a sixteenth of what can pass");
+    seen.extend_from_slice(&large[..7]);
+    let mut slow = slow.with_chunk(NonZeroU64::new(5).unwrap());
+    slow.read_to_end(&mut seen).unwrap();
+    assert_eq!((seen == text, clock.now_ns() / S), (true, 9), "and {} ns", clock.now_ns());
+
+    let (limiter, clock) = limited(100);
+    let mut slow = ByteLimited::new(Vec::new(), &limiter).with_chunk(NonZeroU64::new(10).unwrap());
+    slow.write_all(&text).unwrap();
+    assert_eq!((slow.into_inner() == text, clock.now_ns() / S), (true, 9));
+}
+
+/// Closed: an error whose source says so, and nothing has moved.
+#[test]
+fn a_closed_limiter_moves_nothing() {
+    let (limiter, _) = limited(100);
+    limiter.close();
+    let mut stream = ByteLimited::new(Scripted(Vec::new()), &limiter);
+    let error = stream.read(&mut [0; 5]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<GateError>()).unwrap();
+    assert_eq!(reason.reason(), AcquireError::Closed);
+    assert!(reason.source().unwrap().is::<AcquireError>());
+}
+
+/// Grants by the twin, by the ledger and by a wait can all be refunded, as long as it is known that
+/// the limit would not have been full.
+#[test]
+fn whoever_granted_takes_back() {
+    let clock = ManualClock::new();
+    let bucket = Gcra::new("10/s".parse().unwrap(), 20).unwrap();
+    let limiter = Limiter::with_clock(bucket, clock.clone());
+    let first = limiter.try_acquire(15).unwrap().granted().unwrap();
+    assert_eq!(first.permits(), 15);
+    clock.advance(500 * MS);
+    assert_eq!(limiter.refund(&first, 15), Ok(15), "the newest, whole");
+    assert_eq!(limiter.remaining(), Ok(20));
+    let second = limiter.try_acquire(15).unwrap().granted().unwrap();
+    assert!(limiter.try_acquire(5).unwrap().is_granted());
+    let waited = limiter.acquire(4).unwrap();
+    assert_eq!(waited.start_ns(), 900 * MS);
+    assert_eq!(limiter.refund(&second, 15), Ok(11), "4 have been earned again");
+    assert_eq!(limiter.refund(&waited, 9), Ok(4));
+    assert_eq!(limiter.remaining(), Ok(15));
+    limiter.reconfigure(bucket).unwrap();
+    assert_eq!(limiter.refund(&second, 1), Ok(0), "of other numbers");
+    limiter.close();
+    assert_eq!(limiter.refund(&second, 1), Err(Closed));
+}
+
+/// S4.17: a page turns out larger than it was estimated; whoever comes next waits for it.
+#[test]
+fn a_debt_is_waited_for_by_the_next() {
+    let (limiter, clock) = limited(100);
+    let page = limiter.acquire(40).unwrap();
+    assert_eq!(limiter.settle(&page, 150), Ok(Settled::Owed { permits: 110 }));
+    assert_eq!(clock.now_ns(), 0, "nobody waits for a debt");
+    let next = limiter.acquire(50).unwrap();
+    assert_eq!(next.start_ns(), S);
+    assert_eq!(limiter.settle(&next, 20), Ok(Settled::Back { permits: 30 }));
+    let too_large = limiter.settle(&page, u64::MAX);
+    assert!(matches!(too_large, Err(SettleError::Debt(DebtError::TooLarge { .. }))));
+}

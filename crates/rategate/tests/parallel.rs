@@ -1,0 +1,33 @@
+//! Parallel iterators whose actions pass a limiter.
+
+#![cfg(feature = "rayon")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test is a failed test")]
+
+use rategate::{AcquireError, Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};
+use rayon::prelude::*;
+
+const S: u64 = 1_000_000_000;
+
+/// S4.12: fifty items at 5/s start five in each second, 9 s to the last, whatever rayon pulls and on
+/// however many threads.
+#[test]
+fn actions_of_a_parallel_iterator_are_gated_one_by_one() {
+    let limiter = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), ManualClock::new());
+    let items = (0..50_u64).into_par_iter();
+    let actions = items.rate_limited_map(&limiter, |item, grant| (item, grant.promised_ns()));
+    let mut done = actions.collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(done.iter().map(|&(item, _)| item).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
+    done.sort_unstable_by_key(|&(_, start_ns)| start_ns);
+    let starts: Vec<u64> = done.into_iter().map(|(_, start_ns)| start_ns).collect();
+    assert!(starts.windows(6).all(|six| six.first().unwrap() + S <= *six.last().unwrap()));
+    assert_eq!(starts.last(), Some(&(9 * S)));
+}
+
+/// Closed: no action runs, and the error comes out.
+#[test]
+fn a_closed_limiter_runs_no_action() {
+    let limiter = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), ManualClock::new());
+    limiter.close();
+    let actions = (0..9).into_par_iter().rate_limited_map(&limiter, |_, _| unreachable!());
+    assert_eq!(actions.collect::<Result<Vec<()>, _>>(), Err(AcquireError::Closed));
+}
