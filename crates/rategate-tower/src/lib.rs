@@ -8,6 +8,7 @@ mod layer;
 mod problem;
 mod refusal;
 
+pub mod client;
 pub mod headers;
 pub mod key;
 
