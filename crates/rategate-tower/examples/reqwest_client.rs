@@ -22,7 +22,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 #[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "axum_server.rs"]
-mod axum_server;
+pub mod axum_server;
 
 const TASKS: u32 = 4;
 const REQUESTS: u32 = 10;

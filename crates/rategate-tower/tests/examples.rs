@@ -9,10 +9,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 #[allow(dead_code, reason = "its `main` is not called here")]
-#[path = "../examples/axum_server.rs"]
-mod axum_server;
-
-#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../examples/reqwest_client.rs"]
 mod reqwest_client;
 
@@ -24,7 +20,7 @@ async fn the_client_of_the_example_is_never_refused_by_its_server() {
     let (stop, stopped) = oneshot::channel::<()>();
     let server = async {
         let end = async { drop(stopped.await) };
-        axum_server::run(listener, end).await.unwrap();
+        reqwest_client::axum_server::run(listener, end).await.unwrap();
     };
     let client = async {
         let counts = reqwest_client::run(&url).await.unwrap();

@@ -2,8 +2,9 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
+    reason = "a test computes in plain numbers, tells what it saw, and may panic"
 )]
 
 use std::collections::HashSet;
@@ -161,10 +162,10 @@ async fn every_client_that_obeys_a_refusal_passes() {
         let url = url.clone();
         tasks.spawn(async move {
             let client = reqwest::Client::new();
-            let mut sent = 0_u8;
+            let mut nonce = 0_u8;
             let mut send = async || {
-                sent += 1;
-                let from = format!("6.6.{sent}.{number}, 192.0.2.{number}");
+                nonce += 1;
+                let from = format!("6.6.{nonce}.{number}, 192.0.2.{number}");
                 let request = client.get(&url).header("x-forwarded-for", from);
                 let response = request.send().await.unwrap();
                 assert!(response.headers().contains_key("ratelimit"));
