@@ -122,8 +122,9 @@ impl AllOf {
         openings.sort_by_key(|opening| match opening {
             Err(Refusal::Exceeds(_)) => (0, 0),
             Err(Refusal::TimeCannotHelp) => (1, 0),
-            Err(Refusal::BeyondClock { wait_ns }) => (2, u64::MAX.saturating_sub(*wait_ns)),
-            Ok(_) => (3, 0),
+            Err(Refusal::Held) => (2, 0),
+            Err(Refusal::BeyondClock { wait_ns }) => (3, u64::MAX.saturating_sub(*wait_ns)),
+            Ok(_) => (4, 0),
         });
         openings.into_iter()
     }
@@ -193,6 +194,11 @@ impl Limit for AllOf {
         limits.fold(false, |found, limit| limit.start_early(now_ns, ticket) | found)
     }
 
+    fn pass_to(&mut self, now_ns: u64) {
+        self.latest_ns = self.clamp(now_ns);
+        self.limits.iter_mut().for_each(|limit| limit.pass_to(now_ns));
+    }
+
     fn remaining(&self, now_ns: u64) -> u64 {
         let now_ns = self.clamp(now_ns);
         self.limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap_or(u64::MAX)
@@ -210,5 +216,10 @@ impl Limit for AllOf {
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.latest_ns = self.clamp(now_ns);
         self.limits.iter_mut().fold(false, |taken, limit| limit.release(now_ns, permits) | taken)
+    }
+
+    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.latest_ns = self.clamp(now_ns);
+        self.limits.iter_mut().fold(false, |taken, limit| limit.forgo(now_ns, permits) | taken)
     }
 }

@@ -3,6 +3,7 @@
 use core::num::NonZeroU64;
 
 use crate::backfill_pool::{self, BackfillPool};
+use crate::commit_log::{self, CommitLog};
 use crate::concurrency::{self, Concurrency};
 use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
@@ -105,10 +106,19 @@ macro_rules! any_policy {
                 }
             }
 
-            fn release(&self, state: &mut AnyState, permits: u64) -> bool {
+            fn release(&self, state: &mut AnyState, now_ns: u64, permits: u64) -> bool {
                 match (self, state) {
                     $((Self::$name(policy), AnyState::$name(state)) => {
-                        policy.release(state, permits)
+                        policy.release(state, now_ns, permits)
+                    })*
+                    _ => false,
+                }
+            }
+
+            fn forgo(&self, state: &mut AnyState, now_ns: u64, permits: u64) -> bool {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.forgo(state, now_ns, permits)
                     })*
                     _ => false,
                 }
@@ -125,4 +135,5 @@ any_policy! {
     TwoTimeline: two_timeline::State, "An ideal schedule with exact wait times.";
     BackfillPool: backfill_pool::State, "A pool that loses nothing.";
     Concurrency: concurrency::State, "At most N in flight.";
+    CommitLog: commit_log::State, "At most N effects in any window.";
 }

@@ -157,7 +157,7 @@ impl BackfillPool {
 
     /// The first instant in `from_ns..` at which `permits` are active, if nothing is taken.
     fn filled_to(&self, state: &State, from_ns: u64, permits: u64) -> Result<u64, Refusal> {
-        let Some(Rate(Kind::Paced(pace))) = self.rate else { return Err(Refusal::TimeCannotHelp) };
+        let Some(Rate(Kind::Paced(pace))) = self.rate else { return Err(Refusal::Held) };
         let enough = |at_ns: u64| self.active(&self.filled(state, at_ns)) >= permits;
         // A whole pool fills it, and the next one brings all of the burst share.
         let pools = self.most().saturating_add(self.pool.get()).saturating_add(1);

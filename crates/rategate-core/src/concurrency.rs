@@ -77,7 +77,7 @@ impl Policy for Concurrency {
             return Err(Refusal::exceeds(permits, self.permits.get()));
         }
         if permits.get() > self.remaining(state, from_ns) {
-            return Err(Refusal::TimeCannotHelp);
+            return Err(Refusal::Held);
         }
         Ok(Opening::at(from_ns))
     }
@@ -92,8 +92,12 @@ impl Policy for Concurrency {
 
     fn rebase(&self, _state: &mut State, _old: &Self, _now_ns: u64) {}
 
-    fn release(&self, state: &mut State, permits: u64) -> bool {
+    fn release(&self, state: &mut State, _now_ns: u64, permits: u64) -> bool {
         state.in_flight = state.in_flight.saturating_sub(permits);
         true
+    }
+
+    fn forgo(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
+        self.release(state, now_ns, permits)
     }
 }

@@ -200,18 +200,6 @@ impl<P: Policy> Ledger<P> {
         })
     }
 
-    /// Lets the clock pass to `now_ns`: what has started by then is no promise any more.
-    fn pass_to(&mut self, now_ns: u64) {
-        self.latest_ns = self.latest_ns.max(now_ns);
-        while let Some(first) = self.promises.front() {
-            if first.taken.start_ns > self.latest_ns {
-                break;
-            }
-            self.policy.take(&mut self.started, first.taken);
-            self.promises.pop_front();
-        }
-    }
-
     /// Takes a promise off the list, if its start has not come.
     fn withdraw(&mut self, ticket: Ticket) -> Option<Promise> {
         let first = self.promises.partition_point(|known| known.taken.start_ns < ticket.start_ns);
@@ -285,6 +273,17 @@ impl<P: Policy> Limit for Ledger<P> {
         true
     }
 
+    fn pass_to(&mut self, now_ns: u64) {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        while let Some(first) = self.promises.front() {
+            if first.taken.start_ns > self.latest_ns {
+                break;
+            }
+            self.policy.take(&mut self.started, first.taken);
+            self.promises.pop_front();
+        }
+    }
+
     fn remaining(&self, now_ns: u64) -> u64 {
         let now_ns = self.clamp(now_ns);
         let passes = |permits: u64| {
@@ -326,9 +325,20 @@ impl<P: Policy> Limit for Ledger<P> {
 
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
-        let taken = self.policy.release(&mut self.started, permits);
+        let taken = self.policy.release(&mut self.started, self.latest_ns, permits);
         if taken {
             self.booked = None;
+        }
+        taken
+    }
+
+    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.pass_to(now_ns);
+        let taken = self.policy.forgo(&mut self.started, self.latest_ns, permits);
+        if taken {
+            // As after a cancel, there may be room before a promise.
+            self.booked = None;
+            self.floor_ns = self.latest_ns;
         }
         taken
     }

@@ -14,6 +14,7 @@
 //! | operations in batches, at an average rate | [`pacer`] |
 //! | a bucket that keeps what overflows | [`backfill_pool`] |
 //! | at most N at the same time | [`concurrency`] |
+//! | at most N *effects* in any window of M, however late they come | [`commit_log`] |
 //!
 //! A policy becomes a live limit in a [`Ledger`](ledger::Ledger), several together in an
 //! [`AllOf`](all_of::AllOf); both answer the verbs of [`Limit`](limit::Limit).
@@ -38,6 +39,7 @@ extern crate alloc;
 pub mod all_of;
 pub mod any_policy;
 pub mod backfill_pool;
+pub mod commit_log;
 pub mod compensation;
 pub mod concurrency;
 pub mod concurrent;
@@ -48,6 +50,7 @@ pub mod ledger;
 pub mod limit;
 pub mod pacer;
 pub mod policy;
+pub mod queue;
 pub mod rate;
 pub mod ratio;
 pub mod schedule;

@@ -38,6 +38,9 @@ pub trait Limit {
     /// Returns whether there was such a promise.
     fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool;
 
+    /// Lets the clock pass to `now_ns`: what has started by then can be given back no more.
+    fn pass_to(&mut self, now_ns: u64);
+
     /// The most permits that a try at `now_ns` could take.
     fn remaining(&self, now_ns: u64) -> u64;
 
@@ -48,9 +51,20 @@ pub trait Limit {
     /// [backfill pool](crate::backfill_pool) does.
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool;
 
-    /// Takes note that an operation has ended. Returns whether any policy here counts operations
-    /// in flight; only [concurrency](crate::concurrency) does.
+    /// Takes note that operations have ended. Returns whether any policy here counts operations
+    /// in flight; only [concurrency](crate::concurrency) and the [commit log](crate::commit_log) do.
+    ///
+    /// With the first their permits are free again. To the second they have committed: their
+    /// effects have happened, and count for a period from now on.
     fn release(&mut self, now_ns: u64, permits: u64) -> bool;
+
+    /// Takes note that operations in flight never were: they provably had no effect and never will,
+    /// so their permits are free at once. Returns whether any policy here counts operations in
+    /// flight.
+    ///
+    /// It is not for operations that failed or were cut short: those may have had their effect all
+    /// the same, and [end](Self::release).
+    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool;
 
     /// Grants `permits` at once, or denies them. Zero permits are always granted, and leave no
     /// trace.
@@ -108,6 +122,17 @@ pub trait Limit {
         }
     }
 
+    /// Promises `permits` the first start there is, now or later.
+    ///
+    /// # Errors
+    ///
+    /// The [`Refusal`] that says why there is none. Nothing is taken then.
+    fn promise(&mut self, now_ns: u64, permits: NonZeroU64) -> Result<Grant, Refusal> {
+        let now_ns = self.clamp(now_ns);
+        let opening = self.opening(now_ns, permits)?;
+        Ok(grant(self, now_ns, opening.start_ns, opening, permits))
+    }
+
     /// How long until a reservation with `max_wait_ns` is accepted, at latest after `at_latest_ns`:
     /// for one limit exactly then. Several, of which one is a pacer, may agree sooner.
     fn soonest_ns(
@@ -132,7 +157,7 @@ pub trait Limit {
         match self.opening(now_ns, permits) {
             Ok(opening) => Ok(Some(opening.opens_ns.saturating_sub(now_ns))),
             Err(Refusal::BeyondClock { wait_ns }) => Ok(Some(wait_ns)),
-            Err(Refusal::TimeCannotHelp) => Ok(None),
+            Err(Refusal::TimeCannotHelp | Refusal::Held) => Ok(None),
             Err(Refusal::Exceeds(error)) => Err(error),
         }
     }
@@ -155,7 +180,7 @@ fn grant<L: Limit + ?Sized>(
 }
 
 /// A grant of zero permits: it starts at once, and cancelling it comes too late.
-fn nothing<L: Limit + ?Sized>(limit: &L, now_ns: u64) -> Grant {
+pub(crate) fn nothing<L: Limit + ?Sized>(limit: &L, now_ns: u64) -> Grant {
     let ticket = Ticket { start_ns: now_ns, serial: 0 };
     let remaining = limit.remaining(now_ns);
     Grant { start_ns: now_ns, scheduled_ns: now_ns, remaining, ticket }
@@ -168,7 +193,9 @@ fn denied(retry_after_ns: u64) -> Verdict {
 fn refused(refusal: Refusal) -> Result<Verdict, ExceedsCapacity> {
     match refusal {
         Refusal::Exceeds(error) => Err(error),
-        Refusal::TimeCannotHelp => Ok(Verdict::Denied(Denial { retry_after_ns: None })),
+        Refusal::TimeCannotHelp | Refusal::Held => {
+            Ok(Verdict::Denied(Denial { retry_after_ns: None }))
+        }
         Refusal::BeyondClock { wait_ns } => Ok(denied(wait_ns)),
     }
 }

@@ -50,9 +50,15 @@ pub trait Policy: Clone + Debug {
         false
     }
 
-    /// Takes note that an operation has ended and its permits are free again. Returns whether the
-    /// policy counts operations in flight.
-    fn release(&self, _state: &mut Self::State, _permits: u64) -> bool {
+    /// Takes note that operations have ended at `now_ns`. Returns whether the policy counts
+    /// operations in flight. More than are in flight is as many as are.
+    fn release(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
+        false
+    }
+
+    /// Takes note that operations in flight never were: they provably had no effect, and never will.
+    /// Returns whether the policy counts operations in flight.
+    fn forgo(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
         false
     }
 }

@@ -78,8 +78,10 @@ impl Opening {
 pub enum Refusal {
     /// More permits than could ever pass at one instant.
     Exceeds(ExceedsCapacity),
-    /// Time alone cannot help: the rate is never, or permits come back only by somebody's act.
+    /// Nothing can help: the rate is never.
     TimeCannotHelp,
+    /// Time alone cannot help: permits come back only by somebody's act, a release or a refill.
+    Held,
     /// The opening lies beyond the end of a 64-bit clock, this many nanoseconds from the instant
     /// asked about.
     BeyondClock {

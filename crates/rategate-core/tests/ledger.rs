@@ -16,6 +16,7 @@ use std::time::Duration;
 use common::{Grants, MS, S, XorShift, granted, retry, start};
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
+use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -248,8 +249,9 @@ fn going_backwards_earns_nothing() {
 #[test]
 fn every_reading_counts() {
     let policy = SlidingLog::new(1, 100).unwrap();
-    let readers: [fn(&mut Ledger<SlidingLog>); 3] = [
+    let readers: [fn(&mut Ledger<SlidingLog>); 4] = [
         |limit| assert!(!limit.release(50, 1)),
+        |limit| assert!(!limit.forgo(50, 1)),
         |limit| assert!(!limit.refill(50, 1)),
         |limit| limit.reconfigure(50, *limit.policy()),
     ];
@@ -540,7 +542,9 @@ fn the_end_of_the_clock_wraps_nothing() {
 #[test]
 fn a_live_limit_keeps_its_policy() {
     let mut random = XorShift::new(7);
-    let kinds: Vec<AnyPolicy> = policies(&mut random).into_iter().chain(timeless()).collect();
+    let log = AnyPolicy::from(CommitLog::new(3, 100).unwrap());
+    let kinds: Vec<AnyPolicy> =
+        policies(&mut random).into_iter().chain(timeless()).chain([log]).collect();
     for one in &kinds {
         for other in &kinds {
             let same = std::mem::discriminant(one) == std::mem::discriminant(other);
@@ -559,14 +563,18 @@ fn permits_from_outside_help_where_time_does_not() {
         assert!(granted(limit.try_acquire(0, 3)).is_some());
         let Ok(Verdict::Denied(denial)) = limit.reserve(0, 1, None) else { panic!("{policy:?}") };
         assert_eq!((denial.retry_after_ns, limit.peek(S, 1)), (None, Ok(None)));
+        let mut twin = limit.clone();
         assert!(limit.refill(0, 1) | limit.release(0, 1));
         assert_eq!(start(limit.reserve(7, 1, None)), 7);
+        assert_eq!(twin.forgo(0, 1), matches!(policy, AnyPolicy::Concurrency(_)));
+        assert_eq!(twin.peek(7, 1).unwrap().is_some(), twin.remaining(7) == 1);
     }
     let mut random = XorShift::new(3);
     for policy in policies(&mut random) {
         let mut limit = Ledger::new(policy, 0);
         assert_eq!(limit.refill(0, 1), matches!(policy, AnyPolicy::BackfillPool(_)));
         assert!(!limit.release(0, 1));
+        assert!(!limit.forgo(0, 1));
     }
 }
 

@@ -31,6 +31,10 @@ fn in_words(limit: &AnyPolicy) -> String {
         AnyPolicy::TwoTimeline(timelines) => format!("two timelines: {}", timelines.rate()),
         AnyPolicy::BackfillPool(_) => "backfill pool".to_owned(),
         AnyPolicy::Concurrency(_) => "concurrency".to_owned(),
+        AnyPolicy::CommitLog(log) => {
+            let cools = span::Text(log.cools_for_ns());
+            format!("commit log: at most {} effects in any {cools}", log.permits())
+        }
     }
 }
 
@@ -45,6 +49,9 @@ fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
         AnyPolicy::TwoTimeline(timelines) => line(timelines.rate(), 1),
         AnyPolicy::SlidingLog(log) => {
             Some(Allowance::Stairs { permits: log.permits(), period_ns: log.held_for_ns() })
+        }
+        AnyPolicy::CommitLog(log) => {
+            Some(Allowance::Stairs { permits: log.permits(), period_ns: log.cools_for_ns() })
         }
         AnyPolicy::FixedWindow(window) => {
             Some(Allowance::Stairs { permits: window.permits(), period_ns: window.period_ns() })

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate_core::concurrent::Spare;
+use rategate_core::queue::Granted;
 use rategate_core::verdict;
 
 /// The answer to a try.
@@ -31,6 +32,9 @@ impl Decision {
     pub const fn is_granted(&self) -> bool {
         matches!(self, Self::Granted(_))
     }
+
+    /// Denied because time alone cannot help.
+    pub(crate) const HELD: Self = Self::Denied(Denial { retry_after_ns: None });
 
     pub(crate) const fn denied(retry_after_ns: NonZeroU64) -> Self {
         Self::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
@@ -105,6 +109,16 @@ impl Grant {
             promised_ns: grant.start_ns,
             scheduled_ns: grant.scheduled_ns,
             spare: Spare::of(grant.remaining),
+        }
+    }
+
+    /// What the core granted to somebody who waited in line.
+    pub(crate) const fn to(granted: &Granted) -> Self {
+        Self {
+            start_ns: granted.start_ns,
+            promised_ns: granted.start_ns,
+            scheduled_ns: granted.scheduled_ns,
+            spare: Spare::of(granted.remaining),
         }
     }
 

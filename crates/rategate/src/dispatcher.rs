@@ -1,7 +1,6 @@
 //! Tasks handed over and run by one thread at the limit's instants, in order, while the callers go
 //! on.
 
-use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -15,6 +14,7 @@ use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::error::AcquireError;
 use crate::limiter::Limiter;
+use crate::panics::quietly;
 use crate::wait::Alarm;
 
 /// The most tasks that a dispatcher's queue can be made for.
@@ -200,7 +200,7 @@ fn turn<L: Concurrent, C: Clock>(
         if alarm.is_raised() {
             return Err(AcquireError::Closed);
         }
-        limiter.shared().acquire(1, None, limiter.precision(), alarm)
+        limiter.shared().acquire(1, None, limiter.precision(), Some(alarm))
     }));
     match granted {
         Ok(Ok(grant)) => return Some(grant),
@@ -231,12 +231,7 @@ fn run(task: Task, grant: Grant, report: &mut Report) {
 
 /// What a task holds, or what it threw, may panic as it goes.
 fn drop_quietly<T>(what: T) {
-    let outcome: Result<(), Box<dyn Any + Send>> =
-        catch_unwind(AssertUnwindSafe(move || drop(what)));
-    if let Err(again) = outcome {
-        // Whoever throws something that throws again is not asked a third time.
-        std::mem::forget(again);
-    }
+    quietly(move || drop(what));
 }
 
 impl SubmitError {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::queue::Turned;
 use rategate_core::verdict::Refusal;
 
 /// The limiter has been closed, and grants nothing any more.
@@ -29,20 +30,38 @@ pub enum AcquireError {
     Closed,
     /// More permits than could ever pass together.
     ExceedsCapacity(ExceedsCapacity),
-    /// Time alone cannot help, so waiting would never end: the rate is never, or permits come back
-    /// only by somebody's act.
+    /// Time alone cannot help. Waiting would never end, because the rate is never; or a start cannot
+    /// be [reserved](crate::Limiter::reserve), because permits come back only by somebody's act.
     TimeCannotHelp,
     /// The start lies past the deadline; without a deadline, past the end of the clock. Told at
     /// once, not at the deadline.
     TooLong(TooLong),
+    /// The deadline has come, or a change of the limit has put it out of reach. Told while waiting,
+    /// where it could not be told before: for permits that come back by somebody's act.
+    DeadlinePassed,
+    /// As many wait as may.
+    QueueFull,
+    /// The queue was full, and the place in it has gone to somebody who came later.
+    Evicted,
 }
 
 impl AcquireError {
+    /// Why a caller who would wait for `max_wait_ns` may not stand in line.
+    pub(crate) fn turned(turned: Turned, max_wait_ns: Option<u64>) -> Self {
+        match turned {
+            Turned::Full => Self::QueueFull,
+            Turned::Refused(refusal) => Self::refused(refusal, max_wait_ns),
+            Turned::TooLong { wait_ns, retry_after_ns } => {
+                Self::TooLong(TooLong { wait_ns, retry_after_ns, past: Past::Deadline })
+            }
+        }
+    }
+
     /// Why a caller who would wait for `max_wait_ns` does not.
     pub(crate) fn refused(refusal: Refusal, max_wait_ns: Option<u64>) -> Self {
         match refusal {
             Refusal::Exceeds(error) => Self::ExceedsCapacity(error),
-            Refusal::TimeCannotHelp => Self::TimeCannotHelp,
+            Refusal::TimeCannotHelp | Refusal::Held => Self::TimeCannotHelp,
             Refusal::BeyondClock { wait_ns } => Self::TooLong(TooLong {
                 wait_ns,
                 retry_after_ns: wait_ns.saturating_sub(max_wait_ns.unwrap_or(0)),
@@ -127,6 +146,9 @@ impl fmt::Display for AcquireError {
             Self::ExceedsCapacity(error) => error.fmt(f),
             Self::TimeCannotHelp => f.write_str("waiting would never end: time alone cannot help"),
             Self::TooLong(error) => error.fmt(f),
+            Self::DeadlinePassed => f.write_str("the deadline has passed"),
+            Self::QueueFull => f.write_str("as many wait for the limiter as may"),
+            Self::Evicted => f.write_str("the queue was full, and somebody newer has the place"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Exact rate limiting and pacing for threads.
+//! Exact rate limiting and pacing for threads and tasks.
 //!
 //! A [`Limiter`] holds back operations so that a limit is never exceeded, and none of the permitted
 //! rate is lost: starts are decided in whole nanoseconds and exact fractions, and promised in the
@@ -30,6 +30,7 @@
 //! | an average rate, with few and long sleeps | [`Pacer`] |
 //! | a bucket that somebody refills, and nothing may be lost | [`BackfillPool`] |
 //! | at most N at the same time | [`Concurrency`] |
+//! | at most N *effects* in any window, however late they come | [`CommitLog`] |
 //! | several of these together | [`Limiter::all_of`] |
 //!
 //! # Which form do I want?
@@ -37,7 +38,9 @@
 //! | my code is | form |
 //! |---|---|
 //! | any thread that wants its turn, or an answer | [`Limiter`] |
+//! | tasks, under any executor | [`AsyncLimiter`] |
 //! | a caller that waits in its own way, or may change its mind | [`Reservation`] |
+//! | an operation whose end or effect counts, not only its start | [`Permit`] |
 //! | one loop that waits after each operation | [`Throttle`] |
 //! | callers that hand over work and go on | [`Dispatcher`] |
 //! | an iterator | [`RateLimitedExt`] |
@@ -47,6 +50,10 @@
 //!
 //! * `tsc`, on by default: [`MonotonicClock`] reads the processor's time stamp counter where that
 //!   can be trusted. Without it the clock reads the system's time, and all else is the same.
+//! * `tokio`: tokio's timer (`TokioTimer`) and its clock, which tests can pause (`TokioClock`).
+//! * `async-io`: the timer of that reactor, which smol runs on (`AsyncIoTimer`).
+//!
+//! [`AsyncLimiter`] needs neither: its waits are ended by a thread of this crate.
 //!
 //! # Contract
 //!
@@ -56,8 +63,9 @@
 //! * **Never early.** No wait ends before its instant, whatever the sleep of the platform does. The
 //!   exception is [`Throttle::wait`], which keeps an average: it sleeps once, and what the sleep
 //!   got wrong goes into the next.
-//! * **Order.** Starts come in the order of asking; only a place that was given back goes to the
-//!   next caller who fits in.
+//! * **Order.** Whoever waits is served in the order of asking, threads and tasks in one line, and no
+//!   try overtakes them. Who leaves the line makes room for those behind. Only a place among
+//!   [reservations](Reservation) that is given back goes to the next caller who fits in.
 //! * **Exact retry.** A denial says when to come again; one nanosecond sooner is too soon.
 //! * **Nothing lost.** Whoever drops a [`Reservation`] before its start, is woken before it by
 //!   [`Limiter::close`], or finds the deadline too near has used up nothing.
@@ -66,7 +74,6 @@
 //!
 //! # What it does not do
 //!
-//! * It does not wait without a thread: there is no async form here yet.
 //! * It does not share a limit between processes or machines, and forgets it when the process ends.
 //! * It keeps one limit for each [`Limiter`], not one for each of your users.
 //! * It does not spin unless asked to, and so wakes as exactly as the system's sleep does, usually
@@ -74,8 +81,9 @@
 //! * It does not see that a machine was suspended: where the system's monotonic clock stands still
 //!   meanwhile, as on Linux, so does [`SystemClock`], and [`MonotonicClock`] to within a second.
 //!   Hardly anything is earned then, and waits last longer by that much.
-//! * It does nothing in the background, but for the thread of a [`Dispatcher`], and one that
-//!   calibrates the first [`MonotonicClock`] for a second and ends. A forked child has
+//! * It does nothing in the background, but for the thread of a [`Dispatcher`], one that ends the waits
+//!   of tasks once there are some ([`ThreadTimer`]), and one that calibrates the first
+//!   [`MonotonicClock`] for a second and ends. A forked child has
 //!   its own copy of each limit, so parent and child together may reach twice the rate, and no
 //!   dispatcher's thread: make limiters and dispatchers after the fork. A lock that another thread
 //!   held at the fork stays held in the child.
@@ -84,12 +92,16 @@ mod clock;
 mod decision;
 mod dispatcher;
 mod error;
+mod future;
 mod gate;
 mod limiter;
 mod local;
+mod panics;
+mod permit;
 mod reservation;
 mod shared;
 mod throttle;
+mod turn;
 mod twins;
 mod wait;
 
@@ -97,16 +109,23 @@ pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
 pub use decision::{Decision, Denial, Grant};
 pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
 pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, TooLong};
+#[cfg(feature = "async-io")]
+pub use future::AsyncIoTimer;
+pub use future::{Acquire, AsyncLimiter, AsyncReservation, Ready, Timed};
+#[cfg(feature = "tokio")]
+pub use future::{TokioClock, TokioTimer};
 pub use gate::{RateLimited, RateLimitedExt};
 pub use limiter::Limiter;
 pub use local::Local;
+pub use permit::{Expired, Permit};
 pub use reservation::Reservation;
 pub use throttle::{CatchUp, Throttle};
-pub use wait::{Alarm, Precision, Wait, Wake};
+pub use wait::{Alarm, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
 
 pub use rategate_core::all_of::AllOf;
 pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;
+pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::compensation::Shift;
 pub use rategate_core::concurrency::Concurrency;
 pub use rategate_core::concurrent::{Concurrent, NoTwin, Twinned};
@@ -117,6 +136,7 @@ pub use rategate_core::ledger::Ledger;
 pub use rategate_core::limit::Limit;
 pub use rategate_core::pacer::Pacer;
 pub use rategate_core::policy::Policy;
+pub use rategate_core::queue::{Bounds as QueueBounds, WhenFull};
 pub use rategate_core::rate::Rate;
 pub use rategate_core::ratio::Ratio;
 pub use rategate_core::schedule::Schedule;

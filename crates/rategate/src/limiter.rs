@@ -8,6 +8,7 @@ use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Concurrent, Twinned};
 use rategate_core::ledger::Ledger;
+use rategate_core::queue::Bounds as QueueBounds;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
@@ -30,6 +31,7 @@ use crate::wait::Precision;
 /// | never to wait | [`try_acquire`](Self::try_acquire) |
 /// | never to wait, millions of times a second | a handle of my own: [`local`](Self::local) |
 /// | to know my turn and wait in my own way | [`reserve`](Self::reserve) |
+/// | to say when my operation has ended, by a drop | [`permit`](Self::permit), [`try_permit`](Self::try_permit) |
 /// | to look without taking | [`peek`](Self::peek), [`remaining`](Self::remaining) |
 ///
 /// # Example
@@ -89,17 +91,17 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
         Self::over(Ledger::new(policy, now_ns), clock)
     }
 
-    /// Puts `policy` into force. What was earned so far was earned at the old numbers; promises are
-    /// kept, and who already waits goes on waiting for the promised instant.
+    /// Puts `policy` into force. What was earned so far was earned at the old numbers. Whoever waits
+    /// in line starts by the new numbers; the promises of reservations are kept.
     ///
     /// # Errors
     ///
     /// [`Closed`].
     pub fn reconfigure(&self, policy: P) -> Result<(), Closed> {
-        let (mut limit, now_ns) = self.shared.begin_change()?;
-        limit.change(self.shared.twin(), now_ns, policy);
-        self.shared.end_change(limit, now_ns);
-        Ok(())
+        self.shared.change_numbers(|limit, twin, now_ns| match twin {
+            Some(twin) => limit.change(twin, now_ns, policy),
+            None => limit.reconfigure(now_ns, policy),
+        })
     }
 }
 
@@ -131,16 +133,15 @@ impl<C: Clock> Limiter<AllOf, C> {
         Self::over(AllOf::new(policies, now_ns), clock)
     }
 
-    /// Puts new numbers for all the policies into force, in their order. Promises are kept.
+    /// Puts new numbers for all the policies into force, in their order, also for those who wait. The
+    /// promises of reservations are kept.
     ///
     /// # Errors
     ///
     /// [`ReconfigureError::Limit`] unless they are as many and of the same kinds, and
     /// [`ReconfigureError::Closed`]. Nothing changes then.
     pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
-        let (mut limit, now_ns) = self.shared.begin_change()?;
-        limit.reconfigure(now_ns, policies)?;
-        self.shared.end_change(limit, now_ns);
+        self.shared.change_numbers(|limit, _, now_ns| limit.reconfigure(now_ns, policies))??;
         Ok(())
     }
 }
@@ -202,15 +203,17 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
     /// Takes `permits`, and waits until they may start.
     ///
-    /// The start is promised when the call asks, so waking late loses nothing of the rate. If the
-    /// limiter is closed before the start, the permits are given back.
+    /// The wait is in line behind all who asked before, threads and tasks. The start is that of the
+    /// instant of asking, so waking late loses nothing of the rate; new numbers move it. Permits
+    /// that come back by somebody's act, as those of [`Concurrency`](crate::Concurrency), are waited
+    /// for too. If the limiter is closed before the start, nothing is taken.
     ///
     /// # Errors
     ///
     /// [`AcquireError`], at once, where waiting would not end in a grant; [`AcquireError::Closed`]
     /// also while waiting.
     pub fn acquire(&self, permits: u64) -> Result<Grant, AcquireError> {
-        self.shared.acquire(permits, None, self.precision, self.shared.alarm())
+        self.shared.acquire(permits, None, self.precision, None)
     }
 
     /// Takes `permits` if they may start within `longest`, and waits until then.
@@ -218,10 +221,11 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// # Errors
     ///
     /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
-    /// that; otherwise as [`acquire`](Self::acquire).
+    /// that, and [`AcquireError::DeadlinePassed`] where that turns out later; otherwise as
+    /// [`acquire`](Self::acquire).
     pub fn acquire_within(&self, permits: u64, longest: Duration) -> Result<Grant, AcquireError> {
         let longest_ns = Some(whole_ns(longest));
-        self.shared.acquire(permits, longest_ns, self.precision, self.shared.alarm())
+        self.shared.acquire(permits, longest_ns, self.precision, None)
     }
 
     /// Takes `permits` for the first instant at which they may start, and does not wait for it.
@@ -271,6 +275,41 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.remaining()
     }
 
+    /// Bounds the queue of those who wait, threads and tasks, for whoever comes from now on. Without
+    /// this it holds a million, and any number of permits.
+    ///
+    /// ```
+    /// use rategate::{AcquireError, AsyncLimiter, ManualClock, QueueBounds, SlidingLog};
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    ///
+    /// let log = SlidingLog::new(1, 1_000_000_000)?;
+    /// let limiter = AsyncLimiter::with_clock(log, ManualClock::stepped());
+    /// limiter.limiter().bound_queue(QueueBounds::new(1))?;
+    /// # let mut context = Context::from_waker(Waker::noop());
+    /// let (mut first, mut second, mut third) =
+    ///     (pin!(limiter.acquire(1)), pin!(limiter.acquire(1)), pin!(limiter.acquire(1)));
+    /// assert!(first.as_mut().poll(&mut context).is_ready());
+    /// assert!(second.as_mut().poll(&mut context).is_pending());
+    /// assert_eq!(third.as_mut().poll(&mut context), Poll::Ready(Err(AcquireError::QueueFull)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn bound_queue(&self, bounds: QueueBounds) -> Result<(), Closed> {
+        self.shared.bound_queue(bounds)
+    }
+
+    /// How many threads and tasks stand in line.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn waiting(&self) -> Result<u32, Closed> {
+        self.shared.turn(|turn| turn.waiting())
+    }
+
     /// Puts permits in from outside. Returns whether a policy here takes them; only a
     /// [`BackfillPool`](crate::BackfillPool) does.
     ///
@@ -278,17 +317,30 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// [`Closed`].
     pub fn refill(&self, permits: u64) -> Result<bool, Closed> {
-        self.shared.decide(|limit, now_ns| limit.refill(now_ns, permits))
+        self.shared.change(|limit, now_ns| limit.refill(now_ns, permits))
     }
 
     /// Takes note that operations have ended. Returns whether a policy here counts operations in
-    /// flight; only [`Concurrency`](crate::Concurrency) does.
+    /// flight; only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) do. With
+    /// the first their permits are free again; to the second they have committed.
     ///
     /// # Errors
     ///
     /// [`Closed`].
     pub fn release(&self, permits: u64) -> Result<bool, Closed> {
-        self.shared.decide(|limit, now_ns| limit.release(now_ns, permits))
+        self.shared.change(|limit, now_ns| limit.release(now_ns, permits))
+    }
+
+    /// Takes note that operations in flight provably had no effect and never will, so that their
+    /// permits are free at once. Returns whether a policy here counts operations in flight.
+    ///
+    /// One that failed may have had its effect all the same: it has [ended](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn forgo(&self, permits: u64) -> Result<bool, Closed> {
+        self.shared.change(|limit, now_ns| limit.forgo(now_ns, permits))
     }
 
     /// Closes the limiter for all clones: whoever waits for a start to come wakes with `Closed`,
@@ -314,7 +366,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.precision
     }
 
-    pub(crate) fn shared(&self) -> &Shared<L, C> {
+    pub(crate) const fn shared(&self) -> &Arc<Shared<L, C>> {
         &self.shared
     }
 }

@@ -105,7 +105,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
             Ok(Decision::Granted(grant)) => Ok(grant),
             // The same question to the limiter finds the same error, or the wait.
             Ok(Decision::Denied(_)) | Err(_) => {
-                self.shared.acquire(permits, None, self.precision, self.shared.alarm())
+                self.shared.acquire(permits, None, self.precision, None)
             }
         }
     }

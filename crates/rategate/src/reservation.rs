@@ -51,6 +51,11 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
         self.promise.grant.start_ns
     }
 
+    /// What its limiter's handles share.
+    pub(crate) const fn shared(&self) -> &Arc<Shared<L, C>> {
+        &self.shared
+    }
+
     /// Blocks until the start. If that has come already, the grant is the caller's even where the
     /// limiter is closed: its permits are spent.
     ///
@@ -60,7 +65,7 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
     /// back.
     pub fn wait(mut self) -> Result<Grant, Closed> {
         self.settled = true;
-        self.shared.keep(&self.promise, self.precision, self.shared.alarm())
+        self.shared.keep(&self.promise, self.precision)
     }
 
     /// Uses the permits without waiting here, also where the limiter has been closed since. The

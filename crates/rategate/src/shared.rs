@@ -1,34 +1,44 @@
-//! What the clones of a limiter share: a limit under one short lock and its lock-free twin before
-//! it, a clock, and an alarm.
+//! What the clones of a limiter share: a limit and its queue under one short lock, the limit's
+//! lock-free twin before it, and a clock.
 //!
 //! Whatever the twin can say, it says, and no lock is touched. For all else the lock's holder takes
-//! the state out of the twin, decides, and puts it back if it fits.
+//! the state out of the twin, decides, and puts it back if it fits. While somebody waits it stays
+//! out, so that nobody overtakes.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
 
 use rategate_core::concurrent::{Answer, Concurrent, Draw, Drawn, Spare, Twin};
 use rategate_core::limit::Limit;
+use rategate_core::queue::{Bounds, Joined, Outcome, Place};
 use rategate_core::verdict::{self, Verdict};
 
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
+use crate::turn::{Ear, State, Turn, Woken};
 use crate::twins::Twins;
-use crate::wait::{Alarm, Precision, Waiter, Wake};
+use crate::wait::{Alarm, Listeners, Precision, Waiter, Wake};
 
 /// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
 /// alone.
 #[derive(Debug)]
 pub(crate) struct Shared<L: Concurrent, C> {
     twins: Twins<L::Twin>,
-    limit: Mutex<L>,
+    state: Mutex<State<L>>,
     clock: C,
+    /// Raised when the limiter is closed.
     alarm: Alarm,
+    /// Tasks that wait for a reservation, to be told the same.
+    listeners: Listeners,
     waiter: Waiter,
     hands: Hands,
+    /// Wakes whoever sets the timer of the tasks that wait. Absent until one has asked.
+    timekeeper: OnceLock<Waker>,
 }
 
 /// What handles with permits in hand look at before they use one. Rarely written, and apart from what
@@ -43,25 +53,46 @@ struct Hands {
     seen_ns: AtomicU64,
 }
 
-/// A start that the limit has promised, and the instant of asking.
+/// A start that the limit has promised.
 #[derive(Debug)]
 pub(crate) struct Promise {
     pub(crate) grant: verdict::Grant,
-    asked_ns: u64,
     /// How late the caller may start without loss to the rate.
     slack_ns: u64,
 }
 
 impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn new(mut limit: L, clock: C) -> Self {
-        let twins = Twins::new(limit.twin(clock.now_ns()));
-        let waiter = Waiter::new(Precision::default(), 0);
-        let limit = Mutex::new(limit);
-        Self { twins, limit, clock, alarm: Alarm::new(), waiter, hands: Hands::default() }
+        Self {
+            twins: Twins::new(limit.twin(clock.now_ns())),
+            state: Mutex::new(State::new(limit)),
+            clock,
+            alarm: Alarm::new(),
+            listeners: Listeners::default(),
+            waiter: Waiter::new(Precision::default(), 0),
+            hands: Hands::default(),
+            timekeeper: OnceLock::new(),
+        }
     }
 
     pub(crate) const fn alarm(&self) -> &Alarm {
         &self.alarm
+    }
+
+    pub(crate) const fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    pub(crate) const fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    pub(crate) const fn waiter(&self) -> &Waiter {
+        &self.waiter
+    }
+
+    pub(crate) const fn timekeeper(&self) -> &OnceLock<Waker> {
+        &self.timekeeper
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -69,34 +100,39 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     pub(crate) fn close(&self) {
-        let mut limit = self.lock();
-        // Sealed for good, and under the lock, so that no decision is still on its way once this
-        // returns.
-        limit.seal(self.twins.current());
-        self.alarm.raise();
-        self.new_epoch();
-        drop(limit);
+        self.turn_even_if_closed(|turn| {
+            // Sealed for good by now, and under the lock, so that no decision is still on its way
+            // once this returns.
+            self.alarm.raise();
+            turn.close();
+            self.new_epoch();
+        });
+        self.listeners.call();
     }
 
-    /// Takes the lock for other numbers to be put into force at this instant. Unlike other
-    /// decisions, this one finds the twin as it is.
-    pub(crate) fn begin_change(&self) -> Result<(MutexGuard<'_, L>, u64), Closed> {
-        let limit = self.lock();
+    /// Puts other numbers into force. With the twin, while nobody waits: it may be open then.
+    pub(crate) fn change_numbers<T>(
+        &self,
+        change: impl FnOnce(&mut L, Option<&L::Twin>, u64) -> T,
+    ) -> Result<T, Closed> {
+        let mut woken = Woken::default();
+        let mut state = self.lock();
         if self.alarm.is_raised() {
             return Err(Closed);
         }
         let now_ns = self.clock.now_ns();
-        Ok((limit, now_ns))
-    }
-
-    /// Tells everybody that the numbers have changed, and lets go of the lock.
-    pub(crate) fn end_change(&self, mut limit: MutexGuard<'_, L>, now_ns: u64) {
-        self.twins.grow_for(&mut *limit, now_ns);
+        if state.is_queued() {
+            let mut turn = Turn::new(&mut state, &mut woken, now_ns);
+            turn.serve();
+            let changed = turn.change(|limit, now_ns| change(limit, None, now_ns));
+            self.new_epoch();
+            self.end_turn(state, woken, now_ns);
+            return Ok(changed);
+        }
+        let changed = change(&mut state.limit, Some(self.twins.current()), now_ns);
+        self.twins.grow_for(&mut state.limit, now_ns);
         self.new_epoch();
-    }
-
-    pub(crate) fn twin(&self) -> &L::Twin {
-        self.twins.current()
+        Ok(changed)
     }
 
     fn new_epoch(&self) {
@@ -116,12 +152,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// How many permits a handle takes at a time, and the epoch for which that holds.
     pub(crate) fn batch(&self) -> Result<(u64, u64), Closed> {
-        let limit = self.lock();
+        let state = self.lock();
         if self.alarm.is_raised() {
             return Err(Closed);
         }
         // The numbers alone say it, so the twin stays open.
-        Ok((self.epoch(), limit.batch()))
+        Ok((self.epoch(), state.limit.batch()))
     }
 
     #[inline]
@@ -135,8 +171,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Takes back what is left of a batch. To a closed limiter nothing needs to go back.
     pub(crate) fn give_back(&self, drawn: Drawn, left: u64) {
-        let _ =
-            self.decide(|limit, now_ns| limit.give_back(self.twins.current(), now_ns, drawn, left));
+        let twin = self.twins.current();
+        let _ = self.change(|limit, now_ns| limit.give_back(twin, now_ns, drawn, left));
     }
 
     #[inline]
@@ -157,8 +193,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             let (spare, now_ns) = (Spare::of(self.remaining()?), self.clock.now_ns());
             return Ok(Decision::Granted(Grant::at(now_ns, now_ns, spare)));
         }
-        let verdict = self.decide(|limit, now_ns| limit.try_acquire(now_ns, permits))??;
-        Ok(Decision::of(&verdict))
+        let decided = self.behind_all(|limit, now_ns| limit.try_acquire(now_ns, permits))?;
+        // Nobody overtakes those who wait for what no clock foretells.
+        Ok(decided.transpose()?.map_or(Decision::HELD, |verdict| Decision::of(&verdict)))
     }
 
     #[inline]
@@ -167,75 +204,134 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     pub(crate) fn peek(&self, permits: u64) -> Result<Option<u64>, LimiterError> {
-        match self.twins.current().peek(self.clock.now_ns(), permits) {
-            Some(wait_ns) => Ok(Some(wait_ns)),
-            None => Ok(self.decide(|limit, now_ns| limit.peek(now_ns, permits))??),
+        if let Some(wait_ns) = self.twins.current().peek(self.clock.now_ns(), permits) {
+            return Ok(Some(wait_ns));
         }
+        let peeked = self.behind_all(|limit, now_ns| limit.peek(now_ns, permits))?;
+        Ok(peeked.transpose()?.flatten())
     }
 
     pub(crate) fn remaining(&self) -> Result<u64, Closed> {
         match self.twins.current().remaining(self.clock.now_ns()) {
             Some(permits) => Ok(permits),
-            None => self.decide(|limit, now_ns| limit.remaining(now_ns)),
+            None => self.turn(|turn| match turn.waiting() {
+                0 => turn.behind_all(|limit, now_ns| limit.remaining(now_ns)).unwrap_or(0),
+                _ => 0,
+            }),
         }
     }
 
-    /// Books a start and waits for it.
-    pub(crate) fn acquire(
-        &self,
-        permits: u64,
-        max_wait_ns: Option<u64>,
-        precision: Precision,
-        alarm: &Alarm,
-    ) -> Result<Grant, AcquireError> {
+    /// Takes permits that are there without any wait.
+    pub(crate) fn take_at_once(&self, permits: u64) -> Option<Grant> {
         let was_read = Cell::new(false);
         let read_ns = || {
             was_read.set(true);
             self.clock.now_ns()
         };
         let answer = self.twins.current().try_acquire(read_ns, permits);
-        if let Answer::Granted { start_ns, scheduled_ns, spare } = answer {
-            // Whoever would wait wants to know how late he is, and not by a reading of before.
-            let grant = Grant::at(start_ns, scheduled_ns, spare);
-            return Ok(if was_read.get() { grant } else { grant.starting(self.clock.now_ns()) });
-        }
-        let promise = self.promise(permits, max_wait_ns)?;
-        if promise.grant.start_ns <= promise.asked_ns {
-            return Ok(Grant::as_promised(&promise.grant));
-        }
-        Ok(self.keep(&promise, precision, alarm)?)
+        let Answer::Granted { start_ns, scheduled_ns, spare } = answer else { return None };
+        // Whoever would wait wants to know how late he is, and not by a reading of before.
+        let grant = Grant::at(start_ns, scheduled_ns, spare);
+        Some(if was_read.get() { grant } else { grant.starting(self.clock.now_ns()) })
     }
 
-    /// Books the first start, unless it is too far away. Waits for nothing.
+    /// Takes permits, and waits in line for them. `abort` ends the wait, and gives back what it held,
+    /// unless the start has come by then: what is spent cannot go back, so it is the caller's.
+    pub(crate) fn acquire(
+        &self,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+        precision: Precision,
+        abort: Option<&Alarm>,
+    ) -> Result<Grant, AcquireError> {
+        if let Some(grant) = self.take_at_once(permits) {
+            return Ok(grant);
+        }
+        let alarm = Alarm::of_one_wait(abort);
+        let ear = || Ear::Thread(Arc::clone(&alarm));
+        let joined = self.turn(|turn| {
+            let place = match turn.join(permits, max_wait_ns, ear) {
+                Ok(Joined::Waits(place)) => place,
+                Ok(Joined::Granted(grant)) => return Ok(Ok(Grant::as_promised(&grant))),
+                Err(turned) => return Err(AcquireError::turned(turned, max_wait_ns)),
+            };
+            self.hands.seen_ns.fetch_max(turn.now_ns, Ordering::Relaxed);
+            let due_ns = turn.due_ns(&place);
+            Ok(Err((place, due_ns, turn.slack_ns())))
+        })??;
+        match joined {
+            Ok(grant) => Ok(grant),
+            Err((place, due_ns, slack_ns)) => {
+                let waiter = self.waiter.as_to(precision, slack_ns);
+                self.wait_in_line(&place, due_ns, &waiter, &alarm, abort)
+            }
+        }
+    }
+
+    fn wait_in_line(
+        &self,
+        place: &Place,
+        mut due_ns: Option<u64>,
+        waiter: &Waiter,
+        alarm: &Alarm,
+        abort: Option<&Alarm>,
+    ) -> Result<Grant, AcquireError> {
+        loop {
+            let _ = match due_ns {
+                Some(due_ns) => waiter.wait(&self.clock, due_ns, alarm),
+                None => alarm.wait_on(|| Some(Duration::MAX)),
+            };
+            // Before the look: what is settled after it raises the alarm again.
+            alarm.lower();
+            let aborted = abort.is_some_and(Alarm::is_raised);
+            let (outcome, later_ns) = self.turn_even_if_closed(|turn| match turn.collect(place) {
+                Some(outcome) => (Some(outcome), None),
+                None if aborted => (Some(turn.leave(place).unwrap_or(Outcome::Closed)), None),
+                None => (None, turn.due_ns(place)),
+            });
+            if let Some(outcome) = outcome {
+                return self.ended(outcome);
+            }
+            due_ns = later_ns;
+        }
+    }
+
+    /// What a caller gets who has waited.
+    pub(crate) fn ended(&self, outcome: Outcome) -> Result<Grant, AcquireError> {
+        match outcome {
+            Outcome::Granted(granted) => Ok(Grant::to(&granted).starting(self.clock.now_ns())),
+            Outcome::DeadlinePassed => Err(AcquireError::DeadlinePassed),
+            Outcome::Evicted => Err(AcquireError::Evicted),
+            Outcome::Refused(refusal) => Err(AcquireError::refused(refusal, None)),
+            Outcome::Closed => Err(AcquireError::Closed),
+        }
+    }
+
+    /// Books the first start behind all who wait, unless it is too far away. Waits for nothing.
     pub(crate) fn promise(
         &self,
         permits: u64,
         max_wait_ns: Option<u64>,
     ) -> Result<Promise, AcquireError> {
-        self.decide(|limit, now_ns| {
-            let asked_ns = limit.clamp(now_ns);
+        let promised = self.behind_all(|limit, asked_ns| {
             match limit.reserve(asked_ns, permits, max_wait_ns)? {
                 Verdict::Granted(grant) => {
                     self.hands.seen_ns.fetch_max(asked_ns, Ordering::Relaxed);
-                    Ok(Promise { grant, asked_ns, slack_ns: limit.slack_ns() })
+                    Ok(Promise { grant, slack_ns: limit.slack_ns() })
                 }
                 Verdict::Denied(denial) => {
                     Err(refused(limit, asked_ns, permits, max_wait_ns, denial))
                 }
             }
-        })?
+        })?;
+        promised.unwrap_or(Err(AcquireError::TimeCannotHelp))
     }
 
-    /// Waits until the promised start. An alarm ends the wait and gives the promise back, unless
-    /// the start has come by then: what is spent cannot go back, so it is the caller's.
-    pub(crate) fn keep(
-        &self,
-        promise: &Promise,
-        precision: Precision,
-        alarm: &Alarm,
-    ) -> Result<Grant, Closed> {
+    /// Waits until the promised start. Closing the limiter ends the wait and gives the promise back,
+    /// unless the start has come by then.
+    pub(crate) fn keep(&self, promise: &Promise, precision: Precision) -> Result<Grant, Closed> {
         let waiter = self.waiter.as_to(precision, promise.slack_ns);
-        match waiter.wait(&self.clock, promise.grant.start_ns, alarm) {
+        match waiter.wait(&self.clock, promise.grant.start_ns, &self.alarm) {
             Wake::Raised if self.cancel(promise) => Err(Closed),
             Wake::Raised | Wake::Due => {
                 Ok(Grant::as_promised(&promise.grant).starting(self.clock.now_ns()))
@@ -246,34 +342,87 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// Gives a promise back, also to a limiter that is closed. Returns whether that was in time,
     /// before the start.
     pub(crate) fn cancel(&self, promise: &Promise) -> bool {
-        let mut limit = self.lock();
-        let now_ns = self.clock.now_ns();
-        limit.seal(self.twins.current());
-        let in_time = limit.cancel(now_ns, promise.grant.ticket);
-        if !self.alarm.is_raised() {
-            limit.open(self.twins.current(), now_ns);
-        }
-        in_time
+        self.turn_even_if_closed(|turn| {
+            turn.change(|limit, now_ns| limit.cancel(now_ns, promise.grant.ticket))
+        })
     }
 
-    /// One decision, at one reading of the clock.
-    pub(crate) fn decide<T>(&self, decision: impl FnOnce(&mut L, u64) -> T) -> Result<T, Closed> {
-        let mut limit = self.lock();
+    /// How much may wait.
+    pub(crate) fn bound_queue(&self, bounds: Bounds) -> Result<(), Closed> {
+        self.turn(|turn| turn.set_bounds(bounds))
+    }
+
+    /// A decision that gives nothing back and changes no number, behind all who wait. `None` if that
+    /// has to wait for somebody's act.
+    fn behind_all<T>(&self, decide: impl FnOnce(&mut L, u64) -> T) -> Result<Option<T>, Closed> {
+        self.turn(|turn| turn.behind_all(decide))
+    }
+
+    /// A change of the limit that may help those who wait.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut L, u64) -> T) -> Result<T, Closed> {
+        self.turn(|turn| turn.change(change))
+    }
+
+    /// One turn, at one reading of the clock, with the queue served up to then.
+    pub(crate) fn turn<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> Result<T, Closed> {
+        let state = self.lock();
         if self.alarm.is_raised() {
             return Err(Closed);
         }
-        limit.seal(self.twins.current());
+        Ok(self.take_turn(state, |turn| {
+            turn.serve();
+            act(turn)
+        }))
+    }
+
+    /// The same on a limiter that may be closed: then nobody waits, and the state is here for good.
+    pub(crate) fn turn_even_if_closed<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> T {
+        self.take_turn(self.lock(), |turn| {
+            turn.serve();
+            act(turn)
+        })
+    }
+
+    /// A turn that serves only as many as `act` does.
+    pub(crate) fn turn_to_serve<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> T {
+        self.take_turn(self.lock(), act)
+    }
+
+    fn take_turn<T>(
+        &self,
+        state: MutexGuard<'_, State<L>>,
+        act: impl FnOnce(&mut Turn<'_, L>) -> T,
+    ) -> T {
+        // It wakes when it is dropped, which is after the lock even where something panics.
+        let mut woken = Woken::default();
+        let mut state = state;
+        state.limit.seal(self.twins.current());
         // Inside the lock: a reading from outside could be overtaken by another's.
         let now_ns = self.clock.now_ns();
-        let decided = decision(&mut limit, now_ns);
-        limit.open(self.twins.current(), now_ns);
-        Ok(decided)
+        let mut turn = Turn::new(&mut state, &mut woken, now_ns);
+        let result = act(&mut turn);
+        self.end_turn(state, woken, now_ns);
+        result
+    }
+
+    /// Hands the state to the twin if nobody waits, lets go of the lock, and then wakes whom the turn
+    /// has made due.
+    fn end_turn(&self, mut state: MutexGuard<'_, State<L>>, woken: Woken, now_ns: u64) {
+        if !state.is_queued() && !self.alarm.is_raised() {
+            state.limit.open(self.twins.current(), now_ns);
+        }
+        let must_arm = state.must_arm(&woken);
+        drop(state);
+        drop(woken);
+        if must_arm && let Some(timekeeper) = self.timekeeper.get() {
+            timekeeper.wake_by_ref();
+        }
     }
 
     /// A panic in a decision leaves the state as the core left it, which is never half a decision
     /// that would grant too much.
-    fn lock(&self) -> MutexGuard<'_, L> {
-        self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State<L>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -147,6 +147,7 @@ fn closing_wakes_the_waiters() {
     assert_eq!(limiter.remaining(), Err(Closed));
     assert_eq!(limiter.refill(1), Err(Closed));
     assert_eq!(limiter.release(1), Err(Closed));
+    assert_eq!(limiter.forgo(1), Err(Closed));
     assert_eq!(limiter.reconfigure(SlidingLog::new(2, S).unwrap()), Err(Closed));
     limiter.close();
     let all = Limiter::all_of([]);
@@ -187,24 +188,35 @@ fn closing_wakes_a_real_sleeper() {
     });
 }
 
-/// S3.12: who waits while the limit changes wakes at the promised instant, and later calls go by
-/// the new numbers.
+/// New numbers hold for whoever waits, sooner or later; a reservation keeps its promise.
 #[test]
-fn a_waiter_keeps_its_promise_through_a_change() {
+fn a_waiter_is_served_by_new_numbers() {
+    let rate = |text: &str| Gcra::new(text.parse().unwrap(), 1).unwrap();
     let clock = ManualClock::stepped();
-    let limiter = Limiter::with_clock(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(rate("1/s"), clock.clone());
     limiter.acquire(1).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| limiter.acquire(1).unwrap().start_ns());
         while clock.waiting() < 1 {
             thread::yield_now();
         }
-        limiter.reconfigure(Gcra::new("1/min".parse().unwrap(), 1).unwrap()).unwrap();
-        assert_eq!(clock.step(), Some(S));
-        assert_eq!(waiting.join().unwrap(), S);
+        limiter.reconfigure(rate("1/min")).unwrap();
+        while !waiting.is_finished() {
+            clock.step();
+            thread::yield_now();
+        }
+        assert_eq!(waiting.join().unwrap(), 60 * S, "later");
+        let waiting = scope.spawn(|| limiter.acquire(1).unwrap().start_ns());
+        while clock.waiting() < 1 {
+            thread::yield_now();
+        }
+        limiter.reconfigure(rate("1/s")).unwrap();
+        clock.set(61 * S);
+        assert_eq!(waiting.join().unwrap(), 61 * S, "sooner");
     });
-    // Two permits are to be earned at the new rate: the first was spent before, the second early.
-    assert_eq!(limiter.reserve(1).unwrap().start_ns(), 120 * S);
+    let reserved = limiter.reserve(1).unwrap();
+    limiter.reconfigure(rate("1/h")).unwrap();
+    assert_eq!(reserved.start_ns(), 62 * S);
 }
 
 /// Threads that ask in an order start in that order, whatever they ask for.

@@ -16,13 +16,14 @@ const CORE_NEVER: [&str; 5] = ["std::", "Instant", "SystemTime", "f32", "unsafe"
 const CORE_FLOAT_FILES: [&str; 3] = ["rate/float.rs", "ratio.rs", "compensation.rs"];
 
 /// Each is a whole policy of its own: none may lean on another.
-const ALGORITHMS: [&str; 7] = [
+const ALGORITHMS: [&str; 8] = [
     "gcra",
     "sliding_log",
     "fixed_window",
     "pacer",
     "two_timeline",
     "backfill_pool",
+    "commit_log",
     "concurrency",
 ];
 
@@ -93,23 +94,42 @@ fn forbid_atomics(report: &mut Report, path: &str, code: &str) {
     }
 }
 
-/// In `rategate` a clock is read, and a thread made to wait, only where that is the file's business.
+/// Foreign runtimes, and the one file that names each.
+const RUNTIMES: &[(&str, &str)] = &[
+    ("tokio::runtime", "future/tokio.rs"),
+    ("tokio::time", "future/tokio.rs"),
+    ("async_io::Timer", "future/async_io.rs"),
+    ("rayon::iter", "gate/rayon.rs"),
+    ("rayon::prelude", "gate/rayon.rs"),
+];
+
+/// In `rategate` a clock is read, and a thread made to wait, only where that is the file's business;
+/// and each foreign runtime has one file that knows it.
 pub(super) fn clocks_and_waits(files: &[File], report: &mut Report) {
     let mut sources = 0;
     for file in files {
         let Some(inner) = file.rust_below(LIBRARY_SOURCES) else { continue };
         sources += 1;
-        let in_clock = inner == "clock.rs" || inner.starts_with("clock/");
-        let in_wait = inner == "wait.rs" || inner.starts_with("wait/");
+        let in_clock = inner.starts_with("clock/") || inner == "future/tokio.rs";
+        let in_wait = inner.starts_with("wait/");
         let code = code_only(&file.text);
         if !in_clock {
             for word in ["Instant::now", "SystemTime::now"] {
-                forbid(report, &file.path, &code, word, "clocks are read in clock.rs");
+                forbid(report, &file.path, &code, word, "clocks are read in clock/");
             }
         }
         if !in_clock && !in_wait {
             for word in ["thread::sleep", "park_timeout", "wait_timeout", "wait_timeout_while"] {
-                forbid(report, &file.path, &code, word, "waits are made in wait.rs");
+                forbid(report, &file.path, &code, word, "waits are made in wait/");
+            }
+        }
+    }
+    for file in files {
+        let Some(inner) = file.rust_below(LIBRARY_SOURCES) else { continue };
+        let code = code_only(&file.text);
+        for (word, its_own) in RUNTIMES {
+            if inner != *its_own {
+                forbid(report, &file.path, &code, word, &format!("it is named in {its_own}"));
             }
         }
     }

@@ -59,6 +59,7 @@ use core::num::NonZeroU64;
 use crate::all_of::AllOf;
 use crate::any_policy::AnyPolicy;
 use crate::backfill_pool::BackfillPool;
+use crate::commit_log::CommitLog;
 use crate::concurrency::Concurrency;
 use crate::fixed_window::FixedWindow;
 use crate::ledger::Ledger;
@@ -385,6 +386,10 @@ impl Twinned for BackfillPool {
 }
 
 impl Twinned for Concurrency {
+    type Twin = NoTwin;
+}
+
+impl Twinned for CommitLog {
     type Twin = NoTwin;
 }
 

@@ -122,6 +122,10 @@ impl<P: Twinned> Limit for Fronted<P> {
         self.owned(now_ns, |ledger, now_ns| ledger.start_early(now_ns, ticket))
     }
 
+    fn pass_to(&mut self, now_ns: u64) {
+        self.owned(now_ns, Limit::pass_to);
+    }
+
     fn remaining(&self, now_ns: u64) -> u64 {
         let now_ns = self.clamp(now_ns);
         let remaining = self.twin.remaining(now_ns);
@@ -138,6 +142,10 @@ impl<P: Twinned> Limit for Fronted<P> {
 
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
         self.owned(now_ns, |ledger, now_ns| ledger.release(now_ns, permits))
+    }
+
+    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.owned(now_ns, |ledger, now_ns| ledger.forgo(now_ns, permits))
     }
 }
 

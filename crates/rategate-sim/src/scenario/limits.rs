@@ -2,6 +2,7 @@
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
+use rategate_core::commit_log::CommitLog;
 use rategate_core::compensation::Shift;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::LimitError;
@@ -19,7 +20,7 @@ use super::ScenarioError;
 use super::fields::{Field, Fields, Source};
 
 /// Each policy, and the keys that it takes besides `policy`.
-const POLICIES: [(&str, &[&str]); 7] = [
+const POLICIES: [(&str, &[&str]); 8] = [
     ("gcra", &["rate", "burst"]),
     ("sliding-log", &["permits", "period", "guard", "resolution"]),
     ("fixed-window", &["permits", "period", "anchor"]),
@@ -27,6 +28,7 @@ const POLICIES: [(&str, &[&str]); 7] = [
     ("two-timeline", &["rate", "mode", "catch_up"]),
     ("backfill-pool", &["pool", "burst_ratio", "rate"]),
     ("concurrency", &["permits"]),
+    ("commit-log", &["permits", "period", "guard"]),
 ];
 
 /// Reads one limit from the body of a `[limit]` table, such as
@@ -188,6 +190,10 @@ impl LimitTable {
                 let pool = self.pool.ok_or_else(|| missing("pool", "pool = 1000"))?;
                 let ratio = self.burst_ratio.unwrap_or(Ratio::ONE);
                 BackfillPool::new(pool, ratio, self.rate).map_err(refused)?.into()
+            }
+            "commit-log" => {
+                let log = CommitLog::new(permits()?, period()?).map_err(refused)?;
+                log.with_guard(self.guard.unwrap_or(0)).map_err(refused)?.into()
             }
             _ => Concurrency::new(permits()?).map_err(refused)?.into(),
         })

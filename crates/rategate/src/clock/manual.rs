@@ -1,11 +1,14 @@
 //! The clock for tests, which passes days in no time.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Clock;
-use crate::wait::{Alarm, Wake};
+use crate::wait::{Alarm, Sleep, Timer, Wake};
 
 /// A clock for tests. It moves only when told to, or when somebody waits on it.
 ///
@@ -42,7 +45,15 @@ struct Hands {
     now_ns: u64,
     /// Stepped only: who waits, and until when.
     waiters: Vec<Waiter>,
+    /// Stepped only: which tasks sleep, and until when.
+    sleepers: Vec<Sleeper>,
     next_id: u64,
+}
+
+struct Sleeper {
+    id: u64,
+    until_ns: u64,
+    waker: Waker,
 }
 
 struct Waiter {
@@ -52,10 +63,10 @@ struct Waiter {
 }
 
 /// How long a sleep really takes, given how long it was asked to.
-type Sleep = Box<dyn FnMut(u64) -> u64 + Send>;
+type Oversleep = Box<dyn FnMut(u64) -> u64 + Send>;
 
 enum Passing {
-    ByWaiting(Mutex<Sleep>),
+    ByWaiting(Mutex<Oversleep>),
     ByHand,
 }
 
@@ -93,14 +104,17 @@ impl ManualClock {
         self.turn(|_| now_ns);
     }
 
-    /// Moves a stepped clock to the nearest instant that somebody waits for. Returns that instant,
-    /// or `None` if nobody waits.
+    /// Moves a stepped clock to the nearest instant that somebody waits for, a thread or a task.
+    /// Returns that instant, or `None` if nobody waits.
     ///
     /// Together with [`waiting`](Self::waiting) this runs threads as a simulation: step once all of
     /// them wait.
     #[expect(clippy::must_use_candidate, reason = "called for the step")]
     pub fn step(&self) -> Option<u64> {
-        let nearest = self.hands().waiters.iter().map(|waiter| waiter.until_ns).min();
+        let hands = self.hands();
+        let threads = hands.waiters.iter().map(|waiter| waiter.until_ns);
+        let nearest = threads.chain(hands.sleepers.iter().map(|sleeper| sleeper.until_ns)).min();
+        drop(hands);
         if let Some(until_ns) = nearest {
             self.turn(|now_ns| now_ns.max(until_ns));
         }
@@ -114,8 +128,15 @@ impl ManualClock {
         self.hands().waiters.len()
     }
 
+    /// How many waits of tasks there are on a stepped clock. A limiter has one for its whole queue.
+    #[must_use]
+    pub fn sleeping(&self) -> usize {
+        self.hands().sleepers.len()
+    }
+
     fn passing(passing: Passing) -> Self {
-        let hands = Hands { now_ns: 0, waiters: Vec::new(), next_id: 0 };
+        let (waiters, sleepers) = (Vec::new(), Vec::new());
+        let hands = Hands { now_ns: 0, waiters, sleepers, next_id: 0 };
         Self { inner: Arc::new(Inner { hands: Mutex::new(hands), passing }) }
     }
 
@@ -129,15 +150,18 @@ impl ManualClock {
         let now_ns = hands.now_ns;
         let due = hands.waiters.extract_if(.., |waiter| waiter.until_ns <= now_ns);
         let alarms: Vec<Alarm> = due.map(|waiter| waiter.alarm).collect();
+        let due = hands.sleepers.extract_if(.., |sleeper| sleeper.until_ns <= now_ns);
+        let wakers: Vec<Waker> = due.map(|sleeper| sleeper.waker).collect();
         // A waiter holds its alarm while it reads the clock, so the clock must be free first.
         drop(hands);
         for alarm in with_distinct_bells(alarms) {
             alarm.nudge();
         }
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// One sleep of a clock that waiting moves.
-    fn sleep_once(&self, sleep: &Mutex<Sleep>, asked_ns: u64, least_ns: u64) {
+    fn sleep_once(&self, sleep: &Mutex<Oversleep>, asked_ns: u64, least_ns: u64) {
         let from_ns = self.now_ns();
         // The clock is free meanwhile: `slept` may read it.
         let slept_ns = sleep.lock().unwrap_or_else(PoisonError::into_inner)(asked_ns);
@@ -204,6 +228,64 @@ impl Clock for ManualClock {
                 let _ = self.wait_for_hand(until_ns, &Alarm::new());
             }
         }
+    }
+
+    fn timer(&self) -> &dyn Timer {
+        self
+    }
+}
+
+impl Timer for ManualClock {
+    fn after(&self, ns: u64) -> Sleep {
+        let until_ns = self.now_ns().saturating_add(ns);
+        Box::pin(Sleeping { clock: self.clone(), until_ns, id: None })
+    }
+}
+
+/// A task's wait.
+struct Sleeping {
+    clock: ManualClock,
+    until_ns: u64,
+    id: Option<u64>,
+}
+
+impl Future for Sleeping {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if let Passing::ByWaiting(_) = &self.clock.inner.passing {
+            let _ = self.clock.wait(self.until_ns, &Alarm::new());
+            return Poll::Ready(());
+        }
+        let waker = context.waker().clone();
+        let gone = self.leave();
+        let mut hands = self.clock.hands();
+        if hands.now_ns >= self.until_ns {
+            return Poll::Ready(());
+        }
+        let (id, until_ns) = (hands.next_id, self.until_ns);
+        hands.next_id = id.wrapping_add(1);
+        hands.sleepers.push(Sleeper { id, until_ns, waker });
+        drop(hands);
+        // Outside the lock, because it may run anything.
+        drop(gone);
+        self.id = Some(id);
+        Poll::Pending
+    }
+}
+
+impl Sleeping {
+    fn leave(&mut self) -> Option<Sleeper> {
+        let id = self.id.take()?;
+        let sleepers = &mut self.clock.hands().sleepers;
+        let place = sleepers.iter().position(|sleeper| sleeper.id == id)?;
+        Some(sleepers.swap_remove(place))
+    }
+}
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        drop(self.leave());
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub use self::manual::ManualClock;
 pub use self::monotonic::MonotonicClock;
 pub use self::system::SystemClock;
-use crate::wait::{Alarm, Wait, Wake};
+use crate::wait::{Alarm, ThreadTimer, Timer, Wait, Wake};
 
 /// A clock that limiters and throttles read, and wait on.
 ///
@@ -48,6 +48,12 @@ pub trait Clock: Send + Sync {
     fn sleep(&self, asked_ns: u64) {
         let _ = self.wait(self.now_ns().saturating_add(asked_ns), &Alarm::new());
     }
+
+    /// How tasks wait on this clock. What is provided here is right for any clock that runs with
+    /// real time.
+    fn timer(&self) -> &dyn Timer {
+        &ThreadTimer
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
@@ -65,5 +71,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn sleep(&self, asked_ns: u64) {
         (**self).sleep(asked_ns);
+    }
+
+    fn timer(&self) -> &dyn Timer {
+        (**self).timer()
     }
 }

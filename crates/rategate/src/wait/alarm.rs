@@ -52,6 +52,27 @@ impl Alarm {
         Self { bell: Arc::clone(&self.bell), raised: Arc::default(), above }
     }
 
+    /// The alarm for one wait of this thread: its own, which it uses again and again, or one below
+    /// `abort`. Down to begin with.
+    pub(crate) fn of_one_wait(abort: Option<&Self>) -> Arc<Self> {
+        thread_local! {
+            static OURS: Arc<Alarm> = Arc::default();
+        }
+        if let Some(abort) = abort {
+            return Arc::new(abort.below());
+        }
+        // A thread that is ending may have lost its own already.
+        let alarm = OURS.try_with(Arc::clone).unwrap_or_default();
+        // Whoever else holds it is late with waking an earlier wait; he disturbs nobody.
+        alarm.lower();
+        alarm
+    }
+
+    /// Makes an alarm for one wait fit for the next.
+    pub(crate) fn lower(&self) {
+        self.raised.store(false, Ordering::Release);
+    }
+
     /// Wakes all who wait, now and from now on.
     pub fn raise(&self) {
         self.raised.store(true, Ordering::Release);

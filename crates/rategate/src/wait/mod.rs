@@ -2,11 +2,17 @@
 //! once by an alarm.
 
 mod alarm;
+mod listeners;
 mod precision;
 mod real;
+mod thread_timer;
+mod timer;
 mod waiter;
 
 pub use self::alarm::{Alarm, Wake};
+pub(crate) use self::listeners::Listeners;
 pub use self::precision::{Precision, Wait};
 pub(crate) use self::real::on_real_time;
-pub(crate) use self::waiter::Waiter;
+pub use self::thread_timer::ThreadTimer;
+pub use self::timer::{Sleep, Timer};
+pub(crate) use self::waiter::{GATHER_NS, Waiter};

@@ -56,13 +56,13 @@ fn spinning(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wa
 /// The thread's timer slack at its least, until this is dropped. Best effort: where the kernel says
 /// no, waits are as late as they were.
 #[cfg(target_os = "linux")]
-struct Slack {
+pub(super) struct Slack {
     before_ns: Option<std::num::NonZeroU64>,
 }
 
 #[cfg(target_os = "linux")]
 impl Slack {
-    fn least() -> Self {
+    pub(super) fn least() -> Self {
         use rustix::thread::{current_timer_slack, set_current_timer_slack};
         use std::num::NonZeroU64;
 
@@ -86,11 +86,11 @@ impl Drop for Slack {
 
 /// Where there is no timer slack to set.
 #[cfg(not(target_os = "linux"))]
-struct Slack;
+pub(super) struct Slack;
 
 #[cfg(not(target_os = "linux"))]
 impl Slack {
-    fn least() -> Self {
+    pub(super) fn least() -> Self {
         Self
     }
 }

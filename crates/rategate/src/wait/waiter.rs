@@ -51,12 +51,18 @@ impl Waiter {
         let wait = self.planned(until_ns);
         let wake = clock.wait_as(wait, alarm);
         if wake == Wake::Due {
-            self.last_wake_ns.fetch_max(wait.wake_ns(), Ordering::Relaxed);
+            self.woken(wait.wake_ns());
         }
         wake
     }
 
-    fn planned(&self, until_ns: u64) -> Wait {
+    /// Takes note of a wake that was due at `wake_ns`.
+    pub(crate) fn woken(&self, wake_ns: u64) {
+        self.last_wake_ns.fetch_max(wake_ns, Ordering::Relaxed);
+    }
+
+    /// How to wait for `until_ns`.
+    pub(crate) fn planned(&self, until_ns: u64) -> Wait {
         let last_wake_ns = self.last_wake_ns.load(Ordering::Relaxed);
         // A lone wait, however short, disturbs nobody.
         let close = last_wake_ns > 0 && until_ns.saturating_sub(last_wake_ns) < CLOSE_NS;

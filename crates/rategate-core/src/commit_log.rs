@@ -1,0 +1,236 @@
+//! Commit log: at most N *effects* in any half-open window of length M, however long each takes to
+//! follow its grant.
+//!
+//! There are N slots. A grant holds a slot until the operation commits: until its effect, or until
+//! word that the effect has happened, such as a peer's acknowledgement. From then on the slot cools
+//! for M, and is free again.
+//!
+//! ```text
+//!   N = 1        granted   effect  committed               free again
+//!   -------------|==========x=======|---------- M -----------|-----> time
+//!                        held                  cooling        granted
+//! ```
+//!
+//! A [sliding log](crate::sliding_log) bounds the grants, and with a guard also effects whose delays
+//! differ by a known jitter. This one needs to know nothing about the delay. It is the limit for a
+//! peer that hangs up on whoever sends too much.
+//!
+//! # Contract
+//!
+//! * **Ceiling.** At most N effects in any window `[t, t + M)`, each of them at any instant from its
+//!   grant to its commit (theory 2.5 d, e). By a clock that runs slower than this one, the same
+//!   holds with [a guard](CommitLog::with_clock_error_ppm).
+//! * **Commit.** [`release`](crate::limit::Limit::release) commits: the slot cools from the reading
+//!   of the clock that comes with the call. More than are held commit nothing more.
+//! * **Forgo.** [`forgo`](crate::limit::Limit::forgo) frees held slots at once: for operations that
+//!   provably had no effect and never will. What merely failed may have arrived, and commits.
+//! * **Retry.** Exact, and equality passes: a slot committed at `t` is free at `t + M`. Where only
+//!   held slots stand in the way, time alone cannot help, and a denial carries no wait.
+//! * **Rate.** Under lasting demand N / (M + the mean time from grant to commit).
+//! * **Change.** Commits stay with their instants; what the old numbers had let go is gone. A lower
+//!   N takes effect as slots come free, and nothing held is taken back.
+//! * **Clock.** Going backwards earns nothing twice; at the end of 64 bits nothing wraps.
+//! * **Cost.** 48 bytes, and 16 for each distinct instant of a commit within M; O(1) amortised, and
+//!   for several permits O(number of commits that must have cooled).
+//!
+//! # Example
+//!
+//! ```
+//! use rategate_core::commit_log::CommitLog;
+//! use rategate_core::ledger::Ledger;
+//! use rategate_core::limit::Limit;
+//! use rategate_core::verdict::Verdict;
+//!
+//! let mut limit = Ledger::new(CommitLog::new(1, 1_000)?, 0);
+//! assert!(matches!(limit.try_acquire(0, 1)?, Verdict::Granted(_)));
+//! assert_eq!(limit.peek(5_000, 1)?, None, "not yet acknowledged: time alone cannot help");
+//! limit.release(5_000, 1);
+//! assert_eq!(limit.peek(5_000, 1)?, Some(1_000));
+//! assert!(matches!(limit.try_acquire(6_000, 1)?, Verdict::Granted(_)));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use alloc::collections::VecDeque;
+use core::num::NonZeroU64;
+
+use crate::error::LimitError;
+use crate::policy::{Policy, Taken};
+use crate::verdict::{Opening, Refusal, on_clock};
+
+/// The most slots there can be.
+pub const MAX_PERMITS: u64 = 4_294_967_295;
+
+/// At most `permits` effects in any window of `period_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitLog {
+    permits: NonZeroU64,
+    period_ns: NonZeroU64,
+    guard_ns: u64,
+}
+
+/// The slots that are not free, and some that have been free since the last grant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Granted and not yet committed.
+    held: u64,
+    /// Committed, oldest first. What was free by the newest grant is gone, so these and `held`
+    /// together are never more than the slots of the limit at that grant.
+    cooling: VecDeque<Commit>,
+    /// The sum of all their permits.
+    total: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Commit {
+    instant_ns: u64,
+    permits: u64,
+}
+
+impl State {
+    /// The permits granted and not yet committed.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Lets `permits` cool from `now_ns`, or from the newest commit if a clock has gone back since:
+    /// later is safe.
+    fn cool(&mut self, now_ns: u64, permits: u64) {
+        self.total = self.total.saturating_add(permits);
+        match self.cooling.back_mut() {
+            Some(newest) if newest.instant_ns >= now_ns => {
+                newest.permits = newest.permits.saturating_add(permits);
+            }
+            _ => self.cooling.push_back(Commit { instant_ns: now_ns, permits }),
+        }
+    }
+}
+
+impl CommitLog {
+    /// At most `permits` effects in any window of `period_ns`, by the clock that the limit is used
+    /// with.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::ZeroPermits`], [`LimitError::ZeroPeriod`], or
+    /// [`LimitError::TooManyPermits`] above [`MAX_PERMITS`].
+    pub fn new(permits: u64, period_ns: u64) -> Result<Self, LimitError> {
+        let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
+        let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
+        if permits.get() > MAX_PERMITS {
+            return Err(LimitError::TooManyPermits { most: MAX_PERMITS });
+        }
+        Ok(Self { permits, period_ns, guard_ns: 0 })
+    }
+
+    /// The same limit for a period that is longer by `guard_ns`, in place of any guard before.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::PeriodTooLong`] if period and guard together pass 584 years.
+    pub fn with_guard(self, guard_ns: u64) -> Result<Self, LimitError> {
+        self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
+        Ok(Self { guard_ns, ..self })
+    }
+
+    /// The same limit for a peer that counts by a clock of its own, while this one runs at most
+    /// `parts` in a million faster than the peer's: slots cool for `period * (1 + parts / 10^6)`,
+    /// rounded up, so by the peer's clock for a period at least. 200 is plenty for two clocks of
+    /// quartz. It is a [guard](Self::with_guard), in place of any before.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::PeriodTooLong`] if period and guard together pass 584 years.
+    pub fn with_clock_error_ppm(self, parts: u64) -> Result<Self, LimitError> {
+        let product = u128::from(self.period_ns.get()).saturating_mul(parts.into());
+        let guard_ns = product.div_ceil(1_000_000);
+        self.with_guard(u64::try_from(guard_ns).map_err(|_| LimitError::PeriodTooLong)?)
+    }
+
+    /// The most effects in any window.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.permits.get()
+    }
+
+    /// How long a slot cools: the window and its guard.
+    #[must_use]
+    pub const fn cools_for_ns(&self) -> u64 {
+        self.period_ns.get().saturating_add(self.guard_ns)
+    }
+
+    /// When what was committed is free again.
+    fn free_ns(&self, commit: &Commit) -> u128 {
+        u128::from(commit.instant_ns).saturating_add(self.cools_for_ns().into())
+    }
+
+    fn forget_before(&self, state: &mut State, at_ns: u64) {
+        while let Some(oldest) = state.cooling.front() {
+            if self.free_ns(oldest) > at_ns.into() {
+                break;
+            }
+            state.total = state.total.saturating_sub(oldest.permits);
+            state.cooling.pop_front();
+        }
+    }
+}
+
+impl Policy for CommitLog {
+    type State = State;
+
+    fn fresh(&self, _now_ns: u64) -> State {
+        State::default()
+    }
+
+    fn opening(
+        &self,
+        state: &State,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        let Some(room) = self.permits.get().checked_sub(permits.get()) else {
+            return Err(Refusal::exceeds(permits, self.permits.get()));
+        };
+        let Some(room) = room.checked_sub(state.held) else {
+            return Err(Refusal::Held);
+        };
+        let (mut cooling, mut start_ns) = (state.total, u128::from(from_ns));
+        for oldest in &state.cooling {
+            if cooling <= room {
+                break;
+            }
+            cooling = cooling.saturating_sub(oldest.permits);
+            start_ns = start_ns.max(self.free_ns(oldest));
+        }
+        on_clock(start_ns, from_ns).map(Opening::at)
+    }
+
+    fn take(&self, state: &mut State, grant: Taken) {
+        self.forget_before(state, grant.start_ns);
+        state.held = state.held.saturating_add(grant.permits.get());
+    }
+
+    fn remaining(&self, state: &State, now_ns: u64) -> u64 {
+        let hot = state.cooling.iter().rev().take_while(|at| self.free_ns(at) > now_ns.into());
+        let cooling = hot.fold(0_u64, |sum, commit| sum.saturating_add(commit.permits));
+        self.permits.get().saturating_sub(state.held).saturating_sub(cooling)
+    }
+
+    fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
+        old.forget_before(state, now_ns);
+    }
+
+    fn release(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
+        let committed = permits.min(state.held);
+        state.held = state.held.saturating_sub(committed);
+        if committed > 0 {
+            state.cool(now_ns, committed);
+        }
+        true
+    }
+
+    fn forgo(&self, state: &mut State, _now_ns: u64, permits: u64) -> bool {
+        state.held = state.held.saturating_sub(permits);
+        true
+    }
+}

@@ -1,0 +1,526 @@
+//! The queue of those who wait: first come, first granted.
+//!
+//! A queue stands before a [`Limit`] and knows who waits for how much since when. It neither
+//! reads a clock nor wakes anybody: its owner tells it the time, and is told whom to wake.
+//!
+//! ```text
+//!   granted  |  booked: their starts are known   |  waiting in line
+//!   ---------+-----------------------------------+------------------> order of asking
+//!           now    first ...
+//! ```
+//!
+//! The first in line has its start booked in the limit, the others as a rule have not: so whoever
+//! leaves from the middle costs nothing but his place. All get the starts that they would have got
+//! had each booked when he asked, because time is an argument: a start is worked out from the
+//! instant of asking, whenever that is done. Only where somebody wants to know a start further
+//! behind (a deadline, a try, a reservation) is everybody before him booked too. When the limit
+//! changes, or a place comes back, all of it is worked out anew.
+//!
+//! # Contract
+//!
+//! * **Order.** Grants come in the order of joining; nobody overtakes, however small. A try has to
+//!   stand behind all who wait.
+//! * **Nothing lost.** Whoever leaves before his start gives back all that he held, and those
+//!   behind him move up. Serving late delays callers, not the schedule.
+//! * **Deadlines.** One that cannot be met ends the wait at once: at joining, and again whenever
+//!   the limit has changed. One that nobody can foretell, because permits come back by somebody's
+//!   act, ends it when it has come.
+//! * **Bounds.** At most so many waiters, and so many permits waited for. A queue that is full
+//!   refuses the newcomer or sends its newest away.
+//! * **Cost.** Joining, leaving and granting are O(1) and one question to the limit; with deadlines
+//!   O(log n). Booking all who wait is O(n), once until the next change. 40 bytes for each place,
+//!   with a waiter of 16.
+//!
+//! # Example
+//!
+//! ```
+//! use rategate_core::gcra::Gcra;
+//! use rategate_core::ledger::Ledger;
+//! use rategate_core::queue::{Bounds, Joined, Outcome, Queue, Wakes};
+//!
+//! /// Waiters are names, and waking is writing them down.
+//! #[derive(Default)]
+//! struct Woken(Vec<&'static str>);
+//! impl Wakes<&'static str> for Woken {
+//!     fn settled(&mut self, name: &'static str) {
+//!         self.0.push(name);
+//!     }
+//!     fn moved(&mut self, _name: &&'static str) {}
+//! }
+//!
+//! let mut limit = Ledger::new(Gcra::new("1/s".parse()?, 1)?, 0);
+//! let (mut queue, mut woken) = (Queue::new(Bounds::default()), Woken::default());
+//! let mut join = |now_ns, name| queue.join(&mut limit, now_ns, 1, None, || name, &mut woken);
+//! assert!(matches!(join(0, "a"), Ok(Joined::Granted(_))));
+//! let Ok(Joined::Waits(b)) = join(0, "b") else { unreachable!() };
+//! let Ok(Joined::Waits(c)) = join(5, "c") else { unreachable!() };
+//!
+//! assert_eq!(queue.next_ns(), Some(1_000_000_000));
+//! queue.leave(&mut limit, 10, &b, &mut woken);
+//! // Served late, it is still the place that was free at one second.
+//! queue.serve(&mut limit, 1_500_000_000, &mut woken);
+//! assert_eq!(woken.0, ["c"]);
+//! let Some(Outcome::Granted(grant)) = queue.collect(&c) else { unreachable!() };
+//! assert_eq!(grant.start_ns, 1_000_000_000);
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::num::NonZeroU64;
+
+use crate::limit::{self, Limit};
+use crate::verdict::{self, Refusal};
+
+pub use self::bounds::{Bounds, MAX_WAITERS, WhenFull};
+use self::seats::{NONE, Seats, Waiting};
+
+mod bounds;
+mod seats;
+
+/// Whoever passes a queue's word on to those who wait.
+pub trait Wakes<W> {
+    /// This one waits no more: its [outcome](Queue::collect) is there.
+    fn settled(&mut self, waiter: W);
+
+    /// This one's start, which it may have been told, has become another.
+    fn moved(&mut self, waiter: &W);
+}
+
+/// A place in the queue. Its holder has to [collect](Queue::collect) what came of it or to
+/// [leave](Queue::leave).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Place(u32);
+
+/// What became of a call that may wait.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// It starts at once.
+    Granted(verdict::Grant),
+    /// It stands in line.
+    Waits(Place),
+}
+
+/// Why a call may not wait. Nothing was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// The queue is full.
+    Full,
+    /// The limit will never grant it.
+    Refused(Refusal),
+    /// It would be granted, but past its deadline.
+    TooLong {
+        /// How long it would have to wait.
+        wait_ns: u64,
+        /// How long until the same call would be accepted.
+        retry_after_ns: u64,
+    },
+}
+
+/// How a wait has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The permits are the caller's.
+    Granted(Granted),
+    /// The deadline has come, or can no longer be met.
+    DeadlinePassed,
+    /// The queue was full, and somebody newer has the place.
+    Evicted,
+    /// The limit has changed, and will never grant it.
+    Refused(Refusal),
+    /// The queue was closed.
+    Closed,
+}
+
+/// What a waiter is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// The first nanosecond at which the operation may start.
+    pub start_ns: u64,
+    /// When it would have started had all before it started on time; for a policy without a
+    /// schedule, when it was asked for.
+    pub scheduled_ns: u64,
+    /// How many permits one more request could have taken then.
+    pub remaining: u64,
+}
+
+/// What had become of a place when its holder left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left<W> {
+    /// It was still waiting, with this to wake it by; all that it held has gone back.
+    InTime(W),
+    /// It had been settled. If it was granted, the permits are spent.
+    Settled(Outcome),
+}
+
+/// Who waits for a limit's permits, in order of joining, with something to wake each by.
+#[derive(Debug)]
+pub struct Queue<W> {
+    seats: Seats<W>,
+    /// The first in line whose start is not booked.
+    unbooked: u32,
+    /// The starts of those before it, in order.
+    booked: VecDeque<Booked>,
+    bounds: Bounds,
+    by_deadline: BTreeSet<(u64, u32)>,
+    deadlines: BTreeMap<u32, u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Booked {
+    seat: u32,
+    grant: verdict::Grant,
+}
+
+impl<W> Queue<W> {
+    /// An empty queue.
+    #[must_use]
+    pub const fn new(bounds: Bounds) -> Self {
+        Self {
+            seats: Seats::new(),
+            unbooked: NONE,
+            booked: VecDeque::new(),
+            bounds,
+            by_deadline: BTreeSet::new(),
+            deadlines: BTreeMap::new(),
+        }
+    }
+
+    /// Other bounds, for those who come from now on.
+    pub const fn set_bounds(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub const fn waiting(&self) -> u32 {
+        self.seats.waiting
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.seats.waiting == 0
+    }
+
+    /// When to [serve](Self::serve) next: the first start or deadline. `None` if that is up to
+    /// somebody's act.
+    #[must_use]
+    pub fn next_ns(&self) -> Option<u64> {
+        let start_ns = self.booked.front().map(|booked| booked.grant.start_ns);
+        let deadline_ns = self.by_deadline.first().map(|&(deadline_ns, _)| deadline_ns);
+        start_ns.into_iter().chain(deadline_ns).min()
+    }
+
+    /// Whoever stands first in line.
+    #[must_use]
+    pub fn front(&self) -> Option<&W> {
+        self.seats.at(self.seats.first).map(|waiting| &waiting.waiter)
+    }
+
+    /// Grants `permits` now, or gives the caller a place in line. The queue must have been
+    /// [served](Self::serve) at `now_ns`.
+    ///
+    /// # Errors
+    ///
+    /// [`Turned`]. Nothing is taken then.
+    pub fn join<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+        waiter: impl FnOnce() -> W,
+        wakes: &mut impl Wakes<W>,
+    ) -> Result<Joined, Turned> {
+        let now_ns = limit.clamp(now_ns);
+        let Some(permits) = NonZeroU64::new(permits) else { return Ok(nothing(limit, now_ns)) };
+        if max_wait_ns.is_some() {
+            self.book_all(limit, wakes);
+        }
+        let may_start_now = self.look_ahead(limit, now_ns, permits, max_wait_ns)?;
+        if may_start_now && self.is_empty() {
+            return limit.promise(now_ns, permits).map(Joined::Granted).map_err(Turned::Refused);
+        }
+        self.make_room(limit, now_ns, permits, wakes)?;
+        let seat = self.seats.sit_down(waiter(), now_ns, permits);
+        if self.unbooked == NONE {
+            self.unbooked = seat;
+        }
+        if let Some(max_wait_ns) = max_wait_ns {
+            let deadline_ns = now_ns.saturating_add(max_wait_ns);
+            self.deadlines.insert(seat, deadline_ns);
+            self.by_deadline.insert((deadline_ns, seat));
+        }
+        if self.unbooked == seat && (self.seats.first == seat || max_wait_ns.is_some()) {
+            self.book_next(limit, wakes);
+        }
+        Ok(Joined::Waits(Place(seat)))
+    }
+
+    /// Grants all whose starts have come by `now_ns`, in order, each at its own start; ends the waits
+    /// whose deadlines have. Books the start of whoever is first then.
+    pub fn serve<L: Limit>(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
+        let now_ns = limit.clamp(now_ns);
+        while self.serve_one(limit, now_ns, wakes) {}
+    }
+
+    /// The same for at most `most` grants. Returns whether it may not have been all.
+    pub fn serve_some<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        most: usize,
+        wakes: &mut impl Wakes<W>,
+    ) -> bool {
+        let now_ns = limit.clamp(now_ns);
+        (0..most).all(|_| self.serve_one(limit, now_ns, wakes))
+    }
+
+    /// What came of a wait, once. `None` while it lasts.
+    #[must_use = "it is gone afterwards"]
+    pub fn collect(&mut self, place: &Place) -> Option<Outcome> {
+        self.seats.collect(place.0)
+    }
+
+    /// What to wake the holder of a place by, as long as it waits.
+    pub fn waiter_mut(&mut self, place: &Place) -> Option<&mut W> {
+        self.seats.at_mut(place.0).map(|waiting| &mut waiting.waiter)
+    }
+
+    /// Gives a place up, if it has not been. The queue must have been [served](Self::serve) at
+    /// `now_ns`.
+    pub fn leave<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        place: &Place,
+        wakes: &mut impl Wakes<W>,
+    ) -> Option<Left<W>> {
+        if let Some(outcome) = self.collect(place) {
+            return Some(Left::Settled(outcome));
+        }
+        let waiter = self.remove(limit, now_ns, place.0, Outcome::Closed)?;
+        self.seats.collect(place.0);
+        self.serve(limit, now_ns, wakes);
+        Some(Left::InTime(waiter))
+    }
+
+    /// Whether nobody who comes now can be granted anything, because somebody waits for an act
+    /// that no clock foretells. Books all others.
+    pub fn is_held<L: Limit>(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
+        self.book_all(limit, wakes);
+        self.unbooked != NONE
+    }
+
+    /// Until when the holder of a place has to wait, as things stand: its start or its deadline.
+    /// `None` where that is up to somebody's act. Books all before it, and ends the waits that turn
+    /// out to be in vain, which may be this one's.
+    pub fn due_ns<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        place: &Place,
+        wakes: &mut impl Wakes<W>,
+    ) -> Option<u64> {
+        self.book_all(limit, wakes);
+        let ours = self.booked.iter().rfind(|booked| booked.seat == place.0);
+        let start_ns = ours.map(|booked| booked.grant.start_ns);
+        start_ns.or_else(|| self.deadlines.get(&place.0).copied())
+    }
+
+    /// Books all who wait, as far as their starts can be known, so that whatever the limit is asked
+    /// next stands behind them.
+    pub fn book_all<L: Limit>(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) {
+        while self.book_next(limit, wakes) {}
+    }
+
+    /// Takes all starts back that are booked. To be called before the limit is changed, or gets
+    /// something back, at `now_ns`, at which the queue must have been served. Afterwards it has to be
+    /// [served](Self::serve) again.
+    pub fn unbook<L: Limit>(&mut self, limit: &mut L, now_ns: u64) {
+        while self.unbook_last(limit, now_ns) {}
+    }
+
+    /// Ends all waits.
+    pub fn close<L: Limit>(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
+        self.unbook(limit, now_ns);
+        while !self.is_empty() {
+            self.settle(self.seats.first, Outcome::Closed, wakes);
+        }
+    }
+
+    /// Whether the limit would grant a newcomer at once; an error if it never will, or not in time.
+    fn look_ahead<L: Limit>(
+        &self,
+        limit: &L,
+        now_ns: u64,
+        permits: NonZeroU64,
+        max_wait_ns: Option<u64>,
+    ) -> Result<bool, Turned> {
+        let opening = match limit.opening(now_ns, permits) {
+            Err(Refusal::Held) => return Ok(false),
+            Err(Refusal::BeyondClock { wait_ns }) if max_wait_ns.is_some() => Err(wait_ns),
+            Err(refusal) => return Err(Turned::Refused(refusal)),
+            Ok(opening) => Ok(opening),
+        };
+        let wait_ns = match opening {
+            Ok(opening) => opening.start_ns.saturating_sub(now_ns),
+            Err(wait_ns) => wait_ns,
+        };
+        match max_wait_ns {
+            // Behind somebody whose start nobody knows, no start is known.
+            Some(max_wait_ns) if wait_ns > max_wait_ns && self.unbooked == NONE => {
+                let soon_enough_ns = wait_ns.saturating_sub(max_wait_ns);
+                let opens_ns = opening.map_or(u64::MAX, |opening| opening.opens_ns);
+                let at_latest_ns = soon_enough_ns.min(opens_ns.saturating_sub(now_ns));
+                let retry_after_ns = limit.soonest_ns(now_ns, at_latest_ns, permits, max_wait_ns);
+                Err(Turned::TooLong { wait_ns, retry_after_ns })
+            }
+            _ => Ok(wait_ns == 0),
+        }
+    }
+
+    fn serve_one<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        wakes: &mut impl Wakes<W>,
+    ) -> bool {
+        if self.booked.is_empty() && self.book_next(limit, wakes) {
+            // Whoever waits by himself has been told another start, or none.
+            if let Some(first) = self.front() {
+                wakes.moved(first);
+            }
+            return true;
+        }
+        match self.booked.front().copied() {
+            Some(Booked { seat, grant }) if grant.start_ns <= now_ns => {
+                self.booked.pop_front();
+                // What starts in the same nanosecond must not look late to the limit.
+                limit.pass_to(grant.start_ns.saturating_sub(1));
+                let verdict::Grant { start_ns, scheduled_ns, remaining, .. } = grant;
+                let granted = Granted { start_ns, scheduled_ns, remaining };
+                self.settle(seat, Outcome::Granted(granted), wakes);
+                true
+            }
+            _ => self.expire_one(now_ns, wakes),
+        }
+    }
+
+    /// Ends a wait whose deadline has come. Its start has not, or it would have been granted; so
+    /// nothing is booked for it that could have come in time.
+    fn expire_one(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
+        let Some(&(deadline_ns, seat)) = self.by_deadline.first() else { return false };
+        if deadline_ns > now_ns {
+            return false;
+        }
+        self.settle(seat, Outcome::DeadlinePassed, wakes);
+        true
+    }
+
+    /// Books the first in line whose start is not known, or finds that it never will be. Returns
+    /// whether there may be another one to book.
+    fn book_next<L: Limit>(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
+        let seat = self.unbooked;
+        let Some(&Waiting { asked_ns, permits, behind, .. }) = self.seats.at(seat) else {
+            return false;
+        };
+        let by_ns = self.deadlines.get(&seat).copied();
+        let too_late = by_ns.is_some_and(|by_ns| {
+            let opening = limit.opening(limit.clamp(asked_ns), permits);
+            opening.is_ok_and(|opening| opening.start_ns > by_ns)
+        });
+        if too_late {
+            self.settle(seat, Outcome::DeadlinePassed, wakes);
+            return true;
+        }
+        let promised = limit.promise(asked_ns, permits);
+        match promised {
+            Ok(grant) => {
+                self.unbooked = behind;
+                self.booked.push_back(Booked { seat, grant });
+                true
+            }
+            Err(Refusal::Held) => false,
+            Err(refusal) => {
+                self.settle(seat, Outcome::Refused(refusal), wakes);
+                true
+            }
+        }
+    }
+
+    /// Takes the last start back that is booked.
+    fn unbook_last<L: Limit>(&mut self, limit: &mut L, now_ns: u64) -> bool {
+        let Some(Booked { seat, grant }) = self.booked.pop_back() else { return false };
+        limit.cancel(now_ns, grant.ticket);
+        self.unbooked = seat;
+        true
+    }
+
+    /// Ends somebody's wait, whose start may be booked. Those behind him will be booked anew.
+    fn remove<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        seat: u32,
+        outcome: Outcome,
+    ) -> Option<W> {
+        if self.booked.back().is_some_and(|booked| booked.seat == seat) {
+            self.unbook_last(limit, now_ns);
+        } else {
+            let keep = usize::from(self.seats.first != seat);
+            while self.booked.len() > keep {
+                self.unbook_last(limit, now_ns);
+            }
+        }
+        self.end(seat, outcome)
+    }
+
+    /// Makes room for somebody who has to wait, or says that there is none.
+    fn make_room<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        permits: NonZeroU64,
+        wakes: &mut impl Wakes<W>,
+    ) -> Result<(), Turned> {
+        loop {
+            let within = self.seats.permits.checked_add(permits.get());
+            let has_room = self.seats.waiting < self.bounds.waiters()
+                && self.seats.has_free()
+                && within.is_some_and(|within| within <= self.bounds.permits());
+            if has_room {
+                return Ok(());
+            }
+            let is_hopeless = self.is_empty() || permits.get() > self.bounds.permits();
+            if self.bounds.on_full() == WhenFull::Refuse || is_hopeless {
+                return Err(Turned::Full);
+            }
+            if let Some(newest) = self.remove(limit, now_ns, self.seats.last, Outcome::Evicted) {
+                wakes.settled(newest);
+            }
+        }
+    }
+
+    /// Ends the wait of somebody whose start is not booked any more, and tells him.
+    fn settle(&mut self, seat: u32, outcome: Outcome, wakes: &mut impl Wakes<W>) {
+        if let Some(waiter) = self.end(seat, outcome) {
+            wakes.settled(waiter);
+        }
+    }
+
+    fn end(&mut self, seat: u32, outcome: Outcome) -> Option<W> {
+        if self.unbooked == seat {
+            self.unbooked = self.seats.at(seat).map_or(NONE, |waiting| waiting.behind);
+        }
+        if let Some(deadline_ns) = self.deadlines.remove(&seat) {
+            self.by_deadline.remove(&(deadline_ns, seat));
+        }
+        self.seats.settle(seat, outcome)
+    }
+}
+
+/// A grant of nothing, to whom nobody is in the way.
+fn nothing<L: Limit>(limit: &L, now_ns: u64) -> Joined {
+    Joined::Granted(limit::nothing(limit, now_ns))
+}

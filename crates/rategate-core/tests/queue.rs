@@ -1,0 +1,497 @@
+//! Laws of the queue, against a line that works everything out anew at every step.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use common::{Grants, MS, S, XorShift};
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::backfill_pool::BackfillPool;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Turned, Wakes, WhenFull};
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::verdict::{Refusal, Ticket, Verdict};
+
+/// Waiters are numbers.
+#[derive(Debug, Default)]
+struct Woken {
+    settled: Vec<u32>,
+    moved: Vec<u32>,
+}
+
+impl Wakes<u32> for Woken {
+    fn settled(&mut self, id: u32) {
+        self.settled.push(id);
+    }
+
+    fn moved(&mut self, id: &u32) {
+        self.moved.push(*id);
+    }
+}
+
+/// When whoever came has started, by number, and with how many permits.
+type Starts = BTreeMap<u32, (u64, u64)>;
+
+/// The oracle: a list, and a limit in which only what has started is booked. What comes next is
+/// found out on a copy of it.
+struct Line<L> {
+    limit: L,
+    waiting: Vec<(u32, u64, u64)>,
+    starts: Starts,
+}
+
+impl<L: Limit + Clone> Line<L> {
+    fn promise(limit: &mut L, asked_ns: u64, permits: u64) -> Result<u64, Refusal> {
+        limit.promise(asked_ns, NonZeroU64::new(permits).unwrap()).map(|grant| grant.start_ns)
+    }
+
+    fn pass_to(&mut self, now_ns: u64) {
+        while let Some(&(id, asked_ns, permits)) = self.waiting.first() {
+            let mut next = self.limit.clone();
+            match Self::promise(&mut next, asked_ns, permits) {
+                Ok(start_ns) if start_ns <= now_ns => {
+                    self.limit = next;
+                    self.starts.insert(id, (start_ns, permits));
+                    self.waiting.remove(0);
+                }
+                Ok(_) | Err(Refusal::Held) => break,
+                Err(refusal) => panic!("{refusal:?}"),
+            }
+        }
+    }
+
+    /// The limit with all who wait in it.
+    fn with_all(&self) -> L {
+        let mut all = self.limit.clone();
+        for &(_, asked_ns, permits) in &self.waiting {
+            Self::promise(&mut all, asked_ns, permits).unwrap();
+        }
+        all
+    }
+
+    fn join(&mut self, now_ns: u64, id: u32, permits: u64) {
+        self.waiting.push((id, now_ns, permits));
+        self.pass_to(now_ns);
+    }
+
+    fn leave(&mut self, id: u32) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| waiting.0 != id);
+        self.waiting.len() < before
+    }
+}
+
+/// The queue, its limit, and the starts it has granted so far.
+struct Queued<L> {
+    limit: L,
+    queue: Queue<u32>,
+    woken: Woken,
+    places: BTreeMap<u32, (Place, u64)>,
+    starts: Starts,
+    in_order: Vec<u32>,
+}
+
+impl<L: Limit> Queued<L> {
+    fn new(limit: L) -> Self {
+        Self {
+            limit,
+            queue: Queue::new(Bounds::default()),
+            woken: Woken::default(),
+            places: BTreeMap::new(),
+            starts: Starts::new(),
+            in_order: Vec::new(),
+        }
+    }
+
+    fn serve(&mut self, now_ns: u64) {
+        self.queue.serve(&mut self.limit, now_ns, &mut self.woken);
+        self.gather();
+    }
+
+    fn gather(&mut self) {
+        for id in std::mem::take(&mut self.woken.settled) {
+            let (place, permits) = self.places.remove(&id).unwrap();
+            match self.queue.collect(&place) {
+                Some(Outcome::Granted(grant)) => {
+                    self.starts.insert(id, (grant.start_ns, permits));
+                    self.in_order.push(id);
+                }
+                other => panic!("{id}: {other:?}"),
+            }
+            assert_eq!(self.queue.collect(&place), None, "only once");
+        }
+    }
+
+    fn join(
+        &mut self,
+        now_ns: u64,
+        id: u32,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+    ) -> Result<(), Turned> {
+        let joined =
+            self.queue.join(&mut self.limit, now_ns, permits, max_wait_ns, || id, &mut self.woken);
+        match joined? {
+            Joined::Granted(grant) => {
+                self.starts.insert(id, (grant.start_ns, permits));
+                self.in_order.push(id);
+            }
+            Joined::Waits(place) => drop(self.places.insert(id, (place, permits))),
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, now_ns: u64, id: u32) -> bool {
+        let Some((place, _)) = self.places.remove(&id) else { return false };
+        let left = self.queue.leave(&mut self.limit, now_ns, &place, &mut self.woken);
+        self.gather();
+        left == Some(Left::InTime(id))
+    }
+}
+
+fn policies(random: &mut XorShift) -> AnyPolicy {
+    let rate = random.pick(&["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "4000000000/s"]);
+    let rate = rate.parse().unwrap();
+    match random.between(0, 6) {
+        0 => Gcra::new(rate, 1).unwrap().into(),
+        1 => Gcra::new(rate, random.between(1, 9)).unwrap().into(),
+        2 => SlidingLog::new(random.between(1, 6), random.pick(&[7, MS, S])).unwrap().into(),
+        3 => FixedWindow::new(random.between(1, 4), random.pick(&[5, MS]), Anchor::Epoch)
+            .unwrap()
+            .into(),
+        4 => TwoTimeline::new(rate, Mode::Average, None).into(),
+        5 => TwoTimeline::new(rate, Mode::Strict, None).into(),
+        _ => BackfillPool::new(5, "1.5".parse().unwrap(), Some(rate)).unwrap().into(),
+    }
+}
+
+/// Order, nothing lost, exact starts: whatever joins and leaves, with deadlines or without, beside
+/// reservations kept and cancelled, and served as late as may be, everybody starts exactly when the
+/// oracle says, and in the order of joining.
+#[test]
+fn starts_are_those_of_a_line_worked_out_anew() {
+    let (mut waited, mut left, mut too_long, mut moved) = (0, 0, 0, 0);
+    for seed in 0..3_000 {
+        let mut random = XorShift::new(seed);
+        let policy = policies(&mut random);
+        let mut now_ns = random.pick(&[0, 1, 5 * S, u64::MAX / 2]);
+        let limit = Ledger::new(policy, now_ns);
+        let mut queued = Queued::new(limit.clone());
+        let mut oracle = Line { limit, waiting: Vec::new(), starts: Starts::new() };
+        let step = random.pick(&[3, MS, S / 3]);
+        let mut reserved: Vec<(Ticket, Ticket)> = Vec::new();
+        let what = format!("seed {seed}, {policy:?}");
+        for id in 0..60 {
+            now_ns += random.between(0, step);
+            // Nobody need serve the queue for a while.
+            queued.serve(now_ns);
+            oracle.pass_to(now_ns);
+            let permits = random.between(1, 2).min(queued.limit.clone().remaining(0).max(1));
+            match random.between(0, 11) {
+                0..=4 => {
+                    if queued.join(now_ns, id, permits, None).is_ok() {
+                        oracle.join(now_ns, id, permits);
+                    }
+                }
+                5..=6 => {
+                    let max_wait_ns = random.between(0, 4 * step);
+                    let expected = oracle.with_all().reserve(now_ns, permits, Some(max_wait_ns));
+                    match queued.join(now_ns, id, permits, Some(max_wait_ns)) {
+                        Ok(()) => {
+                            assert!(matches!(expected, Ok(Verdict::Granted(_))), "{what}");
+                            oracle.join(now_ns, id, permits);
+                        }
+                        Err(Turned::TooLong { retry_after_ns, wait_ns }) => {
+                            let Ok(Verdict::Denied(denial)) = expected else { panic!("{what}") };
+                            let expected_ns = denial.retry_after_ns.unwrap().get();
+                            assert_eq!(retry_after_ns, expected_ns, "{what}");
+                            assert!(wait_ns > max_wait_ns, "{what}");
+                            too_long += 1;
+                        }
+                        Err(Turned::Refused(Refusal::Exceeds(_))) => assert!(expected.is_err()),
+                        Err(other) => panic!("{what}: {other:?}"),
+                    }
+                }
+                7..=8 => {
+                    let id = u32::try_from(random.between(0, u64::from(id))).unwrap();
+                    let gone = queued.leave(now_ns, id);
+                    assert_eq!(oracle.leave(id), gone, "{what}");
+                    oracle.pass_to(now_ns);
+                    left += u32::from(gone);
+                }
+                9 => {
+                    // What stands behind all who wait; to book them all changes nothing.
+                    queued.queue.book_all(&mut queued.limit, &mut queued.woken);
+                    let mut ours = queued.limit.clone();
+                    let mut theirs = oracle.with_all();
+                    let max_wait_ns = random.pick(&[None, Some(step)]);
+                    assert_eq!(
+                        ours.reserve(now_ns, permits, max_wait_ns).map(start_of),
+                        theirs.reserve(now_ns, permits, max_wait_ns).map(start_of),
+                        "{what}"
+                    );
+                    assert_eq!(ours.peek(now_ns, 1), theirs.peek(now_ns, 1), "{what}");
+                }
+                10 => {
+                    if queued.queue.is_empty()
+                        && let Ok(Verdict::Granted(grant)) =
+                            queued.limit.reserve(now_ns, permits, None)
+                    {
+                        let theirs = oracle.limit.reserve(now_ns, permits, None).unwrap();
+                        let Verdict::Granted(theirs) = theirs else { panic!("{what}") };
+                        reserved.push((grant.ticket, theirs.ticket));
+                    }
+                }
+                _ => {
+                    if let Some((ticket, theirs)) = reserved.pop() {
+                        queued.queue.unbook(&mut queued.limit, now_ns);
+                        let ours = queued.limit.cancel(now_ns, ticket);
+                        queued.serve(now_ns);
+                        assert_eq!(oracle.limit.cancel(now_ns, theirs), ours, "{what}");
+                        oracle.pass_to(now_ns);
+                    }
+                }
+            }
+            assert_eq!(queued.places.len(), oracle.waiting.len(), "{what}");
+        }
+        waited += queued.places.len();
+        let end_ns = now_ns + 1_000 * S;
+        queued.serve(end_ns);
+        oracle.pass_to(end_ns);
+        assert_eq!(queued.starts, oracle.starts, "{what}");
+        assert!(queued.queue.is_empty(), "{what}");
+        assert!(queued.in_order.is_sorted(), "{what}: {:?}", queued.in_order);
+        moved += queued.woken.moved.len();
+    }
+    assert!(
+        waited > 5_000 && left > 1_000 && too_long > 500 && moved > 1_000,
+        "{waited} {left} {too_long} {moved}"
+    );
+}
+
+/// Of a grant its start, of a denial the wait.
+fn start_of(verdict: Verdict) -> (bool, Option<u64>) {
+    match verdict {
+        Verdict::Granted(grant) => (true, Some(grant.start_ns)),
+        Verdict::Denied(denial) => (false, denial.retry_after_ns.map(u64::from)),
+    }
+}
+
+/// Permits that come back by releases: whoever waits for one is granted as it comes, in order, also
+/// where a rate has a say too. No smaller call slips by, whether it would wait or not.
+#[test]
+fn releases_serve_the_line_in_order() {
+    let oven = Concurrency::new(3).unwrap();
+    let rate = Gcra::new("2/s".parse().unwrap(), 2).unwrap();
+    let mut line = Queued::new(AllOf::new([oven.into(), rate.into()], 0));
+    line.join(0, 0, 2, None).unwrap();
+    line.join(S, 1, 2, None).unwrap(); // the oven has room for one
+    line.join(S, 2, 1, None).unwrap();
+    assert_eq!(line.queue.next_ns(), None, "up to whoever releases");
+    assert!(line.queue.is_held(&mut line.limit, &mut line.woken));
+    line.serve(5 * S);
+    assert_eq!(line.in_order, [0]);
+
+    line.queue.unbook(&mut line.limit, 5 * S);
+    line.limit.release(5 * S, 1);
+    line.serve(5 * S);
+    // The next one's start is a matter of time now, but for the oven, which is full again.
+    assert_eq!((line.in_order.as_slice(), line.starts[&1]), ([0, 1].as_slice(), (5 * S, 2)));
+    line.queue.unbook(&mut line.limit, 5 * S);
+    line.limit.release(5 * S, 2);
+    line.serve(5 * S);
+    assert_eq!(line.queue.next_ns(), Some(5 * S + S / 2), "two were taken at once");
+    line.serve(9 * S);
+    assert_eq!(line.starts[&2], (5 * S + S / 2, 1));
+}
+
+/// A deadline that nobody could foretell ends the wait when it has come, and those behind move up.
+#[test]
+fn deadlines_end_waits_for_an_act() {
+    let limit = Ledger::new(Concurrency::new(2).unwrap(), 0);
+    let mut line = Queued::new(limit);
+    line.join(0, 0, 2, None).unwrap();
+    line.join(10, 1, 2, Some(90)).unwrap();
+    line.join(20, 2, 1, None).unwrap();
+    line.queue.unbook(&mut line.limit, 30);
+    line.limit.release(30, 1);
+    line.queue.serve(&mut line.limit, 30, &mut line.woken);
+    assert_eq!((line.queue.next_ns(), line.woken.settled.len()), (Some(100), 0));
+    line.queue.serve(&mut line.limit, 99, &mut line.woken);
+    assert!(line.woken.settled.is_empty());
+    line.queue.serve(&mut line.limit, 100, &mut line.woken);
+    assert_eq!(line.woken.settled, [1, 2]);
+    assert_eq!(line.queue.collect(&line.places[&1].0), Some(Outcome::DeadlinePassed));
+    let Some(Outcome::Granted(grant)) = line.queue.collect(&line.places[&2].0) else { panic!() };
+    assert_eq!(grant.start_ns, 30, "free since then, and nobody before it in the end");
+}
+
+/// New numbers hold for those who wait: they start at the new rate, in the old order, what was
+/// earned counts as earned; who cannot start in time, or never, is told at once.
+#[test]
+fn new_numbers_hold_for_those_who_wait() {
+    let rate = |text: &str, burst| Gcra::new(text.parse().unwrap(), burst).unwrap();
+    let mut line = Queued::new(Ledger::new(rate("1/s", 1), 0));
+    for id in 0..10 {
+        line.join(0, id, 1, (id == 7).then_some(8 * S)).unwrap();
+    }
+    line.queue.unbook(&mut line.limit, S / 2);
+    line.limit.reconfigure(S / 2, rate("10/s", 1));
+    line.serve(S / 2);
+    line.serve(S);
+    // Half a permit was earned, so the rest takes a twentieth of a second.
+    let starts: Vec<_> = line.starts.values().map(|&(start_ns, _)| start_ns / MS).collect();
+    assert_eq!(starts, [0, 550, 650, 750, 850, 950]);
+
+    line.queue.unbook(&mut line.limit, S);
+    line.limit.reconfigure(S, rate("1/10s", 1));
+    line.queue.serve(&mut line.limit, S, &mut line.woken);
+    line.queue.book_all(&mut line.limit, &mut line.woken);
+    assert_eq!(line.woken.settled, [7], "its deadline cannot be met any more");
+    assert_eq!(line.queue.collect(&line.places[&7].0), Some(Outcome::DeadlinePassed));
+    line.woken.settled.clear();
+
+    line.queue.unbook(&mut line.limit, 2 * S);
+    line.limit.reconfigure(2 * S, rate("never", 1));
+    line.queue.serve(&mut line.limit, 2 * S, &mut line.woken);
+    assert_eq!(line.woken.settled, [6, 8, 9], "no endless wait");
+    let outcome = line.queue.collect(&line.places[&6].0);
+    assert_eq!(outcome, Some(Outcome::Refused(Refusal::TimeCannotHelp)));
+}
+
+/// A window that has shrunk is kept by those who waited before: no window after the change holds
+/// more than the new maximum.
+#[test]
+fn no_window_after_a_change_holds_more() {
+    for seed in 0..300 {
+        let mut random = XorShift::new(seed);
+        let log = |permits| SlidingLog::new(permits, S).unwrap();
+        let mut line = Queued::new(Ledger::new(log(random.between(1, 9)), 0));
+        let (mut now_ns, mut changed_ns, mut permits) = (0, 0, 9);
+        for id in 0..100 {
+            now_ns += random.between(0, S / 4);
+            line.serve(now_ns);
+            line.join(now_ns, id, 1, None).unwrap();
+            if id == 50 {
+                (permits, changed_ns) = (random.between(1, 9), now_ns);
+                line.queue.unbook(&mut line.limit, now_ns);
+                line.limit.reconfigure(now_ns, log(permits));
+                line.serve(now_ns);
+            }
+        }
+        line.serve(now_ns + 200 * S);
+        let after = line.starts.values().filter(|start| start.0 >= changed_ns);
+        assert!(Grants(after.copied().collect()).most_in(S) <= permits, "seed {seed}");
+        assert_eq!(line.starts.len(), 100);
+        assert!(line.in_order.is_sorted());
+    }
+}
+
+/// A full queue refuses the newcomer or sends its newest away, by number and by permits, and never
+/// somebody who could start at once.
+#[test]
+fn a_full_queue_refuses_or_evicts() {
+    let never_full = Bounds::new(0);
+    assert_eq!(never_full.waiters(), 1);
+    let limit = || Ledger::new(SlidingLog::new(5, S).unwrap(), 0);
+    let mut line = Queued::new(limit());
+    line.queue.set_bounds(Bounds::new(2).with_permits(6));
+    line.join(0, 0, 5, None).unwrap();
+    line.join(0, 1, 3, None).unwrap();
+    assert_eq!(line.join(0, 2, 4, None), Err(Turned::Full), "seven permits");
+    line.join(0, 3, 3, None).unwrap();
+    assert_eq!(line.join(0, 4, 0, None), Ok(()), "nothing, to whom nobody is in the way");
+    assert_eq!(line.join(0, 5, 1, None), Err(Turned::Full), "three waiters");
+    assert!(line.leave(0, 1));
+    line.join(0, 6, 1, None).unwrap();
+    line.serve(3 * S);
+    assert_eq!(line.in_order, [0, 4, 3, 6]);
+    line.join(3 * S, 7, 1, None).unwrap();
+    assert_eq!(line.in_order.last(), Some(&7), "at once");
+
+    let mut line = Queued::new(limit());
+    let evicting = Bounds::new(3).with_permits(6).when_full(WhenFull::EvictNewest);
+    line.queue.set_bounds(evicting);
+    line.join(0, 0, 5, None).unwrap();
+    for id in 1..=3 {
+        line.join(0, id, 1, None).unwrap();
+    }
+    assert_eq!(
+        line.join(0, 4, 7, None),
+        Err(Turned::Refused(Refusal::exceeds(NonZeroU64::new(7).unwrap(), 5)))
+    );
+    line.join(0, 5, 5, Some(2 * S)).unwrap();
+    assert_eq!(line.woken.settled, [3, 2], "the newest first, as many as need be");
+    for id in line.woken.settled.drain(..) {
+        let (place, _) = line.places.remove(&id).unwrap();
+        assert_eq!(line.queue.collect(&place), Some(Outcome::Evicted));
+    }
+    line.serve(5 * S);
+    assert_eq!(line.in_order, [0, 1, 5]);
+    assert_eq!(line.starts[&5], (2 * S, 5));
+}
+
+/// A long line leaves no trace behind: what has started is not kept.
+#[test]
+fn what_has_started_is_forgotten() {
+    let mut line = Queued::new(Ledger::new(Gcra::new("1000/s".parse().unwrap(), 1).unwrap(), 0));
+    for id in 0..1_000 {
+        line.join(0, id, 1, None).unwrap();
+    }
+    while line.queue.serve_some(&mut line.limit, 2 * S, 64, &mut line.woken) {
+        assert!(line.limit.promised() <= 2);
+    }
+    line.gather();
+    assert_eq!((line.starts.len(), line.starts[&999].0), (1_000, 999 * MS));
+}
+
+/// Closing ends all waits, and what they had booked is free again.
+#[test]
+fn closing_ends_all_waits() {
+    let mut line = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    for id in 0..5 {
+        line.join(0, id, 1, Some(9 * S)).unwrap();
+    }
+    line.queue.close(&mut line.limit, 10, &mut line.woken);
+    assert_eq!(line.woken.settled, [1, 2, 3, 4]);
+    assert_eq!((line.queue.next_ns(), line.limit.promised()), (None, 0));
+    let left = line.queue.leave(&mut line.limit, 10, &line.places[&1].0, &mut line.woken);
+    assert_eq!(left, Some(Left::Settled(Outcome::Closed)));
+    let again = line.queue.leave(&mut line.limit, 10, &line.places[&1].0, &mut line.woken);
+    assert_eq!(again, None, "only once");
+}
+
+/// Leaving costs the same wherever in line one stands, and however many do.
+#[test]
+fn a_storm_of_leavers_is_a_matter_of_moments() {
+    let mut line = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
+    let most = 200_000;
+    for id in 0..=most {
+        line.join(0, id, 1, (id % 1_000 == 7).then_some(u64::MAX)).unwrap();
+    }
+    let mut random = XorShift::new(1);
+    let mut ids: Vec<u32> = (1..most).collect();
+    for last in (1..ids.len()).rev() {
+        let other = random.between(0, u64::try_from(last).unwrap());
+        ids.swap(last, usize::try_from(other).unwrap());
+    }
+    for id in ids {
+        assert!(line.leave(1, id));
+    }
+    line.serve(S);
+    assert_eq!((line.in_order.as_slice(), line.limit.promised()), ([0, most].as_slice(), 1));
+}

@@ -1,0 +1,491 @@
+//! A sender under a limit, a network that delays, reorders and loses, and a peer that counts
+//! arrivals by a clock of its own and hangs up on whoever sends too much: which limit keeps the
+//! bound where it counts. Theory 2.5, on seeded virtual time.
+//!
+//! Two kinds of peer. One counts *messages*, each once, however often it arrives: as behind a
+//! transport that repeats by itself what got lost. A message then is one permit, with all its
+//! repetitions. The other counts *datagrams*: each transmission takes a permit of its own, and
+//! where no acknowledgement comes back it counts as over when the network cannot hold it any more.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::commit_log::CommitLog;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::verdict::Verdict;
+use rategate_sim::oracle::fullest_window;
+use rategate_sim::random::Random;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000 * US;
+const S: u64 = 1_000 * MS;
+
+/// What the peer tolerates: so many arrivals in any second.
+const MOST: u64 = 51;
+/// How far the clocks of sender and peer may be apart.
+const RHO_PPM: u64 = 200;
+
+/// What the peer counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Counts {
+    Messages,
+    /// No datagram stays in the network for longer than this.
+    Datagrams {
+        lifetime_ns: u64,
+    },
+}
+
+/// What the sender tells its limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Commits {
+    Never,
+    AtTheSend,
+    AtTheAck,
+}
+
+/// One direction of the network.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    least_ns: u64,
+    jitter_ns: u64,
+    /// All packets of a while take the least time, or all of them the most.
+    tides: bool,
+    lost_percent: u64,
+}
+
+impl Way {
+    const NONE: Self = Self { least_ns: 0, jitter_ns: 0, tides: false, lost_percent: 0 };
+
+    /// How long this packet takes, if it gets through.
+    fn delay_ns(&self, now_ns: u64, random: &mut Random) -> Option<u64> {
+        let jitter_ns = if self.tides {
+            Random::new(now_ns / (700 * MS)).bits() % 2 * self.jitter_ns
+        } else {
+            below(random, self.jitter_ns + 1)
+        };
+        (below(random, 100) >= self.lost_percent).then_some(self.least_ns + jitter_ns)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    seed: u64,
+    policy: AnyPolicy,
+    commits: Commits,
+    counts: Counts,
+    there: Way,
+    back: Way,
+    /// The longest that the sender is held up between a grant and the send.
+    pause_ns: u64,
+    /// After this without an acknowledgement the sender sends again.
+    patience_ns: u64,
+    /// A message this often, or as many as the limit lets through.
+    every_ns: Option<u64>,
+    /// While a true clock shows so many, the peer's shows the other.
+    peer_clock: (u64, u64),
+    lasts_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Demand,
+    Start,
+    Send {
+        permit: usize,
+    },
+    Arrive {
+        permit: usize,
+    },
+    Ack {
+        permit: usize,
+    },
+    Impatient {
+        permit: usize,
+    },
+    /// Nothing sent under this permit can arrive any more.
+    Expired {
+        permit: usize,
+    },
+}
+
+/// One permit under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Permit {
+    granted_ns: u64,
+    sent: bool,
+    arrived: bool,
+    over: bool,
+}
+
+/// A peer that knows when the last arrivals came, by its own clock.
+#[derive(Debug, Default)]
+struct Peer {
+    last: VecDeque<u64>,
+    arrivals: Vec<(u64, u64)>,
+    hung_up: bool,
+}
+
+impl Peer {
+    fn count(&mut self, reading_ns: u64) {
+        if self.last.len() == usize::try_from(MOST).unwrap() {
+            self.hung_up |= reading_ns - self.last.pop_front().unwrap() < S;
+        }
+        self.last.push_back(reading_ns);
+        self.arrivals.push((reading_ns, 1));
+    }
+}
+
+struct World {
+    setting: Setting,
+    limit: Ledger<AnyPolicy>,
+    random: Random,
+    now_ns: u64,
+    events: BinaryHeap<Reverse<(u64, usize, Event)>>,
+    caused: usize,
+    backlog: u64,
+    promised: bool,
+    permits: Vec<Permit>,
+    peer: Peer,
+    /// From grants to acknowledgements, in all.
+    held_ns: u64,
+    acknowledged: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Outcome {
+    hung_up: bool,
+    fullest: u64,
+    granted: u64,
+    mean_hold_ns: u64,
+}
+
+fn below(random: &mut Random, end: u64) -> u64 {
+    random.bits() % end
+}
+
+fn play(setting: &Setting) -> Outcome {
+    let mut world = World {
+        setting: *setting,
+        limit: Ledger::new(setting.policy, 0),
+        random: Random::new(setting.seed),
+        now_ns: 0,
+        events: BinaryHeap::new(),
+        caused: 0,
+        backlog: 0,
+        promised: false,
+        permits: Vec::new(),
+        peer: Peer::default(),
+        held_ns: 0,
+        acknowledged: 0,
+    };
+    world.cause(0, Event::Demand);
+    while let Some(Reverse((at_ns, _, event))) = world.events.pop() {
+        world.now_ns = at_ns;
+        world.happen(event);
+    }
+    let (fullest, _) = fullest_window(&world.peer.arrivals, S);
+    assert_eq!(world.peer.hung_up, fullest > MOST, "{setting:?}");
+    Outcome {
+        hung_up: world.peer.hung_up,
+        fullest,
+        granted: u64::try_from(world.permits.len()).unwrap(),
+        mean_hold_ns: world.held_ns / world.acknowledged.max(1),
+    }
+}
+
+impl World {
+    fn cause(&mut self, in_ns: u64, event: Event) {
+        self.caused += 1;
+        self.events.push(Reverse((self.now_ns + in_ns, self.caused, event)));
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Demand => {
+                self.backlog += self.setting.every_ns.map_or(u64::MAX / 2, |_| 1);
+                if let Some(every_ns) = self.setting.every_ns.filter(|_| self.lasts()) {
+                    self.cause(every_ns, Event::Demand);
+                }
+            }
+            Event::Start => {
+                self.promised = false;
+                self.start();
+            }
+            Event::Send { permit } => self.send(permit),
+            Event::Arrive { permit } => self.arrive(permit),
+            Event::Ack { permit } | Event::Expired { permit } => self.end(permit),
+            Event::Impatient { permit } if self.permits[permit].over => {}
+            Event::Impatient { permit } => match self.setting.counts {
+                Counts::Messages => self.send(permit),
+                Counts::Datagrams { .. } => self.backlog += 1,
+            },
+        }
+        self.ask();
+    }
+
+    const fn lasts(&self) -> bool {
+        self.now_ns < self.setting.lasts_ns
+    }
+
+    /// Asks for permits as long as there is something to send, one promise at a time.
+    fn ask(&mut self) {
+        while self.backlog > 0 && !self.promised && self.lasts() {
+            let Ok(Verdict::Granted(grant)) = self.limit.reserve(self.now_ns, 1, None) else {
+                // Some slot has to commit first.
+                return;
+            };
+            self.backlog -= 1;
+            if grant.start_ns > self.now_ns {
+                self.promised = true;
+                self.cause(grant.start_ns - self.now_ns, Event::Start);
+            } else {
+                self.start();
+            }
+        }
+    }
+
+    fn start(&mut self) {
+        let permit = self.permits.len();
+        assert!(permit < 100_000, "the limit lets through anything");
+        self.permits.push(Permit { granted_ns: self.now_ns, ..Permit::default() });
+        let pause_ns = below(&mut self.random, self.setting.pause_ns + 1);
+        self.cause(pause_ns, Event::Send { permit });
+    }
+
+    fn send(&mut self, permit: usize) {
+        if let Some(delay_ns) = self.setting.there.delay_ns(self.now_ns, &mut self.random) {
+            self.cause(delay_ns, Event::Arrive { permit });
+        }
+        self.cause(self.setting.patience_ns, Event::Impatient { permit });
+        if let Counts::Datagrams { lifetime_ns } = self.setting.counts {
+            self.cause(lifetime_ns, Event::Expired { permit });
+        }
+        let again = std::mem::replace(&mut self.permits[permit].sent, true);
+        if self.setting.commits == Commits::AtTheSend && !again {
+            self.limit.release(self.now_ns, 1);
+        }
+    }
+
+    fn arrive(&mut self, permit: usize) {
+        let again = std::mem::replace(&mut self.permits[permit].arrived, true);
+        if !again {
+            let (theirs, ours) = self.setting.peer_clock;
+            self.peer.count(self.now_ns * theirs / ours);
+        }
+        if let Some(delay_ns) = self.setting.back.delay_ns(self.now_ns, &mut self.random) {
+            self.cause(delay_ns, Event::Ack { permit });
+        }
+    }
+
+    /// The sender knows that nothing more comes of this permit.
+    fn end(&mut self, permit: usize) {
+        if std::mem::replace(&mut self.permits[permit].over, true) {
+            return;
+        }
+        self.held_ns += self.now_ns - self.permits[permit].granted_ns;
+        self.acknowledged += 1;
+        if self.setting.commits == Commits::AtTheAck {
+            self.limit.release(self.now_ns, 1);
+        }
+    }
+}
+
+/// A log of grants with this guard.
+fn grants(guard_ns: u64) -> AnyPolicy {
+    SlidingLog::new(MOST, S).unwrap().with_guard(guard_ns).unwrap().into()
+}
+
+/// A log of commits that knows how far the clocks may be apart, and nothing else.
+fn commits() -> AnyPolicy {
+    CommitLog::new(MOST, S).unwrap().with_clock_error_ppm(RHO_PPM).unwrap().into()
+}
+
+/// The peer's clock at its slowest, true, at its quickest.
+const CLOCKS: [(u64, u64); 3] =
+    [(1_000_000, 1_000_000 + RHO_PPM), (1, 1), (1_000_000 + RHO_PPM, 1_000_000)];
+
+/// How much longer than a second a slot must be kept for the peer's clock.
+const CLOCK_GUARD_NS: u64 = S / 1_000_000 * RHO_PPM;
+
+/// A quick network with a known jitter that loses nothing.
+fn calm(seed: u64, policy: AnyPolicy, jitter_ns: u64) -> Setting {
+    Setting {
+        seed,
+        policy,
+        commits: Commits::Never,
+        counts: Counts::Messages,
+        there: Way { least_ns: 40 * MS, jitter_ns, ..Way::NONE },
+        back: Way { least_ns: 40 * MS, jitter_ns, ..Way::NONE },
+        pause_ns: 0,
+        patience_ns: S,
+        every_ns: Some(19 * MS),
+        peer_clock: (1, 1),
+        lasts_ns: 30 * S,
+    }
+}
+
+/// A network of which the sender knows nothing: jitter up to three windows, losses both ways, and a
+/// sender that is held up. The sender is impatient, so that repetitions overtake what they repeat.
+fn rough(seed: u64, policy: AnyPolicy) -> Setting {
+    let mut random = Random::new(!seed);
+    let mut way = || Way {
+        least_ns: below(&mut random, 100 * MS),
+        jitter_ns: [0, 300 * US, 20 * MS, 400 * MS, 3 * S][index(&mut random, 5)],
+        tides: below(&mut random, 3) == 0,
+        lost_percent: below(&mut random, 31),
+    };
+    let (there, back) = (way(), way());
+    let lifetime_ns = there.least_ns + there.jitter_ns;
+    let round_ns = lifetime_ns + back.least_ns + back.jitter_ns;
+    let counts = [Counts::Messages, Counts::Datagrams { lifetime_ns }];
+    Setting {
+        commits: Commits::AtTheAck,
+        counts: counts[index(&mut random, 2)],
+        there,
+        back,
+        pause_ns: [0, 5 * MS, 600 * MS][index(&mut random, 3)],
+        patience_ns: 50 * MS + below(&mut random, round_ns),
+        every_ns: [None, Some(10 * MS)][index(&mut random, 2)],
+        peer_clock: CLOCKS[index(&mut random, 3)],
+        ..calm(seed, policy, 0)
+    }
+}
+
+fn index(random: &mut Random, end: u64) -> usize {
+    usize::try_from(below(random, end)).unwrap()
+}
+
+/// X1.5, X4.1: a limit on grants alone does not keep the bound on arrivals, not even on a network
+/// that delays everything by nearly the same: 53 and 54 are seen, and more of denser calls.
+#[test]
+fn a_log_of_grants_is_not_enough() {
+    for (jitter_ns, every_ns, seen) in [(5 * MS, 3 * MS, 53), (20 * MS, 7 * MS, 54)] {
+        for seed in 0..30 {
+            let calls = |every_ns| Setting { every_ns, ..calm(seed, grants(0), jitter_ns) };
+            let outcome = play(&calls(Some(every_ns)));
+            assert!(outcome.hung_up, "seed {seed}, J = {jitter_ns}: {outcome:?}");
+            assert!(outcome.fullest.abs_diff(seen) <= 1, "seed {seed}: {outcome:?}");
+            assert!(
+                play(&calls(Some(18 * MS))).hung_up,
+                "seed {seed}: hardly more than 51 a second"
+            );
+            assert!(play(&calls(None)).fullest > 56, "seed {seed}: in bursts");
+        }
+    }
+}
+
+/// X1.5: with the jitter and the error of the clocks for a guard, the bound holds, losses or not, as
+/// long as each datagram takes a permit of its own. The guard is no longer than it must be.
+#[test]
+fn a_guard_keeps_the_bound_where_the_jitter_is_known() {
+    for jitter_ns in [5 * MS, 20 * MS] {
+        let mut too_short = 0;
+        for seed in 0..60 {
+            let guard_ns = CLOCK_GUARD_NS + jitter_ns;
+            let lifetime_ns = 40 * MS + jitter_ns;
+            let lossy = Way { lost_percent: seed % 20, ..calm(seed, grants(0), jitter_ns).there };
+            let setting = Setting {
+                counts: Counts::Datagrams { lifetime_ns },
+                there: lossy,
+                back: lossy,
+                every_ns: [None, Some(10 * MS)][usize::from(seed % 2 == 0)],
+                peer_clock: CLOCKS[usize::try_from(seed % 3).unwrap()],
+                ..calm(seed, grants(guard_ns), jitter_ns)
+            };
+            let outcome = play(&setting);
+            assert!(!outcome.hung_up, "{setting:?}: {outcome:?}");
+            let halved = play(&Setting { policy: grants(guard_ns / 2), ..setting });
+            too_short += u64::from(halved.hung_up);
+        }
+        assert!(too_short > 10, "half of the guard would do: {too_short} of 60");
+    }
+}
+
+/// X1.6: a sender that is held up between the grant and the send breaks the bound with the same
+/// guard; a log of commits does not mind.
+#[test]
+fn a_pause_before_the_send_counts() {
+    for seed in 0..40 {
+        let held_up = |policy, commits| {
+            play(&Setting { pause_ns: 100 * MS, commits, ..calm(seed, policy, 5 * MS) }).hung_up
+        };
+        assert!(held_up(grants(CLOCK_GUARD_NS + 5 * MS), Commits::Never), "seed {seed}");
+        assert!(!held_up(commits(), Commits::AtTheAck), "seed {seed}");
+    }
+}
+
+/// X1.5, X1.6, X4.1: slots that are held until the acknowledgement keep the bound for any jitter,
+/// loss and order, and with any pause of the sender.
+#[test]
+fn acknowledged_slots_keep_the_bound_on_any_network() {
+    let (mut full, mut sent_breaks) = (0, 0);
+    for seed in 0..300 {
+        let setting = rough(seed, commits());
+        let outcome = play(&setting);
+        assert!(!outcome.hung_up, "{setting:?}: {outcome:?}");
+        full += u64::from(outcome.fullest == MOST);
+        // On the same networks, a slot that cools from the send on.
+        sent_breaks += u64::from(play(&Setting { commits: Commits::AtTheSend, ..setting }).hung_up);
+    }
+    assert!(full > 50, "the limit lets through less than it may: {full} of 300");
+    assert!(sent_breaks > 100, "these networks prove nothing: {sent_breaks} of 300");
+}
+
+/// Where no acknowledgement comes back, a slot is held until the datagram cannot arrive any more,
+/// and no shorter.
+#[test]
+fn without_acknowledgements_a_slot_is_held_until_nothing_can_arrive() {
+    for seed in 0..40 {
+        let mute = |lifetime_ns| {
+            let calm = calm(seed, commits(), 300 * MS);
+            let back = Way { lost_percent: 100, ..Way::NONE };
+            let (commits, counts) = (Commits::AtTheAck, Counts::Datagrams { lifetime_ns });
+            let there = Way { tides: true, ..calm.there };
+            play(&Setting { commits, counts, there, back, every_ns: None, ..calm }).hung_up
+        };
+        assert!(!mute(340 * MS), "seed {seed}");
+        assert!(mute(100 * MS), "seed {seed}");
+    }
+}
+
+/// Of the clocks alone, the guard has to know: with a peer next door whose clock is slow.
+#[test]
+fn the_error_of_the_clocks_is_all_it_has_to_know() {
+    for seed in 0..20 {
+        let next_door = |policy| {
+            let every_ns = [None, Some(10 * MS)][usize::from(seed % 2 == 0)];
+            let (there, back) = (Way { jitter_ns: 30 * US, ..Way::NONE }, Way::NONE);
+            let calm = calm(seed, policy, 0);
+            let commits = Commits::AtTheAck;
+            play(&Setting { there, back, commits, every_ns, peer_clock: CLOCKS[0], ..calm }).hung_up
+        };
+        assert!(!next_door(commits()), "seed {seed}");
+        assert!(next_door(CommitLog::new(MOST, S).unwrap().into()), "seed {seed}");
+    }
+}
+
+/// The rate is N / (M + the mean round trip), and the round trip is all that it costs.
+#[test]
+fn the_rate_is_that_of_window_and_round_trip() {
+    for (seed, jitter_ns) in (0..30).zip([0, 5 * MS, 100 * MS, 900 * MS].into_iter().cycle()) {
+        let every_ns = None;
+        let setting =
+            Setting { commits: Commits::AtTheAck, every_ns, ..calm(seed, commits(), jitter_ns) };
+        let setting = Setting { lasts_ns: 300 * S, ..setting };
+        let outcome = play(&setting);
+        let lap_ns = S + CLOCK_GUARD_NS + outcome.mean_hold_ns;
+        let expected = MOST * setting.lasts_ns / lap_ns;
+        assert!(outcome.granted.abs_diff(expected) <= expected / 100 + MOST, "{outcome:?}");
+    }
+}

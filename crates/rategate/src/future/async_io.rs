@@ -1,0 +1,19 @@
+//! The timer of async-io, which smol and others run on.
+
+use std::time::Duration;
+
+use crate::wait::{Sleep, Timer};
+
+/// The timer of the async-io reactor, usually some 50 us late. Give it to a clock with
+/// [`Timed`](crate::Timed).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AsyncIoTimer;
+
+impl Timer for AsyncIoTimer {
+    fn after(&self, ns: u64) -> Sleep {
+        let timer = async_io::Timer::after(Duration::from_nanos(ns));
+        Box::pin(async move {
+            timer.await;
+        })
+    }
+}

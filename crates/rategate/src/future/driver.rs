@@ -1,0 +1,153 @@
+//! The one timer of all tasks that wait for a limiter.
+//!
+//! Its waker does not wake a task but serves the queue, wherever the timer happens to call it. So no
+//! task has to be polled for others to get their permits: one that is forgotten, or whose runtime is
+//! gone, holds nobody up.
+
+use std::mem::take;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use rategate_core::concurrent::Concurrent;
+
+use crate::clock::Clock;
+use crate::panics::quietly;
+use crate::shared::Shared;
+use crate::wait::{GATHER_NS, Precision, Sleep, ThreadTimer, Timer};
+
+/// How many are granted before the lock is free for a moment, and they are woken.
+const BATCH: usize = 64;
+
+/// Sets the timer, and serves the queue when it wakes.
+struct Driver<L: Concurrent, C> {
+    shared: Weak<Shared<L, C>>,
+    /// Whether somebody has called since the last look.
+    called: AtomicBool,
+    /// Held by whoever looks. Others who call leave it to him.
+    watch: Mutex<Watch>,
+}
+
+/// The wait that is set.
+#[derive(Default)]
+struct Watch {
+    sleep: Option<Sleep>,
+    /// For which instant, and when it wakes.
+    next_ns: u64,
+    wake_ns: u64,
+    /// How many the last wake granted.
+    granted: u32,
+}
+
+/// Makes sure that somebody sets a timer for the tasks that wait.
+pub(super) fn install<L, C>(shared: &Arc<Shared<L, C>>)
+where
+    L: Concurrent + Send + 'static,
+    C: Clock + 'static,
+{
+    shared.timekeeper().get_or_init(|| {
+        let (shared, watch) = (Arc::downgrade(shared), Mutex::default());
+        Waker::from(Arc::new(Driver { shared, called: AtomicBool::new(false), watch }))
+    });
+}
+
+impl<L, C> Wake for Driver<L, C>
+where
+    L: Concurrent + Send + 'static,
+    C: Clock + 'static,
+{
+    fn wake(self: Arc<Self>) {
+        Self::wake_by_ref(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Whoever holds the watch looks at the flag once more after he has let go of it, so a call
+        // is never lost.
+        self.called.store(true, Ordering::SeqCst);
+        while self.called.load(Ordering::SeqCst) {
+            let mut watch = match self.watch.try_lock() {
+                Ok(watch) => watch,
+                Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            while self.called.swap(false, Ordering::SeqCst) {
+                if let Some(shared) = self.shared.upgrade() {
+                    watch.look(&shared, &Waker::from(Arc::clone(self)));
+                }
+            }
+        }
+    }
+}
+
+impl Watch {
+    /// Grants what is due, and sets the timer for what comes next.
+    fn look<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>, waker: &Waker) {
+        loop {
+            let Some((next_ns, slack_ns)) = self.serve(shared) else {
+                self.drop_sleep();
+                return;
+            };
+            let left_ns = |until_ns: u64| until_ns.saturating_sub(shared.now_ns());
+            if self.sleep.is_none() || self.next_ns != next_ns {
+                let wait = shared.waiter().as_to(Precision::Auto, slack_ns).planned(next_ns);
+                (self.next_ns, self.wake_ns) = (next_ns, wait.wake_ns());
+                self.drop_sleep();
+                self.sleep = Some(set(shared.clock().timer(), left_ns(self.wake_ns)));
+            }
+            let Some(sleep) = &mut self.sleep else { continue };
+            let context = &mut Context::from_waker(waker);
+            match catch_unwind(AssertUnwindSafe(|| sleep.as_mut().poll(context))) {
+                Ok(Poll::Pending) => return,
+                Ok(Poll::Ready(())) => {
+                    shared.waiter().woken(self.wake_ns);
+                    self.drop_sleep();
+                }
+                // A runtime that is gone. The process is still there.
+                Err(payload) => {
+                    quietly(|| drop(payload));
+                    self.drop_sleep();
+                    self.sleep = Some(ThreadTimer.after(left_ns(self.wake_ns)));
+                }
+            }
+        }
+    }
+
+    /// Grants what is due. Returns when the next is, and how late it may be served.
+    fn serve<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>) -> Option<(u64, u64)> {
+        let mut granted = 0_u32;
+        loop {
+            let (next_ns, slack_ns, left, before) = shared.turn_to_serve(|turn| {
+                let before = turn.waiting();
+                let has_more = turn.serve_some(BATCH);
+                let next_ns = turn.arm().filter(|_| !has_more);
+                (next_ns, turn.slack_ns(), turn.waiting(), (before, has_more))
+            });
+            granted = granted.saturating_add(before.0.saturating_sub(left));
+            if before.1 {
+                continue;
+            }
+            // In a long queue a late wake costs the rate nothing: those whose turn comes have asked
+            // long ago.
+            let is_long = left > granted.max(self.granted).saturating_mul(2);
+            if granted > 0 {
+                self.granted = granted;
+            }
+            let slack_ns = if is_long && granted > 1 { GATHER_NS } else { slack_ns };
+            return next_ns.map(|next_ns| (next_ns, slack_ns));
+        }
+    }
+
+    fn drop_sleep(&mut self) {
+        let sleep = take(&mut self.sleep);
+        quietly(|| drop(sleep));
+    }
+}
+
+/// A wait by `timer`, or by a thread if it has none to give.
+fn set(timer: &dyn Timer, ns: u64) -> Sleep {
+    catch_unwind(AssertUnwindSafe(|| timer.after(ns))).unwrap_or_else(|payload| {
+        quietly(|| drop(payload));
+        ThreadTimer.after(ns)
+    })
+}

@@ -1,0 +1,199 @@
+//! The handle that tasks share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate_core::concurrent::{Concurrent, Twinned};
+use rategate_core::ledger::Ledger;
+
+use super::acquire::Acquire;
+use super::driver;
+use super::reservation::AsyncReservation;
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::Decision;
+use crate::error::{AcquireError, LimiterError};
+use crate::limiter::{Limiter, whole_ns};
+use crate::permit::Permit;
+
+/// A limit for any number of tasks, under any executor.
+///
+/// It is a [`Limiter`] whose waits are futures: the same limit, the same line. Tasks of several
+/// runtimes and threads that block may share it, and are served in the order of asking, a task's
+/// being that of the first poll.
+///
+/// ```
+/// use rategate::{AsyncLimiter, ManualClock, SlidingLog};
+///
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
+/// #             return done;
+/// #         }
+/// #     }
+/// # }
+/// # block_on(async {
+/// let clock = ManualClock::new();
+/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, clock);
+/// for page in ["first", "second", "third"] {
+///     let grant = limiter.acquire(1).await?;
+///     println!("{page} at {} ns", grant.start_ns());
+/// }
+/// assert_eq!(limiter.limiter().now_ns(), 1_000_000_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+///
+/// # The timer
+///
+/// All tasks that wait for one limiter have one timer, that of its [clock](Clock::timer), which is
+/// set for the first of them. When it fires, the line is served right there: no task needs to be
+/// polled for the others to go on. By default it is a thread of the process, which serves any
+/// executor; to wait by a runtime's own, see [`Timed`](crate::Timed) and, with features, `TokioClock`,
+/// `TokioTimer` and `AsyncIoTimer`.
+///
+/// A timer that wakes late delays those who wait, but takes nothing from the rate: starts are those of
+/// the schedule, and whoever is due by then starts at once. What a single task can reach that asks only
+/// after each start depends on what its limit lets it catch up, as with threads; an
+/// [average](crate::Mode::Average) schedule loses nothing with a timer of any coarseness.
+///
+/// # Cost
+///
+/// A permit that is there costs what a try costs. A wait costs two turns at the lock and 40 bytes
+/// besides the future; leaving the line costs one turn, wherever in line.
+pub struct AsyncLimiter<L: Concurrent, C = MonotonicClock> {
+    limiter: Limiter<L, C>,
+}
+
+impl<P> AsyncLimiter<Ledger<P>>
+where
+    P: Twinned + Send + 'static,
+    P::State: Send,
+    P::Twin: 'static,
+{
+    /// A fresh limit in real time.
+    #[must_use]
+    pub fn new(policy: P) -> Self {
+        Self::from(Limiter::new(policy))
+    }
+}
+
+impl<P, C> AsyncLimiter<Ledger<P>, C>
+where
+    P: Twinned + Send + 'static,
+    P::State: Send,
+    P::Twin: 'static,
+    C: Clock + 'static,
+{
+    /// A fresh limit on `clock`.
+    #[must_use]
+    pub fn with_clock(policy: P, clock: C) -> Self {
+        Self::from(Limiter::with_clock(policy, clock))
+    }
+}
+
+impl<L, C> From<Limiter<L, C>> for AsyncLimiter<L, C>
+where
+    L: Concurrent + Send + 'static,
+    C: Clock + 'static,
+{
+    /// A handle for tasks on a limit that threads may use too.
+    fn from(limiter: Limiter<L, C>) -> Self {
+        driver::install(limiter.shared());
+        Self { limiter }
+    }
+}
+
+impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
+    /// The same limit, for threads: to [try](Limiter::try_acquire), to look, to change it, to close
+    /// it. Its own `acquire` blocks the thread.
+    #[must_use]
+    pub const fn limiter(&self) -> &Limiter<L, C> {
+        &self.limiter
+    }
+
+    /// Takes `permits`, and waits in line until they may start.
+    ///
+    /// The place in line is that of the first poll. [`Acquire`] says what becomes of it when the
+    /// future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::acquire`].
+    pub fn acquire(&self, permits: u64) -> Acquire<'_, L, C> {
+        Acquire::new(self.limiter.shared(), permits, None)
+    }
+
+    /// Takes `permits` if they may start within `longest` from the first poll, and waits until then.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
+    /// that; otherwise as [`acquire`](Self::acquire).
+    pub fn acquire_within(&self, permits: u64, longest: Duration) -> Acquire<'_, L, C> {
+        Acquire::new(self.limiter.shared(), permits, Some(whole_ns(longest)))
+    }
+
+    /// Takes `permits`, waits in line until they may start, and gives them as a value whose drop ends
+    /// the operation.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::acquire`].
+    pub async fn permit(&self, permits: u64) -> Result<Permit<L, C>, AcquireError> {
+        let grant = self.acquire(permits).await?;
+        Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
+    }
+
+    /// Takes `permits` at once, or says how long until they could be taken. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::try_acquire`].
+    #[inline]
+    pub fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
+        self.limiter.try_acquire(permits)
+    }
+
+    /// Takes `permits` for the first instant at which they may start, behind all who wait, and does
+    /// not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::reserve`].
+    pub fn reserve(&self, permits: u64) -> Result<AsyncReservation<L, C>, AcquireError> {
+        self.limiter.reserve(permits).map(AsyncReservation::new)
+    }
+
+    /// The same, if that instant is at most `longest` away.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::reserve_within`].
+    pub fn reserve_within(
+        &self,
+        permits: u64,
+        longest: Duration,
+    ) -> Result<AsyncReservation<L, C>, AcquireError> {
+        self.limiter.reserve_within(permits, longest).map(AsyncReservation::new)
+    }
+
+    /// Closes the limiter for all handles, those of threads too: see [`Limiter::close`].
+    pub fn close(&self) {
+        self.limiter.close();
+    }
+}
+
+impl<L: Concurrent, C> Clone for AsyncLimiter<L, C> {
+    fn clone(&self) -> Self {
+        Self { limiter: self.limiter.clone() }
+    }
+}
+
+impl<L: Concurrent + fmt::Debug, C: fmt::Debug> fmt::Debug for AsyncLimiter<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.limiter.fmt(f)
+    }
+}

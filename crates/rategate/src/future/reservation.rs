@@ -1,0 +1,124 @@
+//! A promised start that a task waits for.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rategate_core::concurrent::Concurrent;
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::Grant;
+use crate::error::Closed;
+use crate::reservation::Reservation;
+use crate::shared::Shared;
+use crate::wait::Sleep;
+
+/// Permits promised for one instant, from [`AsyncLimiter::reserve`](crate::AsyncLimiter::reserve): a
+/// [`Reservation`] whose wait is a future.
+#[must_use = "dropped, a reservation is cancelled"]
+pub struct AsyncReservation<L: Concurrent, C: Clock = MonotonicClock> {
+    reservation: Reservation<L, C>,
+}
+
+impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
+    pub(super) const fn new(reservation: Reservation<L, C>) -> Self {
+        Self { reservation }
+    }
+
+    /// The first nanosecond at which the operation may start, on the limiter's clock.
+    #[must_use]
+    pub const fn start_ns(&self) -> u64 {
+        self.reservation.start_ns()
+    }
+
+    /// Waits until the start. Dropped before, it gives the permits back.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] if the limiter is closed before the start, now or earlier. The permits are given
+    /// back.
+    pub fn wait(self) -> Ready<L, C> {
+        let shared = Arc::clone(self.reservation.shared());
+        Ready { reservation: Some(self.reservation), sleep: None, id: None, shared }
+    }
+
+    /// Uses the permits without waiting here. The operation must not start before
+    /// [`Grant::start_ns`].
+    #[must_use = "it says when the operation may start"]
+    pub fn keep(self) -> Grant {
+        self.reservation.keep()
+    }
+
+    /// Gives the permits back. Returns whether that was in time, before the start.
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "giving back is worth doing whatever comes of it"
+    )]
+    pub fn cancel(self) -> bool {
+        self.reservation.cancel()
+    }
+}
+
+impl<L: Concurrent, C: Clock> fmt::Debug for AsyncReservation<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reservation.fmt(f)
+    }
+}
+
+/// The future of [`AsyncReservation::wait`].
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Ready<L: Concurrent, C: Clock> {
+    /// Absent once it has been kept or given back.
+    reservation: Option<Reservation<L, C>>,
+    sleep: Option<Sleep>,
+    /// Under which it will hear of the closing.
+    id: Option<u64>,
+    shared: Arc<Shared<L, C>>,
+}
+
+impl<L: Concurrent, C: Clock> Ready<L, C> {
+    /// Whether the start has come, or will not count any more.
+    fn poll_due(&mut self, start_ns: u64, context: &mut Context<'_>) -> Poll<()> {
+        self.id = Some(self.shared.listeners().listen(self.id, context.waker().clone()));
+        loop {
+            let left_ns = start_ns.saturating_sub(self.shared.now_ns());
+            if left_ns == 0 || self.shared.alarm().is_raised() {
+                return Poll::Ready(());
+            }
+            let timer = self.shared.clock().timer();
+            let sleep = self.sleep.get_or_insert_with(|| timer.after(left_ns));
+            ready!(sleep.as_mut().poll(context));
+            self.sleep = None;
+        }
+    }
+}
+
+impl<L: Concurrent, C: Clock> Future for Ready<L, C> {
+    type Output = Result<Grant, Closed>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // Polled again after its end, like any future that is fused.
+        let start_ns = self.reservation.as_ref().map(Reservation::start_ns);
+        let Some(start_ns) = start_ns else { return Poll::Pending };
+        ready!(self.poll_due(start_ns, context));
+        let reservation = self.reservation.take();
+        // There is nothing left to wait for.
+        reservation.map_or(Poll::Pending, |reservation| Poll::Ready(reservation.wait()))
+    }
+}
+
+impl<L: Concurrent, C: Clock> Drop for Ready<L, C> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.shared.listeners().leave(id);
+        }
+    }
+}
+
+impl<L: Concurrent, C: Clock> fmt::Debug for Ready<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ready").field("reservation", &self.reservation).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,59 @@
+//! A clock with somebody else's timer.
+
+use crate::clock::Clock;
+use crate::wait::{Alarm, Timer, Wait, Wake};
+
+/// A clock on which tasks wait by a timer of your choice, such as the runtime's own.
+///
+/// ```
+/// use rategate::{AsyncLimiter, Gcra, MonotonicClock, Sleep, ThreadTimer, Timed, Timer};
+///
+/// /// Wakes no more often than every millisecond.
+/// struct Lazy;
+///
+/// impl Timer for Lazy {
+///     fn after(&self, ns: u64) -> Sleep {
+///         ThreadTimer.after(ns.max(1_000_000))
+///     }
+/// }
+///
+/// let clock = Timed::new(MonotonicClock::new(), Lazy);
+/// let limiter = AsyncLimiter::with_clock(Gcra::new("10/s".parse()?, 1)?, clock);
+/// # drop(limiter);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Timed<C, T> {
+    clock: C,
+    timer: T,
+}
+
+impl<C: Clock, T: Timer> Timed<C, T> {
+    /// `clock`, with `timer` in place of its own.
+    #[must_use]
+    pub const fn new(clock: C, timer: T) -> Self {
+        Self { clock, timer }
+    }
+}
+
+impl<C: Clock, T: Timer> Clock for Timed<C, T> {
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+        self.clock.wait(until_ns, alarm)
+    }
+
+    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
+        self.clock.wait_as(wait, alarm)
+    }
+
+    fn sleep(&self, asked_ns: u64) {
+        self.clock.sleep(asked_ns);
+    }
+
+    fn timer(&self) -> &dyn Timer {
+        &self.timer
+    }
+}

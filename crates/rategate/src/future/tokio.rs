@@ -1,0 +1,79 @@
+//! Tokio's timer, and its clock, which tests can pause.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+use crate::clock::Clock;
+use crate::wait::{Alarm, Sleep, Timer, Wait, Wake, on_real_time};
+
+/// The timer of a tokio runtime, which wakes at whole milliseconds and about one late. Give it to a
+/// clock with [`Timed`](crate::Timed).
+///
+/// When the runtime is gone, whoever still waits elsewhere is woken by
+/// [`ThreadTimer`](crate::ThreadTimer).
+///
+/// The runtime must have its time driver enabled, as one made by `#[tokio::main]` has; without it,
+/// again [`ThreadTimer`](crate::ThreadTimer) does the work.
+#[derive(Clone, Debug)]
+pub struct TokioTimer {
+    runtime: Handle,
+}
+
+impl TokioTimer {
+    /// The timer of `runtime`.
+    #[must_use]
+    pub const fn new(runtime: Handle) -> Self {
+        Self { runtime }
+    }
+}
+
+impl Timer for TokioTimer {
+    fn after(&self, ns: u64) -> Sleep {
+        let _entered = self.runtime.enter();
+        Box::pin(sleep(Duration::from_nanos(ns)))
+    }
+}
+
+/// Time as a tokio runtime has it: real, or paused and moved on by its tests. Tasks wait by its
+/// [timer](TokioTimer).
+///
+/// A pause is seen on the threads of that runtime only, as with tokio's own clock. A thread that
+/// blocks on this clock waits in real time.
+#[derive(Clone, Debug)]
+pub struct TokioClock {
+    origin: Instant,
+    timer: TokioTimer,
+}
+
+impl TokioClock {
+    /// A clock of `runtime` that shows zero now.
+    #[must_use]
+    pub fn new(runtime: Handle) -> Self {
+        let origin = {
+            let _entered = runtime.enter();
+            Instant::now()
+        };
+        Self { origin, timer: TokioTimer::new(runtime) }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now_ns(&self) -> u64 {
+        let elapsed = Instant::now().saturating_duration_since(self.origin);
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+        on_real_time(Wait::plainly(until_ns), alarm, || self.now_ns())
+    }
+
+    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
+        on_real_time(wait, alarm, || self.now_ns())
+    }
+
+    fn timer(&self) -> &dyn Timer {
+        &self.timer
+    }
+}

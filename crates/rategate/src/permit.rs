@@ -1,0 +1,184 @@
+//! Granted permits as a value: whoever drops it, on whatever thread, ends the operation.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate_core::concurrent::Concurrent;
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::{Decision, Denial, Grant};
+use crate::error::{AcquireError, LimiterError};
+use crate::limiter::{Limiter, whole_ns};
+use crate::shared::Shared;
+
+/// Permits of an operation under way, from [`Limiter::permit`] or [`Limiter::try_permit`].
+///
+/// Dropped, it ends the operation, also in a panic and on another thread: with
+/// [`Concurrency`](crate::Concurrency) the permits are free again, with
+/// [`CommitLog`](crate::CommitLog) they commit at the drop. That is safe for every effect before the
+/// drop, so whoever waits for an acknowledgement keeps the permit until then. Other policies count
+/// nothing in flight, and nothing happens.
+///
+/// It needs no limiter: it outlives its handles, and to a closed limiter nothing has to go back.
+/// Whoever forgets it (`mem::forget`) keeps these permits from the others for ever, and no more.
+///
+/// ```
+/// use rategate::{CommitLog, Limiter, ManualClock};
+///
+/// let clock = ManualClock::new();
+/// let limiter = Limiter::with_clock(CommitLog::new(1, 1_000)?, clock.clone());
+/// let permit = limiter.permit(1)?;
+/// clock.advance(70); // the request is on its way, and then the answer comes
+/// permit.commit();
+/// assert_eq!(limiter.permit(1)?.grant().start_ns(), 1_070);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropped, a permit ends its operation"]
+pub struct Permit<L: Concurrent, C: Clock = MonotonicClock> {
+    shared: Arc<Shared<L, C>>,
+    grant: Grant,
+    permits: u64,
+}
+
+/// Why an operation may not start any more: more time than it had has passed since its grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired {
+    late_ns: u64,
+}
+
+impl Expired {
+    /// How long after the end of its time the start would have come; never zero.
+    #[must_use]
+    pub const fn late(&self) -> Duration {
+        Duration::from_nanos(self.late_ns)
+    }
+}
+
+impl fmt::Display for Expired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the permit expired {:?} ago", self.late())
+    }
+}
+
+impl Error for Expired {}
+
+impl<L: Concurrent, C: Clock> Limiter<L, C> {
+    /// Takes `permits`, waits until they may start, and gives them as a value whose drop ends the
+    /// operation.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
+    pub fn permit(&self, permits: u64) -> Result<Permit<L, C>, AcquireError> {
+        let grant = self.acquire(permits)?;
+        Ok(Permit::new(Arc::clone(self.shared()), grant, permits))
+    }
+
+    /// The same, at once or not at all: the inner result is the limit's answer, the outer says why
+    /// there was none.
+    ///
+    /// ```
+    /// use rategate::{Concurrency, Limiter};
+    ///
+    /// let limiter = Limiter::new(Concurrency::new(1)?);
+    /// let first = limiter.try_permit(1)?;
+    /// assert!(first.is_ok() && limiter.try_permit(1)?.is_err());
+    /// drop(first);
+    /// assert!(limiter.try_permit(1)?.is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire).
+    pub fn try_permit(&self, permits: u64) -> Result<Result<Permit<L, C>, Denial>, LimiterError> {
+        Ok(match self.try_acquire(permits)? {
+            Decision::Granted(grant) => Ok(Permit::new(Arc::clone(self.shared()), grant, permits)),
+            Decision::Denied(denial) => Err(denial),
+        })
+    }
+}
+
+impl<L: Concurrent, C: Clock> Permit<L, C> {
+    pub(crate) const fn new(shared: Arc<Shared<L, C>>, grant: Grant, permits: u64) -> Self {
+        Self { shared, grant, permits }
+    }
+
+    /// What was granted.
+    #[must_use]
+    pub const fn grant(&self) -> Grant {
+        self.grant
+    }
+
+    /// How many permits these are.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.permits
+    }
+
+    /// Starts the operation, if no more than `longest` has passed by the limiter's clock since the
+    /// first instant at which it might have. A thread that was held up meanwhile learns of it here,
+    /// and a guard of `longest` covers all the others.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rategate::{Limiter, ManualClock, SlidingLog};
+    ///
+    /// let clock = ManualClock::new();
+    /// let log = SlidingLog::new(1, 1_000)?.with_guard(50)?;
+    /// let limiter = Limiter::with_clock(log, clock.clone());
+    /// let permit = limiter.permit(1)?.start_within(Duration::from_nanos(50))?;
+    /// clock.advance(51); // it goes out now: 51 ns is too late for another start
+    /// let expired = permit.start_within(Duration::from_nanos(50)).unwrap_err();
+    /// assert_eq!(expired.late(), Duration::from_nanos(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Expired`] if more has passed. The operation must not start, so its permits are given back as
+    /// far as the policy can: as [`forgo`](Self::forgo) does.
+    pub fn start_within(self, longest: Duration) -> Result<Self, Expired> {
+        let passed_ns = self.shared.now_ns().saturating_sub(self.grant.promised_ns());
+        match passed_ns.saturating_sub(whole_ns(longest)) {
+            0 => Ok(self),
+            late_ns => {
+                self.forgo();
+                Err(Expired { late_ns })
+            }
+        }
+    }
+
+    /// Ends the operation: its effect has happened, as somebody has acknowledged, or it may have.
+    /// A drop does the same.
+    pub fn commit(self) {}
+
+    /// Gives the permits back at once, as far as the policy can: the operation provably had no
+    /// effect, and never will. One that failed may have had its effect all the same, and
+    /// [commits](Self::commit).
+    ///
+    /// Only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) can; with the
+    /// others the permits are spent.
+    pub fn forgo(mut self) {
+        let permits = std::mem::take(&mut self.permits);
+        // To a limiter that is closed nothing has to go back.
+        let _ = self.shared.change(|limit, now_ns| limit.forgo(now_ns, permits));
+    }
+}
+
+impl<L: Concurrent, C: Clock> Drop for Permit<L, C> {
+    fn drop(&mut self) {
+        if self.permits > 0 {
+            let _ = self.shared.change(|limit, now_ns| limit.release(now_ns, self.permits));
+        }
+    }
+}
+
+impl<L: Concurrent, C: Clock> fmt::Debug for Permit<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Permit");
+        shown.field("permits", &self.permits).field("grant", &self.grant).finish_non_exhaustive()
+    }
+}

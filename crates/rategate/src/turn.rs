@@ -1,0 +1,217 @@
+//! One turn at a limit: everything that a caller does to the limit and its queue under the lock, and
+//! whom to wake when the lock is free.
+
+use std::mem::replace;
+use std::sync::Arc;
+use std::task::Waker;
+
+use rategate_core::limit::Limit;
+use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Turned, Wakes};
+
+use crate::panics::quietly;
+use crate::wait::Alarm;
+
+/// What somebody who waits is woken by.
+#[derive(Clone, Debug)]
+pub(crate) enum Ear {
+    Task(Waker),
+    /// Raised to end one wait, and lowered by its thread before it looks again.
+    Thread(Arc<Alarm>),
+}
+
+/// Whom to wake, and what to drop, once the lock is free: either may run anything. Dropped, it does
+/// so.
+#[derive(Debug, Default)]
+pub(crate) struct Woken {
+    ears: Vec<Ear>,
+    gone: Vec<Ear>,
+    /// How many tasks have ended their waits.
+    tasks: u32,
+}
+
+impl Woken {
+    fn leaves(&mut self, ear: Ear) {
+        self.tasks = self.tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));
+        self.gone.push(ear);
+    }
+}
+
+impl Wakes<Ear> for Woken {
+    fn settled(&mut self, ear: Ear) {
+        self.tasks = self.tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));
+        self.ears.push(ear);
+    }
+
+    /// A task has been told nothing, and a timer watches for it.
+    fn moved(&mut self, ear: &Ear) {
+        if let Ear::Thread(alarm) = ear {
+            self.ears.push(Ear::Thread(Arc::clone(alarm)));
+        }
+    }
+}
+
+impl Drop for Woken {
+    fn drop(&mut self) {
+        for ear in self.ears.drain(..) {
+            match ear {
+                Ear::Task(waker) => quietly(|| waker.wake()),
+                Ear::Thread(alarm) => alarm.raise(),
+            }
+        }
+        for ear in self.gone.drain(..) {
+            quietly(|| drop(ear));
+        }
+    }
+}
+
+/// What is behind a limiter's lock.
+#[derive(Debug)]
+pub(crate) struct State<L> {
+    pub(crate) limit: L,
+    queue: Queue<Ear>,
+    /// How many of those who wait are tasks. Threads look after themselves.
+    tasks: u32,
+    /// When the timer of the tasks will serve the queue.
+    armed_ns: u64,
+}
+
+/// The limit and its queue, in the hands of whoever has the lock.
+pub(crate) struct Turn<'a, L> {
+    state: &'a mut State<L>,
+    woken: &'a mut Woken,
+    pub(crate) now_ns: u64,
+}
+
+impl<L: Limit> State<L> {
+    pub(crate) fn new(limit: L) -> Self {
+        Self { limit, queue: Queue::new(Bounds::default()), tasks: 0, armed_ns: u64::MAX }
+    }
+
+    pub(crate) fn is_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// At the end of a turn: whether the timer of the tasks has to be set anew.
+    pub(crate) fn must_arm(&mut self, woken: &Woken) -> bool {
+        self.tasks = self.tasks.saturating_sub(woken.tasks);
+        let next_ns = self.queue.next_ns().filter(|_| self.tasks > 0);
+        let Some(next_ns) = next_ns.filter(|&next_ns| next_ns < self.armed_ns) else {
+            return false;
+        };
+        self.armed_ns = next_ns;
+        true
+    }
+}
+
+impl<'a, L: Limit> Turn<'a, L> {
+    pub(crate) fn new(state: &'a mut State<L>, woken: &'a mut Woken, now_ns: u64) -> Self {
+        let now_ns = state.limit.clamp(now_ns);
+        Self { state, woken, now_ns }
+    }
+
+    /// Grants all whose starts have come.
+    pub(crate) fn serve(&mut self) {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.serve(limit, self.now_ns, self.woken);
+    }
+
+    /// Grants at most `most` of them. Returns whether there may be more.
+    pub(crate) fn serve_some(&mut self, most: usize) -> bool {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.serve_some(limit, self.now_ns, most, self.woken)
+    }
+
+    /// Decides something that gives nothing back and changes no number. Whoever waits has been
+    /// booked before, as far as that can be, and so it stands behind them.
+    ///
+    /// `None` if somebody waits for what no clock foretells: nothing can pass before that.
+    pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
+        let State { limit, queue, .. } = &mut *self.state;
+        if !queue.is_empty() && queue.is_held(limit, self.woken) {
+            return None;
+        }
+        Some(decide(limit, self.now_ns))
+    }
+
+    /// Changes the limit, or gives it something back. Whoever waits is booked anew afterwards.
+    pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut L, u64) -> T) -> T {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.unbook(limit, self.now_ns);
+        let changed = change(limit, self.now_ns);
+        queue.serve(limit, self.now_ns, self.woken);
+        changed
+    }
+
+    pub(crate) fn join(
+        &mut self,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+        ear: impl FnOnce() -> Ear,
+    ) -> Result<Joined, Turned> {
+        let State { limit, queue, tasks, .. } = &mut *self.state;
+        let ear = || {
+            let ear = ear();
+            *tasks = tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));
+            ear
+        };
+        queue.join(limit, self.now_ns, permits, max_wait_ns, ear, self.woken)
+    }
+
+    /// What has come of a wait, once.
+    pub(crate) fn collect(&mut self, place: &Place) -> Option<Outcome> {
+        self.state.queue.collect(place)
+    }
+
+    /// Wakes whoever waits there by another waker from now on.
+    pub(crate) fn listen(&mut self, place: &Place, waker: &Waker) {
+        if let Some(ear) = self.state.queue.waiter_mut(place)
+            && !matches!(ear, Ear::Task(known) if known.will_wake(waker))
+        {
+            self.woken.gone.push(replace(ear, Ear::Task(waker.clone())));
+        }
+    }
+
+    /// Until when a thread has to wait, as far as a clock can tell.
+    pub(crate) fn due_ns(&mut self, place: &Place) -> Option<u64> {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.due_ns(limit, place, self.woken)
+    }
+
+    /// Gives up a place in line. Returns how the wait had ended, if it had.
+    pub(crate) fn leave(&mut self, place: &Place) -> Option<Outcome> {
+        let State { limit, queue, .. } = &mut *self.state;
+        match queue.leave(limit, self.now_ns, place, self.woken)? {
+            Left::InTime(ear) => {
+                self.woken.leaves(ear);
+                None
+            }
+            Left::Settled(outcome) => Some(outcome),
+        }
+    }
+
+    pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
+        self.state.queue.set_bounds(bounds);
+    }
+
+    pub(crate) fn waiting(&self) -> u32 {
+        self.state.queue.waiting()
+    }
+
+    /// Ends all waits.
+    pub(crate) fn close(&mut self) {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.close(limit, self.now_ns, self.woken);
+    }
+
+    /// When the next wait is due, for the timer of the tasks, which serves the queue then.
+    pub(crate) fn arm(&mut self) -> Option<u64> {
+        let next_ns = self.state.queue.next_ns().filter(|_| self.state.tasks > self.woken.tasks);
+        self.state.armed_ns = next_ns.unwrap_or(u64::MAX);
+        next_ns
+    }
+
+    /// How late the queue may be served without a loss to the rate, as far as the limit knows.
+    pub(crate) fn slack_ns(&self) -> u64 {
+        self.state.limit.slack_ns()
+    }
+}

@@ -1,0 +1,54 @@
+//! Tasks that want to know when something has happened for good.
+
+use std::collections::BTreeMap;
+use std::mem::take;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use crate::panics::quietly;
+
+/// Wakers to be called once, when a limiter closes.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    wakers: Mutex<Wakers>,
+}
+
+#[derive(Debug, Default)]
+struct Wakers {
+    by_id: BTreeMap<u64, Waker>,
+    last_id: u64,
+}
+
+impl Listeners {
+    /// Will call `waker`, in place of the one given before under the same `id`. Returns the id. Whoever
+    /// listens looks afterwards whether it has happened meanwhile.
+    pub(crate) fn listen(&self, id: Option<u64>, waker: Waker) -> u64 {
+        let mut wakers = self.lock();
+        let id = id.unwrap_or_else(|| {
+            wakers.last_id = wakers.last_id.wrapping_add(1);
+            wakers.last_id
+        });
+        let before = wakers.by_id.insert(id, waker);
+        drop(wakers);
+        // Outside the lock, because it may run anything.
+        drop(before);
+        id
+    }
+
+    pub(crate) fn leave(&self, id: u64) {
+        let waker = self.lock().by_id.remove(&id);
+        drop(waker);
+    }
+
+    /// Calls all.
+    pub(crate) fn call(&self) {
+        let wakers = take(&mut self.lock().by_id);
+        for waker in wakers.into_values() {
+            quietly(|| waker.wake());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Wakers> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

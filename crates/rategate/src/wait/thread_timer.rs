@@ -1,0 +1,212 @@
+//! The timer that needs no runtime: one thread for the whole process.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::mem::replace;
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use super::real::Slack;
+use super::{Alarm, Sleep, Timer};
+use crate::clock::{Clock, SystemClock};
+use crate::panics::quietly;
+
+/// A timer for tasks under any executor, or none, in real time: a thread that the process starts
+/// when the first task has to wait, and keeps. It serves all limiters.
+///
+/// It wakes as exactly as a [precise](crate::Precision::Precise) wait of a thread, which is usually
+/// some 10 us late; on Linux its timer slack is 1 ns.
+///
+/// Where the system has no thread left, whoever would start a wait sleeps through a part of it in
+/// place, at most 1 ms at a time. After a fork the child has no such thread; see the
+/// [crate's documentation](crate).
+///
+/// ```
+/// use rategate::{ThreadTimer, Timer};
+///
+/// // Any executor can wait for it.
+/// let mut sleep = ThreadTimer.after(1_000_000);
+/// let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// while sleep.as_mut().poll(&mut context).is_pending() {
+///     std::thread::yield_now();
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadTimer;
+
+impl Timer for ThreadTimer {
+    fn after(&self, ns: u64) -> Sleep {
+        let desk = Desk::open();
+        let due_ns = desk.clock.now_ns().saturating_add(ns);
+        Box::pin(Sleeping { desk, due_ns, id: None })
+    }
+}
+
+/// What the thread and those who sleep share.
+struct Desk {
+    clock: SystemClock,
+    calls: Mutex<Calls>,
+    /// Never raised; nudged when a call comes that is due before all others.
+    bell: Alarm,
+}
+
+struct Calls {
+    /// Whom to wake, by the instant and then by order of asking.
+    due: BTreeMap<(u64, u64), Waker>,
+    next_id: u64,
+    has_thread: bool,
+}
+
+impl Desk {
+    fn open() -> &'static Self {
+        static DESK: OnceLock<Desk> = OnceLock::new();
+        DESK.get_or_init(|| Self {
+            clock: SystemClock::new(),
+            calls: Mutex::new(Calls { due: BTreeMap::new(), next_id: 0, has_thread: false }),
+            bell: Alarm::new(),
+        })
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes sure that somebody is there to wake. Returns whether there is.
+    fn hire(&'static self) -> bool {
+        if replace(&mut self.calls().has_thread, true) {
+            return true;
+        }
+        let thread = thread::Builder::new().name("rategate-timer".to_owned());
+        let hired = thread.spawn(|| self.work()).is_ok();
+        self.calls().has_thread = hired;
+        hired
+    }
+
+    fn work(&self) {
+        let _slack = Slack::least();
+        loop {
+            let _ = self.bell.wait_on(|| {
+                let first_ns = self.calls().due.first_key_value().map(|(&(due_ns, _), _)| due_ns);
+                let Some(first_ns) = first_ns else { return Some(Duration::MAX) };
+                let left_ns = first_ns.saturating_sub(self.clock.now_ns());
+                (left_ns > 0).then(|| Duration::from_nanos(left_ns))
+            });
+            let now_ns = self.clock.now_ns();
+            let due = {
+                let mut calls = self.calls();
+                let later = calls.due.split_off(&(now_ns.saturating_add(1), 0));
+                replace(&mut calls.due, later)
+            };
+            // One who panics when woken must not keep the others asleep.
+            for waker in due.into_values() {
+                quietly(|| waker.wake());
+            }
+        }
+    }
+}
+
+/// One wait.
+struct Sleeping {
+    desk: &'static Desk,
+    due_ns: u64,
+    id: Option<u64>,
+}
+
+impl Future for Sleeping {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let left_ns = self.due_ns.saturating_sub(self.desk.clock.now_ns());
+        if left_ns == 0 {
+            return Poll::Ready(());
+        }
+        if !self.desk.hire() {
+            self.desk.clock.sleep(left_ns.min(1_000_000));
+            return Poll::Ready(());
+        }
+        let waker = context.waker().clone();
+        let mut calls = self.desk.calls();
+        let id = self.id.unwrap_or_else(|| {
+            calls.next_id = calls.next_id.wrapping_add(1);
+            calls.next_id
+        });
+        let key = (self.due_ns, id);
+        let before = calls.due.insert(key, waker);
+        let is_first = calls.due.first_key_value().is_some_and(|(first, _)| *first == key);
+        drop(calls);
+        self.id = Some(id);
+        // Outside the lock, because it may run anything.
+        drop(before);
+        if is_first {
+            self.desk.bell.nudge();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            let waker = self.desk.calls().due.remove(&(self.due_ns, id));
+            drop(waker);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::arithmetic_side_effects, reason = "a test computes in plain numbers")]
+
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counter(AtomicU64);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    struct Bomb;
+
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that throws, as it should here");
+        }
+    }
+
+    /// Each is woken once, none before its time, not even behind one that throws; who has left is
+    /// not woken.
+    #[test]
+    fn wakes_each_once_and_never_early() {
+        let (counter, gone) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
+        let mut sleeps: Vec<Sleep> =
+            [3, 1, 2, 60_000].map(|ms| ThreadTimer.after(ms * 1_000_000)).into();
+        let wakers =
+            [&counter, &counter, &counter, &gone].map(|counter| Waker::from(counter.clone()));
+        let mut bomb = ThreadTimer.after(500_000);
+        let from = SystemClock::new();
+        // On a slow machine some may be due already, and need nobody to wake them.
+        let mut woken = 3;
+        for (sleep, waker) in sleeps.iter_mut().zip(&wakers) {
+            woken -= u64::from(sleep.as_mut().poll(&mut Context::from_waker(waker)).is_ready());
+        }
+        let _ = bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Bomb))));
+        sleeps.pop();
+        while counter.0.load(Ordering::SeqCst) < woken {
+            thread::yield_now();
+        }
+        assert!(from.now_ns() >= 2_900_000 || woken < 3);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(sleeps.iter_mut().all(|sleep| sleep.as_mut().poll(&mut context).is_ready()));
+        assert_eq!(Arc::strong_count(&gone), 2, "ours, and the waker here");
+    }
+}

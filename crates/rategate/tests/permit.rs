@@ -1,0 +1,164 @@
+//! Permits as values: what ends an operation, and what does not.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::Duration;
+
+use rategate::{
+    AcquireError, CommitLog, Concurrency, Ledger, Limiter, LimiterError, ManualClock, SlidingLog,
+};
+
+type Commits = Limiter<Ledger<CommitLog>, ManualClock>;
+
+fn commits(permits: u64, period_ns: u64) -> (Commits, ManualClock) {
+    let clock = ManualClock::new();
+    let policy = CommitLog::new(permits, period_ns).unwrap();
+    (Limiter::with_clock(policy, clock.clone()), clock)
+}
+
+/// X1.5: a slot is held from the grant to the drop, and cools from then on; a commit is a drop by
+/// name.
+#[test]
+fn a_permit_commits_where_it_is_dropped() {
+    let (limiter, clock) = commits(2, 1_000);
+    let (first, second) = (limiter.permit(1).unwrap(), limiter.permit(1).unwrap());
+    assert_eq!((first.permits(), first.grant().start_ns()), (1, 0));
+    assert!(limiter.try_permit(1).unwrap().is_err());
+    clock.advance(300);
+    drop(first);
+    clock.advance(200);
+    second.commit();
+    assert_eq!(limiter.peek(1), Ok(Some(Duration::from_nanos(800))));
+    assert_eq!(limiter.peek(2), Ok(Some(Duration::from_micros(1))));
+    // Waiting, as `acquire` does.
+    assert_eq!(limiter.permit(1).unwrap().grant().start_ns(), 1_300);
+}
+
+#[test]
+fn a_forgone_permit_is_free_at_once() {
+    let (limiter, clock) = commits(3, 1_000);
+    let permit = limiter.permit(2).unwrap();
+    clock.advance(10);
+    permit.forgo();
+    assert_eq!(limiter.remaining(), Ok(3));
+    // Once: what others hold is theirs.
+    let (mine, others) = (limiter.permit(1).unwrap(), limiter.permit(1).unwrap());
+    mine.forgo();
+    assert_eq!(limiter.peek(3), Ok(None), "still held");
+    drop(others);
+    let oven = Limiter::new(Concurrency::new(1).unwrap());
+    oven.permit(1).unwrap().forgo();
+    drop(oven.permit(1).unwrap());
+    assert_eq!(oven.remaining(), Ok(1));
+    // What counts nothing in flight takes nothing back.
+    let log = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock);
+    log.permit(1).unwrap().forgo();
+    assert_eq!(log.remaining(), Ok(0));
+}
+
+/// X1.6: a start that comes later than its time fails, and is no effect to count.
+#[test]
+fn a_late_start_is_refused() {
+    let longest = Duration::from_nanos(50);
+    let (limiter, clock) = commits(1, 1_000);
+    let permit = limiter.permit(1).unwrap();
+    clock.advance(50);
+    let permit = permit.start_within(longest).expect("the last instant is in time");
+    clock.advance(1);
+    let expired = permit.start_within(longest).unwrap_err();
+    assert_eq!(expired.late(), Duration::from_nanos(1));
+    assert_eq!(expired.to_string(), "the permit expired 1ns ago");
+    assert_eq!(limiter.remaining(), Ok(1), "given back at once");
+    assert!(limiter.permit(1).unwrap().start_within(Duration::MAX).is_ok());
+}
+
+/// X1.6: the time runs from what was promised, also for somebody who woke late.
+#[test]
+fn the_time_runs_from_the_promised_start() {
+    let clock = ManualClock::stepped();
+    let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
+    drop(limiter.permit(1).unwrap());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| limiter.permit(1).unwrap());
+        while clock.waiting() < 1 {
+            thread::yield_now();
+        }
+        clock.set(1_007);
+        let permit = waiting.join().unwrap();
+        assert_eq!((permit.grant().promised_ns(), permit.grant().start_ns()), (1_000, 1_007));
+        let expired = permit.start_within(Duration::from_nanos(5)).unwrap_err();
+        assert_eq!(expired.late(), Duration::from_nanos(2));
+    });
+}
+
+#[test]
+fn a_try_tells_not_yet_from_never() {
+    let (limiter, _) = commits(1, 1_000);
+    let permit = limiter.try_permit(1).unwrap().unwrap();
+    assert_eq!(limiter.try_permit(1).unwrap().unwrap_err().retry_after(), None);
+    drop(permit);
+    let denial = limiter.try_permit(1).unwrap().unwrap_err();
+    assert_eq!(denial.retry_after(), Some(Duration::from_micros(1)));
+    assert!(matches!(limiter.try_permit(2), Err(LimiterError::ExceedsCapacity(_))));
+    // Zero permits hold nothing.
+    drop(limiter.try_permit(0).unwrap().unwrap());
+    limiter.try_permit(0).unwrap().unwrap().forgo();
+    limiter.close();
+    assert_eq!(limiter.try_permit(1).unwrap_err(), LimiterError::Closed);
+    assert_eq!(limiter.permit(1).unwrap_err(), AcquireError::Closed);
+}
+
+/// On another thread, in a panic, after the limiter is closed and after its last handle is gone:
+/// whoever drops a permit ends the operation, and nobody panics.
+#[test]
+fn a_permit_ends_wherever_it_is_dropped() {
+    let (limiter, clock) = commits(3, 1_000);
+    let permit = limiter.permit(1).unwrap();
+    thread::spawn(move || drop(permit)).join().unwrap();
+    let permit = limiter.permit(1).unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _permit = permit;
+        panic!("the operation fails");
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(limiter.peek(3), Ok(Some(Duration::from_micros(1))), "both have committed");
+
+    // Forgotten, it costs its own permits.
+    std::mem::forget(limiter.permit(1).unwrap());
+    clock.advance(1_000);
+    assert_eq!((limiter.remaining(), limiter.peek(3)), (Ok(2), Ok(None)));
+
+    let permits = [(); 2].map(|()| limiter.permit(1).unwrap());
+    limiter.close();
+    let [first, second] = permits;
+    first.forgo();
+    drop(limiter);
+    assert!(second.start_within(Duration::ZERO).is_ok());
+}
+
+/// In real time and on many threads, there are never more permits than the limit says.
+#[test]
+fn permits_of_many_threads_are_never_too_many() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    let (oven, inside) = (Limiter::new(Concurrency::new(3).unwrap()), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..2_000 {
+                    if let Ok(permit) = oven.try_permit(1).unwrap() {
+                        assert!(inside.fetch_add(1, Ordering::SeqCst) < 3);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        drop(permit);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(oven.remaining(), Ok(3));
+}

@@ -1,0 +1,523 @@
+//! Tasks that wait for a limiter: on a clock moved by hand, under tokio, under smol, and under no
+//! runtime at all.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use rategate::{
+    AcquireError, AsyncLimiter, Closed, Concurrency, Decision, Gcra, LimiterError, ManualClock,
+    Mode, MonotonicClock, QueueBounds, Sleep, SlidingLog, Timed, Timer, TwoTimeline, WhenFull,
+};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000 * US;
+const S: u64 = 1_000 * MS;
+
+/// A waker that is a flag.
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A task on a list.
+struct Task<'a, T> {
+    future: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
+    flag: Arc<Flag>,
+    result: Option<T>,
+}
+
+impl<'a, T> Task<'a, T> {
+    /// Polled for the first time.
+    fn new(future: impl Future<Output = T> + Send + 'a) -> Self {
+        let flag = Arc::new(Flag(AtomicBool::new(true)));
+        let mut task = Self { future: Some(Box::pin(future)), flag, result: None };
+        task.run();
+        task
+    }
+
+    /// Polled if it was woken, as an executor would.
+    fn run(&mut self) {
+        while self.flag.0.swap(false, Ordering::SeqCst) {
+            let Some(future) = &mut self.future else { return };
+            let waker = Waker::from(Arc::clone(&self.flag));
+            if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                self.result = Some(result);
+                self.future = None;
+            }
+        }
+    }
+}
+
+/// Runs what is woken, and moves the clock on when nothing is, until `end_ns`.
+fn play<T>(clock: &ManualClock, tasks: &mut [Task<'_, T>], end_ns: u64) {
+    loop {
+        for task in &mut *tasks {
+            task.run();
+        }
+        if tasks.iter().any(|task| task.future.is_some() && task.flag.0.load(Ordering::SeqCst)) {
+            continue;
+        }
+        match clock.step() {
+            Some(now_ns) if now_ns <= end_ns => {}
+            _ => return,
+        }
+    }
+}
+
+/// A single future on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let mut future = std::pin::pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        thread::park();
+    }
+}
+
+fn gcra(rate: &str, burst: u64) -> Gcra {
+    Gcra::new(rate.parse().unwrap(), burst).unwrap()
+}
+
+/// S0.36: the async form has the starts of the blocking one, on a clock that nobody waits for.
+#[test]
+fn tasks_start_as_threads_do() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(SlidingLog::new(2, S).unwrap(), clock.clone());
+    let starts = Mutex::new(Vec::new());
+    let mut tasks: Vec<_> = (0..3)
+        .map(|task| {
+            let (limiter, starts) = (&limiter, &starts);
+            Task::new(async move {
+                for _ in 0..3 {
+                    let grant = limiter.acquire(1).await.unwrap();
+                    starts.lock().unwrap().push((grant.start_ns() / MS, task));
+                }
+            })
+        })
+        .collect();
+    play(&clock, &mut tasks, 100 * S);
+    assert!(tasks.iter().all(|task| task.result.is_some()));
+    drop(tasks);
+    let starts = starts.into_inner().unwrap();
+    let instants: Vec<_> = starts.iter().map(|start| start.0).collect();
+    assert_eq!(instants, [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000]);
+    assert_eq!(clock.sleeping(), 0);
+}
+
+/// One timer for the whole line, and a place in it from the first poll on, not from the making.
+#[test]
+fn the_line_is_in_order_of_the_first_poll_and_has_one_timer() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(gcra("10/s", 1), clock.clone());
+    limiter.limiter().acquire(1).unwrap();
+    let made: Vec<_> = (0..20_u64).map(|n| (n, limiter.acquire(1))).collect();
+    let mut tasks: Vec<_> = made
+        .into_iter()
+        .rev()
+        .map(|(n, future)| Task::new(async move { (n, future.await.unwrap().start_ns()) }))
+        .collect();
+    assert_eq!((clock.sleeping(), limiter.limiter().waiting()), (1, Ok(20)));
+    play(&clock, &mut tasks, 100 * S);
+    let starts: Vec<_> = tasks.iter().map(|task| task.result.unwrap()).collect();
+    let expected: Vec<_> = (0..20).map(|k| (19 - k, (k + 1) * S / 10)).collect();
+    assert_eq!(starts, expected);
+}
+
+/// Faults 18: a taker of ten beside takers of one gets its turn in order, and the rate is used.
+#[test]
+fn a_large_request_is_not_overtaken() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(gcra("1000/s", 10), clock.clone());
+    let granted: Vec<_> = (0..9).map(|_| AtomicU64::new(0)).collect();
+    let mut tasks: Vec<_> = (0..9)
+        .map(|taker| {
+            let (limiter, granted) = (&limiter, &granted);
+            Task::new(async move {
+                let permits = if taker == 8 { 10 } else { 1 };
+                loop {
+                    limiter.acquire(permits).await.unwrap();
+                    granted[taker].fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    play(&clock, &mut tasks, 2 * S);
+    let granted: Vec<u64> = granted.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+    let turns = granted[8];
+    assert!((110..=113).contains(&turns), "2000 permits, 18 a round: {granted:?}");
+    // The first found the bucket full, before anybody else had come.
+    assert!(granted[1..].iter().all(|count| count.abs_diff(turns) <= 2), "{granted:?}");
+    assert!((turns..=turns + 12).contains(&granted[0]), "{granted:?}");
+}
+
+/// Faults 12, 13: a future dropped while it waits gives its place to those behind it; one that is
+/// forgotten takes its turn and no more.
+#[test]
+fn a_dropped_future_leaves_the_line() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
+    limiter.limiter().acquire(1).unwrap();
+    let mut tasks: Vec<_> = (0..8).map(|_| Task::new(limiter.acquire(1))).collect();
+    for gone in [0, 3, 7] {
+        tasks[gone].future = None;
+    }
+    std::mem::forget(tasks[4].future.take());
+    play(&clock, &mut tasks, 100 * S);
+    let start_s = |task: &Task<'_, Result<rategate::Grant, _>>| {
+        task.result.map(|result| result.unwrap().start_ns() / S)
+    };
+    let starts: Vec<_> = tasks.iter().map(start_s).collect();
+    assert_eq!(starts, [None, Some(1), Some(2), None, None, Some(4), Some(5), None]);
+    assert_eq!(limiter.limiter().waiting(), Ok(0));
+    let next = limiter.reserve(1).unwrap();
+    assert_eq!(next.start_ns(), 6 * S, "nothing lost");
+}
+
+/// Whoever leaves between his start and his poll has ended his operation, if it was counted.
+#[test]
+fn leaving_after_the_start_releases() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(Concurrency::new(1).unwrap(), clock);
+    limiter.limiter().acquire(1).unwrap();
+    let mut first = Task::new(limiter.acquire(1));
+    let mut second = Task::new(limiter.acquire(1));
+    limiter.limiter().release(1).unwrap();
+    assert!(first.flag.0.load(Ordering::SeqCst), "granted");
+    first.future = None;
+    second.run();
+    assert!(second.result.unwrap().is_ok());
+    let Decision::Denied(_) = limiter.try_acquire(1).unwrap() else { panic!("one at a time") };
+}
+
+/// A deadline that cannot be met fails at once; one that can, or that nobody can foretell, does not.
+#[test]
+fn deadlines_are_known_at_once() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
+    limiter.limiter().acquire(1).unwrap();
+    let mut waiting = vec![
+        Task::new(limiter.acquire_within(1, Duration::from_secs(1))),
+        Task::new(limiter.acquire_within(1, Duration::from_secs(1))),
+        Task::new(limiter.acquire_within(1, Duration::from_secs(2))),
+    ];
+    let Some(Err(AcquireError::TooLong(error))) = waiting[1].result else { panic!() };
+    assert_eq!((error.wait().as_secs(), error.retry_after().as_secs()), (2, 1));
+    let reserved = limiter.reserve_within(1, Duration::from_secs(3)).unwrap();
+    assert_eq!(reserved.start_ns(), 3 * S);
+    let Decision::Denied(denial) = limiter.try_acquire(1).unwrap() else { panic!() };
+    assert_eq!(denial.retry_after_ns().unwrap().get(), 4 * S);
+    assert_eq!(limiter.limiter().remaining(), Ok(0));
+    play(&clock, &mut waiting, 9 * S);
+    assert!(waiting[0].result.unwrap().is_ok() && waiting[2].result.unwrap().is_ok());
+
+    let oven = AsyncLimiter::with_clock(Concurrency::new(1).unwrap(), clock.clone());
+    oven.limiter().acquire(1).unwrap();
+    let mut waiting = vec![Task::new(oven.acquire_within(1, Duration::from_secs(1)))];
+    assert!(waiting[0].result.is_none());
+    play(&clock, &mut waiting, 99 * S);
+    assert_eq!(waiting[0].result, Some(Err(AcquireError::DeadlinePassed)));
+}
+
+/// A full queue turns away the newcomer, or its newest.
+#[test]
+fn a_full_queue_is_told() {
+    let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), ManualClock::stepped());
+    limiter.limiter().acquire(1).unwrap();
+    limiter.limiter().bound_queue(QueueBounds::new(2)).unwrap();
+    let mut tasks: Vec<_> = (0..3).map(|_| Task::new(limiter.acquire(1))).collect();
+    assert_eq!(tasks[2].result, Some(Err(AcquireError::QueueFull)));
+    let evicting = QueueBounds::new(2).when_full(WhenFull::EvictNewest);
+    limiter.limiter().bound_queue(evicting).unwrap();
+    tasks.push(Task::new(limiter.acquire(1)));
+    tasks[1].run();
+    assert_eq!(tasks[1].result, Some(Err(AcquireError::Evicted)));
+    assert!(tasks[0].result.is_none() && tasks[3].result.is_none());
+}
+
+/// X4.6: closing wakes all who wait, for a place in line or for a reservation.
+#[test]
+fn closing_wakes_all_tasks() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
+    let kept = limiter.reserve(1).unwrap().keep();
+    let reserved = limiter.reserve(1).unwrap();
+    let mut reserved = Task::new(reserved.wait());
+    let mut waiting = Task::new(limiter.acquire(1));
+    limiter.close();
+    reserved.run();
+    waiting.run();
+    assert_eq!(reserved.result, Some(Err(Closed)));
+    assert_eq!(waiting.result, Some(Err(AcquireError::Closed)));
+    assert_eq!(Task::new(limiter.acquire(1)).result, Some(Err(AcquireError::Closed)));
+    assert_eq!(limiter.try_acquire(1), Err(LimiterError::Closed));
+    assert_eq!(kept.start_ns(), 0);
+}
+
+/// A reservation waits by the clock, and goes back when it is dropped before its start.
+#[test]
+fn reservations_wait_or_go_back() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
+    let tasks: Vec<_> = (0..3).map(|_| limiter.reserve(1).unwrap()).collect();
+    let mut tasks: Vec<_> = tasks.into_iter().map(|reserved| Task::new(reserved.wait())).collect();
+    tasks[1].future = None;
+    play(&clock, &mut tasks, 9 * S);
+    assert_eq!(tasks[2].result.unwrap().unwrap().start_ns(), 2 * S);
+    assert!(limiter.reserve(1).unwrap().cancel());
+}
+
+/// New numbers hold for tasks in line, and the timer is set anew.
+#[test]
+fn tasks_in_line_are_served_by_new_numbers() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(gcra("1/h", 1), clock.clone());
+    limiter.limiter().acquire(1).unwrap();
+    let mut tasks: Vec<_> = (0..3).map(|_| Task::new(limiter.acquire(1))).collect();
+    limiter.limiter().reconfigure(gcra("1/s", 1)).unwrap();
+    play(&clock, &mut tasks, 10 * S);
+    let starts: Vec<_> =
+        tasks.iter().map(|task| task.result.unwrap().unwrap().start_ns()).collect();
+    assert_eq!(starts, [S, 2 * S, 3 * S]);
+}
+
+/// Threads and tasks stand in one line.
+#[test]
+fn threads_and_tasks_share_the_line() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
+    limiter.limiter().acquire(1).unwrap();
+    thread::scope(|scope| {
+        let (sent, starts) = channel();
+        let mut tasks = Vec::new();
+        for place in 1..=6_u64 {
+            if place % 2 == 0 {
+                tasks.push(Task::new(limiter.acquire(1)));
+            } else {
+                let (limiter, sent) = (&limiter, sent.clone());
+                scope.spawn(move || {
+                    sent.send((place, limiter.limiter().acquire(1).unwrap().promised_ns()))
+                        .unwrap();
+                });
+            }
+            while limiter.limiter().waiting() != Ok(u32::try_from(place).unwrap()) {
+                thread::yield_now();
+            }
+        }
+        drop(sent);
+        for second in 1..=6 {
+            clock.set(second * S);
+            while limiter.limiter().waiting() != Ok(u32::try_from(6 - second).unwrap()) {
+                thread::yield_now();
+            }
+        }
+        let mut starts: Vec<_> = starts.iter().collect();
+        starts.sort_unstable();
+        assert_eq!(starts, [(1, S), (3, 3 * S), (5, 5 * S)]);
+        for (task, start_ns) in tasks.iter_mut().zip([2 * S, 4 * S, 6 * S]) {
+            task.run();
+            assert_eq!(task.result.unwrap().unwrap().promised_ns(), start_ns);
+        }
+    });
+}
+
+/// A timer that wakes late, by up to two milliseconds.
+struct Late(ManualClock);
+
+impl Timer for Late {
+    fn after(&self, ns: u64) -> Sleep {
+        Timer::after(&self.0, ns.next_multiple_of(MS) + MS)
+    }
+}
+
+/// A coarse timer takes nothing from the rate: of an average schedule not even for one task that
+/// asks again only after its start.
+#[test]
+fn coarse_timers_lose_no_rate() {
+    for (rate, tasks) in [("2000/s", 1), ("2000/s", 7), ("100000/s", 1), ("100000/s", 50)] {
+        let clock = ManualClock::stepped();
+        let average = TwoTimeline::new(rate.parse().unwrap(), Mode::Average, None);
+        let timed = Timed::new(clock.clone(), Late(clock.clone()));
+        let limiter = AsyncLimiter::with_clock(average, timed);
+        let granted = AtomicU64::new(0);
+        let mut tasks: Vec<_> = (0..tasks)
+            .map(|_| {
+                let (limiter, granted) = (&limiter, &granted);
+                Task::new(async move {
+                    while limiter.acquire(1).await.unwrap().start_ns() < 3 * S {
+                        granted.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        play(&clock, &mut tasks, 4 * S);
+        drop(tasks);
+        let asked: u64 = rate.strip_suffix("/s").unwrap().parse::<u64>().unwrap() * 3;
+        let granted = granted.into_inner();
+        assert!(granted >= asked - asked / 1_000 && granted <= asked + 1, "{rate}: {granted}");
+    }
+}
+
+/// Faults 14, 15: a waker that panics, and a task that does, stop nobody else.
+#[test]
+fn panics_stop_nobody_else() {
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that throws, as it should here");
+        }
+    }
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
+    limiter.limiter().acquire(1).unwrap();
+    let mut bombed = Box::pin(limiter.acquire(1));
+    let bomb = Waker::from(Arc::new(Bomb));
+    assert!(bombed.as_mut().poll(&mut Context::from_waker(&bomb)).is_pending());
+    let mut tasks = vec![Task::new(limiter.acquire(1)), Task::new(limiter.acquire(1))];
+    play(&clock, &mut tasks, 9 * S);
+    assert!(tasks.iter().all(|task| task.result.is_some_and(|result| result.is_ok())));
+}
+
+/// S4.20: under no runtime, in real time.
+#[test]
+fn no_runtime_is_needed() {
+    let limiter = AsyncLimiter::new(gcra("1000/s", 1));
+    let from_ns = limiter.limiter().now_ns();
+    block_on(async {
+        for _ in 0..20 {
+            let grant = limiter.acquire(1).await.unwrap();
+            assert!(grant.start_ns() >= grant.promised_ns());
+        }
+    });
+    assert!(limiter.limiter().now_ns() - from_ns >= 19 * MS);
+}
+
+/// The thread's timer serves smol as well.
+#[test]
+fn smol_needs_no_more() {
+    let limiter = AsyncLimiter::new(gcra("10000/s", 1));
+    smol::block_on(async {
+        let tasks: Vec<_> = (0..50)
+            .map(|_| {
+                let limiter = limiter.clone();
+                smol::spawn(
+                    async move { limiter.acquire(1).await.map(|grant| grant.promised_ns()) },
+                )
+            })
+            .collect();
+        let mut starts = Vec::new();
+        for task in tasks {
+            starts.push(task.await.unwrap());
+        }
+        starts.sort_unstable();
+        assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= 100 * US));
+    });
+}
+
+#[cfg(feature = "async-io")]
+#[test]
+fn async_io_wakes_in_time() {
+    use rategate::AsyncIoTimer;
+    let clock = Timed::new(MonotonicClock::new(), AsyncIoTimer);
+    let limiter = AsyncLimiter::with_clock(gcra("1000/s", 1), clock);
+    let from_ns = limiter.limiter().now_ns();
+    smol::block_on(async {
+        for _ in 0..20 {
+            limiter.acquire(1).await.unwrap();
+        }
+    });
+    assert!(limiter.limiter().now_ns() - from_ns >= 19 * MS);
+}
+
+#[cfg(feature = "tokio")]
+mod under_tokio {
+    use rategate::{TokioClock, TokioTimer};
+    use tokio::runtime::{Builder, Handle};
+
+    use super::*;
+
+    /// Tokio's paused clock drives it, exactly.
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_clock_is_enough() {
+        let clock = TokioClock::new(Handle::current());
+        let limiter = AsyncLimiter::with_clock(SlidingLog::new(2, 3_600 * S).unwrap(), clock);
+        let tasks: Vec<_> = (0..6)
+            .map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move { limiter.acquire(1).await.unwrap().promised_ns() })
+            })
+            .collect();
+        let mut starts = Vec::new();
+        for task in tasks {
+            starts.push(task.await.unwrap() / S);
+        }
+        assert_eq!(starts, [0, 0, 3_600, 3_600, 7_200, 7_200]);
+    }
+
+    /// A timeout that ends a wait gives the place to the next.
+    #[tokio::test(start_paused = true)]
+    async fn a_timeout_gives_back() {
+        let limiter =
+            AsyncLimiter::with_clock(gcra("1/min", 1), TokioClock::new(Handle::current()));
+        limiter.acquire(1).await.unwrap();
+        let patient = limiter.clone();
+        let hasty = tokio::time::timeout(Duration::from_secs(10), limiter.acquire(1));
+        let patient = tokio::spawn(async move { patient.acquire(1).await.unwrap().promised_ns() });
+        assert!(hasty.await.is_err());
+        assert_eq!(patient.await.unwrap() / S, 60);
+    }
+
+    /// Faults 15: a runtime that is gone stops no waiter elsewhere, not even where the timer was
+    /// that runtime's.
+    #[test]
+    fn a_dropped_runtime_stops_nobody_else() {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+        let timer = TokioTimer::new(runtime.handle().clone());
+        let clock = Timed::new(MonotonicClock::new(), timer);
+        let limiter = AsyncLimiter::with_clock(gcra("20/s", 1), clock);
+        limiter.limiter().acquire(1).unwrap();
+        for _ in 0..3 {
+            let limiter = limiter.clone();
+            runtime.spawn(async move { limiter.acquire(1).await });
+        }
+        while limiter.limiter().waiting() != Ok(3) {
+            thread::yield_now();
+        }
+        let elsewhere = {
+            let limiter = limiter.clone();
+            thread::spawn(move || block_on(async { limiter.acquire(1).await.map(|_| ()) }))
+        };
+        while limiter.limiter().waiting() != Ok(4) {
+            thread::yield_now();
+        }
+        drop(runtime);
+        assert_eq!(elsewhere.join().unwrap(), Ok(()));
+        // A limiter that is waited for after that does with a thread, too.
+        assert!(block_on(limiter.acquire(1)).is_ok());
+        assert!(block_on(limiter.acquire(1)).is_ok());
+    }
+}
