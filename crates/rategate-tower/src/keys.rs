@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rategate::{Clock, Concurrent, Ledger, Limiter, MonotonicClock, Twinned};
 
-use crate::gate::{Ask, Gate, Outcome, refused};
+use crate::gate::{Ask, Gate, Pass, refused};
 use crate::key::Key;
 use crate::refusal::Reason;
 
@@ -189,19 +189,27 @@ impl<P: Twinned + Clone, C: Clock + Clone> Table<P, C> {
 
 impl<P, C> Gate for Keyed<P, C>
 where
-    P: Twinned + Clone + Send + Sync,
+    P: Twinned + Clone + Send + Sync + 'static,
     P::State: Send,
     Ledger<P>: Concurrent + Send,
-    C: Clock + Clone,
+    C: Clock + Clone + 'static,
 {
-    fn try_pass(&self, ask: Ask) -> Outcome {
+    fn pass(&self, ask: Ask) -> Pass {
         if let Some(limiter) = self.table.limiter(ask.key) {
-            return limiter.try_pass(ask);
+            return match limiter.pass(ask) {
+                // Whoever waits keeps the limiter in the table, from before its first poll on.
+                Pass::Later(turn) => Pass::Later(Box::pin(async move {
+                    let outcome = turn.await;
+                    drop(limiter);
+                    outcome
+                })),
+                now @ Pass::Now(_) => now,
+            };
         }
         self.table.overflows.fetch_add(1, Ordering::Relaxed);
         match &self.table.overflow {
-            Some(shared) => shared.try_pass(ask),
-            None => refused(Reason::TooManyKeys),
+            Some(shared) => shared.pass(ask),
+            None => Pass::Now(refused(Reason::TooManyKeys)),
         }
     }
 }
@@ -278,7 +286,7 @@ mod tests {
     use rategate::{FixedWindow, Gcra, ManualClock, SlidingLog, Twinned};
 
     use super::{Keyed, Overflow, Room, SWEEP_NEW};
-    use crate::gate::{Ask, Gate, Outcome};
+    use crate::gate::{Ask, Gate, Outcome, Pass};
     use crate::key::Key;
     use crate::refusal::Reason;
 
@@ -297,9 +305,11 @@ mod tests {
         Keyed<P, ManualClock>: Gate,
         P: Twinned,
     {
-        match keyed.try_pass(Ask { key: Key::of(&key), cost: 1, tells: false }) {
-            Outcome::Passed(_) => Ok(()),
-            Outcome::Refused(refusal, _) => Err(refusal.reason()),
+        let ask = Ask { key: Key::of(&key), cost: 1, longest_wait: None, tells: false };
+        match keyed.pass(ask) {
+            Pass::Now(Outcome::Passed(_)) => Ok(()),
+            Pass::Now(Outcome::Refused(refusal, _)) => Err(refusal.reason()),
+            Pass::Later(_) => panic!("nobody may wait"),
         }
     }
 

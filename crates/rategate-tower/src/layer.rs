@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
@@ -12,8 +12,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::future::ResponseFuture;
-use crate::gate::{Ask, Gate, Outcome, refused};
+use crate::future::{ResponseFuture, Waiting};
+use crate::gate::{Ask, Gate, Outcome, Pass, refused};
 use crate::headers::{Headers, Standing, write_retry_after};
 use crate::key::{Key, KeySource};
 use crate::keys::Keyed;
@@ -25,14 +25,15 @@ use crate::refusal::{Answers, Form, Reason, Refusal};
 /// the limiter, or the table of limiters. A server that makes a service for each connection, as
 /// axum's does, is limited as a whole.
 ///
-/// For each request, in this order: the key, the cost, the decision, and the service within, or an
-/// answer without it.
+/// For each request, in this order: the key, the cost, the decision, the wait if there is one, and the
+/// service within, or an answer without it.
 ///
 /// | I want | verb |
 /// |---|---|
 /// | one limit for all requests | [`new`](Self::new) |
 /// | one for each client | [`keyed`](Self::keyed) |
 /// | some requests to count for more, or not at all | [`cost`](Self::cost) |
+/// | requests to wait for their turn | [`wait_within`](Self::wait_within) |
 /// | to tell clients where they stand | [`headers`](Self::headers) |
 /// | another answer than a problem | [`form`](Self::form), [`answer`](Self::answer) |
 /// | something else for requests without a key | [`missing`](Self::missing) |
@@ -92,6 +93,7 @@ pub(crate) struct Rules {
     gate: Arc<dyn Gate>,
     source: Option<Arc<dyn KeySource>>,
     missing: Missing,
+    longest_wait: Option<Duration>,
     cost: Option<Cost>,
     headers: Option<Headers>,
     answers: Answers,
@@ -126,7 +128,8 @@ impl RateLimitLayer {
     fn of(gate: Arc<dyn Gate>, source: Option<Arc<dyn KeySource>>) -> Self {
         let answers = Answers::As(Form::default());
         let missing = Missing::default();
-        let rules = Rules { gate, source, missing, cost: None, headers: None, answers };
+        let (longest_wait, cost, headers) = (None, None, None);
+        let rules = Rules { gate, source, missing, longest_wait, cost, headers, answers };
         Self { rules: Arc::new(rules) }
     }
 
@@ -148,6 +151,33 @@ impl RateLimitLayer {
     #[must_use]
     pub fn missing(self, missing: Missing) -> Self {
         self.with(|rules| rules.missing = missing)
+    }
+
+    /// Lets a request over the limit wait in line for its turn, if that comes within `longest`. One
+    /// whose turn would come later is refused at once; `Retry-After` then says when the line will be
+    /// short enough for it. Without this, or with no time to wait, nobody waits.
+    ///
+    /// The line is the limiter's, in the order of asking, and shared with all who wait for it
+    /// elsewhere. It is bounded by what passes within `longest`, and by
+    /// [`Limiter::bound_queue`], beyond which requests are refused with a 503. A request whose client
+    /// goes away leaves it, as far as the server drops the response's future then, and has taken
+    /// nothing. While it waits, the service within is kept ready for it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rategate::{Gcra, Limiter};
+    /// use rategate_tower::RateLimitLayer;
+    ///
+    /// // A hundred a second, evenly; up to fifty wait.
+    /// let limiter = Limiter::new(Gcra::new("100/s".parse()?, 1)?);
+    /// let layer = RateLimitLayer::new(limiter).wait_within(Duration::from_millis(500));
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn wait_within(self, longest: Duration) -> Self {
+        self.with(|rules| rules.longest_wait = Some(longest).filter(|longest| !longest.is_zero()))
     }
 
     /// Tells clients where they stand, in every response. Without it there is `Retry-After`, in
@@ -213,11 +243,11 @@ pub struct RateLimit<S> {
 
 impl<S, I, O> Service<Request<I>> for RateLimit<S>
 where
-    S: Service<Request<I>, Response = Response<O>>,
+    S: Service<Request<I>, Response = Response<O>> + Clone,
 {
     type Response = Response<ResponseBody<O>>;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future>;
+    type Future = ResponseFuture<S, I>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -226,37 +256,42 @@ where
     fn call(&mut self, request: Request<I>) -> Self::Future {
         let (head, body) = request.into_parts();
         match self.rules.decide(&head) {
-            Outcome::Passed(standing) => {
-                let response = self.inner.call(Request::from_parts(head, body));
-                let told = standing.map(|standing| (Arc::clone(&self.rules), standing));
-                ResponseFuture::passed(response, told)
+            Pass::Now(outcome) => {
+                ResponseFuture::decided(outcome, &mut self.inner, &self.rules, (head, body))
             }
-            Outcome::Refused(refusal, standing) => {
-                ResponseFuture::refused(self.rules.answer(refusal, standing, &head))
+            Pass::Later(turn) => {
+                // The service that is ready is the one to call; its clone gets ready for the next.
+                let next = self.inner.clone();
+                let service = std::mem::replace(&mut self.inner, next);
+                let rules = Arc::clone(&self.rules);
+                ResponseFuture::waiting(turn, Waiting { service, rules, head, body })
             }
         }
     }
 }
 
 impl Rules {
-    fn decide(&self, head: &Parts) -> Outcome {
+    fn decide(&self, head: &Parts) -> Pass {
         let key = match &self.source {
             None => Key::nobody(),
             Some(source) => match (source.key(head), self.missing) {
                 (Some(key), _) => key,
                 (None, Missing::Share) => Key::nobody(),
-                (None, Missing::Refuse) => return refused(Reason::NoKey),
-                (None, Missing::Pass) => return Outcome::Passed(None),
+                (None, Missing::Refuse) => return Pass::Now(refused(Reason::NoKey)),
+                (None, Missing::Pass) => return Pass::Now(Outcome::Passed(None)),
             },
         };
         match self.cost.as_ref().map_or(1, |cost| cost(head)) {
             // What takes nothing leaves no trace: no key, no place in a table.
-            0 => Outcome::Passed(None),
-            cost => self.gate.try_pass(Ask { key, cost, tells: self.headers.is_some() }),
+            0 => Pass::Now(Outcome::Passed(None)),
+            cost => {
+                let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
+                self.gate.pass(Ask { key, cost, longest_wait, tells })
+            }
         }
     }
 
-    fn answer(
+    pub(crate) fn answer(
         &self,
         refusal: Refusal,
         standing: Option<Standing>,
@@ -289,6 +324,7 @@ impl fmt::Debug for Rules {
         f.debug_struct("RateLimitLayer")
             .field("is_keyed", &self.source.is_some())
             .field("missing", &self.missing)
+            .field("longest_wait", &self.longest_wait)
             .field("headers", &self.headers)
             .field("answers", &self.answers)
             .finish_non_exhaustive()

@@ -30,6 +30,8 @@ pub enum Reason {
     NoKey,
     /// The table of keys is full, and [`Overflow::Refuse`](crate::Overflow::Refuse) was chosen: 503.
     TooManyKeys,
+    /// As many wait as may, by [`Limiter::bound_queue`](rategate::Limiter::bound_queue): 503.
+    TooManyWaiting,
     /// The limiter has been closed: 503.
     Closed,
 }
@@ -70,7 +72,9 @@ impl Refusal {
         match self.reason {
             Reason::OverLimit => StatusCode::TOO_MANY_REQUESTS,
             Reason::TooCostly | Reason::NoKey => StatusCode::BAD_REQUEST,
-            Reason::TooManyKeys | Reason::Closed => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 
@@ -82,6 +86,7 @@ impl Refusal {
             Reason::TooCostly => "The request costs more than could ever pass at once.",
             Reason::NoKey => "The request does not say whose it is.",
             Reason::TooManyKeys => "There is no room for another client.",
+            Reason::TooManyWaiting => "There is no room for another request that waits.",
             Reason::Closed => "The limiter is closed.",
         }
     }
@@ -95,9 +100,9 @@ impl Refusal {
     /// The status that gRPC has for it.
     const fn grpc_status(&self) -> u8 {
         match self.reason {
-            Reason::OverLimit => 8,                     // RESOURCE_EXHAUSTED
-            Reason::TooCostly | Reason::NoKey => 3,     // INVALID_ARGUMENT
-            Reason::TooManyKeys | Reason::Closed => 14, // UNAVAILABLE
+            Reason::OverLimit => 8,                 // RESOURCE_EXHAUSTED
+            Reason::TooCostly | Reason::NoKey => 3, // INVALID_ARGUMENT
+            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => 14, // UNAVAILABLE
         }
     }
 }
