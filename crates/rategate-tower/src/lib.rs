@@ -1,7 +1,7 @@
 //! Exact rate limiting for tower: a layer for servers, and one for clients that pace themselves.
 //!
 //! A [`RateLimitLayer`] stands before a service, of axum, tonic, hyper or whatever else speaks `http`,
-//! and answers requests over the limit itself. A [`PaceLayer`](client::PaceLayer) stands before a
+//! and answers requests over the limit itself, or lets them wait. A [`PaceLayer`](client::PaceLayer) stands before a
 //! client, and holds requests back until they will pass.
 //!
 //! # Which one do I want?
@@ -10,6 +10,7 @@
 //! |---|---|
 //! | one limit for all requests of a server, over all its connections | [`RateLimitLayer::new`] |
 //! | a limit for each client, key, user or route | [`RateLimitLayer::keyed`], with a [`Keyed`] table and a source in [`key`] |
+//! | requests over the limit to wait for their turn instead of being refused | [`RateLimitLayer::wait_within`] |
 //! | several limits, one inside the other | several layers; the outer one is asked first |
 //! | a client that stays below its own limit, and below what the server says | [`client::PaceLayer`] |
 //! | only what a response says | [`client::learn`] |
@@ -41,7 +42,8 @@
 //! | costs more than could ever pass | 400 | 3 `INVALID_ARGUMENT` |
 //! | has no key, with [`Missing::Refuse`] | 400 | 3 |
 //! | is a newcomer's, with [`Overflow::Refuse`] and the table full | 503 | 14 `UNAVAILABLE` |
-//! | comes after the limiter was closed | 503 | 14 |
+//! | would wait, and as many wait as may | 503 | 14 |
+//! | comes after the limiter was closed, or waits when it is | 503 | 14 |
 //!
 //! The body is a problem (RFC 9457), unless [`form`](RateLimitLayer::form) or
 //! [`answer`](RateLimitLayer::answer) says otherwise. [`headers`] lists the fields that every response
@@ -50,10 +52,12 @@
 //! # Contract
 //!
 //! * **One limit.** Clones of a layer, its services and their clones share one limiter, or one table.
-//! * **The limiter's own ceiling.** A request passes at the instant of the decision; what the service
-//!   within does with it comes later.
+//! * **The limiter's own ceiling.** A request passes at the instant of the decision, or at its turn in
+//!   line; what the service within does with it comes later.
 //! * **Retry-After is enough.** It is rounded up to whole seconds, and never 0. Whoever waits as told
-//!   passes, if nobody else with the same key comes first.
+//!   passes, if nobody else with the same key comes first; where requests wait, it may stand in line.
+//! * **One line.** Requests that wait are served in the order of asking, with all others who wait for
+//!   the same limiter, threads and tasks. Who goes away gives its place to those behind.
 //! * **A refusal takes nothing**, and the service within does not see the request.
 //! * **Nobody gets a fresh limit by flooding the table.** See [`Keyed`].
 //! * **Reports of proxies are read from the right,** as far as the proxies are trusted, and not at
@@ -67,14 +71,15 @@
 //!
 //! # Features
 //!
-//! None. `tokio` is no dependency: a client is given its sleep as a closure.
+//! None. `tokio` is no dependency: who waits for a limiter waits by its clock's
+//! [timer](rategate::Clock::timer), and a client is given its sleep as a closure.
 //!
 //! # What it does not do
 //!
-//! * The layer for servers does not wait: a request passes at once or is refused.
 //! * It gives nothing back: a request whose response turns out to be an error has still cost what it
 //!   cost.
-//! * It does not limit how many requests are in flight: a permit is not held while the service works.
+//! * It does not limit how many requests are in flight: a permit is not held while the service works,
+//!   so a [`Concurrency`](rategate::Concurrency) would never get one back.
 //! * It counts requests, not bytes: a body is not looked at.
 //! * It does not share a limit between processes or machines.
 //! * The layer for clients does not send a request again. It makes the next call wait, so a retry

@@ -167,7 +167,7 @@ async fn a_client_that_learns_is_not_refused() {
 /// A request that is dropped while it waits has taken nothing from the limiter.
 #[tokio::test]
 async fn who_stops_waiting_gives_back() {
-    let clock = ManualClock::new();
+    let clock = ManualClock::stepped();
     let (server, _) = scripted(&clock, &[]);
     let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
     let layer = PaceLayer::new(|_| std::future::pending()).clock(clock.clone());

@@ -8,14 +8,14 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use http::{Request, Response};
-use rategate::{AcquireError, Clock, Concurrent, Limiter, MonotonicClock, Reservation};
+use rategate::{AcquireError, AsyncLimiter, Clock, Concurrent, Limiter, MonotonicClock};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::learn::{LONGEST_HOLD, Lesson, learn};
 use super::pace::Lessons;
 
-/// How a client waits, which is its runtime's business. Closures that make a future do:
+/// How a client waits for a hold to end, which is its runtime's business. Closures that make a future do:
 /// `tokio::time::sleep`.
 pub trait Sleep: Send + Sync {
     /// A future that is ready after `time` or later. One that is ready sooner is asked again.
@@ -69,7 +69,7 @@ pub struct PaceLayer {
 struct Rules {
     sleep: Arc<dyn Sleep>,
     clock: Arc<dyn Clock>,
-    limiter: Option<Arc<dyn Turn>>,
+    limiter: Option<Arc<dyn Line>>,
     longest_hold: Duration,
     longest_wait: Duration,
     spreads: bool,
@@ -95,14 +95,15 @@ impl PaceLayer {
         self
     }
 
-    /// Takes a permit of `limiter` for each request as well.
+    /// Takes a permit of `limiter` for each request as well, in line with all who wait for it
+    /// elsewhere. That wait is by the timer of the limiter's own [clock](Clock::timer).
     #[must_use]
     pub fn limiter<L, C>(self, limiter: Limiter<L, C>) -> Self
     where
         L: Concurrent + Send + 'static,
         C: Clock + 'static,
     {
-        self.with(|rules| rules.limiter = Some(Arc::new(limiter)))
+        self.with(|rules| rules.limiter = Some(Arc::new(AsyncLimiter::from(limiter))))
     }
 
     /// The longest that a server can make this client hold: an hour if not given. What a server asks
@@ -213,12 +214,10 @@ impl PaceLayer {
                 let wait_ns = booked.start_ns.saturating_sub(self.now_ns());
                 return Err(NoTurn::TooLong(Duration::from_nanos(wait_ns)));
             }
-            self.sleep_until(|| booked.start_ns.saturating_sub(self.now_ns())).await;
+            self.sleep_until(booked.start_ns).await;
             if let Some(limiter) = &self.rules.limiter {
                 let left = Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns()));
-                let promise = limiter.promise(left).map_err(NoTurn::of)?;
-                self.sleep_until(|| limiter.left_ns(&*promise)).await;
-                promise.keep();
+                limiter.turn_within(left).await.map_err(NoTurn::of)?;
             }
             booked.keep();
             // A hold may have come while this one waited. A permit is spent then: used later than
@@ -229,10 +228,10 @@ impl PaceLayer {
         }
     }
 
-    /// Sleeps until nothing is left. A sleep that ends early is followed by another.
-    async fn sleep_until(&self, left_ns: impl Fn() -> u64 + Send) {
+    /// A sleep that ends early is followed by another.
+    async fn sleep_until(&self, start_ns: u64) {
         loop {
-            match left_ns() {
+            match start_ns.saturating_sub(self.now_ns()) {
                 0 => return,
                 left_ns => self.rules.sleep.sleep(Duration::from_nanos(left_ns)).await,
             }
@@ -310,45 +309,21 @@ impl Drop for InFlight<'_> {
 }
 
 /// A limiter, whatever its limit.
-trait Turn: Send + Sync {
-    /// A start for one request.
-    fn promise(&self, longest: Duration) -> Result<Box<dyn Promise>, AcquireError>;
-
-    /// How long until it.
-    fn left_ns(&self, promise: &dyn Promise) -> u64;
+trait Line: Send + Sync {
+    /// Waits for up to `longest`, in line with all others, and takes a permit. Dropped before, it
+    /// leaves the line.
+    fn turn_within(&self, longest: Duration) -> Turn<'_>;
 }
 
-/// A promised start. Dropped, it is given back.
-trait Promise: Send + Sync {
-    fn start_ns(&self) -> u64;
-    fn keep(self: Box<Self>);
-}
+type Turn<'l> = Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send + 'l>>;
 
-impl<L, C> Turn for Limiter<L, C>
-where
-    L: Concurrent + Send + 'static,
-    C: Clock + 'static,
-{
-    fn promise(&self, longest: Duration) -> Result<Box<dyn Promise>, AcquireError> {
-        Ok(Box::new(self.reserve_within(1, longest)?))
-    }
-
-    fn left_ns(&self, promise: &dyn Promise) -> u64 {
-        promise.start_ns().saturating_sub(self.now_ns())
-    }
-}
-
-impl<L, C> Promise for Reservation<L, C>
+impl<L, C> Line for AsyncLimiter<L, C>
 where
     L: Concurrent + Send,
     C: Clock,
 {
-    fn start_ns(&self) -> u64 {
-        Self::start_ns(self)
-    }
-
-    fn keep(self: Box<Self>) {
-        let _ = Self::keep(*self);
+    fn turn_within(&self, longest: Duration) -> Turn<'_> {
+        Box::pin(async move { self.acquire_within(1, longest).await.map(drop) })
     }
 }
 
