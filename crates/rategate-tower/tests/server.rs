@@ -198,3 +198,65 @@ async fn every_client_that_obeys_a_refusal_passes() {
     }
     assert_eq!(keyed.len(), usize::from(CLIENTS), "what clients make up is no key");
 }
+
+/// More requests than the limit lets through at once, and nobody is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_wait_all_pass() {
+    const CONNECTIONS: usize = 24;
+    const WINDOW_NS: u64 = 50 * MS;
+    let clock = MonotonicClock::new();
+    let limiter = Limiter::with_clock(SlidingLog::new(12, WINDOW_NS).unwrap(), clock);
+    let layer = RateLimitLayer::new(limiter).wait_within(Duration::from_secs(60));
+    let (url, log) = serve(layer, clock).await;
+
+    let began_ns = clock.now_ns();
+    let mut tasks = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let (client, url) = (reqwest::Client::new(), url.clone());
+        tasks.spawn(async move {
+            for _ in 0..5 {
+                let response = client.get(&url).send().await.unwrap();
+                assert_eq!(retry_after(&response), None);
+                assert_eq!(response.bytes().await.unwrap(), "within");
+            }
+        });
+    }
+    tasks.join_all().await;
+    let took_ns = clock.now_ns() - began_ns;
+    assert!(took_ns >= 9 * WINDOW_NS, "a hundred and twenty take ten windows: {took_ns} ns");
+
+    // Up to any instant no more have reached the service than the limit lets through.
+    let mut passed_ns: Vec<u64> = log.lock().unwrap().iter().map(|seen| seen.after_ns).collect();
+    passed_ns.sort_unstable();
+    assert_eq!(passed_ns.len(), 5 * CONNECTIONS);
+    for (windows, group) in (0..).zip(passed_ns.chunks(12)) {
+        assert!(group[0] - began_ns >= windows * WINDOW_NS, "window {windows}");
+    }
+}
+
+/// A client that goes away while its request waits gives its place back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_goes_away_leaves_the_line() {
+    let clock = MonotonicClock::new();
+    let limiter = Limiter::with_clock(SlidingLog::new(1, 60_000 * MS).unwrap(), clock);
+    let layer = RateLimitLayer::new(limiter.clone()).wait_within(Duration::from_secs(600));
+    let (url, log) = serve(layer, clock).await;
+    let get = async || reqwest::Client::new().get(&url).send().await;
+    assert_eq!(retry_after(&get().await.unwrap()), None);
+
+    // Ends when so many requests wait.
+    let waiting = async |count: u32| {
+        while limiter.waiting().unwrap() != count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let comes_and_goes = async {
+        tokio::select! {
+            _ = get() => panic!("the limit is reached"),
+            () = waiting(1) => {}
+        }
+        waiting(0).await;
+    };
+    tokio::time::timeout(Duration::from_secs(30), comes_and_goes).await.unwrap();
+    assert_eq!(log.lock().unwrap().len(), 1);
+}

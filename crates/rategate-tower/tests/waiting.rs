@@ -140,15 +140,19 @@ fn requests_pass_in_the_order_of_asking_and_at_their_instants() {
 /// Whoever obeys a refusal may stand in line, though not pass at once.
 #[test]
 fn retry_after_is_when_the_line_is_short_enough() {
-    let (server, _) = server(100);
-    let _waiting: Vec<_> = ["/0", "/1"].map(|path| server.send(path)).into();
-    let (_, refused) = server.send("/2");
-    assert_eq!(status(refused), (429, Some("1".to_owned())), "0.1 s, rounded up");
-    let (_line, none) = {
-        server.clock.advance(100 * MS);
-        server.send("/2")
-    };
-    assert!(none.is_none(), "it waits");
+    let clock = ManualClock::stepped();
+    let policy = Gcra::new("1/2s".parse().unwrap(), 1).unwrap();
+    let limiter = Limiter::with_clock(policy, clock.clone());
+    let layer = RateLimitLayer::new(limiter).wait_within(Duration::from_secs(3));
+    let server = Server::new(&clock, layer);
+    let _line = ["/0", "/1"].map(|path| server.send(path));
+    // Its turn comes after 4 s, which is one more than it may wait.
+    assert_eq!(status(server.send("/2").1), (429, Some("1".to_owned())));
+    clock.advance(1000 * MS - 1);
+    assert_eq!(status(server.send("/2").1), (429, Some("1".to_owned())));
+    clock.advance(1);
+    let (_pending, answer) = server.send("/2");
+    assert!(answer.is_none(), "it waits");
 }
 
 #[test]
