@@ -79,7 +79,8 @@
 //! * It gives nothing back: a request whose response turns out to be an error has still cost what it
 //!   cost.
 //! * It does not limit how many requests are in flight: a permit is not held while the service works,
-//!   so a [`Concurrency`](rategate::Concurrency) would never get one back.
+//!   so a [`Concurrency`](rategate::Concurrency) or a [`CommitLog`](rategate::CommitLog) would never
+//!   get one back.
 //! * It counts requests, not bytes: a body is not looked at.
 //! * It does not share a limit between processes or machines.
 //! * The layer for clients does not send a request again. It makes the next call wait, so a retry
