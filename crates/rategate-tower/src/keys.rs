@@ -33,9 +33,10 @@ const SWEEP_NEW: usize = 8;
 /// rest **stays**, whoever else comes: nobody gets a fresh limit by flooding the table with keys.
 /// When all are live, [`Overflow`] says what happens to a newcomer.
 ///
-/// A key takes up to two kilobytes, so a full table of 65 536 takes 128 MB; a sliding log of `N` permits
-/// takes `8 N` bytes more for each, with `N` rounded up to a power of two. Policies that come to rest are the bucket, the window and the log; a
-/// schedule that catches up without a bound never does.
+/// A key takes about two kilobytes, so a full table of 65 536 takes some 130 MB; a sliding log of `N`
+/// permits takes `8 N` bytes more for each, with `N` rounded up to a power of two. Policies that come
+/// to rest are the bucket, the window and the log; a schedule that catches up without a bound never
+/// does.
 ///
 /// # Cost
 ///
