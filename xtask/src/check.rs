@@ -16,8 +16,10 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     heading("cargo xtask loom");
     loom::run(root, false)?;
     step(cargo(root, "test --workspace --doc"))?;
-    for example in examples(root)? {
-        step(cargo(root, &format!("run --quiet --package rategate --example {example}")))?;
+    for package in ["rategate", "rategate-tower"] {
+        for example in examples(root, package)? {
+            step(cargo(root, &format!("run --quiet --package {package} --example {example}")))?;
+        }
     }
     let mut docs = cargo(root, "doc --workspace --no-deps");
     docs.env("RUSTDOCFLAGS", "-D warnings");
@@ -101,11 +103,11 @@ fn tests(root: &Path) -> Result<Counts> {
     Ok(counts)
 }
 
-/// The library's examples. Each asserts what it shows, so running it is a test.
-fn examples(root: &Path) -> Result<Vec<String>> {
-    let folder = std::fs::read_dir(root.join("crates/rategate/examples"));
+/// A package's examples. Each ends by itself and fails if what it shows is not so: running it is a test.
+fn examples(root: &Path, package: &str) -> Result<Vec<String>> {
+    let folder = std::fs::read_dir(root.join("crates").join(package).join("examples"));
     let mut names = Vec::new();
-    for entry in folder.context("the examples of rategate")? {
+    for entry in folder.with_context(|| format!("the examples of {package}"))? {
         let file = entry?.file_name().to_string_lossy().into_owned();
         names.extend(file.strip_suffix(".rs").map(str::to_owned));
     }

@@ -1,0 +1,55 @@
+//! An axum server with a limit for each client: 20 requests in any second, which every response tells.
+//!
+//! `cargo run --example axum_server` serves for four seconds on a free port of this machine;
+//! `cargo run --example axum_server -- 60 127.0.0.1:8080` for a minute on that one. Meanwhile
+//! `curl -i` shows the header fields, and the example `reqwest_client` a client that heeds them.
+
+#![allow(
+    clippy::print_stdout,
+    unreachable_pub,
+    reason = "an example prints, and is a module of another"
+)]
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::extract::ConnectInfo;
+use axum::routing::get;
+use axum::{Router, serve};
+use rategate::SlidingLog;
+use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
+use rategate_tower::{Keyed, RateLimitLayer, key};
+use tokio::net::TcpListener;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let seconds = arguments.next().map_or(Ok(4), |text| text.parse())?;
+    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
+
+    let listener = TcpListener::bind(address).await?;
+    println!("http://{} for {seconds} s", listener.local_addr()?);
+    run(listener, tokio::time::sleep(Duration::from_secs(seconds))).await
+}
+
+/// Serves until `end`.
+///
+/// # Errors
+///
+/// What the listener fails with.
+pub async fn run(
+    listener: TcpListener,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Box<dyn Error>> {
+    let limit = SlidingLog::new(20, 1_000_000_000)?;
+    let client = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
+    let told = QuotaPolicy::new("per-client", 20, Duration::from_secs(1))?;
+    let layer = RateLimitLayer::keyed(Keyed::new(limit), client)
+        .headers(Headers::new(told).and(Dialect::Older));
+
+    let app = Router::new().route("/", get(|| async { "hello\n" })).layer(layer);
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    serve(listener, service).with_graceful_shutdown(end).await?;
+    Ok(())
+}

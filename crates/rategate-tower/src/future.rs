@@ -1,0 +1,126 @@
+//! What a limited service is doing: waiting for its turn, the service within, or nothing but an answer.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::request::Parts;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::body::ResponseBody;
+use crate::gate::{Outcome, Turn};
+use crate::headers::Standing;
+use crate::layer::Rules;
+
+pin_project! {
+    /// The response of a [`RateLimit`](crate::RateLimit) service.
+    ///
+    /// Dropped while it [waits](crate::RateLimitLayer::wait_within) for its turn, it leaves the line,
+    /// and has taken nothing.
+    pub struct ResponseFuture<S, I>
+    where
+        S: Service<Request<I>>,
+    {
+        #[pin]
+        state: State<S, I>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<S, I>
+    where
+        S: Service<Request<I>>,
+    {
+        Waiting { turn: Turn, waiting: Option<Box<Waiting<S, I>>> },
+        Passed { #[pin] response: S::Future, told: Option<(Arc<Rules>, Standing)> },
+        Refused { response: Option<Response<String>> },
+    }
+}
+
+/// A request that waits, and the service that is ready for it.
+pub(crate) struct Waiting<S, I> {
+    pub(crate) service: S,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) head: Parts,
+    pub(crate) body: I,
+}
+
+impl<S, I> ResponseFuture<S, I>
+where
+    S: Service<Request<I>>,
+{
+    pub(crate) fn waiting(turn: Turn, waiting: Waiting<S, I>) -> Self {
+        Self { state: State::Waiting { turn, waiting: Some(Box::new(waiting)) } }
+    }
+
+    /// Calls the service, or answers in its place.
+    pub(crate) fn decided(
+        outcome: Outcome,
+        service: &mut S,
+        rules: &Arc<Rules>,
+        (head, body): (Parts, I),
+    ) -> Self {
+        let state = match outcome {
+            Outcome::Passed(standing) => State::Passed {
+                response: service.call(Request::from_parts(head, body)),
+                told: standing.map(|standing| (Arc::clone(rules), standing)),
+            },
+            Outcome::Refused(refusal, standing) => {
+                State::Refused { response: Some(rules.answer(refusal, standing, &head)) }
+            }
+        };
+        Self { state }
+    }
+}
+
+const ENDED: &str = "a future is not polled after it has ended";
+
+impl<S, I, B> Future for ResponseFuture<S, I>
+where
+    S: Service<Request<I>, Response = Response<B>>,
+{
+    type Output = Result<Response<ResponseBody<B>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            match state.as_mut().project() {
+                StateProjection::Waiting { turn, waiting } => {
+                    let outcome = ready!(turn.as_mut().poll(context));
+                    let Waiting { mut service, rules, head, body } = *waiting.take().expect(ENDED);
+                    let decided = Self::decided(outcome, &mut service, &rules, (head, body));
+                    state.set(decided.state);
+                }
+                StateProjection::Passed { response, told } => {
+                    let mut response = ready!(response.poll(context))?;
+                    if let Some((rules, standing)) = told {
+                        rules.tell(*standing, response.headers_mut());
+                    }
+                    return Poll::Ready(Ok(response.map(ResponseBody::within)));
+                }
+                StateProjection::Refused { response } => {
+                    let response = response.take().expect(ENDED);
+                    return Poll::Ready(Ok(response.map(ResponseBody::own)));
+                }
+            }
+        }
+    }
+}
+
+impl<S, I> fmt::Debug for ResponseFuture<S, I>
+where
+    S: Service<Request<I>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Waiting { .. } => "waiting",
+            State::Passed { .. } => "passed",
+            State::Refused { .. } => "refused",
+        };
+        f.debug_struct("ResponseFuture").field("state", &state).finish_non_exhaustive()
+    }
+}

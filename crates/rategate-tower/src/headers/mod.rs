@@ -1,0 +1,327 @@
+//! The header fields that tell a client where it stands.
+//!
+//! | dialect | fields |
+//! |---|---|
+//! | [`Dialect::Current`] | `RateLimit-Policy: "default";q=100;w=60` and `RateLimit: "default";r=50;t=30` |
+//! | [`Dialect::Older`] | `RateLimit-Limit: 100`, `RateLimit-Remaining: 50`, `RateLimit-Reset: 30` |
+//! | [`Dialect::Legacy`] | the same three with `X-` before them; the reset in seconds, or as Unix time |
+//!
+//! The current one is draft-ietf-httpapi-ratelimit-headers since its version 08; the older one is
+//! what it said up to version 06. `Retry-After` needs no dialect: every refusal that time can help has
+//! it, in whole seconds, rounded up, never 0.
+//!
+//! A reset, and `t`, is the time until more can be had than now: after a refusal the time until the
+//! same request passes, as in `Retry-After`. Seconds are rounded up.
+
+mod policy;
+mod seconds;
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use http::header::{Entry, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+pub use self::policy::{MAX_NAME_BYTES, PolicyError, QuotaPolicy};
+pub(crate) use self::seconds::{retry_seconds, whole_seconds};
+use self::seconds::{sf_integer, unix_seconds};
+
+/// Which fields tell the client where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// `RateLimit-Policy` and `RateLimit`: structured fields.
+    Current,
+    /// `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`, in seconds from now.
+    Older,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+    Legacy(Reset),
+}
+
+/// How `X-RateLimit-Reset` counts. Services have done both, so their clients have to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// Seconds from now.
+    Delta,
+    /// Seconds since 1970, by this machine's clock.
+    Unix,
+}
+
+/// The fields to send: a policy, in one or more dialects.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rategate_tower::headers::{Dialect, Headers, QuotaPolicy, Reset};
+///
+/// let policy = QuotaPolicy::new("default", 100, Duration::from_secs(60))?;
+/// let headers = Headers::new(policy).and(Dialect::Legacy(Reset::Unix));
+/// # Ok::<(), rategate_tower::headers::PolicyError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Headers {
+    policy: QuotaPolicy,
+    dialects: Vec<Dialect>,
+}
+
+impl Headers {
+    /// The fields of the current draft.
+    #[must_use]
+    pub fn new(policy: QuotaPolicy) -> Self {
+        Self::only(policy, Dialect::Current)
+    }
+
+    /// The fields of one dialect.
+    #[must_use]
+    pub fn only(policy: QuotaPolicy, dialect: Dialect) -> Self {
+        Self { policy, dialects: vec![dialect] }
+    }
+
+    /// Those of another dialect as well.
+    #[must_use]
+    pub fn and(mut self, dialect: Dialect) -> Self {
+        if !self.dialects.contains(&dialect) {
+            self.dialects.push(dialect);
+        }
+        self
+    }
+
+    pub(crate) const fn policy(&self) -> &QuotaPolicy {
+        &self.policy
+    }
+
+    /// Writes the fields. Where a layer within has written some, the current dialect lists both; in
+    /// the others, which know one limit, the one with less remaining stays.
+    pub(crate) fn write(&self, standing: Standing, now: SystemTime, headers: &mut HeaderMap) {
+        let limit = sf_integer(self.policy.quota());
+        let remaining = sf_integer(standing.remaining);
+        let reset = sf_integer(standing.more_after.map_or(0, whole_seconds));
+        for dialect in &self.dialects {
+            match dialect {
+                Dialect::Current => {
+                    let line = RateLimit { policy: &self.policy, standing };
+                    append(headers, POLICY, Some(self.policy.value()));
+                    append(headers, RATELIMIT, HeaderValue::try_from(line.to_string()).ok());
+                }
+                Dialect::Older => triple(headers, OLDER, [limit, remaining, reset]),
+                Dialect::Legacy(Reset::Delta) => {
+                    triple(headers, LEGACY, [limit, remaining, reset]);
+                }
+                Dialect::Legacy(Reset::Unix) => {
+                    let more_after = standing.more_after.unwrap_or_default();
+                    let reset = sf_integer(unix_seconds(now, more_after));
+                    triple(headers, LEGACY, [limit, remaining, reset]);
+                }
+            }
+        }
+    }
+}
+
+/// Where a client stands after a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// What one more request could take.
+    pub(crate) remaining: u64,
+    /// How long until it could take more. `None` if it never will be more, as with a full bucket.
+    pub(crate) more_after: Option<Duration>,
+}
+
+/// Writes `Retry-After`, unless it is there.
+pub(crate) fn write_retry_after(retry_after: Duration, headers: &mut HeaderMap) {
+    if let Ok(Entry::Vacant(vacant)) = headers.try_entry(RETRY_AFTER) {
+        // Full maps have no room for it. There is nothing better to do than to leave it out.
+        let _ = vacant.try_insert(HeaderValue::from(retry_seconds(retry_after)));
+    }
+}
+
+pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Limit, remaining and reset.
+pub(crate) const OLDER: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
+
+/// The same in the dialect before any draft.
+pub(crate) const LEGACY: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
+fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
+    if let Some(value) = value {
+        let _ = headers.try_append(name, value);
+    }
+}
+
+fn triple(headers: &mut HeaderMap, names: [HeaderName; 3], values: [u64; 3]) {
+    let [_, remaining_name, _] = &names;
+    let [_, remaining, _] = values;
+    let there = headers.get(remaining_name).and_then(|value| value.to_str().ok()?.parse().ok());
+    if there.is_some_and(|there: u64| there <= remaining) {
+        return;
+    }
+    for (name, value) in names.into_iter().zip(values) {
+        let _ = headers.try_insert(name, HeaderValue::from(value));
+    }
+}
+
+/// `"default";r=50;t=30`
+struct RateLimit<'a> {
+    policy: &'a QuotaPolicy,
+    standing: Standing,
+}
+
+impl fmt::Display for RateLimit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remaining = sf_integer(self.standing.remaining);
+        write!(f, "{};r={remaining}", self.policy.sf_name())?;
+        match self.standing.more_after {
+            Some(more_after) => write!(f, ";t={}", sf_integer(whole_seconds(more_after))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use http::HeaderMap;
+
+    use super::{Dialect, Headers, QuotaPolicy, Reset, Standing, write_retry_after};
+
+    fn policy(name: &str, quota: u64) -> QuotaPolicy {
+        QuotaPolicy::new(name, quota, Duration::from_secs(60)).unwrap()
+    }
+
+    fn standing(remaining: u64, more_after_ms: u64) -> Standing {
+        let more_after = Some(Duration::from_millis(more_after_ms));
+        Standing { remaining, more_after }
+    }
+
+    fn at(since: Duration) -> SystemTime {
+        SystemTime::UNIX_EPOCH.checked_add(since).unwrap()
+    }
+
+    /// The fields as lines, in the order of their names.
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        let line =
+            |(name, value): (_, &http::HeaderValue)| format!("{name}: {}", value.to_str().unwrap());
+        let mut lines: Vec<String> = headers.iter().map(line).collect();
+        lines.sort();
+        lines
+    }
+
+    fn written(dialects: &[Dialect], standing: Standing) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        let now = at(Duration::from_millis(1_700_000_000_500));
+        for &dialect in dialects {
+            Headers::only(policy("default", 100), dialect).write(standing, now, &mut headers);
+        }
+        lines(&headers)
+    }
+
+    #[test]
+    fn golden_lines_of_every_dialect() {
+        let standing = standing(50, 29_001);
+        assert_eq!(
+            written(&[Dialect::Current], standing),
+            [r#"ratelimit-policy: "default";q=100;w=60"#, r#"ratelimit: "default";r=50;t=30"#]
+        );
+        assert_eq!(
+            written(&[Dialect::Older], standing),
+            ["ratelimit-limit: 100", "ratelimit-remaining: 50", "ratelimit-reset: 30"]
+        );
+        assert_eq!(
+            written(&[Dialect::Legacy(Reset::Delta)], standing),
+            ["x-ratelimit-limit: 100", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 30"]
+        );
+        // 1 700 000 000.5 + 29.001, rounded up.
+        assert_eq!(
+            written(&[Dialect::Legacy(Reset::Unix)], standing),
+            [
+                "x-ratelimit-limit: 100",
+                "x-ratelimit-remaining: 50",
+                "x-ratelimit-reset: 1700000030"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_will_never_be_more_has_no_time() {
+        let full = Standing { remaining: 100, more_after: None };
+        assert_eq!(
+            written(&[Dialect::Current], full),
+            [r#"ratelimit-policy: "default";q=100;w=60"#, r#"ratelimit: "default";r=100"#]
+        );
+        assert_eq!(written(&[Dialect::Older], full)[2], "ratelimit-reset: 0");
+    }
+
+    /// Structured fields know integers of 15 digits.
+    #[test]
+    fn numbers_saturate() {
+        let most = Standing { remaining: u64::MAX, more_after: Some(Duration::MAX) };
+        let now = at(Duration::from_secs(u64::MAX >> 2));
+        let mut headers = HeaderMap::new();
+        for dialect in [Dialect::Current, Dialect::Older, Dialect::Legacy(Reset::Unix)] {
+            Headers::only(policy("p", u64::MAX), dialect).write(most, now, &mut headers);
+        }
+        let most = "999999999999999";
+        assert_eq!(
+            lines(&headers),
+            [
+                format!("ratelimit-limit: {most}"),
+                format!("ratelimit-policy: \"p\";q={most};w=60"),
+                format!("ratelimit-remaining: {most}"),
+                format!("ratelimit-reset: {most}"),
+                format!("ratelimit: \"p\";r={most};t={most}"),
+                format!("x-ratelimit-limit: {most}"),
+                format!("x-ratelimit-remaining: {most}"),
+                format!("x-ratelimit-reset: {most}"),
+            ]
+        );
+    }
+
+    #[test]
+    fn layers_list_both_or_show_the_tighter() {
+        let mut headers = HeaderMap::new();
+        let now = SystemTime::UNIX_EPOCH;
+        let of = |name, quota| Headers::new(policy(name, quota)).and(Dialect::Older);
+        of("inner", 10).write(standing(3, 1000), now, &mut headers);
+        of("outer", 100).write(standing(60, 9000), now, &mut headers);
+        assert_eq!(
+            lines(&headers),
+            [
+                "ratelimit-limit: 10",
+                r#"ratelimit-policy: "inner";q=10;w=60"#,
+                r#"ratelimit-policy: "outer";q=100;w=60"#,
+                "ratelimit-remaining: 3",
+                "ratelimit-reset: 1",
+                r#"ratelimit: "inner";r=3;t=1"#,
+                r#"ratelimit: "outer";r=60;t=9"#,
+            ]
+        );
+        of("outermost", 7).write(standing(2, 5000), now, &mut headers);
+        assert_eq!(headers["ratelimit-limit"], "7");
+        assert_eq!(headers["ratelimit-remaining"], "2");
+    }
+
+    #[test]
+    fn retry_after_is_rounded_up_and_never_zero() {
+        let of = |wait| {
+            let mut headers = HeaderMap::new();
+            write_retry_after(wait, &mut headers);
+            headers["retry-after"].to_str().unwrap().to_owned()
+        };
+        assert_eq!(of(Duration::ZERO), "1");
+        assert_eq!(of(Duration::from_nanos(1)), "1");
+        assert_eq!(of(Duration::from_secs(1)), "1");
+        assert_eq!(of(Duration::new(1, 1)), "2");
+        assert_eq!(of(Duration::from_millis(59_001)), "60");
+        assert_eq!(of(Duration::MAX), "999999999999999");
+    }
+}

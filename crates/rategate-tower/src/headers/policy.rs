@@ -1,0 +1,150 @@
+//! A policy as clients are told of it: a name, a quota, a window.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use super::seconds::{sf_integer, whole_seconds};
+
+/// The longest name of a policy.
+pub const MAX_NAME_BYTES: usize = 64;
+
+/// What clients are told of a limit: so many requests in so many seconds, under a name.
+///
+/// These numbers are for information. They are the writer's to choose, because not every limit is of
+/// that form: for a token bucket the burst, and the time in which it fills, are a good choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaPolicy {
+    name: Box<str>,
+    sf_name: Box<str>,
+    quota: u64,
+    value: HeaderValue,
+}
+
+/// Why a policy cannot be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// The name is empty.
+    EmptyName,
+    /// The name is longer than [`MAX_NAME_BYTES`].
+    NameTooLong,
+    /// A character of the name is not printable ASCII. A header field could not hold it, and a line
+    /// break would begin another.
+    NameCharacter,
+    /// The window has no length.
+    ZeroWindow,
+}
+
+impl QuotaPolicy {
+    /// A policy of `quota` permits in each `window`, which is told in whole seconds, rounded up. A
+    /// number over 999 999 999 999 999 is told as that.
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`], if a header field could not hold it.
+    pub fn new(name: &str, quota: u64, window: Duration) -> Result<Self, PolicyError> {
+        if name.is_empty() {
+            return Err(PolicyError::EmptyName);
+        }
+        if name.len() > MAX_NAME_BYTES {
+            return Err(PolicyError::NameTooLong);
+        }
+        if window.is_zero() {
+            return Err(PolicyError::ZeroWindow);
+        }
+        let sf_name = sf_string(name).ok_or(PolicyError::NameCharacter)?;
+        let seconds = sf_integer(whole_seconds(window));
+        let line = format!("{sf_name};q={};w={seconds}", sf_integer(quota));
+        let value = HeaderValue::try_from(line).map_err(|_| PolicyError::NameCharacter)?;
+        Ok(Self { name: name.into(), sf_name: sf_name.into(), quota, value })
+    }
+
+    /// The name.
+    #[must_use]
+    pub const fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) const fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// `"default";q=100;w=60`
+    pub(super) fn value(&self) -> HeaderValue {
+        self.value.clone()
+    }
+
+    /// The name in quotes.
+    pub(super) const fn sf_name(&self) -> &str {
+        &self.sf_name
+    }
+}
+
+/// A string of a structured field (RFC 9651, 3.3.3): printable ASCII, with quotes and backslashes
+/// escaped.
+fn sf_string(text: &str) -> Option<String> {
+    let mut quoted = String::from('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            ' '..='~' => quoted.push(character),
+            _ => return None,
+        }
+    }
+    quoted.push('"');
+    Some(quoted)
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyName => f.write_str("a policy needs a name"),
+            Self::NameTooLong => write!(f, "the name is longer than {MAX_NAME_BYTES} bytes"),
+            Self::NameCharacter => f.write_str("the name is not all printable ASCII"),
+            Self::ZeroWindow => f.write_str("the window has no length"),
+        }
+    }
+}
+
+impl Error for PolicyError {}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{PolicyError, QuotaPolicy};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn names_are_validated_when_built() {
+        let long = "x".repeat(65);
+        let table = [
+            ("", PolicyError::EmptyName),
+            (long.as_str(), PolicyError::NameTooLong),
+            ("a\r\nSet-Cookie: b=c", PolicyError::NameCharacter),
+            ("a\0", PolicyError::NameCharacter),
+            ("a\t", PolicyError::NameCharacter),
+            ("tägl", PolicyError::NameCharacter),
+            ("\u{7f}", PolicyError::NameCharacter),
+        ];
+        for (name, expected) in table {
+            assert_eq!(QuotaPolicy::new(name, 1, MINUTE), Err(expected), "{name:?}");
+        }
+        assert_eq!(QuotaPolicy::new("p", 1, Duration::ZERO), Err(PolicyError::ZeroWindow));
+    }
+
+    #[test]
+    fn golden_values() {
+        let value = |name, quota, window| {
+            let policy = QuotaPolicy::new(name, quota, window).unwrap();
+            policy.value().to_str().unwrap().to_owned()
+        };
+        assert_eq!(value("daily", 1000, Duration::from_secs(86_400)), r#""daily";q=1000;w=86400"#);
+        assert_eq!(value("a b", 0, Duration::from_millis(1500)), r#""a b";q=0;w=2"#);
+        assert_eq!(value(r#"q";q=9\"#, 1, Duration::from_nanos(1)), r#""q\";q=9\\";q=1;w=1"#);
+    }
+}

@@ -1,0 +1,310 @@
+//! The client's address, as reported by proxies that are trusted.
+
+use std::net::IpAddr;
+
+use http::HeaderName;
+use http::request::Parts;
+
+use super::address::{Grouping, Peer};
+use super::forwarded::{MAX_HOPS, Report, forwarded, x_forwarded_for};
+use super::network::Network;
+use super::{Key, KeySource};
+
+/// Which proxies are believed.
+///
+/// A client can write any report that it likes into its request. A proxy appends its own at the right
+/// end, so reports are read from there, and only as far as they were written by a proxy of one's
+/// own.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Trust {
+    /// So many proxies stand before this server, all of one's own, and nobody can go round them. The
+    /// client is the one whom the farthest of them reports. More than [`MAX_HOPS`] count as those.
+    ///
+    /// A request with fewer reports than that has come round a proxy: its client is the peer.
+    Hops(u8),
+    /// Proxies in these networks are one's own. The client is the first, from the right, who is not
+    /// one; and a peer who is not one is the client himself, whatever he reports.
+    ///
+    /// This needs the peer's address, and holds also where clients can reach the server directly.
+    Networks(Vec<Network>),
+}
+
+/// Which header the proxies write.
+///
+/// There is one, as configured at the proxies. The other is ignored: a proxy passes it through as the
+/// client wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Field {
+    /// `X-Forwarded-For`: addresses with commas between.
+    XForwardedFor,
+    /// `Forwarded`, as in RFC 7239.
+    Forwarded,
+    /// Another header, of the form of `X-Forwarded-For`; with one address in it and `Trust::Hops(1)`
+    /// this does for `X-Real-IP` and `CF-Connecting-IP`.
+    Other(HeaderName),
+}
+
+/// The address of the client behind trusted proxies. See [`client`].
+#[derive(Clone, Debug)]
+pub struct Client {
+    peer: Peer,
+    trust: Trust,
+    field: Field,
+}
+
+/// The address of the client, who may be the peer or somebody behind proxies that `trust` believes.
+///
+/// Grouping of addresses is the peer's: see [`Peer::group_v6`].
+///
+/// | a report is | the key |
+/// |---|---|
+/// | an address, with or without a port | the address |
+/// | a name that a trusted proxy made up, `_hidden` | the name, together with the proxy that gave it |
+/// | `unknown`, or not understood | the proxy that wrote it: all its unknown clients together |
+///
+/// ```
+/// use std::net::SocketAddr;
+///
+/// use axum::extract::ConnectInfo;
+/// use rategate_tower::key::{self, Field, KeySource, Trust};
+///
+/// let peer = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
+/// let source = key::client(peer.clone(), Field::XForwardedFor, Trust::Networks(vec![
+///     "10.0.0.0/8".parse()?,
+/// ]));
+///
+/// let request = |peer: [u8; 4]| http::Request::get("/")
+///     .extension(ConnectInfo(SocketAddr::from((peer, 4711))))
+///     // The client wrote the first, the proxy the second.
+///     .header("x-forwarded-for", "6.6.6.6, 192.0.2.1");
+///
+/// let (through_the_proxy, ()) = request([10, 0, 0, 7]).body(())?.into_parts();
+/// let (straight, ()) = request([192, 0, 2, 1]).body(())?.into_parts();
+/// assert_eq!(source.key(&through_the_proxy), source.key(&straight));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub const fn client(peer: Peer, field: Field, trust: Trust) -> Client {
+    Client { peer, trust, field }
+}
+
+impl Client {
+    fn who<'h>(&self, head: &'h Parts) -> Option<Who<'h>> {
+        let peer = self.peer.address(head);
+        let headers = &head.headers;
+        match &self.field {
+            Field::Forwarded => self.behind(peer, forwarded(headers)),
+            Field::XForwardedFor => self.behind(peer, x_forwarded_for(headers, &XFF)),
+            Field::Other(name) => self.behind(peer, x_forwarded_for(headers, name)),
+        }
+    }
+
+    fn behind<'h>(
+        &self,
+        peer: Option<IpAddr>,
+        reports: impl Iterator<Item = Report<'h>>,
+    ) -> Option<Who<'h>> {
+        match &self.trust {
+            Trust::Hops(hops) => behind_hops(peer, usize::from(*hops).min(MAX_HOPS), reports),
+            Trust::Networks(networks) => Some(behind_networks(peer?, networks, reports)),
+        }
+    }
+}
+
+impl KeySource for Client {
+    fn key(&self, head: &Parts) -> Option<Key> {
+        Some(self.who(head)?.key(self.peer.grouping()))
+    }
+}
+
+const XFF: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Who the client is, and by whose word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who<'h> {
+    Address(IpAddr),
+    Hidden { by: Option<IpAddr>, name: &'h str },
+}
+
+impl Who<'_> {
+    fn key(self, grouping: Grouping) -> Key {
+        match self {
+            Self::Address(address) => Key::of(&grouping.group(address)),
+            Self::Hidden { by, name } => Key::of(&(by, name)),
+        }
+    }
+}
+
+fn behind_hops<'h>(
+    peer: Option<IpAddr>,
+    hops: usize,
+    mut reports: impl Iterator<Item = Report<'h>>,
+) -> Option<Who<'h>> {
+    let mut reporter = peer;
+    let mut last = peer.map(Who::Address);
+    for _ in 0..hops {
+        last = match reports.next() {
+            Some(Report::Address(address)) => {
+                let who = Who::Address(address);
+                reporter = Some(address);
+                Some(who)
+            }
+            Some(Report::Hidden(name)) => Some(Who::Hidden { by: reporter, name }),
+            Some(Report::Unknown) => reporter.map(Who::Address),
+            None => return peer.map(Who::Address),
+        };
+    }
+    last
+}
+
+fn behind_networks<'h>(
+    peer: IpAddr,
+    networks: &[Network],
+    reports: impl Iterator<Item = Report<'h>>,
+) -> Who<'h> {
+    let is_trusted = |address| networks.iter().any(|network| network.contains(address));
+    let mut reporter = peer;
+    let mut reports = reports;
+    while is_trusted(reporter) {
+        match reports.next() {
+            Some(Report::Address(address)) => reporter = address,
+            Some(Report::Hidden(name)) => return Who::Hidden { by: Some(reporter), name },
+            Some(Report::Unknown) | None => break,
+        }
+    }
+    Who::Address(reporter)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use http::Request;
+    use http::request::Parts;
+
+    use super::{Client, Field, Trust, Who, client};
+    use crate::key::{KeySource, Peer, peer};
+
+    fn of_extension() -> Peer {
+        peer(|address: &IpAddr| *address)
+    }
+
+    fn head(peer: &str, lines: &[&str]) -> Parts {
+        let mut request = Request::get("/");
+        if !peer.is_empty() {
+            request = request.extension(peer.parse::<IpAddr>().unwrap());
+        }
+        for line in lines {
+            request = request.header("x-forwarded-for", *line).header("forwarded", *line);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn hops(hops: u8) -> Client {
+        client(of_extension(), Field::XForwardedFor, Trust::Hops(hops))
+    }
+
+    fn networks(networks: &[&str]) -> Client {
+        let networks = networks.iter().map(|network| network.parse().unwrap()).collect();
+        client(of_extension(), Field::XForwardedFor, Trust::Networks(networks))
+    }
+
+    fn address(text: &str) -> Who<'static> {
+        Who::Address(text.parse().unwrap())
+    }
+
+    #[test]
+    fn so_many_hops_and_no_more() {
+        let table: [(&str, u8, &[&str], &str); 13] = [
+            ("10.0.0.1", 0, &["6.6.6.6"], "10.0.0.1"),
+            ("10.0.0.1", 1, &["192.0.2.1"], "192.0.2.1"),
+            ("10.0.0.1", 1, &["6.6.6.6, 192.0.2.1"], "192.0.2.1"),
+            ("10.0.0.1", 1, &["6.6.6.6", "192.0.2.1"], "192.0.2.1"),
+            ("10.0.0.1", 2, &["6.6.6.6, 192.0.2.1, 10.0.0.2"], "192.0.2.1"),
+            ("10.0.0.1", 2, &["192.0.2.1:4711, [fd00::2]:80"], "192.0.2.1"),
+            // Round the second proxy.
+            ("10.0.0.1", 2, &["192.0.2.1"], "10.0.0.1"),
+            ("10.0.0.1", 2, &[], "10.0.0.1"),
+            // Not understood: the proxy that wrote it.
+            ("10.0.0.1", 1, &["192.0.2.1, garbage"], "10.0.0.1"),
+            ("10.0.0.1", 2, &["garbage, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", 2, &["192.0.2.1, unknown"], "192.0.2.1"),
+            ("::ffff:10.0.0.1", 1, &[], "10.0.0.1"),
+            ("10.0.0.1", 255, &["192.0.2.1"], "10.0.0.1"),
+        ];
+        for (peer, count, lines, expected) in table {
+            let head = head(peer, lines);
+            assert_eq!(hops(count).who(&head), Some(address(expected)), "{peer} {count} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn own_networks_and_no_others() {
+        let ours = ["10.0.0.0/8", "fd00::/8"];
+        let table: [(&str, &[&str], &str); 11] = [
+            // Whoever is no proxy reports what he likes.
+            ("192.0.2.9", &["6.6.6.6"], "192.0.2.9"),
+            ("192.0.2.9", &["6.6.6.6, 10.0.0.2"], "192.0.2.9"),
+            ("10.0.0.1", &["6.6.6.6, 192.0.2.1"], "192.0.2.1"),
+            ("10.0.0.1", &["6.6.6.6, 192.0.2.1, 10.0.0.3, fd00::2"], "192.0.2.1"),
+            ("::ffff:10.0.0.1", &["192.0.2.1"], "192.0.2.1"),
+            ("10.0.0.1", &["6.6.6.6, 192.0.2.1, ::ffff:10.0.0.3"], "192.0.2.1"),
+            ("10.0.0.1", &[], "10.0.0.1"),
+            ("10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
+            ("10.0.0.1", &["192.0.2.1, garbage, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["192.0.2.1, unknown"], "10.0.0.1"),
+            ("fd00::1", &["2001:db8::1"], "2001:db8::1"),
+        ];
+        for (peer, lines, expected) in table {
+            let head = head(peer, lines);
+            assert_eq!(networks(&ours).who(&head), Some(address(expected)), "{peer} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_a_key_together_with_who_gave_it() {
+        let by: IpAddr = "10.0.0.2".parse().unwrap();
+        let expected = Some(Who::Hidden { by: Some(by), name: "_a" });
+        let head = head("10.0.0.1", &["_a, 10.0.0.2"]);
+        assert_eq!(networks(&["10.0.0.0/8"]).who(&head), expected);
+        assert_eq!(hops(2).who(&head), expected);
+    }
+
+    #[test]
+    fn without_a_peer_only_hops_say_who_it_is() {
+        let unix_socket = head("", &["192.0.2.1"]);
+        assert_eq!(hops(1).who(&unix_socket), Some(address("192.0.2.1")));
+        assert_eq!(hops(2).who(&unix_socket), None);
+        assert_eq!(hops(0).who(&unix_socket), None);
+        assert_eq!(hops(1).who(&head("", &["garbage"])), None);
+        assert_eq!(networks(&["0.0.0.0/0"]).who(&unix_socket), None);
+    }
+
+    #[test]
+    fn one_field_is_read_and_the_other_is_not() {
+        let mut head = head("10.0.0.1", &["192.0.2.1"]);
+        head.headers.insert("forwarded", "for=192.0.2.2".parse().unwrap());
+        head.headers.insert("x-real-ip", "192.0.2.3".parse().unwrap());
+        let other = Field::Other("x-real-ip".parse().unwrap());
+        let table = [
+            (Field::XForwardedFor, "192.0.2.1"),
+            (Field::Forwarded, "192.0.2.2"),
+            (other, "192.0.2.3"),
+        ];
+        for (field, expected) in table {
+            let source = client(of_extension(), field, Trust::Hops(1));
+            assert_eq!(source.who(&head), Some(address(expected)));
+        }
+    }
+
+    #[test]
+    fn a_client_is_grouped_as_a_peer_is() {
+        let source = client(of_extension().group_v6(56), Field::XForwardedFor, Trust::Hops(1));
+        let key = |line: &str| source.key(&head("10.0.0.1", &[line])).unwrap();
+        assert_eq!(key("2001:db8:0:12::1"), key("[2001:db8:0:34::9]:80"));
+        assert_ne!(key("2001:db8:0:12::1"), key("2001:db8:1:12::1"));
+        assert_eq!(key("::ffff:192.0.2.1"), key("192.0.2.1:99"));
+    }
+}

@@ -1,0 +1,310 @@
+//! What proxies report of their clients, read from the right: the nearest proxy writes last, and what
+//! stands left of a report is only what its writer was told.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use http::{HeaderMap, HeaderName};
+
+/// The most reports that are looked at, from the right. What stands further left may be as long as it
+/// likes.
+pub const MAX_HOPS: usize = 32;
+
+/// The longest report that is read as one.
+const MAX_REPORT_BYTES: usize = 256;
+
+/// What one proxy says of whom it served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report<'h> {
+    /// His address.
+    Address(IpAddr),
+    /// A name that the proxy made up for him: `_hidden` (RFC 7239, 6.3).
+    Hidden(&'h str),
+    /// Nothing that could be understood.
+    Unknown,
+}
+
+/// The reports of `X-Forwarded-For`, the nearest proxy's first.
+pub(super) fn x_forwarded_for<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = Report<'h>> {
+    // Several lines are one list, the last line last.
+    let lines = headers.get_all(name).into_iter().rev();
+    let reports = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
+    reports.map(<[u8]>::trim_ascii).filter(|report| !report.is_empty()).take(MAX_HOPS).map(node)
+}
+
+/// The reports of `Forwarded` (RFC 7239), the nearest proxy's first.
+pub(super) fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = Report<'_>> {
+    let lines = headers.get_all(http::header::FORWARDED).into_iter().rev();
+    let elements = lines.flat_map(|line| RightToLeft { rest: Some(line.as_bytes()), at: b',' });
+    elements.map(<[u8]>::trim_ascii).filter(|it| !it.is_empty()).take(MAX_HOPS).map(element)
+}
+
+/// One element of `Forwarded`: `for=192.0.2.60;proto=http;by=203.0.113.43`.
+fn element(element: &[u8]) -> Report<'_> {
+    if element.len() > MAX_REPORT_BYTES {
+        return Report::Unknown;
+    }
+    let mut found = None;
+    for pair in (RightToLeft { rest: Some(element), at: b';' }) {
+        let mut halves = pair.splitn(2, |&byte| byte == b'=');
+        let (Some(name), Some(value)) = (halves.next(), halves.next()) else { continue };
+        if name.trim_ascii().eq_ignore_ascii_case(b"for") {
+            if found.is_some() {
+                // Each parameter may stand there once: which of two is meant, nobody knows.
+                return Report::Unknown;
+            }
+            found = Some(value.trim_ascii());
+        }
+    }
+    found.map_or(Report::Unknown, |value| node(unquoted(value)))
+}
+
+fn unquoted(value: &[u8]) -> &[u8] {
+    match value {
+        // An escape has no place in an address or in a name, so one that is there stays, and is
+        // understood as neither.
+        [b'"', inner @ .., b'"'] => inner,
+        plain => plain,
+    }
+}
+
+/// An address with or without a port, a name made up, or neither.
+fn node(bytes: &[u8]) -> Report<'_> {
+    let text = match str::from_utf8(bytes) {
+        Ok(text) if text.len() <= MAX_REPORT_BYTES => text,
+        _ => return Report::Unknown,
+    };
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Report::Address(address.to_canonical());
+    }
+    if let Some(bracketed) = text.strip_prefix('[') {
+        let Some((inside, after)) = bracketed.split_once(']') else { return Report::Unknown };
+        let port = after.strip_prefix(':');
+        return match inside.parse::<Ipv6Addr>() {
+            Ok(address) if after.is_empty() || port.is_some_and(is_port) => {
+                Report::Address(IpAddr::V6(address).to_canonical())
+            }
+            _ => Report::Unknown,
+        };
+    }
+    let (name, port) = match text.split_once(':') {
+        Some((name, port)) => (name, Some(port)),
+        None => (text, None),
+    };
+    if port.is_some_and(|port| !is_port(port)) {
+        return Report::Unknown;
+    }
+    if is_made_up(name) {
+        return Report::Hidden(name);
+    }
+    name.parse::<Ipv4Addr>().map_or(Report::Unknown, |address| Report::Address(address.into()))
+}
+
+/// A number of up to five digits, or a name made up.
+fn is_port(text: &str) -> bool {
+    let is_number = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number || is_made_up(text)
+}
+
+fn is_made_up(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    text.len() > 1 && text.starts_with('_') && text.bytes().all(is_allowed)
+}
+
+/// The parts of a list, the last first. A separator within quotes is none; and as quotes are paired
+/// from the right, nothing that stands further left can tear a part open.
+struct RightToLeft<'h> {
+    rest: Option<&'h [u8]>,
+    at: u8,
+}
+
+impl<'h> Iterator for RightToLeft<'h> {
+    type Item = &'h [u8];
+
+    fn next(&mut self) -> Option<&'h [u8]> {
+        let list = self.rest.take()?;
+        let mut is_quoted = false;
+        for (place, &byte) in list.iter().enumerate().rev() {
+            if byte == b'"' {
+                // Within quotes only a bare quote opens them; outside, any closes them.
+                is_quoted = !is_quoted || is_escaped(list, place);
+            } else if byte == self.at && !is_quoted {
+                let (before, from_here) = list.split_at_checked(place)?;
+                self.rest = Some(before);
+                return from_here.get(1..);
+            }
+        }
+        Some(list)
+    }
+}
+
+/// Whether an odd number of backslashes stands before it.
+fn is_escaped(list: &[u8], place: usize) -> bool {
+    let before = list.get(..place).unwrap_or_default();
+    let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
+    !backslashes.is_multiple_of(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::FORWARDED;
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::{MAX_HOPS, Report, forwarded, node, x_forwarded_for};
+
+    const XFF: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+    fn address(text: &str) -> Report<'static> {
+        Report::Address(text.parse().unwrap())
+    }
+
+    fn headers(name: &HeaderName, lines: &[&[u8]]) -> HeaderMap {
+        lines.iter().map(|line| (name.clone(), HeaderValue::from_bytes(line).unwrap())).collect()
+    }
+
+    #[test]
+    fn nodes() {
+        let one = || address("192.0.2.1");
+        let six = || address("2001:db8::1");
+        let table: [(&str, Report<'_>); 34] = [
+            ("192.0.2.1", one()),
+            ("192.0.2.1:80", one()),
+            ("192.0.2.1:_obf", one()),
+            ("192.0.2.1:", Report::Unknown),
+            ("192.0.2.1:x", Report::Unknown),
+            ("192.0.2.1:123456", Report::Unknown),
+            ("192.0.2.1:80:80", Report::Unknown),
+            ("192.0.2.256", Report::Unknown),
+            ("192.0.2", Report::Unknown),
+            ("0192.0.2.1", Report::Unknown),
+            ("192.0.2.1 192.0.2.2", Report::Unknown),
+            ("::ffff:192.0.2.1", one()),
+            ("[::ffff:192.0.2.1]:80", one()),
+            ("2001:db8::1", six()),
+            ("[2001:db8::1]", six()),
+            ("[2001:db8::1]:4711", six()),
+            ("[2001:db8::1]:", Report::Unknown),
+            ("[2001:db8::1]4711", Report::Unknown),
+            ("[2001:db8::1", Report::Unknown),
+            ("2001:db8::1]", Report::Unknown),
+            ("[192.0.2.1]", Report::Unknown),
+            ("[]", Report::Unknown),
+            ("fe80::1%eth0", Report::Unknown),
+            ("_hidden", Report::Hidden("_hidden")),
+            ("_SEVKISEK:80", Report::Hidden("_SEVKISEK")),
+            ("_a.b-c_1:_p", Report::Hidden("_a.b-c_1")),
+            ("_", Report::Unknown),
+            ("_no spaces", Report::Unknown),
+            ("unknown", Report::Unknown),
+            ("unknown:80", Report::Unknown),
+            ("example.com", Report::Unknown),
+            ("-1", Report::Unknown),
+            ("\"192.0.2.1\"", Report::Unknown),
+            ("", Report::Unknown),
+        ];
+        for (text, expected) in table {
+            assert_eq!(node(text.as_bytes()), expected, "{text:?}");
+        }
+        assert_eq!(node(&[0xff, 0xfe]), Report::Unknown);
+        assert_eq!(node("_".repeat(300).as_bytes()), Report::Unknown);
+    }
+
+    #[test]
+    fn lines_and_lists_are_read_from_the_right() {
+        let given = headers(&XFF, &[b"6.6.6.6, 192.0.2.1", b" 192.0.2.2 ,, ,192.0.2.3,"]);
+        let read: Vec<_> = x_forwarded_for(&given, &XFF).collect();
+        let expected = ["192.0.2.3", "192.0.2.2", "192.0.2.1", "6.6.6.6"].map(address);
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn forwarded_elements() {
+        let table: [(&[u8], Report<'_>); 15] = [
+            (b"for=192.0.2.60;proto=http;by=203.0.113.43", address("192.0.2.60")),
+            (b"proto=http; FOR = 192.0.2.60 ;by=203.0.113.43", address("192.0.2.60")),
+            (b"For=\"[2001:db8:cafe::17]:4711\"", address("2001:db8:cafe::17")),
+            (b"for=\"192.0.2.60:80\"", address("192.0.2.60")),
+            (b"for=\"_gazonk\"", Report::Hidden("_gazonk")),
+            (b"for=unknown", Report::Unknown),
+            (b"by=192.0.2.60", Report::Unknown),
+            (b"for", Report::Unknown),
+            (b"for=", Report::Unknown),
+            (b"for=\"", Report::Unknown),
+            (b"for=\"\"", Report::Unknown),
+            (b"for=1.1.1.1;for=2.2.2.2", Report::Unknown),
+            // What the client called the host is no parameter of its own.
+            (b"host=\"a;for=6.6.6.6\";for=192.0.2.60", address("192.0.2.60")),
+            (b"for=192.0.2.60;host=\"a\\\";for=6.6.6.6;x=\\\\\"", address("192.0.2.60")),
+            (b"for=\"192.0.2.60\\\"\"", Report::Unknown),
+        ];
+        for (element, expected) in table {
+            let given = headers(&FORWARDED, &[element]);
+            let read: Vec<_> = forwarded(&given).collect();
+            assert_eq!(read, [expected], "{}", element.escape_ascii());
+        }
+    }
+
+    /// A quote that the client left open does not swallow what a proxy wrote after it.
+    #[test]
+    fn an_open_quote_further_left_spoils_nothing() {
+        let written_after: [&[u8]; 3] = [
+            b"for=\"6.6.6.6, for=192.0.2.1",
+            b"for=\"6.6.6.6\\, for=192.0.2.1",
+            b"for=6.6.6.6\", for=\"192.0.2.1\"",
+        ];
+        for line in written_after {
+            let given = headers(&FORWARDED, &[line]);
+            assert_eq!(forwarded(&given).next(), Some(address("192.0.2.1")));
+        }
+        let given = headers(&FORWARDED, &[b"for=1.1.1.1, for=2.2.2.2;host=\"a,b\\\"\""]);
+        let read: Vec<_> = forwarded(&given).collect();
+        assert_eq!(read, [address("2.2.2.2"), address("1.1.1.1")]);
+    }
+
+    /// A seeded storm of what a client may write: no byte of it changes what a proxy wrote after it.
+    #[test]
+    fn nothing_further_left_changes_what_the_nearest_proxy_says() {
+        const PIECES: [&str; 16] = [
+            "\"", "\\", ";", ",", "=", "for=", "for=\"", "6.6.6.6", "[::1]:80", "_x", "unknown",
+            " ", "\t", "host=", "é", "\u{80}",
+        ];
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut draw = |below: usize| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            usize::try_from(seed).unwrap() % below
+        };
+        for _ in 0..5000 {
+            let clients: String = (0..draw(12)).map(|_| PIECES[draw(PIECES.len())]).collect();
+            for (name, own) in [(XFF, "192.0.2.1"), (FORWARDED, "by=_me;for=\"192.0.2.1:80\"")] {
+                let one_line = format!("{clients}, {own}");
+                for lines in [&[one_line.as_bytes()][..], &[clients.as_bytes(), own.as_bytes()]] {
+                    let given = headers(&name, lines);
+                    let first = if name == XFF {
+                        x_forwarded_for(&given, &XFF).next()
+                    } else {
+                        forwarded(&given).next()
+                    };
+                    assert_eq!(first, Some(address("192.0.2.1")), "{clients:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_values_are_read_as_far_as_they_count() {
+        let long = "6.6.6.6,".repeat(1024) + "192.0.2.1";
+        assert!(long.len() > 8192);
+        let given = headers(&XFF, &[long.as_bytes()]);
+        let read: Vec<_> = x_forwarded_for(&given, &XFF).collect();
+        assert_eq!((read.len(), read[0]), (MAX_HOPS, address("192.0.2.1")));
+
+        let wide = format!("{}, 192.0.2.1", "6".repeat(8192));
+        let given = headers(&XFF, &[wide.as_bytes()]);
+        let read: Vec<_> = x_forwarded_for(&given, &XFF).collect();
+        assert_eq!(read, [address("192.0.2.1"), Report::Unknown]);
+    }
+}

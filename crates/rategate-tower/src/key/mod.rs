@@ -1,0 +1,123 @@
+//! What tells one client of a server from another.
+//!
+//! A [`KeySource`] looks at the head of a request and names its client by a [`Key`]. Each key has a
+//! limiter of its own in a [`Keyed`](crate::Keyed) table.
+//!
+//! | requests are told apart by | source |
+//! |---|---|
+//! | the address of the peer | [`peer`] |
+//! | the client's address, behind proxies of one's own | [`client`], with a [`Trust`] |
+//! | a header, such as an API key | [`header`] |
+//! | the template of the route, a user put there by authentication | [`extension`] |
+//! | the method, the path as it was sent | [`method`], [`path`] |
+//! | all of several | a tuple or a `Vec` of sources |
+//! | anything else | [`by`] |
+//! | nothing: one limit for all | [`constant`], or [`RateLimitLayer::new`](crate::RateLimitLayer::new) |
+//!
+//! ```
+//! use rategate_tower::key::{self, Key, KeySource};
+//!
+//! let source = (key::header("x-api-key".parse()?), key::method());
+//! let (head, ()) = http::Request::get("/").header("x-api-key", "k1").body(())?.into_parts();
+//! assert_eq!(source.key(&head), Some(Key::joined([Key::of("k1".as_bytes()), Key::of("GET")])));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod address;
+mod client;
+mod forwarded;
+mod network;
+mod sources;
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::OnceLock;
+
+use http::request::Parts;
+
+pub use self::address::{Peer, peer};
+pub use self::client::{Client, Field, Trust, client};
+pub use self::forwarded::MAX_HOPS;
+pub use self::network::{Network, NetworkError};
+pub use self::sources::{
+    By, Constant, Extension, Header, Method, Path, by, constant, extension, header, method, path,
+};
+
+/// A client's name: 128 bits of a keyed hash of whatever names it.
+///
+/// The hash is keyed by chance in each process, so nobody outside can aim at somebody else's key,
+/// and a name of 8 KB takes as much memory as one of a byte. Two names out of a full table of 65 536
+/// meet with a probability of 2^-97.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key(u128);
+
+impl Key {
+    /// The key of a value. Equal values have equal keys, within this process.
+    #[must_use]
+    pub fn of<T: Hash + ?Sized>(value: &T) -> Self {
+        static SEEDS: OnceLock<[RandomState; 2]> = OnceLock::new();
+        let [high, low] = SEEDS.get_or_init(|| [RandomState::new(), RandomState::new()]);
+        Self((u128::from(high.hash_one(value)) << 64) | u128::from(low.hash_one(value)))
+    }
+
+    /// The key of several keys, in this order. `ab` and `c` joined are not `a` and `bc` joined.
+    #[must_use]
+    pub fn joined<const N: usize>(keys: [Self; N]) -> Self {
+        Self::of(keys.as_slice())
+    }
+
+    /// What all requests share that have no key of their own.
+    pub(crate) fn nobody() -> Self {
+        Self::of(&())
+    }
+
+    /// Bits that are as good as any others, to choose among parts of a table.
+    pub(crate) const fn bits(self) -> u128 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({:032x})", self.0)
+    }
+}
+
+/// Names the client of a request.
+///
+/// Implementations are user code: no lock is held while they run, and if one panics, nothing has
+/// been taken. They see what the client sent, so each should say which part of it a client can
+/// choose at will: whoever may choose his key may also choose a fresh one for each request.
+pub trait KeySource: Send + Sync {
+    /// The key, or `None` if the request lacks what it would be made of.
+    /// [`Missing`](crate::Missing) says what happens then.
+    fn key(&self, head: &Parts) -> Option<Key>;
+}
+
+impl<T: KeySource + ?Sized> KeySource for Box<T> {
+    fn key(&self, head: &Parts) -> Option<Key> {
+        (**self).key(head)
+    }
+}
+
+/// All of them together; missing if one of them is.
+impl<T: KeySource> KeySource for Vec<T> {
+    fn key(&self, head: &Parts) -> Option<Key> {
+        let keys: Option<Vec<Key>> = self.iter().map(|source| source.key(head)).collect();
+        Some(Key::of(keys?.as_slice()))
+    }
+}
+
+/// Both together; missing if one of them is.
+impl<A: KeySource, B: KeySource> KeySource for (A, B) {
+    fn key(&self, head: &Parts) -> Option<Key> {
+        Some(Key::joined([self.0.key(head)?, self.1.key(head)?]))
+    }
+}
+
+/// All three together; missing if one of them is.
+impl<A: KeySource, B: KeySource, C: KeySource> KeySource for (A, B, C) {
+    fn key(&self, head: &Parts) -> Option<Key> {
+        Some(Key::joined([self.0.key(head)?, self.1.key(head)?, self.2.key(head)?]))
+    }
+}

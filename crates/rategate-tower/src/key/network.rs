@@ -1,0 +1,136 @@
+//! Networks of addresses, written as `10.0.0.0/8`.
+
+use std::error::Error;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use super::address::{v4_mask, v6_mask};
+
+/// A range of addresses: an address and how many of its leading bits count.
+///
+/// ```
+/// use rategate_tower::key::Network;
+///
+/// let inside: Network = "10.0.0.0/8".parse()?;
+/// assert!(inside.contains("10.200.3.4".parse()?) && !inside.contains("11.0.0.1".parse()?));
+///
+/// // Without a length it is one address.
+/// let one: Network = "2001:db8::1".parse()?;
+/// assert!(!one.contains("2001:db8::2".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    first: IpAddr,
+    bits: u8,
+}
+
+/// Why a text is no network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// No address, or no number after the slash.
+    Malformed,
+    /// More bits than an address has.
+    TooManyBits,
+    /// Bits are set that do not count, as in `10.0.0.1/8`. Whoever wrote that may have meant one
+    /// address, and this would be sixteen million.
+    BitsBeyond,
+}
+
+impl Network {
+    /// Whether the address lies in it. An IPv4 address that is mapped into IPv6 is the IPv4 address.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.first, address.to_canonical()) {
+            (IpAddr::V4(first), IpAddr::V4(address)) => {
+                address.to_bits() & v4_mask(self.bits) == first.to_bits()
+            }
+            (IpAddr::V6(first), IpAddr::V6(address)) => {
+                address.to_bits() & v6_mask(self.bits) == first.to_bits()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let first: IpAddr = address.parse().map_err(|_| NetworkError::Malformed)?;
+        let most = if first.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            None => most,
+            // `parse` would take a sign.
+            Some(bits) if bits.starts_with('+') => return Err(NetworkError::Malformed),
+            Some(bits) => bits.parse().map_err(|_| NetworkError::Malformed)?,
+        };
+        let beyond = match first {
+            _ if bits > most => return Err(NetworkError::TooManyBits),
+            IpAddr::V4(address) => address.to_bits() & !v4_mask(bits) != 0,
+            IpAddr::V6(address) => address.to_bits() & !v6_mask(bits) != 0,
+        };
+        if beyond {
+            return Err(NetworkError::BitsBeyond);
+        }
+        Ok(Self { first, bits })
+    }
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "not a network: write 10.0.0.0/8, 2001:db8::/32 or one address",
+            Self::TooManyBits => "more bits than an address of this kind has",
+            Self::BitsBeyond => "bits are set beyond the length of the network",
+        })
+    }
+}
+
+impl Error for NetworkError {}
+
+#[cfg(test)]
+mod tests {
+    use super::{Network, NetworkError};
+
+    #[test]
+    fn reads_networks_and_complains() {
+        let table = [
+            ("10.0.0.0/8", Ok(())),
+            ("0.0.0.0/0", Ok(())),
+            ("::/0", Ok(())),
+            ("192.0.2.7", Ok(())),
+            ("192.0.2.7/32", Ok(())),
+            ("fd00::/8", Ok(())),
+            ("10.0.0.1/8", Err(NetworkError::BitsBeyond)),
+            ("fd00::1/8", Err(NetworkError::BitsBeyond)),
+            ("10.0.0.0/33", Err(NetworkError::TooManyBits)),
+            ("::/129", Err(NetworkError::TooManyBits)),
+            ("10.0.0.0/", Err(NetworkError::Malformed)),
+            ("10.0.0.0/+8", Err(NetworkError::Malformed)),
+            ("10.0.0.0/-1", Err(NetworkError::Malformed)),
+            ("10.0.0.0/256", Err(NetworkError::Malformed)),
+            ("10.0.0/8", Err(NetworkError::Malformed)),
+            ("", Err(NetworkError::Malformed)),
+            ("example.com/8", Err(NetworkError::Malformed)),
+        ];
+        for (text, expected) in table {
+            assert_eq!(text.parse::<Network>().map(|_| ()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn mapped_addresses_are_ipv4() {
+        let network: Network = "10.0.0.0/8".parse().unwrap();
+        assert!(network.contains("::ffff:10.1.2.3".parse().unwrap()));
+        let all_of_v6: Network = "::/0".parse().unwrap();
+        assert!(!all_of_v6.contains("::ffff:10.1.2.3".parse().unwrap()));
+        assert!(!all_of_v6.contains("10.1.2.3".parse().unwrap()));
+    }
+}

@@ -1,0 +1,229 @@
+//! Keys of what else is in the head of a request.
+
+use std::fmt;
+use std::hash::Hash;
+use std::marker::PhantomData;
+
+use http::HeaderName;
+use http::request::Parts;
+
+use super::{Key, KeySource};
+
+/// The value of a header. See [`header`].
+#[derive(Clone, Debug)]
+pub struct Header(HeaderName);
+
+/// The value of a header, byte for byte.
+///
+/// A header that comes twice is no key: one value may be what counts for the service, and the other
+/// a fresh one for each request.
+///
+/// A client chooses its headers. A key that has not been checked by authentication lets it choose a
+/// fresh limiter for each request; the table stays bounded, but the limit is none.
+#[must_use]
+pub const fn header(name: HeaderName) -> Header {
+    Header(name)
+}
+
+impl KeySource for Header {
+    fn key(&self, head: &Parts) -> Option<Key> {
+        let mut values = head.headers.get_all(&self.0).into_iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) => Some(Key::of(value.as_bytes())),
+            _ => None,
+        }
+    }
+}
+
+/// The method. See [`method`].
+#[derive(Clone, Copy, Debug)]
+pub struct Method;
+
+/// The method: `GET`, `POST` and so on. One that nobody knows is one too.
+#[must_use]
+pub const fn method() -> Method {
+    Method
+}
+
+impl KeySource for Method {
+    fn key(&self, head: &Parts) -> Option<Key> {
+        Some(Key::of(head.method.as_str()))
+    }
+}
+
+/// The path. See [`path`].
+#[derive(Clone, Copy, Debug)]
+pub struct Path;
+
+/// The path as it was sent, without the query. `/a` and `//a` are two: for a limit for each route, the
+/// router's template is better; see [`extension`].
+#[must_use]
+pub const fn path() -> Path {
+    Path
+}
+
+impl KeySource for Path {
+    fn key(&self, head: &Parts) -> Option<Key> {
+        Some(Key::of(head.uri.path()))
+    }
+}
+
+/// The same key for all. See [`constant`].
+#[derive(Clone, Copy, Debug)]
+pub struct Constant(Key);
+
+/// The same key for all requests: several routes that shall share one limit in a table.
+#[must_use]
+pub fn constant<T: Hash + ?Sized>(value: &T) -> Constant {
+    Constant(Key::of(value))
+}
+
+impl KeySource for Constant {
+    fn key(&self, _head: &Parts) -> Option<Key> {
+        Some(self.0)
+    }
+}
+
+/// A value made of an extension. See [`extension`].
+pub struct Extension<T, F> {
+    value: F,
+    of: PhantomData<fn(&T)>,
+}
+
+/// A value made of the extension `T`, which something before this layer has put into the request:
+/// the route's template, or the user whom authentication has found.
+///
+/// axum has the template in `MatchedPath`, for a layer added with `route_layer` or `layer` to a router
+/// that has the routes already:
+///
+/// ```
+/// use axum::extract::MatchedPath;
+/// use rategate_tower::key;
+///
+/// let source = key::extension(|path: &MatchedPath| path.as_str().to_owned());
+/// ```
+pub const fn extension<T, K, F>(value: F) -> Extension<T, F>
+where
+    T: Send + Sync + 'static,
+    K: Hash,
+    F: Fn(&T) -> K + Send + Sync,
+{
+    Extension { value, of: PhantomData }
+}
+
+impl<T, K, F> KeySource for Extension<T, F>
+where
+    T: Send + Sync + 'static,
+    K: Hash,
+    F: Fn(&T) -> K + Send + Sync,
+{
+    fn key(&self, head: &Parts) -> Option<Key> {
+        Some(Key::of(&(self.value)(head.extensions.get::<T>()?)))
+    }
+}
+
+impl<T, F> fmt::Debug for Extension<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extension").finish_non_exhaustive()
+    }
+}
+
+/// What a closure says. See [`by`].
+#[derive(Clone, Copy)]
+pub struct By<F>(F);
+
+/// What a closure says of the head of a request; `None` if it has no key.
+///
+/// ```
+/// use rategate_tower::key::{self, KeySource};
+///
+/// // One for each tenant of `tenant.example.com`.
+/// let source = key::by(|head| Some(head.uri.host()?.split('.').next()?.to_owned()));
+/// let (head, ()) = http::Request::get("http://blue.example.com/").body(())?.into_parts();
+/// assert_eq!(source.key(&head), Some(key::Key::of("blue")));
+/// # Ok::<(), http::Error>(())
+/// ```
+pub const fn by<K, F>(value: F) -> By<F>
+where
+    K: Hash,
+    F: Fn(&Parts) -> Option<K> + Send + Sync,
+{
+    By(value)
+}
+
+impl<K, F> KeySource for By<F>
+where
+    K: Hash,
+    F: Fn(&Parts) -> Option<K> + Send + Sync,
+{
+    fn key(&self, head: &Parts) -> Option<Key> {
+        Some(Key::of(&(self.0)(head)?))
+    }
+}
+
+impl<F> fmt::Debug for By<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("By").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::request::Parts;
+    use http::{HeaderName, Request};
+
+    use super::{constant, extension, header, method, path};
+    use crate::key::{Key, KeySource};
+
+    const NAME: HeaderName = HeaderName::from_static("x-api-key");
+
+    fn head(uri: &str, keys: &[&[u8]]) -> Parts {
+        let mut request = Request::get(uri).extension(7_u32);
+        for key in keys {
+            request = request.header(NAME, *key);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn a_header_is_a_key_if_it_comes_once() {
+        let source = header(NAME);
+        assert_eq!(source.key(&head("/", &[])), None);
+        assert_eq!(source.key(&head("/", &[b"a", b"b"])), None);
+        assert_eq!(source.key(&head("/", &[b"a"])), Some(Key::of(b"a".as_slice())));
+        assert_eq!(source.key(&head("/", &[b"\xff"])), Some(Key::of(b"\xff".as_slice())));
+        let long = [b'x'; 8192];
+        assert_eq!(source.key(&head("/", &[&long])), Some(Key::of(long.as_slice())));
+    }
+
+    #[test]
+    fn paths_and_methods_and_extensions() {
+        let head = head("http://h/a/b?c=d", &[]);
+        assert_eq!(path().key(&head), Some(Key::of("/a/b")));
+        assert_eq!(method().key(&head), Some(Key::of("GET")));
+        assert_eq!(constant("c").key(&head), Some(Key::of("c")));
+        assert_eq!(extension(|it: &u32| *it).key(&head), Some(Key::of(&7_u32)));
+        assert_eq!(extension(|it: &u64| *it).key(&head), None);
+    }
+
+    #[test]
+    fn several_make_one_and_one_missing_makes_none() {
+        let (with, without) = (head("/", &[b"a"]), head("/", &[]));
+        assert!((header(NAME), method()).key(&with).is_some());
+        assert!((method(), header(NAME)).key(&without).is_none());
+        assert!((method(), path(), header(NAME)).key(&without).is_none());
+        let listed: Vec<Box<dyn KeySource>> = vec![Box::new(header(NAME)), Box::new(method())];
+        assert_eq!(listed.key(&with), (header(NAME), method()).key(&with));
+        assert!(listed.key(&without).is_none());
+    }
+
+    /// Neither the order nor the border between two parts can be moved.
+    #[test]
+    fn a_composite_is_unambiguous() {
+        let joined = |a: &str, b: &str| Key::joined([Key::of(a), Key::of(b)]);
+        assert_ne!(joined("ab", "c"), joined("a", "bc"));
+        assert_ne!(joined("a", "b"), joined("b", "a"));
+        assert_eq!(joined("a", "b"), joined("a", "b"));
+        assert_ne!(Key::joined([Key::of("a")]), Key::of("a"));
+    }
+}

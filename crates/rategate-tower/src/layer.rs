@@ -1,0 +1,332 @@
+//! The layer for servers, and the service that it makes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use http::request::Parts;
+use http::{HeaderMap, Request, Response};
+use rategate::{Clock, Concurrent, Ledger, Limiter, Twinned};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::body::ResponseBody;
+use crate::future::{ResponseFuture, Waiting};
+use crate::gate::{Ask, Gate, Outcome, Pass, refused};
+use crate::headers::{Headers, Standing, write_retry_after};
+use crate::key::{Key, KeySource};
+use crate::keys::Keyed;
+use crate::refusal::{Answers, Form, Reason, Refusal};
+
+/// Limits the requests that reach a service.
+///
+/// **One limit for all.** Clones of the layer, all services that it makes and all their clones share
+/// the limiter, or the table of limiters. A server that makes a service for each connection, as
+/// axum's does, is limited as a whole.
+///
+/// For each request, in this order: the key, the cost, the decision, the wait if there is one, and the
+/// service within, or an answer without it.
+///
+/// | I want | verb |
+/// |---|---|
+/// | one limit for all requests | [`new`](Self::new) |
+/// | one for each client | [`keyed`](Self::keyed) |
+/// | some requests to count for more, or not at all | [`cost`](Self::cost) |
+/// | requests to wait for their turn | [`wait_within`](Self::wait_within) |
+/// | to tell clients where they stand | [`headers`](Self::headers) |
+/// | another answer than a problem | [`form`](Self::form), [`answer`](Self::answer) |
+/// | something else for requests without a key | [`missing`](Self::missing) |
+///
+/// # Panics in user code
+///
+/// Keys and costs are asked for before anything is taken, and no lock is held meanwhile. One that
+/// panics fails that request alone.
+///
+/// # Example
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use std::time::Duration;
+///
+/// use axum::extract::ConnectInfo;
+/// use axum::{Router, routing::get};
+/// use rategate::Gcra;
+/// use rategate_tower::headers::{Headers, QuotaPolicy};
+/// use rategate_tower::{Keyed, RateLimitLayer, key};
+///
+/// // Ten a second for each client, and up to twenty at once after a silence.
+/// let keyed = Keyed::new(Gcra::new("10/s".parse()?, 20)?);
+/// let peer = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
+/// let layer = RateLimitLayer::keyed(keyed, peer)
+///     .headers(Headers::new(QuotaPolicy::new("burst", 20, Duration::from_secs(2))?));
+///
+/// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+/// let service = app.into_make_service_with_connect_info::<SocketAddr>();
+/// # drop(service);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct RateLimitLayer {
+    rules: Arc<Rules>,
+}
+
+/// What becomes of a request that has no key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// It shares a key, and so a limit, with all others that have none.
+    #[default]
+    Share,
+    /// It is refused with a 400.
+    Refuse,
+    /// It passes, unlimited. Only for keys that a client cannot leave out.
+    Pass,
+}
+
+/// How many permits a request takes.
+type Cost = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
+
+/// What all services of a layer share.
+#[derive(Clone)]
+pub(crate) struct Rules {
+    gate: Arc<dyn Gate>,
+    source: Option<Arc<dyn KeySource>>,
+    missing: Missing,
+    longest_wait: Option<Duration>,
+    cost: Option<Cost>,
+    headers: Option<Headers>,
+    answers: Answers,
+}
+
+impl RateLimitLayer {
+    /// One limit for all requests.
+    ///
+    /// The limiter is a handle: keep a clone to [reconfigure](Limiter::reconfigure) or
+    /// [close](Limiter::close) it while it is in use.
+    #[must_use]
+    pub fn new<L, C>(limiter: Limiter<L, C>) -> Self
+    where
+        L: Concurrent + Send + 'static,
+        C: Clock + 'static,
+    {
+        Self::of(Arc::new(limiter), None)
+    }
+
+    /// One limit for each key that `source` names.
+    #[must_use]
+    pub fn keyed<P, C>(keyed: Keyed<P, C>, source: impl KeySource + 'static) -> Self
+    where
+        P: Twinned + Clone + Send + Sync + 'static,
+        P::State: Send,
+        Ledger<P>: Concurrent + Send,
+        C: Clock + Clone + 'static,
+    {
+        Self::of(Arc::new(keyed), Some(Arc::new(source)))
+    }
+
+    fn of(gate: Arc<dyn Gate>, source: Option<Arc<dyn KeySource>>) -> Self {
+        let answers = Answers::As(Form::default());
+        let missing = Missing::default();
+        let (longest_wait, cost, headers) = (None, None, None);
+        let rules = Rules { gate, source, missing, longest_wait, cost, headers, answers };
+        Self { rules: Arc::new(rules) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Rules)) -> Self {
+        change(Arc::make_mut(&mut self.rules));
+        self
+    }
+
+    /// How many permits a request takes, judged by its head. One if not given.
+    ///
+    /// A request that costs nothing passes without being counted. One that costs more than could ever
+    /// pass at once is refused with a 400.
+    #[must_use]
+    pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.with(|rules| rules.cost = Some(Arc::new(cost)))
+    }
+
+    /// What becomes of a request without a key.
+    #[must_use]
+    pub fn missing(self, missing: Missing) -> Self {
+        self.with(|rules| rules.missing = missing)
+    }
+
+    /// Lets a request over the limit wait in line for its turn, if that comes within `longest`. One
+    /// whose turn would come later is refused at once; `Retry-After` then says when the line will be
+    /// short enough for it. Without this, or with no time to wait, nobody waits.
+    ///
+    /// The line is the limiter's, in the order of asking, and shared with all who wait for it
+    /// elsewhere. It is bounded by what passes within `longest`, and by
+    /// [`Limiter::bound_queue`], beyond which requests are refused with a 503. A request whose client
+    /// goes away leaves it, as far as the server drops the response's future then, and has taken
+    /// nothing. While it waits, the service within is kept ready for it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rategate::{Gcra, Limiter};
+    /// use rategate_tower::RateLimitLayer;
+    ///
+    /// // A hundred a second, evenly; up to fifty wait.
+    /// let limiter = Limiter::new(Gcra::new("100/s".parse()?, 1)?);
+    /// let layer = RateLimitLayer::new(limiter).wait_within(Duration::from_millis(500));
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn wait_within(self, longest: Duration) -> Self {
+        self.with(|rules| rules.longest_wait = Some(longest).filter(|longest| !longest.is_zero()))
+    }
+
+    /// Tells clients where they stand, in every response. Without it there is `Retry-After`, in
+    /// refusals alone.
+    #[must_use]
+    pub fn headers(self, headers: Headers) -> Self {
+        self.with(|rules| rules.headers = Some(headers))
+    }
+
+    /// What refused clients are answered.
+    #[must_use]
+    pub fn form(self, form: Form) -> Self {
+        self.with(|rules| rules.answers = Answers::As(form))
+    }
+
+    /// An answer of one's own to refused clients. `Retry-After` and the [`headers`](Self::headers) are
+    /// added to it.
+    ///
+    /// ```
+    /// use http::{Response, StatusCode};
+    /// use rategate::{Gcra, Limiter};
+    /// use rategate_tower::RateLimitLayer;
+    ///
+    /// let limiter = Limiter::new(Gcra::new("1000/s".parse()?, 100)?);
+    /// let layer = RateLimitLayer::new(limiter).answer(|refusal, _request| {
+    ///     let mut response = Response::new(format!("sorry: {}", refusal.detail()));
+    ///     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    ///     response
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn answer(
+        self,
+        answer: impl Fn(&Refusal, &Parts) -> Response<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|rules| rules.answers = Answers::By(Arc::new(answer)))
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit { inner, rules: Arc::clone(&self.rules) }
+    }
+}
+
+impl fmt::Debug for RateLimitLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rules.fmt(f)
+    }
+}
+
+/// A service behind a [`RateLimitLayer`].
+///
+/// Its errors are those of the service within: a refusal is a response.
+#[derive(Clone, Debug)]
+pub struct RateLimit<S> {
+    inner: S,
+    rules: Arc<Rules>,
+}
+
+impl<S, I, O> Service<Request<I>> for RateLimit<S>
+where
+    S: Service<Request<I>, Response = Response<O>> + Clone,
+{
+    type Response = Response<ResponseBody<O>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, I>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<I>) -> Self::Future {
+        let (head, body) = request.into_parts();
+        match self.rules.decide(&head) {
+            Pass::Now(outcome) => {
+                ResponseFuture::decided(outcome, &mut self.inner, &self.rules, (head, body))
+            }
+            Pass::Later(turn) => {
+                // The service that is ready is the one to call; its clone gets ready for the next.
+                let next = self.inner.clone();
+                let service = std::mem::replace(&mut self.inner, next);
+                let rules = Arc::clone(&self.rules);
+                ResponseFuture::waiting(turn, Waiting { service, rules, head, body })
+            }
+        }
+    }
+}
+
+impl Rules {
+    fn decide(&self, head: &Parts) -> Pass {
+        let key = match &self.source {
+            None => Key::nobody(),
+            Some(source) => match (source.key(head), self.missing) {
+                (Some(key), _) => key,
+                (None, Missing::Share) => Key::nobody(),
+                (None, Missing::Refuse) => return Pass::Now(refused(Reason::NoKey)),
+                (None, Missing::Pass) => return Pass::Now(Outcome::Passed(None)),
+            },
+        };
+        match self.cost.as_ref().map_or(1, |cost| cost(head)) {
+            // What takes nothing leaves no trace: no key, no place in a table.
+            0 => Pass::Now(Outcome::Passed(None)),
+            cost => {
+                let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
+                self.gate.pass(Ask { key, cost, longest_wait, tells })
+            }
+        }
+    }
+
+    pub(crate) fn answer(
+        &self,
+        refusal: Refusal,
+        standing: Option<Standing>,
+        head: &Parts,
+    ) -> Response<String> {
+        let refusal = match &self.headers {
+            Some(headers) => refusal.under(headers.policy().name()),
+            None => refusal,
+        };
+        let mut response = self.answers.answer(&refusal, head);
+        if let Some(wait) = refusal.retry_after() {
+            write_retry_after(wait, response.headers_mut());
+        }
+        if let Some(standing) = standing {
+            self.tell(standing, response.headers_mut());
+        }
+        response
+    }
+
+    /// Writes where the client stands.
+    pub(crate) fn tell(&self, standing: Standing, headers: &mut HeaderMap) {
+        if let Some(told) = &self.headers {
+            told.write(standing, SystemTime::now(), headers);
+        }
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer")
+            .field("is_keyed", &self.source.is_some())
+            .field("missing", &self.missing)
+            .field("longest_wait", &self.longest_wait)
+            .field("headers", &self.headers)
+            .field("answers", &self.answers)
+            .finish_non_exhaustive()
+    }
+}

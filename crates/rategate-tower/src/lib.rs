@@ -1,0 +1,105 @@
+//! Exact rate limiting for tower: a layer for servers, and one for clients that pace themselves.
+//!
+//! A [`RateLimitLayer`] stands before a service, of axum, tonic, hyper or whatever else speaks `http`,
+//! and answers requests over the limit itself, or lets them wait. A [`PaceLayer`](client::PaceLayer) stands before a
+//! client, and holds requests back until they will pass.
+//!
+//! # Which one do I want?
+//!
+//! | I want | it is |
+//! |---|---|
+//! | one limit for all requests of a server, over all its connections | [`RateLimitLayer::new`] |
+//! | a limit for each client, key, user or route | [`RateLimitLayer::keyed`], with a [`Keyed`] table and a source in [`key`] |
+//! | requests over the limit to wait for their turn instead of being refused | [`RateLimitLayer::wait_within`] |
+//! | several limits, one inside the other | several layers; the outer one is asked first |
+//! | a client that stays below its own limit, and below what the server says | [`client::PaceLayer`] |
+//! | only what a response says | [`client::learn`] |
+//!
+//! # Smallest example
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use rategate::{Limiter, SlidingLog};
+//! use rategate_tower::RateLimitLayer;
+//!
+//! // At most a hundred requests in any second, whoever sends them.
+//! let limiter = Limiter::new(SlidingLog::new(100, 1_000_000_000)?);
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(RateLimitLayer::new(limiter));
+//! # drop(app);
+//! # Ok::<(), rategate::LimitError>(())
+//! ```
+//!
+//! The example `axum_server` has a limit for each client and header fields, `reqwest_client` the other
+//! end.
+//!
+//! # What a refused client is told
+//!
+//! | the request | HTTP | gRPC |
+//! |---|---|---|
+//! | is over the limit | 429, `Retry-After` | 8 `RESOURCE_EXHAUSTED`, `grpc-retry-pushback-ms` |
+//! | costs more than could ever pass | 400 | 3 `INVALID_ARGUMENT` |
+//! | has no key, with [`Missing::Refuse`] | 400 | 3 |
+//! | is a newcomer's, with [`Overflow::Refuse`] and the table full | 503 | 14 `UNAVAILABLE` |
+//! | would wait, and as many wait as may | 503 | 14 |
+//! | comes after the limiter was closed, or waits when it is | 503 | 14 |
+//!
+//! The body is a problem (RFC 9457), unless [`form`](RateLimitLayer::form) or
+//! [`answer`](RateLimitLayer::answer) says otherwise. [`headers`] lists the fields that every response
+//! can have.
+//!
+//! # Contract
+//!
+//! * **One limit.** Clones of a layer, its services and their clones share one limiter, or one table.
+//! * **The limiter's own ceiling.** A request passes at the instant of the decision, or at its turn in
+//!   line; what the service within does with it comes later.
+//! * **Retry-After is enough.** It is rounded up to whole seconds, and never 0. Whoever waits as told
+//!   passes, if nobody else with the same key comes first; where requests wait, it may stand in line.
+//! * **One line.** Requests that wait are served in the order of asking, with all others who wait for
+//!   the same limiter, threads and tasks. Who goes away gives its place to those behind.
+//! * **A refusal takes nothing**, and the service within does not see the request.
+//! * **Nobody gets a fresh limit by flooding the table.** See [`Keyed`].
+//! * **Reports of proxies are read from the right,** as far as the proxies are trusted, and not at
+//!   all unless asked for. See [`key::client`].
+//! * **No bytes from the network panic.** What cannot be understood is as if it were not there, and
+//!   no header can stop a client for longer than it lets itself be stopped.
+//!
+//! # Limits
+//!
+//! Every bound is in `docs/limits.md`, under "The layers for tower".
+//!
+//! # Features
+//!
+//! None. `tokio` is no dependency: who waits for a limiter waits by its clock's
+//! [timer](rategate::Clock::timer), and a client is given its sleep as a closure.
+//!
+//! # What it does not do
+//!
+//! * It gives nothing back: a request whose response turns out to be an error has still cost what it
+//!   cost.
+//! * It does not limit how many requests are in flight: a permit is not held while the service works,
+//!   so a [`Concurrency`](rategate::Concurrency) or a [`CommitLog`](rategate::CommitLog) would never
+//!   get one back.
+//! * It counts requests, not bytes: a body is not looked at.
+//! * It does not share a limit between processes or machines.
+//! * The layer for clients does not send a request again. It makes the next call wait, so a retry
+//!   around it needs no delay of its own.
+
+mod body;
+mod future;
+mod gate;
+mod keys;
+mod layer;
+mod problem;
+mod refusal;
+
+pub mod client;
+pub mod headers;
+pub mod key;
+
+pub use body::ResponseBody;
+pub use future::ResponseFuture;
+pub use keys::{DEFAULT_KEYS, Keyed, Overflow, Room};
+pub use layer::{Missing, RateLimit, RateLimitLayer};
+pub use refusal::{Form, Reason, Refusal};

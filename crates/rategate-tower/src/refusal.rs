@@ -1,0 +1,243 @@
+//! Why a request does not pass, and what its client is answered.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+
+use crate::problem;
+
+/// A request that does not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    reason: Reason,
+    retry_after: Option<Duration>,
+    policy: Option<Box<str>>,
+}
+
+/// Why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The limit is reached, or the wait would be too long: 429.
+    OverLimit,
+    /// The request costs more permits than could ever pass together: 400.
+    TooCostly,
+    /// The request has no key, and [`Missing::Refuse`](crate::Missing::Refuse) was chosen: 400.
+    NoKey,
+    /// The table of keys is full, and [`Overflow::Refuse`](crate::Overflow::Refuse) was chosen: 503.
+    TooManyKeys,
+    /// As many wait as may, by [`Limiter::bound_queue`](rategate::Limiter::bound_queue): 503.
+    TooManyWaiting,
+    /// The limiter has been closed: 503.
+    Closed,
+}
+
+impl Refusal {
+    pub(crate) const fn new(reason: Reason, retry_after: Option<Duration>) -> Self {
+        Self { reason, retry_after, policy: None }
+    }
+
+    /// The same under a policy's name.
+    pub(crate) fn under(mut self, policy: &str) -> Self {
+        self.policy = Some(policy.into());
+        self
+    }
+
+    /// Why the request does not pass.
+    #[must_use]
+    pub const fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// How long until the same request passes, if nobody else comes first: exact, and never zero.
+    /// `None` where time alone cannot help, or nobody knows.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The name of the policy, if the layer [tells](crate::RateLimitLayer::headers) of one.
+    #[must_use]
+    pub fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    /// The status that HTTP has for it.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        match self.reason {
+            Reason::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+            Reason::TooCostly | Reason::NoKey => StatusCode::BAD_REQUEST,
+            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        }
+    }
+
+    /// One sentence for people.
+    #[must_use]
+    pub const fn detail(&self) -> &'static str {
+        match self.reason {
+            Reason::OverLimit => "The limit is reached.",
+            Reason::TooCostly => "The request costs more than could ever pass at once.",
+            Reason::NoKey => "The request does not say whose it is.",
+            Reason::TooManyKeys => "There is no room for another client.",
+            Reason::TooManyWaiting => "There is no room for another request that waits.",
+            Reason::Closed => "The limiter is closed.",
+        }
+    }
+
+    /// The wait in milliseconds, rounded up.
+    pub(crate) fn retry_after_ms(&self) -> Option<u64> {
+        let wait_ns = self.retry_after?.as_nanos().max(1);
+        Some(u64::try_from(wait_ns.div_ceil(1_000_000)).unwrap_or(u64::MAX))
+    }
+
+    /// The status that gRPC has for it.
+    const fn grpc_status(&self) -> u8 {
+        match self.reason {
+            Reason::OverLimit => 8,                 // RESOURCE_EXHAUSTED
+            Reason::TooCostly | Reason::NoKey => 3, // INVALID_ARGUMENT
+            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => 14, // UNAVAILABLE
+        }
+    }
+}
+
+/// What a refused client is answered. All forms have `Retry-After` where time helps, and the
+/// [`Headers`](crate::headers::Headers) of the layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Form {
+    /// The refusal's [status](Refusal::status), and a problem (RFC 9457) as the body:
+    /// `application/problem+json` with `type`, `title`, `status`, `detail`, `retry_after` in whole
+    /// seconds as in `Retry-After`, `retry_after_ms` rounded up to milliseconds, and, if it has a
+    /// name, the policy in `violated-policies`.
+    #[default]
+    Problem,
+    /// Status 200 and `grpc-status`: 8 (`RESOURCE_EXHAUSTED`) over the limit, 3 (`INVALID_ARGUMENT`) for a
+    /// 400, 14 (`UNAVAILABLE`) for a 503; `grpc-retry-pushback-ms` where time helps. No body.
+    Grpc,
+    /// gRPC for requests whose content type begins with `application/grpc`, problems for all others.
+    AsAsked,
+}
+
+/// What a service of one's own answers.
+type Answer = Arc<dyn Fn(&Refusal, &Parts) -> Response<String> + Send + Sync>;
+
+/// How refusals are answered.
+#[derive(Clone)]
+pub(crate) enum Answers {
+    As(Form),
+    By(Answer),
+}
+
+impl Answers {
+    pub(crate) fn answer(&self, refusal: &Refusal, head: &Parts) -> Response<String> {
+        match self {
+            Self::As(Form::Grpc) => as_grpc(refusal),
+            Self::As(Form::AsAsked) if is_grpc(head) => as_grpc(refusal),
+            Self::As(Form::Problem | Form::AsAsked) => as_problem(refusal),
+            Self::By(answer) => answer(refusal, head),
+        }
+    }
+}
+
+impl fmt::Debug for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::As(form) => form.fmt(f),
+            Self::By(_) => f.write_str("By(_)"),
+        }
+    }
+}
+
+fn as_problem(refusal: &Refusal) -> Response<String> {
+    let mut response = Response::new(problem::problem(refusal));
+    *response.status_mut() = refusal.status();
+    let content_type = HeaderValue::from_static(problem::CONTENT_TYPE);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// A response of headers alone, which gRPC calls "trailers only".
+fn as_grpc(refusal: &Refusal) -> Response<String> {
+    const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+    const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+    const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+    let mut response = Response::new(String::new());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(STATUS, HeaderValue::from(u16::from(refusal.grpc_status())));
+    // Plain ASCII without a percent sign, so it needs no encoding.
+    headers.insert(MESSAGE, HeaderValue::from_static(refusal.detail()));
+    if let Some(wait_ms) = refusal.retry_after_ms() {
+        // gRPC reads it as a signed 32-bit number.
+        let wait_ms = i32::try_from(wait_ms).unwrap_or(i32::MAX);
+        headers.insert(PUSHBACK, HeaderValue::from(wait_ms));
+    }
+    response
+}
+
+fn is_grpc(head: &Parts) -> bool {
+    let content_type = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    content_type.is_some_and(|value| value.starts_with(b"application/grpc"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::Request;
+    use http::request::Parts;
+
+    use super::{Answers, Form, Reason, Refusal};
+
+    fn asked_as(content_type: &str) -> Parts {
+        let request = Request::post("/").header("content-type", content_type);
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn grpc_is_told_in_headers() {
+        let over = Refusal::new(Reason::OverLimit, Some(Duration::from_nanos(1)));
+        let response = Answers::As(Form::Grpc).answer(&over, &asked_as("application/grpc+proto"));
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.body(), "");
+        let headers = response.headers();
+        assert_eq!(headers["content-type"], "application/grpc");
+        assert_eq!(headers["grpc-status"], "8");
+        assert_eq!(headers["grpc-message"], "The limit is reached.");
+        assert_eq!(headers["grpc-retry-pushback-ms"], "1");
+
+        let never = Refusal::new(Reason::TooCostly, None);
+        let response = Answers::As(Form::Grpc).answer(&never, &asked_as("application/grpc"));
+        assert_eq!(response.headers()["grpc-status"], "3");
+        assert!(!response.headers().contains_key("grpc-retry-pushback-ms"));
+    }
+
+    #[test]
+    fn whoever_asks_as_grpc_is_answered_so() {
+        let over = Refusal::new(Reason::OverLimit, None);
+        let status = |content_type| {
+            Answers::As(Form::AsAsked).answer(&over, &asked_as(content_type)).status()
+        };
+        assert_eq!(status("application/grpc"), 200);
+        assert_eq!(status("application/grpc-web+proto"), 200);
+        assert_eq!(status("application/json"), 429);
+    }
+
+    #[test]
+    fn milliseconds_are_rounded_up_and_never_zero() {
+        let ms = |wait| Refusal::new(Reason::OverLimit, Some(wait)).retry_after_ms();
+        assert_eq!(ms(Duration::ZERO), Some(1));
+        assert_eq!(ms(Duration::from_nanos(1)), Some(1));
+        assert_eq!(ms(Duration::from_millis(7)), Some(7));
+        assert_eq!(ms(Duration::from_nanos(7_000_001)), Some(8));
+        assert_eq!(ms(Duration::MAX), Some(u64::MAX));
+    }
+}

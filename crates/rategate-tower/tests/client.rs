@@ -1,0 +1,219 @@
+//! Paced clients of services that limit, by virtual time.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Request, Response, StatusCode};
+use rategate::{AcquireError, Clock, Gcra, Limiter, ManualClock, SlidingLog};
+use rategate_tower::RateLimitLayer;
+use rategate_tower::client::{Pace, PaceError, PaceLayer};
+use rategate_tower::headers::{Headers, QuotaPolicy};
+use tower::util::BoxCloneService;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+const S: u64 = 1_000_000_000;
+
+type Server = BoxCloneService<Request<Body>, Response<Body>, Infallible>;
+
+/// A client that waits by moving the clock.
+fn layer(clock: &ManualClock) -> PaceLayer {
+    let hands = clock.clone();
+    PaceLayer::new(move |time: Duration| {
+        hands.advance(u64::try_from(time.as_nanos()).unwrap());
+        ready(())
+    })
+    .clock(clock.clone())
+}
+
+/// A server that answers from a script, and then always with a plain 200. Notes when it is asked.
+fn scripted(
+    clock: &ManualClock,
+    script: &[(u16, &[(&str, &str)])],
+) -> (Server, Arc<Mutex<Vec<u64>>>) {
+    let asked_ns = Arc::new(Mutex::new(Vec::new()));
+    let (notes, clock) = (Arc::clone(&asked_ns), clock.clone());
+    let answers: Vec<Response<()>> = script
+        .iter()
+        .rev()
+        .map(|(status, fields)| {
+            let mut response = Response::builder().status(*status);
+            for (name, value) in *fields {
+                response = response.header(*name, *value);
+            }
+            response.body(()).unwrap()
+        })
+        .collect();
+    let answers = Arc::new(Mutex::new(answers));
+    let server = service_fn(move |_: Request<Body>| {
+        notes.lock().unwrap().push(clock.now_ns());
+        let answer = answers.lock().unwrap().pop().unwrap_or_default();
+        ready(Ok::<_, Infallible>(answer.map(|()| Body::empty())))
+    });
+    (BoxCloneService::new(server), asked_ns)
+}
+
+async fn send(client: &Pace<Server>) -> Result<StatusCode, PaceError<Infallible>> {
+    let response = client.clone().oneshot(Request::new(Body::empty())).await?;
+    Ok(response.status())
+}
+
+#[tokio::test]
+async fn all_clones_hold_until_the_instant_that_the_server_names() {
+    let clock = ManualClock::new();
+    let layer = layer(&clock);
+    let (server, asked_ns) = scripted(&clock, &[(200, &[]), (429, &[("retry-after", "7")])]);
+    let (one, other) = (layer.layer(server.clone()), layer.clone().layer(server));
+    assert_eq!(send(&one).await.unwrap(), 200);
+    assert_eq!(send(&one).await.unwrap(), 429, "the caller sees what came");
+    assert_eq!(send(&other).await.unwrap(), 200);
+    assert_eq!(*asked_ns.lock().unwrap(), [0, 0, 7 * S]);
+}
+
+#[tokio::test]
+async fn what_remains_is_spread_until_the_reset() {
+    let clock = ManualClock::new();
+    let fields: &[(&str, &str)] = &[("ratelimit", r#""p";r=3;t=8"#)];
+    let (server, asked_ns) = scripted(&clock, &[(200, fields)]);
+    let client = layer(&clock).layer(server.clone());
+    for _ in 0..6 {
+        assert_eq!(send(&client).await.unwrap(), 200);
+    }
+    // Three in the eight seconds; after that nothing is known.
+    assert_eq!(*asked_ns.lock().unwrap(), [0, 2 * S, 4 * S, 6 * S, 8 * S, 8 * S]);
+
+    let clock = ManualClock::new();
+    let (server, asked_ns) = scripted(&clock, &[(200, fields)]);
+    let client = layer(&clock).without_spreading().layer(server);
+    for _ in 0..3 {
+        assert_eq!(send(&client).await.unwrap(), 200);
+    }
+    assert_eq!(*asked_ns.lock().unwrap(), [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn absurd_holds_are_cut() {
+    let clock = ManualClock::new();
+    let forever: &[(&str, &str)] = &[("retry-after", "31536000000")];
+    let (server, asked_ns) = scripted(&clock, &[(429, forever), (503, forever)]);
+    let client = layer(&clock).longest_hold(Duration::from_secs(10)).layer(server);
+    for _ in 0..3 {
+        let _ = send(&client).await.unwrap();
+    }
+    assert_eq!(*asked_ns.lock().unwrap(), [0, 10 * S, 20 * S]);
+}
+
+#[tokio::test]
+async fn who_will_not_wait_so_long_is_told_at_once() {
+    let clock = ManualClock::new();
+    let (server, asked_ns) = scripted(&clock, &[(429, &[("retry-after", "60")])]);
+    let limiter = Limiter::with_clock(SlidingLog::new(2, 9 * S).unwrap(), clock.clone());
+    let layer = layer(&clock).longest_wait(Duration::from_secs(5)).limiter(limiter.clone());
+    let client = layer.layer(server);
+    assert_eq!(send(&client).await.unwrap(), 429);
+    let wait = Duration::from_secs(60);
+    assert_eq!(send(&client).await.unwrap_err(), PaceError::TooLong { wait });
+    assert_eq!((clock.now_ns(), limiter.remaining()), (0, Ok(1)), "and has taken nothing");
+
+    clock.set(60 * S);
+    assert_eq!(send(&client).await.unwrap(), 200);
+    assert_eq!(send(&client).await.unwrap(), 200);
+    let wait = Duration::from_secs(9);
+    assert_eq!(send(&client).await.unwrap_err(), PaceError::TooLong { wait });
+    limiter.close();
+    assert_eq!(send(&client).await.unwrap_err(), PaceError::Limiter(AcquireError::Closed));
+    assert_eq!(asked_ns.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn the_clients_own_limit_holds_whatever_the_server_says() {
+    let clock = ManualClock::new();
+    let (server, asked_ns) = scripted(&clock, &[(200, &[]), (429, &[("retry-after", "2")])]);
+    let limiter = Limiter::with_clock(Gcra::new("2/s".parse().unwrap(), 1).unwrap(), clock.clone());
+    let client = layer(&clock).limiter(limiter).layer(server);
+    for _ in 0..5 {
+        let _ = send(&client).await.unwrap();
+    }
+    let halves: Vec<u64> = asked_ns.lock().unwrap().iter().map(|ns| ns / (S / 2)).collect();
+    assert_eq!(halves, [0, 1, 5, 6, 7]);
+}
+
+/// Both ends are ours: a client that obeys is refused once for each time that it could not know.
+#[tokio::test]
+async fn a_client_that_learns_is_not_refused() {
+    let clock = ManualClock::new();
+    let quota = QuotaPolicy::new("p", 10, Duration::from_secs(5)).unwrap();
+    let limiter = Limiter::with_clock(SlidingLog::new(10, 5 * S).unwrap(), clock.clone());
+    let limit = RateLimitLayer::new(limiter).headers(Headers::new(quota));
+    let within =
+        service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
+    let server = limit.layer(within).map_response(|response| response.map(Body::new));
+    let client = layer(&clock).layer(BoxCloneService::new(server));
+    for _ in 0..200 {
+        assert_eq!(send(&client).await.unwrap(), 200);
+    }
+    let fair_s = 200 / 2;
+    assert!(clock.now_ns() <= 2 * fair_s * S, "{} s", clock.now_ns() / S);
+}
+
+/// A request that is dropped while it waits has taken nothing from the limiter.
+#[tokio::test]
+async fn who_stops_waiting_gives_back() {
+    let clock = ManualClock::stepped();
+    let (server, _) = scripted(&clock, &[]);
+    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
+    let layer = PaceLayer::new(|_| std::future::pending()).clock(clock.clone());
+    let client = layer.limiter(limiter.clone()).layer(server);
+    assert_eq!(send(&client).await.unwrap(), 200);
+    for _ in 0..10 {
+        let mut waiting = Box::pin(send(&client));
+        let polled = std::future::poll_fn(|context| ready_now(waiting.as_mut().poll(context)));
+        assert!(polled.await.is_pending());
+    }
+    assert_eq!(limiter.peek(1).unwrap(), Some(Duration::from_secs(1)));
+}
+
+fn ready_now<T>(poll: std::task::Poll<T>) -> std::task::Poll<std::task::Poll<T>> {
+    std::task::Poll::Ready(poll)
+}
+
+/// Many tasks, real time: the limiter's ceiling holds for what is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_share_one_pace() {
+    let clock = rategate::MonotonicClock::new();
+    let starts = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&starts);
+    let server = service_fn(move |_: Request<Body>| {
+        notes.lock().unwrap().push(clock.now_ns());
+        ready(Ok::<_, Infallible>(Response::new(Body::empty())))
+    });
+    let limiter = Limiter::with_clock(Gcra::new("500/s".parse().unwrap(), 1).unwrap(), clock);
+    let client =
+        PaceLayer::new(tokio::time::sleep).limiter(limiter).layer(BoxCloneService::new(server));
+    let began_ns = clock.now_ns();
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let mut client = client.clone();
+            tokio::spawn(async move {
+                for _ in 0..5 {
+                    let ready = client.ready().await.unwrap();
+                    let _ = ready.call(Request::new(Body::empty())).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let starts = starts.lock().unwrap();
+    assert_eq!(starts.len(), 100);
+    assert!(clock.now_ns() - began_ns >= 99 * S / 500, "a hundred at 500/s");
+}

@@ -1,0 +1,338 @@
+//! The layer around a service, by virtual time.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use rategate::{Gcra, Ledger, Limiter, ManualClock, SlidingLog};
+use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
+use rategate_tower::{Form, Keyed, Missing, Overflow, RateLimitLayer, Room, key};
+use tower::{Layer, ServiceExt, service_fn};
+
+const S: u64 = 1_000_000_000;
+
+type Live<P> = Limiter<Ledger<P>, ManualClock>;
+
+fn log(permits: u64, clock: &ManualClock) -> Live<SlidingLog> {
+    Limiter::with_clock(SlidingLog::new(permits, S).unwrap(), clock.clone())
+}
+
+fn bucket(rate: &str, burst: u64, clock: &ManualClock) -> Live<Gcra> {
+    let policy = Gcra::new(rate.parse().unwrap(), burst).unwrap();
+    Limiter::with_clock(policy, clock.clone())
+}
+
+/// A response with its body read.
+#[derive(Debug)]
+struct Answer {
+    status: StatusCode,
+    headers: http::HeaderMap,
+    body: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    fn retry_after(&self) -> u64 {
+        self.header("retry-after").unwrap().parse().unwrap()
+    }
+}
+
+/// One request, through a service of its own made of a clone of the layer: as a server does that
+/// makes a service for each connection.
+async fn send(layer: &RateLimitLayer, request: Request<Body>) -> Answer {
+    let within = service_fn(|_: Request<Body>| {
+        ready(Ok::<_, Infallible>(Response::new(Body::from("within"))))
+    });
+    let service = layer.clone().layer(within);
+    let response = service.clone().oneshot(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    Answer { status: head.status, headers: head.headers, body }
+}
+
+fn get() -> Request<Body> {
+    Request::get("/").body(Body::empty()).unwrap()
+}
+
+async fn statuses(layer: &RateLimitLayer, requests: usize) -> Vec<u16> {
+    let mut statuses = Vec::new();
+    for _ in 0..requests {
+        statuses.push(send(layer, get()).await.status.as_u16());
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn all_services_of_all_clones_share_one_limit() {
+    let clock = ManualClock::new();
+    let layer = RateLimitLayer::new(log(3, &clock));
+    assert_eq!(statuses(&layer, 5).await, [200, 200, 200, 429, 429]);
+    assert!(send(&layer, get()).await.body.contains("quota-exceeded"));
+    clock.advance(S);
+    let answer = send(&layer, get()).await;
+    assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "within"));
+    assert!(answer.headers.is_empty(), "{:?}", answer.headers);
+}
+
+/// The law: a client that waits as told passes, and one that waits a second less does not. To the
+/// nanosecond: the limiter's own time to wait is never longer than what was told.
+#[tokio::test]
+async fn retry_after_is_enough_and_a_second_less_is_not() {
+    let mut seed = 1_u64;
+    let mut draw = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % below
+    };
+    for _ in 0..300 {
+        let clock = ManualClock::new();
+        let (burst, period_s) = (1 + draw(5), 1 + draw(400));
+        let limiter = bucket(&format!("{}/{period_s}s", 1 + draw(9)), burst, &clock);
+        let layer = RateLimitLayer::new(limiter.clone());
+        let mut passed = 0;
+        let told = loop {
+            let answer = send(&layer, get()).await;
+            if answer.status == 429 {
+                break answer.retry_after();
+            }
+            passed += 1;
+            assert!(passed < 10_000, "nothing is limited");
+            clock.advance(draw(S));
+        };
+        assert!(told >= 1);
+        let exact = limiter.peek(1).unwrap().unwrap();
+        assert!(exact <= Duration::from_secs(told) && exact > Duration::from_secs(told - 1));
+
+        clock.advance((told - 1) * S);
+        assert_eq!(send(&layer, get()).await.status, 429, "a second early");
+        clock.advance(S);
+        assert_eq!(send(&layer, get()).await.status, 200, "as told");
+    }
+}
+
+#[tokio::test]
+async fn each_client_has_its_own_limit_and_its_own_headers() {
+    let clock = ManualClock::new();
+    let policy = SlidingLog::new(2, 60 * S).unwrap();
+    let keyed = Keyed::with_clock(policy, Room::default(), clock.clone());
+    let quota = QuotaPolicy::new("per client", 2, Duration::from_secs(60)).unwrap();
+    let layer = RateLimitLayer::keyed(keyed.clone(), key::peer(|address: &IpAddr| *address))
+        .headers(Headers::new(quota).and(Dialect::Older));
+    let from = |address: &str| {
+        let mut request = get();
+        request.extensions_mut().insert(address.parse::<IpAddr>().unwrap());
+        request
+    };
+
+    let first = send(&layer, from("192.0.2.1")).await;
+    assert_eq!(first.status, 200);
+    assert_eq!(first.header("ratelimit-policy"), Some(r#""per client";q=2;w=60"#));
+    assert_eq!(first.header("ratelimit"), Some(r#""per client";r=1;t=60"#));
+
+    clock.advance(S / 2);
+    let second = send(&layer, from("192.0.2.1")).await;
+    assert_eq!(second.header("ratelimit"), Some(r#""per client";r=0;t=60"#));
+    let refused = send(&layer, from("192.0.2.1")).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("retry-after"), Some("60"));
+    assert_eq!(refused.header("ratelimit"), Some(r#""per client";r=0;t=60"#));
+    assert_eq!(refused.header("ratelimit-remaining"), Some("0"));
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert_eq!(
+        refused.body,
+        concat!(
+            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+            r#""title":"Quota Exceeded","status":429,"detail":"The limit is reached.","#,
+            r#""retry_after":60,"retry_after_ms":59500,"violated-policies":["per client"]}"#
+        )
+    );
+
+    assert_eq!(send(&layer, from("192.0.2.2")).await.status, 200);
+    assert_eq!(send(&layer, from("2001:db8::1")).await.status, 200);
+    assert_eq!(send(&layer, from("2001:db8::2")).await.status, 200, "the same /64");
+    assert_eq!(send(&layer, from("2001:db8::3")).await.status, 429);
+    assert_eq!(keyed.len(), 3);
+}
+
+#[tokio::test]
+async fn requests_cost_what_they_are_said_to() {
+    let clock = ManualClock::new();
+    let layer = RateLimitLayer::new(log(5, &clock))
+        .cost(|head| head.uri.path().trim_start_matches('/').parse().unwrap_or(1));
+    let cost = |cost: u64| Request::get(format!("/{cost}")).body(Body::empty()).unwrap();
+
+    assert_eq!(send(&layer, cost(4)).await.status, 200);
+    assert_eq!(send(&layer, cost(2)).await.status, 429);
+    assert_eq!(send(&layer, cost(1)).await.status, 200);
+    assert_eq!(send(&layer, cost(0)).await.status, 200, "nothing is always to be had");
+    let never = send(&layer, cost(6)).await;
+    assert_eq!(never.status, 400);
+    assert_eq!(never.header("retry-after"), None, "no time would help");
+    assert_eq!(send(&layer, cost(u64::MAX)).await.status, 400);
+    clock.advance(S);
+    assert_eq!(send(&layer, cost(5)).await.status, 200, "the refused have taken nothing");
+}
+
+#[tokio::test]
+async fn a_request_without_a_key_is_treated_as_chosen() {
+    let clock = ManualClock::new();
+    let of = |missing| {
+        let keyed =
+            Keyed::with_clock(SlidingLog::new(1, S).unwrap(), Room::default(), clock.clone());
+        let source = key::header("x-api-key".parse().unwrap());
+        (keyed.clone(), RateLimitLayer::keyed(keyed, source).missing(missing))
+    };
+    let (_, share) = of(Missing::Share);
+    assert_eq!(statuses(&share, 3).await, [200, 429, 429]);
+    let with_key = Request::get("/").header("x-api-key", "a").body(Body::empty()).unwrap();
+    assert_eq!(send(&share, with_key).await.status, 200);
+
+    let (keyed, refuse) = of(Missing::Refuse);
+    assert_eq!(statuses(&refuse, 2).await, [400, 400]);
+    let (_, pass) = of(Missing::Pass);
+    assert_eq!(statuses(&pass, 3).await, [200, 200, 200]);
+    assert!(keyed.is_empty());
+}
+
+#[tokio::test]
+async fn what_costs_nothing_takes_no_place_in_the_table() {
+    let keyed = Keyed::new(SlidingLog::new(1, S).unwrap());
+    let layer = RateLimitLayer::keyed(keyed.clone(), key::path()).cost(|_| 0);
+    assert_eq!(statuses(&layer, 3).await, [200, 200, 200]);
+    assert!(keyed.is_empty());
+}
+
+#[tokio::test]
+async fn a_full_table_and_a_closed_limiter_are_503() {
+    let clock = ManualClock::new();
+    let room = Room { most_keys: 1, overflow: Overflow::Refuse };
+    let keyed = Keyed::with_clock(SlidingLog::new(1, S).unwrap(), room, clock.clone());
+    let layer = RateLimitLayer::keyed(keyed, key::path());
+    let at = |path: &str| Request::get(path).body(Body::empty()).unwrap();
+    assert_eq!(send(&layer, at("/a")).await.status, 200);
+    let refused = send(&layer, at("/b")).await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, None));
+
+    let limiter = log(1, &clock);
+    let layer = RateLimitLayer::new(limiter.clone());
+    limiter.close();
+    assert_eq!(send(&layer, get()).await.status, 503);
+}
+
+#[tokio::test]
+async fn answers_of_other_forms_have_the_same_headers() {
+    let clock = ManualClock::new();
+    let quota = QuotaPolicy::new("p", 1, Duration::from_secs(1)).unwrap();
+    let layer = RateLimitLayer::new(log(1, &clock)).headers(Headers::new(quota));
+    let grpc = layer.clone().form(Form::Grpc);
+    let own = layer.clone().answer(|refusal, head| {
+        let mut response = Response::new(format!("{} {:?}", head.uri, refusal.policy()));
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        response.headers_mut().insert("retry-after", "17".parse().unwrap());
+        response
+    });
+    assert_eq!(send(&layer, get()).await.status, 200);
+
+    let refused = send(&grpc, get()).await;
+    assert_eq!((refused.status.as_u16(), refused.header("grpc-status")), (200, Some("8")));
+    assert_eq!(refused.header("grpc-retry-pushback-ms"), Some("1000"));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.header("ratelimit"), Some(r#""p";r=0;t=1"#));
+    assert_eq!(refused.body, "");
+
+    let refused = send(&own, get()).await;
+    assert_eq!((refused.status.as_u16(), refused.body.as_str()), (503, r#"/ Some("p")"#));
+    assert_eq!(refused.header("retry-after"), Some("17"), "what is there stays");
+    assert_eq!(refused.header("ratelimit"), Some(r#""p";r=0;t=1"#));
+}
+
+/// Key and cost functions that panic: that request fails, and nothing else does.
+#[tokio::test]
+async fn a_panic_stops_nobody_and_takes_nothing() {
+    let clock = ManualClock::new();
+    let keyed = Keyed::with_clock(SlidingLog::new(2, S).unwrap(), Room::default(), clock.clone());
+    let source = key::by(|head| {
+        assert!(head.uri.path() != "/key", "a key that panics");
+        Some("all")
+    });
+    let layer = RateLimitLayer::keyed(keyed, source).cost(|head| {
+        assert!(head.uri.path() != "/cost", "a cost that panics");
+        1
+    });
+    for path in ["/key", "/cost"].repeat(20) {
+        let layer = layer.clone();
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let task = tokio::spawn(async move { send(&layer, request).await });
+        assert!(task.await.unwrap_err().is_panic());
+    }
+    assert_eq!(statuses(&layer, 3).await, [200, 200, 429]);
+}
+
+/// Tasks on several threads, a clock that runs, and an oracle over what reached the service within.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_window_holds_more_than_the_limit() {
+    const MOST: usize = 25;
+    const PERIOD_NS: u64 = 20_000_000;
+    let limiter = Limiter::new(SlidingLog::new(25, PERIOD_NS).unwrap());
+    let layer = RateLimitLayer::new(limiter.clone());
+    let refused = Arc::new(AtomicU64::new(0));
+    let starts = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let until_ns = limiter.now_ns() + 200_000_000;
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let (limiter, layer) = (limiter.clone(), layer.clone());
+            let (refused, starts) = (Arc::clone(&refused), Arc::clone(&starts));
+            tokio::spawn(async move {
+                while limiter.now_ns() < until_ns {
+                    let before_ns = limiter.now_ns();
+                    match send(&layer, get()).await.status.as_u16() {
+                        200 => starts.lock().unwrap().push((before_ns, limiter.now_ns())),
+                        _ => drop(refused.fetch_add(1, Ordering::Relaxed)),
+                    }
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    // A start lies somewhere between the two readings around it, so only what is surely within a
+    // window counts: it began after the window's first request ended, and ended before the window did.
+    let starts = starts.lock().unwrap().clone();
+    for &(first_ns, _) in &starts {
+        let within = |&&(from, to): &&(u64, u64)| from >= first_ns && to < first_ns + PERIOD_NS;
+        assert!(starts.iter().filter(within).count() <= MOST);
+    }
+    assert!(starts.len() >= MOST * 3, "and it is used: {}", starts.len());
+    assert!(refused.load(Ordering::Relaxed) > 0);
+}
+
+/// A service within that panics has had its permit, and nothing else is lost.
+#[tokio::test]
+async fn a_panic_within_leaves_the_limit_as_it_is() {
+    async fn broken(_: Request<Body>) -> Result<Response<Body>, Infallible> {
+        panic!("the service within")
+    }
+    let clock = ManualClock::new();
+    let layer = RateLimitLayer::new(log(2, &clock));
+    let service = layer.layer(service_fn(broken));
+    let task = tokio::spawn(async move { service.oneshot(get()).await.is_ok() });
+    assert!(task.await.unwrap_err().is_panic());
+    assert_eq!(statuses(&layer, 2).await, [200, 429]);
+}

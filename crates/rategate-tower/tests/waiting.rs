@@ -1,0 +1,238 @@
+//! Requests that wait for their turn, by virtual time.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Request, Response};
+use rategate::{Clock, Gcra, Ledger, Limiter, ManualClock, QueueBounds, SlidingLog};
+use rategate_tower::{Keyed, Overflow, RateLimitLayer, ResponseBody, Room, key};
+use tower::{Layer, Service};
+
+const MS: u64 = 1_000_000;
+
+/// Notes when it is asked for which path. Panics if it was not ready.
+struct Within {
+    clock: ManualClock,
+    asked: Asked,
+    is_ready: bool,
+}
+
+type Asked = Arc<Mutex<Vec<(String, u64)>>>;
+
+/// A clone has to get ready by itself.
+impl Clone for Within {
+    fn clone(&self) -> Self {
+        Self { clock: self.clock.clone(), asked: Arc::clone(&self.asked), is_ready: false }
+    }
+}
+
+impl Service<Request<Body>> for Within {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready), "called without having been ready");
+        let path = request.uri().path().to_owned();
+        self.asked.lock().unwrap().push((path, self.clock.now_ns() / MS));
+        ready(Ok(Response::new(Body::empty())))
+    }
+}
+
+type Answer = Response<ResponseBody<Body>>;
+type Pending = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+
+/// A server on a stepped clock.
+struct Server {
+    clock: ManualClock,
+    layer: RateLimitLayer,
+    asked: Asked,
+}
+
+impl Server {
+    fn new(clock: &ManualClock, layer: RateLimitLayer) -> Self {
+        Self { clock: clock.clone(), layer, asked: Asked::default() }
+    }
+
+    /// A request on a connection of its own, polled once.
+    fn send(&self, path: &str) -> (Pending, Option<Answer>) {
+        let asked = Arc::clone(&self.asked);
+        let within = Within { clock: self.clock.clone(), asked, is_ready: false };
+        let mut service = self.layer.layer(within);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(service.poll_ready(&mut context).is_ready());
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let mut pending: Pending = Box::pin(service.call(request));
+        let answer = poll(&mut pending);
+        (pending, answer)
+    }
+
+    fn asked(&self) -> Vec<(String, u64)> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+fn poll(pending: &mut Pending) -> Option<Answer> {
+    match pending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer.unwrap()),
+        Poll::Pending => None,
+    }
+}
+
+/// The status, and what `Retry-After` says.
+fn status(answer: Option<Answer>) -> (u16, Option<String>) {
+    let answer = answer.unwrap();
+    let told = answer.headers().get("retry-after").map(|told| told.to_str().unwrap().to_owned());
+    (answer.status().as_u16(), told)
+}
+
+fn at(path: &str, ms: u64) -> (String, u64) {
+    (path.to_owned(), ms)
+}
+
+/// Ten a second, one at a time.
+fn limiter(clock: &ManualClock) -> Limiter<Ledger<Gcra>, ManualClock> {
+    Limiter::with_clock(Gcra::new("10/s".parse().unwrap(), 1).unwrap(), clock.clone())
+}
+
+fn server(longest_ms: u64) -> (Server, Limiter<Ledger<Gcra>, ManualClock>) {
+    let clock = ManualClock::stepped();
+    let limiter = limiter(&clock);
+    let longest = Duration::from_millis(longest_ms);
+    let layer = RateLimitLayer::new(limiter.clone()).wait_within(longest);
+    (Server::new(&clock, layer), limiter)
+}
+
+#[test]
+fn requests_pass_in_the_order_of_asking_and_at_their_instants() {
+    let (server, _) = server(300);
+    let mut waiting: Vec<_> = ["/0", "/1", "/2", "/3"].map(|path| server.send(path)).into();
+    assert_eq!(server.asked(), [at("/0", 0)]);
+    assert_eq!(status(waiting.remove(0).1), (200, None));
+
+    // Its turn would come at 400 ms.
+    let late = server.send("/4");
+    assert_eq!(status(late.1), (429, Some("1".to_owned())));
+
+    while server.clock.step().is_some() {
+        waiting.retain_mut(|(pending, _)| poll(pending).is_none());
+    }
+    assert_eq!(server.asked(), [at("/1", 100), at("/2", 200), at("/3", 300)]);
+    assert!(waiting.is_empty());
+}
+
+/// Whoever obeys a refusal may stand in line, though not pass at once.
+#[test]
+fn retry_after_is_when_the_line_is_short_enough() {
+    let clock = ManualClock::stepped();
+    let policy = Gcra::new("1/2s".parse().unwrap(), 1).unwrap();
+    let limiter = Limiter::with_clock(policy, clock.clone());
+    let layer = RateLimitLayer::new(limiter).wait_within(Duration::from_secs(3));
+    let server = Server::new(&clock, layer);
+    let _line = ["/0", "/1"].map(|path| server.send(path));
+    // Its turn comes after 4 s, which is one more than it may wait.
+    assert_eq!(status(server.send("/2").1), (429, Some("1".to_owned())));
+    clock.advance(1000 * MS - 1);
+    assert_eq!(status(server.send("/2").1), (429, Some("1".to_owned())));
+    clock.advance(1);
+    let (_pending, answer) = server.send("/2");
+    assert!(answer.is_none(), "it waits");
+}
+
+#[test]
+fn a_request_that_is_dropped_leaves_the_line() {
+    let (server, limiter) = server(300);
+    let mut line: Vec<_> = ["/0", "/1", "/2", "/3"].map(|path| server.send(path)).into();
+    assert_eq!(limiter.waiting(), Ok(3));
+    drop(line.remove(1));
+    assert_eq!(limiter.waiting(), Ok(2));
+    line.push(server.send("/4"));
+    while server.clock.step().is_some() {
+        line.retain_mut(|(pending, answer)| answer.is_none() && poll(pending).is_none());
+    }
+    let expected = [at("/0", 0), at("/2", 100), at("/3", 200), at("/4", 300)];
+    assert_eq!(server.asked(), expected);
+}
+
+#[test]
+fn a_full_line_and_a_closed_limiter_are_503() {
+    let (server, limiter) = server(10_000);
+    limiter.bound_queue(QueueBounds::new(1)).unwrap();
+    let _passed = server.send("/0");
+    let (mut waiting, none) = server.send("/1");
+    assert!(none.is_none());
+    assert_eq!(status(server.send("/2").1), (503, None));
+    limiter.close();
+    assert_eq!(status(poll(&mut waiting)), (503, None));
+    assert_eq!(server.asked(), [at("/0", 0)]);
+}
+
+#[test]
+fn without_a_time_to_wait_nobody_waits() {
+    let (server, limiter) = server(0);
+    assert_eq!(status(server.send("/0").1), (200, None));
+    assert_eq!(status(server.send("/1").1), (429, Some("1".to_owned())));
+    assert_eq!(limiter.waiting(), Ok(0));
+}
+
+/// A table for one key: while somebody waits for it, it is not forgotten, though not yet polled.
+#[test]
+fn a_key_for_which_somebody_waits_stays_in_the_table() {
+    let clock = ManualClock::stepped();
+    let room = Room { most_keys: 1, overflow: Overflow::Refuse };
+    let policy = SlidingLog::new(1, 100 * MS).unwrap();
+    let keyed = Keyed::with_clock(policy, room, clock.clone());
+    let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
+    let server = Server::new(&clock, layer.wait_within(Duration::from_secs(1)));
+    assert_eq!(status(server.send("/a").1), (200, None));
+
+    let asked = Arc::clone(&server.asked);
+    let within = Within { clock: clock.clone(), asked, is_ready: true };
+    let mut service = server.layer.layer(within);
+    let mut not_polled: Pending =
+        Box::pin(service.call(Request::get("/a").body(Body::empty()).unwrap()));
+    clock.advance(1000 * MS);
+    assert_eq!(status(server.send("/b").1), (503, None), "there is no room for another");
+    assert_eq!(status(poll(&mut not_polled)), (200, None));
+    drop(not_polled);
+
+    clock.advance(100 * MS);
+    assert_eq!(status(server.send("/b").1), (200, None), "at rest");
+    assert_eq!(keyed.len(), 1);
+}
+
+/// On a real runtime, with the timer that the clock brings along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_end_on_any_runtime() {
+    let limiter = Limiter::new(SlidingLog::new(5, 20 * MS).unwrap());
+    let layer = RateLimitLayer::new(limiter.clone()).wait_within(Duration::from_secs(20));
+    let within = tower::service_fn(|_: Request<Body>| {
+        ready(Ok::<_, Infallible>(Response::new(Body::empty())))
+    });
+    let began_ns = limiter.now_ns();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let service = layer.layer(within);
+        tasks.spawn(tower::ServiceExt::oneshot(service, Request::new(Body::empty())));
+    }
+    for answer in tasks.join_all().await {
+        assert_eq!(answer.unwrap().status(), 200);
+    }
+    assert!(limiter.now_ns() - began_ns >= 9 * 20 * MS, "fifty take ten windows");
+}
