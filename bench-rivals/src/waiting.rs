@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use governor::Quota;
 use rategate::{
-    AsyncIoTimer, AsyncLimiter, Clock, Gcra, Mode, MonotonicClock, Rate, Timed, TokioTimer,
+    AsyncIoTimer, AsyncLimiter, Clock, Gcra, Ledger, Mode, MonotonicClock, Rate, Timed, TokioTimer,
     TwoTimeline,
 };
 use rategate_bench::engines::Made;
@@ -68,12 +68,15 @@ struct Crowd {
 }
 
 fn crowded(path: &str, ours: &Crowd, rival: Option<&Crowd>, bytes: f64) -> Value {
-    let told = |crowd: &Crowd| json!({ "name": crowd.name, "took": crowd.took, "out_of_order": crowd.out_of_order });
+    let told = |crowd: &Crowd, bytes: Option<f64>| {
+        let Crowd { name, took, out_of_order } = crowd;
+        json!({ "name": name, "took": took, "out_of_order": out_of_order, "bytes": bytes })
+    };
     json!({
         "path": path,
         "threads": 1,
         "ours": told(ours, Some(bytes)),
-        "rival": rival.map(told),
+        "rival": rival.map(|rival| told(rival, None)),
         "ratio": rival.map(|rival| ours.took / rival.took),
     })
 }
@@ -263,15 +266,13 @@ fn storm() -> Made<f64> {
             *task = None;
         }
     }
-    let storm_ns = from.elapsed().as_nanos();
-    Ok(storm_ns as f64 / f64::from(STORM))
+    Ok(from.elapsed().as_secs_f64() * 1e9 / f64::from(STORM))
 }
 
+type Average<C> = AsyncLimiter<Ledger<TwoTimeline>, C>;
+
 /// One task that takes a permit after another.
-async fn take<C: Clock>(
-    limiter: &AsyncLimiter<rategate::Ledger<TwoTimeline>, C>,
-    until_ns: u64,
-) -> u64 {
+async fn take<C: Clock>(limiter: &Average<C>, until_ns: u64) -> u32 {
     let mut granted = 0;
     while let Ok(grant) = limiter.acquire(1).await {
         if grant.start_ns() >= until_ns {
@@ -287,7 +288,7 @@ fn paced<C: Clock + 'static>(
     clock: C,
     rate_per_s: u64,
     length: Duration,
-    run: impl FnOnce(&AsyncLimiter<rategate::Ledger<TwoTimeline>, C>, u64) -> u64,
+    run: impl FnOnce(&Average<C>, u64) -> u32,
 ) -> Made<Paced> {
     let policy = TwoTimeline::new(Rate::per_second(rate_per_s)?, Mode::Average, None);
     let limiter = AsyncLimiter::with_clock(policy, clock);
@@ -295,7 +296,8 @@ fn paced<C: Clock + 'static>(
     let cpu = Cpu::start();
     let granted = run(&limiter, until_ns);
     let cpu = cpu.per_second();
-    let achieved = granted as f64 / (rate_per_s as f64 * length.as_secs_f64());
+    let asked = f64::from(u32::try_from(rate_per_s)?) * length.as_secs_f64();
+    let achieved = f64::from(granted) / asked;
     Ok(Paced { name: name.to_owned(), achieved, late_ns: None, cpu })
 }
 
