@@ -382,6 +382,33 @@ fn coarse_timers_lose_no_rate() {
     }
 }
 
+/// A task that asks a hundred thousand times a second is woken once in a millisecond, and starts all
+/// that has become due by then.
+#[test]
+fn wakes_close_together_are_gathered() {
+    struct Counted(ManualClock, AtomicU64);
+    impl Timer for Counted {
+        fn after(&self, ns: u64) -> Sleep {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Timer::after(&self.0, ns)
+        }
+    }
+    impl Timer for &'static Counted {
+        fn after(&self, ns: u64) -> Sleep {
+            (**self).after(ns)
+        }
+    }
+    let clock = ManualClock::stepped();
+    let timer: &'static Counted = Box::leak(Box::new(Counted(clock.clone(), AtomicU64::new(0))));
+    let average = TwoTimeline::new("100000/s".parse().unwrap(), Mode::Average, None);
+    let limiter = AsyncLimiter::with_clock(average, Timed::new(clock.clone(), timer));
+    let mut tasks =
+        vec![Task::new(async { while limiter.acquire(1).await.unwrap().start_ns() < S {} })];
+    play(&clock, &mut tasks, 2 * S);
+    let wakes = timer.1.load(Ordering::Relaxed);
+    assert!((990..=1_010).contains(&wakes), "{wakes}");
+}
+
 /// Faults 14, 15: a waker that panics, and a task that does, stop nobody else.
 #[test]
 fn panics_stop_nobody_else() {

@@ -83,15 +83,17 @@ where
 impl Watch {
     /// Grants what is due, and sets the timer for what comes next.
     fn look<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>, waker: &Waker) {
+        let left_ns = |until_ns: u64| until_ns.saturating_sub(shared.now_ns());
         loop {
+            // A wake that was due, whatever comes next: those that would follow at once are gathered.
+            if self.sleep.is_some() && left_ns(self.wake_ns) == 0 {
+                shared.waiter().woken(self.wake_ns);
+                self.drop_sleep();
+            }
             let Some((next_ns, slack_ns)) = self.serve(shared) else {
                 self.drop_sleep();
                 return;
             };
-            let left_ns = |until_ns: u64| until_ns.saturating_sub(shared.now_ns());
-            if self.sleep.is_some() && left_ns(self.wake_ns) == 0 {
-                shared.waiter().woken(self.wake_ns);
-            }
             if self.sleep.is_none() || self.next_ns != next_ns {
                 let wait = shared.waiter().as_to(Precision::Auto, slack_ns).planned(next_ns);
                 (self.next_ns, self.wake_ns) = (next_ns, wait.wake_ns());
@@ -102,10 +104,9 @@ impl Watch {
             let context = &mut Context::from_waker(waker);
             match catch_unwind(AssertUnwindSafe(|| sleep.as_mut().poll(context))) {
                 Ok(Poll::Pending) => return,
-                Ok(Poll::Ready(())) => {
-                    shared.waiter().woken(self.wake_ns);
-                    self.drop_sleep();
-                }
+                // Too early; otherwise it is taken note of above.
+                Ok(Poll::Ready(())) if left_ns(self.wake_ns) > 0 => self.drop_sleep(),
+                Ok(Poll::Ready(())) => {}
                 // A runtime that is gone. The process is still there.
                 Err(payload) => {
                     quietly(|| drop(payload));
