@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::gate::{Outcome, Turn};
+use crate::gate::{GiveBack, Outcome, Turn};
 use crate::headers::Standing;
 use crate::layer::Rules;
 
@@ -36,7 +36,12 @@ pin_project! {
         S: Service<Request<I>>,
     {
         Waiting { turn: Turn, waiting: Option<Box<Waiting<S, I>>> },
-        Passed { #[pin] response: S::Future, told: Option<(Arc<Rules>, Standing)> },
+        Passed {
+            #[pin] response: S::Future,
+            rules: Arc<Rules>,
+            standing: Option<Standing>,
+            give_back: Option<GiveBack>,
+        },
         Refused { response: Option<Response<String>> },
     }
 }
@@ -65,9 +70,11 @@ where
         (head, body): (Parts, I),
     ) -> Self {
         let state = match outcome {
-            Outcome::Passed(standing) => State::Passed {
+            Outcome::Passed(standing, give_back) => State::Passed {
                 response: service.call(Request::from_parts(head, body)),
-                told: standing.map(|standing| (Arc::clone(rules), standing)),
+                rules: Arc::clone(rules),
+                standing,
+                give_back,
             },
             Outcome::Refused(refusal, standing) => {
                 State::Refused { response: Some(rules.answer(refusal, standing, &head)) }
@@ -95,12 +102,16 @@ where
                     let decided = Self::decided(outcome, &mut service, &rules, (head, body));
                     state.set(decided.state);
                 }
-                StateProjection::Passed { response, told } => {
-                    let mut response = ready!(response.poll(context))?;
-                    if let Some((rules, standing)) = told {
-                        rules.tell(*standing, response.headers_mut());
+                StateProjection::Passed { response, rules, standing, give_back } => {
+                    let (mut head, body) = ready!(response.poll(context))?.into_parts();
+                    if let Some(give_back) = give_back.take().filter(|_| rules.returns(&head)) {
+                        give_back();
                     }
-                    return Poll::Ready(Ok(response.map(ResponseBody::within)));
+                    if let Some(standing) = *standing {
+                        rules.tell(standing, &mut head.headers);
+                    }
+                    let body = ResponseBody::within(body);
+                    return Poll::Ready(Ok(Response::from_parts(head, body)));
                 }
                 StateProjection::Refused { response } => {
                     let response = response.take().expect(ENDED);

@@ -21,12 +21,16 @@ pub(crate) struct Ask {
     pub(crate) longest_wait: Option<Duration>,
     /// Whether the client will be told where it stands.
     pub(crate) tells: bool,
+    /// Whether the response may give the permits back.
+    pub(crate) may_return: bool,
 }
 
+/// Gives back what a request has taken.
+pub(crate) type GiveBack = Box<dyn FnOnce() + Send>;
+
 /// What comes of it.
-#[derive(Debug)]
 pub(crate) enum Outcome {
-    Passed(Option<Standing>),
+    Passed(Option<Standing>, Option<GiveBack>),
     Refused(Refusal, Option<Standing>),
 }
 
@@ -87,13 +91,25 @@ where
     })
 }
 
-fn passed<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>, ask: Ask, grant: Grant) -> Outcome {
-    Outcome::Passed(ask.tells.then(|| {
+fn passed<L, C>(limiter: &Limiter<L, C>, ask: Ask, grant: Grant) -> Outcome
+where
+    L: Concurrent + Send + 'static,
+    C: Clock + 'static,
+{
+    let standing = ask.tells.then(|| {
         // A full bucket could never pass more than it has, so the question for it is refused.
         let remaining = grant.remaining();
         let more_after = limiter.peek(remaining.saturating_add(1)).ok().flatten();
         Standing { remaining, more_after }
-    }))
+    });
+    let give_back = ask.may_return.then(|| -> GiveBack {
+        let limiter = limiter.clone();
+        Box::new(move || {
+            // To a limiter that is closed nothing has to go back.
+            let _ = limiter.refund(&grant, grant.permits());
+        })
+    });
+    Outcome::Passed(standing, give_back)
 }
 
 fn over_limit<L: Concurrent, C: Clock>(

@@ -306,9 +306,10 @@ mod tests {
         Keyed<P, ManualClock>: Gate,
         P: Twinned,
     {
-        let ask = Ask { key: Key::of(&key), cost: 1, longest_wait: None, tells: false };
+        let key = Key::of(&key);
+        let ask = Ask { key, cost: 1, longest_wait: None, tells: false, may_return: false };
         match keyed.pass(ask) {
-            Pass::Now(Outcome::Passed(_)) => Ok(()),
+            Pass::Now(Outcome::Passed(..)) => Ok(()),
             Pass::Now(Outcome::Refused(refusal, _)) => Err(refusal.reason()),
             Pass::Later(_) => panic!("nobody may wait"),
         }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, response};
 use rategate::{Clock, Concurrent, Ledger, Limiter, Twinned};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -33,6 +33,7 @@ use crate::refusal::{Answers, Form, Reason, Refusal};
 /// | one limit for all requests | [`new`](Self::new) |
 /// | one for each client | [`keyed`](Self::keyed) |
 /// | some requests to count for more, or not at all | [`cost`](Self::cost) |
+/// | only some responses to count, such as failed log-ins | [`refund_when`](Self::refund_when) |
 /// | requests to wait for their turn | [`wait_within`](Self::wait_within) |
 /// | to tell clients where they stand | [`headers`](Self::headers) |
 /// | another answer than a problem | [`form`](Self::form), [`answer`](Self::answer) |
@@ -87,6 +88,9 @@ pub enum Missing {
 /// How many permits a request takes.
 type Cost = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 
+/// Whether a response gives back what its request has taken.
+type Returns = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
+
 /// What all services of a layer share.
 #[derive(Clone)]
 pub(crate) struct Rules {
@@ -95,6 +99,7 @@ pub(crate) struct Rules {
     missing: Missing,
     longest_wait: Option<Duration>,
     cost: Option<Cost>,
+    returns: Option<Returns>,
     headers: Option<Headers>,
     answers: Answers,
 }
@@ -128,8 +133,8 @@ impl RateLimitLayer {
     fn of(gate: Arc<dyn Gate>, source: Option<Arc<dyn KeySource>>) -> Self {
         let answers = Answers::As(Form::default());
         let missing = Missing::default();
-        let (longest_wait, cost, headers) = (None, None, None);
-        let rules = Rules { gate, source, missing, longest_wait, cost, headers, answers };
+        let (longest_wait, cost, returns, headers) = (None, None, None, None);
+        let rules = Rules { gate, source, missing, longest_wait, cost, returns, headers, answers };
         Self { rules: Arc::new(rules) }
     }
 
@@ -145,6 +150,31 @@ impl RateLimitLayer {
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.cost = Some(Arc::new(cost)))
+    }
+
+    /// Gives permits back by the head of the response: so that only failed log-ins count, say, or
+    /// nothing that the service itself could not do.
+    ///
+    /// They go back as by [`Limiter::refund`]: as far as the limit is then at least as full as if
+    /// they had never been taken, so of a bucket, after a long response, perhaps in part. A request
+    /// that has no response, because the service fails or the client goes away, has cost what it cost.
+    ///
+    /// ```
+    /// use rategate::{Limiter, SlidingLog};
+    /// use rategate_tower::RateLimitLayer;
+    ///
+    /// // Five failures in any minute.
+    /// let limiter = Limiter::new(SlidingLog::new(5, 60_000_000_000)?);
+    /// let layer = RateLimitLayer::new(limiter).refund_when(|head| head.status.is_success());
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn refund_when(
+        self,
+        returns: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|rules| rules.returns = Some(Arc::new(returns)))
     }
 
     /// What becomes of a request without a key.
@@ -278,17 +308,22 @@ impl Rules {
                 (Some(key), _) => key,
                 (None, Missing::Share) => Key::nobody(),
                 (None, Missing::Refuse) => return Pass::Now(refused(Reason::NoKey)),
-                (None, Missing::Pass) => return Pass::Now(Outcome::Passed(None)),
+                (None, Missing::Pass) => return Pass::Now(Outcome::Passed(None, None)),
             },
         };
         match self.cost.as_ref().map_or(1, |cost| cost(head)) {
             // What takes nothing leaves no trace: no key, no place in a table.
-            0 => Pass::Now(Outcome::Passed(None)),
+            0 => Pass::Now(Outcome::Passed(None, None)),
             cost => {
                 let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
-                self.gate.pass(Ask { key, cost, longest_wait, tells })
+                let may_return = self.returns.is_some();
+                self.gate.pass(Ask { key, cost, longest_wait, tells, may_return })
             }
         }
+    }
+
+    pub(crate) fn returns(&self, head: &response::Parts) -> bool {
+        self.returns.as_ref().is_some_and(|returns| returns(head))
     }
 
     pub(crate) fn answer(

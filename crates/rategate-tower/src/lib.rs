@@ -11,6 +11,7 @@
 //! | one limit for all requests of a server, over all its connections | [`RateLimitLayer::new`] |
 //! | a limit for each client, key, user or route | [`RateLimitLayer::keyed`], with a [`Keyed`] table and a source in [`key`] |
 //! | requests over the limit to wait for their turn instead of being refused | [`RateLimitLayer::wait_within`] |
+//! | only some responses to count | [`RateLimitLayer::refund_when`] |
 //! | several limits, one inside the other | several layers; the outer one is asked first |
 //! | a client that stays below its own limit, and below what the server says | [`client::PaceLayer`] |
 //! | only what a response says | [`client::learn`] |
@@ -76,8 +77,6 @@
 //!
 //! # What it does not do
 //!
-//! * It gives nothing back: a request whose response turns out to be an error has still cost what it
-//!   cost.
 //! * It does not limit how many requests are in flight: a permit is not held while the service works,
 //!   so a [`Concurrency`](rategate::Concurrency) or a [`CommitLog`](rategate::CommitLog) would never
 //!   get one back.

@@ -336,3 +336,36 @@ async fn a_panic_within_leaves_the_limit_as_it_is() {
     assert!(task.await.unwrap_err().is_panic());
     assert_eq!(statuses(&layer, 2).await, [200, 429]);
 }
+
+/// Only responses that count cost anything: here failures, of which two may come in a second.
+#[tokio::test]
+async fn what_a_response_gives_back_is_there_again() {
+    let clock = ManualClock::stepped();
+    let keyed = Keyed::with_clock(SlidingLog::new(2, S).unwrap(), Room::default(), clock.clone());
+    for layer in [
+        RateLimitLayer::new(log(2, &clock)),
+        RateLimitLayer::keyed(keyed, key::constant("all")),
+        RateLimitLayer::new(log(2, &clock)).wait_within(Duration::from_nanos(1)),
+    ] {
+        let layer = layer.refund_when(|head| head.status.is_success());
+        let service = layer.layer(service_fn(|request: Request<Body>| {
+            let mut response = Response::new(Body::empty());
+            if request.uri().path() == "/fails" {
+                *response.status_mut() = StatusCode::UNAUTHORIZED;
+            }
+            ready(Ok::<_, Infallible>(response))
+        }));
+        let send = |path: &str| {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let service = service.clone();
+            async move { service.oneshot(request).await.unwrap().status() }
+        };
+        for _ in 0..10 {
+            assert_eq!(send("/").await, StatusCode::OK);
+        }
+        for _ in 0..2 {
+            assert_eq!(send("/fails").await, StatusCode::UNAUTHORIZED);
+        }
+        assert_eq!(send("/").await, StatusCode::TOO_MANY_REQUESTS);
+    }
+}
