@@ -188,10 +188,10 @@ fn a_dropped_future_leaves_the_line() {
     }
     std::mem::forget(tasks[4].future.take());
     play(&clock, &mut tasks, 100 * S);
-    let start_s = |task: &Task<'_, Result<rategate::Grant, _>>| {
+    let in_seconds = |task: &Task<'_, Result<rategate::Grant, _>>| {
         task.result.map(|result| result.unwrap().start_ns() / S)
     };
-    let starts: Vec<_> = tasks.iter().map(start_s).collect();
+    let starts: Vec<_> = tasks.iter().map(in_seconds).collect();
     assert_eq!(starts, [None, Some(1), Some(2), None, None, Some(4), Some(5), None]);
     assert_eq!(limiter.limiter().waiting(), Ok(0));
     let next = limiter.reserve(1).unwrap();
