@@ -100,6 +100,7 @@ mod panics;
 mod permit;
 mod reservation;
 mod shared;
+mod sync;
 mod throttle;
 mod turn;
 mod twins;
