@@ -63,15 +63,16 @@ where
 
     fn wake_by_ref(self: &Arc<Self>) {
         // Whoever holds the watch looks at the flag once more after he has let go of it, so a call
-        // is never lost.
-        self.called.store(true, Ordering::SeqCst);
-        while self.called.load(Ordering::SeqCst) {
+        // is never lost. All of these are swaps, the last look too: of a call and that look one
+        // comes first, and is seen by the other, or the other finds the watch free.
+        self.called.swap(true, Ordering::AcqRel);
+        while self.called.fetch_or(false, Ordering::AcqRel) {
             let mut watch = match self.watch.try_lock() {
                 Ok(watch) => watch,
                 Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
                 Err(TryLockError::WouldBlock) => return,
             };
-            while self.called.swap(false, Ordering::SeqCst) {
+            while self.called.swap(false, Ordering::AcqRel) {
                 if let Some(shared) = self.shared.upgrade() {
                     watch.look(&shared, &Waker::from(Arc::clone(self)));
                 }
