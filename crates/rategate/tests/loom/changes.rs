@@ -59,3 +59,19 @@ fn quick_the_timer_is_set_for_the_new_numbers() {
         assert_eq!(second.join().unwrap(), 2 * S);
     });
 }
+
+/// A thread alone: no timer of a task's would serve it by chance.
+#[test]
+fn quick_a_thread_alone_starts_by_the_new_numbers() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(at_each(4), hand.clone()).limiter().clone();
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let thread = start({
+            let limiter = limiter.clone();
+            move || limiter.acquire(1).unwrap().promised_ns()
+        });
+        limiter.reconfigure(at_each(1)).unwrap();
+        hand.set(S);
+        assert_eq!(thread.join().unwrap(), S);
+    });
+}

@@ -94,6 +94,46 @@ fn quick_a_thread_moves_up_when_a_task_leaves() {
     });
 }
 
+/// The same where no task's timer would serve it by chance.
+#[test]
+fn quick_a_thread_moves_up_when_a_reservation_is_given_back() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone()).limiter().clone();
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let reservation = limiter.reserve(1).unwrap();
+        let thread = start({
+            let limiter = limiter.clone();
+            move || limiter.acquire(1).unwrap().promised_ns()
+        });
+        assert!(reservation.cancel());
+        hand.set(S);
+        assert_eq!(thread.join().unwrap(), S);
+    });
+}
+
+/// The first of three tasks leaves while the timer fires. The others start in their order, without
+/// a gap.
+#[test]
+fn quick_two_tasks_go_on_in_order_behind_one_who_leaves() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let [first, second, third] = [(); 3].map(|()| acquiring(&limiter, 1).waiting());
+        let leaver = start(move || drop(first));
+        let others = start(move || {
+            [second, third].map(|task| task.finish_once_woken().unwrap().promised_ns())
+        });
+        hand.set(S);
+        leaver.join().unwrap();
+        hand.set(2 * S);
+        // The first's start may have come before he left: then it is spent.
+        hand.set(3 * S);
+        let starts = others.join().unwrap();
+        assert!([[S, 2 * S], [2 * S, 3 * S]].contains(&starts), "{starts:?}");
+        assert_eq!(limiter.limiter().waiting(), Ok(0));
+    });
+}
+
 /// A task and a thread join while the only permit comes back. Each gives it back in turn.
 #[test]
 fn quick_what_comes_back_finds_who_joins() {
