@@ -11,7 +11,7 @@ const PACKAGES: [(&str, &[&str]); 2] =
 
 /// How often the full models of those who wait take a thread off that could go on. Those of the
 /// twins say so themselves.
-const FULL_PREEMPTIONS: &str = "5";
+const FULL_PREEMPTIONS: &str = "4";
 
 /// Runs the quick models or all of them, and counts the schedules they have tried.
 pub(crate) fn run(root: &Path, full: bool) -> Result<()> {
