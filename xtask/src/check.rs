@@ -11,17 +11,20 @@ use crate::{loom, pictures, tidy, trace};
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path) -> Result<()> {
     step(cargo(root, "fmt --all --check"))?;
-    step(cargo(root, "clippy --workspace --all-targets -- -D warnings"))?;
+    step(cargo(root, "clippy --workspace --all-targets --all-features -- -D warnings"))?;
+    // A feature adds, and nothing needs one.
+    step(cargo(root, "clippy --package rategate --no-default-features -- -D warnings"))?;
     let counts = tests(root)?;
     heading("cargo xtask loom");
     loom::run(root, false)?;
-    step(cargo(root, "test --workspace --doc"))?;
+    step(cargo(root, "test --workspace --all-features --doc"))?;
     for package in ["rategate", "rategate-tower"] {
         for example in examples(root, package)? {
-            step(cargo(root, &format!("run --quiet --package {package} --example {example}")))?;
+            let example = format!("--package {package} --all-features --example {example}");
+            step(cargo(root, &format!("run --quiet {example}")))?;
         }
     }
-    let mut docs = cargo(root, "doc --workspace --no-deps");
+    let mut docs = cargo(root, "doc --workspace --all-features --no-deps");
     docs.env("RUSTDOCFLAGS", "-D warnings");
     step(docs)?;
     heading("cargo xtask tidy");
@@ -84,7 +87,8 @@ fn without_parentheses(text: &str) -> String {
 fn tests(root: &Path) -> Result<Counts> {
     install_nextest_if_missing(root)?;
     // Every failure is worth seeing at once, so a failed test does not stop the others.
-    let mut nextest = cargo(root, "nextest run --workspace --no-fail-fast --color never");
+    let mut nextest =
+        cargo(root, "nextest run --workspace --all-features --no-fail-fast --color never");
     heading(&shown(&nextest));
     let mut child = nextest.stderr(Stdio::piped()).spawn().context("start cargo nextest")?;
     let stderr = child.stderr.take().context("nextest has no stderr")?;

@@ -1,21 +1,41 @@
-//! The models of the lock-free twins, run by the model checker.
+//! The models of the lock-free twins and of those who wait, run by the model checker.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+/// Whose models there are. The library's without its features: none has a part in them.
+const PACKAGES: [(&str, &[&str]); 2] =
+    [("rategate-core", &[]), ("rategate", &["--no-default-features"])];
+
+/// How often the full models of those who wait take a thread off that could go on. Those of the
+/// twins say so themselves.
+const FULL_PREEMPTIONS: &str = "4";
+
 /// Runs the quick models or all of them, and counts the schedules they have tried.
+pub(crate) fn run(root: &Path, full: bool) -> Result<()> {
+    let mut counts = Vec::new();
+    for (package, features) in PACKAGES {
+        counts.extend(models(root, package, features, full)?);
+    }
+    println!("{} models, {} schedules", counts.len(), counts.iter().sum::<u64>());
+    Ok(())
+}
+
+/// The schedules of each model of a package.
 ///
 /// In release mode, since a model is arithmetic; in a target directory of its own, because the flag
 /// would have cargo build everything else anew.
-pub(crate) fn run(root: &Path, full: bool) -> Result<()> {
+fn models(root: &Path, package: &str, features: &[&str], full: bool) -> Result<Vec<u64>> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root);
-    command.args(["test", "--release", "--package", "rategate-core", "--test", "loom"]);
+    command.args(["test", "--release", "--package", package, "--test", "loom"]).args(features);
     command.args(["--target-dir", "target/loom", "--", "--nocapture"]);
-    if !full {
+    if full {
+        command.env("LOOM_MAX_PREEMPTIONS", FULL_PREEMPTIONS);
+    } else {
         command.arg("quick_");
     }
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
@@ -27,10 +47,9 @@ pub(crate) fn run(root: &Path, full: bool) -> Result<()> {
     let told = String::from_utf8_lossy(&output.stderr);
     eprint!("{told}");
     let counts: Vec<u64> = told.lines().filter_map(schedules).collect();
-    ensure!(output.status.success(), "a model failed");
-    ensure!(!counts.is_empty(), "no model ran");
-    println!("{} models, {} schedules", counts.len(), counts.iter().sum::<u64>());
-    Ok(())
+    ensure!(output.status.success(), "a model of {package} failed");
+    ensure!(!counts.is_empty(), "no model of {package} ran");
+    Ok(counts)
 }
 
 /// Reads `gcra::quick_a_model: 4724 schedules`.

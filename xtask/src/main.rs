@@ -30,7 +30,7 @@ usage: cargo xtask <command>
   tidy      the rules about who may import, read a clock, wait or name what
   trace     which test covers which requirement line
   pictures  draws the pictures of the guides
-  loom      the lock-free twins under every schedule of a few threads [--full: of a few more]
+  loom      the twins, and those who wait, under every schedule of a few threads [--full: of more]
   stress    the limiters under eight real threads [--minutes M: for so long, 10 by default]
   bench     times our engines beside others', and writes docs/performance.md [--quick: in half a
             minute in place of one and a half]";

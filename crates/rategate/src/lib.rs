@@ -102,6 +102,7 @@ mod panics;
 mod permit;
 mod reservation;
 mod shared;
+mod sync;
 mod throttle;
 mod turn;
 mod twins;

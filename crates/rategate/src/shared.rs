@@ -7,8 +7,7 @@
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use rategate_core::verdict::{self, Verdict};
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::turn::{Ear, State, Turn, Woken};
 use crate::twins::Twins;
 use crate::wait::{Alarm, Listeners, Precision, Waiter, Wake};

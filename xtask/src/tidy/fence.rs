@@ -103,6 +103,11 @@ const RUNTIMES: &[(&str, &str)] = &[
     ("rayon::prelude", "gate/rayon.rs"),
 ];
 
+/// By what those who wait for each other do so. The model checker puts its own in place of what
+/// `sync.rs` gives them.
+const WAITING: [&str; 5] =
+    ["shared.rs", "turn.rs", "future/driver.rs", "wait/alarm.rs", "wait/listeners.rs"];
+
 /// In `rategate` a clock is read, and a thread made to wait, only where that is the file's business;
 /// and each foreign runtime has one file that knows it.
 pub(super) fn clocks_and_waits(files: &[File], report: &mut Report) {
@@ -132,8 +137,23 @@ pub(super) fn clocks_and_waits(files: &[File], report: &mut Report) {
                 forbid(report, &file.path, &code, word, &format!("it is named in {its_own}"));
             }
         }
+        if WAITING.contains(&inner) {
+            waiting(report, file, &code);
+        }
     }
     Report::checked(&format!("where `rategate` reads clocks and waits: {sources} files"));
+}
+
+/// Nobody waits by what the model checker cannot see. An `Arc` may be the standard library's.
+fn waiting(report: &mut Report, file: &File, code: &str) {
+    for statement in code.split(';').filter(|statement| statement.contains("std::sync")) {
+        for word in ["atomic", "Mutex", "MutexGuard", "Condvar", "RwLock", "mpsc"] {
+            if find_word(statement, word).next().is_some() {
+                let path = &file.path;
+                report.error(format!("{path}: names std's `{word}` (it is taken from sync.rs)"));
+            }
+        }
+    }
 }
 
 /// The oldest supported compiler is named once, in the root manifest.

@@ -6,8 +6,7 @@
 
 use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, PoisonError, TryLockError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use rategate_core::concurrent::Concurrent;
@@ -15,6 +14,7 @@ use rategate_core::concurrent::Concurrent;
 use crate::clock::Clock;
 use crate::panics::quietly;
 use crate::shared::Shared;
+use crate::sync::{AtomicBool, Ordering, TryMutex};
 use crate::wait::{GATHER_NS, Precision, Sleep, ThreadTimer, Timer};
 
 /// How many are granted before the lock is free for a moment, and they are woken.
@@ -26,7 +26,7 @@ struct Driver<L: Concurrent, C> {
     /// Whether somebody has called since the last look.
     called: AtomicBool,
     /// Held by whoever looks. Others who call leave it to him.
-    watch: Mutex<Watch>,
+    watch: TryMutex<Watch>,
 }
 
 /// The wait that is set.
@@ -47,7 +47,7 @@ where
     C: Clock + 'static,
 {
     shared.timekeeper().get_or_init(|| {
-        let (shared, watch) = (Arc::downgrade(shared), Mutex::default());
+        let (shared, watch) = (Arc::downgrade(shared), TryMutex::default());
         Waker::from(Arc::new(Driver { shared, called: AtomicBool::new(false), watch }))
     });
 }
@@ -63,15 +63,16 @@ where
 
     fn wake_by_ref(self: &Arc<Self>) {
         // Whoever holds the watch looks at the flag once more after he has let go of it, so a call
-        // is never lost.
-        self.called.store(true, Ordering::SeqCst);
-        while self.called.load(Ordering::SeqCst) {
+        // is never lost. All of these are swaps, the last look too: of a call and that look one
+        // comes first, and is seen by the other, or the other finds the watch free.
+        self.called.swap(true, Ordering::AcqRel);
+        while self.called.fetch_or(false, Ordering::AcqRel) {
             let mut watch = match self.watch.try_lock() {
                 Ok(watch) => watch,
                 Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
                 Err(TryLockError::WouldBlock) => return,
             };
-            while self.called.swap(false, Ordering::SeqCst) {
+            while self.called.swap(false, Ordering::AcqRel) {
                 if let Some(shared) = self.shared.upgrade() {
                     watch.look(&shared, &Waker::from(Arc::clone(self)));
                 }

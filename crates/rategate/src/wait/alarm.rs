@@ -1,8 +1,9 @@
 //! The alarm that ends waits, and the sleep that it can end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, thread_local};
 
 /// One wait of the operating system's. Longer ones are cut, so that no deadline overflows there.
 const LONGEST: Duration = Duration::from_secs(86_400);

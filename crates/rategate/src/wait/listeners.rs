@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::mem::take;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::task::Waker;
 
 use crate::panics::quietly;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Wakers to be called once, when a limiter closes.
 #[derive(Debug, Default)]

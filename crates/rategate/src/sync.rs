@@ -1,0 +1,78 @@
+//! The locks and atomics by which threads and tasks wait for each other: the standard library's, or
+//! under `--cfg loom` the model checker's.
+//!
+//! A condition variable of the model checker never times out, so there a wake that is lost is a
+//! deadlock, which it finds. An `Arc` is the standard library's in either case: nothing here relies
+//! on the order in which one is counted.
+
+#[cfg(loom)]
+pub(crate) use self::tried::TryMutex;
+#[cfg(loom)]
+pub(crate) use loom::{
+    sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread_local,
+};
+#[cfg(not(loom))]
+pub(crate) use std::{
+    sync::{
+        Condvar, Mutex, Mutex as TryMutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread_local,
+};
+
+/// A mutex that is tried. The model checker takes letting go of a lock for no step of its own, which
+/// is right for those who wait for it: but whoever only tries sees whether it has come yet.
+#[cfg(loom)]
+mod tried {
+    use std::ops::{Deref, DerefMut};
+    use std::sync::{TryLockError, TryLockResult};
+    use std::thread::panicking;
+
+    use super::{AtomicBool, Mutex, MutexGuard, Ordering};
+
+    #[derive(Debug, Default)]
+    pub(crate) struct TryMutex<T> {
+        mutex: Mutex<T>,
+        step: AtomicBool,
+    }
+
+    pub(crate) struct TryGuard<'a, T> {
+        guard: MutexGuard<'a, T>,
+        step: &'a AtomicBool,
+    }
+
+    impl<T> TryMutex<T> {
+        pub(crate) fn try_lock(&self) -> TryLockResult<TryGuard<'_, T>> {
+            self.step.fetch_or(false, Ordering::Relaxed);
+            let guard = self.mutex.try_lock().map_err(|_| TryLockError::WouldBlock)?;
+            Ok(TryGuard { guard, step: &self.step })
+        }
+    }
+
+    impl<T> Drop for TryGuard<'_, T> {
+        fn drop(&mut self) {
+            // A model that has failed takes no more steps.
+            if !panicking() {
+                self.step.fetch_or(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    impl<T> Deref for TryGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.guard
+        }
+    }
+
+    impl<T> DerefMut for TryGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.guard
+        }
+    }
+}

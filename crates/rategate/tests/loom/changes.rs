@@ -1,0 +1,77 @@
+//! New numbers, while some wait.
+
+use crate::world::{S, Tasks, acquiring, at_each, at_once, explore, start, window};
+
+/// Room for all lets all go, a task and a thread that joins meanwhile.
+#[test]
+fn quick_more_room_is_for_those_who_wait() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(at_once(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let task = start({
+            let limiter = limiter.clone();
+            move || acquiring(&limiter, 1).finish().unwrap()
+        });
+        let thread = start({
+            let limiter = limiter.clone();
+            move || limiter.limiter().acquire(1).unwrap()
+        });
+        limiter.limiter().reconfigure(at_once(3)).unwrap();
+        task.join().unwrap();
+        thread.join().unwrap();
+        assert_eq!(limiter.limiter().remaining(), Ok(0));
+    });
+}
+
+/// The thread sleeps for an instant that the new numbers bring closer, or joins after them.
+#[test]
+fn quick_who_waits_starts_by_the_new_numbers() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let task = acquiring(&limiter, 1).waiting();
+        let thread = start({
+            let limiter = limiter.clone();
+            move || limiter.limiter().acquire(1).unwrap().promised_ns()
+        });
+        limiter.limiter().reconfigure(window(2)).unwrap();
+        assert_eq!(task.finish_once_woken().unwrap().promised_ns(), 0);
+        hand.set(S);
+        assert_eq!(thread.join().unwrap(), S);
+    });
+}
+
+/// A task's start comes closer than the timer was set for, while another thread ends a turn too.
+#[test]
+fn quick_the_timer_is_set_for_the_new_numbers() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(at_each(4), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let first = acquiring(&limiter, 1).waiting();
+        let second = start({
+            let limiter = limiter.clone();
+            move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
+        });
+        limiter.limiter().reconfigure(at_each(1)).unwrap();
+        hand.set(S);
+        assert_eq!(first.finish_once_woken().unwrap().promised_ns(), S);
+        hand.set(2 * S);
+        assert_eq!(second.join().unwrap(), 2 * S);
+    });
+}
+
+/// A thread alone: no timer of a task's would serve it by chance.
+#[test]
+fn quick_a_thread_alone_starts_by_the_new_numbers() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(at_each(4), hand.clone()).limiter().clone();
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let thread = start({
+            let limiter = limiter.clone();
+            move || limiter.acquire(1).unwrap().promised_ns()
+        });
+        limiter.reconfigure(at_each(1)).unwrap();
+        hand.set(S);
+        assert_eq!(thread.join().unwrap(), S);
+    });
+}

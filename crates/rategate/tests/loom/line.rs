@@ -1,0 +1,232 @@
+//! One line: who leaves it, who moves up, and who gives permits back meanwhile.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use rategate::Concurrency;
+
+use crate::world::{S, Task, Tasks, acquiring, at_once, explore, start, window};
+
+/// A limiter whose permits are all taken.
+fn full(permits: u64, hand: &crate::world::Hand) -> Tasks<Concurrency> {
+    let limiter = Tasks::with_clock(at_once(permits), hand.clone());
+    assert!(limiter.try_acquire(permits).unwrap().is_granted());
+    limiter
+}
+
+/// Nobody waits, and all permits are back once the last has given his back.
+fn adds_up(limiter: &Tasks<Concurrency>, last: u64, all: u64) {
+    assert_eq!(limiter.limiter().waiting(), Ok(0));
+    assert_eq!(limiter.limiter().remaining(), Ok(all - last));
+    limiter.limiter().release(last).unwrap();
+    assert_eq!(limiter.limiter().remaining(), Ok(all));
+}
+
+/// What comes back goes to the first, who leaves, before his grant or after it; so the next has it.
+#[test]
+fn quick_a_grant_to_who_leaves_goes_to_the_next_task() {
+    explore(|hand| {
+        let limiter = full(1, hand);
+        let first = acquiring(&limiter, 1).waiting();
+        let second = acquiring(&limiter, 1).waiting();
+        let leaver = start(move || drop(first));
+        let next = start(move || second.finish_once_woken().unwrap());
+        limiter.limiter().release(1).unwrap();
+        leaver.join().unwrap();
+        next.join().unwrap();
+        adds_up(&limiter, 1, 1);
+    });
+}
+
+/// The same, where the next is a thread, which joins meanwhile.
+#[test]
+fn quick_a_grant_to_who_leaves_goes_to_the_next_thread() {
+    explore(|hand| {
+        let limiter = full(1, hand);
+        let first = acquiring(&limiter, 1).waiting();
+        let leaver = start(move || drop(first));
+        let next = start({
+            let limiter = limiter.clone();
+            move || limiter.limiter().acquire(1).unwrap()
+        });
+        limiter.limiter().release(1).unwrap();
+        leaver.join().unwrap();
+        next.join().unwrap();
+        adds_up(&limiter, 1, 1);
+    });
+}
+
+/// Somebody who wants more than there is stands in the way of two who do not, and leaves. Nobody
+/// else does anything.
+#[test]
+fn quick_who_leaves_lets_those_behind_pass() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(at_once(3), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let first = acquiring(&limiter, 3).waiting();
+        let second = acquiring(&limiter, 1).waiting();
+        let leaver = start(move || drop(first));
+        let thread = start({
+            let limiter = limiter.clone();
+            move || limiter.limiter().acquire(1).unwrap()
+        });
+        second.finish_once_woken().unwrap();
+        leaver.join().unwrap();
+        thread.join().unwrap();
+        adds_up(&limiter, 3, 3);
+    });
+}
+
+/// A thread that sleeps for its own start is told when that comes closer.
+#[test]
+fn quick_a_thread_moves_up_when_a_task_leaves() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let first = acquiring(&limiter, 1).waiting();
+        let thread = start({
+            let limiter = limiter.clone();
+            move || limiter.limiter().acquire(1).unwrap().promised_ns()
+        });
+        drop(first);
+        hand.set(S);
+        assert_eq!(thread.join().unwrap(), S);
+    });
+}
+
+/// The same where no task's timer would serve it by chance.
+#[test]
+fn quick_a_thread_moves_up_when_a_reservation_is_given_back() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone()).limiter().clone();
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let reservation = limiter.reserve(1).unwrap();
+        let thread = start({
+            let limiter = limiter.clone();
+            move || limiter.acquire(1).unwrap().promised_ns()
+        });
+        assert!(reservation.cancel());
+        hand.set(S);
+        assert_eq!(thread.join().unwrap(), S);
+    });
+}
+
+/// The first of three tasks leaves while the timer fires. The others start in their order, without
+/// a gap.
+#[test]
+fn quick_two_tasks_go_on_in_order_behind_one_who_leaves() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let [first, second, third] = [(); 3].map(|()| acquiring(&limiter, 1).waiting());
+        let leaver = start(move || drop(first));
+        let others = start(move || {
+            [second, third].map(|task| task.finish_once_woken().unwrap().promised_ns())
+        });
+        hand.set(S);
+        leaver.join().unwrap();
+        hand.set(2 * S);
+        // The first's start may have come before he left: then it is spent.
+        hand.set(3 * S);
+        let starts = others.join().unwrap();
+        assert!([[S, 2 * S], [2 * S, 3 * S]].contains(&starts), "{starts:?}");
+        assert_eq!(limiter.limiter().waiting(), Ok(0));
+    });
+}
+
+/// A task and a thread join while the only permit comes back. Each gives it back in turn.
+#[test]
+fn quick_what_comes_back_finds_who_joins() {
+    explore(|hand| {
+        let limiter = full(1, hand);
+        let task = start({
+            let limiter = limiter.clone();
+            move || {
+                acquiring(&limiter, 1).finish().unwrap();
+                limiter.limiter().release(1).unwrap();
+            }
+        });
+        let thread = start({
+            let limiter = limiter.clone();
+            move || {
+                limiter.limiter().acquire(1).unwrap();
+                limiter.limiter().release(1).unwrap();
+            }
+        });
+        limiter.limiter().release(1).unwrap();
+        task.join().unwrap();
+        thread.join().unwrap();
+        adds_up(&limiter, 0, 1);
+    });
+}
+
+/// A thread waits twice by the same alarm, which whoever ended the first wait may still be about to
+/// raise.
+#[test]
+fn quick_an_alarm_raised_late_ends_no_other_wait() {
+    explore(|hand| {
+        let limiter = full(2, hand);
+        let thread = start({
+            let limiter = limiter.clone();
+            move || {
+                limiter.limiter().acquire(1).unwrap();
+                limiter.limiter().acquire(1).unwrap();
+            }
+        });
+        limiter.limiter().release(1).unwrap();
+        limiter.limiter().release(1).unwrap();
+        thread.join().unwrap();
+        adds_up(&limiter, 2, 2);
+    });
+}
+
+/// A task that moves to another executor is woken there, or finds its grant when it is polled.
+#[test]
+fn quick_the_newest_waker_is_called() {
+    explore(|hand| {
+        let limiter = full(1, hand);
+        let task = acquiring(&limiter, 1).waiting();
+        let moved = start(move || task.elsewhere().finish().unwrap());
+        limiter.limiter().release(1).unwrap();
+        moved.join().unwrap();
+        adds_up(&limiter, 1, 1);
+    });
+}
+
+/// A waker that uses the limiter, as an executor that polls in place would.
+struct Eager(Tasks<Concurrency>, loom::sync::Mutex<Option<Task<()>>>);
+
+impl Wake for Eager {
+    fn wake(self: Arc<Self>) {
+        let task = self.1.lock().unwrap().take();
+        // Whoever wakes has the outcome ready, and no lock.
+        assert_eq!(task.unwrap().poll(), Poll::Ready(()));
+        assert_eq!(self.0.limiter().waiting(), Ok(0));
+    }
+}
+
+/// Wakers run when the lock is free and the outcome is there.
+#[test]
+fn quick_a_waker_may_poll_in_place() {
+    explore(|hand| {
+        let limiter = full(1, hand);
+        let mut future = Box::pin({
+            let limiter = limiter.clone();
+            async move {
+                limiter.acquire(1).await.unwrap();
+            }
+        });
+        let eager = Arc::new(Eager(limiter.clone(), loom::sync::Mutex::default()));
+        let waker = Waker::from(Arc::clone(&eager));
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        *eager.1.lock().unwrap() = Some(Task::new(future));
+        let other = start({
+            let limiter = limiter.clone();
+            move || assert!(!limiter.try_acquire(2).is_ok_and(|tried| tried.is_granted()))
+        });
+        limiter.limiter().release(1).unwrap();
+        other.join().unwrap();
+        assert!(eager.1.lock().unwrap().is_none());
+        adds_up(&limiter, 1, 1);
+    });
+}

@@ -1,0 +1,24 @@
+//! The waiting shell under every schedule of a few threads: tasks, threads and one timer at the
+//! lock that they share.
+//!
+//! Each model ends in the same claims: whoever should be granted is, once; nobody sleeps for ever,
+//! which the model checker reports as a deadlock; what was granted and given back adds up. The
+//! limits are those without a twin, so that the lock's side is modelled alone, but for one module.
+//!
+//! `cargo xtask loom` runs the models named `quick_*`, `cargo xtask loom --full` all of them.
+
+#![cfg(loom)]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod changes;
+mod closing;
+mod line;
+mod timer;
+mod twin;
+mod world;

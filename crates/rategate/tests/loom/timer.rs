@@ -1,0 +1,121 @@
+//! One timer for all tasks: who sets it, who hears it, and who serves the line.
+
+use rategate::{AcquireError, FixedWindow, Grant};
+
+use crate::world::{Hand, S, Tasks, acquiring, acquiring_within, at_once, explore, start, window};
+
+/// The timer fires while a task still joins, or while the driver sets it.
+#[test]
+fn quick_a_timer_that_fires_is_heard() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let task = start({
+            let limiter = limiter.clone();
+            move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
+        });
+        hand.set(S);
+        assert_eq!(task.join().unwrap(), S);
+        assert_eq!(limiter.limiter().waiting(), Ok(0));
+    });
+}
+
+/// A task joins while the timer is heard for another, and goes on.
+#[test]
+fn quick_a_task_joins_while_the_timer_fires_twice() {
+    explore(|hand| after_a_task(hand, |limiter| acquiring(limiter, 1).finish().unwrap()));
+}
+
+/// The same as a thread, which sleeps for itself.
+#[test]
+fn quick_a_thread_joins_while_the_timer_fires_twice() {
+    explore(|hand| after_a_task(hand, |limiter| limiter.limiter().acquire(1).unwrap()));
+}
+
+fn after_a_task(hand: &Hand, second: impl FnOnce(&Tasks<FixedWindow>) -> Grant + 'static) {
+    let limiter = Tasks::with_clock(window(1), hand.clone());
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    let first = acquiring(&limiter, 1).waiting();
+    let first = start(move || first.finish_once_woken().unwrap());
+    let second = start({
+        let limiter = limiter.clone();
+        move || second(&limiter)
+    });
+    hand.set(S);
+    hand.set(2 * S);
+    assert_eq!(first.join().unwrap().promised_ns(), S);
+    assert_eq!(second.join().unwrap().promised_ns(), 2 * S);
+    assert_eq!(limiter.limiter().waiting(), Ok(0));
+}
+
+/// Two threads end a turn and set the timer, the one for a later instant than the other. Whichever
+/// comes first, both are served at their own.
+#[test]
+fn quick_the_earlier_of_two_deadlines_is_kept() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(at_once(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let joining = |within_ns| {
+            let limiter = limiter.clone();
+            start(move || acquiring_within(&limiter, within_ns).waiting())
+        };
+        let late = joining(2 * S);
+        let early = acquiring_within(&limiter, S).waiting();
+        let late = late.join().unwrap();
+        hand.set(S);
+        assert_eq!(early.finish_once_woken(), Err(AcquireError::DeadlinePassed));
+        hand.set(2 * S);
+        assert_eq!(late.finish_once_woken(), Err(AcquireError::DeadlinePassed));
+    });
+}
+
+/// A task leaves, so that the timer is set for nobody; meanwhile it fires, and another joins.
+#[test]
+fn quick_a_timer_set_for_who_has_left_serves_who_comes() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let first = acquiring(&limiter, 1).waiting();
+        let leaver = start(move || drop(first));
+        let second = start({
+            let limiter = limiter.clone();
+            move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
+        });
+        hand.set(S);
+        leaver.join().unwrap();
+        // The first's start may have come before he left: then it is spent.
+        hand.set(2 * S);
+        assert!([S, 2 * S].contains(&second.join().unwrap()));
+    });
+}
+
+/// The timer is heard for one start after the other, whoever joins in between.
+#[test]
+fn quick_whoever_joins_after_the_timer_has_fired_sets_it_again() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let first = acquiring(&limiter, 1).waiting();
+        let second = start({
+            let limiter = limiter.clone();
+            move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
+        });
+        hand.set(S);
+        assert_eq!(first.finish_once_woken().unwrap().promised_ns(), S);
+        hand.set(2 * S);
+        assert_eq!(second.join().unwrap(), 2 * S);
+    });
+}
+
+/// The timer fires for a limiter whose last handle goes.
+#[test]
+fn quick_a_limiter_may_go_while_its_timer_fires() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let task = acquiring(&limiter, 1).waiting();
+        let gone = start(move || drop((task, limiter)));
+        hand.set(S);
+        gone.join().unwrap();
+    });
+}

@@ -1,0 +1,291 @@
+//! The world of a model: a clock that one thread moves while others read it, its timer, and tasks.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64 as Count, Ordering};
+use std::task::{Context, Poll, Wake as Wakes, Waker};
+use std::time::Duration;
+
+use loom::sync::atomic::AtomicU64;
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+use rategate::{
+    AcquireError, Alarm, Anchor, AsyncLimiter, Clock, Concurrency, Concurrent, FixedWindow, Grant,
+    Ledger, Sleep, Timer, Wake,
+};
+
+/// Explores all schedules that take a thread off at most so many times where it could go on: three,
+/// or as many as `LOOM_MAX_PREEMPTIONS` says.
+pub(crate) fn explore(model: impl Fn(&Hand) + Send + Sync + 'static) {
+    let schedules = Arc::new(Count::new(0));
+    let counted = Arc::clone(&schedules);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.max_branches = 100_000;
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let hand = Hand::default();
+        model(&hand);
+        // A timer and whoever set it may hold each other.
+        hand.forget_all();
+    });
+    let name = std::thread::current().name().unwrap_or("model").to_owned();
+    eprintln!("{name}: {} schedules", schedules.load(Ordering::Relaxed));
+}
+
+/// Between two instants: enough that no wake is gathered with the one before.
+pub(crate) const S: u64 = 1_000_000;
+
+/// At most so many permits in each `S`.
+pub(crate) fn window(permits: u64) -> FixedWindow {
+    FixedWindow::new(permits, S, Anchor::Epoch).unwrap()
+}
+
+/// One permit in each so many `S`.
+pub(crate) fn at_each(steps: u64) -> FixedWindow {
+    FixedWindow::new(1, steps * S, Anchor::Epoch).unwrap()
+}
+
+/// At most so many at once.
+pub(crate) fn at_once(permits: u64) -> Concurrency {
+    Concurrency::new(permits).unwrap()
+}
+
+/// A thread of a model.
+pub(crate) fn start<T: 'static>(work: impl FnOnce() -> T + 'static) -> thread::JoinHandle<T> {
+    thread::spawn(work)
+}
+
+loom::thread_local! {
+    /// What this thread has read last.
+    static LAST_NS: Cell<u64> = Cell::new(0);
+}
+
+/// A clock at zero, moved by hand.
+#[derive(Clone, Default)]
+pub(crate) struct Hand(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// Not under the lock: whoever reads the clock may see it late.
+    now_ns: AtomicU64,
+    waits: Mutex<Waits>,
+}
+
+#[derive(Default)]
+struct Waits {
+    threads: Vec<(u64, u64, Alarm)>,
+    tasks: Vec<(u64, u64, Waker)>,
+    last_id: u64,
+}
+
+impl Waits {
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+}
+
+impl Hand {
+    /// Moves the clock, and wakes whom that makes due.
+    pub(crate) fn set(&self, now_ns: u64) {
+        self.0.now_ns.store(now_ns, Ordering::Release);
+        let mut waits = self.0.waits.lock().unwrap();
+        let threads: Vec<_> = waits.threads.extract_if(.., |wait| wait.1 <= now_ns).collect();
+        let tasks: Vec<_> = waits.tasks.extract_if(.., |wait| wait.1 <= now_ns).collect();
+        drop(waits);
+        for (.., alarm) in threads {
+            alarm.nudge();
+        }
+        for (.., waker) in tasks {
+            waker.wake();
+        }
+    }
+
+    fn forget_all(&self) {
+        let waits = std::mem::take(&mut *self.0.waits.lock().unwrap());
+        drop(waits);
+    }
+}
+
+impl Clock for Hand {
+    fn now_ns(&self) -> u64 {
+        let now_ns = self.0.now_ns.load(Ordering::Acquire);
+        LAST_NS.with(|last_ns| last_ns.set(now_ns));
+        now_ns
+    }
+
+    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+        let mut waits = self.0.waits.lock().unwrap();
+        let id = waits.next_id();
+        if self.now_ns() < until_ns {
+            waits.threads.push((id, until_ns, alarm.clone()));
+        }
+        drop(waits);
+        let wake = alarm.wait_on(|| (self.now_ns() < until_ns).then_some(Duration::MAX));
+        self.0.waits.lock().unwrap().threads.retain(|wait| wait.0 != id);
+        wake
+    }
+
+    fn timer(&self) -> &dyn Timer {
+        self
+    }
+}
+
+impl Timer for Hand {
+    fn after(&self, ns: u64) -> Sleep {
+        // As if no time passed since its caller has read the clock. Otherwise the timer would be late
+        // by that much, which no model could tell from a timer set wrong.
+        let until_ns = LAST_NS.with(Cell::get) + ns;
+        Box::pin(Sleeping { hand: self.clone(), until_ns, id: None })
+    }
+}
+
+struct Sleeping {
+    hand: Hand,
+    until_ns: u64,
+    id: Option<u64>,
+}
+
+impl Sleeping {
+    fn leave(&mut self, waits: &mut Waits) -> Option<Waker> {
+        let id = self.id.take()?;
+        let place = waits.tasks.iter().position(|wait| wait.0 == id)?;
+        Some(waits.tasks.swap_remove(place).2)
+    }
+}
+
+impl Future for Sleeping {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let hand = self.hand.clone();
+        let mut waits = hand.0.waits.lock().unwrap();
+        let gone = self.leave(&mut waits);
+        let is_due = hand.now_ns() >= self.until_ns;
+        if !is_due {
+            let id = waits.next_id();
+            waits.tasks.push((id, self.until_ns, context.waker().clone()));
+            self.id = Some(id);
+        }
+        drop(waits);
+        drop(gone);
+        if is_due { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        if self.id.is_some() {
+            let hand = self.hand.clone();
+            let gone = self.leave(&mut hand.0.waits.lock().unwrap());
+            drop(gone);
+        }
+    }
+}
+
+/// What a task is woken by, and a thread waits for meanwhile.
+#[derive(Default)]
+pub(crate) struct Bell {
+    rung: Mutex<bool>,
+    ear: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn heed(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.ear.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+impl Wakes for Bell {
+    fn wake(self: Arc<Self>) {
+        *self.rung.lock().unwrap() = true;
+        self.ear.notify_one();
+    }
+}
+
+/// A future and what wakes it. Dropped, it is cancelled.
+pub(crate) struct Task<T> {
+    /// Absent once it has been dropped.
+    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    bell: Arc<Bell>,
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        // A model that has failed has no locks to take any more.
+        if std::thread::panicking() {
+            std::mem::forget(self.future.take());
+        }
+    }
+}
+
+impl<T> Task<T> {
+    pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), bell: Arc::default() }
+    }
+
+    /// Polled once.
+    pub(crate) fn poll(&mut self) -> Poll<T> {
+        let waker = Waker::from(Arc::clone(&self.bell));
+        self.future.as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    /// The same, and still not ready.
+    pub(crate) fn waiting(mut self) -> Self {
+        assert!(self.poll().is_pending());
+        self
+    }
+
+    /// Polled by another waker from now on.
+    pub(crate) fn elsewhere(mut self) -> Self {
+        self.bell = Arc::default();
+        self
+    }
+
+    /// Polled at once, and whenever it is woken, until it is ready.
+    pub(crate) fn finish(mut self) -> T {
+        loop {
+            if let Poll::Ready(result) = self.poll() {
+                return result;
+            }
+            self.bell.heed();
+        }
+    }
+
+    /// The same, for one that has been polled: it has to be woken first.
+    pub(crate) fn finish_once_woken(self) -> T {
+        self.bell.heed();
+        self.finish()
+    }
+}
+
+/// What a wait in line ends in.
+pub(crate) type Ended = Result<Grant, AcquireError>;
+
+/// Limiters in a model.
+pub(crate) type Tasks<P> = AsyncLimiter<Ledger<P>, Hand>;
+
+/// A task that waits in line.
+pub(crate) fn acquiring<L>(limiter: &AsyncLimiter<L, Hand>, permits: u64) -> Task<Ended>
+where
+    L: Concurrent + Send + 'static,
+{
+    let limiter = limiter.clone();
+    Task::new(async move { limiter.acquire(permits).await })
+}
+
+/// The same, for so long at most.
+pub(crate) fn acquiring_within<L>(limiter: &AsyncLimiter<L, Hand>, ns: u64) -> Task<Ended>
+where
+    L: Concurrent + Send + 'static,
+{
+    let limiter = limiter.clone();
+    Task::new(async move { limiter.acquire_within(1, Duration::from_nanos(ns)).await })
+}
