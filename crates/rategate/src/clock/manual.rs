@@ -233,12 +233,16 @@ impl Clock for ManualClock {
     fn timer(&self) -> &dyn Timer {
         self
     }
+
+    /// For that very instant, whoever moves the clock meanwhile.
+    fn sleep_until(&self, until_ns: u64) -> Sleep {
+        Box::pin(Sleeping { clock: self.clone(), until_ns, id: None })
+    }
 }
 
 impl Timer for ManualClock {
     fn after(&self, ns: u64) -> Sleep {
-        let until_ns = self.now_ns().saturating_add(ns);
-        Box::pin(Sleeping { clock: self.clone(), until_ns, id: None })
+        self.sleep_until(self.now_ns().saturating_add(ns))
     }
 }
 

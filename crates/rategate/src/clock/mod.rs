@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub use self::manual::ManualClock;
 pub use self::monotonic::MonotonicClock;
 pub use self::system::SystemClock;
-use crate::wait::{Alarm, ThreadTimer, Timer, Wait, Wake};
+use crate::wait::{Alarm, Sleep, ThreadTimer, Timer, Wait, Wake};
 
 /// A clock that limiters and throttles read, and wait on.
 ///
@@ -54,6 +54,12 @@ pub trait Clock: Send + Sync {
     fn timer(&self) -> &dyn Timer {
         &ThreadTimer
     }
+
+    /// A task's wait for `until_ns`, by the clock's [timer](Self::timer). It may end early or late: who
+    /// waits looks at the clock and waits again.
+    fn sleep_until(&self, until_ns: u64) -> Sleep {
+        self.timer().after(until_ns.saturating_sub(self.now_ns()))
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
@@ -75,5 +81,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn timer(&self) -> &dyn Timer {
         (**self).timer()
+    }
+
+    fn sleep_until(&self, until_ns: u64) -> Sleep {
+        (**self).sleep_until(until_ns)
     }
 }

@@ -99,7 +99,7 @@ impl Watch {
                 let wait = shared.waiter().as_to(Precision::Auto, slack_ns).planned(next_ns);
                 (self.next_ns, self.wake_ns) = (next_ns, wait.wake_ns());
                 self.drop_sleep();
-                self.sleep = Some(set(shared.clock().timer(), left_ns(self.wake_ns)));
+                self.sleep = Some(begin(shared.clock(), self.wake_ns));
             }
             let Some(sleep) = &mut self.sleep else { continue };
             let context = &mut Context::from_waker(waker);
@@ -149,10 +149,10 @@ impl Watch {
     }
 }
 
-/// A wait by `timer`, or by a thread if it has none to give.
-fn set(timer: &dyn Timer, ns: u64) -> Sleep {
-    catch_unwind(AssertUnwindSafe(|| timer.after(ns))).unwrap_or_else(|payload| {
+/// A wait by the clock's timer, or by a thread if it has none to give.
+fn begin<C: Clock>(clock: &C, until_ns: u64) -> Sleep {
+    catch_unwind(AssertUnwindSafe(|| clock.sleep_until(until_ns))).unwrap_or_else(|payload| {
         quietly(|| drop(payload));
-        ThreadTimer.after(ns)
+        ThreadTimer.after(until_ns.saturating_sub(clock.now_ns()))
     })
 }

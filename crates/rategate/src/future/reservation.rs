@@ -87,8 +87,8 @@ impl<L: Concurrent, C: Clock> Ready<L, C> {
             if left_ns == 0 || self.shared.alarm().is_raised() {
                 return Poll::Ready(());
             }
-            let timer = self.shared.clock().timer();
-            let sleep = self.sleep.get_or_insert_with(|| timer.after(left_ns));
+            let clock = self.shared.clock();
+            let sleep = self.sleep.get_or_insert_with(|| clock.sleep_until(start_ns));
             ready!(sleep.as_mut().poll(context));
             self.sleep = None;
         }

@@ -13,7 +13,7 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// the first. So a timer need not be fast. It may be coarse too: a wake that comes late delays those
 /// tasks, and takes nothing from the rate.
 ///
-/// Every [`Clock`](crate::Clock) has a timer: [`ThreadTimer`], unless it says otherwise. To use a
+/// Every [`Clock`](crate::Clock) has a timer: [`ThreadTimer`](crate::ThreadTimer), unless it says otherwise. To use a
 /// runtime's own, see [`Timed`](crate::Timed).
 pub trait Timer: Send + Sync {
     /// A wait that ends about `ns` nanoseconds from now. Ending early is no harm: whoever waits looks
@@ -21,7 +21,7 @@ pub trait Timer: Send + Sync {
     ///
     /// It may be polled, and dropped, anywhere: outside the runtime, and after that is gone. If it
     /// cannot go on then, it should end, or panic; what cannot be had from this timer is left
-    /// to [`ThreadTimer`].
+    /// to [`ThreadTimer`](crate::ThreadTimer).
     fn after(&self, ns: u64) -> Sleep;
 }
 
