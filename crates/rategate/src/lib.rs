@@ -114,7 +114,9 @@ pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
 pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, SettleError, TooLong};
 #[cfg(feature = "async-io")]
 pub use future::AsyncIoTimer;
-pub use future::{Acquire, AcquireWithin, AsyncLimiter, AsyncReservation, Ready, Timed};
+pub use future::{
+    Acquire, AcquireOwned, AcquireWithin, AsyncLimiter, AsyncReservation, Ready, Timed,
+};
 #[cfg(feature = "tokio")]
 pub use future::{TokioClock, TokioTimer};
 #[cfg(feature = "rayon")]

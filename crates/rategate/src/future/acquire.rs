@@ -3,12 +3,13 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rategate_core::concurrent::Concurrent;
 use rategate_core::queue::{Joined, Outcome, Place};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
 use crate::error::AcquireError;
 use crate::shared::Shared;
@@ -28,8 +29,15 @@ use crate::turn::Ear;
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Acquire<'a, L: Concurrent, C: Clock> {
     shared: &'a Shared<L, C>,
-    permits: u64,
-    state: State,
+    wait: Wait,
+}
+
+/// The future of [`AsyncLimiter::acquire_owned`](crate::AsyncLimiter::acquire_owned): an [`Acquire`]
+/// that borrows nothing, for a task or a type that keeps it from one poll to the next.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct AcquireOwned<L: Concurrent, C: Clock = MonotonicClock> {
+    shared: Arc<Shared<L, C>>,
+    wait: Wait,
 }
 
 /// The future of [`AsyncLimiter::acquire_within`](crate::AsyncLimiter::acquire_within): an [`Acquire`]
@@ -38,6 +46,13 @@ pub struct Acquire<'a, L: Concurrent, C: Clock> {
 pub struct AcquireWithin<'a, L: Concurrent, C: Clock> {
     acquire: Acquire<'a, L, C>,
     longest_ns: u64,
+}
+
+/// One wait, wherever its limiter is kept. Whoever drops it has to [leave](Self::leave) before.
+#[derive(Debug)]
+struct Wait {
+    permits: u64,
+    state: State,
 }
 
 #[derive(Debug)]
@@ -49,7 +64,7 @@ enum State {
 
 impl<'a, L: Concurrent, C: Clock> Acquire<'a, L, C> {
     pub(super) const fn new(shared: &'a Shared<L, C>, permits: u64) -> Self {
-        Self { shared, permits, state: State::New }
+        Self { shared, wait: Wait::new(permits) }
     }
 
     pub(super) const fn within(self, longest_ns: u64) -> AcquireWithin<'a, L, C> {
@@ -57,13 +72,24 @@ impl<'a, L: Concurrent, C: Clock> Acquire<'a, L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Acquire<'_, L, C> {
-    fn poll_within(
+impl<L: Concurrent, C: Clock> AcquireOwned<L, C> {
+    pub(super) const fn new(shared: Arc<Shared<L, C>>, permits: u64) -> Self {
+        Self { shared, wait: Wait::new(permits) }
+    }
+}
+
+impl Wait {
+    const fn new(permits: u64) -> Self {
+        Self { permits, state: State::New }
+    }
+
+    fn poll<L: Concurrent, C: Clock>(
         &mut self,
+        shared: &Shared<L, C>,
         max_wait_ns: Option<u64>,
         context: &Context<'_>,
     ) -> Poll<Result<Grant, AcquireError>> {
-        let (shared, permits) = (self.shared, self.permits);
+        let permits = self.permits;
         match &self.state {
             State::New => {
                 self.state = State::Done;
@@ -97,29 +123,10 @@ impl<L: Concurrent, C: Clock> Acquire<'_, L, C> {
             State::Done => Poll::Pending,
         }
     }
-}
-
-impl<L: Concurrent, C: Clock> Future for Acquire<'_, L, C> {
-    type Output = Result<Grant, AcquireError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_within(None, context)
-    }
-}
-
-impl<L: Concurrent, C: Clock> Future for AcquireWithin<'_, L, C> {
-    type Output = Result<Grant, AcquireError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let longest_ns = self.longest_ns;
-        self.acquire.poll_within(Some(longest_ns), context)
-    }
-}
-
-impl<L: Concurrent, C: Clock> Drop for Acquire<'_, L, C> {
-    fn drop(&mut self) {
+    /// Leaves the line, or gives back what it was granted there.
+    fn leave<L: Concurrent, C: Clock>(&self, shared: &Shared<L, C>) {
         let State::Waiting(place) = &self.state else { return };
-        self.shared.turn_even_if_closed(|turn| {
+        shared.turn_even_if_closed(|turn| {
             if let Some(Outcome::Granted(grant)) = turn.leave(place) {
                 turn.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));
             }
@@ -127,9 +134,54 @@ impl<L: Concurrent, C: Clock> Drop for Acquire<'_, L, C> {
     }
 }
 
+impl<L: Concurrent, C: Clock> Future for Acquire<'_, L, C> {
+    type Output = Result<Grant, AcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let shared = self.shared;
+        self.wait.poll(shared, None, context)
+    }
+}
+
+impl<L: Concurrent, C: Clock> Future for AcquireWithin<'_, L, C> {
+    type Output = Result<Grant, AcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (shared, longest_ns) = (self.acquire.shared, self.longest_ns);
+        self.acquire.wait.poll(shared, Some(longest_ns), context)
+    }
+}
+
+impl<L: Concurrent, C: Clock> Future for AcquireOwned<L, C> {
+    type Output = Result<Grant, AcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { shared, wait } = &mut *self;
+        wait.poll(shared, None, context)
+    }
+}
+
+impl<L: Concurrent, C: Clock> Drop for Acquire<'_, L, C> {
+    fn drop(&mut self) {
+        self.wait.leave(self.shared);
+    }
+}
+
+impl<L: Concurrent, C: Clock> Drop for AcquireOwned<L, C> {
+    fn drop(&mut self) {
+        self.wait.leave(&self.shared);
+    }
+}
+
 impl<L: Concurrent, C: Clock> fmt::Debug for Acquire<'_, L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("Acquire").field("wait", &self.wait).finish_non_exhaustive()
+    }
+}
+
+impl<L: Concurrent, C: Clock> fmt::Debug for AcquireOwned<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcquireOwned").field("wait", &self.wait).finish_non_exhaustive()
     }
 }
 
@@ -143,11 +195,12 @@ impl<L: Concurrent, C: Clock> fmt::Debug for AcquireWithin<'_, L, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Gcra, Ledger, MonotonicClock};
+    use crate::{Gcra, Ledger};
 
     /// With the seat of 40 bytes, a waiter is 64.
     #[test]
     fn a_wait_is_small() {
         assert!(size_of::<Acquire<'_, Ledger<Gcra>, MonotonicClock>>() <= 24);
+        assert!(size_of::<AcquireOwned<Ledger<Gcra>>>() <= 24);
     }
 }

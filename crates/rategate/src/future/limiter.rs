@@ -7,7 +7,7 @@ use std::time::Duration;
 use rategate_core::concurrent::{Concurrent, Twinned};
 use rategate_core::ledger::Ledger;
 
-use super::acquire::{Acquire, AcquireWithin};
+use super::acquire::{Acquire, AcquireOwned, AcquireWithin};
 use super::driver;
 use super::reservation::AsyncReservation;
 use crate::clock::{Clock, MonotonicClock};
@@ -124,6 +124,30 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     /// Those of [`Limiter::acquire`].
     pub fn acquire(&self, permits: u64) -> Acquire<'_, L, C> {
         Acquire::new(self.limiter.shared(), permits)
+    }
+
+    /// The same as a future that borrows nothing, to be kept where polls come one by one: in a stream, a
+    /// service, a type of your own.
+    ///
+    /// ```
+    /// use rategate::{AcquireOwned, AsyncLimiter, Gcra, Ledger};
+    ///
+    /// struct Gate {
+    ///     limiter: AsyncLimiter<Ledger<Gcra>>,
+    ///     turn: Option<AcquireOwned<Ledger<Gcra>>>,
+    /// }
+    ///
+    /// let limiter = AsyncLimiter::new(Gcra::new("10/s".parse()?, 1)?);
+    /// let mut gate = Gate { limiter, turn: None };
+    /// gate.turn = Some(gate.limiter.acquire_owned(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::acquire`].
+    pub fn acquire_owned(&self, permits: u64) -> AcquireOwned<L, C> {
+        AcquireOwned::new(Arc::clone(self.limiter.shared()), permits)
     }
 
     /// Takes `permits` if they may start within `longest` from the first poll, and waits until then.
