@@ -45,17 +45,24 @@
 //! | callers that hand over work and go on | [`Dispatcher`] |
 //! | an iterator | [`RateLimitedExt`] |
 //! | a stream of bytes | [`ByteLimited`] |
+//! | a stream, or a sink, of items | `RateLimitedStreamExt`, `RateLimitedSink` (`futures`) |
+//! | a stream of bytes in tasks | `AsyncByteLimited` (`futures` or `tokio`) |
+//! | a future of my own, polled by hand | [`AcquireOwned`] |
 //! | a test | any of them on a [`ManualClock`] |
 //!
 //! # Features
 //!
 //! * `tsc`, on by default: [`MonotonicClock`] reads the processor's time stamp counter where that
 //!   can be trusted. Without it the clock reads the system's time, and all else is the same.
-//! * `tokio`: tokio's timer (`TokioTimer`) and its clock, which tests can pause (`TokioClock`).
+//! * `tokio`: tokio's timer (`TokioTimer`), its clock, which tests can pause (`TokioClock`), and its
+//!   readers and writers with a rate (`AsyncByteLimited`).
 //! * `async-io`: the timer of that reactor, which smol runs on (`AsyncIoTimer`).
+//! * `futures`: streams (`RateLimitedStreamExt`) and sinks (`RateLimitedSink`) whose items pass a
+//!   limiter, and `AsyncByteLimited` for the readers and writers of the futures crates. It needs their
+//!   traits only.
 //! * `rayon`: `RateLimitedParallelExt`, for parallel iterators whose actions pass a limiter.
 //!
-//! [`AsyncLimiter`] needs neither: its waits are ended by a thread of this crate.
+//! [`AsyncLimiter`] needs none of them: its waits are ended by a thread of this crate.
 //!
 //! # Contract
 //!
@@ -119,9 +126,13 @@ pub use future::{
 };
 #[cfg(feature = "tokio")]
 pub use future::{TokioClock, TokioTimer};
+#[cfg(any(feature = "futures", feature = "tokio"))]
+pub use gate::AsyncByteLimited;
 #[cfg(feature = "rayon")]
 pub use gate::RateLimitedParallelExt;
 pub use gate::{ByteLimited, DEFAULT_CHUNK, GateError, RateLimited, RateLimitedExt};
+#[cfg(feature = "futures")]
+pub use gate::{RateLimitedSink, RateLimitedStream, RateLimitedStreamExt, SinkError};
 pub use limiter::Limiter;
 pub use local::Local;
 pub use permit::{Expired, Permit};

@@ -8,9 +8,10 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+mod executor;
+
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -19,67 +20,14 @@ use std::time::Duration;
 
 use rategate::{
     AcquireError, AsyncLimiter, Closed, Concurrency, Decision, Gcra, LimiterError, ManualClock,
-    Mode, MonotonicClock, QueueBounds, Sleep, SlidingLog, Timed, Timer, TwoTimeline, WhenFull,
+    Mode, QueueBounds, Sleep, SlidingLog, Timed, Timer, TwoTimeline, WhenFull,
 };
+
+use executor::{Task, play};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
-
-/// A waker that is a flag.
-#[derive(Default)]
-struct Flag(AtomicBool);
-
-impl Wake for Flag {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-/// A task on a list.
-struct Task<'a, T> {
-    future: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
-    flag: Arc<Flag>,
-    result: Option<T>,
-}
-
-impl<'a, T> Task<'a, T> {
-    /// Polled for the first time.
-    fn new(future: impl Future<Output = T> + Send + 'a) -> Self {
-        let flag = Arc::new(Flag(AtomicBool::new(true)));
-        let mut task = Self { future: Some(Box::pin(future)), flag, result: None };
-        task.run();
-        task
-    }
-
-    /// Polled if it was woken, as an executor would.
-    fn run(&mut self) {
-        while self.flag.0.swap(false, Ordering::SeqCst) {
-            let Some(future) = &mut self.future else { return };
-            let waker = Waker::from(Arc::clone(&self.flag));
-            if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                self.result = Some(result);
-                self.future = None;
-            }
-        }
-    }
-}
-
-/// Runs what is woken, and moves the clock on when nothing is, until `end_ns`.
-fn play<T>(clock: &ManualClock, tasks: &mut [Task<'_, T>], end_ns: u64) {
-    loop {
-        for task in &mut *tasks {
-            task.run();
-        }
-        if tasks.iter().any(|task| task.future.is_some() && task.flag.0.load(Ordering::SeqCst)) {
-            continue;
-        }
-        match clock.step() {
-            Some(now_ns) if now_ns <= end_ns => {}
-            _ => return,
-        }
-    }
-}
 
 /// A single future on this thread.
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -468,7 +416,7 @@ fn smol_needs_no_more() {
 #[cfg(feature = "async-io")]
 #[test]
 fn async_io_wakes_in_time() {
-    use rategate::AsyncIoTimer;
+    use rategate::{AsyncIoTimer, MonotonicClock};
     let clock = Timed::new(MonotonicClock::new(), AsyncIoTimer);
     let limiter = AsyncLimiter::with_clock(gcra("1000/s", 1), clock);
     let from_ns = limiter.limiter().now_ns();
@@ -482,7 +430,7 @@ fn async_io_wakes_in_time() {
 
 #[cfg(feature = "tokio")]
 mod under_tokio {
-    use rategate::{TokioClock, TokioTimer};
+    use rategate::{MonotonicClock, TokioClock, TokioTimer};
     use tokio::runtime::{Builder, Handle};
 
     use super::*;

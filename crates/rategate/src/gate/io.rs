@@ -16,7 +16,7 @@ pub const DEFAULT_CHUNK: NonZeroU64 = NonZeroU64::new(65_536).unwrap();
 
 /// A chunk that could never pass is cut to this share of what can: all of it at once would wait until
 /// nothing else is in a window.
-const SHARE: u64 = 16;
+pub(super) const SHARE: u64 = 16;
 
 /// A reader or a writer, or both, whose bytes are a limiter's permits.
 ///
@@ -180,7 +180,8 @@ impl Error for GateError {
     }
 }
 
-fn refused(error: AcquireError) -> io::Error {
+/// A limiter's refusal as what calls of streams fail with.
+pub(super) fn refused(error: AcquireError) -> io::Error {
     let kind = match error {
         AcquireError::Closed => io::ErrorKind::BrokenPipe,
         AcquireError::TooLong(_) | AcquireError::DeadlinePassed => io::ErrorKind::TimedOut,

@@ -1,11 +1,29 @@
 //! Gates: a limiter in the path of something that flows.
 
+#[cfg(any(feature = "futures", feature = "tokio"))]
+mod async_bytes;
+#[cfg(feature = "futures")]
+mod futures;
 mod io;
 mod iter;
 #[cfg(feature = "rayon")]
 mod rayon;
+#[cfg(feature = "futures")]
+mod sink;
+#[cfg(feature = "futures")]
+mod stream;
+#[cfg(feature = "tokio")]
+mod tokio;
+#[cfg(any(feature = "futures", feature = "tokio"))]
+mod toll;
 
 #[cfg(feature = "rayon")]
 pub use self::rayon::RateLimitedParallelExt;
+#[cfg(any(feature = "futures", feature = "tokio"))]
+pub use async_bytes::AsyncByteLimited;
 pub use io::{ByteLimited, DEFAULT_CHUNK, GateError};
 pub use iter::{RateLimited, RateLimitedExt};
+#[cfg(feature = "futures")]
+pub use sink::{RateLimitedSink, SinkError};
+#[cfg(feature = "futures")]
+pub use stream::{RateLimitedStream, RateLimitedStreamExt};

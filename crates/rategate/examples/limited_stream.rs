@@ -1,0 +1,27 @@
+//! A stream of pages at two a second, into a sink at eight letters a second.
+
+use std::error::Error;
+
+use futures_util::{SinkExt, StreamExt, sink, stream};
+use rategate::{
+    AsyncLimiter, Clock, Gcra, ManualClock, RateLimitedSink, RateLimitedStreamExt, SlidingLog,
+};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // A clock that waiting moves, so that seconds pass at once.
+    let clock = ManualClock::new();
+    let pages = AsyncLimiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, clock.clone());
+    let letters = AsyncLimiter::with_clock(Gcra::new("8/s".parse()?, 8)?, clock.clone());
+
+    smol::block_on(async {
+        let mut pulled = stream::iter(["one", "two", "three", "four", "five"]).rate_limited(&pages);
+        let cost = |page: &&str| u64::try_from(page.len()).unwrap_or(u64::MAX);
+        let mut sent = RateLimitedSink::by(sink::drain(), &letters, cost);
+        while let Some(page) = pulled.next().await {
+            sent.send(page?).await?;
+        }
+        // Nineteen letters: eight at once, the others as they are earned.
+        assert_eq!(clock.now_ns(), 2_375_000_000);
+        Ok(())
+    })
+}

@@ -1,0 +1,159 @@
+//! Bytes that pass a limiter in tasks: readers and writers with a rate.
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rategate_core::concurrent::Concurrent;
+
+use super::io::{DEFAULT_CHUNK, SHARE, refused};
+use super::toll::Toll;
+use crate::clock::{Clock, MonotonicClock};
+use crate::error::AcquireError;
+use crate::future::AsyncLimiter;
+
+/// A reader or a writer for tasks, or both, whose bytes are a limiter's permits:
+/// [`ByteLimited`](crate::ByteLimited) for `AsyncRead` and `AsyncWrite`, those of tokio with the
+/// feature `tokio`, those of the futures crates with the feature `futures`.
+///
+/// Each call moves one chunk at most, for which permits are taken before. What did not move, because the
+/// call came out shorter, failed, or found the inner stream not ready, is
+/// [given back](crate::Limiter::refund) in the same poll: a stream that waits for its peer keeps no permits
+/// from others, and when the peer has come, it takes them anew. A call of no bytes costs nothing,
+/// nor does the end of the input. Flushing and closing pass through.
+///
+/// A chunk is as long as the caller's buffer or as [`with_chunk`](Self::with_chunk) says, whichever is
+/// less; if that many bytes can never pass at one instant, it is a sixteenth of what can. A chunk
+/// of 10 ms worth of the rate is a good choice.
+///
+/// An inner stream that is not [`Unpin`] has to be pinned first, by `Box::pin` or `pin!`.
+///
+/// # Which limit
+///
+/// One that takes back what was just granted, as nearly all do; buckets and logs above all. A damped
+/// schedule takes back nothing of a chunk, so there each call that finds the inner stream not ready
+/// costs one.
+///
+/// # Errors
+///
+/// If the limiter grants no more, calls fail with an [`io::Error`] whose source is a
+/// [`GateError`](crate::GateError), and nothing has moved. Other errors are those of the inner stream.
+///
+/// # Cancelling
+///
+/// A read and a write have a place in line each. It stays while nobody polls: a `read` that is dropped,
+/// by a timeout or a `select!`, has lost no byte, and the next one goes on from there, with whatever
+/// buffer. A chunk that was granted meanwhile moves late. Dropped, the stream leaves the
+/// line, and what it was granted goes back; closing it does the same for a write.
+pub struct AsyncByteLimited<T, L: Concurrent, C: Clock = MonotonicClock> {
+    inner: T,
+    reads: Toll<L, C>,
+    writes: Toll<L, C>,
+    chunk: NonZeroU64,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    In,
+    Out,
+}
+
+impl<T, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
+    /// Lets the bytes of `inner` pass `limiter`, which may be shared.
+    pub fn new(inner: T, limiter: &AsyncLimiter<L, C>) -> Self {
+        let (reads, writes) = (Toll::new(limiter), Toll::new(limiter));
+        Self { inner, reads, writes, chunk: DEFAULT_CHUNK }
+    }
+
+    /// At most so many bytes in one step.
+    #[must_use]
+    pub fn with_chunk(self, chunk: NonZeroU64) -> Self {
+        Self { chunk, ..self }
+    }
+
+    /// The stream itself. Bytes that pass here do not pass the limiter.
+    pub const fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
+    /// The same, to be changed.
+    pub const fn get_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
+    /// The stream, without the limiter. Its places in line are given up.
+    pub fn into_inner(self) -> T {
+        self.inner
+    }
+
+    /// Gives up the place in line of a write that will not come again.
+    pub(super) fn end_writes(&mut self) {
+        self.writes.leave();
+    }
+}
+
+impl<T: Unpin, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
+    pub(super) fn inner(&mut self) -> Pin<&mut T> {
+        Pin::new(&mut self.inner)
+    }
+
+    /// Waits for the permits of a chunk of `wanted` bytes, lets `step` move them, and gives back what
+    /// did not move.
+    pub(super) fn poll_pass(
+        &mut self,
+        way: Way,
+        wanted: usize,
+        context: &mut Context<'_>,
+        step: impl FnOnce(Pin<&mut T>, &mut Context<'_>, usize) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let Self { inner, reads, writes, chunk } = self;
+        let inner = Pin::new(inner);
+        let toll = match way {
+            Way::In => reads,
+            Way::Out => writes,
+        };
+        let mut permits = u64::try_from(wanted).unwrap_or(u64::MAX).min(chunk.get());
+        if permits == 0 {
+            return step(inner, context, 0);
+        }
+        // A wait under way is for as many as an earlier call wanted.
+        let mut is_stale = toll.is_waiting();
+        let grant = loop {
+            match ready!(toll.poll(|| permits, context)) {
+                Ok(Some(grant)) => break grant,
+                Ok(None) => return step(inner, context, 0),
+                Err(AcquireError::ExceedsCapacity(error))
+                    if error.most > 0 && (is_stale || error.most < permits) =>
+                {
+                    is_stale = false;
+                    // Smaller each time, so this ends; from then on chunks are that small at once.
+                    if error.most < permits {
+                        permits = error.most.div_ceil(SHARE);
+                        *chunk = NonZeroU64::new(permits).unwrap_or(*chunk);
+                    }
+                }
+                Err(error) => return Poll::Ready(Err(refused(error))),
+            }
+        };
+        let taken = usize::try_from(grant.permits()).unwrap_or(usize::MAX);
+        let moved = step(inner, context, taken.min(wanted));
+        let used = match &moved {
+            Poll::Ready(Ok(bytes)) => u64::try_from(*bytes).unwrap_or(u64::MAX),
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        };
+        toll.refund(&grant, grant.permits().saturating_sub(used));
+        moved
+    }
+}
+
+impl<T: fmt::Debug, L: Concurrent, C: Clock> fmt::Debug for AsyncByteLimited<T, L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncByteLimited")
+            .field("inner", &self.inner)
+            .field("chunk", &self.chunk)
+            .finish_non_exhaustive()
+    }
+}

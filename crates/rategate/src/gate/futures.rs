@@ -1,0 +1,56 @@
+//! The readers and writers of the futures crates.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_io::{AsyncRead, AsyncWrite};
+use rategate_core::concurrent::Concurrent;
+
+use super::async_bytes::{AsyncByteLimited, Way};
+use crate::clock::Clock;
+
+impl<T, L, C> AsyncRead for AsyncByteLimited<T, L, C>
+where
+    T: AsyncRead + Unpin,
+    L: Concurrent,
+    C: Clock,
+{
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let wanted = buffer.len();
+        self.get_mut().poll_pass(Way::In, wanted, context, |inner, context, most| {
+            inner.poll_read(context, buffer.get_mut(..most).unwrap_or_default())
+        })
+    }
+}
+
+impl<T, L, C> AsyncWrite for AsyncByteLimited<T, L, C>
+where
+    T: AsyncWrite + Unpin,
+    L: Concurrent,
+    C: Clock,
+{
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_pass(Way::Out, bytes.len(), context, |inner, context, most| {
+            inner.poll_write(context, bytes.get(..most).unwrap_or_default())
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().inner().poll_flush(context)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.end_writes();
+        this.inner().poll_close(context)
+    }
+}

@@ -1,0 +1,214 @@
+//! A sink whose items pass a limiter one by one, on their way in.
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_sink::Sink;
+use rategate_core::concurrent::Concurrent;
+
+use super::toll::Toll;
+use crate::clock::{Clock, MonotonicClock};
+use crate::error::AcquireError;
+use crate::future::AsyncLimiter;
+
+/// A sink whose items pass a limiter on their way in.
+///
+/// The cost of an item is known only once it is there. So one item is taken in at once and waits here
+/// for its permits; there is room for the next when it has gone on. No permit is taken on the mere
+/// prospect of an item, nor before the inner sink has room for it, and each cost is exact, so
+/// that nothing is owed afterwards. Flushing and closing wait for the item that is here.
+///
+/// While it waits, the inner sink is flushed: an item goes out when it was granted, not together with
+/// the next ones.
+///
+/// ```
+/// use futures_util::{FutureExt, SinkExt, sink};
+/// use rategate::{AsyncLimiter, ManualClock, RateLimitedSink, SlidingLog};
+///
+/// # async {
+/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(9, 1_000_000_000)?, ManualClock::new());
+/// let letters = |message: &&str| message.len() as u64;
+/// let mut sent = RateLimitedSink::by(sink::drain(), &limiter, letters);
+/// sent.send("hello").await?;
+/// assert_eq!(limiter.limiter().remaining()?, 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }.now_or_never().unwrap().unwrap();
+/// ```
+///
+/// A stream that is a sink as well is [split](https://docs.rs/futures/latest/futures/stream/trait.StreamExt.html#method.split)
+/// first. An inner sink that is not [`Unpin`] has to be pinned, by `Box::pin` or `pin!`.
+///
+/// # Errors
+///
+/// [`SinkError`]. If the limiter grants no more, or the inner sink fails before it has the item, the
+/// item stays here, and is in [`into_parts`](Self::into_parts). What the inner sink was given is paid
+/// for, whatever it says to it.
+///
+/// # Cancelling
+///
+/// A `send` that is dropped leaves its item here with its place in line; the next call goes on with
+/// both. Dropped itself, the sink leaves the line, what was taken for the item goes back, and
+/// the item is dropped with it.
+#[must_use = "a sink does nothing until it is polled"]
+pub struct RateLimitedSink<S, T, L, C = MonotonicClock, F = fn(&T) -> u64>
+where
+    L: Concurrent,
+    C: Clock,
+{
+    inner: S,
+    held: Option<T>,
+    toll: Toll<L, C>,
+    cost: F,
+}
+
+/// Why an item did not go into a sink that is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SinkError<E> {
+    /// The limiter grants no more.
+    Limiter(AcquireError),
+    /// The inner sink failed.
+    Inner(E),
+    /// It was sent while another waits, against the rules of sinks: `poll_ready` has to come before.
+    /// It is dropped, and the one that waits goes on.
+    NotReady,
+}
+
+impl<S, T, L: Concurrent, C: Clock> RateLimitedSink<S, T, L, C> {
+    /// Lets each item pass `limiter`, which may be shared, for one permit.
+    pub fn new(inner: S, limiter: &AsyncLimiter<L, C>) -> Self {
+        Self::by(inner, limiter, |_| 1)
+    }
+}
+
+impl<S, T, L: Concurrent, C: Clock, F: FnMut(&T) -> u64> RateLimitedSink<S, T, L, C, F> {
+    /// Lets each item pass `limiter` for as many permits as `cost` says. An item that costs nothing
+    /// passes without asking.
+    pub fn by(inner: S, limiter: &AsyncLimiter<L, C>, cost: F) -> Self {
+        Self { inner, held: None, toll: Toll::new(limiter), cost }
+    }
+}
+
+impl<S, T, L: Concurrent, C: Clock, F> RateLimitedSink<S, T, L, C, F> {
+    /// The sink itself. What goes into it here does not pass the limiter.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The same, to be changed.
+    pub const fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The item that has not had its turn, if any, and the sink. Its place in line is given up.
+    pub fn into_parts(self) -> (Option<T>, S) {
+        (self.held, self.inner)
+    }
+}
+
+impl<S, T, L, C, F> RateLimitedSink<S, T, L, C, F>
+where
+    S: Sink<T> + Unpin,
+    L: Concurrent,
+    C: Clock,
+    F: FnMut(&T) -> u64,
+{
+    /// Lets the item that is here go on.
+    fn poll_pass(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SinkError<S::Error>>> {
+        let Self { inner, held, toll, cost } = self;
+        let Some(item) = held else { return Poll::Ready(Ok(())) };
+        let mut inner = Pin::new(inner);
+        if let Err(error) = ready!(inner.as_mut().poll_ready(context)) {
+            toll.leave();
+            return Poll::Ready(Err(SinkError::Inner(error)));
+        }
+        let Poll::Ready(granted) = toll.poll(|| cost(item), context) else {
+            if let Poll::Ready(Err(error)) = inner.poll_flush(context) {
+                toll.leave();
+                return Poll::Ready(Err(SinkError::Inner(error)));
+            }
+            return Poll::Pending;
+        };
+        granted.map_err(SinkError::Limiter)?;
+        let sent = held.take().map_or(Ok(()), |item| inner.start_send(item));
+        Poll::Ready(sent.map_err(SinkError::Inner))
+    }
+}
+
+impl<S, T, L, C, F> Sink<T> for RateLimitedSink<S, T, L, C, F>
+where
+    S: Sink<T> + Unpin,
+    L: Concurrent,
+    C: Clock,
+    F: FnMut(&T) -> u64,
+{
+    type Error = SinkError<S::Error>;
+
+    fn poll_ready(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Self::Error>> {
+        self.get_mut().poll_pass(context)
+    }
+
+    fn start_send(self: Pin<&mut Self>, item: T) -> Result<(), Self::Error> {
+        let held = &mut self.get_mut().held;
+        if held.is_some() {
+            return Err(SinkError::NotReady);
+        }
+        *held = Some(item);
+        Ok(())
+    }
+
+    fn poll_flush(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Self::Error>> {
+        let this = self.get_mut();
+        ready!(this.poll_pass(context))?;
+        Pin::new(&mut this.inner).poll_flush(context).map_err(SinkError::Inner)
+    }
+
+    fn poll_close(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Self::Error>> {
+        let this = self.get_mut();
+        ready!(this.poll_pass(context))?;
+        Pin::new(&mut this.inner).poll_close(context).map_err(SinkError::Inner)
+    }
+}
+
+/// Nothing but the inner sink is ever pinned.
+impl<S: Unpin, T, L: Concurrent, C: Clock, F> Unpin for RateLimitedSink<S, T, L, C, F> {}
+
+impl<S: fmt::Debug, T, L: Concurrent, C: Clock, F> fmt::Debug for RateLimitedSink<S, T, L, C, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitedSink")
+            .field("inner", &self.inner)
+            .field("holds", &self.held.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for SinkError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limiter(error) => write!(f, "no item passes: {error}"),
+            Self::Inner(error) => error.fmt(f),
+            Self::NotReady => f.write_str("an item was sent while another waits"),
+        }
+    }
+}
+
+impl<E: Error + 'static> Error for SinkError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Limiter(error) => Some(error),
+            Self::Inner(error) => error.source(),
+            Self::NotReady => None,
+        }
+    }
+}

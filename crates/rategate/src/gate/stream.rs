@@ -1,0 +1,176 @@
+//! A stream whose items pass a limiter one by one, each when it is pulled.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::stream::{FusedStream, Stream};
+use rategate_core::concurrent::Concurrent;
+
+use super::toll::Toll;
+use crate::clock::{Clock, MonotonicClock};
+use crate::error::AcquireError;
+use crate::future::AsyncLimiter;
+
+/// Rate limits for every stream.
+///
+/// An item is limited *as it is pulled*, as by [`RateLimitedExt`](crate::RateLimitedExt) for iterators.
+/// Where many items are pulled first and worked on afterwards or at the same time, as by
+/// `buffer_unordered` of futures that do not begin at once, [acquire](AsyncLimiter::acquire) in the
+/// action itself.
+///
+/// ```
+/// use futures_util::{StreamExt, TryStreamExt, stream};
+/// use rategate::{AsyncLimiter, ManualClock, RateLimitedStreamExt, SlidingLog};
+///
+/// # futures_util::FutureExt::now_or_never(async {
+/// let clock = ManualClock::new();
+/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(5, 1_000_000_000)?, clock.clone());
+/// let pages = stream::iter(["a", "bb", "a page that is larger"]);
+/// // A permit for each began four letters.
+/// let mut pages = pages.rate_limited_by(&limiter, |page| page.len().div_ceil(4) as u64);
+/// assert_eq!(pages.next().await, Some(Ok("a")));
+/// # drop(pages);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap().unwrap();
+/// ```
+pub trait RateLimitedStreamExt: Stream + Sized {
+    /// Lets each item pass `limiter`, which may be shared, for one permit.
+    fn rate_limited<L, C>(self, limiter: &AsyncLimiter<L, C>) -> RateLimitedStream<Self, L, C>
+    where
+        L: Concurrent,
+        C: Clock,
+    {
+        self.rate_limited_by(limiter, |_| 1)
+    }
+
+    /// Lets each item pass `limiter` for as many permits as `cost` says. An item that costs nothing
+    /// passes without asking.
+    fn rate_limited_by<L, C, F>(
+        self,
+        limiter: &AsyncLimiter<L, C>,
+        cost: F,
+    ) -> RateLimitedStream<Self, L, C, F>
+    where
+        L: Concurrent,
+        C: Clock,
+        F: FnMut(&Self::Item) -> u64,
+    {
+        let toll = Toll::new(limiter);
+        RateLimitedStream { items: self, held: None, toll, cost, stopped: false }
+    }
+}
+
+impl<S: Stream> RateLimitedStreamExt for S {}
+
+/// The stream behind [`RateLimitedStreamExt`]: each item, when its turn has come.
+///
+/// First comes the item and then its permits: only the item knows its cost, a stream that has nothing to
+/// give keeps no permits from others, and the end costs none. One item at most is pulled ahead, the
+/// one that waits. It stays here with its place in line while nobody polls, so a `next` that is
+/// dropped, by a timeout or a `select!`, loses neither.
+///
+/// An inner stream that is not [`Unpin`] has to be pinned first, by `Box::pin` or `pin!`.
+///
+/// # Errors
+///
+/// If the limiter grants no more, the error is the last thing to come out, and the item that was
+/// pulled for it is in [`into_parts`](Self::into_parts).
+///
+/// # Cancelling
+///
+/// Dropped, it leaves the line: what was taken for the item goes back, and those behind move up. The
+/// item itself is dropped with it; [`into_parts`](Self::into_parts) saves it. A grant that nobody polls
+/// for stays with its item, which so may come out late, and with it one more in a window than
+/// the limit says.
+#[must_use = "a stream does nothing until it is polled"]
+pub struct RateLimitedStream<S, L, C = MonotonicClock, F = fn(&<S as Stream>::Item) -> u64>
+where
+    S: Stream,
+    L: Concurrent,
+    C: Clock,
+{
+    items: S,
+    held: Option<S::Item>,
+    toll: Toll<L, C>,
+    cost: F,
+    stopped: bool,
+}
+
+impl<S: Stream, L: Concurrent, C: Clock, F> RateLimitedStream<S, L, C, F> {
+    /// The item that was pulled and has not had its turn, if any, and the items after it. Its place
+    /// in line is given up.
+    pub fn into_parts(self) -> (Option<S::Item>, S) {
+        (self.held, self.items)
+    }
+}
+
+impl<S, L, C, F> Stream for RateLimitedStream<S, L, C, F>
+where
+    S: Stream + Unpin,
+    L: Concurrent,
+    C: Clock,
+    F: FnMut(&S::Item) -> u64,
+{
+    type Item = Result<S::Item, AcquireError>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self { items, held, toll, cost, stopped } = self.get_mut();
+        if *stopped {
+            return Poll::Ready(None);
+        }
+        if held.is_none() {
+            *held = ready!(Pin::new(items).poll_next(context));
+        }
+        let Some(item) = held else {
+            *stopped = true;
+            return Poll::Ready(None);
+        };
+        match ready!(toll.poll(|| cost(item), context)) {
+            Ok(_) => Poll::Ready(held.take().map(Ok)),
+            Err(error) => {
+                *stopped = true;
+                Poll::Ready(Some(Err(error)))
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let held = usize::from(self.held.is_some());
+        match self.items.size_hint() {
+            _ if self.stopped => (0, Some(0)),
+            // An error may come in place of the first item, and then nothing.
+            (least, most) => (least.max(held).min(1), most.and_then(|most| most.checked_add(held))),
+        }
+    }
+}
+
+impl<S, L, C, F> FusedStream for RateLimitedStream<S, L, C, F>
+where
+    S: Stream + Unpin,
+    L: Concurrent,
+    C: Clock,
+    F: FnMut(&S::Item) -> u64,
+{
+    fn is_terminated(&self) -> bool {
+        self.stopped
+    }
+}
+
+/// Nothing but the inner stream is ever pinned.
+impl<S: Stream + Unpin, L: Concurrent, C: Clock, F> Unpin for RateLimitedStream<S, L, C, F> {}
+
+impl<S, L, C, F> fmt::Debug for RateLimitedStream<S, L, C, F>
+where
+    S: Stream + fmt::Debug,
+    L: Concurrent,
+    C: Clock,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitedStream")
+            .field("items", &self.items)
+            .field("holds", &self.held.is_some())
+            .field("stopped", &self.stopped)
+            .finish_non_exhaustive()
+    }
+}

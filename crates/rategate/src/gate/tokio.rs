@@ -1,0 +1,65 @@
+//! Tokio's readers and writers.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use rategate_core::concurrent::Concurrent;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::async_bytes::{AsyncByteLimited, Way};
+use crate::clock::Clock;
+
+impl<T, L, C> AsyncRead for AsyncByteLimited<T, L, C>
+where
+    T: AsyncRead + Unpin,
+    L: Concurrent,
+    C: Clock,
+{
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let wanted = buffer.remaining();
+        let moved = self.get_mut().poll_pass(Way::In, wanted, context, |inner, context, most| {
+            // Bytes that were not set before are set to zero: the price of a part of the buffer
+            // without `unsafe`. Those that were are not touched.
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
+            let read = inner.poll_read(context, &mut part);
+            let bytes = part.filled().len();
+            if matches!(read, Poll::Ready(Ok(()))) {
+                buffer.advance(bytes);
+            }
+            read.map_ok(|()| bytes)
+        });
+        moved.map_ok(drop)
+    }
+}
+
+impl<T, L, C> AsyncWrite for AsyncByteLimited<T, L, C>
+where
+    T: AsyncWrite + Unpin,
+    L: Concurrent,
+    C: Clock,
+{
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_pass(Way::Out, bytes.len(), context, |inner, context, most| {
+            inner.poll_write(context, bytes.get(..most).unwrap_or_default())
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().inner().poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.end_writes();
+        this.inner().poll_shutdown(context)
+    }
+}

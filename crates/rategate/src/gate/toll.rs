@@ -1,0 +1,68 @@
+//! The wait of an adaptor that is polled: one at a time, kept from poll to poll.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rategate_core::concurrent::Concurrent;
+
+use crate::clock::Clock;
+use crate::decision::Grant;
+use crate::error::AcquireError;
+use crate::future::{AcquireOwned, AsyncLimiter};
+
+/// Where an adaptor stands in line. Dropped, it leaves, and what it was granted goes back.
+pub(super) struct Toll<L: Concurrent, C: Clock> {
+    limiter: AsyncLimiter<L, C>,
+    turn: Option<AcquireOwned<L, C>>,
+}
+
+impl<L: Concurrent, C: Clock> Toll<L, C> {
+    pub(super) fn new(limiter: &AsyncLimiter<L, C>) -> Self {
+        Self { limiter: limiter.clone(), turn: None }
+    }
+
+    /// Waits for as many permits as `permits` says, which is asked if no wait is under way. None of
+    /// them takes no time, and no grant.
+    pub(super) fn poll(
+        &mut self,
+        permits: impl FnOnce() -> u64,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Grant>, AcquireError>> {
+        if self.turn.is_none() {
+            let permits = permits();
+            if permits == 0 {
+                return Poll::Ready(Ok(None));
+            }
+            self.turn = Some(self.limiter.acquire_owned(permits));
+        }
+        let Some(turn) = &mut self.turn else { return Poll::Ready(Ok(None)) };
+        let granted = ready!(Pin::new(turn).poll(context));
+        self.turn = None;
+        Poll::Ready(granted.map(Some))
+    }
+
+    /// Whether a wait is under way.
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// Ends the wait, if there is one.
+    pub(super) fn leave(&mut self) {
+        self.turn = None;
+    }
+
+    /// Gives back what was granted and not used. A closed limiter has no use for it.
+    pub(super) fn refund(&self, grant: &Grant, permits: u64) {
+        if permits > 0 {
+            let _ = self.limiter.limiter().refund(grant, permits);
+        }
+    }
+}
+
+impl<L: Concurrent, C: Clock> fmt::Debug for Toll<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Toll").field("turn", &self.turn).finish_non_exhaustive()
+    }
+}
