@@ -1,4 +1,4 @@
-//! A stream of pages at two a second, into a sink at eight letters a second.
+//! A stream of pages at two a second, into a sink at four letters a second.
 
 use std::error::Error;
 
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // A clock that waiting moves, so that seconds pass at once.
     let clock = ManualClock::new();
     let pages = AsyncLimiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, clock.clone());
-    let letters = AsyncLimiter::with_clock(Gcra::new("8/s".parse()?, 8)?, clock.clone());
+    let letters = AsyncLimiter::with_clock(Gcra::new("4/s".parse()?, 8)?, clock.clone());
 
     smol::block_on(async {
         let mut pulled = stream::iter(["one", "two", "three", "four", "five"]).rate_limited(&pages);
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             sent.send(page?).await?;
         }
         // Nineteen letters: eight at once, the others as they are earned.
-        assert_eq!(clock.now_ns(), 2_375_000_000);
+        assert_eq!(clock.now_ns(), 2_750_000_000);
         Ok(())
     })
 }
