@@ -330,12 +330,38 @@ fn limited_slot(limiter: &Log) -> (LimitedSlot, Slot) {
     (RateLimitedSink::new(slot.clone(), limiter), slot)
 }
 
-/// An item goes out when it was granted, though the inner sink would keep it for the next.
+/// A sink that keeps what it is given until it is flushed.
+struct Lazy(Noted, Vec<u64>);
+
+impl Sink<u64> for Lazy {
+    type Error = io::Error;
+
+    fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn start_send(mut self: Pin<&mut Self>, item: u64) -> io::Result<()> {
+        self.1.push(item);
+        Ok(())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self(noted, kept) = &mut *self;
+        Poll::Ready(kept.drain(..).try_for_each(|item| Pin::new(&mut *noted).start_send(item)))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(context)
+    }
+}
+
+/// An item goes out when it was granted, though the inner sink would keep it for the next; and if
+/// that fails, the next leaves the line.
 #[test]
 fn what_was_granted_is_flushed_while_the_next_waits() {
     let (limiter, clock) = log(1);
     let noted = Noted::new(&clock);
-    let mut sent = RateLimitedSink::new(noted.clone().buffer(10), &limiter);
+    let mut sent = RateLimitedSink::new(Lazy(noted.clone(), Vec::new()), &limiter);
     let mut tasks = vec![Task::new(async move {
         let mut items = stream::iter([1, 2, 3].map(Ok));
         sent.send_all(&mut items).await
@@ -343,6 +369,18 @@ fn what_was_granted_is_flushed_while_the_next_waits() {
     play(&clock, &mut tasks, 9 * S);
     assert!(tasks[0].result.take().unwrap().is_ok());
     assert_eq!(noted.items(), [(0, 1), (S, 2), (2 * S, 3)]);
+
+    clock.advance(S);
+    let mut sent = RateLimitedSink::new(Lazy(noted, Vec::new()), &limiter);
+    let mut task = Task::new(async {
+        sent.feed(13).await.unwrap();
+        sent.feed(14).await.unwrap();
+        sent.feed(15).await
+    });
+    assert!(matches!(task.result.take(), Some(Err(SinkError::Inner(_)))));
+    assert_eq!(limiter.limiter().waiting(), Ok(0));
+    drop(task);
+    assert_eq!(sent.into_parts().0, Some(14));
 }
 
 /// Errors of the sink and of the limiter keep their types, and an item that did not pass stays.
@@ -569,6 +607,20 @@ mod under_tokio {
 
     use super::*;
 
+    /// A reader that fills a part, if there is room, and then fails.
+    struct Half;
+
+    impl AsyncRead for Half {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            buffer.put_slice(b"x".get(..buffer.remaining()).unwrap_or(b"x"));
+            Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+        }
+    }
+
     /// Both ways through one limit, on tokio's paused clock, with a peer that is not always ready.
     #[tokio::test(start_paused = true)]
     async fn bytes_go_both_ways() {
@@ -632,6 +684,14 @@ mod under_tokio {
         buffer.put_slice(b"..");
         assert!(poll(|context| Pin::new(&mut bytes).poll_read(context, &mut buffer)).is_ready());
         assert_eq!((buffer.filled(), limiter.limiter().remaining()), (&b"__abcdef.."[..], Ok(94)));
+        let mut bytes = AsyncByteLimited::new(Half, &limiter);
+        let read = poll(|context| Pin::new(&mut bytes).poll_read(context, &mut buffer));
+        assert!(matches!(read, Poll::Ready(Err(_))));
+        assert_eq!((buffer.filled().len(), limiter.limiter().remaining()), (10, Ok(94)), "full");
+        buffer.clear();
+        let read = poll(|context| Pin::new(&mut bytes).poll_read(context, &mut buffer));
+        assert!(matches!(read, Poll::Ready(Err(_))));
+        assert_eq!((buffer.filled().len(), limiter.limiter().remaining()), (0, Ok(94)));
         limiter.close();
         let error = bytes.read(&mut [0; 4]).await.unwrap_err();
         assert!(error.get_ref().unwrap().is::<GateError>());

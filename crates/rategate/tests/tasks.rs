@@ -146,6 +146,32 @@ fn a_dropped_future_leaves_the_line() {
     assert_eq!(next.start_ns(), 6 * S, "nothing lost");
 }
 
+/// A wait that borrows nothing goes wherever it likes, outlives its handle, and leaves the line as any
+/// other.
+#[test]
+fn an_owned_wait_is_as_good() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
+    limiter.limiter().acquire(1).unwrap();
+    let waits: Vec<_> = (0..4).map(|_| limiter.acquire_owned(1)).collect();
+    let handle = limiter.limiter().clone();
+    drop(limiter);
+    let mut tasks: Vec<Task<'static, _>> = waits.into_iter().map(Task::new).collect();
+    tasks[1].future = None;
+    assert_eq!(handle.waiting(), Ok(3));
+    for second in 1..=2 {
+        clock.set(second * S);
+        tasks.iter_mut().for_each(Task::run);
+    }
+    let start_of = |task: &Task<'_, Result<rategate::Grant, _>>| {
+        task.result.map(|result| result.unwrap().start_ns())
+    };
+    assert_eq!(tasks.iter().map(start_of).collect::<Vec<_>>(), [Some(S), None, Some(2 * S), None]);
+    handle.close();
+    tasks[3].run();
+    assert_eq!(tasks[3].result, Some(Err(AcquireError::Closed)));
+}
+
 /// Whoever leaves between his start and his poll has ended his operation, if it was counted.
 #[test]
 fn leaving_after_the_start_releases() {
