@@ -25,7 +25,8 @@ use futures_util::stream::{self, FusedStream, Stream};
 use futures_util::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, SinkExt, StreamExt};
 use rategate::{
     AcquireError, AsyncByteLimited, AsyncLimiter, Clock as _, Concurrency, GateError, Gcra, Ledger,
-    ManualClock, RateLimitedSink, RateLimitedStreamExt, SinkError, SlidingLog,
+    ManualClock, Mode, RateLimitedSink, RateLimitedStreamExt, Shift, SinkError, SlidingLog,
+    TwoTimeline,
 };
 
 use executor::{Task, play};
@@ -594,6 +595,23 @@ fn closing_a_stream_leaves_the_line() {
     assert_eq!(limiter.limiter().waiting(), Ok(1));
     drop(bytes);
     assert_eq!(limiter.limiter().waiting(), Ok(0));
+}
+
+/// What a silent peer costs depends on what the limit takes back: nothing, but for damped schedules.
+#[test]
+fn a_silent_peer_costs_a_chunk_of_a_damped_schedule() {
+    let damped = Mode::Damped { shift: Shift::from_ratio(0.25).unwrap() };
+    for (mode, left) in [(Mode::Average, 10..=10), (damped, 0..=5)] {
+        let clock = ManualClock::stepped();
+        let schedule = TwoTimeline::new("10/s".parse().unwrap(), mode, Some(S));
+        let limiter = AsyncLimiter::with_clock(schedule, clock.clone());
+        limiter.limiter().acquire(1).unwrap();
+        clock.advance(S);
+        assert_eq!(limiter.limiter().remaining(), Ok(10));
+        let mut bytes = AsyncByteLimited::new(Scripted::default(), &limiter);
+        assert!(poll(|context| Pin::new(&mut bytes).poll_read(context, &mut [0; 5])).is_pending());
+        assert!(left.contains(&limiter.limiter().remaining().unwrap()), "{mode:?}");
+    }
 }
 
 #[cfg(feature = "tokio")]

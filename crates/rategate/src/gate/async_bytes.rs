@@ -34,7 +34,9 @@ use crate::future::AsyncLimiter;
 ///
 /// One that takes back what was just granted, as nearly all do; buckets and logs above all. A damped
 /// schedule takes back nothing of a chunk, so there each call that finds the inner stream not ready
-/// costs one.
+/// costs one. Where operations are counted in flight, as by [`Concurrency`](crate::Concurrency) and
+/// [`CommitLog`](crate::CommitLog), nothing here says that bytes have arrived: they stay counted until
+/// somebody [releases](crate::Limiter::release) them.
 ///
 /// # Errors
 ///

@@ -75,7 +75,8 @@ impl<S: Stream> RateLimitedStreamExt for S {}
 /// # Errors
 ///
 /// If the limiter grants no more, the error is the last thing to come out, and the item that was
-/// pulled for it is in [`into_parts`](Self::into_parts).
+/// pulled for it is in [`into_parts`](Self::into_parts). Nobody is told of a closing while there is no
+/// item.
 ///
 /// # Cancelling
 ///
