@@ -33,8 +33,13 @@ fn main() -> ExitCode {
         [] => false,
         [flag] if flag == "--quick" => true,
         [flag] if flag == "--waiting" => {
-            println!("{:#?}", waiting::all(Duration::from_secs(3)));
-            return ExitCode::SUCCESS;
+            return match waiting::all(Duration::from_secs(3)) {
+                Ok(rows) => {
+                    println!("{:#}", Value::from(rows));
+                    ExitCode::SUCCESS
+                }
+                Err(error) => failed(&*error),
+            };
         }
         [flag] if [waiting::IN_LINE, waiting::FOR_NOTHING].contains(&flag.as_str()) => {
             return match waiting::bytes_of_a_task(flag) {
@@ -46,7 +51,7 @@ fn main() -> ExitCode {
             };
         }
         _ => {
-            eprintln!("usage: rategate-bench-rivals [--quick]");
+            eprintln!("usage: rategate-bench-rivals [--quick | --waiting]");
             return ExitCode::from(2);
         }
     };

@@ -122,14 +122,13 @@ impl Watch {
     fn serve<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>) -> Option<(u64, u64)> {
         let mut granted = 0_u32;
         loop {
-            let (next_ns, slack_ns, left, before) = shared.turn_to_serve(|turn| {
+            let (next_ns, slack_ns, left, has_more) = shared.turn_to_serve(|turn| {
                 let before = turn.waiting();
                 let has_more = turn.serve_some(BATCH);
-                let next_ns = turn.arm().filter(|_| !has_more);
-                (next_ns, turn.slack_ns(), turn.waiting(), (before, has_more))
+                granted = granted.saturating_add(before.saturating_sub(turn.waiting()));
+                (turn.arm(), turn.slack_ns(), turn.waiting(), has_more)
             });
-            granted = granted.saturating_add(before.0.saturating_sub(left));
-            if before.1 {
+            if has_more {
                 continue;
             }
             // In a long queue a late wake costs the rate nothing: those whose turn comes have asked
