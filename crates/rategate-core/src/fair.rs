@@ -34,33 +34,64 @@
 //!
 //! let one = NonZeroU64::MIN;
 //! let mut rounds = Rounds::new();
-//! let (slow, fast) = (rounds.add_class(one), rounds.add_class(one.saturating_add(2)));
-//! let turns: Vec<bool> = (0..8).filter_map(|_| rounds.next(|_| Some(one))).map(|id| id == fast).collect();
-//! assert_eq!(turns.iter().filter(|&&is_fast| is_fast).count(), 6, "three quarters");
+//! let (slow, fast) = (rounds.add_class(one)?, rounds.add_class(one.saturating_add(2))?);
+//! let fast_turns = (0..8).filter(|_| {
+//!     // Both have an item of 1 waiting, always.
+//!     let id = rounds.pick(|_| Some(one));
+//!     id.inspect(|&id| rounds.charge(id, one)) == Some(fast)
+//! });
+//! assert_eq!(fast_turns.count(), 6, "three quarters");
 //! # let _ = slow;
+//! # Ok::<(), rategate_core::fair::TooManyClasses>(())
 //! ```
 
 use alloc::vec::Vec;
+use core::error::Error;
+use core::fmt;
 use core::num::NonZeroU64;
 
-/// One class of a [`Rounds`].
+/// The most classes.
+pub const MAX_CLASSES: usize = 256;
+
+/// One class of a [`Rounds`]: its place among all, in the order of adding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClassId(usize);
+pub struct ClassId(u8);
 
 impl ClassId {
-    /// Its place among all classes, in the order of adding: an index for the caller's own lists.
+    /// The class that was added first.
+    pub const FIRST: Self = Self(0);
+
+    /// As an index for the caller's own lists.
     #[must_use]
-    pub const fn index(self) -> usize {
-        self.0
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
+
+    /// The class with this index, if there can be one.
+    #[must_use]
+    pub fn of(index: usize) -> Option<Self> {
+        u8::try_from(index).ok().map(Self)
     }
 }
+
+/// There are [`MAX_CLASSES`] already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyClasses;
+
+impl fmt::Display for TooManyClasses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there are {MAX_CLASSES} classes already, as many as there may be")
+    }
+}
+
+impl Error for TooManyClasses {}
 
 /// Deficit round robin over classes that are added once.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
     classes: Vec<Class>,
     /// Whose turn it is, and whether it has had its quantum for this turn.
-    turn: usize,
+    turn: u8,
     is_served: bool,
 }
 
@@ -79,56 +110,52 @@ impl Rounds {
     }
 
     /// Adds a class, whose share is `quantum` of the sum of all backlogged classes' quanta.
-    pub fn add_class(&mut self, quantum: NonZeroU64) -> ClassId {
-        let id = ClassId(self.classes.len());
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyClasses`].
+    pub fn add_class(&mut self, quantum: NonZeroU64) -> Result<ClassId, TooManyClasses> {
+        let id = ClassId::of(self.classes.len()).ok_or(TooManyClasses)?;
         self.classes.push(Class { quantum, deficit: 0 });
-        id
+        Ok(id)
     }
 
     /// How many classes there are.
     #[must_use]
-    pub fn classes(&self) -> usize {
+    pub const fn classes(&self) -> usize {
         self.classes.len()
     }
 
-    /// Chooses the class whose first item is next, and charges it that item's cost. `head_cost` says
-    /// what the first item of a class costs, `None` if none waits there. `None` if none waits at all.
-    pub fn next(&mut self, head_cost: impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<ClassId> {
-        let id = self.choose(&head_cost)?;
-        if let (Some(class), Some(cost)) = (self.classes.get_mut(id.0), head_cost(id)) {
-            class.deficit = class.deficit.saturating_sub(cost.get().into());
-        }
-        Some(id)
-    }
-
-    /// The same choice, charged nothing: for a caller who does not know yet whether a grant will come.
-    pub fn peek(&self, head_cost: impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<ClassId> {
-        self.clone().choose(&head_cost)
-    }
-
-    /// Corrects what a class was charged, once the true cost of an item is known.
-    pub fn settle(&mut self, id: ClassId, charged: u64, actual: u64) {
-        if let Some(class) = self.classes.get_mut(id.0) {
-            let over = i128::from(charged).saturating_sub(actual.into());
-            class.deficit = class.deficit.saturating_add(over);
-        }
-    }
-
-    fn choose(&mut self, head_cost: &impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<ClassId> {
-        let waits = |index| head_cost(ClassId(index)).is_some();
-        if !(0..self.classes.len()).any(waits) {
+    /// The class whose first item is next, which stays so until it is [charged](Self::charge) for it or
+    /// has none. `head_cost` says what the first item of a class costs, `None` if none waits there.
+    /// `None` if none waits at all.
+    pub fn pick(&mut self, head_cost: impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<ClassId> {
+        if !self.ids().any(|id| head_cost(id).is_some()) {
             for class in &mut self.classes {
                 class.deficit = class.deficit.min(0);
             }
             self.is_served = false;
             return None;
         }
-        if let Some(id) = self.one_round(head_cost) {
+        if let Some(id) = self.one_round(&head_cost) {
             return Some(id);
         }
         // Nobody can pay yet: whole rounds are counted instead of taken.
-        self.skip_rounds(head_cost)?;
-        self.one_round(head_cost)
+        self.skip_rounds(&head_cost)?;
+        self.one_round(&head_cost)
+    }
+
+    /// Charges the class that was [picked](Self::pick) for the item that it may use now.
+    pub fn charge(&mut self, id: ClassId, cost: NonZeroU64) {
+        self.settle(id, 0, cost.get());
+    }
+
+    /// Corrects what a class was charged, once the true cost of an item is known.
+    pub fn settle(&mut self, id: ClassId, charged: u64, actual: u64) {
+        if let Some(class) = self.classes.get_mut(id.index()) {
+            let over = i128::from(charged).saturating_sub(actual.into());
+            class.deficit = class.deficit.saturating_add(over);
+        }
     }
 
     /// Goes once around, until somebody can pay.
@@ -136,7 +163,7 @@ impl Rounds {
         // The class whose turn it was may have one visit at the start and one at the end.
         for _ in 0..=self.classes.len() {
             let id = ClassId(self.turn);
-            let class = self.classes.get_mut(id.0)?;
+            let class = self.classes.get_mut(id.index())?;
             match head_cost(id) {
                 None => class.deficit = class.deficit.min(0),
                 Some(cost) => {
@@ -154,27 +181,31 @@ impl Rounds {
         None
     }
 
+    fn ids(&self) -> impl Iterator<Item = ClassId> + use<> {
+        (0..self.classes.len()).filter_map(ClassId::of)
+    }
+
     fn pass_turn(&mut self) {
-        let next = self.turn.saturating_add(1);
-        self.turn = if next < self.classes.len() { next } else { 0 };
+        let next = self.turn.wrapping_add(1);
+        self.turn = if usize::from(next) < self.classes.len() { next } else { 0 };
         self.is_served = false;
     }
 
     /// Gives every backlogged class the quanta of all the rounds in which nobody could pay. `None` if
     /// nobody waits.
     fn skip_rounds(&mut self, head_cost: &impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<()> {
-        let rounds_until = |(index, class): (usize, &Class)| {
-            let cost = i128::from(head_cost(ClassId(index))?.get());
+        let rounds_until = |(id, class): (ClassId, &Class)| {
+            let cost = i128::from(head_cost(id)?.get());
             let missing = cost.saturating_sub(class.deficit).max(0);
             let quantum = i128::from(class.quantum.get());
             let up = missing.saturating_add(quantum).saturating_sub(1);
             Some(up.checked_div(quantum).unwrap_or(0))
         };
-        let rounds = self.classes.iter().enumerate().filter_map(rounds_until).min()?;
+        let rounds = self.ids().zip(&self.classes).filter_map(rounds_until).min()?;
         // The last of them is the one in which somebody can.
         let skipped = rounds.saturating_sub(1);
-        for (index, class) in self.classes.iter_mut().enumerate() {
-            if head_cost(ClassId(index)).is_some() {
+        for (id, class) in self.ids().zip(&mut self.classes) {
+            if head_cost(id).is_some() {
                 let quanta = i128::from(class.quantum.get()).saturating_mul(skipped);
                 class.deficit = class.deficit.saturating_add(quanta);
             }

@@ -18,6 +18,13 @@ fn n(number: u64) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap()
 }
 
+/// Whose turn it is, charged for it.
+fn next(rounds: &mut Rounds, head_cost: impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<ClassId> {
+    let id = rounds.pick(&head_cost)?;
+    rounds.charge(id, head_cost(id).unwrap());
+    Some(id)
+}
+
 /// Deficit round robin as it is written down: turn after turn, one quantum each.
 #[derive(Debug, Default)]
 struct Literal {
@@ -68,7 +75,7 @@ fn choices_are_those_of_rounds_taken_one_by_one() {
         let mut literal = Literal::default();
         for _ in 0..random.between(1, 5) {
             let quantum = random.pick(&[1, 2, 7, 40]);
-            rounds.add_class(n(quantum));
+            rounds.add_class(n(quantum)).unwrap();
             literal.quanta.push(quantum.into());
             literal.deficits.push(0);
         }
@@ -79,7 +86,7 @@ fn choices_are_those_of_rounds_taken_one_by_one() {
                     *head = random.pick(&[None, Some(1), Some(3), Some(50), Some(900)]);
                 }
             }
-            let chosen = rounds.next(|id| heads[id.index()].map(n));
+            let chosen = next(&mut rounds, |id| heads[id.index()].map(n));
             let wanted = literal.next(&heads);
             assert_eq!(chosen.map(ClassId::index), wanted, "seed {seed}, step {step}");
             if let Some(id) = chosen {
@@ -103,11 +110,11 @@ fn backlogged_classes_have_their_shares_at_all_times() {
         let mut random = XorShift::new(seed);
         let (quanta, largest) = ([random.between(1, 60), random.between(1, 60)], 50);
         let mut rounds = Rounds::new();
-        let ids = quanta.map(|quantum| rounds.add_class(n(quantum)));
+        let ids = quanta.map(|quantum| rounds.add_class(n(quantum)).unwrap());
         let mut heads = [random.between(1, largest), random.between(1, largest)];
         let mut served: Vec<[u64; 2]> = vec![[0, 0]];
         for _ in 0..400 {
-            let id = rounds.next(|id| Some(n(heads[id.index()]))).unwrap();
+            let id = next(&mut rounds, |id| Some(n(heads[id.index()]))).unwrap();
             assert!(ids.contains(&id));
             let mut sums = *served.last().unwrap();
             sums[id.index()] += heads[id.index()];
@@ -129,22 +136,23 @@ fn backlogged_classes_have_their_shares_at_all_times() {
 #[test]
 fn an_idle_class_saves_nothing() {
     let mut rounds = Rounds::new();
-    let (busy, idle) = (rounds.add_class(n(10)), rounds.add_class(n(10)));
+    let (busy, idle) = (rounds.add_class(n(10)).unwrap(), rounds.add_class(n(10)).unwrap());
     for _ in 0..1_000 {
-        assert_eq!(rounds.next(|id| (id == busy).then(|| n(10))), Some(busy));
+        assert_eq!(next(&mut rounds, |id| (id == busy).then(|| n(10))), Some(busy));
     }
-    let turns: Vec<ClassId> = (0..20).map(|_| rounds.next(|_| Some(n(10))).unwrap()).collect();
+    let turns: Vec<ClassId> =
+        (0..20).map(|_| next(&mut rounds, |_| Some(n(10))).unwrap()).collect();
     assert_eq!(turns.iter().filter(|&&id| id == idle).count(), 10);
-    assert_eq!(rounds.next(|_| None), None);
+    assert_eq!(next(&mut rounds, |_| None), None);
 }
 
 /// A huge item and tiny quanta are counted, not walked through.
 #[test]
 fn tiny_quanta_and_huge_items_take_one_step() {
     let mut rounds = Rounds::new();
-    let ids = [rounds.add_class(n(1)), rounds.add_class(n(2))];
+    let ids = [rounds.add_class(n(1)).unwrap(), rounds.add_class(n(2)).unwrap()];
     let turns: Vec<ClassId> =
-        (0..6).map(|_| rounds.next(|_| Some(NonZeroU64::MAX)).unwrap()).collect();
+        (0..6).map(|_| next(&mut rounds, |_| Some(NonZeroU64::MAX)).unwrap()).collect();
     assert_eq!(turns.iter().filter(|&&id| id == ids[1]).count(), 4);
 }
 
@@ -153,10 +161,10 @@ fn tiny_quanta_and_huge_items_take_one_step() {
 #[test]
 fn estimates_are_settled_in_later_turns() {
     let mut rounds = Rounds::new();
-    let (honest, sly) = (rounds.add_class(n(100)), rounds.add_class(n(100)));
+    let (honest, sly) = (rounds.add_class(n(100)).unwrap(), rounds.add_class(n(100)).unwrap());
     let mut bytes = [0_u64; 2];
     for _ in 0..10_000 {
-        let id = rounds.next(|_| Some(n(50))).unwrap();
+        let id = next(&mut rounds, |_| Some(n(50))).unwrap();
         let actual = if id == sly { 500 } else { 50 };
         rounds.settle(id, 50, actual);
         bytes[id.index()] += actual;
@@ -164,13 +172,16 @@ fn estimates_are_settled_in_later_turns() {
     assert!(bytes[honest.index()].abs_diff(bytes[sly.index()]) <= 1_100, "{bytes:?}");
 }
 
+/// A turn lasts until it is paid for, whatever comes meanwhile; one who goes away gives it up.
 #[test]
-fn looking_charges_nothing() {
+fn a_turn_stays_until_it_is_paid_for() {
     let mut rounds = Rounds::new();
-    let first = rounds.add_class(n(3));
-    rounds.add_class(n(3));
-    for _ in 0..5 {
-        assert_eq!(rounds.peek(|_| Some(n(3))), Some(first));
+    let (first, other) = (rounds.add_class(n(3)).unwrap(), rounds.add_class(n(3)).unwrap());
+    for costs in [[None, None], [Some(3), None], [Some(3), Some(1)], [Some(3), Some(1)]] {
+        let picked = rounds.pick(|id| costs[id.index()].map(n));
+        assert_eq!(picked, costs[0].map(|_| first));
     }
-    assert_eq!(rounds.next(|_| Some(n(3))), Some(first));
+    rounds.charge(first, n(3));
+    assert_eq!(rounds.pick(|_| Some(n(3))), Some(other));
+    assert_eq!(rounds.pick(|id| (id == first).then(|| n(3))), Some(first));
 }

@@ -9,9 +9,9 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
+use common::queued::{Queued, Starts};
 use common::{Grants, MS, S, XorShift};
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
@@ -21,30 +21,10 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Turned, Wakes, WhenFull};
+use rategate_core::queue::{Bounds, Left, Outcome, Turned, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Refusal, Ticket, Verdict};
-
-/// Waiters are numbers.
-#[derive(Debug, Default)]
-struct Woken {
-    settled: Vec<u32>,
-    moved: Vec<u32>,
-}
-
-impl Wakes<u32> for Woken {
-    fn settled(&mut self, id: u32) {
-        self.settled.push(id);
-    }
-
-    fn moved(&mut self, id: &u32) {
-        self.moved.push(*id);
-    }
-}
-
-/// When whoever came has started, by number, and with how many permits.
-type Starts = BTreeMap<u32, (u64, u64)>;
 
 /// The oracle: a list, and a limit in which only what has started is booked. What comes next is
 /// found out on a copy of it.
@@ -92,74 +72,6 @@ impl<L: Limit + Clone> Line<L> {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| waiting.0 != id);
         self.waiting.len() < before
-    }
-}
-
-/// The queue, its limit, and the starts it has granted so far.
-struct Queued<L> {
-    limit: L,
-    queue: Queue<u32>,
-    woken: Woken,
-    places: BTreeMap<u32, (Place, u64)>,
-    starts: Starts,
-    in_order: Vec<u32>,
-}
-
-impl<L: Limit> Queued<L> {
-    fn new(limit: L) -> Self {
-        Self {
-            limit,
-            queue: Queue::new(Bounds::default()),
-            woken: Woken::default(),
-            places: BTreeMap::new(),
-            starts: Starts::new(),
-            in_order: Vec::new(),
-        }
-    }
-
-    fn serve(&mut self, now_ns: u64) {
-        self.queue.serve(&mut self.limit, now_ns, &mut self.woken);
-        self.gather();
-    }
-
-    fn gather(&mut self) {
-        for id in std::mem::take(&mut self.woken.settled) {
-            let (place, permits) = self.places.remove(&id).unwrap();
-            match self.queue.collect(&place) {
-                Some(Outcome::Granted(grant)) => {
-                    self.starts.insert(id, (grant.start_ns, permits));
-                    self.in_order.push(id);
-                }
-                other => panic!("{id}: {other:?}"),
-            }
-            assert_eq!(self.queue.collect(&place), None, "only once");
-        }
-    }
-
-    fn join(
-        &mut self,
-        now_ns: u64,
-        id: u32,
-        permits: u64,
-        max_wait_ns: Option<u64>,
-    ) -> Result<(), Turned> {
-        let joined =
-            self.queue.join(&mut self.limit, now_ns, permits, max_wait_ns, || id, &mut self.woken);
-        match joined? {
-            Joined::Granted(grant) => {
-                self.starts.insert(id, (grant.start_ns, permits));
-                self.in_order.push(id);
-            }
-            Joined::Waits(place) => drop(self.places.insert(id, (place, permits))),
-        }
-        Ok(())
-    }
-
-    fn leave(&mut self, now_ns: u64, id: u32) -> bool {
-        let Some((place, _)) = self.places.remove(&id) else { return false };
-        let left = self.queue.leave(&mut self.limit, now_ns, &place, &mut self.woken);
-        self.gather();
-        left == Some(Left::InTime(id))
     }
 }
 

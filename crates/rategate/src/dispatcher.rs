@@ -200,7 +200,7 @@ fn turn<L: Concurrent, C: Clock>(
         if alarm.is_raised() {
             return Err(AcquireError::Closed);
         }
-        limiter.shared().acquire(1, None, limiter.precision(), Some(alarm))
+        limiter.shared().acquire(limiter.request(1), limiter.precision(), Some(alarm))
     }));
     match granted {
         Ok(Ok(grant)) => return Some(grant),

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rategate_core::error::{DebtError, ExceedsCapacity, LimitError};
+use rategate_core::fair::TooManyClasses;
 use rategate_core::queue::Turned;
 use rategate_core::verdict::Refusal;
 
@@ -122,6 +123,18 @@ pub enum ReconfigureError {
     Limit(LimitError),
 }
 
+/// Why there is no such class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClassError {
+    /// The limiter has been closed.
+    Closed,
+    /// With a weight of zero it would wait for ever: at least 1.
+    ZeroWeight,
+    /// There are as many as there may be.
+    TooMany(TooManyClasses),
+}
+
 /// Why an estimate was not settled, or not all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -185,6 +198,16 @@ impl fmt::Display for ReconfigureError {
     }
 }
 
+impl fmt::Display for ClassError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str(CLOSED),
+            Self::ZeroWeight => f.write_str("a class of weight 0 would wait for ever: at least 1"),
+            Self::TooMany(error) => error.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for SettleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -206,6 +229,19 @@ impl From<DebtError> for SettleError {
     }
 }
 
+impl From<Closed> for ClassError {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<TooManyClasses> for ClassError {
+    fn from(error: TooManyClasses) -> Self {
+        Self::TooMany(error)
+    }
+}
+
+impl Error for ClassError {}
 impl Error for SettleError {}
 impl Error for Closed {}
 impl Error for LimiterError {}

@@ -40,6 +40,7 @@
 //! | any thread that wants its turn, or an answer | [`Limiter`] |
 //! | tasks, under any executor | [`AsyncLimiter`] |
 //! | a caller that waits in its own way, or may change its mind | [`Reservation`] |
+//! | kinds of callers that should share fairly | [`Limiter::class`] |
 //! | an operation whose end or effect counts, not only its start | [`Permit`] |
 //! | one loop that waits after each operation | [`Throttle`] |
 //! | callers that hand over work and go on | [`Dispatcher`] |
@@ -73,7 +74,7 @@
 //!   exception is [`Throttle::wait`], which keeps an average: it sleeps once, and what the sleep
 //!   got wrong goes into the next.
 //! * **Order.** Whoever waits is served in the order of asking, threads and tasks in one line, and no
-//!   try overtakes them. Who leaves the line makes room for those behind. Only a place among
+//!   try overtakes them. With [classes](Limiter::class), that is so within each. Who leaves the line makes room for those behind. Only a place among
 //!   [reservations](Reservation) that is given back goes to the next caller who fits in.
 //! * **Exact retry.** A denial says when to come again; one nanosecond sooner is too soon.
 //! * **Nothing lost.** Whoever drops a [`Reservation`] before its start, is woken before it by
@@ -118,7 +119,9 @@ mod wait;
 pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
 pub use decision::{Decision, Denial, Grant};
 pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
-pub use error::{AcquireError, Closed, LimiterError, ReconfigureError, SettleError, TooLong};
+pub use error::{
+    AcquireError, ClassError, Closed, LimiterError, ReconfigureError, SettleError, TooLong,
+};
 #[cfg(feature = "async-io")]
 pub use future::AsyncIoTimer;
 pub use future::{
@@ -150,6 +153,7 @@ pub use rategate_core::concurrent::{Concurrent, NoTwin, Twinned};
 pub use rategate_core::error::{
     DebtError, ExceedsCapacity, LimitError, RateError, RatioError, SpanError,
 };
+pub use rategate_core::fair::TooManyClasses;
 pub use rategate_core::fixed_window::{Anchor, FixedWindow};
 pub use rategate_core::gcra::Gcra;
 pub use rategate_core::ledger::Ledger;

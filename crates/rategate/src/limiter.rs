@@ -1,19 +1,21 @@
 //! A limit that threads share, on a clock.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Concurrent, Twinned};
+use rategate_core::fair::ClassId;
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::Bounds as QueueBounds;
+use rategate_core::queue::{Bounds as QueueBounds, Request};
 use rategate_core::verdict::Settled;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, Closed, LimiterError, ReconfigureError, SettleError};
+use crate::error::{AcquireError, ClassError, Closed, LimiterError, ReconfigureError, SettleError};
 use crate::local::Local;
 use crate::reservation::Reservation;
 use crate::shared::Shared;
@@ -76,6 +78,7 @@ use crate::wait::Precision;
 pub struct Limiter<L: Concurrent, C = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
     precision: Precision,
+    class: ClassId,
 }
 
 impl<P: Twinned> Limiter<Ledger<P>> {
@@ -153,7 +156,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Any live limit on the clock that it has been used with so far.
     #[must_use]
     pub fn over(limit: L, clock: C) -> Self {
-        Self { shared: Arc::new(Shared::new(limit, clock)), precision: Precision::default() }
+        let (precision, class) = (Precision::default(), ClassId::FIRST);
+        Self { shared: Arc::new(Shared::new(limit, clock)), precision, class }
     }
 
     /// The same limit, waited for in another manner by this handle and by the clones made of it.
@@ -171,6 +175,41 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Self { precision, ..self }
     }
 
+    /// The same limit for a class of callers with a line of their own. While callers of several
+    /// classes wait, each class is granted permits in proportion to its weight, at all times to within
+    /// its weight and its largest request (deficit round robin, theory 2.8); within a class in the order
+    /// of asking. A class that is alone gets everything, and one that is idle saves nothing up. This
+    /// handle and the clones made of it are a class of weight 1.
+    ///
+    /// A crawler with pages of unknown size, under one bandwidth. Each fetches by its own class, and
+    /// [settles](Self::settle) by it:
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter};
+    ///
+    /// let bandwidth = Limiter::new(Gcra::new("100000/s".parse()?, 100_000)?);
+    /// let (slow_sites, fast_sites) = (bandwidth.class(1)?, bandwidth.class(1)?);
+    ///
+    /// let page = slow_sites.acquire(10_000)?;
+    /// slow_sites.settle(&page, 12_500)?;
+    /// let page = fast_sites.acquire(10_000)?;
+    /// fast_sites.settle(&page, 1_200)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Classes are for kinds of callers, made once: none is ever taken away. [Bounds of the
+    /// queue](Self::bound_queue) hold for each class's line. A grant costs one step for each class, and
+    /// to tell a start behind the first, as for a deadline, one for each who waits.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassError`].
+    pub fn class(&self, weight: u64) -> Result<Self, ClassError> {
+        let weight = NonZeroU64::new(weight).ok_or(ClassError::ZeroWeight)?;
+        let class = self.shared.turn(|turn| turn.add_class(weight))??;
+        Ok(Self { class, ..self.clone() })
+    }
+
     /// A handle for one thread, which takes permits in batches: for many tries a second on many
     /// threads. See [`Local`] for what that does to the limit.
     ///
@@ -178,7 +217,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// [`Closed`].
     pub fn local(&self) -> Result<Local<L, C>, Closed> {
-        Local::new(Arc::clone(&self.shared), self.precision)
+        Local::new(Arc::clone(&self.shared), self.precision, self.class)
     }
 
     /// Takes `permits` at once, or says how long until they could be taken. Never waits.
@@ -216,7 +255,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`AcquireError`], at once, where waiting would not end in a grant; [`AcquireError::Closed`]
     /// also while waiting.
     pub fn acquire(&self, permits: u64) -> Result<Grant, AcquireError> {
-        self.shared.acquire(permits, None, self.precision, None)
+        self.shared.acquire(self.request(permits), self.precision, None)
     }
 
     /// Takes `permits` if they may start within `longest`, and waits until then.
@@ -227,8 +266,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// that, and [`AcquireError::DeadlinePassed`] where that turns out later; otherwise as
     /// [`acquire`](Self::acquire).
     pub fn acquire_within(&self, permits: u64, longest: Duration) -> Result<Grant, AcquireError> {
-        let longest_ns = Some(whole_ns(longest));
-        self.shared.acquire(permits, longest_ns, self.precision, None)
+        let request = self.request(permits).within(Some(whole_ns(longest)));
+        self.shared.acquire(request, self.precision, None)
     }
 
     /// Takes `permits` for the first instant at which they may start, and does not wait for it.
@@ -301,7 +340,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// [`Closed`].
     pub fn bound_queue(&self, bounds: QueueBounds) -> Result<(), Closed> {
-        self.shared.bound_queue(bounds)
+        self.shared.turn(|turn| turn.set_bounds(bounds))
     }
 
     /// How many threads and tasks stand in line.
@@ -343,7 +382,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`Closed`].
     pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
         let grant = grant.as_granted();
-        self.shared.change(|limit, now_ns| limit.refund(now_ns, &grant, permits))
+        self.shared.turn(|turn| turn.refund(self.class, &grant, permits))
     }
 
     /// Makes good for an estimate, once it is known that the operation took `actual` permits: what was
@@ -368,7 +407,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`SettleError`]. There is a most that one call may owe.
     pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, SettleError> {
         let grant = grant.as_granted();
-        Ok(self.shared.change(|limit, now_ns| limit.settle(now_ns, &grant, actual))??)
+        Ok(self.shared.turn(|turn| turn.settle(self.class, &grant, actual))??)
     }
 
     /// Takes note that operations have ended. Returns whether a policy here counts operations in
@@ -413,6 +452,11 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.now_ns()
     }
 
+    /// What to ask for in this handle's line.
+    pub(crate) const fn request(&self, permits: u64) -> Request {
+        Request::of(permits).in_class(self.class)
+    }
+
     pub(crate) const fn precision(&self) -> Precision {
         self.precision
     }
@@ -424,7 +468,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
 impl<L: Concurrent, C> Clone for Limiter<L, C> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), precision: self.precision }
+        Self { shared: Arc::clone(&self.shared), ..*self }
     }
 }
 

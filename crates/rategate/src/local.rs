@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use rategate_core::concurrent::{Concurrent, Draw, Drawn, Spare};
+use rategate_core::fair::ClassId;
+use rategate_core::queue::Request;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
@@ -61,6 +63,7 @@ const LASTS_NS: u64 = 1_000_000;
 pub struct Local<L: Concurrent, C: Clock = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
     precision: Precision,
+    class: ClassId,
     /// How many permits to take at a time, by the numbers in force at `epoch`.
     batch: u64,
     epoch: u64,
@@ -72,9 +75,14 @@ pub struct Local<L: Concurrent, C: Clock = MonotonicClock> {
 }
 
 impl<L: Concurrent, C: Clock> Local<L, C> {
-    pub(crate) fn new(shared: Arc<Shared<L, C>>, precision: Precision) -> Result<Self, Closed> {
+    pub(crate) fn new(
+        shared: Arc<Shared<L, C>>,
+        precision: Precision,
+        class: ClassId,
+    ) -> Result<Self, Closed> {
         let (epoch, batch) = shared.batch()?;
-        Ok(Self { shared, precision, batch, epoch, left: 0, start_ns: 0, until_ns: 0, drawn: None })
+        let (left, start_ns, until_ns, drawn) = (0, 0, 0, None);
+        Ok(Self { shared, precision, class, batch, epoch, left, start_ns, until_ns, drawn })
     }
 
     /// Takes `permits` at once, or says how long until they could be taken. Never waits.
@@ -105,7 +113,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
             Ok(Decision::Granted(grant)) => Ok(grant),
             // The same question to the limiter finds the same error, or the wait.
             Ok(Decision::Denied(_)) | Err(_) => {
-                self.shared.acquire(permits, None, self.precision, None)
+                self.shared.acquire(Request::of(permits).in_class(self.class), self.precision, None)
             }
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rategate_core::concurrent::{Answer, Concurrent, Draw, Drawn, Spare, Twin};
 use rategate_core::limit::Limit;
-use rategate_core::queue::{Bounds, Joined, Outcome, Place};
+use rategate_core::queue::{Joined, Outcome, Place, Request};
 use rategate_core::verdict::{self, Verdict};
 
 use crate::clock::Clock;
@@ -239,21 +239,20 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// unless the start has come by then: what is spent cannot go back, so it is the caller's.
     pub(crate) fn acquire(
         &self,
-        permits: u64,
-        max_wait_ns: Option<u64>,
+        request: Request,
         precision: Precision,
         abort: Option<&Alarm>,
     ) -> Result<Grant, AcquireError> {
-        if let Some(grant) = self.take_at_once(permits) {
+        if let Some(grant) = self.take_at_once(request.permits) {
             return Ok(grant);
         }
         let alarm = Alarm::of_one_wait(abort);
         let ear = || Ear::Thread(Arc::clone(&alarm));
         let joined = self.turn_to_join(|turn| {
-            let place = match turn.join(permits, max_wait_ns, ear) {
+            let place = match turn.join(request, ear) {
                 Ok(Joined::Waits(place)) => place,
                 Ok(Joined::Granted(grant)) => return Ok(Ok(Grant::as_promised(&grant))),
-                Err(turned) => return Err(AcquireError::turned(turned, max_wait_ns)),
+                Err(turned) => return Err(AcquireError::turned(turned, request.max_wait_ns)),
             };
             self.hands.seen_ns.fetch_max(turn.now_ns, Ordering::Relaxed);
             let due_ns = turn.due_ns(&place);
@@ -345,11 +344,6 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.turn_even_if_closed(|turn| {
             turn.change(|limit, now_ns| limit.cancel(now_ns, promise.grant.ticket))
         })
-    }
-
-    /// How much may wait.
-    pub(crate) fn bound_queue(&self, bounds: Bounds) -> Result<(), Closed> {
-        self.turn(|turn| turn.set_bounds(bounds))
     }
 
     /// A decision that gives nothing back and changes no number, behind all who wait. `None` if that

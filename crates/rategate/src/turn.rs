@@ -2,11 +2,15 @@
 //! whom to wake when the lock is free.
 
 use std::mem::replace;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::task::Waker;
 
+use rategate_core::error::DebtError;
+use rategate_core::fair::{ClassId, TooManyClasses};
 use rategate_core::limit::Limit;
-use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Turned, Wakes};
+use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
+use rategate_core::verdict::{Grant, Settled};
 
 use crate::panics::quietly;
 use crate::wait::Alarm;
@@ -142,15 +146,41 @@ impl<'a, L: Limit> Turn<'a, L> {
         changed
     }
 
+    /// Takes permits of a grant back, for the good of whoever waits and of the class that had them.
+    pub(crate) fn refund(&mut self, class: ClassId, grant: &Grant, permits: u64) -> u64 {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.unbook(limit, self.now_ns);
+        let back = limit.refund(self.now_ns, grant, permits);
+        queue.settle(class, back, 0);
+        queue.serve(limit, self.now_ns, self.woken);
+        back
+    }
+
+    /// Makes good for an estimate of somebody of this class.
+    pub(crate) fn settle(
+        &mut self,
+        class: ClassId,
+        grant: &Grant,
+        actual: u64,
+    ) -> Result<Settled, DebtError> {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.unbook(limit, self.now_ns);
+        let settled = limit.settle(self.now_ns, grant, actual);
+        if settled.is_ok() {
+            queue.settle(class, grant.permits, actual);
+        }
+        queue.serve(limit, self.now_ns, self.woken);
+        settled
+    }
+
     /// Stands in line, unless the permits are there. Of those before, nobody is granted here if that
     /// can be left to whoever waits for it: wakes from one place come in order.
     pub(crate) fn join(
         &mut self,
-        permits: u64,
-        max_wait_ns: Option<u64>,
+        request: Request,
         ear: impl FnOnce() -> Ear,
     ) -> Result<Joined, Turned> {
-        if max_wait_ns.is_some() || !self.state.queue.has_line_for(permits) {
+        if !self.state.queue.has_line_for(request) {
             self.serve();
         }
         let State { limit, queue, tasks, .. } = &mut *self.state;
@@ -159,7 +189,7 @@ impl<'a, L: Limit> Turn<'a, L> {
             *tasks = tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));
             ear
         };
-        queue.join(limit, self.now_ns, permits, max_wait_ns, ear, self.woken)
+        queue.join(limit, self.now_ns, request, ear, self.woken)
     }
 
     /// What has come of a wait, once.
@@ -192,6 +222,10 @@ impl<'a, L: Limit> Turn<'a, L> {
             }
             Left::Settled(outcome) => Some(outcome),
         }
+    }
+
+    pub(crate) fn add_class(&mut self, weight: NonZeroU64) -> Result<ClassId, TooManyClasses> {
+        self.state.queue.add_class(weight)
     }
 
     pub(crate) fn set_bounds(&mut self, bounds: Bounds) {

@@ -1,9 +1,9 @@
 //! How much may wait, and what happens when that much does.
 
 /// The most waiters that a queue can be told to hold.
-pub const MAX_WAITERS: u32 = 16_777_216;
+pub const MAX_WAITERS: u32 = 16_777_215;
 
-/// How much may wait, and what happens when that much does.
+/// How much may wait in each class's line, and what happens when that much does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     waiters: u32,

@@ -20,23 +20,29 @@
 //!
 //! * **Order.** Grants come in the order of joining; nobody overtakes, however small. A try has to
 //!   stand behind all who wait.
+//! * **Classes.** Within a class the order is that. Among classes that wait, permits are shared by
+//!   weight at all times, to within one's weight and its largest request (theory 2.8). Whoever is
+//!   next stays next. What is granted at once, while nobody waits, is charged to no class.
 //! * **Nothing lost.** Whoever leaves before his start gives back all that he held, and those
 //!   behind him move up. Serving late delays callers, not the schedule.
 //! * **Deadlines.** One that cannot be met ends the wait at once: at joining, and again whenever
 //!   the limit has changed. One that nobody can foretell, because permits come back by somebody's
 //!   act, ends it when it has come.
-//! * **Bounds.** At most so many waiters, and so many permits waited for. A queue that is full
-//!   refuses the newcomer or sends its newest away.
+//!   With several classes, a start that was in time may come to be too late when others come; that
+//!   too ends the wait when the deadline has come, if not before.
+//! * **Bounds.** At most so many waiters, and so many permits waited for, in each class. A line that
+//!   is full refuses the newcomer or sends its newest away.
 //! * **Cost.** Joining, leaving and granting are O(1) and one question to the limit; with deadlines
-//!   O(log n). Booking all who wait is O(n), once until the next change. 40 bytes for each place,
-//!   with a waiter of 16.
+//!   O(log n). Booking all who wait is O(n), once until the next change. With several classes a grant
+//!   is O(classes), and whatever needs to know a start behind the first, O(n) each time. 40 bytes for
+//!   each place, with a waiter of 16.
 //!
 //! # Example
 //!
 //! ```
 //! use rategate_core::gcra::Gcra;
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::queue::{Bounds, Joined, Outcome, Queue, Wakes};
+//! use rategate_core::queue::{Bounds, Joined, Outcome, Queue, Request, Wakes};
 //!
 //! /// Waiters are names, and waking is writing them down.
 //! #[derive(Default)]
@@ -50,7 +56,9 @@
 //!
 //! let mut limit = Ledger::new(Gcra::new("1/s".parse()?, 1)?, 0);
 //! let (mut queue, mut woken) = (Queue::new(Bounds::default()), Woken::default());
-//! let mut join = |now_ns, name| queue.join(&mut limit, now_ns, 1, None, || name, &mut woken);
+//! let mut join = |now_ns, name| {
+//!     queue.join(&mut limit, now_ns, Request::of(1), || name, &mut woken)
+//! };
 //! assert!(matches!(join(0, "a"), Ok(Joined::Granted(_))));
 //! let Ok(Joined::Waits(b)) = join(0, "b") else { unreachable!() };
 //! let Ok(Joined::Waits(c)) = join(5, "c") else { unreachable!() };
@@ -68,6 +76,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::num::NonZeroU64;
 
+use crate::fair::{ClassId, Rounds, TooManyClasses};
 use crate::limit::{self, Limit};
 use crate::verdict::{self, Refusal};
 
@@ -84,6 +93,37 @@ pub trait Wakes<W> {
 
     /// This one's start, which it may have been told, has become another.
     fn moved(&mut self, waiter: &W);
+}
+
+/// What somebody asks for who may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// How many permits.
+    pub permits: u64,
+    /// The longest wait that the caller accepts.
+    pub max_wait_ns: Option<u64>,
+    /// The class whose line to stand in.
+    pub class: ClassId,
+}
+
+impl Request {
+    /// For `permits`, however long it takes, in the first class.
+    #[must_use]
+    pub const fn of(permits: u64) -> Self {
+        Self { permits, max_wait_ns: None, class: ClassId::FIRST }
+    }
+
+    /// The same within `max_wait_ns`, if that is given.
+    #[must_use]
+    pub const fn within(self, max_wait_ns: Option<u64>) -> Self {
+        Self { max_wait_ns, ..self }
+    }
+
+    /// The same in another class.
+    #[must_use]
+    pub const fn in_class(self, class: ClassId) -> Self {
+        Self { class, ..self }
+    }
 }
 
 /// A place in the queue. Its holder has to [collect](Queue::collect) what came of it or to
@@ -145,10 +185,13 @@ pub enum Left<W> {
 #[derive(Debug)]
 pub struct Queue<W> {
     seats: Seats<W>,
-    /// The first in line whose start is not booked.
-    unbooked: u32,
-    /// The starts of those before it, in order.
+    /// The starts that are booked, in order.
     booked: VecDeque<Booked>,
+    /// Whose turn it is, among several classes. It is charged when it starts.
+    rounds: Rounds,
+    /// Whose turn it would be behind all who are booked, where those are more than the first. With
+    /// whatever comes next, it may be another's.
+    ahead: Option<Rounds>,
     bounds: Bounds,
     by_deadline: BTreeSet<(u64, u32)>,
     deadlines: BTreeMap<u32, u64>,
@@ -161,16 +204,41 @@ struct Booked {
 }
 
 impl<W> Queue<W> {
-    /// An empty queue.
+    /// An empty queue with one class, of weight 1.
     #[must_use]
-    pub const fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: Bounds) -> Self {
+        let mut rounds = Rounds::new();
+        // There is room for the first.
+        let _ = rounds.add_class(NonZeroU64::MIN);
         Self {
             seats: Seats::new(),
-            unbooked: NONE,
             booked: VecDeque::new(),
+            rounds,
+            ahead: None,
             bounds,
             by_deadline: BTreeSet::new(),
             deadlines: BTreeMap::new(),
+        }
+    }
+
+    /// One more class of callers, with its own line. While several wait, each is granted permits in
+    /// proportion to its weight.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyClasses`].
+    pub fn add_class(&mut self, weight: NonZeroU64) -> Result<ClassId, TooManyClasses> {
+        let class = self.rounds.add_class(weight)?;
+        self.seats.add_line();
+        Ok(class)
+    }
+
+    /// Corrects what a class was charged for a grant, once the true cost is known. A class in which
+    /// nobody waits can only be charged more. It may be another's turn then, so this goes with a change
+    /// of the limit: after [`unbook`](Self::unbook), and before the queue is served again.
+    pub fn settle(&mut self, class: ClassId, charged: u64, actual: u64) {
+        if actual > charged || self.seats.line(class).waiting > 0 {
+            self.rounds.settle(class, charged, actual);
         }
     }
 
@@ -200,21 +268,16 @@ impl<W> Queue<W> {
         start_ns.into_iter().chain(deadline_ns).min()
     }
 
-    /// Whoever stands first in line.
+    /// Whether a newcomer can do nothing but stand in line, at its end for good, and there is room for
+    /// him. For him the queue need not be served before he [joins](Self::join).
     #[must_use]
-    pub fn front(&self) -> Option<&W> {
-        self.seats.at(self.seats.first).map(|waiting| &waiting.waiter)
+    pub fn has_line_for(&self, request: Request) -> bool {
+        let Request { permits, max_wait_ns, class } = request;
+        let is_last = max_wait_ns.is_none() && !self.has_classes();
+        is_last && !self.is_empty() && self.has_room(class, permits)
     }
 
-    /// Whether a newcomer for `permits` can do nothing but stand in line, and there is room for him.
-    /// For him, unless he has a deadline, the queue need not be served before he
-    /// [joins](Self::join).
-    #[must_use]
-    pub fn has_line_for(&self, permits: u64) -> bool {
-        !self.is_empty() && self.has_room(permits)
-    }
-
-    /// Grants `permits` now, or gives the caller a place in line. The queue must have been
+    /// Grants a request now, or gives the caller a place in line. The queue must have been
     /// [served](Self::serve) at `now_ns`.
     ///
     /// # Errors
@@ -224,31 +287,40 @@ impl<W> Queue<W> {
         &mut self,
         limit: &mut L,
         now_ns: u64,
-        permits: u64,
-        max_wait_ns: Option<u64>,
+        request: Request,
         waiter: impl FnOnce() -> W,
         wakes: &mut impl Wakes<W>,
     ) -> Result<Joined, Turned> {
         let now_ns = limit.clamp(now_ns);
+        let Request { permits, max_wait_ns, class } = request;
         let Some(permits) = NonZeroU64::new(permits) else { return Ok(nothing(limit, now_ns)) };
         if max_wait_ns.is_some() {
             self.book_all(limit, wakes);
         }
-        let may_start_now = self.look_ahead(limit, now_ns, permits, max_wait_ns)?;
-        if may_start_now && self.is_empty() {
-            return limit.promise(now_ns, permits).map(Joined::Granted).map_err(Turned::Refused);
+        let at_the_end = self.look_ahead(limit, now_ns, permits, max_wait_ns);
+        match at_the_end {
+            Ok(true) if self.is_empty() => {
+                return limit
+                    .promise(now_ns, permits)
+                    .map(Joined::Granted)
+                    .map_err(Turned::Refused);
+            }
+            // Its class may have its turn before that.
+            Err(Turned::TooLong { .. }) if self.has_classes() && !self.is_empty() => {}
+            Err(turned) => return Err(turned),
+            Ok(_) => {}
         }
-        self.make_room(limit, now_ns, permits, wakes)?;
-        let seat = self.seats.sit_down(waiter(), now_ns, permits);
-        if self.unbooked == NONE {
-            self.unbooked = seat;
+        self.make_room(limit, now_ns, class, permits, wakes)?;
+        let seat = self.seats.sit_down(class, waiter(), now_ns, permits);
+        if let Err(turned) = at_the_end {
+            self.turn_away_if_late(limit, now_ns, seat, turned, max_wait_ns, wakes)?;
         }
         if let Some(max_wait_ns) = max_wait_ns {
             let deadline_ns = now_ns.saturating_add(max_wait_ns);
             self.deadlines.insert(seat, deadline_ns);
             self.by_deadline.insert((deadline_ns, seat));
         }
-        if self.unbooked == seat && (self.seats.first == seat || max_wait_ns.is_some()) {
+        if self.booked.is_empty() || (max_wait_ns.is_some() && !self.has_classes()) {
             self.book_next(limit, wakes);
         }
         Ok(Joined::Waits(Place(seat)))
@@ -258,6 +330,7 @@ impl<W> Queue<W> {
     /// whose deadlines have. Books the start of whoever is first then.
     pub fn serve<L: Limit>(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
         let now_ns = limit.clamp(now_ns);
+        self.forget_ahead(limit);
         while self.serve_one(limit, now_ns, wakes) {}
     }
 
@@ -270,6 +343,7 @@ impl<W> Queue<W> {
         wakes: &mut impl Wakes<W>,
     ) -> bool {
         let now_ns = limit.clamp(now_ns);
+        self.forget_ahead(limit);
         (0..most).all(|_| self.serve_one(limit, now_ns, wakes))
     }
 
@@ -306,7 +380,7 @@ impl<W> Queue<W> {
     /// that no clock foretells. Books all others.
     pub fn is_held<L: Limit>(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
         self.book_all(limit, wakes);
-        self.unbooked != NONE
+        self.has_unbooked()
     }
 
     /// Until when the holder of a place has to wait, as things stand: its start or its deadline.
@@ -327,6 +401,7 @@ impl<W> Queue<W> {
     /// Books all who wait, as far as their starts can be known, so that whatever the limit is asked
     /// next stands behind them.
     pub fn book_all<L: Limit>(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) {
+        self.forget_ahead(limit);
         while self.book_next(limit, wakes) {}
     }
 
@@ -340,8 +415,8 @@ impl<W> Queue<W> {
     /// Ends all waits.
     pub fn close<L: Limit>(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
         self.unbook(limit, now_ns);
-        while !self.is_empty() {
-            self.settle(self.seats.first, Outcome::Closed, wakes);
+        while let Some(seat) = self.seats.anybody() {
+            self.end(seat, Outcome::Closed, wakes);
         }
     }
 
@@ -365,7 +440,7 @@ impl<W> Queue<W> {
         };
         match max_wait_ns {
             // Behind somebody whose start nobody knows, no start is known.
-            Some(max_wait_ns) if wait_ns > max_wait_ns && self.unbooked == NONE => {
+            Some(max_wait_ns) if wait_ns > max_wait_ns && !self.has_unbooked() => {
                 let soon_enough_ns = wait_ns.saturating_sub(max_wait_ns);
                 let opens_ns = opening.map_or(u64::MAX, |opening| opening.opens_ns);
                 let at_latest_ns = soon_enough_ns.min(opens_ns.saturating_sub(now_ns));
@@ -376,6 +451,28 @@ impl<W> Queue<W> {
         }
     }
 
+    /// Sends a newcomer away whose start, in the turn that his class would have, comes too late.
+    fn turn_away_if_late<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        seat: u32,
+        turned: Turned,
+        max_wait_ns: Option<u64>,
+        wakes: &mut impl Wakes<W>,
+    ) -> Result<(), Turned> {
+        let Turned::TooLong { retry_after_ns, .. } = turned else { return Err(turned) };
+        let start_ns = self.due_ns(limit, &Place(seat), wakes);
+        let wait_ns = start_ns.map_or(0, |start_ns| start_ns.saturating_sub(now_ns));
+        self.forget_ahead(limit);
+        if max_wait_ns.is_none_or(|max_wait_ns| wait_ns <= max_wait_ns) {
+            return Ok(());
+        }
+        self.remove(limit, now_ns, seat, Outcome::DeadlinePassed);
+        self.seats.collect(seat);
+        Err(Turned::TooLong { wait_ns, retry_after_ns })
+    }
+
     fn serve_one<L: Limit>(
         &mut self,
         limit: &mut L,
@@ -384,17 +481,19 @@ impl<W> Queue<W> {
     ) -> bool {
         if self.booked.is_empty() && self.book_next(limit, wakes) {
             // Whoever waits by himself has been told another start, or none.
-            if let Some(first) = self.front() {
-                wakes.moved(first);
+            let first = self.booked.front().and_then(|booked| self.seats.at(booked.seat));
+            if let Some(first) = first {
+                wakes.moved(&first.waiter);
             }
             return true;
         }
         match self.booked.front().copied() {
             Some(Booked { seat, grant }) if grant.start_ns <= now_ns => {
                 self.booked.pop_front();
+                self.charge(seat);
                 // What starts in the same nanosecond must not look late to the limit.
                 limit.pass_to(grant.start_ns.saturating_sub(1));
-                self.settle(seat, Outcome::Granted(grant), wakes);
+                self.end(seat, Outcome::Granted(grant), wakes);
                 true
             }
             _ => self.expire_one(now_ns, wakes),
@@ -408,37 +507,80 @@ impl<W> Queue<W> {
         if deadline_ns > now_ns {
             return false;
         }
-        self.settle(seat, Outcome::DeadlinePassed, wakes);
+        self.end(seat, Outcome::DeadlinePassed, wakes);
         true
     }
 
-    /// Books the first in line whose start is not known, or finds that it never will be. Returns
-    /// whether there may be another one to book.
+    /// Books the next whose start is not known, or finds that it never will be. Returns whether there
+    /// may be another one to book.
     fn book_next<L: Limit>(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
-        let seat = self.unbooked;
-        let Some(&Waiting { asked_ns, permits, behind, .. }) = self.seats.at(seat) else {
-            return false;
-        };
-        let by_ns = self.deadlines.get(&seat).copied();
-        let too_late = by_ns.is_some_and(|by_ns| {
+        let seat = self.next_to_book();
+        let Some(&Waiting { asked_ns, permits, .. }) = self.seats.at(seat) else { return false };
+        // What is only a guess at its turn ends no wait.
+        let by_ns = self.deadlines.get(&seat).filter(|_| self.ahead.is_none());
+        let too_late = by_ns.is_some_and(|&by_ns| {
             let opening = limit.opening(limit.clamp(asked_ns), permits);
             opening.is_ok_and(|opening| opening.start_ns > by_ns)
         });
         if too_late {
-            self.settle(seat, Outcome::DeadlinePassed, wakes);
+            self.end(seat, Outcome::DeadlinePassed, wakes);
             return true;
         }
         let promised = limit.promise(asked_ns, permits);
         match promised {
             Ok(grant) => {
-                self.unbooked = behind;
+                self.seats.set_booked(seat, true);
+                if let (Some(ahead), Some(waiting)) = (&mut self.ahead, self.seats.at(seat)) {
+                    ahead.charge(waiting.class(), permits);
+                }
                 self.booked.push_back(Booked { seat, grant });
                 true
             }
             Err(Refusal::Held) => false,
             Err(refusal) => {
-                self.settle(seat, Outcome::Refused(refusal), wakes);
+                self.end(seat, Outcome::Refused(refusal), wakes);
                 true
+            }
+        }
+    }
+
+    /// Whose turn it is to be booked.
+    fn next_to_book(&mut self) -> u32 {
+        if let [only] = self.seats.lines() {
+            return only.unbooked;
+        }
+        if self.ahead.is_none()
+            && let Some(first) = self.booked.front()
+        {
+            let mut ahead = self.rounds.clone();
+            if let Some(waiting) = self.seats.at(first.seat) {
+                ahead.charge(waiting.class(), waiting.permits);
+            }
+            self.ahead = Some(ahead);
+        }
+        let seats = &self.seats;
+        let head_cost = |class| seats.at(seats.line(class).unbooked).map(|waiting| waiting.permits);
+        let rounds = self.ahead.as_mut().unwrap_or(&mut self.rounds);
+        let class = rounds.pick(head_cost);
+        class.map_or(NONE, |class| seats.line(class).unbooked)
+    }
+
+    /// Charges the class of somebody who starts.
+    fn charge(&mut self, seat: u32) {
+        if self.has_classes()
+            && let Some(waiting) = self.seats.at(seat)
+        {
+            self.rounds.charge(waiting.class(), waiting.permits);
+        }
+    }
+
+    /// Takes the starts back that were no more than a guess at the turns of classes.
+    fn forget_ahead<L: Limit>(&mut self, limit: &mut L) {
+        if self.ahead.take().is_some() {
+            // None of them has come by the limit's own clock.
+            let now_ns = limit.clamp(0);
+            while self.booked.len() > 1 {
+                self.unbook_last(limit, now_ns);
             }
         }
     }
@@ -447,7 +589,7 @@ impl<W> Queue<W> {
     fn unbook_last<L: Limit>(&mut self, limit: &mut L, now_ns: u64) -> bool {
         let Some(Booked { seat, grant }) = self.booked.pop_back() else { return false };
         limit.cancel(now_ns, grant.ticket);
-        self.unbooked = seat;
+        self.seats.set_booked(seat, false);
         true
     }
 
@@ -459,15 +601,17 @@ impl<W> Queue<W> {
         seat: u32,
         outcome: Outcome,
     ) -> Option<W> {
-        if self.booked.back().is_some_and(|booked| booked.seat == seat) {
+        self.forget_ahead(limit);
+        let is_at = |booked: Option<&Booked>| booked.is_some_and(|booked| booked.seat == seat);
+        if is_at(self.booked.back()) {
             self.unbook_last(limit, now_ns);
         } else {
-            let keep = usize::from(self.seats.first != seat);
+            let keep = usize::from(!is_at(self.booked.front()));
             while self.booked.len() > keep {
                 self.unbook_last(limit, now_ns);
             }
         }
-        self.end(seat, outcome)
+        self.stand_up(seat, outcome)
     }
 
     /// Makes room for somebody who has to wait, or says that there is none.
@@ -475,39 +619,48 @@ impl<W> Queue<W> {
         &mut self,
         limit: &mut L,
         now_ns: u64,
+        class: ClassId,
         permits: NonZeroU64,
         wakes: &mut impl Wakes<W>,
     ) -> Result<(), Turned> {
-        while !self.has_room(permits.get()) {
-            let is_hopeless = self.is_empty() || permits.get() > self.bounds.permits();
+        while !self.has_room(class, permits.get()) {
+            let newest = self.seats.line(class).last;
+            let is_hopeless = newest == NONE || permits.get() > self.bounds.permits();
             if self.bounds.on_full() == WhenFull::Refuse || is_hopeless {
                 return Err(Turned::Full);
             }
-            if let Some(newest) = self.remove(limit, now_ns, self.seats.last, Outcome::Evicted) {
+            if let Some(newest) = self.remove(limit, now_ns, newest, Outcome::Evicted) {
                 wakes.settled(newest);
             }
         }
         Ok(())
     }
 
-    fn has_room(&self, permits: u64) -> bool {
-        let within = self.seats.permits.checked_add(permits);
-        self.seats.waiting < self.bounds.waiters()
+    fn has_room(&self, class: ClassId, permits: u64) -> bool {
+        let line = self.seats.line(class);
+        let within = line.permits.checked_add(permits);
+        class.index() < self.seats.lines().len()
+            && line.waiting < self.bounds.waiters()
             && self.seats.has_free()
             && within.is_some_and(|within| within <= self.bounds.permits())
     }
 
+    const fn has_classes(&self) -> bool {
+        self.rounds.classes() > 1
+    }
+
+    fn has_unbooked(&self) -> bool {
+        self.seats.lines().iter().any(|line| line.unbooked != NONE)
+    }
+
     /// Ends the wait of somebody whose start is not booked any more, and tells him.
-    fn settle(&mut self, seat: u32, outcome: Outcome, wakes: &mut impl Wakes<W>) {
-        if let Some(waiter) = self.end(seat, outcome) {
+    fn end(&mut self, seat: u32, outcome: Outcome, wakes: &mut impl Wakes<W>) {
+        if let Some(waiter) = self.stand_up(seat, outcome) {
             wakes.settled(waiter);
         }
     }
 
-    fn end(&mut self, seat: u32, outcome: Outcome) -> Option<W> {
-        if self.unbooked == seat {
-            self.unbooked = self.seats.at(seat).map_or(NONE, |waiting| waiting.behind);
-        }
+    fn stand_up(&mut self, seat: u32, outcome: Outcome) -> Option<W> {
         if let Some(deadline_ns) = self.deadlines.remove(&seat) {
             self.by_deadline.remove(&(deadline_ns, seat));
         }

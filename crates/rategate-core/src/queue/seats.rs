@@ -1,4 +1,4 @@
-//! The seats of those who wait: a line through a slab, from which anybody can stand up at any time.
+//! The seats of those who wait: lines through a slab, from which anybody can stand up at any time.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,25 +6,37 @@ use core::mem::replace;
 use core::num::NonZeroU64;
 
 use super::Outcome;
+use crate::fair::ClassId;
 
-/// No seat.
-pub(super) const NONE: u32 = u32::MAX;
+/// No seat. A seat has to leave 8 bits for its class.
+pub(super) const NONE: u32 = (1 << SEAT_BITS) - 1;
+const SEAT_BITS: u32 = 24;
 
 /// With nobody on them, so many seats are kept.
 const KEPT: usize = 1024;
 
-/// Seats, and the line of those that are waited on.
+/// Seats, and the lines of those that are waited on, one for each class.
 #[derive(Debug)]
 pub(super) struct Seats<W> {
     slab: Vec<Seat<W>>,
     first_free: u32,
-    pub(super) first: u32,
+    lines: Vec<Line>,
+    /// How many wait.
+    pub(super) waiting: u32,
+    /// How many seats are not free.
+    taken: u32,
+}
+
+/// Those of one class who wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    first: u32,
     pub(super) last: u32,
+    /// The first whose start is not booked.
+    pub(super) unbooked: u32,
     /// How many wait, and for how many permits together.
     pub(super) waiting: u32,
     pub(super) permits: u64,
-    /// How many seats are not free.
-    taken: u32,
 }
 
 #[derive(Debug)]
@@ -47,21 +59,58 @@ pub(super) struct Waiting<W> {
     pub(super) waiter: W,
     pub(super) asked_ns: u64,
     pub(super) permits: NonZeroU64,
-    before: u32,
-    pub(super) behind: u32,
+    before: Before,
+    behind: u32,
+}
+
+/// The neighbour before somebody, and the class of both.
+#[derive(Clone, Copy, Debug)]
+struct Before(u32);
+
+impl Before {
+    fn new(seat: u32, class: ClassId) -> Self {
+        let class = u32::try_from(class.index()).unwrap_or(0);
+        Self((class << SEAT_BITS) | seat)
+    }
+
+    const fn seat(self) -> u32 {
+        self.0 & NONE
+    }
+
+    fn class(self) -> ClassId {
+        ClassId::of(index(self.0 >> SEAT_BITS)).unwrap_or(ClassId::FIRST)
+    }
+}
+
+impl<W> Waiting<W> {
+    pub(super) fn class(&self) -> ClassId {
+        self.before.class()
+    }
+}
+
+impl Line {
+    const EMPTY: Self = Self { first: NONE, last: NONE, unbooked: NONE, waiting: 0, permits: 0 };
 }
 
 impl<W> Seats<W> {
-    pub(super) const fn new() -> Self {
-        Self {
-            slab: Vec::new(),
-            first_free: NONE,
-            first: NONE,
-            last: NONE,
-            waiting: 0,
-            permits: 0,
-            taken: 0,
-        }
+    /// Nobody, in one line.
+    pub(super) fn new() -> Self {
+        let lines = [Line::EMPTY].into();
+        Self { slab: Vec::new(), first_free: NONE, lines, waiting: 0, taken: 0 }
+    }
+
+    /// One more line, for the next class.
+    pub(super) fn add_line(&mut self) {
+        self.lines.push(Line::EMPTY);
+    }
+
+    pub(super) fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// The line of a class; one that was never added has the first.
+    pub(super) fn line(&self, class: ClassId) -> Line {
+        self.lines.get(class.index()).copied().unwrap_or(Line::EMPTY)
     }
 
     /// Whether there can be one more.
@@ -69,19 +118,31 @@ impl<W> Seats<W> {
         self.taken < NONE
     }
 
-    /// A seat at the end of the line.
-    pub(super) fn sit_down(&mut self, waiter: W, asked_ns: u64, permits: NonZeroU64) -> u32 {
-        let before = self.last;
-        let waiting = Waiting { waiter, asked_ns, permits, before, behind: NONE };
+    /// A seat at the end of its class's line.
+    pub(super) fn sit_down(
+        &mut self,
+        class: ClassId,
+        waiter: W,
+        asked_ns: u64,
+        permits: NonZeroU64,
+    ) -> u32 {
+        let last = self.line(class).last;
+        let before = Before::new(last, class);
+        let seat =
+            self.take(Seat::Waiting(Waiting { waiter, asked_ns, permits, before, behind: NONE }));
         self.waiting = self.waiting.saturating_add(1);
-        self.permits = self.permits.saturating_add(permits.get());
         self.taken = self.taken.saturating_add(1);
-        let seat = self.take(Seat::Waiting(waiting));
-        match self.at_mut(before) {
-            Some(neighbour) => neighbour.behind = seat,
-            None => self.first = seat,
+        if let Some(neighbour) = self.at_mut(last) {
+            neighbour.behind = seat;
         }
-        self.last = seat;
+        if let Some(line) = self.lines.get_mut(class.index()) {
+            line.waiting = line.waiting.saturating_add(1);
+            line.permits = line.permits.saturating_add(permits.get());
+            line.last = seat;
+            for end in [&mut line.first, &mut line.unbooked] {
+                *end = if *end == NONE { seat } else { *end };
+            }
+        }
         seat
     }
 
@@ -89,21 +150,43 @@ impl<W> Seats<W> {
     /// does not wait.
     pub(super) fn settle(&mut self, seat: u32, outcome: Outcome) -> Option<W> {
         let &Waiting { permits, before, behind, .. } = self.at(seat)?;
-        match self.at_mut(before) {
-            Some(neighbour) => neighbour.behind = behind,
-            None => self.first = behind,
+        if let Some(neighbour) = self.at_mut(before.seat()) {
+            neighbour.behind = behind;
         }
-        match self.at_mut(behind) {
-            Some(neighbour) => neighbour.before = before,
-            None => self.last = before,
+        if let Some(neighbour) = self.at_mut(behind) {
+            neighbour.before = before;
         }
         self.waiting = self.waiting.saturating_sub(1);
-        self.permits = self.permits.saturating_sub(permits.get());
+        if let Some(line) = self.lines.get_mut(before.class().index()) {
+            line.waiting = line.waiting.saturating_sub(1);
+            line.permits = line.permits.saturating_sub(permits.get());
+            for (end, next) in [
+                (&mut line.first, behind),
+                (&mut line.unbooked, behind),
+                (&mut line.last, before.seat()),
+            ] {
+                *end = if *end == seat { next } else { *end };
+            }
+        }
         match replace(self.slab.get_mut(index(seat))?, Seat::Idle(Idle::Settled(Box::new(outcome))))
         {
             Seat::Waiting(waiting) => Some(waiting.waiter),
             Seat::Idle(_) => None,
         }
+    }
+
+    /// Takes note that somebody's start is booked, or is not any more.
+    pub(super) fn set_booked(&mut self, seat: u32, is_booked: bool) {
+        let Some(waiting) = self.at(seat) else { return };
+        let (class, behind) = (waiting.class(), waiting.behind);
+        if let Some(line) = self.lines.get_mut(class.index()) {
+            line.unbooked = if is_booked { behind } else { seat };
+        }
+    }
+
+    /// Somebody who waits, whoever he is.
+    pub(super) fn anybody(&self) -> Option<u32> {
+        self.lines.iter().map(|line| line.first).find(|&first| first != NONE)
     }
 
     /// What came of a wait. The seat is free afterwards.

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod queued;
+
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::rate::Rate;
 use rategate_core::verdict::{Grant, Verdict};

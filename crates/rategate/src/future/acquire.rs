@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rategate_core::concurrent::Concurrent;
-use rategate_core::queue::{Joined, Outcome, Place};
+use rategate_core::fair::ClassId;
+use rategate_core::queue::{Joined, Outcome, Place, Request};
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
@@ -57,14 +58,14 @@ struct Wait {
 
 #[derive(Debug)]
 enum State {
-    New,
+    New(ClassId),
     Waiting(Place),
     Done,
 }
 
 impl<'a, L: Concurrent, C: Clock> Acquire<'a, L, C> {
-    pub(super) const fn new(shared: &'a Shared<L, C>, permits: u64) -> Self {
-        Self { shared, wait: Wait::new(permits) }
+    pub(super) const fn new(shared: &'a Shared<L, C>, request: Request) -> Self {
+        Self { shared, wait: Wait::new(request) }
     }
 
     pub(super) const fn within(self, longest_ns: u64) -> AcquireWithin<'a, L, C> {
@@ -73,14 +74,14 @@ impl<'a, L: Concurrent, C: Clock> Acquire<'a, L, C> {
 }
 
 impl<L: Concurrent, C: Clock> AcquireOwned<L, C> {
-    pub(super) const fn new(shared: Arc<Shared<L, C>>, permits: u64) -> Self {
-        Self { shared, wait: Wait::new(permits) }
+    pub(super) const fn new(shared: Arc<Shared<L, C>>, request: Request) -> Self {
+        Self { shared, wait: Wait::new(request) }
     }
 }
 
 impl Wait {
-    const fn new(permits: u64) -> Self {
-        Self { permits, state: State::New }
+    const fn new(request: Request) -> Self {
+        Self { permits: request.permits, state: State::New(request.class) }
     }
 
     fn poll<L: Concurrent, C: Clock>(
@@ -91,13 +92,14 @@ impl Wait {
     ) -> Poll<Result<Grant, AcquireError>> {
         let permits = self.permits;
         match &self.state {
-            State::New => {
+            &State::New(class) => {
                 self.state = State::Done;
                 if let Some(grant) = shared.take_at_once(permits) {
                     return Poll::Ready(Ok(grant));
                 }
+                let request = Request { permits, max_wait_ns, class };
                 let ear = || Ear::Task(context.waker().clone());
-                match shared.turn_to_join(|turn| turn.join(permits, max_wait_ns, ear)) {
+                match shared.turn_to_join(|turn| turn.join(request, ear)) {
                     Ok(Ok(Joined::Granted(grant))) => Poll::Ready(Ok(Grant::as_promised(&grant))),
                     Ok(Ok(Joined::Waits(place))) => {
                         self.state = State::Waiting(place);

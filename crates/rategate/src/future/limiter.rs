@@ -123,7 +123,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     ///
     /// Those of [`Limiter::acquire`].
     pub fn acquire(&self, permits: u64) -> Acquire<'_, L, C> {
-        Acquire::new(self.limiter.shared(), permits)
+        Acquire::new(self.limiter.shared(), self.limiter.request(permits))
     }
 
     /// The same as a future that borrows nothing, to be kept where polls come one by one: in a stream, a
@@ -147,7 +147,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     ///
     /// Those of [`Limiter::acquire`].
     pub fn acquire_owned(&self, permits: u64) -> AcquireOwned<L, C> {
-        AcquireOwned::new(Arc::clone(self.limiter.shared()), permits)
+        AcquireOwned::new(Arc::clone(self.limiter.shared()), self.limiter.request(permits))
     }
 
     /// Takes `permits` if they may start within `longest` from the first poll, and waits until then.

@@ -1,0 +1,357 @@
+//! Laws of a queue with several classes, against lines that work everything out anew at every step.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod common;
+
+use std::num::NonZeroU64;
+
+use common::queued::{Queued, Starts};
+use common::{MS, S, XorShift};
+use rategate_core::concurrency::Concurrency;
+use rategate_core::fair::{ClassId, MAX_CLASSES, Rounds, TooManyClasses};
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::queue::{Bounds, Outcome, Request, Turned, WhenFull};
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+
+fn n(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).unwrap()
+}
+
+/// Somebody in the oracle's lines: number, instant of asking, permits.
+type Waiter = (u32, u64, u64);
+
+/// The oracle: a list for each class, whose turn it is, and a limit in which only what has started is
+/// booked.
+struct Lines<L> {
+    limit: L,
+    rounds: Rounds,
+    waiting: Vec<Vec<Waiter>>,
+    starts: Starts,
+    in_order: Vec<u32>,
+}
+
+impl<L: Limit + Clone> Lines<L> {
+    /// Whoever is next, as things stand.
+    fn next(&mut self) -> Option<(ClassId, Waiter)> {
+        let waiting = &self.waiting;
+        let first = |class: ClassId| waiting[class.index()].first().copied();
+        let class = self.rounds.pick(|class| first(class).map(|(_, _, permits)| n(permits)))?;
+        first(class).map(|waiter| (class, waiter))
+    }
+
+    /// What is granted at once, while nobody waits, is charged to no class.
+    fn join(&mut self, now_ns: u64, class: ClassId, (id, permits): (u32, u64)) {
+        let is_free = self.waiting.iter().all(Vec::is_empty);
+        let opening = self.limit.opening(now_ns, n(permits)).unwrap();
+        if is_free && opening.start_ns == now_ns {
+            self.limit.promise(now_ns, n(permits)).unwrap();
+            self.starts.insert(id, (now_ns, permits));
+            self.in_order.push(id);
+        } else {
+            self.waiting[class.index()].push((id, now_ns, permits));
+            self.pass_to(now_ns);
+        }
+    }
+
+    fn pass_to(&mut self, now_ns: u64) {
+        while let Some((class, (id, asked_ns, permits))) = self.next() {
+            let mut limit = self.limit.clone();
+            let start_ns = limit.promise(asked_ns, n(permits)).unwrap().start_ns;
+            if start_ns > now_ns {
+                break;
+            }
+            self.limit = limit;
+            self.rounds.charge(class, n(permits));
+            self.waiting[class.index()].remove(0);
+            self.starts.insert(id, (start_ns, permits));
+            self.in_order.push(id);
+        }
+    }
+
+    /// When somebody who waits would start if nobody came or left any more.
+    fn start_of(&self, id: u32) -> u64 {
+        let mut alone = Self {
+            limit: self.limit.clone(),
+            rounds: self.rounds.clone(),
+            waiting: self.waiting.clone(),
+            starts: Starts::new(),
+            in_order: Vec::new(),
+        };
+        alone.pass_to(u64::MAX);
+        self.starts.get(&id).unwrap_or_else(|| &alone.starts[&id]).0
+    }
+
+    /// Of whoever is next, the limit has learnt; his leaving is no sooner than now.
+    fn leave(&mut self, now_ns: u64, id: u32) -> bool {
+        if self.next().is_some_and(|(_, waiter)| waiter.0 == id) {
+            self.limit.pass_to(now_ns);
+        }
+        let before: usize = self.waiting.iter().map(Vec::len).sum();
+        for line in &mut self.waiting {
+            line.retain(|waiter| waiter.0 != id);
+        }
+        self.waiting.iter().map(Vec::len).sum::<usize>() < before
+    }
+}
+
+/// S4.17: whatever comes, leaves, wants to know its start or gives up at a deadline that cannot be met,
+/// everybody starts exactly when the oracle says, and in its order.
+#[test]
+fn starts_are_those_of_lines_worked_out_anew() {
+    let (mut waited, mut left, mut late, mut in_time) = (0, 0, 0, 0);
+    for seed in 0..400 {
+        let mut random = XorShift::new(seed);
+        let rate = random.pick(&["1/s", "3/s", "1000/s", "30000001/s"]).parse().unwrap();
+        match random.between(0, 2) {
+            0 => story(&mut random, Ledger::new(Gcra::new(rate, 3).unwrap(), 0)),
+            1 => story(&mut random, Ledger::new(SlidingLog::new(4, S).unwrap(), 0)),
+            _ => story(&mut random, Ledger::new(TwoTimeline::new(rate, Mode::Average, None), 0)),
+        }
+        .iter()
+        .zip([&mut waited, &mut left, &mut late, &mut in_time])
+        .for_each(|(seen, sum)| *sum += seen);
+    }
+    let seen = [waited, left, late, in_time];
+    assert!(seen.iter().all(|&times| times > 400), "{seen:?}");
+}
+
+fn story(random: &mut XorShift, limit: impl Limit + Clone) -> [usize; 4] {
+    let mut queued = Queued::new(limit.clone());
+    let mut rounds = Rounds::new();
+    let mut classes = vec![rounds.add_class(n(1)).unwrap()];
+    for _ in 0..random.between(1, 3) {
+        let weight = n(random.between(1, 4));
+        classes.push(rounds.add_class(weight).unwrap());
+        assert_eq!(queued.queue.add_class(weight).as_ref(), Ok(classes.last().unwrap()));
+    }
+    let waiting = vec![Vec::new(); classes.len()];
+    let mut oracle = Lines { limit, rounds, waiting, starts: Starts::new(), in_order: Vec::new() };
+    let (mut now_ns, step) = (0, random.pick(&[3, MS, S / 3]));
+    let [mut waited, mut left, mut late, mut in_time] = [0; 4];
+    for id in 0..60 {
+        now_ns += random.between(0, step);
+        queued.serve(now_ns);
+        oracle.pass_to(now_ns);
+        let class = random.pick(&classes);
+        let permits = random.between(1, 3);
+        let request = Request::of(permits).in_class(class);
+        match random.between(0, 9) {
+            0..=5 => {
+                queued.ask(now_ns, id, request).unwrap();
+                oracle.join(now_ns, class, (id, permits));
+            }
+            6 => {
+                let max_wait_ns = random.between(0, 4 * step);
+                let rounds = oracle.rounds.clone();
+                oracle.join(now_ns, class, (id, permits));
+                let wait_ns = oracle.start_of(id) - now_ns;
+                match queued.ask(now_ns, id, request.within(Some(max_wait_ns))) {
+                    Ok(()) => {
+                        assert!(wait_ns <= max_wait_ns);
+                        // The oracle knows no deadlines, which may come before a turn does.
+                        if queued.leave(now_ns, id) {
+                            oracle.leave(now_ns, id);
+                            oracle.pass_to(now_ns);
+                        }
+                        in_time += 1;
+                    }
+                    Err(Turned::TooLong { wait_ns: told_ns, retry_after_ns }) => {
+                        assert_eq!(told_ns, wait_ns);
+                        assert!(wait_ns > max_wait_ns && retry_after_ns > 0);
+                        oracle.leave(now_ns, id);
+                        oracle.rounds = rounds;
+                        late += 1;
+                    }
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            7 => {
+                let id = u32::try_from(random.between(0, u64::from(id))).unwrap();
+                let gone = queued.leave(now_ns, id);
+                assert_eq!(oracle.leave(now_ns, id), gone);
+                oracle.pass_to(now_ns);
+                left += usize::from(gone);
+            }
+            8 => {
+                // To look ahead changes nothing.
+                queued.queue.book_all(&mut queued.limit, &mut queued.woken);
+                let Queued { queue, limit, woken, places, .. } = &mut queued;
+                for (&id, (place, _)) in &*places {
+                    let due_ns = queue.due_ns(limit, place, woken);
+                    assert_eq!(due_ns, Some(oracle.start_of(id)));
+                }
+            }
+            _ => {
+                let (charged, actual) = (random.between(0, 9), random.between(0, 9));
+                let waits = !oracle.waiting[class.index()].is_empty();
+                if random.once_in(2) {
+                    queued.queue.book_all(&mut queued.limit, &mut queued.woken);
+                }
+                queued.queue.unbook(&mut queued.limit, now_ns);
+                queued.queue.settle(class, charged, actual);
+                queued.serve(now_ns);
+                if actual > charged || waits {
+                    oracle.rounds.settle(class, charged, actual);
+                }
+                // From now on it may be another's turn.
+                if oracle.next().is_some() {
+                    oracle.limit.pass_to(now_ns);
+                }
+                oracle.pass_to(now_ns);
+            }
+        }
+        let waiting: usize = oracle.waiting.iter().map(Vec::len).sum();
+        assert_eq!(queued.places.len(), waiting);
+    }
+    waited += queued.places.len();
+    let end_ns = now_ns + 1_000 * S;
+    queued.serve(end_ns);
+    oracle.pass_to(end_ns);
+    assert_eq!(queued.starts, oracle.starts);
+    assert_eq!(queued.in_order, oracle.in_order);
+    assert!(queued.queue.is_empty());
+    [waited, left, late, in_time]
+}
+
+/// S4.17: a crawler under 100 kB/s. Pages of the slow class are large, those of the fast one small, and
+/// nobody knows how large before they are there. Both have their half of the bytes at all times, to
+/// within a weight and the largest page; together all of the rate.
+#[test]
+fn a_slow_and_a_fast_class_share_the_bytes() {
+    let kilobyte = 1_000;
+    let rate = Gcra::new("100000/s".parse().unwrap(), kilobyte).unwrap();
+    let mut crawl = Queued::new(Ledger::new(rate, 0));
+    let slow = crawl.queue.add_class(n(kilobyte)).unwrap();
+    let fast = crawl.queue.add_class(n(kilobyte)).unwrap();
+    let mut random = XorShift::new(7);
+    let (mut bytes, mut now_ns, mut next_id) = ([0_u64; 2], 0, 0);
+    let mut pages: Vec<(u32, ClassId)> = Vec::new();
+    while now_ns < 600 * S {
+        // Four pages of each class are wanted at any time, each estimated at a kilobyte.
+        for class in [slow, fast] {
+            while pages.iter().filter(|page| page.1 == class).count() < 4 {
+                crawl.ask(now_ns, next_id, Request::of(kilobyte).in_class(class)).unwrap();
+                pages.push((next_id, class));
+                next_id += 1;
+            }
+        }
+        now_ns = crawl.queue.next_ns().unwrap();
+        crawl.serve(now_ns);
+        for id in std::mem::take(&mut crawl.in_order) {
+            let (_, class) = pages.remove(pages.iter().position(|page| page.0 == id).unwrap());
+            let kilobytes = if class == slow { (40, 60) } else { (1, 4) };
+            let size = random.between(kilobytes.0, kilobytes.1) * kilobyte;
+            bytes[usize::from(class == fast)] += size;
+            crawl.queue.unbook(&mut crawl.limit, now_ns);
+            crawl.limit.debit(now_ns, size - kilobyte.min(size)).unwrap();
+            crawl.queue.settle(class, kilobyte, size);
+            crawl.serve(now_ns);
+        }
+        let apart = bytes[0].abs_diff(bytes[1]);
+        assert!(apart <= 2 * 60 * kilobyte + 2 * kilobyte, "{bytes:?} at {now_ns}");
+    }
+    let all = bytes[0] + bytes[1];
+    assert!(all.abs_diff(600 * 100 * kilobyte) <= 200 * kilobyte, "{bytes:?}");
+}
+
+/// A class that floods fills its own line, and sends its own newest away.
+#[test]
+fn a_flood_fills_its_own_line() {
+    for (when_full, second_floods) in [
+        (WhenFull::Refuse, false),
+        (WhenFull::Refuse, true),
+        (WhenFull::EvictNewest, false),
+        (WhenFull::EvictNewest, true),
+    ] {
+        let mut line = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
+        let second = line.queue.add_class(n(1)).unwrap();
+        let [flood, quiet] =
+            if second_floods { [second, ClassId::FIRST] } else { [ClassId::FIRST, second] };
+        line.queue.set_bounds(Bounds::new(3).when_full(when_full));
+        let results: Vec<_> =
+            (0..6).map(|id| line.ask(0, id, Request::of(1).in_class(flood))).collect();
+        for id in 6..9 {
+            line.ask(0, id, Request::of(1).in_class(quiet)).unwrap();
+        }
+        let evicted = match when_full {
+            WhenFull::Refuse => vec![],
+            WhenFull::EvictNewest => vec![3, 4],
+        };
+        assert_eq!(line.woken.settled, evicted);
+        assert_eq!(results.iter().filter(|result| result.is_err()).count(), 2 - evicted.len());
+        for id in line.woken.settled.drain(..) {
+            let (place, _) = line.places.remove(&id).unwrap();
+            assert_eq!(line.queue.collect(&place), Some(Outcome::Evicted));
+        }
+        line.serve(9 * S);
+        let last = if evicted.is_empty() { 3 } else { 5 };
+        // In turn: whoever was first, then one of each.
+        assert_eq!(line.in_order, [0, 1, 6, 2, 7, last, 8]);
+    }
+}
+
+/// Nobody is overtaken who waits for a release, whatever class others come in.
+#[test]
+fn whoever_is_next_stays_next() {
+    let mut line = Queued::new(Ledger::new(Concurrency::new(3).unwrap(), 0));
+    let other = line.queue.add_class(n(9)).unwrap();
+    line.join(0, 0, 3, None).unwrap();
+    line.join(1, 1, 2, None).unwrap();
+    line.ask(2, 2, Request::of(1).in_class(other)).unwrap();
+    for now_ns in [3, 4, 5] {
+        line.queue.unbook(&mut line.limit, now_ns);
+        line.limit.release(now_ns, 1);
+        line.serve(now_ns);
+    }
+    assert_eq!(line.in_order, [0, 1, 2]);
+    assert_eq!((line.starts[&1].0, line.starts[&2].0), (4, 5));
+}
+
+/// A start that was in time is not any more once others come; the wait ends with the deadline.
+#[test]
+fn others_can_make_a_deadline_pass() {
+    let mut line = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
+    let heavy = line.queue.add_class(n(9)).unwrap();
+    line.join(0, 0, 1, None).unwrap();
+    line.join(0, 1, 1, None).unwrap();
+    line.join(0, 2, 1, Some(2 * S)).unwrap();
+    for id in 3..9 {
+        line.ask(0, id, Request::of(1).in_class(heavy)).unwrap();
+    }
+    // Nobody's look ahead ends it sooner, since whoever is in the way may leave.
+    let hurried = Request::of(1).within(Some(S)).in_class(heavy);
+    assert!(
+        matches!(line.ask(0, 9, hurried), Err(Turned::TooLong { wait_ns, .. }) if wait_ns == 8 * S)
+    );
+    assert!(line.woken.settled.is_empty());
+    line.queue.serve(&mut line.limit, 2 * S, &mut line.woken);
+    assert_eq!(line.woken.settled, [1, 3, 2]);
+    assert_eq!(line.queue.collect(&line.places[&2].0), Some(Outcome::DeadlinePassed));
+}
+
+/// There are so many classes and no more; a class of another queue has no line here.
+#[test]
+fn classes_are_bounded() {
+    let mut line = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let last = (1..MAX_CLASSES).map(|_| line.queue.add_class(n(1)).unwrap()).last().unwrap();
+    assert_eq!(line.queue.add_class(n(1)), Err(TooManyClasses));
+    line.ask(0, 0, Request::of(1).in_class(last)).unwrap();
+    line.ask(0, 1, Request::of(1).in_class(last)).unwrap();
+    assert_eq!(line.queue.next_ns(), Some(S));
+    // Whoever comes late must not take part in turns of before.
+    assert!(!line.queue.has_line_for(Request::of(1)));
+
+    let mut other = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    other.join(0, 0, 1, None).unwrap();
+    let stranger = Request::of(1).in_class(last);
+    assert_eq!(other.ask(0, 1, stranger), Err(Turned::Full));
+}

@@ -1,0 +1,98 @@
+//! A queue with its limit, as the law tests drive it: waiters are numbers, and waking is writing them
+//! down.
+
+use std::collections::BTreeMap;
+
+use rategate_core::limit::Limit;
+use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
+
+/// Waiters are numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Woken {
+    pub(crate) settled: Vec<u32>,
+    pub(crate) moved: Vec<u32>,
+}
+
+impl Wakes<u32> for Woken {
+    fn settled(&mut self, id: u32) {
+        self.settled.push(id);
+    }
+
+    fn moved(&mut self, id: &u32) {
+        self.moved.push(*id);
+    }
+}
+
+/// When whoever came has started, by number, and with how many permits.
+pub(crate) type Starts = BTreeMap<u32, (u64, u64)>;
+
+/// The queue, its limit, and the starts it has granted so far.
+pub(crate) struct Queued<L> {
+    pub(crate) limit: L,
+    pub(crate) queue: Queue<u32>,
+    pub(crate) woken: Woken,
+    pub(crate) places: BTreeMap<u32, (Place, u64)>,
+    pub(crate) starts: Starts,
+    pub(crate) in_order: Vec<u32>,
+}
+
+impl<L: Limit> Queued<L> {
+    pub(crate) fn new(limit: L) -> Self {
+        Self {
+            limit,
+            queue: Queue::new(Bounds::default()),
+            woken: Woken::default(),
+            places: BTreeMap::new(),
+            starts: Starts::new(),
+            in_order: Vec::new(),
+        }
+    }
+
+    pub(crate) fn serve(&mut self, now_ns: u64) {
+        self.queue.serve(&mut self.limit, now_ns, &mut self.woken);
+        self.gather();
+    }
+
+    pub(crate) fn gather(&mut self) {
+        for id in std::mem::take(&mut self.woken.settled) {
+            let (place, permits) = self.places.remove(&id).unwrap();
+            match self.queue.collect(&place) {
+                Some(Outcome::Granted(grant)) => {
+                    self.starts.insert(id, (grant.start_ns, permits));
+                    self.in_order.push(id);
+                }
+                other => panic!("{id}: {other:?}"),
+            }
+            assert_eq!(self.queue.collect(&place), None, "only once");
+        }
+    }
+
+    pub(crate) fn join(
+        &mut self,
+        now_ns: u64,
+        id: u32,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+    ) -> Result<(), Turned> {
+        self.ask(now_ns, id, Request::of(permits).within(max_wait_ns))
+    }
+
+    pub(crate) fn ask(&mut self, now_ns: u64, id: u32, request: Request) -> Result<(), Turned> {
+        let joined = self.queue.join(&mut self.limit, now_ns, request, || id, &mut self.woken);
+        match joined? {
+            Joined::Granted(grant) => {
+                self.starts.insert(id, (grant.start_ns, request.permits));
+                self.in_order.push(id);
+            }
+            Joined::Waits(place) => drop(self.places.insert(id, (place, request.permits))),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leave(&mut self, now_ns: u64, id: u32) -> bool {
+        let Some((place, _)) = self.places.remove(&id) else { return false };
+        let left = self.queue.leave(&mut self.limit, now_ns, &place, &mut self.woken);
+        self.gather();
+        left == Some(Left::InTime(id))
+    }
+}
