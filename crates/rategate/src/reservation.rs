@@ -14,7 +14,9 @@ use crate::wait::Precision;
 /// Permits promised for one instant, from [`Limiter::reserve`](crate::Limiter::reserve).
 ///
 /// Dropped unused, it is cancelled: before its start everything goes back, and the place to the
-/// next call that fits in; from its start on it is too late, and the permits are spent.
+/// next call that fits in; from its start on it is too late, and the permits are spent. Where
+/// operations in flight count, as with [`Concurrency`](crate::Concurrency), this one has ended then,
+/// like that of a [`Permit`](crate::Permit).
 ///
 /// ```
 /// use rategate::{Limiter, ManualClock, SlidingLog};
@@ -83,14 +85,23 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
     )]
     pub fn cancel(mut self) -> bool {
         self.settled = true;
-        self.shared.cancel(&self.promise)
+        self.give_back()
+    }
+
+    fn give_back(&self) -> bool {
+        self.shared.cancel(&self.promise) || {
+            let permits = self.promise.grant.permits;
+            // To a limiter that is closed nothing has to go back.
+            let _ = self.shared.change(|limit, now_ns| limit.release(now_ns, permits));
+            false
+        }
     }
 }
 
 impl<L: Concurrent, C: Clock> Drop for Reservation<L, C> {
     fn drop(&mut self) {
         if !self.settled {
-            self.shared.cancel(&self.promise);
+            self.give_back();
         }
     }
 }

@@ -162,3 +162,28 @@ fn permits_of_many_threads_are_never_too_many() {
     });
     assert_eq!(oven.remaining(), Ok(3));
 }
+
+/// A reservation whose start has come is spent; where operations in flight count, it has ended when
+/// nobody can use it any more, and does not hold its permits for ever.
+#[test]
+fn a_reservation_dropped_after_its_start_has_ended() {
+    let clock = ManualClock::new();
+    let oven = Limiter::with_clock(Concurrency::new(2).unwrap(), clock.clone());
+    let (kept, dropped) = (oven.reserve(1).unwrap(), oven.reserve(1).unwrap());
+    let _ = kept.keep();
+    assert_eq!(oven.remaining(), Ok(0));
+    drop(dropped);
+    assert_eq!(oven.remaining(), Ok(1));
+    assert!(!oven.reserve(1).unwrap().cancel());
+    assert_eq!(oven.remaining(), Ok(1));
+
+    let peer = Limiter::with_clock(CommitLog::new(1, 1_000).unwrap(), clock.clone());
+    let reserved = peer.reserve(1).unwrap();
+    clock.advance(70);
+    drop(reserved);
+    assert_eq!(peer.acquire(1).unwrap().start_ns(), 1_070, "it may have had its effect until then");
+
+    let log = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
+    drop(log.reserve(1).unwrap());
+    assert_eq!(log.remaining(), Ok(0), "spent");
+}
