@@ -19,6 +19,7 @@ use rategate_core::verdict::{self, Verdict};
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
+use crate::panics::quietly;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::turn::{Ear, State, Turn, Woken};
 use crate::twins::Twins;
@@ -293,6 +294,21 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             }
             due_ns = later_ns;
         }
+    }
+
+    /// Gives up a place in line. A grant that has come to it goes back as far as it can.
+    pub(crate) fn leave(&self, place: &Place) {
+        let mut state = self.lock();
+        if let Some(ear) = state.leave_from_behind(place) {
+            drop(state);
+            return quietly(|| drop(ear));
+        }
+        self.take_turn(state, |turn| {
+            turn.serve();
+            if let Some(Outcome::Granted(grant)) = turn.leave(place) {
+                turn.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));
+            }
+        });
     }
 
     /// What a caller gets who has waited.

@@ -95,6 +95,14 @@ impl<L: Limit> State<L> {
         !self.queue.is_empty()
     }
 
+    /// Gives up a place in line that needs no turn for it. Its ear is to be dropped when the lock is
+    /// free.
+    pub(crate) fn leave_from_behind(&mut self, place: &Place) -> Option<Ear> {
+        let ear = self.queue.leave_from_behind(place)?;
+        self.tasks = self.tasks.saturating_sub(u32::from(matches!(ear, Ear::Task(_))));
+        Some(ear)
+    }
+
     /// At the end of a turn: whether the timer of the tasks has to be set anew.
     pub(crate) fn must_arm(&mut self, woken: &Woken) -> bool {
         self.tasks = self.tasks.saturating_sub(woken.tasks);

@@ -370,10 +370,22 @@ impl<W> Queue<W> {
         if let Some(outcome) = self.collect(place) {
             return Some(Left::Settled(outcome));
         }
-        let waiter = self.remove(limit, now_ns, place.0, Outcome::Closed)?;
-        self.seats.collect(place.0);
+        self.unbook_from(limit, now_ns, place.0);
+        self.forget_deadline(place.0);
+        let waiter = self.seats.free(place.0)?;
         self.serve(limit, now_ns, wakes);
         Some(Left::InTime(waiter))
+    }
+
+    /// Gives up a place behind somebody whose start is known, whatever the time is: as a rule that is
+    /// any but the first, and needs no more than this. `None` if it needs a [`leave`](Self::leave).
+    pub fn leave_from_behind(&mut self, place: &Place) -> Option<W> {
+        let is_first = |booked: &Booked| booked.seat == place.0;
+        if self.booked.len() != 1 || self.booked.front().is_none_or(is_first) {
+            return None;
+        }
+        self.forget_deadline(place.0);
+        self.seats.free(place.0)
     }
 
     /// Whether nobody who comes now can be granted anything, because somebody waits for an act
@@ -468,8 +480,8 @@ impl<W> Queue<W> {
         if max_wait_ns.is_none_or(|max_wait_ns| wait_ns <= max_wait_ns) {
             return Ok(());
         }
-        self.remove(limit, now_ns, seat, Outcome::DeadlinePassed);
-        self.seats.collect(seat);
+        self.unbook_from(limit, now_ns, seat);
+        self.seats.free(seat);
         Err(Turned::TooLong { wait_ns, retry_after_ns })
     }
 
@@ -593,14 +605,8 @@ impl<W> Queue<W> {
         true
     }
 
-    /// Ends somebody's wait, whose start may be booked. Those behind him will be booked anew.
-    fn remove<L: Limit>(
-        &mut self,
-        limit: &mut L,
-        now_ns: u64,
-        seat: u32,
-        outcome: Outcome,
-    ) -> Option<W> {
+    /// Takes somebody's start back, which may be booked. Those behind him will be booked anew.
+    fn unbook_from<L: Limit>(&mut self, limit: &mut L, now_ns: u64, seat: u32) {
         self.forget_ahead(limit);
         let is_at = |booked: Option<&Booked>| booked.is_some_and(|booked| booked.seat == seat);
         if is_at(self.booked.back()) {
@@ -611,7 +617,6 @@ impl<W> Queue<W> {
                 self.unbook_last(limit, now_ns);
             }
         }
-        self.stand_up(seat, outcome)
     }
 
     /// Makes room for somebody who has to wait, or says that there is none.
@@ -629,9 +634,8 @@ impl<W> Queue<W> {
             if self.bounds.on_full() == WhenFull::Refuse || is_hopeless {
                 return Err(Turned::Full);
             }
-            if let Some(newest) = self.remove(limit, now_ns, newest, Outcome::Evicted) {
-                wakes.settled(newest);
-            }
+            self.unbook_from(limit, now_ns, newest);
+            self.end(newest, Outcome::Evicted, wakes);
         }
         Ok(())
     }
@@ -655,16 +659,16 @@ impl<W> Queue<W> {
 
     /// Ends the wait of somebody whose start is not booked any more, and tells him.
     fn end(&mut self, seat: u32, outcome: Outcome, wakes: &mut impl Wakes<W>) {
-        if let Some(waiter) = self.stand_up(seat, outcome) {
+        self.forget_deadline(seat);
+        if let Some(waiter) = self.seats.settle(seat, outcome) {
             wakes.settled(waiter);
         }
     }
 
-    fn stand_up(&mut self, seat: u32, outcome: Outcome) -> Option<W> {
+    fn forget_deadline(&mut self, seat: u32) {
         if let Some(deadline_ns) = self.deadlines.remove(&seat) {
             self.by_deadline.remove(&(deadline_ns, seat));
         }
-        self.seats.settle(seat, outcome)
     }
 }
 

@@ -149,6 +149,20 @@ impl<W> Seats<W> {
     /// Takes somebody who waits out of the line, to a seat that says what came of it. `None` if he
     /// does not wait.
     pub(super) fn settle(&mut self, seat: u32, outcome: Outcome) -> Option<W> {
+        self.unlink(seat)?;
+        self.put(seat, Idle::Settled(Box::new(outcome)))
+    }
+
+    /// Takes somebody who waits out of the line and off his seat.
+    pub(super) fn free(&mut self, seat: u32) -> Option<W> {
+        self.unlink(seat)?;
+        let waiter = self.put(seat, Idle::Free(self.first_free));
+        self.first_free = seat;
+        self.count_free();
+        waiter
+    }
+
+    fn unlink(&mut self, seat: u32) -> Option<()> {
         let &Waiting { permits, before, behind, .. } = self.at(seat)?;
         if let Some(neighbour) = self.at_mut(before.seat()) {
             neighbour.behind = behind;
@@ -168,8 +182,11 @@ impl<W> Seats<W> {
                 *end = if *end == seat { next } else { *end };
             }
         }
-        match replace(self.slab.get_mut(index(seat))?, Seat::Idle(Idle::Settled(Box::new(outcome))))
-        {
+        Some(())
+    }
+
+    fn put(&mut self, seat: u32, idle: Idle) -> Option<W> {
+        match replace(self.slab.get_mut(index(seat))?, Seat::Idle(idle)) {
             Seat::Waiting(waiting) => Some(waiting.waiter),
             Seat::Idle(_) => None,
         }
@@ -197,14 +214,18 @@ impl<W> Seats<W> {
         }
         let settled = replace(place, Seat::Idle(Idle::Free(self.first_free)));
         self.first_free = seat;
+        self.count_free();
+        match settled {
+            Seat::Idle(Idle::Settled(outcome)) => Some(*outcome),
+            Seat::Idle(Idle::Free(_)) | Seat::Waiting(_) => None,
+        }
+    }
+
+    fn count_free(&mut self) {
         self.taken = self.taken.saturating_sub(1);
         if self.taken == 0 && self.slab.capacity() > KEPT {
             self.slab = Vec::new();
             self.first_free = NONE;
-        }
-        match settled {
-            Seat::Idle(Idle::Settled(outcome)) => Some(*outcome),
-            Seat::Idle(Idle::Free(_)) | Seat::Waiting(_) => None,
         }
     }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use rategate_core::concurrent::Concurrent;
 use rategate_core::fair::ClassId;
-use rategate_core::queue::{Joined, Outcome, Place, Request};
+use rategate_core::queue::{Joined, Place, Request};
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
@@ -125,14 +125,12 @@ impl Wait {
             State::Done => Poll::Pending,
         }
     }
+
     /// Leaves the line, or gives back what it was granted there.
     fn leave<L: Concurrent, C: Clock>(&self, shared: &Shared<L, C>) {
-        let State::Waiting(place) = &self.state else { return };
-        shared.turn_even_if_closed(|turn| {
-            if let Some(Outcome::Granted(grant)) = turn.leave(place) {
-                turn.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));
-            }
-        });
+        if let State::Waiting(place) = &self.state {
+            shared.leave(place);
+        }
     }
 }
 
