@@ -15,6 +15,7 @@
 use std::fmt;
 
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::queue::Bounds;
 
 mod fields;
 mod limits;
@@ -40,6 +41,8 @@ pub struct Scenario {
     pub clock_start_ns: u64,
     /// What each sleep adds to what it was asked, cycled.
     pub sleep_error_ns: Vec<i128>,
+    /// How much may stand in line.
+    pub queue: Bounds,
     /// Closed loops.
     pub callers: Vec<Caller>,
     /// Open loops.
@@ -67,6 +70,19 @@ pub struct Caller {
     pub permits: u64,
     /// When they begin, from the clock's start.
     pub start_ns: u64,
+    /// How they ask; they do not try.
+    pub asks: Asks,
+}
+
+/// How somebody asks for permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// For now or not at all.
+    Try,
+    /// For a promise of the first start there is, which is then waited for.
+    Reserve,
+    /// For a place in line.
+    Wait,
 }
 
 /// On which side of the work the limit stands.
@@ -89,8 +105,8 @@ pub struct Arrivals {
     pub count: u64,
     /// How many permits each takes.
     pub permits: u64,
-    /// Whether they wait, or leave when denied.
-    pub waits: bool,
+    /// How they ask.
+    pub asks: Asks,
 }
 
 /// One explicit call.
@@ -120,6 +136,25 @@ pub enum Call {
         name: Option<String>,
         /// The longest wait that the caller accepts.
         max_wait_ns: Option<u64>,
+    },
+    /// Stands in line.
+    Wait {
+        /// How many permits.
+        permits: u64,
+        /// By which a later step may leave.
+        name: Option<String>,
+        /// The longest wait that the caller accepts.
+        max_wait_ns: Option<u64>,
+    },
+    /// Gives the wait of that name up.
+    Leave {
+        /// Which.
+        name: String,
+    },
+    /// Ends operations, which frees or commits what they hold.
+    Release {
+        /// Of how many permits.
+        permits: u64,
     },
     /// Cancels the reservation of that name.
     Cancel {
@@ -154,6 +189,8 @@ pub struct StepExpect {
     pub retry_after_ns: Option<u64>,
     /// Start less scheduled time.
     pub wait_ns: Option<u64>,
+    /// When a wait ended, from the clock's start.
+    pub ended_ns: Option<u64>,
     /// What a try could still take.
     pub remaining: Option<u64>,
 }

@@ -2,6 +2,7 @@
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::error::RateError;
+use rategate_core::queue::{Bounds, MAX_WAITERS, WhenFull};
 use rategate_core::rate::Rate;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -9,8 +10,8 @@ use toml::de::{DeTable, DeValue};
 use super::fields::{Field, Fields, Source};
 use super::limits::LimitTable;
 use super::{
-    Arrivals, Call, Caller, Check, Expect, Gate, MAX_CALLS, MAX_THREADS, Scenario, ScenarioError,
-    Step, StepExpect,
+    Arrivals, Asks, Call, Caller, Check, Expect, Gate, MAX_CALLS, MAX_THREADS, Scenario,
+    ScenarioError, Step, StepExpect,
 };
 
 pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
@@ -35,9 +36,20 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         Some(clock) => read_clock(Fields::new(source, "[clock]", clock.value())?)?,
         None => (0, Vec::new()),
     };
+    let queue = match fields.get("queue") {
+        Some(queue) => read_queue(Fields::new(source, "[queue]", queue.value())?)?,
+        None => Bounds::default(),
+    };
     let callers = each(&mut fields, source, "caller", "[[caller]]", read_caller)?;
     let arrivals = each(&mut fields, source, "arrivals", "[[arrivals]]", read_arrivals)?;
     let steps = read_steps(source, &mut fields, limit_tables)?;
+    let waits = callers.iter().any(|caller| caller.asks == Asks::Wait)
+        || arrivals.iter().any(|arrivals| arrivals.asks == Asks::Wait)
+        || steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
+    if !waits && fields.get("queue").is_some() {
+        let message = "[queue] bounds those who wait, and nobody does; call = \"wait\" makes them";
+        return Err(fields.error_at("queue", message));
+    }
     let checks = each(&mut fields, source, "check", "[[check]]", read_check)?;
     let expect = match fields.get("expect") {
         Some(expect) => read_expect(Fields::new(source, "[expect]", expect.value())?)?,
@@ -50,6 +62,7 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         limits,
         clock_start_ns,
         sleep_error_ns,
+        queue,
         callers,
         arrivals,
         steps,
@@ -104,6 +117,38 @@ fn read_clock(mut fields: Fields<'_>) -> Result<(u64, Vec<i128>), ScenarioError>
     Ok((start_ns, errors?))
 }
 
+fn read_queue(mut fields: Fields<'_>) -> Result<Bounds, ScenarioError> {
+    let waiters = match fields.get("waiters") {
+        None => Bounds::default().waiters(),
+        Some(waiters) => {
+            let most = waiters.count()?;
+            let within = u32::try_from(most).ok().filter(|most| (1..=MAX_WAITERS).contains(most));
+            within.ok_or_else(|| {
+                waiters.error(format!("is {most}; it must be at least 1, at most {MAX_WAITERS}"))
+            })?
+        }
+    };
+    let mut bounds = Bounds::new(waiters);
+    if let Some(permits) = fields.get("permits") {
+        bounds = bounds.with_permits(match permits.count()? {
+            0 => return Err(permits.error("is 0, with which nobody waits; it must be at least 1")),
+            most => most,
+        });
+    }
+    if let Some(on_full) = fields.get("on_full") {
+        bounds = bounds.when_full(match on_full.text()? {
+            "refuse" => WhenFull::Refuse,
+            "evict-newest" => WhenFull::EvictNewest,
+            other => {
+                let message = format!("is \"{other}\"; it is \"refuse\" or \"evict-newest\"");
+                return Err(on_full.error(message));
+            }
+        });
+    }
+    fields.finish()?;
+    Ok(bounds)
+}
+
 fn read_caller(mut fields: Fields<'_>) -> Result<Caller, ScenarioError> {
     let threads = fields.get("threads").map(|threads| threads.count()).transpose()?;
     let operations = fields.need("operations", "100")?.count()?;
@@ -125,6 +170,16 @@ fn read_caller(mut fields: Fields<'_>) -> Result<Caller, ScenarioError> {
     };
     let permits = fields.get("permits").map(|permits| permits.count()).transpose()?;
     let start_ns = fields.get("start").map(|start| start.duration()).transpose()?;
+    let asks = match fields.get("call") {
+        None => Asks::Reserve,
+        Some(call) => match call.text()? {
+            "reserve" => Asks::Reserve,
+            "wait" => Asks::Wait,
+            other => {
+                return Err(call.error(format!("is \"{other}\"; it is \"reserve\" or \"wait\"")));
+            }
+        },
+    };
     fields.finish()?;
     Ok(Caller {
         threads: threads.unwrap_or(1),
@@ -133,6 +188,7 @@ fn read_caller(mut fields: Fields<'_>) -> Result<Caller, ScenarioError> {
         gate,
         permits: permits.unwrap_or(1),
         start_ns: start_ns.unwrap_or(0),
+        asks,
     })
 }
 
@@ -159,19 +215,21 @@ fn read_arrivals(mut fields: Fields<'_>) -> Result<Arrivals, ScenarioError> {
         None => 0,
     };
     let permits = fields.get("permits").map(|permits| permits.count()).transpose()?;
-    let waits = match fields.get("call") {
-        None => true,
+    let asks = match fields.get("call") {
+        None => Asks::Reserve,
         Some(call) => match call.text()? {
-            "reserve" => true,
-            "try" => false,
+            "reserve" => Asks::Reserve,
+            "try" => Asks::Try,
+            "wait" => Asks::Wait,
             other => {
-                return Err(call.error(format!("is \"{other}\"; it is \"reserve\" or \"try\"")));
+                let message = format!("is \"{other}\"; it is \"reserve\", \"wait\" or \"try\"");
+                return Err(call.error(message));
             }
         },
     };
     fields.finish()?;
     let poisson_seed = poisson.then_some(seed);
-    Ok(Arrivals { poisson_seed, rate: fraction, count, permits: permits.unwrap_or(1), waits })
+    Ok(Arrivals { poisson_seed, rate: fraction, count, permits: permits.unwrap_or(1), asks })
 }
 
 fn read_steps<'t>(
@@ -179,7 +237,7 @@ fn read_steps<'t>(
     fields: &mut Fields<'t>,
     mut limits: Vec<LimitTable>,
 ) -> Result<Vec<Step>, ScenarioError> {
-    let mut names = Vec::new();
+    let mut names = Names::default();
     let tables = fields.tables("step").into_iter();
     tables
         .map(|value| {
@@ -196,13 +254,20 @@ fn read_steps<'t>(
         .collect()
 }
 
+/// What earlier steps are called.
+#[derive(Default)]
+struct Names<'t> {
+    reserved: Vec<&'t str>,
+    waits: Vec<&'t str>,
+}
+
 fn read_call<'t>(
     source: Source<'t>,
     fields: &mut Fields<'t>,
     limits: &mut [LimitTable],
-    names: &mut Vec<&'t str>,
+    names: &mut Names<'t>,
 ) -> Result<Call, ScenarioError> {
-    const CALLS: &str = "try, reserve, cancel, set, peek or refill";
+    const CALLS: &str = "try, reserve, cancel, wait, leave, set, peek, refill or release";
     let call = fields.need("call", "\"try\"")?;
     let permits = |fields: &mut Fields<'t>| -> Result<u64, ScenarioError> {
         Ok(fields.get("permits").map(|permits| permits.count()).transpose()?.unwrap_or(1))
@@ -218,15 +283,40 @@ fn read_call<'t>(
         }
         "reserve" => {
             let name = fields.get("name").map(|name| name.text()).transpose()?;
-            names.extend(name);
+            names.reserved.extend(name);
             let max_wait = fields.get("max_wait").map(|wait| wait.duration()).transpose()?;
             let (permits, name) = (permits(fields)?, name.map(str::to_owned));
             Call::Reserve { permits, name, max_wait_ns: max_wait }
         }
+        "wait" => {
+            let name = fields.get("name").map(|name| name.text()).transpose()?;
+            names.waits.extend(name);
+            let max_wait = fields.get("max_wait").map(|wait| wait.duration()).transpose()?;
+            let (permits, name) = (permits(fields)?, name.map(str::to_owned));
+            Call::Wait { permits, name, max_wait_ns: max_wait }
+        }
+        "leave" => {
+            let name = fields.need("name", "\"a\"")?;
+            let text = name.text()?;
+            if !names.waits.contains(&text) {
+                return Err(name.error(format!("no earlier wait is named \"{text}\"")));
+            }
+            Call::Leave { name: text.to_owned() }
+        }
+        "release" => {
+            let counts = |limit: &AnyPolicy| {
+                matches!(limit, AnyPolicy::Concurrency(_) | AnyPolicy::CommitLog(_))
+            };
+            if !build_all(limits)?.iter().any(counts) {
+                let message = "only concurrency and a commit-log are released, and there is none";
+                return Err(call.error(message));
+            }
+            Call::Release { permits: permits(fields)? }
+        }
         "cancel" => {
             let name = fields.need("name", "\"a\"")?;
             let text = name.text()?;
-            if !names.contains(&text) {
+            if !names.reserved.contains(&text) {
                 return Err(name.error(format!("no earlier reserve is named \"{text}\"")));
             }
             Call::Cancel { name: text.to_owned() }
@@ -272,9 +362,10 @@ fn read_step_expect(mut fields: Fields<'_>) -> Result<StepExpect, ScenarioError>
     let mut duration = |key| fields.get(key).map(|value| value.duration()).transpose();
     let (start_ns, retry_after_ns, wait_ns) =
         (duration("start")?, duration("retry_after")?, duration("wait")?);
+    let ended_ns = duration("ended")?;
     let remaining = fields.get("remaining").map(|remaining| remaining.count()).transpose()?;
     fields.finish()?;
-    Ok(StepExpect { outcome, start_ns, retry_after_ns, wait_ns, remaining })
+    Ok(StepExpect { outcome, start_ns, retry_after_ns, wait_ns, ended_ns, remaining })
 }
 
 fn read_check(mut fields: Fields<'_>) -> Result<Check, ScenarioError> {

@@ -2,9 +2,10 @@
 
 use rategate_core::verdict::{Grant, Verdict};
 
-use super::{Event, Subject, Waiter, World};
+use super::{Event, Subject, World};
+use crate::line::Asker;
 use crate::report::{Operation, Outcome, Sleep};
-use crate::scenario::{Caller, Gate};
+use crate::scenario::{Asks, Caller, Gate};
 
 pub(super) struct Thread<'s> {
     pub(super) caller: &'s Caller,
@@ -47,11 +48,14 @@ impl<L: Subject> World<'_, L> {
     }
 
     fn ask(&mut self, index: usize) {
-        if let Some(thread) = self.threads.get_mut(index) {
-            thread.asked_ns = self.now_ns;
+        let Some(thread) = self.threads.get_mut(index) else { return };
+        thread.asked_ns = self.now_ns;
+        if thread.caller.asks == Asks::Wait {
+            let permits = thread.caller.permits;
+            return self.stand_in_line(Asker::Thread(index), permits);
         }
         if !self.waiting.is_empty() || !self.try_thread(index) {
-            self.waiting.push_back(Waiter::Thread(index));
+            self.waiting.push_back(Asker::Thread(index));
         }
     }
 
@@ -104,6 +108,14 @@ impl<L: Subject> World<'_, L> {
         }
     }
 
+    /// A thread has come to the front of the line.
+    pub(super) fn pass_with(&mut self, index: usize, grant: Grant) {
+        if let Some(thread) = self.threads.get_mut(index) {
+            thread.grant = Some(grant);
+        }
+        self.pass(index);
+    }
+
     /// A thread has got through the gate.
     fn pass(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
@@ -142,7 +154,7 @@ impl<L: Subject> World<'_, L> {
         self.cause(self.true_ns.saturating_add(latency_ns), Event::Ready { thread: index });
     }
 
-    fn refused(&mut self, index: usize, outcome: Outcome) {
+    pub(super) fn refused(&mut self, index: usize, outcome: Outcome) {
         self.give_up(index, outcome);
         // The next operation may ask at once; it is one fewer.
         let more =

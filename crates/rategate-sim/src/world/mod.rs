@@ -18,15 +18,17 @@ use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
+use rategate_core::queue::Outcome as Ended;
 use rategate_core::verdict::{Grant, Verdict};
 
 use self::callers::Thread;
 use crate::arrivals::Instants;
 use crate::clock::VirtualClock;
 use crate::judge;
+use crate::line::{Asker, Lined, Waiter};
 use crate::report::{Operation, Outcome, Report, Sleep};
-use crate::scenario::{Gate, Scenario};
-use crate::steps::Steps;
+use crate::scenario::{Asks, Gate, Scenario};
+use crate::steps::{Answer, Steps};
 use crate::tape::Tape;
 
 mod callers;
@@ -89,19 +91,14 @@ enum Event {
     Start {
         operation: usize,
     },
-}
-
-/// Who stands in line for permits that time alone does not bring back.
-#[derive(Clone, Copy, Debug)]
-enum Waiter {
-    Thread(usize),
-    Arrival(usize),
+    /// Somebody in line starts, or his deadline has come.
+    Serve,
 }
 
 struct World<'s, L> {
     scenario: &'s Scenario,
     clock: &'s VirtualClock,
-    limits: L,
+    limits: Lined<L>,
     /// True time, on the scale of the clock's first reading.
     true_ns: u64,
     /// What the clock shows.
@@ -111,7 +108,10 @@ struct World<'s, L> {
     threads: Vec<Thread<'s>>,
     arrivals: Vec<Instants>,
     steps: Steps<'s>,
-    waiting: VecDeque<Waiter>,
+    /// Who would reserve what time alone does not bring back.
+    waiting: VecDeque<Asker>,
+    /// When the line is to be served, and the number of the event that does so.
+    armed: Option<(u64, u64)>,
     sleeps: usize,
     /// Only the pacer lets a caller through that woke early.
     carries_early_wakes: bool,
@@ -139,7 +139,7 @@ impl<'s, L: Subject> World<'s, L> {
         let mut world = Self {
             scenario,
             clock,
-            limits,
+            limits: Lined::new(limits, scenario.queue),
             true_ns: start_ns,
             now_ns: start_ns,
             events: BinaryHeap::new(),
@@ -148,6 +148,7 @@ impl<'s, L: Subject> World<'s, L> {
             arrivals: arrivals.map(|arrivals| Instants::new(arrivals, start_ns)).collect(),
             steps: Steps::new(scenario),
             waiting: VecDeque::new(),
+            armed: None,
             sleeps: 0,
             carries_early_wakes: scenario
                 .limits
@@ -167,7 +168,11 @@ impl<'s, L: Subject> World<'s, L> {
     }
 
     fn play(&mut self) {
-        while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
+        while let Some(Reverse((at_ns, number, event))) = self.events.pop() {
+            if event == Event::Serve && self.armed.take_if(|armed| armed.1 == number).is_none() {
+                // The line has moved since.
+                continue;
+            }
             self.true_ns = self.true_ns.max(at_ns);
             let since_ns = self.true_ns.saturating_sub(self.scenario.clock_start_ns);
             self.now_ns = self.clock.reading_ns(since_ns);
@@ -178,16 +183,25 @@ impl<'s, L: Subject> World<'s, L> {
                 Event::Ready { thread } => self.ready(thread),
                 Event::Wake { thread } => self.wake(thread),
                 Event::Start { operation } => self.start_arrival(operation),
+                Event::Serve => self.limits.serve(self.now_ns),
             }
+            self.tell_ended();
+            self.arm();
         }
     }
 
-    /// What is still waiting when nothing happens any more waits for ever: it counts as denied.
+    /// What is still waiting when nothing happens any more waits for ever. Outside the line it counts as
+    /// denied.
     fn finished(mut self) -> Happened {
         while let Some(waiter) = self.waiting.pop_front() {
             // An arrival counts as denied until it is granted.
-            if let Waiter::Thread(thread) = waiter {
+            if let Asker::Thread(thread) = waiter {
                 self.give_up(thread, Outcome::Denied);
+            }
+        }
+        for waiter in self.limits.waiting() {
+            if let Waiter::Asker(Asker::Thread(thread)) = waiter {
+                self.give_up(thread, Outcome::Waiting);
             }
         }
         self.happened
@@ -241,19 +255,78 @@ impl<'s, L: Subject> World<'s, L> {
             permits: arrivals.permits,
             outcome: Outcome::Denied,
         });
-        if arrivals.waits {
-            if self.waiting.is_empty() && self.try_arrival(operation) {
-                return;
+        match arrivals.asks {
+            Asks::Wait => self.stand_in_line(Asker::Arrival(operation), arrivals.permits),
+            Asks::Reserve => {
+                if !self.waiting.is_empty() || !self.try_arrival(operation) {
+                    self.waiting.push_back(Asker::Arrival(operation));
+                }
             }
-            self.waiting.push_back(Waiter::Arrival(operation));
-        } else {
-            let verdict = self.limits.try_acquire(self.now_ns, arrivals.permits);
-            match verdict {
+            Asks::Try => match self.limits.try_acquire(self.now_ns, arrivals.permits) {
                 Ok(Verdict::Granted(grant)) => self.promise_arrival(operation, grant),
                 Ok(Verdict::Denied(_)) => {}
                 Err(_) => self.end_arrival(operation, Outcome::Never),
-            }
+            },
         }
+    }
+
+    fn stand_in_line(&mut self, asker: Asker, permits: u64) {
+        match self.limits.wait(self.now_ns, permits, None, Waiter::Asker(asker)) {
+            Ok(Some(grant)) => self.granted(asker, grant),
+            Ok(None) => {
+                if let Asker::Arrival(operation) = asker {
+                    self.end_arrival(operation, Outcome::Waiting);
+                }
+            }
+            Err(turned) => self.turned_away(asker, Answer::turned(turned).outcome),
+        }
+    }
+
+    /// Tells all whose waits have ended.
+    fn tell_ended(&mut self) {
+        let mut ended = self.limits.ended();
+        while !ended.is_empty() {
+            for (waiter, outcome) in ended {
+                match (waiter, outcome) {
+                    (Waiter::Step(step), _) => {
+                        let now_ns = self.limits.clamp(self.now_ns);
+                        self.steps.wait_ended(step, outcome, now_ns, &mut self.happened.grants);
+                    }
+                    (Waiter::Asker(asker), Ended::Granted(grant)) => self.granted(asker, grant),
+                    (Waiter::Asker(asker), _) => {
+                        self.turned_away(asker, Answer::ended(outcome).outcome);
+                    }
+                }
+            }
+            self.serve_waiting();
+            ended = self.limits.ended();
+        }
+    }
+
+    fn granted(&mut self, asker: Asker, grant: Grant) {
+        match asker {
+            Asker::Thread(thread) => self.pass_with(thread, grant),
+            Asker::Arrival(operation) => self.promise_arrival(operation, grant),
+        }
+    }
+
+    fn turned_away(&mut self, asker: Asker, outcome: Outcome) {
+        match asker {
+            Asker::Thread(thread) => self.refused(thread, outcome),
+            Asker::Arrival(operation) => self.end_arrival(operation, outcome),
+        }
+    }
+
+    /// Has the line served when somebody in it is due.
+    fn arm(&mut self) {
+        let next_ns = self.limits.next_ns();
+        if next_ns == self.armed.map(|(armed_ns, _)| armed_ns) {
+            return;
+        }
+        self.armed = next_ns.map(|next_ns| {
+            self.cause_at_reading(next_ns, Event::Serve);
+            (next_ns, self.caused)
+        });
     }
 
     /// Whether the arrival need not stand in line.
@@ -306,8 +379,8 @@ impl<'s, L: Subject> World<'s, L> {
     fn serve_waiting(&mut self) {
         while let Some(&waiter) = self.waiting.front() {
             let served = match waiter {
-                Waiter::Thread(thread) => self.try_thread(thread),
-                Waiter::Arrival(operation) => self.try_arrival(operation),
+                Asker::Thread(thread) => self.try_thread(thread),
+                Asker::Arrival(operation) => self.try_arrival(operation),
             };
             if !served {
                 return;
