@@ -183,13 +183,14 @@ impl<'a, L: Subject> Run<'a, L> {
         let before = self.limiter.limiter().remaining().unwrap();
         // Whoever was due has been served, and has his permits before anything else happens.
         self.poll_woken();
+        let step = self.told.len();
         let told = self.call(call);
-        let remaining = match call {
-            Call::Peek { .. } => before,
-            _ => self.limiter.limiter().remaining().unwrap(),
-        };
-        self.told.push(Told { remaining, ..told });
+        self.told.push(told);
+        // Whoever is due by it is woken by the call itself, not by the next look.
         self.poll_woken();
+        let after = self.limiter.limiter().remaining().unwrap();
+        assert!(self.rung.lock().unwrap().is_empty(), "step {step} left somebody asleep");
+        self.told[step].remaining = if matches!(call, Call::Peek { .. }) { before } else { after };
     }
 
     fn call(&mut self, call: &'a Call) -> Told {
