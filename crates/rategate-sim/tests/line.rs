@@ -40,7 +40,6 @@ fn random_lines_keep_the_ceiling_and_the_order() {
                     (last_start_ns, last_end_ns) = (start_ns, end_ns);
                     waited += u64::from(end_ns > step.at_ns);
                 }
-                ("wait", _) => {}
                 // Somebody before it had still to start.
                 ("try", Outcome::Granted) if step.permits > Some(0) => {
                     assert!(step.at_ns >= last_end_ns, "{}", told());

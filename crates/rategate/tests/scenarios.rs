@@ -100,7 +100,7 @@ impl Told {
     }
 
     /// The same for somebody who would have been woken at once.
-    fn as_if_alone(self) -> Self {
+    fn woken_at_once(self) -> Self {
         let late_ns =
             self.ended_ns.zip(self.start_ns).map(|(ended_ns, start_ns)| ended_ns - start_ns);
         match late_ns {
@@ -313,9 +313,9 @@ fn assert_same<L: Subject>(
     }
     for (step, (seen, ideal)) in run.told.iter().zip(&report.steps).enumerate() {
         let number = step + 1;
-        let ideal = Told::ideal(ideal, start_ns).as_if_alone();
+        let ideal = Told::ideal(ideal, start_ns).woken_at_once();
         assert_eq!(
-            seen.clone().as_if_alone(),
+            seen.clone().woken_at_once(),
             ideal,
             "{told}: step {number}: {:?}",
             scenario.steps[step]

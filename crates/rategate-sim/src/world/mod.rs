@@ -18,7 +18,6 @@ use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
-use rategate_core::queue::Outcome as Ended;
 use rategate_core::verdict::{Grant, Verdict};
 
 use self::callers::Thread;
@@ -28,10 +27,11 @@ use crate::judge;
 use crate::line::{Asker, Lined, Waiter};
 use crate::report::{Operation, Outcome, Report, Sleep};
 use crate::scenario::{Asks, Gate, Scenario};
-use crate::steps::{Answer, Steps};
+use crate::steps::Steps;
 use crate::tape::Tape;
 
 mod callers;
+mod in_line;
 
 /// Plays a scenario to its end, on the true clock that it names.
 #[must_use]
@@ -268,65 +268,6 @@ impl<'s, L: Subject> World<'s, L> {
                 Err(_) => self.end_arrival(operation, Outcome::Never),
             },
         }
-    }
-
-    fn stand_in_line(&mut self, asker: Asker, permits: u64) {
-        match self.limits.wait(self.now_ns, permits, None, Waiter::Asker(asker)) {
-            Ok(Some(grant)) => self.granted(asker, grant),
-            Ok(None) => {
-                if let Asker::Arrival(operation) = asker {
-                    self.end_arrival(operation, Outcome::Waiting);
-                }
-            }
-            Err(turned) => self.turned_away(asker, Answer::turned(turned).outcome),
-        }
-    }
-
-    /// Tells all whose waits have ended.
-    fn tell_ended(&mut self) {
-        let mut ended = self.limits.ended();
-        while !ended.is_empty() {
-            for (waiter, outcome) in ended {
-                match (waiter, outcome) {
-                    (Waiter::Step(step), _) => {
-                        let now_ns = self.limits.clamp(self.now_ns);
-                        self.steps.wait_ended(step, outcome, now_ns, &mut self.happened.grants);
-                    }
-                    (Waiter::Asker(asker), Ended::Granted(grant)) => self.granted(asker, grant),
-                    (Waiter::Asker(asker), _) => {
-                        self.turned_away(asker, Answer::ended(outcome).outcome);
-                    }
-                }
-            }
-            self.serve_waiting();
-            ended = self.limits.ended();
-        }
-    }
-
-    fn granted(&mut self, asker: Asker, grant: Grant) {
-        match asker {
-            Asker::Thread(thread) => self.pass_with(thread, grant),
-            Asker::Arrival(operation) => self.promise_arrival(operation, grant),
-        }
-    }
-
-    fn turned_away(&mut self, asker: Asker, outcome: Outcome) {
-        match asker {
-            Asker::Thread(thread) => self.refused(thread, outcome),
-            Asker::Arrival(operation) => self.end_arrival(operation, outcome),
-        }
-    }
-
-    /// Has the line served when somebody in it is due.
-    fn arm(&mut self) {
-        let next_ns = self.limits.next_ns();
-        if next_ns == self.armed.map(|(armed_ns, _)| armed_ns) {
-            return;
-        }
-        self.armed = next_ns.map(|next_ns| {
-            self.cause_at_reading(next_ns, Event::Serve);
-            (next_ns, self.caused)
-        });
     }
 
     /// Whether the arrival need not stand in line.
