@@ -12,6 +12,7 @@
 
 #[path = "../../rategate-sim/tests/lines/mod.rs"]
 mod lines;
+mod told;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,12 +28,11 @@ use rategate::{
     Gcra, Grant, Ledger, Limiter, LimiterError, ManualClock, SlidingLog, TwoTimeline,
 };
 use rategate_sim::random::Random;
-use rategate_sim::report::{Outcome, StepReport};
+use rategate_sim::report::Outcome;
 use rategate_sim::scenario::{Call, Scenario};
 use rategate_sim::world;
 
-/// By so much a limiter may wake a task late, to wake it together with others.
-const GATHER_NS: u64 = 1_000_000;
+use told::{GATHER_NS, Told};
 
 /// A limit that a scenario can be played on.
 trait Subject: Concurrent + Send + Sized + 'static {
@@ -59,70 +59,6 @@ subject!(Gcra);
 subject!(SlidingLog);
 subject!(TwoTimeline);
 
-/// What came out of a step. Instants are on the limiter's clock.
-#[derive(Clone, Debug, PartialEq)]
-struct Told {
-    outcome: Outcome,
-    start_ns: Option<u64>,
-    /// Of a reservation the library tells it only to whoever keeps it.
-    scheduled_ns: Option<u64>,
-    retry_after_ns: Option<u64>,
-    ended_ns: Option<u64>,
-    remaining: u64,
-}
-
-impl Told {
-    const fn only(outcome: Outcome) -> Self {
-        let (start_ns, scheduled_ns, retry_after_ns, ended_ns) = (None, None, None, None);
-        Self { outcome, start_ns, scheduled_ns, retry_after_ns, ended_ns, remaining: 0 }
-    }
-
-    fn granted(grant: &Grant) -> Self {
-        let (start_ns, scheduled_ns) = (Some(grant.promised_ns()), Some(grant.scheduled_ns()));
-        Self { start_ns, scheduled_ns, ..Self::only(Outcome::Granted) }
-    }
-
-    fn denied(retry_after: Option<Duration>) -> Self {
-        let retry_after_ns = retry_after.map(|wait| wait.as_nanos().try_into().unwrap());
-        Self { retry_after_ns, ..Self::only(Outcome::Denied) }
-    }
-
-    fn refused(error: &AcquireError) -> Self {
-        match error {
-            AcquireError::ExceedsCapacity(_) => Self::only(Outcome::Never),
-            AcquireError::TimeCannotHelp => Self::denied(None),
-            AcquireError::TooLong(too_long) => Self::denied(Some(too_long.retry_after())),
-            AcquireError::DeadlinePassed => Self::only(Outcome::DeadlinePassed),
-            AcquireError::QueueFull => Self::only(Outcome::Full),
-            AcquireError::Evicted => Self::only(Outcome::Evicted),
-            other => panic!("{other}"),
-        }
-    }
-
-    /// The same for somebody who would have been woken at once.
-    fn woken_at_once(self) -> Self {
-        let late_ns =
-            self.ended_ns.zip(self.start_ns).map(|(ended_ns, start_ns)| ended_ns - start_ns);
-        match late_ns {
-            Some(late_ns) if late_ns <= GATHER_NS => Self { ended_ns: self.start_ns, ..self },
-            _ => self,
-        }
-    }
-
-    /// What the world says of a step.
-    fn ideal(step: &StepReport, start_ns: u64) -> Self {
-        let on_clock = |since_ns: Option<u64>| since_ns.map(|since_ns| start_ns + since_ns);
-        Self {
-            outcome: step.outcome,
-            start_ns: on_clock(step.start_ns),
-            scheduled_ns: on_clock(step.scheduled_ns).filter(|_| step.call != "reserve"),
-            retry_after_ns: step.retry_after_ns,
-            ended_ns: on_clock(step.ended_ns),
-            remaining: step.remaining,
-        }
-    }
-}
-
 /// A waker that writes down, with those of all others, whose it is.
 struct Bell {
     step: usize,
@@ -138,6 +74,8 @@ impl Wake for Bell {
 type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + 'a>>;
 
 struct Run<'a, L: Concurrent> {
+    /// What is played, for whoever reads a failure.
+    about: &'a str,
     limiter: &'a AsyncLimiter<L, ManualClock>,
     clock: &'a ManualClock,
     rung: Arc<Mutex<Vec<usize>>>,
@@ -157,9 +95,11 @@ impl<'a, L: Subject> Run<'a, L> {
     fn poll_woken(&mut self) {
         let rung = std::mem::take(&mut *self.rung.lock().unwrap());
         for step in rung {
-            let mut waiting = self.waits.remove(&step).expect("woken once, and not after its end");
+            let about = self.about;
+            let waiting = self.waits.remove(&step);
+            let mut waiting = waiting.unwrap_or_else(|| panic!("{about}: {step} woken twice"));
             let Poll::Ready(ended) = self.poll(step, &mut waiting) else {
-                panic!("step {step} was woken in vain")
+                panic!("{about}: {step} woken in vain")
             };
             let told = self.ended(&ended);
             self.told[step] = Told { remaining: self.told[step].remaining, ..told };
@@ -189,7 +129,7 @@ impl<'a, L: Subject> Run<'a, L> {
         // Whoever is due by it is woken by the call itself, not by the next look.
         self.poll_woken();
         let after = self.limiter.limiter().remaining().unwrap();
-        assert!(self.rung.lock().unwrap().is_empty(), "step {step} left somebody asleep");
+        assert!(self.rung.lock().unwrap().is_empty(), "{}: {step} woke too few", self.about);
         self.told[step].remaining = if matches!(call, Call::Peek { .. }) { before } else { after };
     }
 
@@ -277,7 +217,7 @@ impl<'a, L: Subject> Run<'a, L> {
 
 /// Plays the steps on a limiter, and compares what each is told with what the world says.
 fn assert_same<L: Subject>(
-    told: &str,
+    about: &str,
     scenario: &Scenario,
     make: impl FnOnce(ManualClock) -> Limiter<L, ManualClock>,
 ) {
@@ -288,6 +228,7 @@ fn assert_same<L: Subject>(
     let limiter = AsyncLimiter::from(make(clock.clone()));
     limiter.limiter().bound_queue(scenario.queue).unwrap();
     let mut run = Run {
+        about,
         limiter: &limiter,
         clock: &clock,
         rung: Arc::default(),
@@ -317,29 +258,29 @@ fn assert_same<L: Subject>(
         assert_eq!(
             seen.clone().woken_at_once(),
             ideal,
-            "{told}: step {number}: {:?}",
+            "{about}: step {number}: {:?}",
             scenario.steps[step]
         );
     }
     // A timer may be set still, for somebody who has left. Nobody is woken by it.
     while clock.step().is_some() {
-        assert!(run.rung.lock().unwrap().is_empty(), "{told}");
+        assert!(run.rung.lock().unwrap().is_empty(), "{about}");
     }
 }
 
 /// The same on all limits together, which have a ledger each, and on a lone one behind its twin.
-fn assert_same_everywhere(told: &str, scenario: &Scenario) {
+fn assert_same_everywhere(about: &str, scenario: &Scenario) {
     let limits = scenario.limits.clone();
-    assert_same(told, scenario, |clock| Limiter::all_of_with_clock(limits, clock));
+    assert_same(about, scenario, |clock| Limiter::all_of_with_clock(limits, clock));
     match scenario.limits.as_slice() {
         [AnyPolicy::Gcra(policy)] => {
-            assert_same(told, scenario, |clock| Limiter::with_clock(*policy, clock));
+            assert_same(about, scenario, |clock| Limiter::with_clock(*policy, clock));
         }
         [AnyPolicy::SlidingLog(policy)] => {
-            assert_same(told, scenario, |clock| Limiter::with_clock(*policy, clock));
+            assert_same(about, scenario, |clock| Limiter::with_clock(*policy, clock));
         }
         [AnyPolicy::TwoTimeline(policy)] => {
-            assert_same(told, scenario, |clock| Limiter::with_clock(*policy, clock));
+            assert_same(about, scenario, |clock| Limiter::with_clock(*policy, clock));
         }
         _ => {}
     }

@@ -37,8 +37,8 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         None => (0, Vec::new()),
     };
     let queue = match fields.get("queue") {
-        Some(queue) => read_queue(Fields::new(source, "[queue]", queue.value())?)?,
-        None => Bounds::default(),
+        Some(queue) => Some(read_queue(Fields::new(source, "[queue]", queue.value())?)?),
+        None => None,
     };
     let callers = each(&mut fields, source, "caller", "[[caller]]", read_caller)?;
     let arrivals = each(&mut fields, source, "arrivals", "[[arrivals]]", read_arrivals)?;
@@ -46,7 +46,7 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
     let waits = callers.iter().any(|caller| caller.asks == Asks::Wait)
         || arrivals.iter().any(|arrivals| arrivals.asks == Asks::Wait)
         || steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
-    if !waits && fields.get("queue").is_some() {
+    if queue.is_some() && !waits {
         let message = "[queue] bounds those who wait, and nobody does; call = \"wait\" makes them";
         return Err(fields.error_at("queue", message));
     }
@@ -62,7 +62,7 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         limits,
         clock_start_ns,
         sleep_error_ns,
-        queue,
+        queue: queue.unwrap_or_default(),
         callers,
         arrivals,
         steps,
