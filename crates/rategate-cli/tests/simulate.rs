@@ -67,6 +67,26 @@ fn json_has_the_names_of_the_contract() {
     assert_eq!(report["checks"][0], check);
 }
 
+/// Whoever waits has his end at the step at which he asked, and only he has one.
+#[test]
+fn a_wait_is_told_where_it_was_asked_for() {
+    let file = scenario("line-deadline-out-of-reach.toml");
+    let output = run(&["simulate", &file], b"");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row = |line: usize| text.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(row(3).last_chunk(), Some(&["remaining", "ended", "ms"]));
+    assert_eq!(row(4), ["1", "0", "try", "1", "granted", "0", "0", "-", "0"]);
+    assert_eq!(row(5), ["2", "0", "wait", "1", "deadline-passed", "-", "-", "-", "0", "50"]);
+    assert_eq!(row(7), ["4", "0", "wait", "1", "granted", "550", "550", "-", "0", "550"]);
+
+    let output = run(&["simulate", &file, "--format", "json"], b"");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["steps"][1]["outcome"], "deadline-passed");
+    assert_eq!(report["steps"][1]["ended_ns"], 50_000_000);
+    assert!(report["steps"][0].get("ended_ns").is_none());
+}
+
 #[test]
 fn a_picture_goes_to_a_file() {
     let path = scratch("picture.svg", b"");

@@ -137,14 +137,18 @@ pub trait Limit {
         }
     }
 
-    /// Promises `permits` the first start there is, now or later.
+    /// Promises `permits` the first start there is, now or later, to somebody who asked at `asked_ns`,
+    /// which may be long ago.
     ///
     /// # Errors
     ///
     /// The [`Refusal`] that says why there is none. Nothing is taken then.
-    fn promise(&mut self, now_ns: u64, permits: NonZeroU64) -> Result<Grant, Refusal> {
-        let now_ns = self.clamp(now_ns);
+    fn promise(&mut self, asked_ns: u64, permits: NonZeroU64) -> Result<Grant, Refusal> {
+        let now_ns = self.clamp(asked_ns);
         let opening = self.opening(now_ns, permits)?;
+        // He has waited since he asked, not since somebody looked.
+        let scheduled_ns = opening.scheduled_ns.or(Some(asked_ns));
+        let opening = Opening { scheduled_ns, ..opening };
         Ok(grant(self, now_ns, opening.start_ns, opening, permits))
     }
 

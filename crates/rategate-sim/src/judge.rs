@@ -76,6 +76,7 @@ fn compare_step(
     let retry_after_ns = if nothing { Some(0) } else { seen.retry_after_ns };
     compare_one("retry_after", (retry_after_ns, expect.retry_after_ns));
     compare_one("wait", (seen.wait_ns, expect.wait_ns));
+    compare_one("ended", (seen.ended_ns, expect.ended_ns));
     let what = format!("step {number}: outcome");
     compare(mismatches, &what, (Some(seen.outcome), expect.outcome));
     let what = format!("step {number}: remaining");

@@ -32,6 +32,7 @@ pub mod world;
 
 mod arrivals;
 mod judge;
+mod line;
 mod picture;
 mod steps;
 mod svg;

@@ -23,9 +23,19 @@ pub enum Outcome {
     Set,
     /// Nothing was asked for.
     Peeked,
+    /// A wait that had not ended when nothing happened any more.
+    Waiting,
+    /// As many waited as may.
+    Full,
+    /// A wait whose place went to somebody newer.
+    Evicted,
+    /// A wait whose deadline came, or could no longer be met.
+    DeadlinePassed,
+    /// A wait that was given up, and the call that did so.
+    Left,
 }
 
-const OUTCOMES: [(Outcome, &str); 7] = [
+const OUTCOMES: [(Outcome, &str); 12] = [
     (Outcome::Granted, "granted"),
     (Outcome::Denied, "denied"),
     (Outcome::Never, "never"),
@@ -33,6 +43,11 @@ const OUTCOMES: [(Outcome, &str); 7] = [
     (Outcome::TooLate, "too-late"),
     (Outcome::Set, "set"),
     (Outcome::Peeked, "peeked"),
+    (Outcome::Waiting, "waiting"),
+    (Outcome::Full, "full"),
+    (Outcome::Evicted, "evicted"),
+    (Outcome::DeadlinePassed, "deadline-passed"),
+    (Outcome::Left, "left"),
 ];
 
 /// A run on the virtual clock. All instants are nanoseconds since the clock's start.
@@ -82,6 +97,9 @@ pub struct StepReport {
     pub retry_after_ns: Option<u64>,
     /// How many permits a try could still take; for a peek, before anything is taken.
     pub remaining: u64,
+    /// Of a wait: when it ended, be it in a grant or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_ns: Option<u64>,
 }
 
 /// One operation of a caller's thread, or one arrival.

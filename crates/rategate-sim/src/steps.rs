@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use rategate_core::error::ExceedsCapacity;
-use rategate_core::verdict::{Ticket, Verdict};
+use rategate_core::queue::{Outcome as Ended, Turned};
+use rategate_core::verdict::{Grant, Refusal, Ticket, Verdict};
 
+use crate::line::{Lined, Waiter};
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Scenario, Step};
 use crate::world::Subject;
@@ -16,20 +18,65 @@ pub(crate) struct Steps<'s> {
     /// The newest reading of the clock.
     seen_ns: u64,
     reserved: BTreeMap<&'s str, Option<(Ticket, u64, usize)>>,
+    /// Which step is the wait of that name.
+    waits: BTreeMap<&'s str, usize>,
     pub(crate) reports: Vec<StepReport>,
 }
 
 /// What a call came to.
-struct Answer {
-    outcome: Outcome,
+pub(crate) struct Answer {
+    pub(crate) outcome: Outcome,
     start_ns: Option<u64>,
     scheduled_ns: Option<u64>,
     retry_after_ns: Option<u64>,
+    ended_ns: Option<u64>,
 }
 
 impl Answer {
     const fn only(outcome: Outcome) -> Self {
-        Self { outcome, start_ns: None, scheduled_ns: None, retry_after_ns: None }
+        Self { outcome, start_ns: None, scheduled_ns: None, retry_after_ns: None, ended_ns: None }
+    }
+
+    const fn granted(grant: &Grant) -> Self {
+        let (start_ns, scheduled_ns) = (Some(grant.start_ns), Some(grant.scheduled_ns));
+        Self { start_ns, scheduled_ns, ..Self::only(Outcome::Granted) }
+    }
+
+    /// To somebody who may not stand in line.
+    pub(crate) const fn turned(turned: Turned) -> Self {
+        match turned {
+            Turned::Full => Self::only(Outcome::Full),
+            Turned::Refused(refusal) => Self::refused(refusal),
+            Turned::TooLong { retry_after_ns, .. } => {
+                Self { retry_after_ns: Some(retry_after_ns), ..Self::only(Outcome::Denied) }
+            }
+        }
+    }
+
+    /// To somebody who has stood in line.
+    pub(crate) const fn ended(ended: Ended) -> Self {
+        match ended {
+            Ended::Granted(grant) => Self::granted(&grant),
+            Ended::DeadlinePassed => Self::only(Outcome::DeadlinePassed),
+            Ended::Evicted => Self::only(Outcome::Evicted),
+            Ended::Refused(refusal) => Self::refused(refusal),
+            // Nobody closes the line of a scenario.
+            Ended::Closed => Self::only(Outcome::Left),
+        }
+    }
+
+    const fn refused(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Exceeds(_) => Self::only(Outcome::Never),
+            Refusal::TimeCannotHelp | Refusal::Held => Self::only(Outcome::Denied),
+            Refusal::BeyondClock { wait_ns } => {
+                Self { retry_after_ns: Some(wait_ns), ..Self::only(Outcome::Denied) }
+            }
+        }
+    }
+
+    fn wait_ns(&self) -> Option<u64> {
+        Some(self.start_ns?.saturating_sub(self.scheduled_ns?))
     }
 }
 
@@ -40,6 +87,7 @@ impl<'s> Steps<'s> {
             to_come: scenario.steps.iter(),
             seen_ns: scenario.clock_start_ns,
             reserved: BTreeMap::new(),
+            waits: BTreeMap::new(),
             reports: Vec::new(),
         }
     }
@@ -53,7 +101,7 @@ impl<'s> Steps<'s> {
     /// Carries out the next step. Returns whether somebody in line may now be served.
     pub(crate) fn carry_out(
         &mut self,
-        limits: &mut impl Subject,
+        limits: &mut Lined<impl Subject>,
         grants: &mut Vec<(u64, u64)>,
     ) -> bool {
         let Some(step) = self.to_come.next() else { return false };
@@ -67,10 +115,6 @@ impl<'s> Steps<'s> {
             _ => limits.remaining(now_ns),
         };
         let since_start = |instant_ns: u64| instant_ns.saturating_sub(self.start_ns);
-        let wait_ns = match (answer.start_ns, answer.scheduled_ns) {
-            (Some(start_ns), Some(scheduled_ns)) => Some(start_ns.saturating_sub(scheduled_ns)),
-            _ => None,
-        };
         self.reports.push(StepReport {
             at_ns: step.at_ns,
             call,
@@ -78,18 +122,42 @@ impl<'s> Steps<'s> {
             outcome: answer.outcome,
             start_ns: answer.start_ns.map(since_start),
             scheduled_ns: answer.scheduled_ns.map(since_start),
-            wait_ns,
+            wait_ns: answer.wait_ns(),
             retry_after_ns: answer.retry_after_ns,
             remaining,
+            ended_ns: answer.ended_ns.map(since_start),
         });
         matches!(answer.outcome, Outcome::Set | Outcome::Cancelled)
+    }
+
+    /// Writes down how the wait of a step has ended.
+    pub(crate) fn wait_ended(
+        &mut self,
+        step: usize,
+        ended: Ended,
+        now_ns: u64,
+        grants: &mut Vec<(u64, u64)>,
+    ) {
+        let start_ns = self.start_ns;
+        let since_start = |instant_ns: u64| instant_ns.saturating_sub(start_ns);
+        let Some(report) = self.reports.get_mut(step) else { return };
+        if let Ended::Granted(grant) = ended {
+            grants.push((grant.start_ns, grant.permits));
+        }
+        let answer = Answer::ended(ended);
+        report.outcome = answer.outcome;
+        report.start_ns = answer.start_ns.map(since_start);
+        report.scheduled_ns = answer.scheduled_ns.map(since_start);
+        report.wait_ns = answer.wait_ns();
+        report.retry_after_ns = answer.retry_after_ns;
+        report.ended_ns = Some(since_start(now_ns));
     }
 
     fn call(
         &mut self,
         call: &'s Call,
         now_ns: u64,
-        limits: &mut impl Subject,
+        limits: &mut Lined<impl Subject>,
         grants: &mut Vec<(u64, u64)>,
     ) -> (&'static str, Option<u64>, Answer) {
         match call {
@@ -105,6 +173,39 @@ impl<'s> Steps<'s> {
                     self.reserved.insert(name, ticket.map(|ticket| (ticket, *permits, place)));
                 }
                 ("reserve", Some(*permits), answer)
+            }
+            Call::Wait { permits, name, max_wait_ns } => {
+                let step = self.reports.len();
+                if let Some(name) = name {
+                    self.waits.insert(name, step);
+                }
+                let waited = limits.wait(now_ns, *permits, *max_wait_ns, Waiter::Step(step));
+                let answer = match waited {
+                    Ok(None) => Answer::only(Outcome::Waiting),
+                    Ok(Some(grant)) => {
+                        grants.push((grant.start_ns, *permits));
+                        Answer { ended_ns: Some(now_ns), ..Answer::granted(&grant) }
+                    }
+                    Err(turned) => Answer { ended_ns: Some(now_ns), ..Answer::turned(turned) },
+                };
+                ("wait", Some(*permits), answer)
+            }
+            Call::Leave { name } => {
+                let wait = self.waits.get(name.as_str()).copied();
+                let in_time = wait.is_some_and(|step| limits.leave(now_ns, Waiter::Step(step)));
+                let ended_ns = now_ns.saturating_sub(self.start_ns);
+                let wait = wait.and_then(|step| self.reports.get_mut(step));
+                let permits = wait.as_ref().and_then(|wait| wait.permits);
+                if let Some(wait) = wait.filter(|_| in_time) {
+                    wait.outcome = Outcome::Left;
+                    wait.ended_ns = Some(ended_ns);
+                }
+                let outcome = if in_time { Outcome::Left } else { Outcome::TooLate };
+                ("leave", permits, Answer::only(outcome))
+            }
+            Call::Release { permits } => {
+                limits.release(now_ns, *permits);
+                ("release", Some(*permits), Answer::only(Outcome::Set))
             }
             Call::Cancel { name } => {
                 let reserved = self.reserved.get_mut(name.as_str()).and_then(Option::take);
@@ -152,13 +253,7 @@ fn granted(
     match verdict {
         Ok(Verdict::Granted(grant)) => {
             grants.push((grant.start_ns, permits));
-            let answer = Answer {
-                outcome: Outcome::Granted,
-                start_ns: Some(grant.start_ns),
-                scheduled_ns: Some(grant.scheduled_ns),
-                retry_after_ns: None,
-            };
-            (answer, Some(grant.ticket))
+            (Answer::granted(&grant), Some(grant.ticket))
         }
         Ok(Verdict::Denied(denial)) => {
             let retry_after_ns = denial.retry_after_ns.map(u64::from);

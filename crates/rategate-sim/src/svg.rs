@@ -63,7 +63,7 @@ impl Drawing {
         for step in &report.steps {
             let permits = step.permits.unwrap_or(0);
             match (step.call, step.outcome) {
-                ("try" | "reserve", Outcome::Granted) => asked.push((step.at_ns, permits)),
+                ("try" | "reserve" | "wait", Outcome::Granted) => asked.push((step.at_ns, permits)),
                 ("try" | "reserve", _) => denied.push(step.at_ns),
                 _ => {}
             }

@@ -23,11 +23,12 @@ impl Report {
             writeln!(text, "{}", self.tape)?;
         }
         writeln!(text, "elapsed {} ms, granted {}", milliseconds(self.elapsed_ns), self.granted)?;
+        let shape = StepShape::of(&self.steps);
         if !self.steps.is_empty() {
-            writeln!(text, "\n{STEP_HEADING}")?;
+            writeln!(text, "\n{}", shape.heading())?;
         }
         for (number, step) in (1_usize..).zip(&self.steps) {
-            writeln!(text, "{}", step_row(number, step).trim_end())?;
+            writeln!(text, "{}", shape.row(number, step).trim_end())?;
         }
         if !self.operations.is_empty() {
             writeln!(text, "\n{OPERATION_HEADING}")?;
@@ -54,22 +55,45 @@ impl Report {
     }
 }
 
-const STEP_HEADING: &str = "step        at ms  call     permits  outcome       start ms       wait ms   retry after ms  remaining";
 const OPERATION_HEADING: &str =
     "caller    arrival ms     start ms       end ms      wait ms  permits  outcome";
 
-fn step_row(number: usize, step: &StepReport) -> String {
-    format!(
-        "{number:>4} {:>12}  {:<8} {:>6}  {:<9} {:>12}  {:>12} {:>16} {:>10}",
-        milliseconds(step.at_ns),
-        step.call,
-        step.permits.map_or_else(String::new, |permits| permits.to_string()),
-        step.outcome,
-        optional(step.start_ns),
-        optional(step.wait_ns),
-        optional(step.retry_after_ns),
-        if step.remaining == u64::MAX { "any".to_owned() } else { step.remaining.to_string() },
-    )
+/// How wide the table of steps has to be, and whether anybody stood in line.
+struct StepShape {
+    outcome: usize,
+    has_waits: bool,
+}
+
+impl StepShape {
+    fn of(steps: &[StepReport]) -> Self {
+        let outcome = steps.iter().map(|step| step.outcome.word().len()).fold(9, usize::max);
+        Self { outcome, has_waits: steps.iter().any(|step| step.call == "wait") }
+    }
+
+    fn heading(&self) -> String {
+        format!(
+            "step        at ms  call     permits  {:<width$}     start ms       wait ms   retry after ms  remaining{}",
+            "outcome",
+            if self.has_waits { "     ended ms" } else { "" },
+            width = self.outcome,
+        )
+    }
+
+    fn row(&self, number: usize, step: &StepReport) -> String {
+        let ended = step.ended_ns.map(milliseconds).unwrap_or_default();
+        format!(
+            "{number:>4} {:>12}  {:<8} {:>6}  {:<width$} {:>12}  {:>12} {:>16} {:>10} {ended:>12}",
+            milliseconds(step.at_ns),
+            step.call,
+            step.permits.map_or_else(String::new, |permits| permits.to_string()),
+            step.outcome,
+            optional(step.start_ns),
+            optional(step.wait_ns),
+            optional(step.retry_after_ns),
+            if step.remaining == u64::MAX { "any".to_owned() } else { step.remaining.to_string() },
+            width = self.outcome,
+        )
+    }
 }
 
 fn operation_row(operation: &Operation) -> String {

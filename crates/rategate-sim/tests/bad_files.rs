@@ -127,6 +127,86 @@ const CASES: &[Case] = &[
         Some(5),
         &["window"],
     ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = 3\n",
+        Some(4),
+        &["[queue]", "call = \"wait\""],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = 0\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        Some(5),
+        &["`waiters`", "at least 1"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = 16777216\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        Some(5),
+        &["`waiters`", "at most 16777215"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = \"3\"\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        Some(5),
+        &["`waiters`", "whole number"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\npermits = 0\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        Some(5),
+        &["`permits`", "at least 1"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\non_full = \"evict\"\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        Some(5),
+        &["`on_full`", "evict-newest"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nlength = 3\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        Some(5),
+        &["unknown key `length`", "waiters, permits, on_full"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"leave\"\n",
+        Some(4),
+        &["`name`"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"reserve\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"leave\"\nname = \"a\"\n",
+        Some(11),
+        &["no earlier wait", "a"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"cancel\"\nname = \"a\"\n",
+        Some(11),
+        &["no earlier reserve", "a"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nmax_wait = \"1\"\n",
+        Some(7),
+        &["`max_wait`", "unit"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nexpect = { outcome = \"overtaken\" }\n",
+        Some(7),
+        &["overtaken", "deadline-passed"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nexpect = { end = \"1s\" }\n",
+        Some(7),
+        &["unknown key `end`", "ended"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[caller]]\noperations = 1\ncall = \"try\"\n",
+        Some(6),
+        &["`call`", "wait"],
+    ),
+    (
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[arrivals]]\nrate = \"1/s\"\ncount = 1\ncall = \"queue\"\n",
+        Some(7),
+        &["queue", "wait"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"release\"\n",
+        Some(6),
+        &["released", "concurrency"],
+    ),
 ];
 
 #[test]

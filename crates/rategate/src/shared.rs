@@ -12,6 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use rategate_core::concurrent::{Answer, Concurrent, Draw, Drawn, Spare, Twin};
+use rategate_core::error::ExceedsCapacity;
 use rategate_core::limit::Limit;
 use rategate_core::queue::{Joined, Outcome, Place, Request};
 use rategate_core::verdict::{self, Verdict};
@@ -194,9 +195,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             let (spare, now_ns) = (Spare::of(self.remaining()?), self.clock.now_ns());
             return Ok(Decision::Granted(Grant::at(now_ns, now_ns, 0, spare)));
         }
-        let decided = self.behind_all(|limit, now_ns| limit.try_acquire(now_ns, permits))?;
+        let decided = self.ask_behind_all(permits, |limit, now_ns| {
+            limit.try_acquire(now_ns, permits).map_err(LimiterError::from)
+        })?;
         // Nobody overtakes those who wait for what no clock foretells.
-        Ok(decided.transpose()?.map_or(Decision::HELD, |verdict| Decision::of(&verdict)))
+        Ok(decided.map_or(Decision::HELD, |verdict| Decision::of(&verdict)))
     }
 
     #[inline]
@@ -208,8 +211,10 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if let Some(wait_ns) = self.twins.current().peek(self.clock.now_ns(), permits) {
             return Ok(Some(wait_ns));
         }
-        let peeked = self.behind_all(|limit, now_ns| limit.peek(now_ns, permits))?;
-        Ok(peeked.transpose()?.flatten())
+        let peeked = self.ask_behind_all(permits, |limit, now_ns| {
+            limit.peek(now_ns, permits).map_err(LimiterError::from)
+        })?;
+        Ok(peeked.flatten())
     }
 
     pub(crate) fn remaining(&self) -> Result<u64, Closed> {
@@ -328,7 +333,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         permits: u64,
         max_wait_ns: Option<u64>,
     ) -> Result<Promise, AcquireError> {
-        let promised = self.behind_all(|limit, asked_ns| {
+        let promised = self.ask_behind_all(permits, |limit, asked_ns| {
             match limit.reserve(asked_ns, permits, max_wait_ns)? {
                 Verdict::Granted(grant) => {
                     self.hands.seen_ns.fetch_max(asked_ns, Ordering::Relaxed);
@@ -339,7 +344,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                 }
             }
         })?;
-        promised.unwrap_or(Err(AcquireError::TimeCannotHelp))
+        promised.ok_or(AcquireError::TimeCannotHelp)
     }
 
     /// Waits until the promised start. Closing the limiter ends the wait and gives the promise back,
@@ -362,10 +367,14 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         })
     }
 
-    /// A decision that gives nothing back and changes no number, behind all who wait. `None` if that
-    /// has to wait for somebody's act.
-    fn behind_all<T>(&self, decide: impl FnOnce(&mut L, u64) -> T) -> Result<Option<T>, Closed> {
-        self.turn(|turn| turn.behind_all(decide))
+    /// A question about `permits` that gives nothing back and changes no number, behind all who wait.
+    /// `None` if that has to wait for somebody's act.
+    fn ask_behind_all<T, E: From<Closed> + From<ExceedsCapacity>>(
+        &self,
+        permits: u64,
+        decide: impl FnOnce(&mut L, u64) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        self.turn(|turn| turn.ask_behind_all(permits, decide))?
     }
 
     /// A change of the limit that may help those who wait.

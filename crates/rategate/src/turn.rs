@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::task::Waker;
 
-use rategate_core::error::DebtError;
+use rategate_core::error::{DebtError, ExceedsCapacity};
 use rategate_core::fair::{ClassId, TooManyClasses};
 use rategate_core::limit::Limit;
 use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
@@ -143,6 +143,20 @@ impl<'a, L: Limit> Turn<'a, L> {
             return None;
         }
         Some(decide(limit, self.now_ns))
+    }
+
+    /// The same for a question about `permits`, of which more than could ever pass will not pass later
+    /// either.
+    pub(crate) fn ask_behind_all<T, E: From<ExceedsCapacity>>(
+        &mut self,
+        permits: u64,
+        decide: impl FnOnce(&mut L, u64) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        if let Some(decided) = self.behind_all(decide) {
+            return decided.map(Some);
+        }
+        self.state.limit.peek(self.now_ns, permits)?;
+        Ok(None)
     }
 
     /// Changes the limit, or gives it something back. Whoever waits is booked anew afterwards.

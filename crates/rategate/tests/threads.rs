@@ -9,7 +9,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rategate::{
     AcquireError, Alarm, AllOf, Clock, Closed, Decision, Dispatcher, Gcra, Ledger, Limiter,
@@ -61,6 +61,42 @@ fn ten_threads_share_a_gate_to_the_millisecond() {
     starts.sort_unstable();
     assert_eq!(starts, [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000, 4_000]);
     assert_eq!(clock.now_ns(), 4_250 * MS);
+}
+
+/// New numbers reach every thread in line, not only the first, whoever has looked at the line since:
+/// each sleeps for the start that it has been told, and is told of another.
+#[test]
+fn every_sleeping_thread_is_told_of_new_numbers() {
+    let clock = ManualClock::stepped();
+    let rate = |text: &str| Gcra::new(text.parse().unwrap(), 1).unwrap();
+    let limiter = Limiter::with_clock(rate("1/h"), clock.clone());
+    limiter.acquire(1).unwrap();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (1..=3_usize)
+            .map(|waiting| {
+                let thread = scope.spawn(|| limiter.acquire(1));
+                while clock.waiting() < waiting {
+                    thread::yield_now();
+                }
+                thread
+            })
+            .collect();
+        limiter.reconfigure(rate("1/s")).unwrap();
+        // Whoever asks for the end of the line has all of it booked anew.
+        assert!(limiter.reserve_within(1, Duration::from_secs(1)).is_err());
+        for (second, thread) in (1..).zip(threads) {
+            clock.set(second * S);
+            let asleep_until = Instant::now() + Duration::from_secs(10);
+            while !thread.is_finished() {
+                if Instant::now() > asleep_until {
+                    limiter.close();
+                }
+                thread::yield_now();
+            }
+            let grant = thread.join().unwrap().unwrap();
+            assert_eq!((grant.start_ns(), grant.promised_ns()), (second * S, second * S));
+        }
+    });
 }
 
 /// X1.4, S3.13, X3.4: threads that ask at once never share a slot, and every grant is counted.

@@ -195,6 +195,10 @@ pub struct Queue<W> {
     bounds: Bounds,
     by_deadline: BTreeSet<(u64, u32)>,
     deadlines: BTreeMap<u32, u64>,
+    /// How many of the next to be booked have been before, and may have been told another start.
+    rebooked: u32,
+    /// Whether the limit has changed since deadlines were looked at.
+    is_changed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -218,6 +222,8 @@ impl<W> Queue<W> {
             bounds,
             by_deadline: BTreeSet::new(),
             deadlines: BTreeMap::new(),
+            rebooked: 0,
+            is_changed: false,
         }
     }
 
@@ -332,6 +338,11 @@ impl<W> Queue<W> {
         let now_ns = limit.clamp(now_ns);
         self.forget_ahead(limit);
         while self.serve_one(limit, now_ns, wakes) {}
+        // The turns of classes are not known as long as others may come.
+        if self.is_changed && !self.deadlines.is_empty() && !self.has_classes() {
+            self.book_all(limit, wakes);
+        }
+        self.is_changed = false;
     }
 
     /// The same for at most `most` grants. Returns whether it may not have been all.
@@ -373,6 +384,7 @@ impl<W> Queue<W> {
         self.unbook_from(limit, now_ns, place.0);
         self.forget_deadline(place.0);
         let waiter = self.seats.free(place.0)?;
+        self.let_nobody_start_before(limit, now_ns);
         self.serve(limit, now_ns, wakes);
         Some(Left::InTime(waiter))
     }
@@ -421,6 +433,7 @@ impl<W> Queue<W> {
     /// something back, at `now_ns`, at which the queue must have been served. Afterwards it has to be
     /// [served](Self::serve) again.
     pub fn unbook<L: Limit>(&mut self, limit: &mut L, now_ns: u64) {
+        self.is_changed = true;
         while self.unbook_last(limit, now_ns) {}
     }
 
@@ -508,19 +521,33 @@ impl<W> Queue<W> {
                 self.end(seat, Outcome::Granted(grant), wakes);
                 true
             }
-            _ => self.expire_one(now_ns, wakes),
+            _ => self.expire_one(limit, now_ns, wakes),
         }
     }
 
     /// Ends a wait whose deadline has come. Its start has not, or it would have been granted; so
     /// nothing is booked for it that could have come in time.
-    fn expire_one(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
+    fn expire_one<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        wakes: &mut impl Wakes<W>,
+    ) -> bool {
         let Some(&(deadline_ns, seat)) = self.by_deadline.first() else { return false };
         if deadline_ns > now_ns {
             return false;
         }
         self.end(seat, Outcome::DeadlinePassed, wakes);
+        self.let_nobody_start_before(limit, deadline_ns);
         true
+    }
+
+    /// Somebody who is not booked has gone. If he was in the way of all others, they may start from now
+    /// on, and not since when they asked.
+    fn let_nobody_start_before<L: Limit>(&self, limit: &mut L, now_ns: u64) {
+        if self.booked.is_empty() {
+            limit.pass_to(now_ns);
+        }
     }
 
     /// Books the next whose start is not known, or finds that it never will be. Returns whether there
@@ -542,9 +569,15 @@ impl<W> Queue<W> {
         match promised {
             Ok(grant) => {
                 self.seats.set_booked(seat, true);
-                if let (Some(ahead), Some(waiting)) = (&mut self.ahead, self.seats.at(seat)) {
-                    ahead.charge(waiting.class(), permits);
+                if let Some(waiting) = self.seats.at(seat) {
+                    if let Some(ahead) = &mut self.ahead {
+                        ahead.charge(waiting.class(), permits);
+                    }
+                    if self.rebooked > 0 {
+                        wakes.moved(&waiting.waiter);
+                    }
                 }
+                self.rebooked = self.rebooked.saturating_sub(1);
                 self.booked.push_back(Booked { seat, grant });
                 true
             }
@@ -602,6 +635,7 @@ impl<W> Queue<W> {
         let Some(Booked { seat, grant }) = self.booked.pop_back() else { return false };
         limit.cancel(now_ns, grant.ticket);
         self.seats.set_booked(seat, false);
+        self.rebooked = self.rebooked.saturating_add(1);
         true
     }
 

@@ -79,11 +79,12 @@ impl<P: Twinned> Limit for Fronted<P> {
     }
 
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        self.ledger.borrow().opening(now_ns, permits)
+        let now_ns = self.clamp(now_ns);
+        self.looking(now_ns, |ledger| ledger.opening(now_ns, permits))
     }
 
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
-        self.ledger.get_mut().book(now_ns, start_ns, permits)
+        self.owned(now_ns, |ledger, now_ns| ledger.book(now_ns, start_ns, permits))
     }
 
     fn try_acquire(&mut self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {

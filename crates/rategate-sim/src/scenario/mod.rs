@@ -11,11 +11,79 @@
 //! assert_eq!(error.line, Some(3));
 //! assert!(error.to_string().contains("N/PERIOD"));
 //! ```
+//!
+//! # Waiting in line
+//!
+//! Who *reserves* is promised a start at once, and keeps it. Who *waits* stands in the one
+//! [line](rategate_core::queue) before the limits: nobody overtakes him, he moves up when somebody before
+//! him leaves, new numbers hold for him, and permits that come back by an act are waited for.
+//!
+//! | in the file | what it does |
+//! |---|---|
+//! | `call = "wait"` of a `[[step]]` | stands in line; `permits`, `name`, and `max_wait`, the longest wait that is accepted |
+//! | `call = "leave"` | gives the wait of that `name` up: `left`, or `too-late` if it has ended |
+//! | `call = "release"` | ends operations of `permits`, which hold places of `concurrency` or slots of a `commit-log` |
+//! | `call = "wait"` of `[[arrivals]]`, `[[caller]]` | each operation waits in the same line |
+//! | `[queue]` | how much may wait: `waiters`, `permits`, and `on_full = "refuse"` (the default) or `"evict-newest"` |
+//!
+//! What a wait comes to is known later, and stands at its own step: in the report, and in `expect`, which is
+//! compared when the run is over. `start` is when the limits let it start, `ended` when its wait was over, be
+//! it in a grant or not.
+//!
+//! | `outcome` of a wait | how it ended |
+//! |---|---|
+//! | `granted` | it started |
+//! | `denied` | at once: it could not start within `max_wait`, and after `retry_after` it could; without one, time alone cannot help |
+//! | `never` | more permits than could ever pass at one instant |
+//! | `full` | as many waited as may |
+//! | `evicted` | its place went to somebody newer |
+//! | `deadline-passed` | its deadline came, or a change put it out of reach |
+//! | `left` | it was given up |
+//! | `waiting` | it had not, when nothing happened any more |
+//!
+//! Tries, peeks and reservations stand behind all who wait, and `remaining` is 0 while somebody does.
+//!
+//! ```
+//! use rategate_sim::scenario::Scenario;
+//! use rategate_sim::world;
+//!
+//! let scenario = Scenario::parse(
+//!     r#"
+//!     [limit]
+//!     policy = "gcra"
+//!     rate = "1/s"
+//!
+//!     [[step]]
+//!     at = "0s"
+//!     call = "try"
+//!
+//!     [[step]]
+//!     at = "0s"
+//!     call = "wait"
+//!     name = "a"
+//!     expect = { outcome = "left", ended = "0.5s" }
+//!
+//!     [[step]]
+//!     at = "0.1s"
+//!     call = "wait"
+//!     expect = { outcome = "granted", start = "1s", wait = "0.9s" }
+//!
+//!     [[step]]
+//!     at = "0.5s"
+//!     call = "leave"
+//!     name = "a"
+//!     "#,
+//! )?;
+//! assert!(world::run(&scenario).passed());
+//! # Ok::<(), rategate_sim::scenario::ScenarioError>(())
+//! ```
 
 use std::fmt;
 
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::queue::Bounds;
 
+mod calls;
 mod fields;
 mod limits;
 mod read;
@@ -40,6 +108,8 @@ pub struct Scenario {
     pub clock_start_ns: u64,
     /// What each sleep adds to what it was asked, cycled.
     pub sleep_error_ns: Vec<i128>,
+    /// How much may stand in line.
+    pub queue: Bounds,
     /// Closed loops.
     pub callers: Vec<Caller>,
     /// Open loops.
@@ -67,6 +137,19 @@ pub struct Caller {
     pub permits: u64,
     /// When they begin, from the clock's start.
     pub start_ns: u64,
+    /// How they ask; they do not try.
+    pub asks: Asks,
+}
+
+/// How somebody asks for permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// For now or not at all.
+    Try,
+    /// For a promise of the first start there is, which is then waited for.
+    Reserve,
+    /// For a place in line.
+    Wait,
 }
 
 /// On which side of the work the limit stands.
@@ -89,8 +172,8 @@ pub struct Arrivals {
     pub count: u64,
     /// How many permits each takes.
     pub permits: u64,
-    /// Whether they wait, or leave when denied.
-    pub waits: bool,
+    /// How they ask.
+    pub asks: Asks,
 }
 
 /// One explicit call.
@@ -120,6 +203,25 @@ pub enum Call {
         name: Option<String>,
         /// The longest wait that the caller accepts.
         max_wait_ns: Option<u64>,
+    },
+    /// Stands in line.
+    Wait {
+        /// How many permits.
+        permits: u64,
+        /// By which a later step may leave.
+        name: Option<String>,
+        /// The longest wait that the caller accepts.
+        max_wait_ns: Option<u64>,
+    },
+    /// Gives the wait of that name up.
+    Leave {
+        /// Which.
+        name: String,
+    },
+    /// Ends operations, which frees or commits what they hold.
+    Release {
+        /// Of how many permits.
+        permits: u64,
     },
     /// Cancels the reservation of that name.
     Cancel {
@@ -154,6 +256,8 @@ pub struct StepExpect {
     pub retry_after_ns: Option<u64>,
     /// Start less scheduled time.
     pub wait_ns: Option<u64>,
+    /// When a wait ended, from the clock's start.
+    pub ended_ns: Option<u64>,
     /// What a try could still take.
     pub remaining: Option<u64>,
 }

@@ -2,15 +2,16 @@
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::error::RateError;
+use rategate_core::queue::{Bounds, MAX_WAITERS, WhenFull};
 use rategate_core::rate::Rate;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
+use super::calls::read_steps;
 use super::fields::{Field, Fields, Source};
 use super::limits::LimitTable;
 use super::{
-    Arrivals, Call, Caller, Check, Expect, Gate, MAX_CALLS, MAX_THREADS, Scenario, ScenarioError,
-    Step, StepExpect,
+    Arrivals, Asks, Call, Caller, Check, Expect, Gate, MAX_CALLS, MAX_THREADS, Scenario,
+    ScenarioError,
 };
 
 pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
@@ -35,9 +36,20 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         Some(clock) => read_clock(Fields::new(source, "[clock]", clock.value())?)?,
         None => (0, Vec::new()),
     };
+    let queue = match fields.get("queue") {
+        Some(queue) => Some(read_queue(Fields::new(source, "[queue]", queue.value())?)?),
+        None => None,
+    };
     let callers = each(&mut fields, source, "caller", "[[caller]]", read_caller)?;
     let arrivals = each(&mut fields, source, "arrivals", "[[arrivals]]", read_arrivals)?;
     let steps = read_steps(source, &mut fields, limit_tables)?;
+    let waits = callers.iter().any(|caller| caller.asks == Asks::Wait)
+        || arrivals.iter().any(|arrivals| arrivals.asks == Asks::Wait)
+        || steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
+    if queue.is_some() && !waits {
+        let message = "[queue] bounds those who wait, and nobody does; call = \"wait\" makes them";
+        return Err(fields.error_at("queue", message));
+    }
     let checks = each(&mut fields, source, "check", "[[check]]", read_check)?;
     let expect = match fields.get("expect") {
         Some(expect) => read_expect(Fields::new(source, "[expect]", expect.value())?)?,
@@ -50,6 +62,7 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         limits,
         clock_start_ns,
         sleep_error_ns,
+        queue: queue.unwrap_or_default(),
         callers,
         arrivals,
         steps,
@@ -69,7 +82,7 @@ fn each<'t, T>(
     tables.map(|value| read(Fields::new(source, name, value)?)).collect()
 }
 
-fn build_all(tables: &[LimitTable]) -> Result<Vec<AnyPolicy>, ScenarioError> {
+pub(super) fn build_all(tables: &[LimitTable]) -> Result<Vec<AnyPolicy>, ScenarioError> {
     tables.iter().map(LimitTable::build).collect()
 }
 
@@ -104,6 +117,38 @@ fn read_clock(mut fields: Fields<'_>) -> Result<(u64, Vec<i128>), ScenarioError>
     Ok((start_ns, errors?))
 }
 
+fn read_queue(mut fields: Fields<'_>) -> Result<Bounds, ScenarioError> {
+    let waiters = match fields.get("waiters") {
+        None => Bounds::default().waiters(),
+        Some(waiters) => {
+            let most = waiters.count()?;
+            let within = u32::try_from(most).ok().filter(|most| (1..=MAX_WAITERS).contains(most));
+            within.ok_or_else(|| {
+                waiters.error(format!("is {most}; it must be at least 1, at most {MAX_WAITERS}"))
+            })?
+        }
+    };
+    let mut bounds = Bounds::new(waiters);
+    if let Some(permits) = fields.get("permits") {
+        bounds = bounds.with_permits(match permits.count()? {
+            0 => return Err(permits.error("is 0, with which nobody waits; it must be at least 1")),
+            most => most,
+        });
+    }
+    if let Some(on_full) = fields.get("on_full") {
+        bounds = bounds.when_full(match on_full.text()? {
+            "refuse" => WhenFull::Refuse,
+            "evict-newest" => WhenFull::EvictNewest,
+            other => {
+                let message = format!("is \"{other}\"; it is \"refuse\" or \"evict-newest\"");
+                return Err(on_full.error(message));
+            }
+        });
+    }
+    fields.finish()?;
+    Ok(bounds)
+}
+
 fn read_caller(mut fields: Fields<'_>) -> Result<Caller, ScenarioError> {
     let threads = fields.get("threads").map(|threads| threads.count()).transpose()?;
     let operations = fields.need("operations", "100")?.count()?;
@@ -125,6 +170,16 @@ fn read_caller(mut fields: Fields<'_>) -> Result<Caller, ScenarioError> {
     };
     let permits = fields.get("permits").map(|permits| permits.count()).transpose()?;
     let start_ns = fields.get("start").map(|start| start.duration()).transpose()?;
+    let asks = match fields.get("call") {
+        None => Asks::Reserve,
+        Some(call) => match call.text()? {
+            "reserve" => Asks::Reserve,
+            "wait" => Asks::Wait,
+            other => {
+                return Err(call.error(format!("is \"{other}\"; it is \"reserve\" or \"wait\"")));
+            }
+        },
+    };
     fields.finish()?;
     Ok(Caller {
         threads: threads.unwrap_or(1),
@@ -133,6 +188,7 @@ fn read_caller(mut fields: Fields<'_>) -> Result<Caller, ScenarioError> {
         gate,
         permits: permits.unwrap_or(1),
         start_ns: start_ns.unwrap_or(0),
+        asks,
     })
 }
 
@@ -159,122 +215,21 @@ fn read_arrivals(mut fields: Fields<'_>) -> Result<Arrivals, ScenarioError> {
         None => 0,
     };
     let permits = fields.get("permits").map(|permits| permits.count()).transpose()?;
-    let waits = match fields.get("call") {
-        None => true,
+    let asks = match fields.get("call") {
+        None => Asks::Reserve,
         Some(call) => match call.text()? {
-            "reserve" => true,
-            "try" => false,
+            "reserve" => Asks::Reserve,
+            "try" => Asks::Try,
+            "wait" => Asks::Wait,
             other => {
-                return Err(call.error(format!("is \"{other}\"; it is \"reserve\" or \"try\"")));
+                let message = format!("is \"{other}\"; it is \"reserve\", \"wait\" or \"try\"");
+                return Err(call.error(message));
             }
         },
     };
     fields.finish()?;
     let poisson_seed = poisson.then_some(seed);
-    Ok(Arrivals { poisson_seed, rate: fraction, count, permits: permits.unwrap_or(1), waits })
-}
-
-fn read_steps<'t>(
-    source: Source<'t>,
-    fields: &mut Fields<'t>,
-    mut limits: Vec<LimitTable>,
-) -> Result<Vec<Step>, ScenarioError> {
-    let mut names = Vec::new();
-    let tables = fields.tables("step").into_iter();
-    tables
-        .map(|value| {
-            let mut fields = Fields::new(source, "[[step]]", value)?;
-            let at_ns = fields.need("at", "\"100ms\"")?.duration()?;
-            let call = read_call(source, &mut fields, &mut limits, &mut names)?;
-            let expect = match fields.get("expect") {
-                Some(expect) => read_step_expect(Fields::new(source, "expect", expect.value())?)?,
-                None => StepExpect::default(),
-            };
-            fields.finish()?;
-            Ok(Step { at_ns, call, expect })
-        })
-        .collect()
-}
-
-fn read_call<'t>(
-    source: Source<'t>,
-    fields: &mut Fields<'t>,
-    limits: &mut [LimitTable],
-    names: &mut Vec<&'t str>,
-) -> Result<Call, ScenarioError> {
-    const CALLS: &str = "try, reserve, cancel, set, peek or refill";
-    let call = fields.need("call", "\"try\"")?;
-    let permits = |fields: &mut Fields<'t>| -> Result<u64, ScenarioError> {
-        Ok(fields.get("permits").map(|permits| permits.count()).transpose()?.unwrap_or(1))
-    };
-    Ok(match call.text()? {
-        "try" => Call::Try { permits: permits(fields)? },
-        "peek" => Call::Peek { permits: permits(fields)? },
-        "refill" => {
-            if !build_all(limits)?.iter().any(|limit| matches!(limit, AnyPolicy::BackfillPool(_))) {
-                return Err(call.error("only a backfill-pool is refilled, and there is none"));
-            }
-            Call::Refill { permits: permits(fields)? }
-        }
-        "reserve" => {
-            let name = fields.get("name").map(|name| name.text()).transpose()?;
-            names.extend(name);
-            let max_wait = fields.get("max_wait").map(|wait| wait.duration()).transpose()?;
-            let (permits, name) = (permits(fields)?, name.map(str::to_owned));
-            Call::Reserve { permits, name, max_wait_ns: max_wait }
-        }
-        "cancel" => {
-            let name = fields.need("name", "\"a\"")?;
-            let text = name.text()?;
-            if !names.contains(&text) {
-                return Err(name.error(format!("no earlier reserve is named \"{text}\"")));
-            }
-            Call::Cancel { name: text.to_owned() }
-        }
-        "set" => {
-            let limit = fields.need("limit", "{ rate = \"10/s\" }")?;
-            change(source, limit.value(), limits)?;
-            Call::Set { limits: build_all(limits)? }
-        }
-        other => return Err(call.error(format!("is \"{other}\"; it is {CALLS}"))),
-    })
-}
-
-/// Carries the keys of a `set` into the limits that have them.
-fn change<'t>(
-    source: Source<'t>,
-    value: &'t Spanned<DeValue<'t>>,
-    limits: &mut [LimitTable],
-) -> Result<(), ScenarioError> {
-    if let [only] = limits {
-        *only = only.clone().changed(Fields::new(source, "limit", value)?)?;
-        return Ok(());
-    }
-    let fields = Fields::new(source, "limit", value)?;
-    for key in fields.keys().filter(|key| *key != "policy") {
-        if !limits.iter().any(|limit| limit.keys().contains(&key)) {
-            return Err(fields.error_at(key, format!("no limit here has the key `{key}`")));
-        }
-    }
-    let mut taken = false;
-    for limit in limits {
-        let mut fields = Fields::new(source, "limit", value)?;
-        if limit.takes(&mut fields)? {
-            *limit = limit.clone().changed(fields.ignoring_others())?;
-            taken = true;
-        }
-    }
-    if taken { Ok(()) } else { Err(fields.error("changes none of the limits")) }
-}
-
-fn read_step_expect(mut fields: Fields<'_>) -> Result<StepExpect, ScenarioError> {
-    let outcome = fields.get("outcome").map(|outcome| outcome.parse()).transpose()?;
-    let mut duration = |key| fields.get(key).map(|value| value.duration()).transpose();
-    let (start_ns, retry_after_ns, wait_ns) =
-        (duration("start")?, duration("retry_after")?, duration("wait")?);
-    let remaining = fields.get("remaining").map(|remaining| remaining.count()).transpose()?;
-    fields.finish()?;
-    Ok(StepExpect { outcome, start_ns, retry_after_ns, wait_ns, remaining })
+    Ok(Arrivals { poisson_seed, rate: fraction, count, permits: permits.unwrap_or(1), asks })
 }
 
 fn read_check(mut fields: Fields<'_>) -> Result<Check, ScenarioError> {

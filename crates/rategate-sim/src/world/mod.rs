@@ -20,13 +20,18 @@ use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
 use rategate_core::verdict::{Grant, Verdict};
 
+use self::callers::Thread;
 use crate::arrivals::Instants;
 use crate::clock::VirtualClock;
 use crate::judge;
+use crate::line::{Asker, Lined, Waiter};
 use crate::report::{Operation, Outcome, Report, Sleep};
-use crate::scenario::{Caller, Gate, Scenario};
+use crate::scenario::{Asks, Gate, Scenario};
 use crate::steps::Steps;
 use crate::tape::Tape;
+
+mod callers;
+mod in_line;
 
 /// Plays a scenario to its end, on the true clock that it names.
 #[must_use]
@@ -86,31 +91,14 @@ enum Event {
     Start {
         operation: usize,
     },
-}
-
-struct Thread<'s> {
-    caller: &'s Caller,
-    /// Operations begun or given up.
-    begun: u64,
-    /// Whether an operation's work is being done.
-    working: bool,
-    /// What it sleeps for.
-    grant: Option<Grant>,
-    /// When it asked for what it waits for.
-    asked_ns: u64,
-}
-
-/// Who stands in line for permits that time alone does not bring back.
-#[derive(Clone, Copy, Debug)]
-enum Waiter {
-    Thread(usize),
-    Arrival(usize),
+    /// Somebody in line starts, or his deadline has come.
+    Serve,
 }
 
 struct World<'s, L> {
     scenario: &'s Scenario,
     clock: &'s VirtualClock,
-    limits: L,
+    limits: Lined<L>,
     /// True time, on the scale of the clock's first reading.
     true_ns: u64,
     /// What the clock shows.
@@ -120,7 +108,10 @@ struct World<'s, L> {
     threads: Vec<Thread<'s>>,
     arrivals: Vec<Instants>,
     steps: Steps<'s>,
-    waiting: VecDeque<Waiter>,
+    /// Who would reserve what time alone does not bring back.
+    waiting: VecDeque<Asker>,
+    /// When the line is to be served, and the number of the event that does so.
+    armed: Option<(u64, u64)>,
     sleeps: usize,
     /// Only the pacer lets a caller through that woke early.
     carries_early_wakes: bool,
@@ -140,20 +131,15 @@ pub(crate) struct Happened {
 impl<'s, L: Subject> World<'s, L> {
     fn new(scenario: &'s Scenario, clock: &'s VirtualClock, limits: L) -> Self {
         let start_ns = scenario.clock_start_ns;
-        let threads = scenario.callers.iter().flat_map(|caller| {
-            (0..caller.threads).map(move |_| Thread {
-                caller,
-                begun: 0,
-                working: false,
-                grant: None,
-                asked_ns: 0,
-            })
-        });
+        let threads = scenario
+            .callers
+            .iter()
+            .flat_map(|caller| (0..caller.threads).map(move |_| Thread::new(caller)));
         let arrivals = scenario.arrivals.iter();
         let mut world = Self {
             scenario,
             clock,
-            limits,
+            limits: Lined::new(limits, scenario.queue),
             true_ns: start_ns,
             now_ns: start_ns,
             events: BinaryHeap::new(),
@@ -162,6 +148,7 @@ impl<'s, L: Subject> World<'s, L> {
             arrivals: arrivals.map(|arrivals| Instants::new(arrivals, start_ns)).collect(),
             steps: Steps::new(scenario),
             waiting: VecDeque::new(),
+            armed: None,
             sleeps: 0,
             carries_early_wakes: scenario
                 .limits
@@ -181,7 +168,11 @@ impl<'s, L: Subject> World<'s, L> {
     }
 
     fn play(&mut self) {
-        while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
+        while let Some(Reverse((at_ns, number, event))) = self.events.pop() {
+            if event == Event::Serve && self.armed.take_if(|armed| armed.1 == number).is_none() {
+                // The line has moved since.
+                continue;
+            }
             self.true_ns = self.true_ns.max(at_ns);
             let since_ns = self.true_ns.saturating_sub(self.scenario.clock_start_ns);
             self.now_ns = self.clock.reading_ns(since_ns);
@@ -192,16 +183,25 @@ impl<'s, L: Subject> World<'s, L> {
                 Event::Ready { thread } => self.ready(thread),
                 Event::Wake { thread } => self.wake(thread),
                 Event::Start { operation } => self.start_arrival(operation),
+                Event::Serve => self.limits.serve(self.now_ns),
             }
+            self.tell_ended();
+            self.arm();
         }
     }
 
-    /// What is still waiting when nothing happens any more waits for ever: it counts as denied.
+    /// What is still waiting when nothing happens any more waits for ever. Outside the line it counts as
+    /// denied.
     fn finished(mut self) -> Happened {
         while let Some(waiter) = self.waiting.pop_front() {
             // An arrival counts as denied until it is granted.
-            if let Waiter::Thread(thread) = waiter {
+            if let Asker::Thread(thread) = waiter {
                 self.give_up(thread, Outcome::Denied);
+            }
+        }
+        for waiter in self.limits.waiting() {
+            if let Waiter::Asker(Asker::Thread(thread)) = waiter {
+                self.give_up(thread, Outcome::Waiting);
             }
         }
         self.happened
@@ -255,18 +255,18 @@ impl<'s, L: Subject> World<'s, L> {
             permits: arrivals.permits,
             outcome: Outcome::Denied,
         });
-        if arrivals.waits {
-            if self.waiting.is_empty() && self.try_arrival(operation) {
-                return;
+        match arrivals.asks {
+            Asks::Wait => self.stand_in_line(Asker::Arrival(operation), arrivals.permits),
+            Asks::Reserve => {
+                if !self.waiting.is_empty() || !self.try_arrival(operation) {
+                    self.waiting.push_back(Asker::Arrival(operation));
+                }
             }
-            self.waiting.push_back(Waiter::Arrival(operation));
-        } else {
-            let verdict = self.limits.try_acquire(self.now_ns, arrivals.permits);
-            match verdict {
+            Asks::Try => match self.limits.try_acquire(self.now_ns, arrivals.permits) {
                 Ok(Verdict::Granted(grant)) => self.promise_arrival(operation, grant),
                 Ok(Verdict::Denied(_)) => {}
                 Err(_) => self.end_arrival(operation, Outcome::Never),
-            }
+            },
         }
     }
 
@@ -320,159 +320,14 @@ impl<'s, L: Subject> World<'s, L> {
     fn serve_waiting(&mut self) {
         while let Some(&waiter) = self.waiting.front() {
             let served = match waiter {
-                Waiter::Thread(thread) => self.try_thread(thread),
-                Waiter::Arrival(operation) => self.try_arrival(operation),
+                Asker::Thread(thread) => self.try_thread(thread),
+                Asker::Arrival(operation) => self.try_arrival(operation),
             };
             if !served {
                 return;
             }
             self.waiting.pop_front();
         }
-    }
-
-    /// A thread begins, or has done its work.
-    fn ready(&mut self, index: usize) {
-        let Some(thread) = self.threads.get_mut(index) else { return };
-        let caller = thread.caller;
-        let worked = std::mem::take(&mut thread.working);
-        let (begun, more) = (thread.begun, thread.begun < caller.operations);
-        if worked {
-            self.release(caller.permits);
-        }
-        match caller.gate {
-            Gate::Before if more => self.ask(index),
-            // The first operation of a thread that asks afterwards has nothing before it.
-            Gate::After if worked || begun > 0 => self.ask(index),
-            Gate::After if more => {
-                let now_ns = self.now_ns;
-                self.begin(index, now_ns, now_ns);
-            }
-            Gate::Before | Gate::After => {}
-        }
-    }
-
-    fn ask(&mut self, index: usize) {
-        if let Some(thread) = self.threads.get_mut(index) {
-            thread.asked_ns = self.now_ns;
-        }
-        if !self.waiting.is_empty() || !self.try_thread(index) {
-            self.waiting.push_back(Waiter::Thread(index));
-        }
-    }
-
-    /// Whether the thread need not stand in line.
-    fn try_thread(&mut self, index: usize) -> bool {
-        let Some(thread) = self.threads.get_mut(index) else { return true };
-        match self.limits.reserve(self.now_ns, thread.caller.permits, None) {
-            Ok(Verdict::Granted(grant)) => {
-                thread.grant = Some(grant);
-                if grant.start_ns <= self.now_ns { self.pass(index) } else { self.sleep(index) }
-            }
-            Ok(Verdict::Denied(denial)) if denial.retry_after_ns.is_none() => return false,
-            Ok(Verdict::Denied(_)) => self.refused(index, Outcome::Denied),
-            Err(_) => self.refused(index, Outcome::Never),
-        }
-        true
-    }
-
-    fn sleep(&mut self, index: usize) {
-        let Some(grant) = self.threads.get(index).and_then(|thread| thread.grant) else { return };
-        let asked_ns = grant.start_ns.saturating_sub(self.now_ns);
-        let errors = &self.scenario.sleep_error_ns;
-        let error_ns = self.sleeps.checked_rem(errors.len()).and_then(|which| errors.get(which));
-        self.sleeps = self.sleeps.saturating_add(1);
-        let slept_ns = i128::from(asked_ns).saturating_add(error_ns.copied().unwrap_or(0)).max(0);
-        let slept_ns = u64::try_from(slept_ns).unwrap_or(u64::MAX);
-        self.happened.sleeps.push(Sleep {
-            caller: u64::try_from(index).unwrap_or(u64::MAX),
-            at_ns: self.now_ns,
-            asked_ns,
-            slept_ns,
-        });
-        self.happened.tape.sleep(slept_ns);
-        // A sleep that takes no time at all would be repeated for ever; such a caller spins.
-        let spins = slept_ns == 0 && !self.carries_early_wakes;
-        let wake = Event::Wake { thread: index };
-        let until_ns = if spins { grant.start_ns } else { self.now_ns.saturating_add(slept_ns) };
-        self.cause_at_reading(until_ns, wake);
-    }
-
-    fn wake(&mut self, index: usize) {
-        let Some(grant) = self.threads.get(index).and_then(|thread| thread.grant) else { return };
-        if self.now_ns >= grant.start_ns {
-            self.pass(index);
-        } else if self.carries_early_wakes {
-            self.limits.start_early(self.now_ns, grant.ticket);
-            self.pass(index);
-        } else {
-            self.sleep(index);
-        }
-    }
-
-    /// A thread has got through the gate.
-    fn pass(&mut self, index: usize) {
-        let Some(thread) = self.threads.get_mut(index) else { return };
-        let Some(grant) = thread.grant.take() else { return };
-        let (asked_ns, caller) = (thread.asked_ns, thread.caller);
-        let more = thread.begun < caller.operations;
-        // Granted for that instant; a pacer's early riser starts at once.
-        let granted_ns = grant.start_ns.min(self.now_ns);
-        self.happened.grants.push((granted_ns, caller.permits));
-        // Behind its last operation a caller asks too, and has nothing more to do.
-        if more {
-            self.begin(index, asked_ns, grant.scheduled_ns);
-        }
-    }
-
-    fn begin(&mut self, index: usize, arrival_ns: u64, scheduled_ns: u64) {
-        let Some(thread) = self.threads.get_mut(index) else { return };
-        let latencies = &thread.caller.latency_ns;
-        let cycle = u64::try_from(latencies.len()).unwrap_or(1);
-        let which = usize::try_from(thread.begun.checked_rem(cycle).unwrap_or(0)).unwrap_or(0);
-        let latency_ns = latencies.get(which).copied().unwrap_or(0);
-        let end_ns = self.now_ns.saturating_add(latency_ns);
-        thread.begun = thread.begun.saturating_add(1);
-        thread.working = true;
-        let permits = thread.caller.permits;
-        self.happened.tape.operation();
-        self.happened.operations.push(Operation {
-            caller: u64::try_from(index).unwrap_or(u64::MAX),
-            arrival_ns,
-            scheduled_ns: Some(scheduled_ns),
-            start_ns: Some(self.now_ns),
-            end_ns: Some(end_ns),
-            permits,
-            outcome: Outcome::Granted,
-        });
-        self.cause(self.true_ns.saturating_add(latency_ns), Event::Ready { thread: index });
-    }
-
-    fn refused(&mut self, index: usize, outcome: Outcome) {
-        self.give_up(index, outcome);
-        // The next operation may ask at once; it is one fewer.
-        let more =
-            self.threads.get(index).is_some_and(|thread| thread.begun < thread.caller.operations);
-        if more {
-            self.cause(self.true_ns, Event::Ready { thread: index });
-        }
-    }
-
-    fn give_up(&mut self, index: usize, outcome: Outcome) {
-        let Some(thread) = self.threads.get_mut(index) else { return };
-        if thread.begun >= thread.caller.operations {
-            return;
-        }
-        thread.begun = thread.begun.saturating_add(1);
-        let operation = Operation {
-            caller: u64::try_from(index).unwrap_or(u64::MAX),
-            arrival_ns: thread.asked_ns,
-            scheduled_ns: None,
-            start_ns: None,
-            end_ns: None,
-            permits: thread.caller.permits,
-            outcome,
-        };
-        self.happened.operations.push(operation);
     }
 }
 

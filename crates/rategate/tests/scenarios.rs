@@ -1,0 +1,326 @@
+//! The scenario files in which somebody stands in line, on the limiters that people use. Each wait is a
+//! future, polled when its waker is called and never otherwise; what comes out of each step has to be
+//! what the simulated world says of it.
+
+#![cfg(not(loom))]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+#[path = "../../rategate-sim/tests/lines/mod.rs"]
+mod lines;
+mod told;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use rategate::{
+    AcquireError, AllOf, AnyPolicy, AsyncLimiter, AsyncReservation, Clock, Concurrent, Decision,
+    Gcra, Grant, Ledger, Limiter, LimiterError, ManualClock, SlidingLog, TwoTimeline,
+};
+use rategate_sim::random::Random;
+use rategate_sim::report::Outcome;
+use rategate_sim::scenario::{Call, Scenario};
+use rategate_sim::world;
+
+use told::{GATHER_NS, Told};
+
+/// A limit that a scenario can be played on.
+trait Subject: Concurrent + Send + Sized + 'static {
+    fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]);
+}
+
+impl Subject for AllOf {
+    fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]) {
+        limiter.reconfigure(policies).unwrap();
+    }
+}
+
+macro_rules! subject {
+    ($policy:ident) => {
+        impl Subject for Ledger<$policy> {
+            fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]) {
+                let [AnyPolicy::$policy(policy)] = policies else { panic!("{policies:?}") };
+                limiter.reconfigure(*policy).unwrap();
+            }
+        }
+    };
+}
+subject!(Gcra);
+subject!(SlidingLog);
+subject!(TwoTimeline);
+
+/// A waker that writes down, with those of all others, whose it is.
+struct Bell {
+    step: usize,
+    rung: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.lock().unwrap().push(self.step);
+    }
+}
+
+type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + 'a>>;
+
+struct Run<'a, L: Concurrent> {
+    /// What is played, for whoever reads a failure.
+    about: &'a str,
+    limiter: &'a AsyncLimiter<L, ManualClock>,
+    clock: &'a ManualClock,
+    rung: Arc<Mutex<Vec<usize>>>,
+    waits: BTreeMap<usize, Waiting<'a>>,
+    named: BTreeMap<&'a str, usize>,
+    reserved: BTreeMap<&'a str, AsyncReservation<L, ManualClock>>,
+    told: Vec<Told>,
+}
+
+impl<'a, L: Subject> Run<'a, L> {
+    /// Lets time pass to `now_ns`, and polls whoever is woken, in that order.
+    fn pass_to(&mut self, now_ns: u64) {
+        self.clock.set(now_ns);
+        self.poll_woken();
+    }
+
+    fn poll_woken(&mut self) {
+        let rung = std::mem::take(&mut *self.rung.lock().unwrap());
+        for step in rung {
+            let about = self.about;
+            let waiting = self.waits.remove(&step);
+            let mut waiting = waiting.unwrap_or_else(|| panic!("{about}: {step} woken twice"));
+            let Poll::Ready(ended) = self.poll(step, &mut waiting) else {
+                panic!("{about}: {step} woken in vain")
+            };
+            let told = self.ended(&ended);
+            self.told[step] = Told { remaining: self.told[step].remaining, ..told };
+        }
+    }
+
+    fn poll(&self, step: usize, waiting: &mut Waiting<'a>) -> Poll<Result<Grant, AcquireError>> {
+        let waker = Waker::from(Arc::new(Bell { step, rung: Arc::clone(&self.rung) }));
+        waiting.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    fn ended(&self, ended: &Result<Grant, AcquireError>) -> Told {
+        let told = match ended {
+            Ok(grant) => Told::granted(grant),
+            Err(error) => Told::refused(error),
+        };
+        Told { ended_ns: Some(self.clock.now_ns()), ..told }
+    }
+
+    fn step(&mut self, call: &'a Call) {
+        let before = self.limiter.limiter().remaining().unwrap();
+        // Whoever was due has been served, and has his permits before anything else happens.
+        self.poll_woken();
+        let step = self.told.len();
+        let told = self.call(call);
+        self.told.push(told);
+        // Whoever is due by it is woken by the call itself, not by the next look.
+        self.poll_woken();
+        let after = self.limiter.limiter().remaining().unwrap();
+        assert!(self.rung.lock().unwrap().is_empty(), "{}: {step} woke too few", self.about);
+        self.told[step].remaining = if matches!(call, Call::Peek { .. }) { before } else { after };
+    }
+
+    fn call(&mut self, call: &'a Call) -> Told {
+        let limiter = self.limiter.limiter();
+        match call {
+            Call::Try { permits } => match self.limiter.try_acquire(*permits) {
+                Ok(Decision::Granted(grant)) => Told::granted(&grant),
+                Ok(Decision::Denied(denial)) => Told::denied(denial.retry_after()),
+                Err(LimiterError::ExceedsCapacity(_)) => Told::only(Outcome::Never),
+                Err(error) => panic!("{error}"),
+            },
+            Call::Peek { permits } => match limiter.peek(*permits) {
+                Ok(wait) => {
+                    let wait = wait.filter(|wait| !wait.is_zero());
+                    Told { outcome: Outcome::Peeked, ..Told::denied(wait) }
+                }
+                Err(LimiterError::ExceedsCapacity(_)) => Told::only(Outcome::Never),
+                Err(error) => panic!("{error}"),
+            },
+            Call::Reserve { permits, name, max_wait_ns } => {
+                let reserved = match max_wait_ns {
+                    None => self.limiter.reserve(*permits),
+                    Some(ns) => self.limiter.reserve_within(*permits, Duration::from_nanos(*ns)),
+                };
+                match (reserved, name) {
+                    (Err(error), _) => Told::refused(&error),
+                    (Ok(reservation), name) => {
+                        let start_ns = Some(reservation.start_ns());
+                        match name {
+                            Some(name) => drop(self.reserved.insert(name, reservation)),
+                            None => drop(reservation.keep()),
+                        }
+                        Told { start_ns, ..Told::only(Outcome::Granted) }
+                    }
+                }
+            }
+            Call::Cancel { name } => {
+                let reserved = self.reserved.remove(name.as_str());
+                let in_time = reserved.is_some_and(AsyncReservation::cancel);
+                Told::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
+            }
+            Call::Wait { permits, name, max_wait_ns } => {
+                let step = self.told.len();
+                if let Some(name) = name {
+                    self.named.insert(name, step);
+                }
+                let mut waiting: Waiting<'a> = match max_wait_ns {
+                    None => Box::pin(self.limiter.acquire(*permits)),
+                    Some(ns) => {
+                        Box::pin(self.limiter.acquire_within(*permits, Duration::from_nanos(*ns)))
+                    }
+                };
+                if let Poll::Ready(ended) = self.poll(step, &mut waiting) {
+                    return self.ended(&ended);
+                }
+                self.waits.insert(step, waiting);
+                Told::only(Outcome::Waiting)
+            }
+            Call::Leave { name } => {
+                let step = self.named[name.as_str()];
+                // Dropping a future is leaving.
+                if self.waits.remove(&step).is_none() {
+                    return Told::only(Outcome::TooLate);
+                }
+                self.told[step].outcome = Outcome::Left;
+                self.told[step].ended_ns = Some(self.clock.now_ns());
+                Told::only(Outcome::Left)
+            }
+            Call::Set { limits } => {
+                L::set(limiter, limits);
+                Told::only(Outcome::Set)
+            }
+            Call::Refill { permits } => {
+                limiter.refill(*permits).unwrap();
+                Told::only(Outcome::Set)
+            }
+            Call::Release { permits } => {
+                limiter.release(*permits).unwrap();
+                Told::only(Outcome::Set)
+            }
+        }
+    }
+}
+
+/// Plays the steps on a limiter, and compares what each is told with what the world says.
+fn assert_same<L: Subject>(
+    about: &str,
+    scenario: &Scenario,
+    make: impl FnOnce(ManualClock) -> Limiter<L, ManualClock>,
+) {
+    let report = world::run(scenario);
+    let start_ns = scenario.clock_start_ns;
+    let clock = ManualClock::stepped();
+    clock.set(start_ns);
+    let limiter = AsyncLimiter::from(make(clock.clone()));
+    limiter.limiter().bound_queue(scenario.queue).unwrap();
+    let mut run = Run {
+        about,
+        limiter: &limiter,
+        clock: &clock,
+        rung: Arc::default(),
+        waits: BTreeMap::new(),
+        named: BTreeMap::new(),
+        reserved: BTreeMap::new(),
+        told: Vec::new(),
+    };
+    // The clock stops at each end that the world knows of, and when nobody may be later than that.
+    let ends = report.steps.iter().filter_map(|step| step.ended_ns);
+    let mut ends: Vec<_> = ends.flat_map(|end_ns| [end_ns, end_ns + GATHER_NS]).collect();
+    ends.sort_unstable();
+    let mut ends = ends.into_iter().peekable();
+    for step in &scenario.steps {
+        while let Some(end_ns) = ends.next_if(|&end_ns| end_ns <= step.at_ns) {
+            run.pass_to(clock.now_ns().max(start_ns + end_ns));
+        }
+        run.pass_to(clock.now_ns().max(start_ns + step.at_ns));
+        run.step(&step.call);
+    }
+    for end_ns in ends {
+        run.pass_to(clock.now_ns().max(start_ns + end_ns));
+    }
+    for (step, (seen, ideal)) in run.told.iter().zip(&report.steps).enumerate() {
+        let number = step + 1;
+        let ideal = Told::ideal(ideal, start_ns).woken_at_once();
+        assert_eq!(
+            seen.clone().woken_at_once(),
+            ideal,
+            "{about}: step {number}: {:?}",
+            scenario.steps[step]
+        );
+    }
+    // A timer may be set still, for somebody who has left. Nobody is woken by it.
+    while clock.step().is_some() {
+        assert!(run.rung.lock().unwrap().is_empty(), "{about}");
+    }
+}
+
+/// The same on all limits together, which have a ledger each, and on a lone one behind its twin.
+fn assert_same_everywhere(about: &str, scenario: &Scenario) {
+    let limits = scenario.limits.clone();
+    assert_same(about, scenario, |clock| Limiter::all_of_with_clock(limits, clock));
+    match scenario.limits.as_slice() {
+        [AnyPolicy::Gcra(policy)] => {
+            assert_same(about, scenario, |clock| Limiter::with_clock(*policy, clock));
+        }
+        [AnyPolicy::SlidingLog(policy)] => {
+            assert_same(about, scenario, |clock| Limiter::with_clock(*policy, clock));
+        }
+        [AnyPolicy::TwoTimeline(policy)] => {
+            assert_same(about, scenario, |clock| Limiter::with_clock(*policy, clock));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_scenario_of_the_line_passes_on_limiters() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
+    let mut played = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let file = file.unwrap().path();
+        let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+        let waits = scenario.steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
+        if waits && scenario.callers.is_empty() && scenario.arrivals.is_empty() {
+            played += 1;
+            assert_same_everywhere(&file.display().to_string(), &scenario);
+        }
+    }
+    assert!(played > 10, "{played}");
+}
+
+#[test]
+fn random_lines_pass_on_limiters() {
+    for seed in 0..1_500 {
+        let text = lines::text(&mut Random::new(seed));
+        let scenario = Scenario::parse(&text).unwrap();
+        assert_same_everywhere(&format!("seed {seed}\n{text}"), &scenario);
+    }
+}
+
+/// More permits than could ever pass: never, whoever waits.
+#[test]
+fn what_could_never_pass_is_told_so() {
+    let never = |call| format!("[[step]]\nat = \"0s\"\ncall = \"{call}\"\npermits = 2\n");
+    let text = format!(
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n{}{}{}",
+        never("try"),
+        never("peek"),
+        never("reserve")
+    );
+    assert_same_everywhere(&text, &Scenario::parse(&text).unwrap());
+}
