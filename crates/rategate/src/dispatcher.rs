@@ -197,17 +197,14 @@ fn turn<L: Concurrent, C: Clock>(
     report: &mut Report,
 ) -> Option<Grant> {
     let granted = catch_unwind(AssertUnwindSafe(|| {
-        if alarm.is_raised() {
-            return Err(AcquireError::Closed);
-        }
         limiter.shared().acquire(limiter.request(1), limiter.precision(), Some(alarm))
     }));
     match granted {
         Ok(Ok(grant)) => return Some(grant),
-        // To a wait, aborting looks like closing. A panic has been told already.
+        Ok(Err(AcquireError::Interrupted)) => {}
+        // A panic has been told already.
         Ok(Err(error)) => {
-            let aborted = error == AcquireError::Closed && !limiter.is_closed();
-            if !aborted && !report.limiter_panicked {
+            if !report.limiter_panicked {
                 report.stopped_by.get_or_insert(error);
             }
         }

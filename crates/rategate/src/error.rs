@@ -34,6 +34,9 @@ pub enum AcquireError {
     /// Time alone cannot help. Waiting would never end, because the rate is never; or a start cannot
     /// be [reserved](crate::Limiter::reserve), because permits come back only by somebody's act.
     TimeCannotHelp,
+    /// The alarm of this wait was raised, before it or while it lasted: see
+    /// [`acquire_unless`](crate::Limiter::acquire_unless).
+    Interrupted,
     /// The start lies past the deadline; without a deadline, past the end of the clock. Told at
     /// once, not at the deadline.
     TooLong(TooLong),
@@ -168,6 +171,7 @@ impl fmt::Display for AcquireError {
             Self::Closed => f.write_str(CLOSED),
             Self::ExceedsCapacity(error) => error.fmt(f),
             Self::TimeCannotHelp => f.write_str("waiting would never end: time alone cannot help"),
+            Self::Interrupted => f.write_str("the wait was interrupted"),
             Self::TooLong(error) => error.fmt(f),
             Self::DeadlinePassed => f.write_str("the deadline has passed"),
             Self::QueueFull => f.write_str("as many wait for the limiter as may"),

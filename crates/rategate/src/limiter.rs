@@ -19,7 +19,7 @@ use crate::error::{AcquireError, ClassError, Closed, LimiterError, ReconfigureEr
 use crate::local::Local;
 use crate::reservation::Reservation;
 use crate::shared::Shared;
-use crate::wait::Precision;
+use crate::wait::{Alarm, Precision};
 
 /// A limit for any number of threads, on a clock.
 ///
@@ -268,6 +268,33 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     pub fn acquire_within(&self, permits: u64, longest: Duration) -> Result<Grant, AcquireError> {
         let request = self.request(permits).within(Some(whole_ns(longest)));
         self.shared.acquire(request, self.precision, None)
+    }
+
+    /// Takes `permits`, and waits until they may start, unless somebody raises the alarm before: the
+    /// caller who gives up, or whoever wants all of some kind to. An interrupted wait gives back all
+    /// that it held, and those behind it move up.
+    ///
+    /// ```
+    /// use std::thread;
+    /// use rategate::{AcquireError, Alarm, Gcra, Limiter};
+    ///
+    /// let limiter = Limiter::new(Gcra::new("1/h".parse()?, 1)?);
+    /// limiter.acquire(1)?;
+    /// let alarm = Alarm::new();
+    /// thread::scope(|scope| {
+    ///     let patient = scope.spawn(|| limiter.acquire_unless(1, &alarm));
+    ///     alarm.raise();
+    ///     assert_eq!(patient.join().unwrap(), Err(AcquireError::Interrupted));
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::Interrupted`]; otherwise as [`acquire`](Self::acquire). If the start has come
+    /// when the alarm is raised, the grant is the caller's: its permits are spent.
+    pub fn acquire_unless(&self, permits: u64, alarm: &Alarm) -> Result<Grant, AcquireError> {
+        self.shared.acquire(self.request(permits), self.precision, Some(alarm))
     }
 
     /// Takes `permits` for the first instant at which they may start, and does not wait for it.

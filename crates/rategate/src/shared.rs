@@ -249,6 +249,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         precision: Precision,
         abort: Option<&Alarm>,
     ) -> Result<Grant, AcquireError> {
+        if abort.is_some_and(Alarm::is_raised) {
+            return Err(AcquireError::Interrupted);
+        }
         if let Some(grant) = self.take_at_once(request.permits) {
             return Ok(grant);
         }
@@ -291,13 +294,14 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             let aborted = abort.is_some_and(Alarm::is_raised);
             let (outcome, later_ns) = self.turn_even_if_closed(|turn| match turn.collect(place) {
                 Some(outcome) => (Some(outcome), None),
-                None if aborted => (Some(turn.leave(place).unwrap_or(Outcome::Closed)), None),
+                None if aborted => (turn.leave(place), None),
                 None => (None, turn.due_ns(place)),
             });
-            if let Some(outcome) = outcome {
-                return self.ended(outcome);
+            match outcome {
+                Some(outcome) => return self.ended(outcome),
+                None if aborted => return Err(AcquireError::Interrupted),
+                None => due_ns = later_ns,
             }
-            due_ns = later_ns;
         }
     }
 

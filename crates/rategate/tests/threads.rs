@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test computes in plain numbers and may panic"
 )]
@@ -97,6 +98,47 @@ fn every_sleeping_thread_is_told_of_new_numbers() {
             assert_eq!((grant.start_ns(), grant.promised_ns()), (second * S, second * S));
         }
     });
+}
+
+/// Faults 12: an interrupted wait gives back what it held, wherever in line, and those behind it move
+/// up. What has been granted by then is the caller's.
+#[test]
+fn an_interrupted_wait_gives_back_its_place() {
+    let clock = ManualClock::stepped();
+    let limiter = Limiter::with_clock(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), clock.clone());
+    limiter.acquire(1).unwrap();
+    let alarms = [Alarm::new(), Alarm::new(), Alarm::new(), Alarm::new()];
+    thread::scope(|scope| {
+        let threads: Vec<_> = (1..)
+            .zip(&alarms)
+            .map(|(waiting, alarm)| {
+                let thread = scope.spawn(|| limiter.acquire_unless(1, alarm));
+                while limiter.waiting() != Ok(waiting) {
+                    thread::yield_now();
+                }
+                thread
+            })
+            .collect();
+        for (left, leaver) in [(3, 0), (2, 2)] {
+            alarms[leaver].raise();
+            while limiter.waiting() != Ok(left) {
+                thread::yield_now();
+            }
+        }
+        for (left, second) in [(1, 1), (0, 2)] {
+            clock.set(second * S);
+            while limiter.waiting() != Ok(left) {
+                thread::yield_now();
+            }
+        }
+        let ended = threads.into_iter().map(|thread| thread.join().unwrap());
+        let starts: Vec<_> = ended.map(|ended| ended.map(|grant| grant.promised_ns())).collect();
+        let interrupted = Err(AcquireError::Interrupted);
+        assert_eq!(starts, [interrupted, Ok(S), interrupted, Ok(2 * S)]);
+    });
+    assert_eq!(limiter.acquire_unless(1, &alarms[0]), Err(AcquireError::Interrupted), "at once");
+    limiter.close();
+    assert_eq!(limiter.acquire_unless(1, &Alarm::new()), Err(AcquireError::Closed));
 }
 
 /// X1.4, S3.13, X3.4: threads that ask at once never share a slot, and every grant is counted.

@@ -186,7 +186,10 @@ pub(super) fn refused(error: AcquireError) -> io::Error {
         AcquireError::Closed => io::ErrorKind::BrokenPipe,
         AcquireError::TooLong(_) | AcquireError::DeadlinePassed => io::ErrorKind::TimedOut,
         AcquireError::QueueFull | AcquireError::Evicted => io::ErrorKind::ResourceBusy,
-        AcquireError::ExceedsCapacity(_) | AcquireError::TimeCannotHelp => io::ErrorKind::Other,
+        // What is "interrupted" to a stream, its callers repeat.
+        AcquireError::ExceedsCapacity(_)
+        | AcquireError::TimeCannotHelp
+        | AcquireError::Interrupted => io::ErrorKind::Other,
     };
     io::Error::new(kind, GateError(error))
 }
