@@ -61,6 +61,7 @@ pub mod span;
 pub mod two_timeline;
 pub mod verdict;
 
+mod agree;
 mod decimal;
 mod exact;
 mod search;
