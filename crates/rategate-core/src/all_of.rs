@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
 use crate::agree::{self, Member};
-use crate::any_policy::AnyPolicy;
+use crate::any_policy::{AnyPolicy, AnyState};
 use crate::error::LimitError;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
@@ -84,6 +84,37 @@ impl AllOf {
             }
         }
         Ok(())
+    }
+
+    /// The clock at `now_ns`, if the states alone say everything then: no promise is out.
+    pub(crate) fn at_rest(&mut self, now_ns: u64) -> Option<u64> {
+        self.latest_ns = self.clamp(now_ns);
+        let mut rest = true;
+        for limit in &mut self.limits {
+            match limit.at_rest(self.latest_ns, 0) {
+                Some(latest_ns) => self.latest_ns = latest_ns,
+                None => rest = false,
+            }
+        }
+        rest.then_some(self.latest_ns)
+    }
+
+    /// What has come back so far: to all of them the same.
+    pub(crate) fn past(&self) -> Past {
+        self.limits.first().map_or(Past::NONE, Ledger::past)
+    }
+
+    /// The policies in force and their states, promises left out.
+    pub(crate) fn started(&self) -> impl Iterator<Item = (&AnyPolicy, &AnyState)> {
+        self.limits.iter().map(|limit| (limit.policy(), limit.state()))
+    }
+
+    /// Goes on at `now_ns` from states that were kept elsewhere for a while.
+    pub(crate) fn resume(&mut self, now_ns: u64, states: impl Iterator<Item = AnyState>) {
+        for (limit, state) in self.limits.iter_mut().zip(states) {
+            limit.resume(state);
+        }
+        self.pass_to(now_ns);
     }
 }
 

@@ -109,6 +109,42 @@ impl Gcra {
     }
 }
 
+/// A bucket in plain words.
+impl Gcra {
+    /// Its numbers, unless the rate is one of the two ends.
+    pub(crate) const fn to_words(self) -> Option<[u64; 3]> {
+        match self.rate.0 {
+            Kind::Paced(pace) => {
+                Some([pace.permits().get(), pace.period_ns().get(), self.burst.get()])
+            }
+            Kind::Never | Kind::Unlimited => None,
+        }
+    }
+
+    /// The bucket with these numbers.
+    pub(crate) fn from_words([permits, period_ns, burst]: [u64; 3]) -> Option<Self> {
+        let pace = Pace::new(NonZeroU64::new(permits)?, NonZeroU64::new(period_ns)?);
+        Some(Self { rate: Rate(Kind::Paced(pace)), burst: NonZeroU64::new(burst)? })
+    }
+
+    /// A state under these numbers, unless it is of a rate of before.
+    pub(crate) fn state_to_words(self, state: &State) -> Option<[u64; 3]> {
+        if state.frozen_at_ns.is_some() || self.rate != Rate(Kind::Paced(state.pace)) {
+            return None;
+        }
+        let beyond = u64::try_from(state.tat.ns >> u64::BITS).ok()?;
+        let ns = u64::try_from(state.tat.ns & u128::from(u64::MAX)).ok()?;
+        Some([ns, state.tat.part, beyond])
+    }
+
+    /// The state that these words say.
+    pub(crate) fn state_from_words(self, [ns, part, beyond]: [u64; 3]) -> Option<State> {
+        let Kind::Paced(pace) = self.rate.0 else { return None };
+        let ns = (u128::from(beyond) << u64::BITS) | u128::from(ns);
+        Some(State::with_tat(Exact { ns, part }, pace))
+    }
+}
+
 impl Policy for Gcra {
     type State = State;
 

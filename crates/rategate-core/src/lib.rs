@@ -62,6 +62,7 @@ pub mod two_timeline;
 pub mod verdict;
 
 mod agree;
+mod compact;
 mod decimal;
 mod exact;
 mod search;

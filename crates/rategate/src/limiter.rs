@@ -144,7 +144,10 @@ impl<C: Clock> Limiter<AllOf, C> {
     /// [`ReconfigureError::Limit`] unless they are as many and of the same kinds, and
     /// [`ReconfigureError::Closed`]. Nothing changes then.
     pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
-        self.shared.change_numbers(|limit, _, now_ns| limit.reconfigure(now_ns, policies))??;
+        self.shared.change_numbers(|limit, twin, now_ns| match twin {
+            Some(twin) => limit.change(twin, now_ns, policies),
+            None => limit.reconfigure(now_ns, policies),
+        })??;
         Ok(())
     }
 }
