@@ -50,23 +50,19 @@ impl Compact {
         }
     }
 
-    /// The limit that these words say. `None` where they say none.
+    /// The limit that these words say.
     #[inline]
-    pub(crate) fn from_words(
-        kind: Kind,
-        numbers: [u64; WORDS],
-        state: [u64; WORDS],
-    ) -> Option<Self> {
-        Some(match kind {
+    pub(crate) fn from_words(kind: Kind, numbers: [u64; WORDS], state: [u64; WORDS]) -> Self {
+        match kind {
             Kind::Bucket => {
-                let policy = Gcra::from_words(numbers)?;
-                Self::Bucket(policy, policy.state_from_words(state)?)
+                let (policy, state) = Gcra::from_words(numbers, state);
+                Self::Bucket(policy, state)
             }
             Kind::Window => {
-                let policy = FixedWindow::from_words(numbers)?;
-                Self::Window(policy, FixedWindow::state_from_words(state))
+                let (policy, state) = FixedWindow::from_words(numbers, state);
+                Self::Window(policy, state)
             }
-        })
+        }
     }
 
     /// The numbers, if they fit.

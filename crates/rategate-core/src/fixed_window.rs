@@ -120,12 +120,6 @@ impl FixedWindow {
         [self.permits.get(), self.period_ns.get(), anchor]
     }
 
-    /// The window with these numbers.
-    pub(crate) fn from_words([permits, period_ns, anchor]: [u64; 3]) -> Option<Self> {
-        let anchor = if anchor == 0 { Anchor::Epoch } else { Anchor::FirstCall };
-        Self::new(permits, period_ns, anchor).ok()
-    }
-
     /// A state, unless its grid starts where the clock ends.
     pub(crate) fn state_to_words(state: &State) -> Option<[u64; 3]> {
         let State { anchor_ns, window_ns, used } = *state;
@@ -135,9 +129,17 @@ impl FixedWindow {
         Some([anchor_ns.unwrap_or(NO_ANCHOR), window_ns, used])
     }
 
-    /// The state that these words say.
-    pub(crate) fn state_from_words([anchor_ns, window_ns, used]: [u64; 3]) -> State {
-        State { anchor_ns: Some(anchor_ns).filter(|&anchor| anchor != NO_ANCHOR), window_ns, used }
+    /// The window and the state that such words say; any other words say any other.
+    #[inline]
+    pub(crate) fn from_words(
+        [permits, period_ns, anchor]: [u64; 3],
+        [anchor_ns, window_ns, used]: [u64; 3],
+    ) -> (Self, State) {
+        let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
+        let anchor = if anchor == 0 { Anchor::Epoch } else { Anchor::FirstCall };
+        let policy = Self { permits: number(permits), period_ns: number(period_ns), anchor };
+        let anchor_ns = Some(anchor_ns).filter(|&anchor_ns| anchor_ns != NO_ANCHOR);
+        (policy, State { anchor_ns, window_ns, used })
     }
 }
 

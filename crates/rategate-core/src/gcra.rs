@@ -121,12 +121,6 @@ impl Gcra {
         }
     }
 
-    /// The bucket with these numbers.
-    pub(crate) fn from_words([permits, period_ns, burst]: [u64; 3]) -> Option<Self> {
-        let pace = Pace::new(NonZeroU64::new(permits)?, NonZeroU64::new(period_ns)?);
-        Some(Self { rate: Rate(Kind::Paced(pace)), burst: NonZeroU64::new(burst)? })
-    }
-
     /// A state under these numbers, unless it is of a rate of before.
     pub(crate) fn state_to_words(self, state: &State) -> Option<[u64; 3]> {
         if state.frozen_at_ns.is_some() || self.rate != Rate(Kind::Paced(state.pace)) {
@@ -137,11 +131,15 @@ impl Gcra {
         Some([ns, state.tat.part, beyond])
     }
 
-    /// The state that these words say.
-    pub(crate) fn state_from_words(self, [ns, part, beyond]: [u64; 3]) -> Option<State> {
-        let Kind::Paced(pace) = self.rate.0 else { return None };
+    /// The bucket and the state that such words say; any other words say any other.
+    #[inline]
+    pub(crate) fn from_words(numbers: [u64; 3], [ns, part, beyond]: [u64; 3]) -> (Self, State) {
+        let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
+        let [permits, period_ns, burst] = numbers.map(number);
+        let pace = Pace::new(permits, period_ns);
         let ns = (u128::from(beyond) << u64::BITS) | u128::from(ns);
-        Some(State::with_tat(Exact { ns, part }, pace))
+        let rate = Rate(Kind::Paced(pace));
+        (Self { rate, burst }, State::with_tat(Exact { ns, part }, pace))
     }
 }
 

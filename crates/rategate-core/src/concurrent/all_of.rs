@@ -29,7 +29,7 @@
 
 use core::num::NonZeroU64;
 
-use super::cell::{Cell, Copied, Replaced};
+use super::cell::{Cell, Copied, Replaced, Words};
 use super::sync::back_off;
 use super::{Answer, Concurrent, Spare, Twin};
 use crate::agree;
@@ -44,41 +44,35 @@ use crate::verdict::{Opening, Refusal};
 /// The most limits that have a twin together.
 pub const MOST_LIMITS: usize = 4;
 
-/// One word, and each limit's.
-const FIELDS: usize = 1 + MOST_LIMITS * WORDS;
-
-type Words = [u64; FIELDS];
+/// A row of a cell, of which `L` limits are in use.
+type Row<const L: usize> = Words<L, WORDS>;
 
 /// Several limits that threads share without a lock.
 #[derive(Debug)]
 pub struct Bundle {
-    /// They never change. None if the limits are not such as a bundle can hold.
-    kinds: [Option<Kind>; MOST_LIMITS],
-    cell: Cell<FIELDS, FIELDS>,
+    /// They never change, and neither does their number.
+    kinds: [Kind; MOST_LIMITS],
+    count: usize,
+    cell: Cell<MOST_LIMITS, WORDS>,
 }
 
 /// The limits as they were at one instant.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct Moment<const L: usize> {
     latest_ns: u64,
     past: Past,
-    limits: [Compact; MOST_LIMITS],
-    /// How many of these there are.
-    count: usize,
+    limits: [Compact; L],
 }
 
-impl Moment {
-    fn limits(&self) -> &[Compact] {
-        self.limits.get(..self.count).unwrap_or_default()
+impl<const L: usize> Moment<L> {
+    #[inline]
+    fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        agree::opening(&self.limits, now_ns, permits)
     }
 
     #[inline]
-    fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        agree::opening(self.limits(), now_ns, permits)
-    }
-
     fn remaining(&self, now_ns: u64) -> u64 {
-        self.limits().iter().map(|limit| limit.remaining(now_ns)).min().unwrap_or(u64::MAX)
+        self.limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap_or(u64::MAX)
     }
 
     /// Takes `permits` from all at `now_ns`, and says what is left.
@@ -86,102 +80,73 @@ impl Moment {
     fn take(&mut self, now_ns: u64, permits: NonZeroU64) -> Spare {
         self.latest_ns = now_ns;
         let grant = Taken { from_ns: now_ns, start_ns: now_ns, permits };
-        let limits = self.limits.iter_mut().take(self.count);
         // Sooner is always true as well.
-        let busy_until_ns = limits.map(|limit| limit.take(grant)).min().unwrap_or(u64::MAX);
-        Spare::booked(self.remaining(now_ns), busy_until_ns).with_past(self.past)
+        let busy_until_ns = self.limits.iter_mut().map(|limit| limit.take(grant)).min();
+        let left = self.remaining(now_ns);
+        Spare::booked(left, busy_until_ns.unwrap_or(u64::MAX)).with_past(self.past)
     }
 
     #[inline]
-    fn state(&self) -> Option<Words> {
-        fields(self.latest_ns, self.limits().iter().map(Compact::words))
+    fn state(&self) -> Option<Row<L>> {
+        let mut state = Words { head: self.latest_ns, parts: [[0; WORDS]; L] };
+        for (limit, part) in self.limits.iter().zip(&mut state.parts) {
+            *part = limit.words()?;
+        }
+        Some(state)
     }
-
-    fn numbers(&self) -> Option<Words> {
-        fields(self.past.bits(), self.limits().iter().map(Compact::numbers))
-    }
-}
-
-/// One word and those of each limit, in a row.
-#[inline]
-fn fields(first: u64, limits: impl Iterator<Item = Option<[u64; WORDS]>>) -> Option<Words> {
-    let mut fields = [0; FIELDS];
-    let (head, rest) = fields.split_first_mut()?;
-    *head = first;
-    for (place, words) in rest.chunks_exact_mut(WORDS).zip(limits) {
-        place.copy_from_slice(&words?);
-    }
-    Some(fields)
-}
-
-/// The words of each limit.
-#[inline]
-fn parts(fields: &Words) -> (u64, impl Iterator<Item = [u64; WORDS]>) {
-    let [first, rest @ ..] = fields;
-    let parts = rest.chunks_exact(WORDS);
-    (*first, parts.map(|part| core::array::from_fn(|word| part.get(word).copied().unwrap_or(0))))
 }
 
 impl Bundle {
     /// A sealed bundle, with room for `policies` if it can hold such.
     fn sealed<'a>(policies: impl Iterator<Item = &'a AnyPolicy>) -> Self {
-        let mut kinds = [None; MOST_LIMITS];
+        let mut kinds = [Kind::Bucket; MOST_LIMITS];
         let (mut count, mut fit) = (0_usize, true);
         for policy in policies {
-            let kind = Kind::of(policy);
-            fit &= kind.is_some() && count < MOST_LIMITS;
-            if let Some(place) = kinds.get_mut(count) {
-                *place = kind;
+            match (Kind::of(policy), kinds.get_mut(count)) {
+                (Some(kind), Some(place)) => *place = kind,
+                _ => fit = false,
             }
             count = count.saturating_add(1);
         }
-        let used = if fit && count > 0 { count.saturating_mul(WORDS).saturating_add(1) } else { 0 };
-        Self { kinds, cell: Cell::sealed(used) }
+        Self { kinds, count, cell: Cell::sealed(fit && count > 0) }
     }
 
     /// The limits that a copy says, which is whole.
     #[inline]
-    fn moment(&self, copied: &Copied<FIELDS, FIELDS>) -> Option<Moment> {
-        let (latest_ns, states) = parts(&copied.state);
-        let (past, numbers) = parts(&copied.numbers);
-        let kinds = self.kinds.iter().map_while(|kind| *kind);
-        let limits = kinds.zip(numbers.zip(states));
-        let limits =
-            limits.map(|(kind, (numbers, state))| Compact::from_words(kind, numbers, state));
-        moment_of(latest_ns, Past::from_bits(past), limits)
+    fn moment<const L: usize>(&self, copied: &Copied<L, WORDS>) -> Moment<L> {
+        let Copied { numbers, state, .. } = copied;
+        let limit = |at: usize| {
+            let kind = self.kinds.get(at).copied().unwrap_or(Kind::Bucket);
+            let part = |row: &Row<L>| row.parts.get(at).copied().unwrap_or_default();
+            Compact::from_words(kind, part(numbers), part(state))
+        };
+        Moment {
+            latest_ns: state.head,
+            past: Past::from_bits(numbers.head),
+            limits: core::array::from_fn(limit),
+        }
     }
 
     /// The limits at one instant, and the clock as it was read before that.
     #[inline]
-    fn look(&self, read_ns: impl Fn() -> u64) -> Option<(Copied<FIELDS, FIELDS>, Moment, u64)> {
+    fn look<const L: usize>(
+        &self,
+        read_ns: impl Fn() -> u64,
+    ) -> Option<(Copied<L, WORDS>, Moment<L>, u64)> {
         let (copied, now_ns) = self.cell.read(read_ns)?;
-        let moment = self.moment(&copied)?;
+        let moment = self.moment(&copied);
         Some((copied, moment, now_ns.max(moment.latest_ns)))
     }
-}
 
-#[inline]
-fn moment_of(
-    latest_ns: u64,
-    past: Past,
-    mut from: impl Iterator<Item = Option<Compact>>,
-) -> Option<Moment> {
-    let mut limits = [from.next()??; MOST_LIMITS];
-    let mut count = 1_usize;
-    for limit in from {
-        *limits.get_mut(count)? = limit?;
-        count = count.wrapping_add(1);
-    }
-    Some(Moment { latest_ns, past, limits, count })
-}
-
-impl Twin for Bundle {
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
-        let Some(permits) = NonZeroU64::new(permits) else { return Answer::Sealed };
+    fn try_all<const L: usize>(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: NonZeroU64,
+    ) -> Answer {
         let mut claim = self.cell.claim();
         loop {
-            let Some((copied, mut moment, now_ns)) = self.look(read_ns) else {
+            let Some((copied, mut moment, now_ns)) = self.look::<L>(read_ns) else {
                 return Answer::Sealed;
             };
             let opening = match moment.opening(now_ns, permits) {
@@ -203,9 +168,8 @@ impl Twin for Bundle {
         }
     }
 
-    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
-        let permits = NonZeroU64::new(permits)?;
-        let (_, moment, now_ns) = self.look(|| now_ns)?;
+    fn peek_all<const L: usize>(&self, now_ns: u64, permits: NonZeroU64) -> Option<u64> {
+        let (_, moment, now_ns) = self.look::<L>(|| now_ns)?;
         match moment.opening(now_ns, permits) {
             Ok(opening) => Some(opening.opens_ns.saturating_sub(now_ns)),
             Err(Refusal::BeyondClock { wait_ns }) => Some(wait_ns),
@@ -213,9 +177,42 @@ impl Twin for Bundle {
         }
     }
 
-    fn remaining(&self, now_ns: u64) -> Option<u64> {
-        let (_, moment, now_ns) = self.look(|| now_ns)?;
+    fn left_in_all<const L: usize>(&self, now_ns: u64) -> Option<u64> {
+        let (_, moment, now_ns) = self.look::<L>(|| now_ns)?;
         Some(moment.remaining(now_ns))
+    }
+}
+
+/// Code that knows how many limits there are copies no more than these.
+impl Twin for Bundle {
+    #[inline]
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
+        let Some(permits) = NonZeroU64::new(permits) else { return Answer::Sealed };
+        match self.count {
+            1 => self.try_all::<1>(read_ns, permits),
+            2 => self.try_all::<2>(read_ns, permits),
+            3 => self.try_all::<3>(read_ns, permits),
+            _ => self.try_all::<MOST_LIMITS>(read_ns, permits),
+        }
+    }
+
+    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
+        let permits = NonZeroU64::new(permits)?;
+        match self.count {
+            1 => self.peek_all::<1>(now_ns, permits),
+            2 => self.peek_all::<2>(now_ns, permits),
+            3 => self.peek_all::<3>(now_ns, permits),
+            _ => self.peek_all::<MOST_LIMITS>(now_ns, permits),
+        }
+    }
+
+    fn remaining(&self, now_ns: u64) -> Option<u64> {
+        match self.count {
+            1 => self.left_in_all::<1>(now_ns),
+            2 => self.left_in_all::<2>(now_ns),
+            3 => self.left_in_all::<3>(now_ns),
+            _ => self.left_in_all::<MOST_LIMITS>(now_ns),
+        }
     }
 }
 
@@ -229,9 +226,9 @@ impl Concurrent for AllOf {
     }
 
     fn seal(&mut self, twin: &Bundle) {
-        let Some(last) = twin.cell.seal() else { return };
-        if let Some(moment) = twin.moment(&last) {
-            self.resume(moment.latest_ns, moment.limits().iter().map(Compact::state));
+        if let Some(last) = twin.cell.seal() {
+            let Moment { latest_ns, limits, .. } = twin.moment(&last);
+            self.resume(latest_ns, limits.iter().take(twin.count).map(Compact::state));
         }
     }
 
@@ -240,11 +237,15 @@ impl Concurrent for AllOf {
             return;
         }
         let Some(now_ns) = self.at_rest(now_ns) else { return };
-        let limits = self.started().map(|(policy, state)| Compact::new(policy, state));
-        let Some(moment) = moment_of(now_ns, self.past(), limits) else { return };
-        if let (Some(numbers), Some(state)) = (moment.numbers(), moment.state()) {
-            twin.cell.open(&numbers, &state);
+        let mut numbers = Words { head: self.past().bits(), parts: [[0; WORDS]; MOST_LIMITS] };
+        let mut state = Words { head: now_ns, ..numbers };
+        let rows = numbers.parts.iter_mut().zip(&mut state.parts);
+        for ((policy, known), (number, word)) in self.started().zip(rows) {
+            let Some(limit) = Compact::new(policy, known) else { return };
+            let (Some(numbers), Some(words)) = (limit.numbers(), limit.words()) else { return };
+            (*number, *word) = (numbers, words);
         }
+        twin.cell.open(&numbers, &state);
     }
 }
 

@@ -4,9 +4,11 @@
 //!   word    63 ................... 7 | 6 .... 1 | 0         which slot is in force
 //!           sequence                 | slot     | sealed
 //!
-//!   slots   [ 0 ][ 1 ][ 2 ] ...       S words each: a state
+//!   slots   [ 0 ][ 1 ][ 2 ] ...       a row of words each: a state
 //!   free    a bit for each slot that nobody uses
-//!   numbers [ N words ]               what goes with every state: a configuration
+//!   numbers one row                   what goes with every state: a configuration
+//!
+//!   row     head | W words | W words | ...            up to P parts
 //! ```
 //!
 //! Whoever wants to change the state copies it, decides on the copy, writes the new one into a slot
@@ -47,24 +49,75 @@ const SLOT_SHIFT: u32 = 1;
 const SLOT_MASK: u64 = 63;
 const SEQUENCE_SHIFT: u32 = 7;
 
-/// A state of up to `S` words and its configuration of up to `N`.
+/// A state of up to `P` parts of `W` words each, and its configuration of as many.
 #[derive(Debug)]
-pub(super) struct Cell<const N: usize, const S: usize> {
+pub(super) struct Cell<const P: usize, const W: usize> {
     word: Padded<AtomicU64>,
     free: Padded<AtomicU64>,
-    numbers: Padded<[AtomicU64; N]>,
+    numbers: Padded<Row<P, W>>,
     /// None at all in a cell that is never opened.
-    slots: Box<[Padded<[AtomicU64; S]>]>,
-    /// How many words of numbers and of a state are in use.
-    used: usize,
+    slots: Box<[Padded<Row<P, W>>]>,
+}
+
+/// Words that are written together.
+#[derive(Debug)]
+struct Row<const P: usize, const W: usize> {
+    head: AtomicU64,
+    parts: [[AtomicU64; W]; P],
+}
+
+/// The words of a row: the head, and the first `L` parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words<const L: usize, const W: usize> {
+    pub(super) head: u64,
+    pub(super) parts: [[u64; W]; L],
 }
 
 /// What a cell held at one instant.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Copied<const N: usize, const S: usize> {
+pub(super) struct Copied<const L: usize, const W: usize> {
     seen: Seen,
-    pub(super) numbers: [u64; N],
-    pub(super) state: [u64; S],
+    pub(super) numbers: Words<L, W>,
+    pub(super) state: Words<L, W>,
+}
+
+impl<const P: usize, const W: usize> Row<P, W> {
+    fn new() -> Self {
+        let word = || AtomicU64::new(0);
+        let part = || core::array::from_fn(|_| word());
+        Self { head: word(), parts: core::array::from_fn(|_| part()) }
+    }
+
+    #[inline]
+    fn read<const L: usize>(&self) -> Words<L, W> {
+        let word = |part: usize, word: usize| {
+            let word = self.parts.get(part).and_then(|part| part.get(word));
+            word.map_or(0, |word| word.load(Ordering::Relaxed))
+        };
+        Words {
+            head: self.head.load(Ordering::Relaxed),
+            parts: core::array::from_fn(|at| core::array::from_fn(|index| word(at, index))),
+        }
+    }
+
+    #[inline]
+    fn write<const L: usize>(&self, words: &Words<L, W>) {
+        self.head.store(words.head, Ordering::Relaxed);
+        let places = self.parts.iter().flatten();
+        let words = words.parts.iter().flatten();
+        places.zip(words).for_each(|(place, &word)| place.store(word, Ordering::Relaxed));
+    }
+
+    /// The same where most words are the old ones: their line then stays with all who read it.
+    fn renew(&self, words: &Words<P, W>) {
+        let places = core::iter::once(&self.head).chain(self.parts.iter().flatten());
+        let words = core::iter::once(&words.head).chain(words.parts.iter().flatten());
+        for (place, &word) in places.zip(words) {
+            if place.load(Ordering::Relaxed) != word {
+                place.store(word, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 /// What came of an attempt to replace a state.
@@ -97,39 +150,39 @@ impl Seen {
     }
 }
 
-impl<const N: usize, const S: usize> Cell<N, S> {
-    /// A sealed cell for `used` words of numbers and as many of state. For none, it stays sealed.
-    pub(super) fn sealed(used: usize) -> Self {
-        let slots = if used > 0 { SLOTS } else { 0 };
+impl<const P: usize, const W: usize> Cell<P, W> {
+    /// A sealed cell. One that is of no use stays sealed, and takes no room.
+    pub(super) fn sealed(is_of_use: bool) -> Self {
+        let slots = if is_of_use { SLOTS } else { 0 };
         // The word has the first.
         let free = (1_u64 << slots).saturating_sub(2);
         Self {
             word: Padded(AtomicU64::new(SEALED)),
             free: Padded(AtomicU64::new(free)),
-            numbers: Padded(core::array::from_fn(|_| AtomicU64::new(0))),
-            slots: (0..slots)
-                .map(|_| Padded(core::array::from_fn(|_| AtomicU64::new(0))))
-                .collect(),
-            used,
+            numbers: Padded(Row::new()),
+            slots: (0..slots).map(|_| Padded(Row::new())).collect(),
         }
     }
 
     /// Whether it can be opened at all.
     pub(super) const fn is_of_use(&self) -> bool {
-        self.used > 0
+        !self.slots.is_empty()
     }
 
-    /// The state, and what `meanwhile` said between the copy and the look that made sure of it: at
-    /// that look the state was in force. `None` if sealed.
+    /// The first `L` parts, and what `meanwhile` said between the copy and the look that made sure of
+    /// it: at that look the state was in force. `None` if sealed.
     #[inline]
-    pub(super) fn read<T>(&self, meanwhile: impl Fn() -> T) -> Option<(Copied<N, S>, T)> {
+    pub(super) fn read<T, const L: usize>(
+        &self,
+        meanwhile: impl Fn() -> T,
+    ) -> Option<(Copied<L, W>, T)> {
         loop {
             // Acquire: whoever sees a word sees the state it names.
             let seen = Seen(self.word.0.load(Ordering::Acquire));
             if seen.is_sealed() {
                 return None;
             }
-            let copied = self.copy(seen);
+            let copied = self.copy(seen)?;
             let told = meanwhile();
             // The one half of a pair of fences; writers have the other.
             fence(Ordering::Acquire);
@@ -142,51 +195,36 @@ impl<const N: usize, const S: usize> Cell<N, S> {
 
     /// A hand for a slot, empty so far.
     #[inline]
-    pub(super) const fn claim(&self) -> Claim<'_, N, S> {
+    pub(super) const fn claim(&self) -> Claim<'_, P, W> {
         Claim { cell: self, slot: None }
     }
 
     /// Ends all swaps, and takes the state out. `None` if that has happened before.
-    pub(super) fn seal(&self) -> Option<Copied<N, S>> {
+    pub(super) fn seal(&self) -> Option<Copied<P, W>> {
         let last = Seen(self.word.0.fetch_or(SEALED, Ordering::AcqRel));
         // Nobody writes the slot of a sealed word.
-        (!last.is_sealed()).then(|| self.copy(last))
+        if last.is_sealed() { None } else { self.copy(last) }
     }
 
     /// Opens a sealed cell.
-    pub(super) fn open(&self, numbers: &[u64; N], state: &[u64; S]) {
+    pub(super) fn open(&self, numbers: &Words<P, W>, state: &Words<P, W>) {
         let last = Seen(self.word.0.load(Ordering::Acquire));
         let Some(slot) = self.slot(last.slot()) else { return };
         // Whoever sees a new word sees that the old one was sealed.
         fence(Ordering::Release);
-        for (known, &number) in self.numbers.0.iter().zip(numbers).take(self.used) {
-            // As a rule they are the old ones, and their line stays with all who read it.
-            if known.load(Ordering::Relaxed) != number {
-                known.store(number, Ordering::Relaxed);
-            }
-        }
-        self.write(slot, state);
+        self.numbers.0.renew(numbers);
+        slot.renew(state);
         self.word.0.store(last.followed_by(last.slot()).0, Ordering::Release);
     }
 
     #[inline]
-    fn copy(&self, seen: Seen) -> Copied<N, S> {
-        let mut copied = Copied { seen, numbers: [0; N], state: [0; S] };
-        let Some(slot) = self.slot(seen.slot()) else { return copied };
-        let pairs = slot.iter().zip(&mut copied.state).take(self.used);
-        pairs.for_each(|(word, copy)| *copy = word.load(Ordering::Relaxed));
-        let pairs = self.numbers.0.iter().zip(&mut copied.numbers).take(self.used);
-        pairs.for_each(|(word, copy)| *copy = word.load(Ordering::Relaxed));
-        copied
+    fn copy<const L: usize>(&self, seen: Seen) -> Option<Copied<L, W>> {
+        let slot = self.slot(seen.slot())?;
+        Some(Copied { seen, numbers: self.numbers.0.read(), state: slot.read() })
     }
 
     #[inline]
-    fn write(&self, slot: &[AtomicU64; S], state: &[u64; S]) {
-        let pairs = slot.iter().zip(state).take(self.used);
-        pairs.for_each(|(word, &new)| word.store(new, Ordering::Relaxed));
-    }
-
-    fn slot(&self, slot: u64) -> Option<&[AtomicU64; S]> {
+    fn slot(&self, slot: u64) -> Option<&Row<P, W>> {
         self.slots.get(usize::try_from(slot).ok()?).map(|slot| &slot.0)
     }
 
@@ -211,16 +249,20 @@ impl<const N: usize, const S: usize> Cell<N, S> {
 /// One thread's hand on a slot. Whatever is in it when it is dropped goes back, also where a clock
 /// panics.
 #[derive(Debug)]
-pub(super) struct Claim<'a, const N: usize, const S: usize> {
-    cell: &'a Cell<N, S>,
+pub(super) struct Claim<'a, const P: usize, const W: usize> {
+    cell: &'a Cell<P, W>,
     slot: Option<u64>,
 }
 
-impl<const N: usize, const S: usize> Claim<'_, N, S> {
+impl<const P: usize, const W: usize> Claim<'_, P, W> {
     /// Puts a new state in place of the one that was copied, if that is still in force: the step that
     /// linearises a grant. The slot in the hand is kept for another attempt.
     #[inline]
-    pub(super) fn replace(&mut self, copied: &Copied<N, S>, state: &[u64; S]) -> Replaced {
+    pub(super) fn replace<const L: usize>(
+        &mut self,
+        copied: &Copied<L, W>,
+        state: &Words<L, W>,
+    ) -> Replaced {
         let cell = self.cell;
         if self.slot.is_none() {
             self.slot = cell.take_free();
@@ -231,7 +273,7 @@ impl<const N: usize, const S: usize> Claim<'_, N, S> {
         };
         // Whoever sees a new word in this slot sees that the cell's word has left it.
         fence(Ordering::Release);
-        cell.write(slot, state);
+        slot.write(state);
         let (old, new) = (copied.seen, copied.seen.followed_by(index));
         // Release: the new state, to whoever sees this word.
         let swapped =
@@ -244,7 +286,7 @@ impl<const N: usize, const S: usize> Claim<'_, N, S> {
     }
 }
 
-impl<const N: usize, const S: usize> Drop for Claim<'_, N, S> {
+impl<const P: usize, const W: usize> Drop for Claim<'_, P, W> {
     #[inline]
     fn drop(&mut self) {
         if let Some(bit) = self.slot.and_then(|slot| 1_u64.checked_shl(u32::try_from(slot).ok()?)) {
