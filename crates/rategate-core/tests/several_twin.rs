@@ -126,22 +126,18 @@ impl Pair {
     }
 
     fn looks(&mut self, what: &str, now_ns: u64, permits: u64) {
-        match self.twin.peek(now_ns, permits) {
-            Some(wait_ns) => {
-                self.lock_free += 1;
-                assert_eq!(self.alone.peek(now_ns, permits), Ok(Some(wait_ns)), "{what}");
-            }
-            None => {
-                let (ideal, own) = self.locked(now_ns, |limit| limit.peek(now_ns, permits));
-                assert_eq!(own, ideal, "{what}");
-            }
+        if let Some(wait_ns) = self.twin.peek(now_ns, permits) {
+            self.lock_free += 1;
+            assert_eq!(self.alone.peek(now_ns, permits), Ok(Some(wait_ns)), "{what}");
+        } else {
+            let (ideal, own) = self.locked(now_ns, |limit| limit.peek(now_ns, permits));
+            assert_eq!(own, ideal, "{what}");
         }
-        match self.twin.remaining(now_ns) {
-            Some(left) => assert_eq!(left, self.alone.remaining(now_ns), "{what}"),
-            None => {
-                let (ideal, own) = self.locked(now_ns, |limit| limit.remaining(now_ns));
-                assert_eq!(own, ideal, "{what}");
-            }
+        if let Some(left) = self.twin.remaining(now_ns) {
+            assert_eq!(left, self.alone.remaining(now_ns), "{what}");
+        } else {
+            let (ideal, own) = self.locked(now_ns, |limit| limit.remaining(now_ns));
+            assert_eq!(own, ideal, "{what}");
         }
     }
 
@@ -282,7 +278,7 @@ fn what_has_no_twin_is_the_ledgers() {
         vec![gcra("1000/s", 3); MOST_LIMITS + 1],
     ] {
         for seed in 1..20 {
-            let pair = tell(seed, 0, &[policies.clone()], &[MS, 100, US]);
+            let pair = tell(seed, 0, std::slice::from_ref(&policies), &[MS, 100, US]);
             assert_eq!(pair.lock_free, 0, "{policies:?}");
         }
     }
@@ -342,7 +338,7 @@ fn a_clock_that_panics_costs_no_slot() {
             panic!("a clock may do this");
         };
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _ = twin.try_acquire(&torn, 1);
+            let _ = twin.try_acquire(torn, 1);
         }));
         assert!(result.is_err());
     }
