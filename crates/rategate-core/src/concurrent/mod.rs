@@ -1,8 +1,9 @@
 //! Lock-free twins: the policies that threads share without taking turns at a lock.
 //!
 //! A twin answers tries as its policy does, from a word or a ring of words that threads change by
-//! compare-and-swap. What a word cannot hold, such as a promise that may be cancelled, is for the
-//! [`Ledger`]; the two never decide at the same time:
+//! compare-and-swap; of several limits, from a cell that they replace as a whole. What words cannot
+//! hold, such as a promise that may be cancelled, is for the [`Ledger`]; the two never decide at the
+//! same time:
 //!
 //! ```text
 //!             open                                      sealed
