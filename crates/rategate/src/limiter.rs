@@ -111,6 +111,9 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
 impl Limiter<AllOf> {
     /// Fresh limits in real time, which a call must pass together. With none, everything passes.
     ///
+    /// Up to four token buckets and fixed windows answer tries without a lock; where another policy is
+    /// among them, all take it.
+    ///
     /// ```
     /// use rategate::{Gcra, Limiter, SlidingLog};
     ///
