@@ -17,6 +17,7 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
+use rategate_core::refund::Past;
 use rategate_core::verdict::{Denial, Grant, Verdict};
 
 /// What a thread does, at its own reading of the clock.
@@ -39,7 +40,7 @@ use Act::{Change, Peek, Refund, Remaining, Try, Turn};
 /// back by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
-    Granted { start_ns: u64, remaining: u64, busy_until_ns: u64 },
+    Granted { start_ns: u64, remaining: u64, busy_until_ns: u64, past: Past },
     Denied { retry_ns: u64 },
     Wait { wait_ns: u64 },
     Left { permits: u64 },
@@ -64,6 +65,8 @@ struct Model {
     before: Vec<Act>,
     /// One list for each thread. The last is the first thread's own.
     threads: Vec<Vec<Act>>,
+    /// By one thread, after the others. All must be the twin's own answers.
+    after: Vec<Act>,
     /// Whether a try that finds the twin sealed takes the lock; without, it was no event.
     falls_back: bool,
     preemptions: usize,
@@ -87,6 +90,7 @@ fn model(policies: &[&[AnyPolicy]], before: &[Act], threads: &[&[Act]]) -> Model
         policies: policies.iter().map(|policies| policies.to_vec()).collect(),
         before: before.to_vec(),
         threads: threads.iter().map(|acts| acts.to_vec()).collect(),
+        after: Vec::new(),
         falls_back: false,
         preemptions: 2,
     }
@@ -161,7 +165,8 @@ fn at_ns(act: Act) -> u64 {
 
 fn of_grant(grant: &Grant) -> Told {
     let Grant { start_ns, remaining, ticket, .. } = *grant;
-    Told::Granted { start_ns, remaining, busy_until_ns: ticket.busy_until_ns() }
+    let (busy_until_ns, past) = (ticket.busy_until_ns(), ticket.past());
+    Told::Granted { start_ns, remaining, busy_until_ns, past }
 }
 
 /// What the limits alone say to this.
@@ -183,7 +188,15 @@ fn asked(limit: &mut AllOf, act: Act, newest: Option<Grant>) -> (Told, Option<Gr
     }
 }
 
-fn play(model: &Arc<Model>) -> (Vec<Event>, Vec<Vec<Event>>, AllOf) {
+/// What happened before, meanwhile and after, and the limits with the state back in them.
+struct Story {
+    before: Vec<Event>,
+    threads: Vec<Vec<Event>>,
+    after: Vec<Event>,
+    limit: AllOf,
+}
+
+fn play(model: &Arc<Model>) -> Story {
     let mut limit = AllOf::new(model.policies[0].iter().copied(), START_NS);
     let twin = limit.twin(START_NS);
     let shared = Arc::new(Shared { twin, limit: Mutex::new(limit) });
@@ -198,9 +211,11 @@ fn play(model: &Arc<Model>) -> (Vec<Event>, Vec<Vec<Event>>, AllOf) {
     let own = shared.play(model, own);
     let mut threads: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap()).collect();
     threads.push(own);
+    let after = shared.play(model, &model.after);
+    assert!(after.iter().all(|event| !event.locked) && after.len() == model.after.len());
     let mut limit = shared.limit.lock().unwrap();
     limit.seal(&shared.twin);
-    (before, threads, limit.clone())
+    Story { before, threads, after, limit: limit.clone() }
 }
 
 impl Model {
@@ -220,13 +235,16 @@ impl Model {
         let model = Arc::new(self);
         builder.check(move || {
             counted.fetch_add(1, Ordering::Relaxed);
-            let (before, threads, limit) = play(&model);
+            let Story { before, threads, after, limit } = play(&model);
             let mut alone = AllOf::new(model.policies[0].iter().copied(), START_NS);
             for event in &before {
                 assert!(explains(&model, &mut alone, event), "alone: {event:?}");
             }
             let left: Vec<&[Event]> = threads.iter().map(Vec::as_slice).collect();
-            assert!(has_an_order(&model, &alone, &left, &limit), "{before:#?}\n{threads:#?}");
+            assert!(
+                has_an_order(&model, &alone, &left, (&after, &limit)),
+                "{before:#?}\n{threads:#?}"
+            );
             let all: Vec<Event> = before.into_iter().chain(threads.into_iter().flatten()).collect();
             law(&all);
         });
@@ -252,16 +270,24 @@ fn explains(model: &Model, alone: &mut AllOf, event: &Event) -> bool {
 
 /// Whether the events have an order, which keeps each thread's own, in which the limits alone explain
 /// them and the state that they have ended in.
-fn has_an_order(model: &Model, alone: &AllOf, threads: &[&[Event]], limit: &AllOf) -> bool {
+fn has_an_order(
+    model: &Model,
+    alone: &AllOf,
+    threads: &[&[Event]],
+    end: (&[Event], &AllOf),
+) -> bool {
     if threads.iter().all(|events| events.is_empty()) {
-        return state(alone) == state(limit);
+        let (after, limit) = end;
+        let mut alone = alone.clone();
+        let explained = after.iter().all(|event| explains(model, &mut alone, event));
+        return explained && state(&alone) == state(limit);
     }
     (0..threads.len()).any(|thread| {
         let Some((first, rest)) = threads[thread].split_first() else { return false };
         let mut next = alone.clone();
         let mut left = threads.to_vec();
         left[thread] = rest;
-        explains(model, &mut next, first) && has_an_order(model, &next, &left, limit)
+        explains(model, &mut next, first) && has_an_order(model, &next, &left, end)
     })
 }
 
@@ -327,6 +353,7 @@ fn quick_a_slot_is_used_again_under_the_eyes_of_others() {
 fn quick_slots_run_out_and_come_back() {
     let mut model =
         model(&[&[gcra(1_000, 2)]], &[], &[&[Try(200, 1)], &[Try(200, 1)], &[Try(200, 1)]]);
+    model.after = vec![Try(2_000, 1), Try(3_000, 1), Try(4_000, 1)];
     model.falls_back = true;
     model.preemptions = 1;
     model.linearises_under(|events| assert_eq!(granted(events), 2, "{events:#?}"));
