@@ -30,7 +30,6 @@
 use core::num::NonZeroU64;
 
 use super::cell::{Cell, Copied, Replaced, Words};
-use super::sync::back_off;
 use super::{Answer, Concurrent, Spare, Twin};
 use crate::agree;
 use crate::all_of::AllOf;
@@ -162,7 +161,8 @@ impl Bundle {
                     let scheduled_ns = opening.scheduled_ns.unwrap_or(now_ns);
                     return Answer::Granted { start_ns: now_ns, scheduled_ns, spare };
                 }
-                Replaced::No => back_off(),
+                // Whoever won has gone ahead by the time of another decision.
+                Replaced::No => {}
                 Replaced::NoSlot => return Answer::Sealed,
             }
         }
