@@ -75,6 +75,7 @@ fn measure(quick: bool) -> Made<Value> {
     let mut rows = paths::machine(plan);
     rows.extend(paths::tries(plan)?);
     rows.extend(paths::logs(plan)?);
+    rows.extend(paths::several(plan)?);
     rows.extend(paths::reconfiguring(plan)?);
     rows.extend(pacing::all(Duration::from_secs(paced_for))?);
     rows.extend(waiting::all(Duration::from_secs(paced_for))?);

@@ -78,6 +78,24 @@ pub(crate) fn logs(plan: Plan) -> Made<Vec<Value>> {
     Ok(rows)
 }
 
+/// Two rates together, beside the same two behind a mutex, and beside one of them alone.
+pub(crate) fn several(plan: Plan) -> Made<Vec<Value>> {
+    let mut rows = Vec::new();
+    for answer in [Answer::Granted, Answer::Denied] {
+        let path = format!("two rates, {}", answer.name());
+        for threads in THREADS {
+            let contenders = [
+                Engine::TwoRates.trying(answer)?,
+                engines::locked_two_rates(answer)?,
+                Engine::Gcra.trying(answer)?,
+                floor_of(answer),
+            ];
+            rows.extend(report::raced(&path, threads, &race(plan, threads, &contenders)));
+        }
+    }
+    Ok(rows)
+}
+
 /// Two threads take while a third changes the limit a thousand times a second.
 pub(crate) fn reconfiguring(plan: Plan) -> Made<Vec<Value>> {
     let changing = engines::gcra(Answer::Granted)?;

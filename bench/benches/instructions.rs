@@ -36,7 +36,7 @@ mod counted {
     use std::hint::black_box;
 
     use gungraun::{library_benchmark, library_benchmark_group, main};
-    use rategate::{Gcra, Mode, SlidingLog, Twinned, TwoTimeline};
+    use rategate::{AllOf, Concurrent, Gcra, Limiter, Mode, SlidingLog, TwoTimeline};
     use rategate_bench::engines::{self, Answer, Made, Shared};
 
     pub(super) fn run() {
@@ -71,14 +71,21 @@ mod counted {
         once(limiter)
     }
 
+    #[library_benchmark]
+    #[bench::granted(warm(engines::two_rates(GRANTED)))]
+    #[bench::denied(warm(engines::two_rates(DENIED)))]
+    fn two_rates(limiter: Limiter<AllOf>) -> Limiter<AllOf> {
+        once(limiter)
+    }
+
     /// The limiter goes back, so that its end is not counted.
-    fn once<P: Twinned>(limiter: Shared<P>) -> Shared<P> {
+    fn once<L: Concurrent>(limiter: Limiter<L>) -> Limiter<L> {
         black_box(engines::try_one(&limiter));
         limiter
     }
 
     /// The first calls find cold pages and an empty log; they are nobody's usual ones.
-    fn warm<P: Twinned>(limiter: Made<Shared<P>>) -> Shared<P> {
+    fn warm<L: Concurrent>(limiter: Made<Limiter<L>>) -> Limiter<L> {
         let limiter = limiter.expect("the limits of the benches are right");
         for _ in 0..1000 {
             engines::try_one(&limiter);
@@ -86,6 +93,6 @@ mod counted {
         limiter
     }
 
-    library_benchmark_group!(name = tries; benchmarks = gcra, sliding_log, two_timeline);
+    library_benchmark_group!(name = tries; benchmarks = gcra, sliding_log, two_timeline, two_rates);
     main!(library_benchmark_groups = tries);
 }

@@ -3,8 +3,8 @@
 #![allow(missing_docs, reason = "criterion's macros make functions without any")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use rategate::Twinned;
-use rategate_bench::engines::{self, Answer, Engine, Made, Shared};
+use rategate::{Concurrent, Limiter};
+use rategate_bench::engines::{self, Answer, Engine, Made};
 
 fn tries(criterion: &mut Criterion) {
     for answer in [Answer::Granted, Answer::Denied] {
@@ -15,17 +15,18 @@ fn tries(criterion: &mut Criterion) {
                 Engine::TwoTimeline(mode) => {
                     time(criterion, engine, answer, engines::two_timeline(mode, answer))
                 }
+                Engine::TwoRates => time(criterion, engine, answer, engines::two_rates(answer)),
             };
             timed.expect("the limits of the benches are right");
         }
     }
 }
 
-fn time<P: Twinned>(
+fn time<L: Concurrent>(
     criterion: &mut Criterion,
     engine: Engine,
     answer: Answer,
-    limiter: Made<Shared<P>>,
+    limiter: Made<Limiter<L>>,
 ) -> Made<()> {
     let limiter = limiter?;
     let id = format!("try {}: {}", answer.name(), engine.name());

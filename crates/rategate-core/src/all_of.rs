@@ -26,7 +26,8 @@
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
-use crate::any_policy::AnyPolicy;
+use crate::agree::{self, Member};
+use crate::any_policy::{AnyPolicy, AnyState};
 use crate::error::LimitError;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
@@ -85,51 +86,41 @@ impl AllOf {
         Ok(())
     }
 
-    /// The first instant from `now_ns` on that `instant_of` names for every limit alike.
-    fn agree(
-        &self,
-        now_ns: u64,
-        permits: NonZeroU64,
-        instant_of: impl Fn(&Opening) -> u64,
-    ) -> Result<(u64, Option<u64>), Refusal> {
-        let (mut agreed_ns, mut scheduled_ns) = (now_ns, None);
-        loop {
-            let mut latest_ns = agreed_ns;
-            for opening in self.openings(now_ns, agreed_ns, permits) {
-                let opening = opening?;
-                latest_ns = latest_ns.max(instant_of(&opening));
-                scheduled_ns = scheduled_ns.max(opening.scheduled_ns);
+    /// The clock at `now_ns`, if the states alone say everything then: no promise is out.
+    pub(crate) fn at_rest(&mut self, now_ns: u64) -> Option<u64> {
+        self.latest_ns = self.clamp(now_ns);
+        let mut rest = true;
+        for limit in &mut self.limits {
+            match limit.at_rest(self.latest_ns, 0) {
+                Some(latest_ns) => self.latest_ns = latest_ns,
+                None => rest = false,
             }
-            if latest_ns == agreed_ns {
-                return Ok((agreed_ns, scheduled_ns));
-            }
-            agreed_ns = latest_ns;
         }
+        rest.then_some(self.latest_ns)
     }
 
-    /// Each limit's opening from `from_ns` on, the worst refusal first.
-    fn openings(
-        &self,
-        now_ns: u64,
-        from_ns: u64,
-        permits: NonZeroU64,
-    ) -> impl Iterator<Item = Result<Opening, Refusal>> {
-        let mut openings: Vec<_> = self
-            .limits
-            .iter()
-            .map(|limit| {
-                let opening = limit.opening_from(from_ns, permits);
-                opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(now_ns)))
-            })
-            .collect();
-        openings.sort_by_key(|opening| match opening {
-            Err(Refusal::Exceeds(_)) => (0, 0),
-            Err(Refusal::TimeCannotHelp) => (1, 0),
-            Err(Refusal::Held) => (2, 0),
-            Err(Refusal::BeyondClock { wait_ns }) => (3, u64::MAX.saturating_sub(*wait_ns)),
-            Ok(_) => (4, 0),
-        });
-        openings.into_iter()
+    /// What has come back so far: to all of them the same.
+    pub(crate) fn past(&self) -> Past {
+        self.limits.first().map_or(Past::NONE, Ledger::past)
+    }
+
+    /// The policies in force and their states, promises left out.
+    pub(crate) fn started(&self) -> impl Iterator<Item = (&AnyPolicy, &AnyState)> {
+        self.limits.iter().map(|limit| (limit.policy(), limit.state()))
+    }
+
+    /// Goes on at `now_ns` from states that were kept elsewhere for a while.
+    pub(crate) fn resume(&mut self, now_ns: u64, states: impl Iterator<Item = AnyState>) {
+        for (limit, state) in self.limits.iter_mut().zip(states) {
+            limit.resume(state);
+        }
+        self.pass_to(now_ns);
+    }
+}
+
+impl Member for Ledger<AnyPolicy> {
+    fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        Self::opening_from(self, from_ns, permits)
     }
 }
 
@@ -140,12 +131,7 @@ impl Limit for AllOf {
 
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
         let now_ns = self.clamp(now_ns);
-        if let [only] = self.limits.as_slice() {
-            return only.opening_from(now_ns, permits);
-        }
-        let (start_ns, scheduled_ns) = self.agree(now_ns, permits, |opening| opening.start_ns)?;
-        let (opens_ns, _) = self.agree(now_ns, permits, |opening| opening.opens_ns)?;
-        Ok(Opening { start_ns, opens_ns, scheduled_ns })
+        agree::opening(&self.limits, now_ns, permits)
     }
 
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {

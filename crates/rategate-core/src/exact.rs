@@ -58,12 +58,20 @@ impl Pace {
     /// The time that `permits` take, exactly.
     pub(crate) fn time_of(self, permits: u64) -> Exact {
         // Two factors of 64 bits: the product always fits.
-        self.from_parts(u128::from(self.period_ns.get()).saturating_mul(permits.into()))
+        self.from_parts(u128::from(self.period_ns.get()).wrapping_mul(permits.into()))
     }
 
     /// A length counted in parts of `1/permits` ns, brought into normal form.
     #[expect(clippy::wrong_self_convention, reason = "the pace says what a part is")]
     pub(crate) fn from_parts(self, parts: u128) -> Exact {
+        if self.permits == NonZeroU64::MIN {
+            return Exact::at(parts);
+        }
+        // As a rule: one step of the processor, where 128 bits are a loop.
+        if let Ok(parts) = u64::try_from(parts) {
+            let (ns, part) = (parts / self.permits, parts % self.permits);
+            return Exact { ns: ns.into(), part };
+        }
         let divisor = u128::from(self.permits.get());
         let part = parts.checked_rem(divisor).and_then(|part| u64::try_from(part).ok());
         Exact { ns: parts.checked_div(divisor).unwrap_or(0), part: part.unwrap_or(0) }
@@ -71,7 +79,12 @@ impl Pace {
 
     /// A length as parts of `1/permits` ns; saturates beyond 128 bits.
     pub(crate) fn to_parts(self, length: Exact) -> u128 {
-        let whole = length.ns.saturating_mul(self.permits.get().into());
+        let permits = u128::from(self.permits.get());
+        let whole = match u64::try_from(length.ns) {
+            // Two factors of 64 bits.
+            Ok(ns) => u128::from(ns).wrapping_mul(permits),
+            Err(_) => length.ns.saturating_mul(permits),
+        };
         whole.saturating_add(length.part.into())
     }
 
@@ -102,7 +115,11 @@ impl Pace {
 
     /// How many whole permits are earned in `length`.
     pub(crate) fn permits_in(self, length: Exact) -> u128 {
-        self.to_parts(length).checked_div(self.period_ns.get().into()).unwrap_or(0)
+        let parts = self.to_parts(length);
+        match u64::try_from(parts) {
+            Ok(parts) => (parts / self.period_ns).into(),
+            Err(_) => parts.checked_div(self.period_ns.get().into()).unwrap_or(0),
+        }
     }
 
     /// The time that takes `new` as many permits (and fractions of one) as `length` takes `self`,

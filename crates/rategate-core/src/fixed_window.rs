@@ -107,6 +107,42 @@ impl FixedWindow {
     }
 }
 
+/// Stands for a grid whose start is not known yet.
+const NO_ANCHOR: u64 = u64::MAX;
+
+/// A window in plain words.
+impl FixedWindow {
+    pub(crate) const fn to_words(self) -> [u64; 3] {
+        let anchor = match self.anchor {
+            Anchor::Epoch => 0,
+            Anchor::FirstCall => 1,
+        };
+        [self.permits.get(), self.period_ns.get(), anchor]
+    }
+
+    /// A state, unless its grid starts where the clock ends.
+    pub(crate) fn state_to_words(state: &State) -> Option<[u64; 3]> {
+        let State { anchor_ns, window_ns, used } = *state;
+        if anchor_ns == Some(NO_ANCHOR) {
+            return None;
+        }
+        Some([anchor_ns.unwrap_or(NO_ANCHOR), window_ns, used])
+    }
+
+    /// The window and the state that such words say; any other words say any other.
+    #[inline]
+    pub(crate) fn from_words(
+        [permits, period_ns, anchor]: [u64; 3],
+        [anchor_ns, window_ns, used]: [u64; 3],
+    ) -> (Self, State) {
+        let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
+        let anchor = if anchor == 0 { Anchor::Epoch } else { Anchor::FirstCall };
+        let policy = Self { permits: number(permits), period_ns: number(period_ns), anchor };
+        let anchor_ns = Some(anchor_ns).filter(|&anchor_ns| anchor_ns != NO_ANCHOR);
+        (policy, State { anchor_ns, window_ns, used })
+    }
+}
+
 impl Policy for FixedWindow {
     type State = State;
 

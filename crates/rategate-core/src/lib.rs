@@ -61,6 +61,8 @@ pub mod span;
 pub mod two_timeline;
 pub mod verdict;
 
+mod agree;
+mod compact;
 mod decimal;
 mod exact;
 mod search;

@@ -79,6 +79,28 @@ fn every_scenario_passes_on_the_twins() {
     assert!(on_twins > 12, "{on_twins}");
 }
 
+/// The same of several limits, and of single ones as one of several. A pacer's first permit depends on
+/// the callers.
+#[test]
+fn every_scenario_passes_on_the_twin_of_several() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
+    let mut on_twins = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let file = file.unwrap().path();
+        let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+        if scenario.limits.iter().any(|limit| matches!(limit, AnyPolicy::Pacer(_))) {
+            continue;
+        }
+        let start_ns = scenario.clock_start_ns;
+        let subject = Fronted::all_of(scenario.limits.iter().copied(), start_ns);
+        on_twins += u64::from(subject.is_open(start_ns));
+        let report = world::run_with(&scenario, &VirtualClock::new(start_ns), subject);
+        assert!(report.passed(), "{}: {:#?}", file.display(), report.mismatches);
+        assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{}", file.display());
+    }
+    assert!(on_twins > 4, "{on_twins}");
+}
+
 /// What happens to both, and must come out the same.
 fn assert_same_story<P: Twinned>(
     seed: u64,

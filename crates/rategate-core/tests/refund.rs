@@ -49,7 +49,7 @@ impl<P: Policy> Open<P> for Ledger<P> {
     }
 }
 
-impl<P: Twinned> Open<P> for Fronted<P> {
+impl<P: Twinned> Open<P> for Fronted<Ledger<P>> {
     fn started(&self, now_ns: u64) -> P::State {
         self.state(now_ns)
     }

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate_core::concurrent::Spare;
-use rategate_core::verdict::{self, Ticket};
+use rategate_core::verdict;
 
 /// The answer to a try.
 #[must_use = "a grant that nobody acts on is a permit lost"]
@@ -58,8 +58,6 @@ pub struct Grant {
     scheduled_ns: u64,
     permits: u64,
     spare: Spare,
-    /// Of a grant that was booked, not one that a twin has answered.
-    busy_until_ns: Option<u64>,
 }
 
 impl Grant {
@@ -108,30 +106,21 @@ impl Grant {
     #[inline]
     pub(crate) const fn at(start_ns: u64, scheduled_ns: u64, permits: u64, spare: Spare) -> Self {
         let promised_ns = start_ns;
-        Self { start_ns, promised_ns, scheduled_ns, permits, spare, busy_until_ns: None }
+        Self { start_ns, promised_ns, scheduled_ns, permits, spare }
     }
 
     /// What the core has to know when some of it comes back.
     pub(crate) const fn as_granted(&self) -> verdict::Grant {
         let Self { promised_ns, scheduled_ns, permits, spare, .. } = *self;
-        let ticket = match self.busy_until_ns {
-            Some(busy_until_ns) => Ticket::booked(promised_ns, busy_until_ns, spare.past()),
-            None => spare.ticket(promised_ns),
-        };
-        let remaining = spare.permits();
+        let (remaining, ticket) = (spare.permits(), spare.ticket(promised_ns));
         verdict::Grant { start_ns: promised_ns, scheduled_ns, permits, remaining, ticket }
     }
 
     /// What the core granted, to an operation that starts as promised.
     pub(crate) const fn as_promised(grant: &verdict::Grant) -> Self {
-        Self {
-            start_ns: grant.start_ns,
-            promised_ns: grant.start_ns,
-            scheduled_ns: grant.scheduled_ns,
-            permits: grant.permits,
-            spare: Spare::of(grant.remaining).with_past(grant.ticket.past()),
-            busy_until_ns: Some(grant.ticket.busy_until_ns()),
-        }
+        let verdict::Grant { start_ns, scheduled_ns, permits, remaining, ticket } = *grant;
+        let spare = Spare::booked(remaining, ticket.busy_until_ns()).with_past(ticket.past());
+        Self::at(start_ns, scheduled_ns, permits, spare)
     }
 
     /// The same grant to an operation that starts at `start_ns`, if that is later.

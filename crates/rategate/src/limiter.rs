@@ -114,6 +114,9 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
 impl Limiter<AllOf> {
     /// Fresh limits in real time, which a call must pass together. With none, everything passes.
     ///
+    /// Up to four token buckets and fixed windows answer tries without a lock; where another policy is
+    /// among them, all take it.
+    ///
     /// ```
     /// use rategate::{Gcra, Limiter, SlidingLog};
     ///
@@ -147,7 +150,10 @@ impl<C: Clock> Limiter<AllOf, C> {
     /// [`ReconfigureError::Limit`] unless they are as many and of the same kinds, and
     /// [`ReconfigureError::Closed`]. Nothing changes then.
     pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
-        self.shared.change_numbers(|limit, _, now_ns| limit.reconfigure(now_ns, policies))??;
+        self.shared.change_numbers(|limit, twin, now_ns| match twin {
+            Some(twin) => limit.change(twin, now_ns, policies),
+            None => limit.reconfigure(now_ns, policies),
+        })??;
         Ok(())
     }
 }

@@ -16,8 +16,8 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::{Clock, Decision, Gcra, Grant, Ledger, Limiter, Local, Mode, MonotonicClock};
-use rategate::{Rate, Ratio, SlidingLog, Twinned, TwoTimeline};
+use rategate::{Anchor, Clock, Concurrent, Decision, FixedWindow, Gcra, Grant, Ledger, Limiter};
+use rategate::{Local, Mode, MonotonicClock, Rate, Ratio, SlidingLog, Twinned, TwoTimeline};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -70,17 +70,42 @@ where
     let clock = MonotonicClock::new();
     let origin_ns = clock.now_ns();
     let limiter = Limiter::with_clock(policies[0].clone(), clock);
+    let starts = played(round, &limiter, |random| {
+        if let Some(next) = next_of(policies, random) {
+            limiter.reconfigure(next.clone()).unwrap();
+        }
+    });
+    law(judge, origin_ns, &starts);
+}
+
+/// The next numbers to come into force, if there are several.
+fn next_of<'a, T>(numbers: &'a [T], random: &mut XorShift) -> Option<&'a T> {
+    let next = random.below(numbers.len().try_into().unwrap());
+    numbers.get(usize::try_from(next).unwrap()).filter(|_| numbers.len() > 1)
+}
+
+/// All starts of a round, sorted. `change` puts other numbers into force.
+fn played<L, C>(
+    round: Round,
+    limiter: &Limiter<L, C>,
+    change: impl Fn(&mut XorShift) + Sync,
+) -> Vec<Start>
+where
+    L: Concurrent,
+    C: Clock,
+    Limiter<L, C>: Sync,
+{
     let barrier = Barrier::new(usize::try_from(round.threads).unwrap());
     let mut starts: Vec<Start> = thread::scope(|scope| {
         let threads: Vec<_> = (1..=round.threads)
             .map(|thread| {
-                let (limiter, barrier) = (&limiter, &barrier);
+                let (barrier, change) = (&barrier, &change);
                 scope.spawn(move || {
                     let mut random = XorShift::new(round.seed * 64 + thread);
                     let mut starts = Vec::with_capacity(MOST_GRANTS);
                     barrier.wait();
                     for _ in 0..round.actions {
-                        act(limiter, policies, &mut random, &mut starts);
+                        act(limiter, change, &mut random, &mut starts);
                         if starts.len() + 8 > MOST_GRANTS {
                             break;
                         }
@@ -93,13 +118,13 @@ where
     });
     starts.sort_unstable();
     assert!(!starts.is_empty(), "{round:?}");
-    law(judge, origin_ns, &starts);
+    starts
 }
 
 /// One call, drawn. Most are single tries, which is what the twins are for.
-fn act<P: Twinned, C: Clock>(
-    limiter: &Limiter<Ledger<P>, C>,
-    policies: &[P],
+fn act<L: Concurrent, C: Clock>(
+    limiter: &Limiter<L, C>,
+    change: impl Fn(&mut XorShift),
     random: &mut XorShift,
     starts: &mut Vec<Start>,
 ) {
@@ -135,10 +160,7 @@ fn act<P: Twinned, C: Clock>(
         }
         6..=9 => drop(limiter.peek(1)),
         10..=13 => drop(limiter.remaining()),
-        14 if policies.len() > 1 => {
-            let next = usize::try_from(random.below(policies.len().try_into().unwrap())).unwrap();
-            limiter.reconfigure(policies[next].clone()).unwrap();
-        }
+        14 => change(random),
         _ => {
             if let Ok(Decision::Granted(grant)) = limiter.try_acquire(1) {
                 note(grant, 1);
@@ -343,6 +365,23 @@ fn act_locally(
     }
 }
 
+/// A bucket and a grid of windows together, of which the bucket's numbers change: all that starts keeps
+/// the laws of both.
+fn play_several(round: Round, buckets: &[Gcra], permits: u64, period_ns: u64) {
+    let window = FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap();
+    let limiter = Limiter::all_of([buckets[0].into(), window.into()]);
+    let starts = played(round, &limiter, |random| {
+        if let Some(&next) = next_of(buckets, random) {
+            limiter.reconfigure(&[next.into(), window.into()]).unwrap();
+        }
+    });
+    bucket_law(&buckets[0], 0, &starts);
+    for starts in starts.chunk_by(|a, b| a.start_ns / period_ns == b.start_ns / period_ns) {
+        let seen = u64::try_from(starts.len()).unwrap();
+        assert!(seen <= permits, "{seen} permits: {window:?} {buckets:?}");
+    }
+}
+
 /// Each twin with numbers that stand, and with numbers that change. The judge of the latter has the
 /// highest rate and the largest burst, or the shortest window and the largest number.
 fn play_all(round: Round) {
@@ -363,6 +402,9 @@ fn play_all(round: Round) {
     let averages = [average(1, 50), average(1, 1_000), average(3, 1_000)];
     play(round, &averages, &averages[0], average_law);
     play_spaced(round);
+    play_several(round, &[gcra(1, 100, 10)], 60, 10 * US);
+    play_several(round, &[gcra(7, 1_000, 100)], 5_000, MS);
+    play_several(round, &buckets, 8, US);
     for policy in [gcra(1, 100, 64_000), gcra(1, 1_000, 640), gcra(1, 500, 256)] {
         play_local(round, &[policy]);
     }

@@ -1,11 +1,13 @@
 //! Our engines, each set up so that every try is granted, or none is.
 
 use std::error::Error;
+use std::sync::{Mutex, PoisonError};
 
 use rategate::{
-    Clock, Concurrent, Decision, Gcra, Ledger, Limiter, Mode, MonotonicClock, Rate, SlidingLog,
-    Twinned, TwoTimeline,
+    AllOf, Clock, Concurrent, Decision, Gcra, Ledger, Limit as _, Limiter, Mode, MonotonicClock,
+    Rate, SlidingLog, TwoTimeline,
 };
+use rategate_core::verdict::Verdict;
 
 use super::harness::Contender;
 
@@ -45,6 +47,8 @@ pub enum Engine {
     Log(u64),
     /// Two timelines in this mode.
     TwoTimeline(Mode),
+    /// Two token buckets, which a call has to pass together.
+    TwoRates,
 }
 
 impl Answer {
@@ -60,12 +64,13 @@ impl Answer {
 
 impl Engine {
     /// All that have figures of their own.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Gcra,
         Self::Log(100),
         Self::Log(10_000),
         Self::TwoTimeline(Mode::Average),
         Self::TwoTimeline(Mode::Strict),
+        Self::TwoRates,
     ];
 
     /// As tables say it.
@@ -77,6 +82,7 @@ impl Engine {
             Self::TwoTimeline(Mode::Average) => "two-timeline average".to_owned(),
             Self::TwoTimeline(Mode::Strict) => "two-timeline strict".to_owned(),
             Self::TwoTimeline(mode) => format!("two-timeline {mode:?}"),
+            Self::TwoRates => "two rates".to_owned(),
         }
     }
 
@@ -90,6 +96,7 @@ impl Engine {
             Self::Gcra => trying(self.name(), gcra(answer)?),
             Self::Log(slots) => trying(self.name(), log(slots, answer)?),
             Self::TwoTimeline(mode) => trying(self.name(), two_timeline(mode, answer)?),
+            Self::TwoRates => trying(self.name(), two_rates(answer)?),
         })
     }
 }
@@ -108,7 +115,7 @@ pub fn settle_clock() {
 pub fn gcra(answer: Answer) -> Made<Shared<Gcra>> {
     Ok(match answer {
         Answer::Granted => Limiter::new(plenty()?),
-        Answer::Denied => spent(Gcra::new(Rate::per_hour(1)?, 1)?),
+        Answer::Denied => spent(Limiter::new(Gcra::new(Rate::per_hour(1)?, 1)?)),
     })
 }
 
@@ -129,7 +136,7 @@ pub fn plenty() -> Made<Gcra> {
 pub fn log(slots: u64, answer: Answer) -> Made<Shared<SlidingLog>> {
     Ok(match answer {
         Answer::Granted => Limiter::new(SlidingLog::new(slots, slots.saturating_mul(SLOT_NS))?),
-        Answer::Denied => spent(SlidingLog::new(slots, HOUR_NS)?),
+        Answer::Denied => spent(Limiter::new(SlidingLog::new(slots, HOUR_NS)?)),
     })
 }
 
@@ -143,8 +150,44 @@ pub fn two_timeline(mode: Mode, answer: Answer) -> Made<Shared<TwoTimeline>> {
         Answer::Granted => {
             Limiter::new(TwoTimeline::new(Rate::per_second(PLENTY_PER_S)?, mode, None))
         }
-        Answer::Denied => spent(TwoTimeline::new(Rate::per_hour(1)?, mode, None)),
+        Answer::Denied => spent(Limiter::new(TwoTimeline::new(Rate::per_hour(1)?, mode, None))),
     })
+}
+
+/// The buckets of [`Engine::TwoRates`]: never empty, or both empty for an hour.
+fn two_buckets(answer: Answer) -> Made<[Gcra; 2]> {
+    Ok(match answer {
+        Answer::Granted => [plenty()?, Gcra::new(Rate::per_second(1_000_000_000)?, PLENTY_PER_S)?],
+        Answer::Denied => [Gcra::new(Rate::per_hour(1)?, 1)?, Gcra::new(Rate::per_day(1)?, 1)?],
+    })
+}
+
+/// Two rates that always let one more pass, or none for an hour.
+///
+/// # Errors
+///
+/// If the numbers of this file are wrong.
+pub fn two_rates(answer: Answer) -> Made<Limiter<AllOf>> {
+    let limiter = Limiter::all_of(two_buckets(answer)?.map(Into::into));
+    Ok(if answer == Answer::Denied { spent(limiter) } else { limiter })
+}
+
+/// The same rates behind a mutex, as one would write it by hand.
+///
+/// # Errors
+///
+/// If the numbers of this file are wrong.
+pub fn locked_two_rates(answer: Answer) -> Made<Contender<'static>> {
+    let clock = MonotonicClock::new();
+    let limit = AllOf::new(two_buckets(answer)?.map(Into::into), clock.now_ns());
+    let limit = Mutex::new(limit);
+    let try_one = move || {
+        let mut limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let now_ns = clock.now_ns();
+        matches!(limit.try_acquire(now_ns, 1), Ok(Verdict::Granted(_)))
+    };
+    while answer == Answer::Denied && try_one() {}
+    Ok(Contender::new("two rates, mutex", try_one))
 }
 
 /// One try. Whether it was granted.
@@ -154,10 +197,10 @@ pub fn try_one<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> bool {
 }
 
 /// Threads that share `limiter`.
-pub fn trying<'a, P>(name: impl Into<String>, limiter: Shared<P>) -> Contender<'a>
+pub fn trying<'a, L>(name: impl Into<String>, limiter: Limiter<L>) -> Contender<'a>
 where
-    P: Twinned + 'a,
-    Shared<P>: Send + Sync,
+    L: Concurrent + 'a,
+    Limiter<L>: Send + Sync,
 {
     Contender::new(name, move || try_one(&limiter))
 }
@@ -180,8 +223,7 @@ pub fn local(answer: Answer) -> Made<Contender<'static>> {
 }
 
 /// With everything taken that it has.
-fn spent<P: Twinned>(policy: P) -> Shared<P> {
-    let limiter = Limiter::new(policy);
+fn spent<L: Concurrent>(limiter: Limiter<L>) -> Limiter<L> {
     while try_one(&limiter) {}
     limiter
 }

@@ -1,8 +1,9 @@
 //! Lock-free twins: the policies that threads share without taking turns at a lock.
 //!
 //! A twin answers tries as its policy does, from a word or a ring of words that threads change by
-//! compare-and-swap. What a word cannot hold, such as a promise that may be cancelled, is for the
-//! [`Ledger`]; the two never decide at the same time:
+//! compare-and-swap; of several limits, from a cell that they replace as a whole. What words cannot
+//! hold, such as a promise that may be cancelled, is for the [`Ledger`]; the two never decide at the
+//! same time:
 //!
 //! ```text
 //!             open                                      sealed
@@ -36,6 +37,7 @@
 //! | [`gcra`] | one word: the TAT | a clock reading and one swap |
 //! | [`two_timeline`] | one word and a cached clock (average), or two words | one addition while behind; else a clock reading and one swap or two |
 //! | [`sliding_log`] | one word for each permit, and a hint at the oldest | a clock reading, one swap, and one more for each eighth |
+//! | [`all_of`] | a few words for each limit, in a slot that one word names | a clock reading, one swap of the word and two of a bitmap |
 //!
 //! ```
 //! use rategate_core::concurrent::{Answer, Concurrent, Twin};
@@ -56,7 +58,6 @@
 use core::fmt::Debug;
 use core::num::NonZeroU64;
 
-use crate::all_of::AllOf;
 use crate::any_policy::AnyPolicy;
 use crate::backfill_pool::BackfillPool;
 use crate::commit_log::CommitLog;
@@ -69,10 +70,12 @@ use crate::policy::Policy;
 use crate::refund::{Past, Rest};
 use crate::verdict::{STARTED, Ticket};
 
+pub mod all_of;
 pub mod gcra;
 pub mod sliding_log;
 pub mod two_timeline;
 
+mod cell;
 mod sync;
 mod word;
 
@@ -82,8 +85,8 @@ mod word;
 pub enum Answer {
     /// The permits are the caller's, now.
     Granted {
-        /// The reading of the clock that the grant counts from: the caller's own, or an earlier one
-        /// where the clock was not read.
+        /// The reading of the clock that the grant counts from: the caller's own, an earlier one where
+        /// the clock was not read, or of several limits the newest start, if that is later.
         start_ns: u64,
         /// When it should have started, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
         scheduled_ns: u64,
@@ -122,9 +125,15 @@ impl Answer {
 /// decision, and few ask. And what had come back by then, should some of the grant come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spare {
-    parts: u64,
-    parts_per_permit: u64,
+    left: Left,
     past: Past,
+}
+
+/// How much is left, and what else the one who counted it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Parts { parts: u64, parts_per_permit: u64 },
+    Permits { permits: u64, busy_until_ns: u64 },
 }
 
 impl Spare {
@@ -135,7 +144,14 @@ impl Spare {
     }
 
     pub(crate) const fn in_parts(parts: u64, parts_per_permit: u64) -> Self {
-        Self { parts, parts_per_permit, past: Past::UNKNOWN }
+        Self { left: Left::Parts { parts, parts_per_permit }, past: Past::UNKNOWN }
+    }
+
+    /// So many, left behind a grant without which the limit could not have been at rest before
+    /// `busy_until_ns`.
+    #[must_use]
+    pub const fn booked(permits: u64, busy_until_ns: u64) -> Self {
+        Self { left: Left::Permits { permits, busy_until_ns }, past: Past::UNKNOWN }
     }
 
     /// The same, left when so much had come back.
@@ -153,16 +169,22 @@ impl Spare {
     /// The ticket of a grant that started at `start_ns` and left this.
     #[must_use]
     pub const fn ticket(self, start_ns: u64) -> Ticket {
-        let Self { parts, parts_per_permit, past } = self;
-        Ticket { start_ns, serial: STARTED, rest: Rest::Spare { parts, parts_per_permit }, past }
+        let rest = match self.left {
+            Left::Parts { parts, parts_per_permit } => Rest::Spare { parts, parts_per_permit },
+            Left::Permits { busy_until_ns, .. } => Rest::BusyUntil(busy_until_ns),
+        };
+        Ticket { start_ns, serial: STARTED, rest, past: self.past }
     }
 
     /// How many whole permits.
     #[must_use]
     pub const fn permits(self) -> u64 {
-        match self.parts.checked_div(self.parts_per_permit) {
-            Some(permits) => permits,
-            None => 0,
+        match self.left {
+            Left::Permits { permits, .. } => permits,
+            Left::Parts { parts, parts_per_permit } => match parts.checked_div(parts_per_permit) {
+                Some(permits) => permits,
+                None => 0,
+            },
         }
     }
 }
@@ -395,18 +417,6 @@ impl<P: Policy> Owned<P> for NoTwin {
     fn open(&self, _policy: &P, _state: &P::State, _now_ns: u64) -> bool {
         false
     }
-}
-
-impl Concurrent for AllOf {
-    type Twin = NoTwin;
-
-    fn twin(&mut self, _now_ns: u64) -> NoTwin {
-        NoTwin
-    }
-
-    fn seal(&mut self, _twin: &NoTwin) {}
-
-    fn open(&mut self, _twin: &NoTwin, _now_ns: u64) {}
 }
 
 impl Twinned for FixedWindow {

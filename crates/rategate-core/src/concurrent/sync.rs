@@ -5,6 +5,12 @@ pub(super) use core::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
+/// How many slots a cell has. Under the model checker few, so that they are used again, and run out.
+#[cfg(not(loom))]
+pub(super) const SLOTS: usize = 16;
+#[cfg(loom)]
+pub(super) const SLOTS: usize = 3;
+
 /// Keeps what one thread writes off the cache lines that others only read. Two lines, because
 /// processors fetch them in pairs.
 #[derive(Debug)]

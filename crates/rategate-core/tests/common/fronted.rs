@@ -1,4 +1,4 @@
-//! A ledger with its twin before it, used by one thread: whatever holds for the ledger alone has to
+//! A limit with its twin before it, used by one thread: whatever holds for the limit alone has to
 //! hold for the two together.
 
 #![allow(dead_code, reason = "each test file uses its part")]
@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 
+use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Answer, Concurrent, Twin, Twinned};
 use rategate_core::error::{ExceedsCapacity, LimitError};
@@ -15,41 +16,56 @@ use rategate_core::verdict::{Denial, Grant, Opening, Refusal, Ticket, Verdict};
 use rategate_sim::world::Subject;
 
 #[derive(Debug)]
-pub(crate) struct Fronted<P: Twinned> {
+pub(crate) struct Fronted<L: Concurrent> {
     /// Also what only looks may have to take the state out of the twin.
-    ledger: RefCell<Ledger<P>>,
-    twin: P::Twin,
+    limit: RefCell<L>,
+    twin: L::Twin,
     latest_ns: u64,
     /// How many tries the twin has answered.
     pub(crate) lock_free: u64,
 }
 
-impl<P: Twinned> Fronted<P> {
+impl<P: Twinned> Fronted<Ledger<P>> {
     pub(crate) fn new(policy: P, now_ns: u64) -> Self {
-        let mut ledger = Ledger::new(policy, now_ns);
-        let twin = ledger.twin(now_ns);
-        Self { ledger: RefCell::new(ledger), twin, latest_ns: now_ns, lock_free: 0 }
+        Self::over(Ledger::new(policy, now_ns), now_ns)
     }
 
     pub(crate) fn set(&mut self, now_ns: u64, policy: P) {
         self.latest_ns = self.latest_ns.max(now_ns);
-        self.ledger.get_mut().change(&self.twin, self.latest_ns, policy);
+        self.limit.get_mut().change(&self.twin, self.latest_ns, policy);
     }
 
     pub(crate) fn state(&self, now_ns: u64) -> P::State {
         self.looking(now_ns, |ledger| ledger.state().clone())
     }
+}
 
-    fn owned<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut Ledger<P>, u64) -> T) -> T {
-        self.latest_ns = self.latest_ns.max(now_ns);
-        self.looking(self.latest_ns, |ledger| act(ledger, self.latest_ns))
+impl Fronted<AllOf> {
+    pub(crate) fn all_of(policies: impl IntoIterator<Item = AnyPolicy>, now_ns: u64) -> Self {
+        Self::over(AllOf::new(policies, now_ns), now_ns)
+    }
+}
+
+impl<L: Concurrent> Fronted<L> {
+    pub(crate) fn over(mut limit: L, now_ns: u64) -> Self {
+        let twin = limit.twin(now_ns);
+        Self { limit: RefCell::new(limit), twin, latest_ns: now_ns, lock_free: 0 }
     }
 
-    fn looking<T>(&self, now_ns: u64, act: impl FnOnce(&mut Ledger<P>) -> T) -> T {
-        let mut ledger = self.ledger.borrow_mut();
-        ledger.seal(&self.twin);
-        let done = act(&mut ledger);
-        ledger.open(&self.twin, now_ns);
+    pub(crate) fn is_open(&self, now_ns: u64) -> bool {
+        self.twin.remaining(now_ns).is_some()
+    }
+
+    fn owned<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut L, u64) -> T) -> T {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        self.looking(self.latest_ns, |limit| act(limit, self.latest_ns))
+    }
+
+    fn looking<T>(&self, now_ns: u64, act: impl FnOnce(&mut L) -> T) -> T {
+        let mut limit = self.limit.borrow_mut();
+        limit.seal(&self.twin);
+        let done = act(&mut limit);
+        limit.open(&self.twin, now_ns);
         done
     }
 
@@ -73,9 +89,9 @@ impl<P: Twinned> Fronted<P> {
     }
 }
 
-impl<P: Twinned> Limit for Fronted<P> {
+impl<L: Concurrent> Limit for Fronted<L> {
     fn clamp(&self, now_ns: u64) -> u64 {
-        self.ledger.borrow().clamp(self.latest_ns.max(now_ns))
+        self.limit.borrow().clamp(self.latest_ns.max(now_ns))
     }
 
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
@@ -90,7 +106,7 @@ impl<P: Twinned> Limit for Fronted<P> {
     fn try_acquire(&mut self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {
         match self.by_twin(now_ns, permits) {
             Some(verdict) => Ok(verdict),
-            None => self.owned(now_ns, |ledger, now_ns| ledger.try_acquire(now_ns, permits)),
+            None => self.owned(now_ns, |limit, now_ns| limit.try_acquire(now_ns, permits)),
         }
     }
 
@@ -102,7 +118,7 @@ impl<P: Twinned> Limit for Fronted<P> {
     ) -> Result<Verdict, ExceedsCapacity> {
         match self.by_twin(now_ns, permits) {
             Some(granted @ Verdict::Granted(_)) => Ok(granted),
-            _ => self.owned(now_ns, |ledger, now_ns| ledger.reserve(now_ns, permits, max_wait_ns)),
+            _ => self.owned(now_ns, |limit, now_ns| limit.reserve(now_ns, permits, max_wait_ns)),
         }
     }
 
@@ -110,16 +126,16 @@ impl<P: Twinned> Limit for Fronted<P> {
         let now_ns = self.clamp(now_ns);
         match self.twin.peek(now_ns, permits) {
             Some(wait_ns) => Ok(Some(wait_ns)),
-            None => self.looking(now_ns, |ledger| ledger.peek(now_ns, permits)),
+            None => self.looking(now_ns, |limit| limit.peek(now_ns, permits)),
         }
     }
 
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
-        self.owned(now_ns, |ledger, now_ns| ledger.cancel(now_ns, ticket))
+        self.owned(now_ns, |limit, now_ns| limit.cancel(now_ns, ticket))
     }
 
     fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
-        self.owned(now_ns, |ledger, now_ns| ledger.start_early(now_ns, ticket))
+        self.owned(now_ns, |limit, now_ns| limit.start_early(now_ns, ticket))
     }
 
     fn pass_to(&mut self, now_ns: u64) {
@@ -127,29 +143,29 @@ impl<P: Twinned> Limit for Fronted<P> {
     }
 
     fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
-        self.owned(now_ns, |ledger, now_ns| ledger.refund(now_ns, grant, permits))
+        self.owned(now_ns, |limit, now_ns| limit.refund(now_ns, grant, permits))
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {
         let now_ns = self.clamp(now_ns);
         let remaining = self.twin.remaining(now_ns);
-        remaining.unwrap_or_else(|| self.looking(now_ns, |ledger| ledger.remaining(now_ns)))
+        remaining.unwrap_or_else(|| self.looking(now_ns, |limit| limit.remaining(now_ns)))
     }
 
     fn slack_ns(&self) -> u64 {
-        self.ledger.borrow().slack_ns()
+        self.limit.borrow().slack_ns()
     }
 
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.owned(now_ns, |ledger, now_ns| ledger.refill(now_ns, permits))
+        self.owned(now_ns, |limit, now_ns| limit.refill(now_ns, permits))
     }
 
     fn release(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.owned(now_ns, |ledger, now_ns| ledger.release(now_ns, permits))
+        self.owned(now_ns, |limit, now_ns| limit.release(now_ns, permits))
     }
 
     fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.owned(now_ns, |ledger, now_ns| ledger.forgo(now_ns, permits))
+        self.owned(now_ns, |limit, now_ns| limit.forgo(now_ns, permits))
     }
 }
 
@@ -158,10 +174,17 @@ pub(crate) trait OfScenario: Twinned {
     fn of(policy: &AnyPolicy) -> Option<Self>;
 }
 
-impl<P: OfScenario> Subject for Fronted<P> {
+impl<P: OfScenario> Subject for Fronted<Ledger<P>> {
     fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
         let [policy] = policies else { return Err(LimitError::OtherPolicy) };
         self.set(now_ns, P::of(policy).ok_or(LimitError::OtherPolicy)?);
         Ok(())
+    }
+}
+
+impl Subject for Fronted<AllOf> {
+    fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        self.limit.get_mut().change(&self.twin, self.latest_ns, policies)
     }
 }

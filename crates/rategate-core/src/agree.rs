@@ -1,0 +1,83 @@
+//! When several limits agree: the first instant at which each of them lets the same call start.
+
+use core::num::NonZeroU64;
+
+use crate::verdict::{Opening, Refusal};
+
+/// One of several limits, as far as they have to agree.
+pub(crate) trait Member {
+    /// When `permits` could start from `from_ns` on.
+    fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal>;
+}
+
+/// When `permits` could start in all of `limits`, if asked for at `now_ns`.
+pub(crate) fn opening<M: Member>(
+    limits: &[M],
+    now_ns: u64,
+    permits: NonZeroU64,
+) -> Result<Opening, Refusal> {
+    if let [only] = limits {
+        return only.opening_from(now_ns, permits);
+    }
+    let starts = agree(limits, now_ns, permits, |opening| opening.start_ns)?;
+    let scheduled_ns = starts.scheduled_ns;
+    let opens_ns = if starts.opens_alike {
+        starts.at_ns
+    } else {
+        agree(limits, now_ns, permits, |opening| opening.opens_ns)?.at_ns
+    };
+    Ok(Opening { start_ns: starts.at_ns, opens_ns, scheduled_ns })
+}
+
+/// An instant that all have named.
+struct Agreed {
+    at_ns: u64,
+    scheduled_ns: Option<u64>,
+    /// Whether nobody has named another instant for a try than for a reservation.
+    opens_alike: bool,
+}
+
+/// The first instant from `now_ns` on that `instant_of` names for every limit alike; the gravest
+/// refusal if there is one.
+fn agree<M: Member>(
+    limits: &[M],
+    now_ns: u64,
+    permits: NonZeroU64,
+    instant_of: impl Fn(&Opening) -> u64,
+) -> Result<Agreed, Refusal> {
+    let mut agreed = Agreed { at_ns: now_ns, scheduled_ns: None, opens_alike: true };
+    loop {
+        let mut latest_ns = agreed.at_ns;
+        let mut gravest: Option<Refusal> = None;
+        for limit in limits {
+            match limit.opening_from(agreed.at_ns, permits) {
+                Ok(opening) => {
+                    latest_ns = latest_ns.max(instant_of(&opening));
+                    agreed.scheduled_ns = agreed.scheduled_ns.max(opening.scheduled_ns);
+                    agreed.opens_alike &= opening.opens_ns == opening.start_ns;
+                }
+                Err(refusal) => {
+                    let refusal = refusal.seen_from(agreed.at_ns.saturating_sub(now_ns));
+                    if gravest.is_none_or(|gravest| gravity(refusal) > gravity(gravest)) {
+                        gravest = Some(refusal);
+                    }
+                }
+            }
+        }
+        match gravest {
+            Some(refusal) => return Err(refusal),
+            None if latest_ns == agreed.at_ns => return Ok(agreed),
+            None => agreed.at_ns = latest_ns,
+        }
+    }
+}
+
+/// Never possible, before no use in waiting, before an act of somebody's, before the longest wait.
+const fn gravity(refusal: Refusal) -> (u8, u64) {
+    match refusal {
+        Refusal::Exceeds(_) => (3, 0),
+        Refusal::TimeCannotHelp => (2, 0),
+        Refusal::Held => (1, 0),
+        Refusal::BeyondClock { wait_ns } => (0, wait_ns),
+    }
+}

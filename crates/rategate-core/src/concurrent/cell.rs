@@ -1,0 +1,297 @@
+//! A state of several words that threads replace as a whole.
+//!
+//! ```text
+//!   word    63 ................... 7 | 6 .... 1 | 0         which slot is in force
+//!           sequence                 | slot     | sealed
+//!
+//!   slots   [ 0 ][ 1 ][ 2 ] ...       a row of words each: a state
+//!   free    a bit for each slot that nobody uses
+//!   numbers one row                   what goes with every state: a configuration
+//!
+//!   row     head | W words | W words | ...            up to P parts
+//! ```
+//!
+//! Whoever wants to change the state copies it, decides on the copy, writes the new one into a slot
+//! of his own and swaps the word to that slot: all of it is in force at once, or nothing.
+//!
+//! # Who writes what
+//!
+//! * A slot belongs to the word, or to nobody (its bit is set), or to one thread that has
+//!   [claimed](Claim) it. Only that thread writes it. Whoever swaps the word owns the slot of before
+//!   in exchange, and gives it back.
+//! * Only the holder of the ledger's lock seals, opens and writes numbers; and writes them, and the
+//!   word's own slot, only while the word is sealed.
+//!
+//! # Why a copy is whole
+//!
+//! A slot is written again only after the word has left it: the bit that is claimed was given back
+//! (`Release`) by whoever swapped the word, and claimed (`Acquire`) before the writer's fence. So a
+//! reader who has copied but one new word, and fences in turn, sees the word changed, and by its
+//! sequence, which never comes again, that it has. The same holds for what is written under a sealed
+//! word. The sequence has 57 bits: at a hundred million grants a second they last 45 years.
+//!
+//! # Why a swap loses nothing
+//!
+//! It succeeds only if the word is the one that was copied, so the copy is the state that is replaced.
+//! Sealing is one step on the same word: before it a swap has happened, or it fails.
+//!
+//! # What bounds it
+//!
+//! Each thread on its way from a decision to its swap holds one slot. One more than there are slots
+//! finds none, and asks the ledger.
+
+use alloc::boxed::Box;
+
+use super::sync::{AtomicU64, Ordering, Padded, SLOTS, back_off, fence};
+
+const SEALED: u64 = 1;
+const SLOT_SHIFT: u32 = 1;
+const SLOT_MASK: u64 = 63;
+const SEQUENCE_SHIFT: u32 = 7;
+
+/// A state of up to `P` parts of `W` words each, and its configuration of as many.
+#[derive(Debug)]
+pub(super) struct Cell<const P: usize, const W: usize> {
+    word: Padded<AtomicU64>,
+    free: Padded<AtomicU64>,
+    numbers: Padded<Row<P, W>>,
+    /// None at all in a cell that is never opened.
+    slots: Box<[Padded<Row<P, W>>]>,
+}
+
+/// Words that are written together.
+#[derive(Debug)]
+struct Row<const P: usize, const W: usize> {
+    head: AtomicU64,
+    parts: [[AtomicU64; W]; P],
+}
+
+/// The words of a row: the head, and the first `L` parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words<const L: usize, const W: usize> {
+    pub(super) head: u64,
+    pub(super) parts: [[u64; W]; L],
+}
+
+/// What a cell held at one instant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Copied<const L: usize, const W: usize> {
+    seen: Seen,
+    pub(super) numbers: Words<L, W>,
+    pub(super) state: Words<L, W>,
+}
+
+impl<const P: usize, const W: usize> Row<P, W> {
+    fn new() -> Self {
+        let word = || AtomicU64::new(0);
+        let part = || core::array::from_fn(|_| word());
+        Self { head: word(), parts: core::array::from_fn(|_| part()) }
+    }
+
+    #[inline]
+    fn read<const L: usize>(&self) -> Words<L, W> {
+        let word = |part: usize, word: usize| {
+            let word = self.parts.get(part).and_then(|part| part.get(word));
+            word.map_or(0, |word| word.load(Ordering::Relaxed))
+        };
+        Words {
+            head: self.head.load(Ordering::Relaxed),
+            parts: core::array::from_fn(|at| core::array::from_fn(|index| word(at, index))),
+        }
+    }
+
+    #[inline]
+    fn write<const L: usize>(&self, words: &Words<L, W>) {
+        self.head.store(words.head, Ordering::Relaxed);
+        let places = self.parts.iter().flatten();
+        let words = words.parts.iter().flatten();
+        places.zip(words).for_each(|(place, &word)| place.store(word, Ordering::Relaxed));
+    }
+
+    /// The same where most words are the old ones: their line then stays with all who read it.
+    fn renew(&self, words: &Words<P, W>) {
+        let places = core::iter::once(&self.head).chain(self.parts.iter().flatten());
+        let words = core::iter::once(&words.head).chain(words.parts.iter().flatten());
+        for (place, &word) in places.zip(words) {
+            if place.load(Ordering::Relaxed) != word {
+                place.store(word, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// What came of an attempt to replace a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replaced {
+    Yes,
+    /// Somebody else was faster.
+    No,
+    /// All slots are in other threads' hands.
+    NoSlot,
+}
+
+/// A word as somebody has read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen(u64);
+
+impl Seen {
+    const fn is_sealed(self) -> bool {
+        self.0 & SEALED != 0
+    }
+
+    const fn slot(self) -> u64 {
+        (self.0 >> SLOT_SHIFT) & SLOT_MASK
+    }
+
+    /// The open word that comes after this one.
+    const fn followed_by(self, slot: u64) -> Self {
+        let sequence = (self.0 >> SEQUENCE_SHIFT).wrapping_add(1);
+        Self((sequence << SEQUENCE_SHIFT) | (slot << SLOT_SHIFT))
+    }
+}
+
+impl<const P: usize, const W: usize> Cell<P, W> {
+    /// A sealed cell. One that is of no use stays sealed, and takes no room.
+    pub(super) fn sealed(is_of_use: bool) -> Self {
+        let slots = if is_of_use { SLOTS } else { 0 };
+        // The word has the first.
+        let free = (1_u64 << slots).saturating_sub(2);
+        Self {
+            word: Padded(AtomicU64::new(SEALED)),
+            free: Padded(AtomicU64::new(free)),
+            numbers: Padded(Row::new()),
+            slots: (0..slots).map(|_| Padded(Row::new())).collect(),
+        }
+    }
+
+    /// Whether it can be opened at all.
+    pub(super) const fn is_of_use(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
+    /// The first `L` parts, and what `meanwhile` said between the copy and the look that made sure of
+    /// it: at that look the state was in force. `None` if sealed.
+    #[inline]
+    pub(super) fn read<T, const L: usize>(
+        &self,
+        meanwhile: impl Fn() -> T,
+    ) -> Option<(Copied<L, W>, T)> {
+        loop {
+            // Acquire: whoever sees a word sees the state it names.
+            let seen = Seen(self.word.0.load(Ordering::Acquire));
+            if seen.is_sealed() {
+                return None;
+            }
+            let copied = self.copy(seen)?;
+            let told = meanwhile();
+            // The one half of a pair of fences; writers have the other.
+            fence(Ordering::Acquire);
+            if self.word.0.load(Ordering::Relaxed) == seen.0 {
+                return Some((copied, told));
+            }
+            back_off();
+        }
+    }
+
+    /// A hand for a slot, empty so far.
+    #[inline]
+    pub(super) const fn claim(&self) -> Claim<'_, P, W> {
+        Claim { cell: self, slot: None }
+    }
+
+    /// Ends all swaps, and takes the state out. `None` if that has happened before.
+    pub(super) fn seal(&self) -> Option<Copied<P, W>> {
+        let last = Seen(self.word.0.fetch_or(SEALED, Ordering::AcqRel));
+        // Nobody writes the slot of a sealed word.
+        if last.is_sealed() { None } else { self.copy(last) }
+    }
+
+    /// Opens a sealed cell.
+    pub(super) fn open(&self, numbers: &Words<P, W>, state: &Words<P, W>) {
+        let last = Seen(self.word.0.load(Ordering::Acquire));
+        let Some(slot) = self.slot(last.slot()) else { return };
+        // Whoever sees a new word sees that the old one was sealed.
+        fence(Ordering::Release);
+        self.numbers.0.renew(numbers);
+        slot.renew(state);
+        self.word.0.store(last.followed_by(last.slot()).0, Ordering::Release);
+    }
+
+    #[inline]
+    fn copy<const L: usize>(&self, seen: Seen) -> Option<Copied<L, W>> {
+        let slot = self.slot(seen.slot())?;
+        Some(Copied { seen, numbers: self.numbers.0.read(), state: slot.read() })
+    }
+
+    #[inline]
+    fn slot(&self, slot: u64) -> Option<&Row<P, W>> {
+        self.slots.get(usize::try_from(slot).ok()?).map(|slot| &slot.0)
+    }
+
+    /// Takes a slot that nobody uses.
+    #[inline]
+    fn take_free(&self) -> Option<u64> {
+        let mut free = self.free.0.load(Ordering::Relaxed);
+        loop {
+            let slot = free.trailing_zeros();
+            let left = free & !1_u64.checked_shl(slot)?;
+            // Acquire: the word has left this slot, and whoever read it before has to notice.
+            let swapped =
+                self.free.0.compare_exchange_weak(free, left, Ordering::Acquire, Ordering::Relaxed);
+            match swapped {
+                Ok(_) => return Some(slot.into()),
+                Err(now) => free = now,
+            }
+        }
+    }
+}
+
+/// One thread's hand on a slot. Whatever is in it when it is dropped goes back, also where a clock
+/// panics.
+#[derive(Debug)]
+pub(super) struct Claim<'a, const P: usize, const W: usize> {
+    cell: &'a Cell<P, W>,
+    slot: Option<u64>,
+}
+
+impl<const P: usize, const W: usize> Claim<'_, P, W> {
+    /// Puts a new state in place of the one that was copied, if that is still in force: the step that
+    /// linearises a grant. The slot in the hand is kept for another attempt.
+    #[inline]
+    pub(super) fn replace<const L: usize>(
+        &mut self,
+        copied: &Copied<L, W>,
+        state: &Words<L, W>,
+    ) -> Replaced {
+        let cell = self.cell;
+        if self.slot.is_none() {
+            self.slot = cell.take_free();
+        }
+        let Some((index, slot)) = self.slot.and_then(|index| Some((index, cell.slot(index)?)))
+        else {
+            return Replaced::NoSlot;
+        };
+        // Whoever sees a new word in this slot sees that the cell's word has left it.
+        fence(Ordering::Release);
+        slot.write(state);
+        let (old, new) = (copied.seen, copied.seen.followed_by(index));
+        // Release: the new state, to whoever sees this word.
+        let swapped =
+            cell.word.0.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
+        if swapped.is_err() {
+            return Replaced::No;
+        }
+        self.slot = Some(old.slot());
+        Replaced::Yes
+    }
+}
+
+impl<const P: usize, const W: usize> Drop for Claim<'_, P, W> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(bit) = self.slot.and_then(|slot| 1_u64.checked_shl(u32::try_from(slot).ok()?)) {
+            // Release: who claims it next has seen the word leave it.
+            self.cell.free.0.fetch_or(bit, Ordering::Release);
+        }
+    }
+}

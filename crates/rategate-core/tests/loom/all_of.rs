@@ -1,0 +1,427 @@
+//! Several limits: one cell with a few slots, of which the model checker has three.
+//!
+//! Who changes more is the first thread, the last of a list: the checker starts from the schedule in which
+//! that one runs first, and finds the others by what comes too late to see a change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use loom::sync::Mutex;
+use loom::thread;
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::concurrent::all_of::Bundle;
+use rategate_core::concurrent::{Answer, Concurrent, Twin};
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::limit::Limit;
+use rategate_core::rate::Rate;
+use rategate_core::refund::Past;
+use rategate_core::verdict::{Denial, Grant, Verdict};
+
+/// What a thread does, at its own reading of the clock.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Try(u64, u64),
+    Peek(u64),
+    Remaining(u64),
+    /// Seals the twin and opens it again.
+    Turn(u64),
+    /// Other numbers.
+    Change(u64, usize),
+    /// Gives the thread's newest grant back.
+    Refund(u64),
+}
+
+use Act::{Change, Peek, Refund, Remaining, Try, Turn};
+
+/// What came of it. A grant with all that it knows: until when the limits were busy, and what had come
+/// back by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Granted { start_ns: u64, remaining: u64, busy_until_ns: u64, past: Past },
+    Denied { retry_ns: u64 },
+    Wait { wait_ns: u64 },
+    Left { permits: u64 },
+    Turned,
+    Back { permits: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    act: Act,
+    /// Whether the limits have answered, under their lock, and the clock has passed on by that.
+    locked: bool,
+    /// Of a refund, what came back; of a grant, the grant.
+    grant: Option<Grant>,
+    told: Told,
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    /// The first are in force at the start.
+    policies: Vec<Vec<AnyPolicy>>,
+    before: Vec<Act>,
+    /// One list for each thread. The last is the first thread's own.
+    threads: Vec<Vec<Act>>,
+    /// By one thread, after the others. All must be the twin's own answers.
+    after: Vec<Act>,
+    /// Whether a try that finds the twin sealed takes the lock; without, it was no event.
+    falls_back: bool,
+    preemptions: usize,
+}
+
+struct Shared {
+    twin: Bundle,
+    limit: Mutex<AllOf>,
+}
+
+fn gcra(slice_ns: u64, burst: u64) -> AnyPolicy {
+    Gcra::new(Rate::new(1, Duration::from_nanos(slice_ns)).unwrap(), burst).unwrap().into()
+}
+
+fn window(permits: u64, period_ns: u64) -> AnyPolicy {
+    FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into()
+}
+
+fn model(policies: &[&[AnyPolicy]], before: &[Act], threads: &[&[Act]]) -> Model {
+    Model {
+        policies: policies.iter().map(|policies| policies.to_vec()).collect(),
+        before: before.to_vec(),
+        threads: threads.iter().map(|acts| acts.to_vec()).collect(),
+        after: Vec::new(),
+        falls_back: false,
+        preemptions: 2,
+    }
+}
+
+/// When the limit is first used.
+const START_NS: u64 = 100;
+
+impl Shared {
+    fn play(&self, model: &Model, acts: &[Act]) -> Vec<Event> {
+        let mut events: Vec<Event> = Vec::new();
+        for &act in acts {
+            let newest = events.iter().rev().find_map(|event| event.grant);
+            events.extend(self.act(model, act, newest));
+        }
+        events
+    }
+
+    fn act(&self, model: &Model, act: Act, newest: Option<Grant>) -> Option<Event> {
+        let by_twin = match act {
+            Try(at_ns, permits) => self.tried(at_ns, permits),
+            Peek(at_ns) => self.twin.peek(at_ns, 1).map(|wait_ns| (Told::Wait { wait_ns }, None)),
+            Remaining(at_ns) => {
+                self.twin.remaining(at_ns).map(|permits| (Told::Left { permits }, None))
+            }
+            Turn(_) | Change(..) | Refund(_) => None,
+        };
+        if let Some((told, grant)) = by_twin {
+            return Some(Event { act, locked: false, grant, told });
+        }
+        let falls_back = model.falls_back || matches!(act, Turn(_) | Change(..));
+        if !falls_back && !(matches!(act, Refund(_)) && newest.is_some()) {
+            return None;
+        }
+        let mut limit = self.limit.lock().unwrap();
+        if let Change(at_ns, policies) = act {
+            limit.change(&self.twin, at_ns, &model.policies[policies]).unwrap();
+            return Some(Event { act, locked: true, grant: None, told: Told::Turned });
+        }
+        limit.seal(&self.twin);
+        let (told, grant) = asked(&mut limit, act, newest);
+        limit.open(&self.twin, at_ns(act));
+        let grant = if matches!(act, Refund(_)) { newest } else { grant };
+        Some(Event { act, locked: true, grant, told })
+    }
+
+    fn tried(&self, at_ns: u64, permits: u64) -> Option<(Told, Option<Grant>)> {
+        match self.twin.try_acquire(|| at_ns, permits) {
+            Answer::Granted { start_ns, scheduled_ns, spare } => {
+                let (remaining, ticket) = (spare.permits(), spare.ticket(start_ns));
+                let grant = Grant { start_ns, scheduled_ns, permits, remaining, ticket };
+                Some((of_grant(&grant), Some(grant)))
+            }
+            Answer::Denied { retry_after_ns } => {
+                Some((Told::Denied { retry_ns: retry_after_ns.get() }, None))
+            }
+            Answer::Sealed => None,
+        }
+    }
+}
+
+fn at_ns(act: Act) -> u64 {
+    match act {
+        Try(at_ns, _)
+        | Peek(at_ns)
+        | Remaining(at_ns)
+        | Turn(at_ns)
+        | Change(at_ns, _)
+        | Refund(at_ns) => at_ns,
+    }
+}
+
+fn of_grant(grant: &Grant) -> Told {
+    let Grant { start_ns, remaining, ticket, .. } = *grant;
+    let (busy_until_ns, past) = (ticket.busy_until_ns(), ticket.past());
+    Told::Granted { start_ns, remaining, busy_until_ns, past }
+}
+
+/// What the limits alone say to this.
+fn asked(limit: &mut AllOf, act: Act, newest: Option<Grant>) -> (Told, Option<Grant>) {
+    match act {
+        Try(at_ns, permits) => match limit.try_acquire(at_ns, permits).unwrap() {
+            Verdict::Granted(grant) => (of_grant(&grant), Some(grant)),
+            Verdict::Denied(Denial { retry_after_ns }) => {
+                (Told::Denied { retry_ns: retry_after_ns.unwrap().get() }, None)
+            }
+        },
+        Peek(at_ns) => (Told::Wait { wait_ns: limit.peek(at_ns, 1).unwrap().unwrap() }, None),
+        Remaining(at_ns) => (Told::Left { permits: limit.remaining(at_ns) }, None),
+        Refund(at_ns) => {
+            let permits = newest.map_or(0, |grant| limit.refund(at_ns, &grant, grant.permits));
+            (Told::Back { permits }, None)
+        }
+        Turn(_) | Change(..) => (Told::Turned, None),
+    }
+}
+
+/// What happened before, meanwhile and after, and the limits with the state back in them.
+struct Story {
+    before: Vec<Event>,
+    threads: Vec<Vec<Event>>,
+    after: Vec<Event>,
+    limit: AllOf,
+}
+
+fn play(model: &Arc<Model>) -> Story {
+    let mut limit = AllOf::new(model.policies[0].iter().copied(), START_NS);
+    let twin = limit.twin(START_NS);
+    let shared = Arc::new(Shared { twin, limit: Mutex::new(limit) });
+    let before = shared.play(model, &model.before);
+    let (own, others) = model.threads.split_last().unwrap();
+    let handles: Vec<_> = (0..others.len())
+        .map(|thread| {
+            let (shared, model) = (Arc::clone(&shared), Arc::clone(model));
+            thread::spawn(move || shared.play(&model, &model.threads[thread]))
+        })
+        .collect();
+    let own = shared.play(model, own);
+    let mut threads: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap()).collect();
+    threads.push(own);
+    let after = shared.play(model, &model.after);
+    assert!(after.iter().all(|event| !event.locked) && after.len() == model.after.len());
+    let mut limit = shared.limit.lock().unwrap();
+    limit.seal(&shared.twin);
+    Story { before, threads, after, limit: limit.clone() }
+}
+
+impl Model {
+    /// Explores all schedules. In each, some order of the events must be one in which the limits
+    /// alone answer the same, in every number, and end in the same state.
+    fn linearises(self) {
+        self.linearises_under(|_| ());
+    }
+
+    /// The same, and asks `law` about the events of each.
+    fn linearises_under(self, law: impl Fn(&[Event]) + Send + Sync + 'static) {
+        let schedules = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&schedules);
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(self.preemptions);
+        builder.max_branches = 100_000;
+        let model = Arc::new(self);
+        builder.check(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let Story { before, threads, after, limit } = play(&model);
+            let mut alone = AllOf::new(model.policies[0].iter().copied(), START_NS);
+            for event in &before {
+                assert!(explains(&model, &mut alone, event), "alone: {event:?}");
+            }
+            let left: Vec<&[Event]> = threads.iter().map(Vec::as_slice).collect();
+            assert!(
+                has_an_order(&model, &alone, &left, (&after, &limit)),
+                "{before:#?}\n{threads:#?}"
+            );
+            let all: Vec<Event> = before.into_iter().chain(threads.into_iter().flatten()).collect();
+            law(&all);
+        });
+        let name = std::thread::current().name().unwrap_or("model").to_owned();
+        eprintln!("{name}: {} schedules", schedules.load(Ordering::Relaxed));
+    }
+}
+
+/// Lets the event happen to the limits alone. Whether they say the same.
+fn explains(model: &Model, alone: &mut AllOf, event: &Event) -> bool {
+    let told = match event.act {
+        Change(at_ns, policies) => {
+            alone.reconfigure(at_ns, &model.policies[policies]).unwrap();
+            Told::Turned
+        }
+        act => asked(alone, act, event.grant).0,
+    };
+    if event.locked {
+        alone.pass_to(at_ns(event.act));
+    }
+    told == event.told
+}
+
+/// Whether the events have an order, which keeps each thread's own, in which the limits alone explain
+/// them and the state that they have ended in.
+fn has_an_order(
+    model: &Model,
+    alone: &AllOf,
+    threads: &[&[Event]],
+    end: (&[Event], &AllOf),
+) -> bool {
+    if threads.iter().all(|events| events.is_empty()) {
+        let (after, limit) = end;
+        let mut alone = alone.clone();
+        let explained = after.iter().all(|event| explains(model, &mut alone, event));
+        return explained && state(&alone) == state(limit);
+    }
+    (0..threads.len()).any(|thread| {
+        let Some((first, rest)) = threads[thread].split_first() else { return false };
+        let mut next = alone.clone();
+        let mut left = threads.to_vec();
+        left[thread] = rest;
+        explains(model, &mut next, first) && has_an_order(model, &next, &left, end)
+    })
+}
+
+/// The clock, what is left, and when how many could start: of all limits, and of each alone.
+fn state(limit: &AllOf) -> (u64, Vec<(u64, Option<u64>)>) {
+    let latest_ns = limit.clamp(0);
+    let seen = [0, 5, 40, 150, 700, 5_000].map(|later_ns| {
+        let at_ns = latest_ns + later_ns;
+        let waits = [1, 2, 3].map(|permits| limit.peek(at_ns, permits).ok().flatten());
+        (limit.remaining(at_ns), waits)
+    });
+    let seen = seen.into_iter();
+    (latest_ns, seen.flat_map(|(left, waits)| waits.map(|wait| (left, wait))).collect())
+}
+
+/// How many permits were granted.
+fn granted(events: &[Event]) -> u64 {
+    let permits = |event: &Event| match (event.act, event.told) {
+        (Try(_, permits), Told::Granted { .. }) => permits,
+        _ => 0,
+    };
+    events.iter().map(permits).sum()
+}
+
+/// Three tries for a burst of three and a window of two: the window says how many.
+#[test]
+fn quick_no_more_than_the_least_of_them_passes() {
+    let limits = [gcra(1_000, 3), window(2, 10_000)];
+    let mut model = model(&[&limits], &[], &[&[Try(200, 1)], &[Try(200, 1), Try(200, 1)]]);
+    model.preemptions = 1;
+    model.linearises_under(|events| assert_eq!(granted(events), 2, "{events:#?}"));
+}
+
+/// Whoever is denied by one of the limits has taken nothing from the other.
+#[test]
+fn quick_a_denial_takes_from_none() {
+    let limits = [gcra(1_000, 2), gcra(50, 4)];
+    let looks = [Try(200, 2), Remaining(260)];
+    model(&[&limits], &[Try(150, 1)], &[&looks, &[Try(200, 1)]]).linearises();
+}
+
+/// One thread's clock is behind the other's: it counts as where the other was.
+#[test]
+fn quick_clocks_apart_count_as_one() {
+    for late_ns in [199, 150] {
+        let late = [Try(late_ns, 1), Try(late_ns + 100, 1)];
+        model(&[&[window(1, 100)]], &[], &[&[Try(200, 1)], &late]).linearises();
+    }
+}
+
+/// The slots go round while another thread still looks at one.
+#[test]
+fn quick_a_slot_is_used_again_under_the_eyes_of_others() {
+    for told in [Try(230, 1), Peek(230)] {
+        let tries = [Try(200, 1), Try(220, 1)];
+        model(&[&[gcra(100, 3)]], &[Try(190, 1)], &[&[told], &tries]).linearises();
+    }
+}
+
+/// Three threads between their copies and their swaps, and three slots, of which one is in force. Who
+/// finds none takes the lock, and whatever was in a hand goes back.
+#[test]
+fn quick_slots_run_out_and_come_back() {
+    let mut model =
+        model(&[&[gcra(1_000, 2)]], &[], &[&[Try(200, 1)], &[Try(200, 1)], &[Try(200, 1)]]);
+    model.after = vec![Try(2_000, 1), Try(3_000, 1), Try(4_000, 1)];
+    model.falls_back = true;
+    model.preemptions = 1;
+    model.linearises_under(|events| assert_eq!(granted(events), 2, "{events:#?}"));
+}
+
+/// What is sealed in the middle of a try is in the ledgers or it has not happened.
+#[test]
+fn quick_sealing_loses_and_invents_nothing() {
+    model(&[&[gcra(1_000, 2)]], &[], &[&[Try(200, 1)], &[Turn(200)]]).linearises();
+}
+
+/// A turn writes the slot in force anew, with the same state and a later clock.
+#[test]
+fn quick_a_cell_opened_again_is_another() {
+    let turn = [Turn(160), Try(310, 1)];
+    model(&[&[window(2, 150)]], &[Try(140, 1)], &[&[Try(145, 1)], &turn]).linearises();
+}
+
+/// Numbers of one configuration, a state of another: never.
+#[test]
+fn quick_new_numbers_are_never_mixed_with_old_ones() {
+    let policies: [&[AnyPolicy]; 2] = [&[gcra(1_000, 1)], &[gcra(300, 3)]];
+    for told in [Try(200, 1), Peek(200)] {
+        model(&policies, &[Try(150, 1)], &[&[told], &[Change(200, 1)]]).linearises();
+    }
+}
+
+/// What comes back counts against grants of before, and against none of after.
+#[test]
+fn quick_what_comes_back_is_judged_by_the_grant() {
+    let (one, two) = ([Try(200, 2), Refund(250)], [Try(210, 1), Refund(260)]);
+    let mut model = model(&[&[gcra(100, 4)]], &[Try(190, 1)], &[&one, &two]);
+    model.preemptions = 1;
+    model.linearises();
+}
+
+/// As a limiter does it: whoever finds the twin sealed takes the lock.
+#[test]
+fn quick_tries_fall_back_to_the_ledgers() {
+    let limits = [gcra(1_000, 2), gcra(500, 3)];
+    let mut model = model(&[&limits], &[], &[&[Try(200, 2)], &[Turn(200)]]);
+    model.falls_back = true;
+    model.preemptions = 1;
+    model.linearises();
+}
+
+#[test]
+fn full_three_threads_near_the_burst() {
+    let tries = [&[Try(300, 1), Try(310, 1)][..], &[Try(290, 1)], &[Try(350, 1)]];
+    let mut model = model(&[&[gcra(100, 3)]], &[], &tries);
+    model.falls_back = true;
+    model.preemptions = 1;
+    model.linearises();
+}
+
+#[test]
+fn full_two_threads_try_and_a_third_changes_the_numbers() {
+    let policies: [&[AnyPolicy]; 2] = [&[gcra(1_000, 1)], &[gcra(10, 2)]];
+    let tries = [&[Try(200, 1)][..], &[Try(190, 1)], &[Change(200, 1)]];
+    let mut model = model(&policies, &[], &tries);
+    model.preemptions = 1;
+    model.linearises();
+}
+
+#[test]
+fn full_one_limit_alone_with_three_preemptions() {
+    let tries = [Try(200, 1), Try(210, 1), Peek(220)];
+    let mut model = model(&[&[gcra(100, 2)]], &[], &[&tries, &tries]);
+    model.preemptions = 3;
+    model.linearises();
+}
