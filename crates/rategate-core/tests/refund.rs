@@ -514,3 +514,21 @@ fn a_cancelled_promise_counts_for_those_behind_it() {
         "without it, full from the second second on"
     );
 }
+
+/// A line takes back the start of whoever is next before anything is refunded. A promise that nobody
+/// stands behind is gone as if it had never been made, however many there were.
+#[test]
+fn a_promise_that_nobody_stood_behind_spoils_nothing() {
+    let bucket = Gcra::new(rate("1/s"), 3).unwrap();
+    let log = SlidingLog::new(10, 100 * S).unwrap();
+    let mut limit = AllOf::new([AnyPolicy::from(bucket), log.into()], 0);
+    let grant = granted(limit.try_acquire(0, 3)).unwrap();
+    for _ in 0..3 {
+        let next = granted(limit.reserve(0, 2, None)).unwrap();
+        let behind = granted(limit.reserve(0, 1, None)).unwrap();
+        assert!(limit.cancel(0, behind.ticket) && limit.cancel(0, next.ticket));
+        assert!(!limit.cancel(0, next.ticket), "once");
+    }
+    assert_eq!(limit.refund(S / 2, &grant, 2), 2);
+    assert_eq!(limit.remaining(S / 2), 2);
+}
