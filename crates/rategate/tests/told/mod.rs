@@ -5,6 +5,10 @@ use std::time::Duration;
 use rategate::{AcquireError, Grant};
 use rategate_sim::report::{Outcome, StepReport};
 
+pub(crate) use given::Given;
+
+mod given;
+
 /// By so much a limiter may wake a task late, to wake it together with others.
 pub(crate) const GATHER_NS: u64 = 1_000_000;
 
@@ -17,13 +21,16 @@ pub(crate) struct Told {
     pub(crate) scheduled_ns: Option<u64>,
     pub(crate) retry_after_ns: Option<u64>,
     pub(crate) ended_ns: Option<u64>,
+    pub(crate) back: Option<u64>,
+    pub(crate) owed: Option<u64>,
     pub(crate) remaining: u64,
 }
 
 impl Told {
     pub(crate) const fn only(outcome: Outcome) -> Self {
         let (start_ns, scheduled_ns, retry_after_ns, ended_ns) = (None, None, None, None);
-        Self { outcome, start_ns, scheduled_ns, retry_after_ns, ended_ns, remaining: 0 }
+        let (back, owed, remaining) = (None, None, 0);
+        Self { outcome, start_ns, scheduled_ns, retry_after_ns, ended_ns, back, owed, remaining }
     }
 
     pub(crate) fn granted(grant: &Grant) -> Self {
@@ -67,6 +74,8 @@ impl Told {
             scheduled_ns: on_clock(step.scheduled_ns).filter(|_| step.call != "reserve"),
             retry_after_ns: step.retry_after_ns,
             ended_ns: on_clock(step.ended_ns),
+            back: step.back,
+            owed: step.owed,
             remaining: step.remaining,
         }
     }
