@@ -304,7 +304,7 @@ fn assert_same<L: Subject>(
         let number = step + 1;
         let ideal = Told::ideal(ideal, start_ns).woken_at_once();
         assert_eq!(
-            seen.clone().woken_at_once(),
+            seen.clone().woken_at_once().told_as_soon_as(&ideal),
             ideal,
             "{about}: step {number}: {:?}",
             scenario.steps[step]

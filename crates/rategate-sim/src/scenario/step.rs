@@ -92,6 +92,13 @@ pub enum Call {
     },
 }
 
+impl Call {
+    /// Whether it needs to know what another call was granted.
+    pub(crate) const fn is_about_a_grant(&self) -> bool {
+        matches!(self, Self::Settle { .. } | Self::Refund { .. })
+    }
+}
+
 /// What must come out of a step; only what is given is compared.
 #[derive(Clone, Debug, Default)]
 pub struct StepExpect {

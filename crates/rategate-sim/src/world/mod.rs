@@ -234,6 +234,9 @@ impl<'s, L: Subject> World<'s, L> {
     }
 
     fn step(&mut self) {
+        if self.steps.serve_before(&mut self.limits) {
+            self.tell_ended();
+        }
         let opened_up = self.steps.carry_out(&mut self.limits, &mut self.happened.grants);
         self.cause_step();
         if opened_up {

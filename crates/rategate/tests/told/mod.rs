@@ -65,6 +65,19 @@ impl Told {
         }
     }
 
+    /// The same, if its deadline passed as that of the ideal did, and it was told so together with others.
+    pub(crate) fn told_as_soon_as(self, ideal: &Self) -> Self {
+        let late_ns =
+            self.ended_ns.zip(ideal.ended_ns).and_then(|(told, came)| told.checked_sub(came));
+        let is_deadline = [&self, ideal].map(|told| told.outcome) == [Outcome::DeadlinePassed; 2];
+        match late_ns {
+            Some(late_ns) if is_deadline && late_ns <= GATHER_NS => {
+                Self { ended_ns: ideal.ended_ns, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// What the world says of a step.
     pub(crate) fn ideal(step: &StepReport, start_ns: u64) -> Self {
         let on_clock = |since_ns: Option<u64>| since_ns.map(|since_ns| start_ns + since_ns);
