@@ -164,3 +164,20 @@ fn nobody_starts_in_the_past_when_the_head_goes() {
         assert!(most <= 3, "{most} in 10 ms\n{}", report.to_text());
     }
 }
+
+/// Whoever may not wait has taken nothing, and so has taken nobody's place.
+#[test]
+#[ignore = "with classes, a full line makes room before the newcomer's deadline is judged"]
+fn whoever_is_too_late_sends_nobody_away() {
+    let wait = |class| format!("[[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"{class}\"\n");
+    let report = played(&format!(
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [queue]\nwaiters = 1\non_full = \"evict-newest\"\nclasses = {{ many = 1, few = 1 }}\n\
+         [[step]]\nat = \"0s\"\ncall = \"try\"\n{}{}{}max_wait = \"1s\"\n",
+        wait("many"),
+        wait("few"),
+        wait("few"),
+    ));
+    assert_eq!(report.steps[3].outcome, Outcome::Denied);
+    assert_eq!(report.steps[2].outcome, Outcome::Granted, "{}", report.to_text());
+}
