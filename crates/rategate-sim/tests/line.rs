@@ -167,7 +167,6 @@ fn nobody_starts_in_the_past_when_the_head_goes() {
 
 /// Whoever may not wait has taken nothing, and so has taken nobody's place.
 #[test]
-#[ignore = "with classes, a full line makes room before the newcomer's deadline is judged"]
 fn whoever_is_too_late_sends_nobody_away() {
     let wait = |class| format!("[[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"{class}\"\n");
     let report = played(&format!(
