@@ -310,7 +310,7 @@ impl<W> Queue<W> {
         match self.look_ahead(limit, now_ns, permits, max_wait_ns) {
             Ok(true) if self.is_empty() => {
                 let promised = limit.promise(now_ns, permits);
-                return promised.map(Joined::Granted).map_err(Turned::Refused);
+                promised.map(Joined::Granted).map_err(Turned::Refused)
             }
             Err(turned) => {
                 // Before anybody makes room for him.
