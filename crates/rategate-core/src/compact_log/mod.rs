@@ -62,6 +62,7 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+mod few;
 mod fields;
 mod ring;
 mod shape;
@@ -174,7 +175,6 @@ impl CompactLog {
     /// Gives the memory back of what is over at `now_ns`, as the next grant would. No decision changes.
     pub fn trim(&self, state: &mut State, now_ns: u64) {
         self.forget_before(state, now_ns);
-        state.shrink(self.caps());
     }
 
     /// The most that the log can have to hold.
@@ -205,7 +205,7 @@ impl CompactLog {
 
     fn forget_before(&self, state: &mut State, at_ns: u64) {
         if let Some(gone) = self.gone_by(at_ns) {
-            state.forget(gone);
+            state.forget(gone, self.caps());
         }
     }
 }
@@ -226,18 +226,9 @@ impl Policy for CompactLog {
         let Some(room) = self.permits.get().checked_sub(permits.get()) else {
             return Err(Refusal::exceeds(permits, self.permits.get()));
         };
-        let mut held = state.permits();
-        if held <= room {
+        let Some(last_to_leave) = state.last_to_leave(room) else {
             return Ok(Opening::at(from_ns));
-        }
-        let mut last_to_leave = state.newest();
-        for oldest in state.entries() {
-            held = held.saturating_sub(oldest.permits);
-            if held <= room {
-                last_to_leave = oldest.tick;
-                break;
-            }
-        }
+        };
         let start_ns = self.release_ns(last_to_leave).max(from_ns.into());
         on_clock(start_ns, from_ns).map(Opening::at)
     }
@@ -250,14 +241,8 @@ impl Policy for CompactLog {
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        let held = match self.gone_by(now_ns) {
-            Some(gone) if state.newest() <= gone => 0,
-            Some(gone) => {
-                let over = state.entries().take_while(|oldest| oldest.tick <= gone);
-                over.fold(state.permits(), |held, oldest| held.saturating_sub(oldest.permits))
-            }
-            None => state.permits(),
-        };
+        let gone = self.gone_by(now_ns);
+        let held = gone.map_or_else(|| state.permits(), |gone| state.permits_after(gone));
         self.permits.get().saturating_sub(held)
     }
 

@@ -17,7 +17,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use super::fields::{bits_of, mask, read, write};
-use super::shape::{Entry, Shape, bits};
+use super::shape::{Entry, Pushed, Shape, bits};
 
 /// How many words stand before the entries.
 const HEAD_WORDS: usize = 4;
@@ -27,17 +27,6 @@ const HEAD_WORDS: usize = 4;
 pub(super) struct Ring {
     words: Box<[u64]>,
     newest: u64,
-}
-
-/// What became of an entry that was to be added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pushed {
-    /// It is in.
-    In,
-    /// It is in, and with it the ring has gone round once more: a good time to look for a better shape.
-    Lapped,
-    /// There is no room for it, or it has no place in this shape; the ring is as it was.
-    Full,
 }
 
 /// The words before the entries, read.
@@ -69,8 +58,10 @@ impl Ring {
         self.newest
     }
 
-    pub(super) fn oldest(&self) -> u64 {
-        self.head().oldest
+    /// All permits, if they are in one cell.
+    pub(super) fn only_cell(&self) -> Option<Entry> {
+        let Head { oldest, permits, .. } = self.head();
+        (oldest == self.newest).then_some(Entry { tick: oldest, permits })
     }
 
     pub(super) fn permits(&self) -> u64 {
@@ -84,6 +75,12 @@ impl Ring {
     /// How many words the block has.
     pub(super) fn words(&self) -> usize {
         self.words.len()
+    }
+
+    /// How many bits it has for entries.
+    pub(super) fn bits(&self) -> u64 {
+        let words = self.words.len().saturating_sub(HEAD_WORDS);
+        bits(u64::try_from(words).unwrap_or(u64::MAX), u64::BITS)
     }
 
     /// The most bits that another ring would need for the same entries.
@@ -144,13 +141,15 @@ impl Ring {
     }
 
     /// Forgets the entries up to the tick `gone`, which is before the newest, and empty ones behind
-    /// them.
-    pub(super) fn forget(&mut self, gone: u64) {
+    /// them. Returns whether there were any.
+    pub(super) fn forget(&mut self, gone: u64) -> bool {
         let mut head = self.head();
-        if head.oldest <= gone {
+        let leaves = head.oldest <= gone;
+        if leaves {
             head.drop_front(self.fields(), |oldest| oldest <= gone);
             self.set_head(head);
         }
+        leaves
     }
 
     /// Takes up to `permits` out of a cell. `None` if the ring would need another shape for that.

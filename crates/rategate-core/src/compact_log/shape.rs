@@ -22,6 +22,17 @@ pub(super) struct Entry {
     pub(super) permits: u64,
 }
 
+/// What became of an entry that was to be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// It is in.
+    In,
+    /// It is in, and with it the ring has gone round once more: a good time to look for a better shape.
+    Lapped,
+    /// There is no room for it, or it has no place in this shape; all is as it was.
+    Full,
+}
+
 /// The most that a log under some numbers can have to hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caps {
@@ -168,13 +179,17 @@ impl Stats {
     fn best_gap_bits(&self, entries: u64, count_bits: u32) -> (u32, u64) {
         let (mut best, mut fewest_bits, mut wider) = ((64, 0), u64::MAX, 0_u64);
         for (gap_bits, sum) in (0..66_u32).zip(self.gaps).rev() {
-            // The widest that there can be needs one bit more than there are, so one skip.
-            if (1..=64).contains(&gap_bits) {
+            // Neither wider than any gap, nor so narrow that most entries are skips. The widest gap that there
+            // can be needs a bit more than there are, so one skip.
+            let is_worth_it = wider > 0 || sum > 0 || gap_bits == 1;
+            if is_worth_it && (1..=64).contains(&gap_bits) {
                 let skips = wider.checked_div(mask(gap_bits)).unwrap_or(u64::MAX);
                 let all = entries.saturating_add(skips);
                 let needed = bits(all, gap_bits.wrapping_add(count_bits));
                 if needed < fewest_bits {
                     (best, fewest_bits) = ((gap_bits, skips), needed);
+                } else if skips > entries {
+                    break;
                 }
             }
             wider = wider.saturating_add(sum);

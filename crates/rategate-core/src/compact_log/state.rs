@@ -2,8 +2,9 @@
 
 use core::iter;
 
-use super::ring::{Pushed, Ring};
-use super::shape::{Caps, Entry, Stats, bits};
+use super::few::Few;
+use super::ring::Ring;
+use super::shape::{Caps, Entry, Pushed, Stats};
 
 /// The permits granted within the last period. The default has granted none.
 #[derive(Clone, Debug, Default)]
@@ -25,22 +26,13 @@ pub enum Form {
     Histogram,
 }
 
+/// What a block may be too large without anybody's care.
+const SLACK_BITS: u64 = 512;
+
 #[derive(Clone, Debug)]
 enum Kept {
     Few(Few),
     Ring(Ring),
-}
-
-/// Two cells at most, so that a key that is asked for now and then needs nothing else.
-#[derive(Clone, Copy, Debug, Default)]
-struct Few {
-    newest: u64,
-    /// With two cells how far the older lies before the newest; with one, how many permits it has.
-    gap_or_permits: u32,
-    /// With two cells.
-    in_newest: u16,
-    /// Zero: there is one cell at most.
-    in_older: u16,
 }
 
 impl Default for Kept {
@@ -96,8 +88,32 @@ impl State {
     /// The newest tick with permits in it; if there is none, any.
     pub(super) fn newest(&self) -> u64 {
         match &self.0 {
-            Kept::Few(few) => few.newest,
+            Kept::Few(few) => few.newest(),
             Kept::Ring(ring) => ring.newest(),
+        }
+    }
+
+    /// The newest tick whose permits have to leave for no more than `room` to be left; `None` if there
+    /// are no more.
+    pub(super) fn last_to_leave(&self, room: u64) -> Option<u64> {
+        let held = self.permits();
+        if held <= room {
+            return None;
+        }
+        Some(match &self.0 {
+            Kept::Few(few) => last_to_leave(few.cells().into_iter(), held, room),
+            Kept::Ring(ring) => last_to_leave(ring.entries(), held, room),
+        })
+    }
+
+    /// The permits after the tick `gone`.
+    pub(super) fn permits_after(&self, gone: u64) -> u64 {
+        if self.newest() <= gone {
+            return 0;
+        }
+        match &self.0 {
+            Kept::Few(few) => permits_after(few.cells().into_iter(), self.permits(), gone),
+            Kept::Ring(ring) => permits_after(ring.entries(), ring.permits(), gone),
         }
     }
 
@@ -129,23 +145,26 @@ impl State {
             Kept::Ring(ring) => ring.push(entry),
         };
         match pushed {
-            Pushed::In => self.shrink(caps),
+            Pushed::In => {}
             Pushed::Full => *self = Self::of(self.entries().chain([entry]), caps),
             Pushed::Lapped => self.review(caps),
         }
     }
 
     /// Forgets the permits up to the tick `gone`.
-    pub(super) fn forget(&mut self, gone: u64) {
+    pub(super) fn forget(&mut self, gone: u64, caps: Caps) {
         if self.newest() <= gone {
             *self = Self::default();
             return;
         }
         match &mut self.0 {
             Kept::Few(few) => few.forget(gone),
-            Kept::Ring(ring) => ring.forget(gone),
+            Kept::Ring(ring) => {
+                if ring.forget(gone) {
+                    self.shrink(caps);
+                }
+            }
         }
-        self.settle();
     }
 
     /// Takes up to `permits` out of a cell. Returns how many there were to be taken.
@@ -172,40 +191,52 @@ impl State {
         if self.permits() == 0 {
             *self = Self::default();
         }
-        self.settle();
         self.shrink(caps);
         taken
     }
 
-    /// Gives up a block that has become four times too large.
-    pub(super) fn shrink(&mut self, caps: Caps) {
+    /// Gives up a block that has become four times too large, and goes without one once all permits are in
+    /// one cell: in one, not in two, so that a key between two and three does not come and go.
+    fn shrink(&mut self, caps: Caps) {
         let Kept::Ring(ring) = &self.0 else { return };
-        let has = bits(ring.shape().words(), u64::BITS);
+        if let Some(only) = ring.only_cell().and_then(Few::one) {
+            self.0 = Kept::Few(only);
+            return;
+        }
         // The slack keeps a ring that has just been made from being too large at once.
-        if ring.bits_needed().saturating_mul(4).saturating_add(512) < has {
+        if ring.bits_needed().saturating_mul(4).saturating_add(SLACK_BITS) < ring.bits() {
             *self = Self::of(self.entries(), caps);
         }
     }
 
-    /// Takes another shape if that saves a quarter.
+    /// Takes another shape if that saves a quarter, and something worth the look.
     fn review(&mut self, caps: Caps) {
         let Kept::Ring(ring) = &self.0 else { return };
+        if ring.bits() < SLACK_BITS {
+            return;
+        }
         let best = Stats::of(ring.entries()).best_shape(caps);
         if best.words().saturating_mul(4) <= ring.shape().words().saturating_mul(3) {
             *self = Self::of(self.entries(), caps);
         }
     }
+}
 
-    /// Goes without a block once all permits are in one cell: in one, not in two, so that a key
-    /// between two and three cells does not come and go.
-    fn settle(&mut self) {
-        let Kept::Ring(ring) = &self.0 else { return };
-        let mut few = Few::default();
-        let only = Entry { tick: ring.newest(), permits: ring.permits() };
-        if ring.oldest() == ring.newest() && few.push(only) == Pushed::In {
-            self.0 = Kept::Few(few);
+fn last_to_leave(entries: impl Iterator<Item = Entry>, mut held: u64, room: u64) -> u64 {
+    let mut last = u64::MAX;
+    for oldest in entries {
+        held = held.saturating_sub(oldest.permits);
+        last = oldest.tick;
+        if held <= room {
+            break;
         }
     }
+    last
+}
+
+fn permits_after(entries: impl Iterator<Item = Entry>, held: u64, gone: u64) -> u64 {
+    let over = entries.take_while(|oldest| oldest.tick <= gone);
+    over.fold(held, |held, oldest| held.saturating_sub(oldest.permits))
 }
 
 /// Two states are the same if they hold the same permits, however written.
@@ -216,68 +247,3 @@ impl PartialEq for State {
 }
 
 impl Eq for State {}
-
-impl Few {
-    fn one(entry: Entry) -> Option<Self> {
-        let permits = u32::try_from(entry.permits).ok()?;
-        Some(Self { newest: entry.tick, gap_or_permits: permits, in_newest: 0, in_older: 0 })
-    }
-
-    fn two(older: Entry, newest: Entry) -> Option<Self> {
-        Some(Self {
-            newest: newest.tick,
-            gap_or_permits: u32::try_from(newest.tick.wrapping_sub(older.tick)).ok()?,
-            in_newest: u16::try_from(newest.permits).ok()?,
-            in_older: u16::try_from(older.permits).ok()?,
-        })
-    }
-
-    /// The older cell, which may be empty, and the newest, which is empty if there is none.
-    fn cells(self) -> [Entry; 2] {
-        let cell = |tick, permits| Entry { tick, permits };
-        if self.in_older == 0 {
-            return [cell(self.newest, 0), cell(self.newest, self.gap_or_permits.into())];
-        }
-        let older = self.newest.wrapping_sub(self.gap_or_permits.into());
-        [cell(older, self.in_older.into()), cell(self.newest, self.in_newest.into())]
-    }
-
-    fn push(&mut self, entry: Entry) -> Pushed {
-        let [older, mut newest] = self.cells();
-        let next = if newest.permits == 0 {
-            Self::one(entry)
-        } else if newest.tick < entry.tick {
-            Some(newest).filter(|_| older.permits == 0).and_then(|older| Self::two(older, entry))
-        } else {
-            newest.permits = newest.permits.saturating_add(entry.permits);
-            if older.permits == 0 { Self::one(newest) } else { Self::two(older, newest) }
-        };
-        let Some(next) = next else { return Pushed::Full };
-        *self = next;
-        Pushed::In
-    }
-
-    /// Forgets the older cell, if it is not after `gone`.
-    fn forget(&mut self, gone: u64) {
-        let [older, newest] = self.cells();
-        if older.tick <= gone {
-            *self = Self::one(newest).unwrap_or(*self);
-        }
-    }
-
-    fn take_back(&mut self, tick: u64, permits: u64) -> u64 {
-        let (mut taken, mut left) = (0, Self::default());
-        for mut cell in self.cells() {
-            if cell.tick == tick && cell.permits > 0 {
-                taken = permits.min(cell.permits);
-                cell.permits = cell.permits.wrapping_sub(taken);
-            }
-            if cell.permits > 0 {
-                // What is left has room where all of it had.
-                let _ = left.push(cell);
-            }
-        }
-        *self = left;
-        taken
-    }
-}
