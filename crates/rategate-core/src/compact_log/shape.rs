@@ -62,8 +62,8 @@ impl Shape {
         bits(self.capacity.into(), self.entry_bits()).div_ceil(64)
     }
 
-    /// How a gap that is not zero, or no histogram's, is written: behind so many empty entries, and then
-    /// as this.
+    /// How an entry this far behind the newest is written, in a histogram one that is not in the same
+    /// cell: behind so many empty entries, and with this gap.
     #[inline]
     pub(super) fn steps(self, gap: u64) -> (u64, u64) {
         if self.gap_bits == 0 {

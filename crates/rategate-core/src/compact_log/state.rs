@@ -16,7 +16,7 @@ const _: () = assert!(size_of::<State>() <= 24);
 /// How the state of a log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// One or two cells, or none, beside the limit's other words: nothing on the heap.
+    /// One or two cells, or none, in the state itself: nothing on the heap.
     Inline,
     /// For each cell with permits in it, its distance from the one before it and its count.
     Runs,
