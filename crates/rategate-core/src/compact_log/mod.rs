@@ -64,6 +64,7 @@
 
 mod few;
 mod fields;
+mod head;
 mod ring;
 mod shape;
 mod state;

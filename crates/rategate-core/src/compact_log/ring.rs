@@ -16,7 +16,8 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use super::fields::{bits_of, mask, read, write};
+use super::fields::{bits_of, mask};
+use super::head::{Entries, Head};
 use super::shape::{Entry, Pushed, Shape, bits};
 
 /// How many words stand before the entries.
@@ -27,16 +28,6 @@ const HEAD_WORDS: usize = 4;
 pub(super) struct Ring {
     words: Box<[u64]>,
     newest: u64,
-}
-
-/// The words before the entries, read.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    oldest: u64,
-    permits: u64,
-    len: u32,
-    first: u32,
-    shape: Shape,
 }
 
 impl Ring {
@@ -93,9 +84,7 @@ impl Ring {
 
     /// The entries, oldest first. Some may be empty, and some of the same cell.
     pub(super) fn entries(&self) -> Entries<'_> {
-        let (head, fields) = (self.head(), self.fields());
-        let (gap, _) = head.entry(fields, 0);
-        Entries { fields, head, place: 0, tick: head.oldest.wrapping_sub(gap) }
+        Entries::of(self.head(), self.fields())
     }
 
     /// Adds an entry that is not before the newest.
@@ -152,10 +141,10 @@ impl Ring {
         leaves
     }
 
-    /// Takes up to `permits` out of a cell. `None` if the ring would need another shape for that.
-    pub(super) fn take_back(&mut self, tick: u64, permits: u64) -> Option<u64> {
+    /// Takes up to `permits`, at least one, out of a cell. Returns how many there were to be taken.
+    pub(super) fn take_back(&mut self, tick: u64, permits: u64) -> u64 {
         let mut head = self.head();
-        let Some(place) = head.find(self.fields(), self.newest, tick) else { return Some(0) };
+        let Some(place) = head.find(self.fields(), self.newest, tick) else { return 0 };
         if head.shape.count_bits == 0 {
             return self.take_back_single(place, permits);
         }
@@ -168,11 +157,11 @@ impl Ring {
         let back = head.drop_back(fields);
         self.newest = self.newest.wrapping_sub(back);
         self.set_head(head);
-        Some(permits)
+        permits
     }
 
     /// The same where each entry is one permit, and `last` the last of the cell.
-    fn take_back_single(&mut self, last: u32, permits: u64) -> Option<u64> {
+    fn take_back_single(&mut self, last: u32, permits: u64) -> u64 {
         let mut head = self.head();
         let newest = self.newest;
         let fields = self.fields_mut();
@@ -185,17 +174,23 @@ impl Ring {
         }
         let (next, end) = (last.wrapping_add(1), head.len);
         let mut back = 0;
-        // The next entry lies behind the one before the first from now on.
-        if first == 0 && next < end {
-            head.oldest = head.oldest.wrapping_add(head.entry(fields, next).0);
-        } else if next == end {
+        if next == end {
             back = gap;
+        } else if first == 0 {
+            head.oldest = head.oldest.wrapping_add(head.entry(fields, next).0);
         } else if gap > 0 {
-            let joined = head.entry(fields, next).0.checked_add(gap)?;
-            if joined >= mask(head.shape.gap_bits) {
-                return None;
+            // The next permit lies behind the one before the first from now on. If that is too far, what
+            // has become free holds the skip.
+            let widest = mask(head.shape.gap_bits);
+            let is_permit = |entry: &u32| head.entry(fields, *entry).1 > 0;
+            let onto = (next..end).find(is_permit).unwrap_or(next);
+            let mut joined = head.entry(fields, onto).0.wrapping_add(gap);
+            if joined >= widest {
+                joined = joined.wrapping_sub(widest);
+                head.write(fields, first, widest, 0);
+                first = first.wrapping_add(1);
             }
-            head.write(fields, next, joined, 1);
+            head.write(fields, onto, joined, 1);
         }
         for (to, from) in (first..).zip(next..end) {
             let (gap, count) = head.entry(fields, from);
@@ -207,7 +202,7 @@ impl Ring {
         back = head.drop_back(fields).wrapping_add(back);
         self.newest = newest.wrapping_sub(back);
         self.set_head(head);
-        Some(found)
+        found
     }
 
     fn head(&self) -> Head {
@@ -244,109 +239,81 @@ impl Ring {
     }
 }
 
-impl Head {
-    /// Where the entry is that has so many before it.
-    fn place(self, entry: u32) -> u32 {
-        let room = self.shape.capacity.wrapping_sub(self.first);
-        if entry < room { self.first.wrapping_add(entry) } else { entry.wrapping_sub(room) }
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::super::shape::{Entry, Pushed, Shape};
+    use super::Ring;
+
+    /// Each permit of each cell, one by one: what any ring says in the end.
+    type Plain = Vec<u64>;
+
+    fn plain(ring: &Ring) -> Plain {
+        let each = |entry: Entry| (0..entry.permits).map(move |_| entry.tick);
+        ring.entries().flat_map(each).collect()
     }
 
-    fn at(self, entry: u32) -> u64 {
-        bits(self.place(entry).into(), self.shape.entry_bits())
-    }
-
-    /// How far an entry is behind the one before it, and how many permits it is of.
-    fn entry(self, fields: &[u64], entry: u32) -> (u64, u64) {
-        let (at, Shape { gap_bits, count_bits, .. }) = (self.at(entry), self.shape);
-        let gap = if gap_bits == 0 { 1 } else { read(fields, at, gap_bits) };
-        let count = if count_bits == 0 {
-            u64::from(gap != mask(gap_bits))
-        } else {
-            read(fields, at.wrapping_add(gap_bits.into()), count_bits)
+    /// Calls `what` with numbers without any pattern, up to the given ones.
+    fn at_random(seed: u64, times: usize, mut what: impl FnMut(&mut dyn FnMut(u64) -> u64)) {
+        let mut bits = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut below = move |end: u64| {
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            (bits >> 11).checked_rem(end).unwrap()
         };
-        (gap, count)
+        (0..times).for_each(|_| what(&mut below));
     }
 
-    fn write(self, fields: &mut [u64], entry: u32, gap: u64, count: u64) {
-        let (at, Shape { gap_bits, count_bits, .. }) = (self.at(entry), self.shape);
-        if gap_bits > 0 {
-            write(fields, at, gap_bits, gap);
-        }
-        if count_bits > 0 {
-            write(fields, at.wrapping_add(gap_bits.into()), count_bits, count);
-        }
-    }
-
-    fn append(&mut self, fields: &mut [u64], gap: u64, count: u64) {
-        self.write(fields, self.len, gap, count);
-        self.len = self.len.wrapping_add(1);
-    }
-
-    /// Drops entries from the front while they are `gone` or empty.
-    fn drop_front(&mut self, fields: &[u64], gone: impl Fn(u64) -> bool) {
-        while self.len > 0 {
-            let (_, count) = self.entry(fields, 0);
-            if count > 0 && !gone(self.oldest) {
-                break;
+    /// In each shape, fitting or not: a ring is the list of its permits, its ends are never empty, and what
+    /// has no place changes nothing.
+    #[test]
+    fn a_ring_of_any_shape_is_the_list_of_its_permits() {
+        for seed in 0..2_000_u32 {
+            let (gap_bits, count_bits) = (seed % 5, seed / 5 % 4);
+            if gap_bits + count_bits == 0 {
+                continue;
             }
-            self.permits = self.permits.wrapping_sub(count);
-            self.first = self.place(1);
-            self.len = self.len.wrapping_sub(1);
-            if self.len > 0 {
-                self.oldest = self.oldest.wrapping_add(self.entry(fields, 0).0);
-            }
+            let shape = Shape { gap_bits, count_bits, capacity: 1 + seed % 23 };
+            let first = Entry { tick: 100, permits: 1 };
+            let mut ring = Ring::of(first.tick, [first].into_iter(), shape);
+            let mut list: Plain = [first.tick].into();
+            at_random(seed.into(), 120, |below| {
+                let (oldest, newest) = (list[0], list[list.len() - 1]);
+                match below(4) {
+                    0 if oldest < newest => {
+                        let gone = oldest + below(newest - oldest);
+                        assert!(ring.forget(gone));
+                        list.retain(|&tick| tick > gone);
+                    }
+                    1 => {
+                        let (tick, permits) = (oldest + below(newest - oldest + 2), 1 + below(4));
+                        let there = list.iter().filter(|&&known| known == tick).count();
+                        let there = permits.min(u64::try_from(there).unwrap());
+                        // A log without permits is no ring.
+                        if there < u64::try_from(list.len()).unwrap() {
+                            assert_eq!(ring.take_back(tick, permits), there);
+                            for _ in 0..there {
+                                let at = list.iter().position(|&known| known == tick);
+                                list.remove(at.unwrap());
+                            }
+                        }
+                    }
+                    _ => {
+                        let tick = newest + below(3) * below(20);
+                        let entry = Entry { tick, permits: 1 + below(3) * below(4) };
+                        if ring.push(entry) != Pushed::Full {
+                            list.extend((0..entry.permits).map(|_| tick));
+                        }
+                    }
+                }
+                assert_eq!(plain(&ring), list, "seed {seed}, {shape:?}");
+                assert_eq!(ring.permits(), u64::try_from(list.len()).unwrap());
+                assert_eq!(ring.newest(), list[list.len() - 1], "seed {seed}, {shape:?}");
+                let ends = [ring.entries().next(), ring.entries().last()];
+                assert!(ends.iter().flatten().all(|end| end.permits > 0), "seed {seed}, {shape:?}");
+            });
         }
-    }
-
-    /// Drops entries from the back while they are empty. Returns how far the newest is back by that.
-    fn drop_back(&mut self, fields: &[u64]) -> u64 {
-        let mut back = 0_u64;
-        while let Some(last) = self.len.checked_sub(1) {
-            let (gap, count) = self.entry(fields, last);
-            if count > 0 {
-                break;
-            }
-            back = back.wrapping_add(gap);
-            self.len = last;
-        }
-        back
-    }
-
-    /// The last entry of a cell, if it has permits, from the newest back.
-    fn find(self, fields: &[u64], newest: u64, tick: u64) -> Option<u32> {
-        let mut at = newest;
-        let mut last = self.len.checked_sub(1)?;
-        if self.shape.gap_bits == 0 {
-            let back = u32::try_from(newest.checked_sub(tick)?).ok()?;
-            return last.checked_sub(back);
-        }
-        while at > tick {
-            at = at.checked_sub(self.entry(fields, last).0)?;
-            last = last.checked_sub(1)?;
-        }
-        (at == tick && self.entry(fields, last).1 > 0).then_some(last)
-    }
-}
-
-/// The entries of a ring, oldest first.
-#[derive(Clone, Debug)]
-pub(super) struct Entries<'a> {
-    fields: &'a [u64],
-    head: Head,
-    place: u32,
-    tick: u64,
-}
-
-impl Iterator for Entries<'_> {
-    type Item = Entry;
-
-    fn next(&mut self) -> Option<Entry> {
-        if self.place >= self.head.len {
-            return None;
-        }
-        let (gap, permits) = self.head.entry(self.fields, self.place);
-        self.place = self.place.wrapping_add(1);
-        self.tick = self.tick.wrapping_add(gap);
-        Some(Entry { tick: self.tick, permits })
     }
 }

@@ -173,21 +173,9 @@ impl State {
             return 0;
         }
         let taken = match &mut self.0 {
-            Kept::Few(few) => Some(few.take_back(tick, permits)),
+            Kept::Few(few) => few.take_back(tick, permits),
             Kept::Ring(ring) => ring.take_back(tick, permits),
         };
-        let taken = taken.unwrap_or_else(|| {
-            let mut left = permits;
-            let rest = self.entries().map(move |entry| {
-                let taken = if entry.tick == tick { left.min(entry.permits) } else { 0 };
-                left = left.wrapping_sub(taken);
-                Entry { permits: entry.permits.wrapping_sub(taken), ..entry }
-            });
-            let rest = Self::of(rest, caps);
-            let taken = self.permits().saturating_sub(rest.permits());
-            *self = rest;
-            taken
-        });
         if self.permits() == 0 {
             *self = Self::default();
         }
