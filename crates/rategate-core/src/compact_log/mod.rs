@@ -34,10 +34,11 @@
 //! * **Memory.** 24 bytes; no more for a key with permits at one point, or at two less than 2^32 points
 //!   apart with up to 65 535 permits each. Otherwise 32 bytes more and, with `n` permits at `r` of
 //!   the `s` points from the oldest to the newest, `w` bits for a gap and `c` for the count of the
-//!   fullest point, `min(n w, r (w + c), s c)` bits (theory 6.10); `w` is such that few gaps are
-//!   wider, and each of those takes a few entries. Up to a quarter more while it grows, up to four
-//!   times as much, and 64 bytes, while it falls. What is over takes nothing, from the next grant or
-//!   [`trim`](CompactLog::trim) on.
+//!   fullest point, `min(n w, r (w + c), s c)` bits (theory 6.10), and up to a quarter and four
+//!   entries more to grow into; `w` is such that few gaps are wider, and each of those takes a few
+//!   entries. That is when it is written, which it is anew when it is full, when it has
+//!   fallen to a quarter, and once a lap if that saves a quarter. What is over takes nothing, from
+//!   the next grant or [`trim`](CompactLog::trim) on.
 //! * **Cost.** O(1) amortised. Now and then a grant writes the whole log anew: when it has grown by a
 //!   quarter, fallen to a quarter, has no place for a wider gap or a larger count, or has gone round
 //!   once. O(number of entries that must leave) for several permits, and for a refund O(number of
@@ -180,8 +181,8 @@ impl CompactLog {
 
     /// The most that the log can have to hold.
     const fn caps(&self) -> Caps {
-        let cells = self.held_for_ns().div_ceil(self.resolution_ns.get()).saturating_add(1);
-        Caps { permits: self.permits.get(), cells }
+        let (permits, window_ns) = (self.permits.get(), self.held_for_ns());
+        Caps { permits, window_ns, cell_ns: self.resolution_ns }
     }
 
     /// The grid point at which a grant at `start_ns` counts as made.
@@ -199,13 +200,18 @@ impl CompactLog {
         u128::from(self.instant_ns(tick)).saturating_add(self.held_for_ns().into())
     }
 
-    /// The newest grid point whose permits have left the log at `at_ns`.
-    fn gone_by(&self, at_ns: u64) -> Option<u64> {
+    /// The newest grid point whose permits have left the log at `at_ns`; `None` if those of the oldest
+    /// have not.
+    fn gone_by(&self, state: &State, at_ns: u64) -> Option<u64> {
+        // No division as a rule: a grant has just forgotten what was over.
+        if self.release_ns(state.oldest()) > at_ns.into() {
+            return None;
+        }
         at_ns.checked_sub(self.held_for_ns())?.checked_div(self.resolution_ns.get())
     }
 
     fn forget_before(&self, state: &mut State, at_ns: u64) {
-        if let Some(gone) = self.gone_by(at_ns) {
+        if let Some(gone) = self.gone_by(state, at_ns) {
             state.forget(gone, self.caps());
         }
     }
@@ -242,7 +248,7 @@ impl Policy for CompactLog {
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        let gone = self.gone_by(now_ns);
+        let gone = self.gone_by(state, now_ns);
         let held = gone.map_or_else(|| state.permits(), |gone| state.permits_after(gone));
         self.permits.get().saturating_sub(held)
     }

@@ -45,6 +45,10 @@ impl Ring {
         ring
     }
 
+    pub(super) fn oldest(&self) -> u64 {
+        self.head().oldest
+    }
+
     pub(super) const fn newest(&self) -> u64 {
         self.newest
     }

@@ -13,6 +13,8 @@
 //! than a field: entries without a permit stand in between, and *skip* as far as a field can say. So one
 //! quiet stretch does not widen ten thousand fields.
 
+use core::num::NonZeroU64;
+
 use super::fields::{bits_of, mask};
 
 /// Permits that count as granted in one cell of the grid.
@@ -37,7 +39,16 @@ pub(super) enum Pushed {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caps {
     pub(super) permits: u64,
-    pub(super) cells: u64,
+    pub(super) window_ns: u64,
+    pub(super) cell_ns: NonZeroU64,
+}
+
+impl Caps {
+    /// How many cells can have permits in them together: those of the window, and the one that counts as
+    /// granted later.
+    fn cells(self) -> u64 {
+        self.window_ns.div_ceil(self.cell_ns.get()).saturating_add(1)
+    }
 }
 
 /// How the entries of a ring are written, and for how many there is room.
@@ -165,10 +176,11 @@ impl Stats {
             let (gap_bits, skips) = self.best_gap_bits(entries, count_bits);
             Shape::with_room(entries.saturating_add(skips), skips, most, (gap_bits, count_bits))
         };
+        let cells = caps.cells();
         let gaps = said(self.permits, caps.permits, 0);
-        let runs = said(self.cells, caps.permits.min(caps.cells), count_bits);
+        let runs = said(self.cells, caps.permits.min(cells), count_bits);
         let span = self.newest.wrapping_sub(self.oldest).saturating_add(1);
-        let histogram = Shape::with_room(span, 0, caps.cells, (0, count_bits));
+        let histogram = Shape::with_room(span, 0, cells, (0, count_bits));
         let best = [gaps, runs, histogram].into_iter().flatten().min_by_key(|shape| shape.words());
         // Over 2^32 cells with permits in them: more than any memory that so many promises take.
         best.unwrap_or(Shape { gap_bits: 64, count_bits, capacity: u32::MAX })
@@ -201,8 +213,13 @@ impl Stats {
 #[cfg(test)]
 mod tests {
     use alloc::vec::Vec;
+    use core::num::NonZeroU64;
 
     use super::{Caps, Entry, Shape, Stats};
+
+    const fn caps(permits: u64, window_ns: u64) -> Caps {
+        Caps { permits, window_ns, cell_ns: NonZeroU64::MIN }
+    }
 
     fn best(entries: &[(u64, u64)], caps: Caps) -> Shape {
         let entries = entries.iter().map(|&(tick, permits)| Entry { tick, permits });
@@ -211,7 +228,7 @@ mod tests {
 
     #[test]
     fn the_form_is_that_of_the_least_words() {
-        let caps = Caps { permits: 100_000, cells: 1_001 };
+        let caps = caps(100_000, 1_000);
         // 200 bursts of 500, 5 cells apart: 3 + 9 bits for each, or 1 cell in 5 with 9 bits.
         let bursts: Vec<_> = (0..200).map(|burst| (burst * 5, 500)).collect();
         assert_eq!((best(&bursts, caps).gap_bits, best(&bursts, caps).count_bits), (3, 9));
@@ -238,7 +255,7 @@ mod tests {
 
     #[test]
     fn one_wide_gap_widens_no_field() {
-        let caps = Caps { permits: 1_000, cells: 1_000_000 };
+        let caps = caps(1_000, 1_000_000);
         let mut entries: Vec<_> = (0..1_000).map(|cell| (cell * 6, 1)).collect();
         let shape = best(&entries, caps);
         assert_eq!((shape.gap_bits, shape.count_bits, shape.words()), (3, 0, 47));
@@ -251,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_whole_clock_in_one_gap_has_a_shape() {
-        let caps = Caps { permits: 3, cells: u64::MAX };
+        let caps = caps(3, u64::MAX);
         let shape = best(&[(0, 1), (u64::MAX, 1)], caps);
         assert_eq!((shape.gap_bits, shape.count_bits, shape.capacity), (64, 0, 4));
     }

@@ -85,6 +85,14 @@ impl State {
         }
     }
 
+    /// The oldest tick with permits in it; if there is none, any.
+    pub(super) fn oldest(&self) -> u64 {
+        match &self.0 {
+            Kept::Few(few) => few.cells()[0].tick,
+            Kept::Ring(ring) => ring.oldest(),
+        }
+    }
+
     /// The newest tick with permits in it; if there is none, any.
     pub(super) fn newest(&self) -> u64 {
         match &self.0 {
