@@ -209,6 +209,11 @@ impl Ring {
         found
     }
 
+    #[cfg(test)]
+    pub(super) fn block(&self) -> *const u64 {
+        self.words.as_ptr()
+    }
+
     fn head(&self) -> Head {
         let (mut oldest, mut permits, mut places, mut shape) = (0, 0, 0, 0);
         if let [word_0, word_1, word_2, word_3, ..] = *self.words {

@@ -243,3 +243,64 @@ impl PartialEq for State {
 }
 
 impl Eq for State {}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU64;
+
+    use super::{Caps, Entry, Kept, State};
+
+    /// Where the block is: written anew, a log has another one before the old one is gone.
+    fn block(state: &State) -> Option<*const u64> {
+        match &state.0 {
+            Kept::Few(_) => None,
+            Kept::Ring(ring) => Some(ring.block()),
+        }
+    }
+
+    /// Whatever comes, a call writes a few entries anew on average, however many there are.
+    #[test]
+    fn writing_anew_is_paid_for_by_what_came() {
+        for seed in 1..30_u64 {
+            let mut bits = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+            let mut below = move |end: u64| {
+                bits ^= bits << 13;
+                bits ^= bits >> 7;
+                bits ^= bits << 17;
+                (bits >> 11).checked_rem(end).unwrap()
+            };
+            let window = [1_000, 65_535, 1_000_000_000][usize::try_from(seed % 3).unwrap()];
+            let caps = Caps { permits: 3_000, window_ns: window, cell_ns: NonZeroU64::MIN };
+            let (mut state, mut tick, mut mood) = (State::default(), 0, 0);
+            let (calls, mut written) = (20_000_u64, 0);
+            for _ in 0..calls {
+                if below(400) == 0 {
+                    mood = below(5);
+                }
+                let (mean, length) = (window / 3_000 + 1, below(12));
+                tick += match mood {
+                    0 => 0,
+                    1 => below(2 * mean),
+                    // Gaps and counts of all lengths, to outgrow every field.
+                    2 => below((window >> length).max(1)),
+                    3 => mean,
+                    _ => below(3) * mean,
+                };
+                let before = block(&state);
+                if let Some(gone) = tick.checked_sub(window) {
+                    state.forget(gone, caps);
+                }
+                let permits = if mood == 2 { 1 + below(1 << length) } else { 1 };
+                if state.permits() + permits <= caps.permits {
+                    state.push(Entry { tick, permits }, caps);
+                } else if below(2) == 0 {
+                    state.take_back(tick, 1, caps);
+                }
+                if block(&state) != before {
+                    written += u64::try_from(state.entries().count()).unwrap();
+                }
+            }
+            assert!(written < 5 * calls, "seed {seed}: {written} entries in {calls} calls");
+        }
+    }
+}
