@@ -4,6 +4,7 @@ use core::num::NonZeroU64;
 
 use crate::backfill_pool::{self, BackfillPool};
 use crate::commit_log::{self, CommitLog};
+use crate::compact_log::{self, CompactLog};
 use crate::concurrency::{self, Concurrency};
 use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
@@ -149,6 +150,7 @@ macro_rules! any_policy {
 any_policy! {
     Gcra: gcra::State, "A continuous token bucket.";
     SlidingLog: sliding_log::State, "At most N in any window.";
+    CompactLog: compact_log::State, "At most N in any window, on a grid, in little memory.";
     FixedWindow: fixed_window::State, "At most N in each window of a grid.";
     Pacer: pacer::State, "Batched average pacing.";
     TwoTimeline: two_timeline::State, "An ideal schedule with exact wait times.";
