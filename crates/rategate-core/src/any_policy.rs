@@ -85,6 +85,22 @@ macro_rules! any_policy {
                 }
             }
 
+            fn is_as_fresh(&self, state: &AnyState, now_ns: u64) -> bool {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.is_as_fresh(state, now_ns)
+                    })*
+                    _ => false,
+                }
+            }
+
+            fn heap_bytes(&self, state: &AnyState) -> usize {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => policy.heap_bytes(state),)*
+                    _ => 0,
+                }
+            }
+
             /// From another policy, it starts afresh.
             fn rebase(&self, state: &mut AnyState, old: &Self, now_ns: u64) {
                 match (self, old, &mut *state) {

@@ -266,6 +266,14 @@ impl Policy for CompactLog {
         state.take_back(tick, refund.permits, self.caps())
     }
 
+    fn is_as_fresh(&self, state: &State, now_ns: u64) -> bool {
+        state.permits() == 0 || self.release_ns(state.newest()) <= now_ns.into()
+    }
+
+    fn heap_bytes(&self, state: &State) -> usize {
+        state.heap_bytes()
+    }
+
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         old.forget_before(state, now_ns);
         if self.resolution_ns != old.resolution_ns {
