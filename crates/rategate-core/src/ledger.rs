@@ -36,6 +36,8 @@ pub struct Ledger<P: Policy> {
     floor_ns: u64,
     latest_ns: u64,
     next_serial: u64,
+    /// All grants from this serial number on have been cancelled.
+    undone_from: u64,
     /// What has come back so far.
     past: Past,
     /// Grants with lower serial numbers may have started when their tickets do not say.
@@ -71,6 +73,7 @@ impl<P: Policy> Ledger<P> {
             floor_ns: now_ns,
             latest_ns: now_ns,
             next_serial: 1,
+            undone_from: 1,
             past: Past::NONE,
             first_on_time: 0,
             calm: u64::MAX,
@@ -165,7 +168,8 @@ impl<P: Policy> Ledger<P> {
     pub fn restart(&mut self, now_ns: u64) {
         let now_ns = self.clamp(now_ns);
         let (next_serial, past) = (self.next_serial, self.past.and_changed());
-        *self = Self { next_serial, past, ..Self::new(self.policy.clone(), now_ns) };
+        let undone_from = next_serial;
+        *self = Self { next_serial, undone_from, past, ..Self::new(self.policy.clone(), now_ns) };
     }
 
     /// When `permits` could start at `from_ns` or later, if asked for at `now_ns`.
@@ -276,6 +280,7 @@ impl<P: Policy> Limit for Ledger<P> {
         self.pass_to(now_ns);
         let serial = self.next_serial;
         self.next_serial = self.next_serial.saturating_add(1);
+        self.undone_from = self.next_serial;
         let floor_ns = core::mem::replace(&mut self.floor_ns, start_ns);
         let taken = Taken { from_ns: self.latest_ns, start_ns, permits };
         let past = self.past;
@@ -312,7 +317,12 @@ impl<P: Policy> Limit for Ledger<P> {
         self.pass_to(now_ns);
         let Some(promise) = self.withdraw(ticket) else { return false };
         self.floor_ns = self.floor_ns.min(promise.floor_ns);
-        self.past = self.past.and_returned(promise.taken.permits.get());
+        if promise.serial.saturating_add(1) == self.undone_from {
+            // No grant that stands was made behind it, so what they tell holds as if it had never been.
+            self.undone_from = promise.serial;
+        } else {
+            self.past = self.past.and_returned(promise.taken.permits.get());
+        }
         true
     }
 

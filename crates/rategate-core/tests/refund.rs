@@ -514,3 +514,36 @@ fn a_cancelled_promise_counts_for_those_behind_it() {
         "without it, full from the second second on"
     );
 }
+
+/// A line takes back the start of whoever is next before anything is refunded. A promise that nobody
+/// stands behind is gone as if it had never been made, however many there were.
+#[test]
+fn a_promise_that_nobody_stood_behind_spoils_nothing() {
+    let bucket = Gcra::new(rate("1/s"), 3).unwrap();
+    let log = SlidingLog::new(10, 100 * S).unwrap();
+    let mut limit = AllOf::new([AnyPolicy::from(bucket), log.into()], 0);
+    let grant = granted(limit.try_acquire(0, 3)).unwrap();
+    for _ in 0..3 {
+        let next = granted(limit.reserve(0, 2, None)).unwrap();
+        let behind = granted(limit.reserve(0, 1, None)).unwrap();
+        assert!(limit.cancel(0, behind.ticket) && limit.cancel(0, next.ticket));
+        assert!(!limit.cancel(0, next.ticket), "once");
+    }
+    assert_eq!(limit.refund(S / 2, &grant, 2), 2);
+    assert_eq!(limit.remaining(S / 2), 2);
+}
+
+/// To a schedule that forfeits time, an instant of zero says that nothing is known: of what started at
+/// the clock's very first nanosecond, a ledger takes nothing back.
+#[test]
+fn what_started_at_zero_may_be_lost() {
+    let strict = TwoTimeline::new(rate("1/s"), Mode::Strict, None);
+    let (mut ledger, mut twin) = (Ledger::new(strict, 0), Fronted::new(strict, 0));
+    let (by_ledger, by_twin) =
+        (granted(ledger.try_acquire(0, 1)).unwrap(), granted(twin.try_acquire(0, 1)).unwrap());
+    assert_eq!(twin.refund(0, &by_twin, 1), 1);
+    assert_eq!(ledger.refund(0, &by_ledger, 1), 0);
+    let mut later = Ledger::new(strict, 1);
+    let grant = granted(later.try_acquire(1, 1)).unwrap();
+    assert_eq!(later.refund(1, &grant, 1), 1);
+}

@@ -79,6 +79,9 @@ fn compare_step(
     compare_one("ended", (seen.ended_ns, expect.ended_ns));
     let what = format!("step {number}: outcome");
     compare(mismatches, &what, (Some(seen.outcome), expect.outcome));
+    for (what, pair) in [("back", (seen.back, expect.back)), ("owed", (seen.owed, expect.owed))] {
+        compare(mismatches, &format!("step {number}: {what}"), pair);
+    }
     let what = format!("step {number}: remaining");
     compare(mismatches, &what, (Some(seen.remaining), expect.remaining));
 }

@@ -31,6 +31,7 @@ pub mod scenario;
 pub mod world;
 
 mod arrivals;
+mod given;
 mod judge;
 mod line;
 mod picture;

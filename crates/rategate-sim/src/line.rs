@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::error::{DebtError, ExceedsCapacity, LimitError};
+use rategate_core::fair::ClassId;
 use rategate_core::queue::{Bounds, Joined, Outcome, Place, Queue, Request, Turned, Wakes};
-use rategate_core::verdict::{Denial, Grant, Ticket, Verdict};
+use rategate_core::verdict::{Denial, Grant, Settled, Ticket, Verdict};
 
+use crate::scenario::Class;
 use crate::world::Subject;
 
 /// Who waits.
@@ -33,14 +35,14 @@ pub(crate) struct Lined<L> {
     limits: L,
     queue: Queue<Waiter>,
     places: BTreeMap<Waiter, Place>,
-    settled: Settled,
+    ended: Ended,
 }
 
 /// Whose waits have ended, in order, and who has not been told.
 #[derive(Default)]
-struct Settled(Vec<Waiter>);
+struct Ended(Vec<Waiter>);
 
-impl Wakes<Waiter> for Settled {
+impl Wakes<Waiter> for Ended {
     fn settled(&mut self, waiter: Waiter) {
         self.0.push(waiter);
     }
@@ -50,9 +52,13 @@ impl Wakes<Waiter> for Settled {
 }
 
 impl<L: Subject> Lined<L> {
-    pub(crate) fn new(limits: L, bounds: Bounds) -> Self {
-        let (places, settled) = (BTreeMap::new(), Settled::default());
-        Self { limits, queue: Queue::new(bounds), places, settled }
+    pub(crate) fn new(limits: L, bounds: Bounds, classes: &[Class]) -> Self {
+        let mut queue = Queue::new(bounds);
+        for class in classes {
+            // Reading the file has shown that there are not too many.
+            let _ = queue.add_class(class.weight);
+        }
+        Self { limits, queue, places: BTreeMap::new(), ended: Ended::default() }
     }
 
     pub(crate) fn clamp(&self, now_ns: u64) -> u64 {
@@ -99,11 +105,11 @@ impl<L: Subject> Lined<L> {
     }
 
     pub(crate) fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
-        self.change(now_ns, |limits| limits.cancel(now_ns, ticket))
+        self.change(now_ns, |limits, _| limits.cancel(now_ns, ticket))
     }
 
     pub(crate) fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
-        self.change(now_ns, |limits| limits.start_early(now_ns, ticket))
+        self.change(now_ns, |limits, _| limits.start_early(now_ns, ticket))
     }
 
     pub(crate) fn reconfigure(
@@ -111,15 +117,45 @@ impl<L: Subject> Lined<L> {
         now_ns: u64,
         policies: &[AnyPolicy],
     ) -> Result<(), LimitError> {
-        self.change(now_ns, |limits| limits.reconfigure(now_ns, policies))
+        self.change(now_ns, |limits, _| limits.reconfigure(now_ns, policies))
     }
 
     pub(crate) fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.change(now_ns, |limits| limits.refill(now_ns, permits))
+        self.change(now_ns, |limits, _| limits.refill(now_ns, permits))
     }
 
     pub(crate) fn release(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.change(now_ns, |limits| limits.release(now_ns, permits))
+        self.change(now_ns, |limits, _| limits.release(now_ns, permits))
+    }
+
+    /// Takes permits of a grant back, for the good of whoever waits and of the class that had them.
+    pub(crate) fn refund(
+        &mut self,
+        now_ns: u64,
+        class: ClassId,
+        grant: &Grant,
+        permits: u64,
+    ) -> u64 {
+        self.change(now_ns, |limits, queue| {
+            let back = limits.refund(now_ns, grant, permits);
+            queue.settle(class, back, 0);
+            back
+        })
+    }
+
+    /// Makes good for an estimate of somebody of this class.
+    pub(crate) fn settle(
+        &mut self,
+        now_ns: u64,
+        class: ClassId,
+        grant: &Grant,
+        actual: u64,
+    ) -> Result<Settled, DebtError> {
+        self.change(now_ns, |limits, queue| {
+            let settled = limits.settle(now_ns, grant, actual)?;
+            queue.settle(class, grant.permits, actual);
+            Ok(settled)
+        })
     }
 
     /// Stands in line, unless the permits are there. What comes of it is among those who have
@@ -127,14 +163,12 @@ impl<L: Subject> Lined<L> {
     pub(crate) fn wait(
         &mut self,
         now_ns: u64,
-        permits: u64,
-        max_wait_ns: Option<u64>,
+        request: Request,
         waiter: Waiter,
     ) -> Result<Option<Grant>, Turned> {
         self.serve(now_ns);
-        let Self { limits, queue, places, settled } = self;
-        let request = Request::of(permits).within(max_wait_ns);
-        match queue.join(limits, now_ns, request, || waiter, settled)? {
+        let Self { limits, queue, places, ended } = self;
+        match queue.join(limits, now_ns, request, || waiter, ended)? {
             Joined::Granted(grant) => Ok(Some(grant)),
             Joined::Waits(place) => {
                 places.insert(waiter, place);
@@ -146,16 +180,16 @@ impl<L: Subject> Lined<L> {
     /// Gives a wait up. Returns whether it had not ended.
     pub(crate) fn leave(&mut self, now_ns: u64, waiter: Waiter) -> bool {
         self.serve(now_ns);
-        if self.settled.0.contains(&waiter) {
+        if self.ended.0.contains(&waiter) {
             return false;
         }
         let Some(place) = self.places.remove(&waiter) else { return false };
-        self.queue.leave(&mut self.limits, now_ns, &place, &mut self.settled).is_some()
+        self.queue.leave(&mut self.limits, now_ns, &place, &mut self.ended).is_some()
     }
 
     /// Grants all whose starts have come.
     pub(crate) fn serve(&mut self, now_ns: u64) {
-        self.queue.serve(&mut self.limits, now_ns, &mut self.settled);
+        self.queue.serve(&mut self.limits, now_ns, &mut self.ended);
     }
 
     /// When to serve next, as far as a clock can tell.
@@ -165,8 +199,8 @@ impl<L: Subject> Lined<L> {
 
     /// Whose waits have ended since the last call, in order, and how.
     pub(crate) fn ended(&mut self) -> Vec<(Waiter, Outcome)> {
-        let settled = std::mem::take(&mut self.settled.0).into_iter();
-        settled
+        let ended = std::mem::take(&mut self.ended.0).into_iter();
+        ended
             .filter_map(|waiter| {
                 let place = self.places.remove(&waiter)?;
                 Some((waiter, self.queue.collect(&place)?))
@@ -183,8 +217,8 @@ impl<L: Subject> Lined<L> {
     /// clock foretells. Otherwise all who wait are booked, and he stands behind them.
     fn is_held_for(&mut self, now_ns: u64, permits: u64) -> bool {
         self.serve(now_ns);
-        let Self { limits, queue, settled, .. } = self;
-        permits > 0 && !queue.is_empty() && queue.is_held(limits, settled)
+        let Self { limits, queue, ended, .. } = self;
+        permits > 0 && !queue.is_empty() && queue.is_held(limits, ended)
     }
 
     fn held(&self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {
@@ -194,10 +228,14 @@ impl<L: Subject> Lined<L> {
     }
 
     /// Changes the limits, or gives them something back. Whoever waits is booked anew.
-    fn change<T>(&mut self, now_ns: u64, change: impl FnOnce(&mut L) -> T) -> T {
+    fn change<T>(
+        &mut self,
+        now_ns: u64,
+        change: impl FnOnce(&mut L, &mut Queue<Waiter>) -> T,
+    ) -> T {
         self.serve(now_ns);
         self.queue.unbook(&mut self.limits, now_ns);
-        let changed = change(&mut self.limits);
+        let changed = change(&mut self.limits, &mut self.queue);
         self.serve(now_ns);
         changed
     }

@@ -17,7 +17,7 @@ pub enum Outcome {
     Never,
     /// A cancel that gave permits back.
     Cancelled,
-    /// A cancel that did not.
+    /// A cancel that did not, and whatever else came too late.
     TooLate,
     /// The limit, or what is in it, was changed from outside.
     Set,
@@ -33,9 +33,17 @@ pub enum Outcome {
     DeadlinePassed,
     /// A wait that was given up, and the call that did so.
     Left,
+    /// An estimate was made good for.
+    Settled,
+    /// What had no effect was given back, as much of it as could be.
+    Refunded,
+    /// There is no grant to settle or to refund: not yet, not any more, or there never was.
+    Ungranted,
+    /// A debt of more than one call may owe, or that time alone does not pay.
+    Unpayable,
 }
 
-const OUTCOMES: [(Outcome, &str); 12] = [
+const OUTCOMES: [(Outcome, &str); 16] = [
     (Outcome::Granted, "granted"),
     (Outcome::Denied, "denied"),
     (Outcome::Never, "never"),
@@ -48,6 +56,10 @@ const OUTCOMES: [(Outcome, &str); 12] = [
     (Outcome::Evicted, "evicted"),
     (Outcome::DeadlinePassed, "deadline-passed"),
     (Outcome::Left, "left"),
+    (Outcome::Settled, "settled"),
+    (Outcome::Refunded, "refunded"),
+    (Outcome::Ungranted, "ungranted"),
+    (Outcome::Unpayable, "unpayable"),
 ];
 
 /// A run on the virtual clock. All instants are nanoseconds since the clock's start.
@@ -100,6 +112,12 @@ pub struct StepReport {
     /// Of a wait: when it ended, be it in a grant or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ns: Option<u64>,
+    /// Of a refund, or of an estimate that was too high: how many permits went back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub back: Option<u64>,
+    /// Of an estimate that was too low: how many permits are owed, behind which later calls wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owed: Option<u64>,
 }
 
 /// One operation of a caller's thread, or one arrival.

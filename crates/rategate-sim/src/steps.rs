@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use rategate_core::error::ExceedsCapacity;
-use rategate_core::queue::{Outcome as Ended, Turned};
-use rategate_core::verdict::{Grant, Refusal, Ticket, Verdict};
+use rategate_core::fair::ClassId;
+use rategate_core::queue::{Outcome as Ended, Request, Turned};
+use rategate_core::verdict::{Grant, Refusal, Verdict};
 
+use crate::given::{Given, Returned};
 use crate::line::{Lined, Waiter};
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Scenario, Step};
@@ -14,12 +16,15 @@ use crate::world::Subject;
 /// The steps of a scenario, some of them done.
 pub(crate) struct Steps<'s> {
     start_ns: u64,
+    all: &'s [Step],
     to_come: std::slice::Iter<'s, Step>,
     /// The newest reading of the clock.
     seen_ns: u64,
-    reserved: BTreeMap<&'s str, Option<(Ticket, u64, usize)>>,
+    /// Which step is the reservation of that name.
+    reserved: BTreeMap<&'s str, usize>,
     /// Which step is the wait of that name.
     waits: BTreeMap<&'s str, usize>,
+    given: Given<'s>,
     pub(crate) reports: Vec<StepReport>,
 }
 
@@ -30,11 +35,15 @@ pub(crate) struct Answer {
     scheduled_ns: Option<u64>,
     retry_after_ns: Option<u64>,
     ended_ns: Option<u64>,
+    back: Option<u64>,
+    owed: Option<u64>,
 }
 
 impl Answer {
     const fn only(outcome: Outcome) -> Self {
-        Self { outcome, start_ns: None, scheduled_ns: None, retry_after_ns: None, ended_ns: None }
+        let (start_ns, scheduled_ns, retry_after_ns, ended_ns) = (None, None, None, None);
+        let (back, owed) = (None, None);
+        Self { outcome, start_ns, scheduled_ns, retry_after_ns, ended_ns, back, owed }
     }
 
     const fn granted(grant: &Grant) -> Self {
@@ -75,6 +84,11 @@ impl Answer {
         }
     }
 
+    const fn returned(returned: &Returned) -> Self {
+        let (back, owed) = (returned.back, returned.owed);
+        Self { back, owed, ..Self::only(returned.outcome) }
+    }
+
     fn wait_ns(&self) -> Option<u64> {
         Some(self.start_ns?.saturating_sub(self.scheduled_ns?))
     }
@@ -84,10 +98,12 @@ impl<'s> Steps<'s> {
     pub(crate) fn new(scenario: &'s Scenario) -> Self {
         Self {
             start_ns: scenario.clock_start_ns,
+            all: &scenario.steps,
             to_come: scenario.steps.iter(),
             seen_ns: scenario.clock_start_ns,
             reserved: BTreeMap::new(),
             waits: BTreeMap::new(),
+            given: Given::default(),
             reports: Vec::new(),
         }
     }
@@ -96,6 +112,15 @@ impl<'s> Steps<'s> {
     pub(crate) fn next_at_ns(&self) -> Option<u64> {
         let next = self.to_come.as_slice().first()?;
         Some(self.start_ns.saturating_add(next.at_ns))
+    }
+
+    /// Grants all whose starts have come by the next step, if that is about what they were granted.
+    /// Returns whether they are to be told before it.
+    pub(crate) fn serve_before(&self, limits: &mut Lined<impl Subject>) -> bool {
+        let next = self.to_come.as_slice().first();
+        let Some(next) = next.filter(|next| next.call.is_about_a_grant()) else { return false };
+        limits.serve(self.seen_ns.max(self.start_ns.saturating_add(next.at_ns)));
+        true
     }
 
     /// Carries out the next step. Returns whether somebody in line may now be served.
@@ -126,8 +151,13 @@ impl<'s> Steps<'s> {
             retry_after_ns: answer.retry_after_ns,
             remaining,
             ended_ns: answer.ended_ns.map(since_start),
+            back: answer.back,
+            owed: answer.owed,
         });
-        matches!(answer.outcome, Outcome::Set | Outcome::Cancelled)
+        matches!(
+            answer.outcome,
+            Outcome::Set | Outcome::Cancelled | Outcome::Settled | Outcome::Refunded
+        )
     }
 
     /// Writes down how the wait of a step has ended.
@@ -143,6 +173,10 @@ impl<'s> Steps<'s> {
         let Some(report) = self.reports.get_mut(step) else { return };
         if let Ended::Granted(grant) = ended {
             grants.push((grant.start_ns, grant.permits));
+            let call = self.all.get(step).map(|step| &step.call);
+            if let Some(&Call::Wait { name: Some(_), class, .. }) = call {
+                self.given.add(step, grant, class, grants);
+            }
         }
         let answer = Answer::ended(ended);
         report.outcome = answer.outcome;
@@ -161,29 +195,34 @@ impl<'s> Steps<'s> {
         grants: &mut Vec<(u64, u64)>,
     ) -> (&'static str, Option<u64>, Answer) {
         match call {
-            Call::Try { permits } => {
+            Call::Try { permits, name } => {
                 let verdict = limits.try_acquire(now_ns, *permits);
-                ("try", Some(*permits), granted(verdict, *permits, grants).0)
+                let (answer, grant) = granted(verdict, *permits, grants);
+                self.give(name.as_deref(), grant, ClassId::FIRST, grants);
+                ("try", Some(*permits), answer)
             }
             Call::Reserve { permits, name, max_wait_ns } => {
                 let verdict = limits.reserve(now_ns, *permits, *max_wait_ns);
-                let (answer, ticket) = granted(verdict, *permits, grants);
+                let (answer, grant) = granted(verdict, *permits, grants);
                 if let Some(name) = name {
-                    let place = grants.len().saturating_sub(1);
-                    self.reserved.insert(name, ticket.map(|ticket| (ticket, *permits, place)));
+                    self.reserved.insert(name, self.reports.len());
                 }
+                self.give(name.as_deref(), grant, ClassId::FIRST, grants);
                 ("reserve", Some(*permits), answer)
             }
-            Call::Wait { permits, name, max_wait_ns } => {
+            Call::Wait { permits, name, max_wait_ns, class } => {
                 let step = self.reports.len();
                 if let Some(name) = name {
                     self.waits.insert(name, step);
                 }
-                let waited = limits.wait(now_ns, *permits, *max_wait_ns, Waiter::Step(step));
+                let request = Request::of(*permits).within(*max_wait_ns).in_class(*class);
+                let waited = limits.wait(now_ns, request, Waiter::Step(step));
+                self.give(name.as_deref(), None, *class, grants);
                 let answer = match waited {
                     Ok(None) => Answer::only(Outcome::Waiting),
                     Ok(Some(grant)) => {
                         grants.push((grant.start_ns, *permits));
+                        self.give(name.as_deref(), Some(grant), *class, grants);
                         Answer { ended_ns: Some(now_ns), ..Answer::granted(&grant) }
                     }
                     Err(turned) => Answer { ended_ns: Some(now_ns), ..Answer::turned(turned) },
@@ -208,10 +247,11 @@ impl<'s> Steps<'s> {
                 ("release", Some(*permits), Answer::only(Outcome::Set))
             }
             Call::Cancel { name } => {
-                let reserved = self.reserved.get_mut(name.as_str()).and_then(Option::take);
-                let permits = reserved.map(|(_, permits, _)| permits);
+                let reserved = self.reserved.get(name.as_str());
+                let reserved = reserved.and_then(|&step| self.given.cancel(step));
+                let permits = reserved.map(|(grant, _)| grant.permits);
                 let outcome = match reserved {
-                    Some((ticket, _, place)) if limits.cancel(now_ns, ticket) => {
+                    Some((grant, place)) if limits.cancel(now_ns, grant.ticket) => {
                         // What was given back was never used.
                         if let Some((_, permits)) = grants.get_mut(place) {
                             *permits = 0;
@@ -221,6 +261,14 @@ impl<'s> Steps<'s> {
                     _ => Outcome::TooLate,
                 };
                 ("cancel", permits, Answer::only(outcome))
+            }
+            Call::Settle { name, actual } => {
+                let returned = self.given.settle((name, *actual), now_ns, limits, grants);
+                ("settle", Some(*actual), Answer::returned(&returned))
+            }
+            Call::Refund { name, permits } => {
+                let returned = self.given.refund((name, *permits), now_ns, limits, grants);
+                ("refund", Some(*permits), Answer::returned(&returned))
             }
             Call::Set { limits: policies } => {
                 // Reading the file has shown that the policies are of the same kinds.
@@ -243,17 +291,33 @@ impl<'s> Steps<'s> {
             }
         }
     }
+
+    /// Writes down what the next step to be reported was granted at once, if it has a name.
+    fn give(
+        &mut self,
+        name: Option<&'s str>,
+        grant: Option<Grant>,
+        class: ClassId,
+        grants: &[(u64, u64)],
+    ) {
+        let Some(name) = name else { return };
+        let step = self.reports.len();
+        self.given.name(name, step);
+        if let Some(grant) = grant {
+            self.given.add(step, grant, class, grants);
+        }
+    }
 }
 
 fn granted(
     verdict: Result<Verdict, ExceedsCapacity>,
     permits: u64,
     grants: &mut Vec<(u64, u64)>,
-) -> (Answer, Option<Ticket>) {
+) -> (Answer, Option<Grant>) {
     match verdict {
         Ok(Verdict::Granted(grant)) => {
             grants.push((grant.start_ns, permits));
-            (Answer::granted(&grant), Some(grant.ticket))
+            (Answer::granted(&grant), Some(grant))
         }
         Ok(Verdict::Denied(denial)) => {
             let retry_after_ns = denial.retry_after_ns.map(u64::from);

@@ -58,31 +58,49 @@ impl Report {
 const OPERATION_HEADING: &str =
     "caller    arrival ms     start ms       end ms      wait ms  permits  outcome";
 
-/// How wide the table of steps has to be, and whether anybody stood in line.
+/// How wide the table of steps has to be, whether anybody stood in line, and whether anything was
+/// settled.
 struct StepShape {
     outcome: usize,
     has_waits: bool,
+    has_returns: bool,
 }
 
 impl StepShape {
     fn of(steps: &[StepReport]) -> Self {
         let outcome = steps.iter().map(|step| step.outcome.word().len()).fold(9, usize::max);
-        Self { outcome, has_waits: steps.iter().any(|step| step.call == "wait") }
+        let has_waits = steps.iter().any(|step| step.call == "wait");
+        let has_returns = steps.iter().any(|step| matches!(step.call, "settle" | "refund"));
+        Self { outcome, has_waits, has_returns }
     }
 
     fn heading(&self) -> String {
         format!(
-            "step        at ms  call     permits  {:<width$}     start ms       wait ms   retry after ms  remaining{}",
+            "step        at ms  call     permits  {:<width$}     start ms       wait ms   retry after ms  remaining{}{}",
             "outcome",
             if self.has_waits { "     ended ms" } else { "" },
+            if self.has_returns { "       back       owed" } else { "" },
             width = self.outcome,
         )
     }
 
     fn row(&self, number: usize, step: &StepReport) -> String {
-        let ended = step.ended_ns.map(milliseconds).unwrap_or_default();
+        let mut row = self.call(number, step);
+        // Writing to a string cannot fail.
+        if self.has_waits {
+            let ended = step.ended_ns.map(milliseconds).unwrap_or_default();
+            let _ = write!(row, " {ended:>12}");
+        }
+        if self.has_returns {
+            let count = |count: Option<u64>| count.map_or_else(String::new, |n| n.to_string());
+            let _ = write!(row, " {:>10} {:>10}", count(step.back), count(step.owed));
+        }
+        row
+    }
+
+    fn call(&self, number: usize, step: &StepReport) -> String {
         format!(
-            "{number:>4} {:>12}  {:<8} {:>6}  {:<width$} {:>12}  {:>12} {:>16} {:>10} {ended:>12}",
+            "{number:>4} {:>12}  {:<8} {:>6}  {:<width$} {:>12}  {:>12} {:>16} {:>10}",
             milliseconds(step.at_ns),
             step.call,
             step.permits.map_or_else(String::new, |permits| permits.to_string()),

@@ -207,6 +207,91 @@ const CASES: &[Case] = &[
         Some(6),
         &["released", "concurrency"],
     ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"fast\"\n",
+        Some(9),
+        &["`class`", "\"fast\"", "\"slow\""],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"fast\"\n",
+        Some(7),
+        &["`class`", "there are none", "[queue] classes"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 0 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        Some(5),
+        &["`slow` of classes", "at least 1"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = \"1\" }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        Some(5),
+        &["`slow` of classes", "whole number"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = [\"slow\"]\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        Some(5),
+        &["`classes`", "table"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n",
+        Some(4),
+        &["[queue]", "call = \"wait\""],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nclass = \"slow\"\n",
+        Some(12),
+        &["unknown key `class`"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n[[arrivals]]\nrate = \"1/s\"\ncount = 1\nclass = \"slow\"\n",
+        Some(12),
+        &["`class` of [[arrivals]]", "call = \"wait\""],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n[[caller]]\noperations = 1\ncall = \"wait\"\nclass = \"fats\"\n",
+        Some(12),
+        &["`class` of [[caller]]", "\"slow\""],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = 1\n",
+        Some(9),
+        &["`class`", "text"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"settle\"\nactual = 1\n",
+        Some(4),
+        &["`name`"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"settle\"\nname = \"a\"\nactual = 1\n",
+        Some(7),
+        &["no earlier try, reserve or wait", "a"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"settle\"\nname = \"a\"\n",
+        Some(8),
+        &["`actual`"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"refund\"\nname = \"b\"\n",
+        Some(11),
+        &["no earlier try, reserve or wait", "b"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"refund\"\nname = \"a\"\npermits = -1\n",
+        Some(12),
+        &["`permits`", "zero or more"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"cancel\"\nname = \"a\"\n",
+        Some(11),
+        &["no earlier reserve"],
+    ),
+    (
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"leave\"\nname = \"a\"\n",
+        Some(11),
+        &["no earlier wait"],
+    ),
 ];
 
 #[test]
@@ -219,6 +304,22 @@ fn bad_files_name_the_line_the_key_and_what_is_right() {
         }
         assert!(!error.message.contains('\n'), "{text}\none line: {error}");
     }
+}
+
+/// The first class is that of all who name none, so of 256 so many can have a name.
+#[test]
+fn classes_have_a_bound() {
+    let named = |count: usize| {
+        let classes = (0..count).fold(String::new(), |all, class| format!("{all}c{class} = 1\n"));
+        Scenario::parse(&format!(
+            "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+             [[step]]\nat = \"0s\"\ncall = \"wait\"\n[queue.classes]\n{classes}"
+        ))
+    };
+    assert_eq!(named(255).unwrap().classes.len(), 255);
+    let error = named(256).unwrap_err();
+    assert_eq!(error.line, Some(263), "{error}");
+    assert!(error.message.contains("`c255`") && error.message.contains("255 classes"), "{error}");
 }
 
 #[test]

@@ -46,6 +46,10 @@ impl Wakes<Ear> for Woken {
         self.ears.push(ear);
     }
 
+    fn turned_away(&mut self, ear: Ear) {
+        self.leaves(ear);
+    }
+
     /// A task has been told nothing, and a timer watches for it.
     fn moved(&mut self, ear: &Ear) {
         if let Ear::Thread(alarm) = ear {

@@ -1,4 +1,4 @@
-//! The scenario files in which somebody stands in line, on the limiters that people use. Each wait is a
+//! The scenario files in which somebody stands in line, settles or refunds, on the limiters that people use. Each wait is a
 //! future, polled when its waker is called and never otherwise; what comes out of each step has to be
 //! what the simulated world says of it.
 
@@ -29,10 +29,10 @@ use rategate::{
 };
 use rategate_sim::random::Random;
 use rategate_sim::report::Outcome;
-use rategate_sim::scenario::{Call, Scenario};
+use rategate_sim::scenario::{Call, Scenario, Step};
 use rategate_sim::world;
 
-use told::{GATHER_NS, Told};
+use told::{GATHER_NS, Given, Told};
 
 /// A limit that a scenario can be played on.
 trait Subject: Concurrent + Send + Sized + 'static {
@@ -76,12 +76,17 @@ type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + 'a
 struct Run<'a, L: Concurrent> {
     /// What is played, for whoever reads a failure.
     about: &'a str,
-    limiter: &'a AsyncLimiter<L, ManualClock>,
+    /// A handle for each class.
+    limiters: &'a [AsyncLimiter<L, ManualClock>],
+    steps: &'a [Step],
     clock: &'a ManualClock,
     rung: Arc<Mutex<Vec<usize>>>,
     waits: BTreeMap<usize, Waiting<'a>>,
+    /// The newest wait of a name, and the newest call that may be granted.
     named: BTreeMap<&'a str, usize>,
-    reserved: BTreeMap<&'a str, AsyncReservation<L, ManualClock>>,
+    grantable: BTreeMap<&'a str, usize>,
+    reserved: BTreeMap<&'a str, (usize, AsyncReservation<L, ManualClock>)>,
+    given: Given,
     told: Vec<Told>,
 }
 
@@ -101,7 +106,7 @@ impl<'a, L: Subject> Run<'a, L> {
             let Poll::Ready(ended) = self.poll(step, &mut waiting) else {
                 panic!("{about}: {step} woken in vain")
             };
-            let told = self.ended(&ended);
+            let told = self.ended(step, &ended);
             self.told[step] = Told { remaining: self.told[step].remaining, ..told };
         }
     }
@@ -111,16 +116,27 @@ impl<'a, L: Subject> Run<'a, L> {
         waiting.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    fn ended(&self, ended: &Result<Grant, AcquireError>) -> Told {
+    fn ended(&mut self, step: usize, ended: &Result<Grant, AcquireError>) -> Told {
         let told = match ended {
-            Ok(grant) => Told::granted(grant),
+            Ok(grant) => {
+                self.given.add(step, *grant, self.class_of(step));
+                Told::granted(grant)
+            }
             Err(error) => Told::refused(error),
         };
         Told { ended_ns: Some(self.clock.now_ns()), ..told }
     }
 
+    fn class_of(&self, step: usize) -> usize {
+        match &self.steps[step].call {
+            Call::Wait { class, .. } => class.index(),
+            _ => 0,
+        }
+    }
+
     fn step(&mut self, call: &'a Call) {
-        let before = self.limiter.limiter().remaining().unwrap();
+        let limiter = self.limiters[0].limiter();
+        let before = limiter.remaining().unwrap();
         // Whoever was due has been served, and has his permits before anything else happens.
         self.poll_woken();
         let step = self.told.len();
@@ -128,20 +144,27 @@ impl<'a, L: Subject> Run<'a, L> {
         self.told.push(told);
         // Whoever is due by it is woken by the call itself, not by the next look.
         self.poll_woken();
-        let after = self.limiter.limiter().remaining().unwrap();
+        let after = limiter.remaining().unwrap();
         assert!(self.rung.lock().unwrap().is_empty(), "{}: {step} woke too few", self.about);
         self.told[step].remaining = if matches!(call, Call::Peek { .. }) { before } else { after };
     }
 
     fn call(&mut self, call: &'a Call) -> Told {
-        let limiter = self.limiter.limiter();
+        let (first, step) = (&self.limiters[0], self.told.len());
+        let limiter = first.limiter();
         match call {
-            Call::Try { permits } => match self.limiter.try_acquire(*permits) {
-                Ok(Decision::Granted(grant)) => Told::granted(&grant),
-                Ok(Decision::Denied(denial)) => Told::denied(denial.retry_after()),
-                Err(LimiterError::ExceedsCapacity(_)) => Told::only(Outcome::Never),
-                Err(error) => panic!("{error}"),
-            },
+            Call::Try { permits, name } => {
+                self.grantable.extend(name.as_deref().map(|name| (name, step)));
+                match first.try_acquire(*permits) {
+                    Ok(Decision::Granted(grant)) => {
+                        self.given.add(step, grant, 0);
+                        Told::granted(&grant)
+                    }
+                    Ok(Decision::Denied(denial)) => Told::denied(denial.retry_after()),
+                    Err(LimiterError::ExceedsCapacity(_)) => Told::only(Outcome::Never),
+                    Err(error) => panic!("{error}"),
+                }
+            }
             Call::Peek { permits } => match limiter.peek(*permits) {
                 Ok(wait) => {
                     let wait = wait.filter(|wait| !wait.is_zero());
@@ -152,15 +175,16 @@ impl<'a, L: Subject> Run<'a, L> {
             },
             Call::Reserve { permits, name, max_wait_ns } => {
                 let reserved = match max_wait_ns {
-                    None => self.limiter.reserve(*permits),
-                    Some(ns) => self.limiter.reserve_within(*permits, Duration::from_nanos(*ns)),
+                    None => first.reserve(*permits),
+                    Some(ns) => first.reserve_within(*permits, Duration::from_nanos(*ns)),
                 };
+                self.grantable.extend(name.as_deref().map(|name| (name, step)));
                 match (reserved, name) {
                     (Err(error), _) => Told::refused(&error),
                     (Ok(reservation), name) => {
                         let start_ns = Some(reservation.start_ns());
                         match name {
-                            Some(name) => drop(self.reserved.insert(name, reservation)),
+                            Some(name) => drop(self.reserved.insert(name, (step, reservation))),
                             None => drop(reservation.keep()),
                         }
                         Told { start_ns, ..Told::only(Outcome::Granted) }
@@ -169,22 +193,21 @@ impl<'a, L: Subject> Run<'a, L> {
             }
             Call::Cancel { name } => {
                 let reserved = self.reserved.remove(name.as_str());
-                let in_time = reserved.is_some_and(AsyncReservation::cancel);
+                let in_time = reserved.is_some_and(|(_, reservation)| reservation.cancel());
                 Told::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
             }
-            Call::Wait { permits, name, max_wait_ns } => {
-                let step = self.told.len();
-                if let Some(name) = name {
-                    self.named.insert(name, step);
-                }
+            Call::Wait { permits, name, max_wait_ns, class } => {
+                self.named.extend(name.as_deref().map(|name| (name, step)));
+                self.grantable.extend(name.as_deref().map(|name| (name, step)));
+                let limiter = &self.limiters[class.index()];
                 let mut waiting: Waiting<'a> = match max_wait_ns {
-                    None => Box::pin(self.limiter.acquire(*permits)),
+                    None => Box::pin(limiter.acquire(*permits)),
                     Some(ns) => {
-                        Box::pin(self.limiter.acquire_within(*permits, Duration::from_nanos(*ns)))
+                        Box::pin(limiter.acquire_within(*permits, Duration::from_nanos(*ns)))
                     }
                 };
                 if let Poll::Ready(ended) = self.poll(step, &mut waiting) {
-                    return self.ended(&ended);
+                    return self.ended(step, &ended);
                 }
                 self.waits.insert(step, waiting);
                 Told::only(Outcome::Waiting)
@@ -198,6 +221,14 @@ impl<'a, L: Subject> Run<'a, L> {
                 self.told[step].outcome = Outcome::Left;
                 self.told[step].ended_ns = Some(self.clock.now_ns());
                 Told::only(Outcome::Left)
+            }
+            Call::Settle { name, actual } => {
+                let (step, limiters) = (self.kept_step(name), self.limiters);
+                self.given.settle(step, *actual, |class| limiters[class].limiter())
+            }
+            Call::Refund { name, permits } => {
+                let (step, limiters) = (self.kept_step(name), self.limiters);
+                self.given.refund(step, *permits, |class| limiters[class].limiter())
             }
             Call::Set { limits } => {
                 L::set(limiter, limits);
@@ -213,6 +244,17 @@ impl<'a, L: Subject> Run<'a, L> {
             }
         }
     }
+
+    /// The step of that name, a reservation of which is kept by whoever returns something of it.
+    fn kept_step(&mut self, name: &str) -> usize {
+        let step = self.grantable[name];
+        if self.reserved.get(name).is_some_and(|reserved| reserved.0 == step)
+            && let Some((_, reservation)) = self.reserved.remove(name)
+        {
+            self.given.add(step, reservation.keep(), 0);
+        }
+        step
+    }
 }
 
 /// Plays the steps on a limiter, and compares what each is told with what the world says.
@@ -225,16 +267,22 @@ fn assert_same<L: Subject>(
     let start_ns = scenario.clock_start_ns;
     let clock = ManualClock::stepped();
     clock.set(start_ns);
-    let limiter = AsyncLimiter::from(make(clock.clone()));
-    limiter.limiter().bound_queue(scenario.queue).unwrap();
+    let limiter = make(clock.clone());
+    limiter.bound_queue(scenario.queue).unwrap();
+    let classes = scenario.classes.iter().map(|class| limiter.class(class.weight.get()).unwrap());
+    let handles = std::iter::once(limiter.clone()).chain(classes);
+    let limiters: Vec<_> = handles.map(AsyncLimiter::from).collect();
     let mut run = Run {
         about,
-        limiter: &limiter,
+        limiters: &limiters,
+        steps: &scenario.steps,
         clock: &clock,
         rung: Arc::default(),
         waits: BTreeMap::new(),
         named: BTreeMap::new(),
+        grantable: BTreeMap::new(),
         reserved: BTreeMap::new(),
+        given: Given::default(),
         told: Vec::new(),
     };
     // The clock stops at each end that the world knows of, and when nobody may be later than that.
@@ -256,7 +304,7 @@ fn assert_same<L: Subject>(
         let number = step + 1;
         let ideal = Told::ideal(ideal, start_ns).woken_at_once();
         assert_eq!(
-            seen.clone().woken_at_once(),
+            seen.clone().woken_at_once().told_as_soon_as(&ideal),
             ideal,
             "{about}: step {number}: {:?}",
             scenario.steps[step]
@@ -287,19 +335,22 @@ fn assert_same_everywhere(about: &str, scenario: &Scenario) {
 }
 
 #[test]
-fn every_scenario_of_the_line_passes_on_limiters() {
+fn every_scenario_of_the_line_and_of_what_comes_back_passes_on_limiters() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
     let mut played = 0;
     for file in fs::read_dir(folder).unwrap() {
         let file = file.unwrap().path();
         let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
-        let waits = scenario.steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
-        if waits && scenario.callers.is_empty() && scenario.arrivals.is_empty() {
+        let told = |call: &Call| {
+            matches!(call, Call::Wait { .. } | Call::Settle { .. } | Call::Refund { .. })
+        };
+        let is_ours = scenario.steps.iter().any(|step| told(&step.call));
+        if is_ours && scenario.callers.is_empty() && scenario.arrivals.is_empty() {
             played += 1;
             assert_same_everywhere(&file.display().to_string(), &scenario);
         }
     }
-    assert!(played > 10, "{played}");
+    assert!(played > 25, "{played}");
 }
 
 #[test]

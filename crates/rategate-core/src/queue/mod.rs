@@ -91,6 +91,10 @@ pub trait Wakes<W> {
     /// This one waits no more: its [outcome](Queue::collect) is there.
     fn settled(&mut self, waiter: W);
 
+    /// This one was turned away, which its caller is told. It is handed over for nothing but to be
+    /// dropped where that does no harm.
+    fn turned_away(&mut self, _waiter: W) {}
+
     /// This one's start, which it may have been told, has become another.
     fn moved(&mut self, waiter: &W);
 }
@@ -298,38 +302,23 @@ impl<W> Queue<W> {
         wakes: &mut impl Wakes<W>,
     ) -> Result<Joined, Turned> {
         let now_ns = limit.clamp(now_ns);
-        let Request { permits, max_wait_ns, class } = request;
+        let Request { permits, max_wait_ns, .. } = request;
         let Some(permits) = NonZeroU64::new(permits) else { return Ok(nothing(limit, now_ns)) };
         if max_wait_ns.is_some() {
             self.book_all(limit, wakes);
         }
-        let at_the_end = self.look_ahead(limit, now_ns, permits, max_wait_ns);
-        match at_the_end {
+        match self.look_ahead(limit, now_ns, permits, max_wait_ns) {
             Ok(true) if self.is_empty() => {
-                return limit
-                    .promise(now_ns, permits)
-                    .map(Joined::Granted)
-                    .map_err(Turned::Refused);
+                let promised = limit.promise(now_ns, permits);
+                promised.map(Joined::Granted).map_err(Turned::Refused)
             }
-            // Its class may have its turn before that.
-            Err(Turned::TooLong { .. }) if self.has_classes() && !self.is_empty() => {}
-            Err(turned) => return Err(turned),
-            Ok(_) => {}
+            Err(turned) => {
+                // Before anybody makes room for him.
+                let waiter = self.judge_by_turn(limit, now_ns, request, turned, waiter, wakes)?;
+                self.sit_down(limit, now_ns, request, || waiter, wakes)
+            }
+            Ok(_) => self.sit_down(limit, now_ns, request, waiter, wakes),
         }
-        self.make_room(limit, now_ns, class, permits, wakes)?;
-        let seat = self.seats.sit_down(class, waiter(), now_ns, permits);
-        if let Err(turned) = at_the_end {
-            self.turn_away_if_late(limit, now_ns, seat, turned, max_wait_ns, wakes)?;
-        }
-        if let Some(max_wait_ns) = max_wait_ns {
-            let deadline_ns = now_ns.saturating_add(max_wait_ns);
-            self.deadlines.insert(seat, deadline_ns);
-            self.by_deadline.insert((deadline_ns, seat));
-        }
-        if self.booked.is_empty() || (max_wait_ns.is_some() && !self.has_classes()) {
-            self.book_next(limit, wakes);
-        }
-        Ok(Joined::Waits(Place(seat)))
     }
 
     /// Grants all whose starts have come by `now_ns`, in order, each at its own start; ends the waits
@@ -476,26 +465,61 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Sends a newcomer away whose start, in the turn that his class would have, comes too late.
-    fn turn_away_if_late<L: Limit>(
+    /// Whether a newcomer who would be too late at the end of all lines is in time in the turn of his
+    /// class.
+    fn judge_by_turn<L: Limit>(
         &mut self,
         limit: &mut L,
         now_ns: u64,
-        seat: u32,
+        Request { permits, max_wait_ns, class }: Request,
         turned: Turned,
-        max_wait_ns: Option<u64>,
+        waiter: impl FnOnce() -> W,
         wakes: &mut impl Wakes<W>,
-    ) -> Result<(), Turned> {
-        let Turned::TooLong { retry_after_ns, .. } = turned else { return Err(turned) };
+    ) -> Result<W, Turned> {
+        let (Turned::TooLong { retry_after_ns, .. }, Some(max_wait_ns), Some(permits)) =
+            (turned, max_wait_ns, NonZeroU64::new(permits))
+        else {
+            return Err(turned);
+        };
+        if !self.has_classes() || self.is_empty() {
+            return Err(turned);
+        }
+        if !self.seats.has_free() || !self.could_make_room(class, permits.get()) {
+            return Err(Turned::Full);
+        }
+        let seat = self.seats.sit_down(class, waiter(), now_ns, permits);
         let start_ns = self.due_ns(limit, &Place(seat), wakes);
         let wait_ns = start_ns.map_or(0, |start_ns| start_ns.saturating_sub(now_ns));
-        self.forget_ahead(limit);
-        if max_wait_ns.is_none_or(|max_wait_ns| wait_ns <= max_wait_ns) {
-            return Ok(());
-        }
         self.unbook_from(limit, now_ns, seat);
-        self.seats.free(seat);
+        let waiter = self.seats.free(seat).ok_or(turned)?;
+        if wait_ns <= max_wait_ns {
+            return Ok(waiter);
+        }
+        wakes.turned_away(waiter);
         Err(Turned::TooLong { wait_ns, retry_after_ns })
+    }
+
+    fn sit_down<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        request: Request,
+        waiter: impl FnOnce() -> W,
+        wakes: &mut impl Wakes<W>,
+    ) -> Result<Joined, Turned> {
+        let Request { permits, max_wait_ns, class } = request;
+        let Some(permits) = NonZeroU64::new(permits) else { return Ok(nothing(limit, now_ns)) };
+        self.make_room(limit, now_ns, class, permits, wakes)?;
+        let seat = self.seats.sit_down(class, waiter(), now_ns, permits);
+        if let Some(max_wait_ns) = max_wait_ns {
+            let deadline_ns = now_ns.saturating_add(max_wait_ns);
+            self.deadlines.insert(seat, deadline_ns);
+            self.by_deadline.insert((deadline_ns, seat));
+        }
+        if self.booked.is_empty() || (max_wait_ns.is_some() && !self.has_classes()) {
+            self.book_next(limit, wakes);
+        }
+        Ok(Joined::Waits(Place(seat)))
     }
 
     fn serve_one<L: Limit>(
@@ -663,15 +687,21 @@ impl<W> Queue<W> {
         wakes: &mut impl Wakes<W>,
     ) -> Result<(), Turned> {
         while !self.has_room(class, permits.get()) {
-            let newest = self.seats.line(class).last;
-            let is_hopeless = newest == NONE || permits.get() > self.bounds.permits();
-            if self.bounds.on_full() == WhenFull::Refuse || is_hopeless {
+            if !self.could_make_room(class, permits.get()) {
                 return Err(Turned::Full);
             }
+            let newest = self.seats.line(class).last;
             self.unbook_from(limit, now_ns, newest);
             self.end(newest, Outcome::Evicted, wakes);
         }
         Ok(())
+    }
+
+    /// Whether there is room in a line, or somebody to send away for it.
+    fn could_make_room(&self, class: ClassId, permits: u64) -> bool {
+        let evicts = self.bounds.on_full() == WhenFull::EvictNewest;
+        let is_hopeless = self.seats.line(class).last == NONE || permits > self.bounds.permits();
+        self.has_room(class, permits) || (evicts && !is_hopeless)
     }
 
     fn has_room(&self, class: ClassId, permits: u64) -> bool {

@@ -92,7 +92,7 @@ impl<L: Limit> Queued<L> {
     pub(crate) fn leave(&mut self, now_ns: u64, id: u32) -> bool {
         let Some((place, _)) = self.places.remove(&id) else { return false };
         // Where that is enough, it is all the same.
-        if id % 2 == 0
+        if id.is_multiple_of(2)
             && let Some(left) = self.queue.leave_from_behind(&place)
         {
             assert_eq!(left, id);

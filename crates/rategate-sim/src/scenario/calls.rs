@@ -4,7 +4,8 @@ use rategate_core::any_policy::AnyPolicy;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::fields::{Fields, Source};
+use super::classes::Classes;
+use super::fields::{Field, Fields, Source};
 use super::limits::LimitTable;
 use super::read::build_all;
 use super::{Call, ScenarioError, Step, StepExpect};
@@ -13,6 +14,7 @@ pub(super) fn read_steps<'t>(
     source: Source<'t>,
     fields: &mut Fields<'t>,
     mut limits: Vec<LimitTable>,
+    classes: &Classes,
 ) -> Result<Vec<Step>, ScenarioError> {
     let mut names = Names::default();
     let tables = fields.tables("step").into_iter();
@@ -20,7 +22,7 @@ pub(super) fn read_steps<'t>(
         .map(|value| {
             let mut fields = Fields::new(source, "[[step]]", value)?;
             let at_ns = fields.need("at", "\"100ms\"")?.duration()?;
-            let call = read_call(source, &mut fields, &mut limits, &mut names)?;
+            let call = read_call(source, &mut fields, &mut limits, &mut names, classes)?;
             let expect = match fields.get("expect") {
                 Some(expect) => read_step_expect(Fields::new(source, "expect", expect.value())?)?,
                 None => StepExpect::default(),
@@ -36,6 +38,20 @@ pub(super) fn read_steps<'t>(
 struct Names<'t> {
     reserved: Vec<&'t str>,
     waits: Vec<&'t str>,
+    tried: Vec<&'t str>,
+}
+
+impl<'t> Names<'t> {
+    /// The name of a call that may have been granted.
+    fn granted(&self, fields: &mut Fields<'t>) -> Result<String, ScenarioError> {
+        let name = fields.need("name", "\"a\"")?;
+        let text = name.text()?;
+        let Self { reserved, waits, tried } = self;
+        if [reserved, waits, tried].iter().all(|names| !names.contains(&text)) {
+            return Err(name.error(format!("no earlier try, reserve or wait is named \"{text}\"")));
+        }
+        Ok(text.to_owned())
+    }
 }
 
 fn read_call<'t>(
@@ -43,14 +59,25 @@ fn read_call<'t>(
     fields: &mut Fields<'t>,
     limits: &mut [LimitTable],
     names: &mut Names<'t>,
+    classes: &Classes,
 ) -> Result<Call, ScenarioError> {
-    const CALLS: &str = "try, reserve, cancel, wait, leave, set, peek, refill or release";
+    const CALLS: &str =
+        "try, reserve, cancel, wait, leave, settle, refund, set, peek, refill or release";
     let call = fields.need("call", "\"try\"")?;
     let permits = |fields: &mut Fields<'t>| -> Result<u64, ScenarioError> {
         Ok(fields.get("permits").map(|permits| permits.count()).transpose()?.unwrap_or(1))
     };
     Ok(match call.text()? {
-        "try" => Call::Try { permits: permits(fields)? },
+        "try" => {
+            let name = fields.get("name").map(|name| name.text()).transpose()?;
+            names.tried.extend(name);
+            Call::Try { permits: permits(fields)?, name: name.map(str::to_owned) }
+        }
+        "settle" => {
+            let name = names.granted(fields)?;
+            Call::Settle { name, actual: fields.need("actual", "1200")?.count()? }
+        }
+        "refund" => Call::Refund { name: names.granted(fields)?, permits: permits(fields)? },
         "peek" => Call::Peek { permits: permits(fields)? },
         "refill" => {
             if !build_all(limits)?.iter().any(|limit| matches!(limit, AnyPolicy::BackfillPool(_))) {
@@ -70,7 +97,8 @@ fn read_call<'t>(
             names.waits.extend(name);
             let max_wait = fields.get("max_wait").map(|wait| wait.duration()).transpose()?;
             let (permits, name) = (permits(fields)?, name.map(str::to_owned));
-            Call::Wait { permits, name, max_wait_ns: max_wait }
+            let class = classes.class_of(fields, true)?;
+            Call::Wait { permits, name, max_wait_ns: max_wait, class }
         }
         "leave" => {
             let name = fields.need("name", "\"a\"")?;
@@ -140,7 +168,8 @@ fn read_step_expect(mut fields: Fields<'_>) -> Result<StepExpect, ScenarioError>
     let (start_ns, retry_after_ns, wait_ns) =
         (duration("start")?, duration("retry_after")?, duration("wait")?);
     let ended_ns = duration("ended")?;
-    let remaining = fields.get("remaining").map(|remaining| remaining.count()).transpose()?;
+    let mut count = |key| fields.get(key).map(|value: Field<'_>| value.count()).transpose();
+    let (back, owed, remaining) = (count("back")?, count("owed")?, count("remaining")?);
     fields.finish()?;
-    Ok(StepExpect { outcome, start_ns, retry_after_ns, wait_ns, ended_ns, remaining })
+    Ok(StepExpect { outcome, start_ns, retry_after_ns, wait_ns, ended_ns, back, owed, remaining })
 }

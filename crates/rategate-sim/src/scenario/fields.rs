@@ -38,7 +38,7 @@ pub(super) struct Fields<'t> {
 pub(super) struct Field<'t> {
     source: Source<'t>,
     table: &'static str,
-    key: &'static str,
+    key: &'t str,
     value: &'t Spanned<DeValue<'t>>,
 }
 
@@ -79,6 +79,19 @@ impl<'t> Fields<'t> {
         self.get(key).ok_or_else(|| {
             self.error(format_args!("`{name}` needs the key `{key}`, as in {key} = {example}"))
         })
+    }
+
+    /// All there is, in the order of the file, for a table whose keys are names.
+    pub(super) fn named(self) -> Vec<(&'t str, Field<'t>)> {
+        let mut all: Vec<_> = self.table.iter().collect();
+        all.sort_by_key(|(key, _)| key.span().start);
+        let (source, table) = (self.source, self.name);
+        all.into_iter()
+            .map(|(key, value)| {
+                let key: &str = key.get_ref();
+                (key, Field { source, table, key, value })
+            })
+            .collect()
     }
 
     /// Each value of `key`, be it one table or an array of tables.

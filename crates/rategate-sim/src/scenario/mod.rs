@@ -24,7 +24,9 @@
 //! | `call = "leave"` | gives the wait of that `name` up: `left`, or `too-late` if it has ended |
 //! | `call = "release"` | ends operations of `permits`, which hold places of `concurrency` or slots of a `commit-log` |
 //! | `call = "wait"` of `[[arrivals]]`, `[[caller]]` | each operation waits in the same line |
-//! | `[queue]` | how much may wait: `waiters`, `permits`, and `on_full = "refuse"` (the default) or `"evict-newest"` |
+//! | `[queue]` | how much may wait, in the line of each class: `waiters`, `permits`, and `on_full = "refuse"` (the default) or `"evict-newest"` |
+//! | `classes = { slow = 1, fast = 3 }` of `[queue]` | classes of those who wait, with a line each and these weights, by which they share the permits while several wait |
+//! | `class = "fast"` of who waits | in which line; without it in that of the first class, which has no name and weight 1 |
 //!
 //! What a wait comes to is known later, and stands at its own step: in the report, and in `expect`, which is
 //! compared when the run is over. `start` is when the limits let it start, `ended` when its wait was over, be
@@ -42,6 +44,29 @@
 //! | `waiting` | it had not, when nothing happened any more |
 //!
 //! Tries, peeks and reservations stand behind all who wait, and `remaining` is 0 while somebody does.
+//!
+//! # What comes back
+//!
+//! A `try`, `reserve` or `wait` with a `name` can be made good for, once it has been granted: by the class that
+//! waited, and for the good of all who wait.
+//!
+//! | in the file | what it does |
+//! |---|---|
+//! | `call = "settle"` | what was granted took `actual` permits: what was too much goes back, what was too little is owed, and later calls wait behind it; once for each grant |
+//! | `call = "refund"` | `permits` of it had no effect and go back, as many as [can](rategate_core::limit::Limit::refund); each of them once |
+//!
+//! Whoever does either with a reservation keeps it: it can be cancelled no more.
+//!
+//! | `outcome` | what came of it |
+//! |---|---|
+//! | `settled` | the estimate is made good for: `back` says how many permits went back, `owed` how many are owed |
+//! | `refunded` | `back` says how many permits went back, which may be none |
+//! | `ungranted` | there is no grant of that name: not yet, not any more, or there never was |
+//! | `too-late` | it has been settled, or has gone back, before |
+//! | `unpayable` | more than one call may owe, with nothing taken; or time alone does not pay it, with `owed` taken |
+//!
+//! What went back counts as never granted, in `granted` and for the checks. What is owed has been used, and counts from the
+//! start of its grant: windows hold at most what the limits allow and what was estimated too low.
 //!
 //! ```
 //! use rategate_sim::scenario::Scenario;
@@ -79,16 +104,21 @@
 //! ```
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::fair::{ClassId, MAX_CLASSES};
 use rategate_core::queue::Bounds;
 
 mod calls;
+mod classes;
 mod fields;
 mod limits;
 mod read;
+mod step;
 
 pub use limits::policy_from;
+pub use step::{Call, Step, StepExpect};
 
 /// The largest file that is read, in bytes.
 pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
@@ -96,6 +126,8 @@ pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
 pub const MAX_CALLS: u64 = 5_000_000;
 /// The most threads of all callers together.
 pub const MAX_THREADS: u64 = 100_000;
+/// The most classes with a name, besides that of all who name none.
+pub const MAX_NAMED_CLASSES: usize = MAX_CLASSES - 1;
 
 /// What a scenario file says.
 #[derive(Clone, Debug)]
@@ -110,6 +142,8 @@ pub struct Scenario {
     pub sleep_error_ns: Vec<i128>,
     /// How much may stand in line.
     pub queue: Bounds,
+    /// The classes with a name, each with its own line. The first comes after that of all who name none.
+    pub classes: Vec<Class>,
     /// Closed loops.
     pub callers: Vec<Caller>,
     /// Open loops.
@@ -120,6 +154,15 @@ pub struct Scenario {
     pub checks: Vec<Check>,
     /// What must come out of the run.
     pub expect: Expect,
+}
+
+/// Callers with a line of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// As those who wait call it.
+    pub name: String,
+    /// Its share, while others wait too.
+    pub weight: NonZeroU64,
 }
 
 /// Threads that each ask, work, and ask again.
@@ -139,6 +182,8 @@ pub struct Caller {
     pub start_ns: u64,
     /// How they ask; they do not try.
     pub asks: Asks,
+    /// In whose line they wait.
+    pub class: ClassId,
 }
 
 /// How somebody asks for permits.
@@ -174,92 +219,8 @@ pub struct Arrivals {
     pub permits: u64,
     /// How they ask.
     pub asks: Asks,
-}
-
-/// One explicit call.
-#[derive(Clone, Debug)]
-pub struct Step {
-    /// The clock's reading, from its start. May go backwards.
-    pub at_ns: u64,
-    /// What is called.
-    pub call: Call,
-    /// What must come out of it.
-    pub expect: StepExpect,
-}
-
-/// What a step calls.
-#[derive(Clone, Debug)]
-pub enum Call {
-    /// Grants at once or denies.
-    Try {
-        /// How many permits.
-        permits: u64,
-    },
-    /// Promises a start.
-    Reserve {
-        /// How many permits.
-        permits: u64,
-        /// By which a later step may cancel it.
-        name: Option<String>,
-        /// The longest wait that the caller accepts.
-        max_wait_ns: Option<u64>,
-    },
-    /// Stands in line.
-    Wait {
-        /// How many permits.
-        permits: u64,
-        /// By which a later step may leave.
-        name: Option<String>,
-        /// The longest wait that the caller accepts.
-        max_wait_ns: Option<u64>,
-    },
-    /// Gives the wait of that name up.
-    Leave {
-        /// Which.
-        name: String,
-    },
-    /// Ends operations, which frees or commits what they hold.
-    Release {
-        /// Of how many permits.
-        permits: u64,
-    },
-    /// Cancels the reservation of that name.
-    Cancel {
-        /// Which.
-        name: String,
-    },
-    /// Puts these limits into force.
-    Set {
-        /// All of them, changed and unchanged.
-        limits: Vec<AnyPolicy>,
-    },
-    /// Looks without taking.
-    Peek {
-        /// How many permits would be asked for.
-        permits: u64,
-    },
-    /// Puts permits into a backfill pool.
-    Refill {
-        /// How many.
-        permits: u64,
-    },
-}
-
-/// What must come out of a step; only what is given is compared.
-#[derive(Clone, Debug, Default)]
-pub struct StepExpect {
-    /// How it ended.
-    pub outcome: Option<crate::report::Outcome>,
-    /// When it may start, from the clock's start.
-    pub start_ns: Option<u64>,
-    /// How long until it would pass.
-    pub retry_after_ns: Option<u64>,
-    /// Start less scheduled time.
-    pub wait_ns: Option<u64>,
-    /// When a wait ended, from the clock's start.
-    pub ended_ns: Option<u64>,
-    /// What a try could still take.
-    pub remaining: Option<u64>,
+    /// In whose line they wait.
+    pub class: ClassId,
 }
 
 /// An oracle over all granted permits.

@@ -7,6 +7,7 @@ use rategate_core::rate::Rate;
 use toml::de::DeTable;
 
 use super::calls::read_steps;
+use super::classes::Classes;
 use super::fields::{Field, Fields, Source};
 use super::limits::LimitTable;
 use super::{
@@ -37,12 +38,16 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         None => (0, Vec::new()),
     };
     let queue = match fields.get("queue") {
-        Some(queue) => Some(read_queue(Fields::new(source, "[queue]", queue.value())?)?),
+        Some(queue) => Some(read_queue(source, Fields::new(source, "[queue]", queue.value())?)?),
         None => None,
     };
-    let callers = each(&mut fields, source, "caller", "[[caller]]", read_caller)?;
-    let arrivals = each(&mut fields, source, "arrivals", "[[arrivals]]", read_arrivals)?;
-    let steps = read_steps(source, &mut fields, limit_tables)?;
+    let (queue, classes) = queue.unzip();
+    let classes = classes.unwrap_or_default();
+    let caller = |fields| read_caller(fields, &classes);
+    let callers = each(&mut fields, source, "caller", "[[caller]]", caller)?;
+    let arrival = |fields| read_arrivals(fields, &classes);
+    let arrivals = each(&mut fields, source, "arrivals", "[[arrivals]]", arrival)?;
+    let steps = read_steps(source, &mut fields, limit_tables, &classes)?;
     let waits = callers.iter().any(|caller| caller.asks == Asks::Wait)
         || arrivals.iter().any(|arrivals| arrivals.asks == Asks::Wait)
         || steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
@@ -63,6 +68,7 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         clock_start_ns,
         sleep_error_ns,
         queue: queue.unwrap_or_default(),
+        classes: classes.into_list(),
         callers,
         arrivals,
         steps,
@@ -117,7 +123,10 @@ fn read_clock(mut fields: Fields<'_>) -> Result<(u64, Vec<i128>), ScenarioError>
     Ok((start_ns, errors?))
 }
 
-fn read_queue(mut fields: Fields<'_>) -> Result<Bounds, ScenarioError> {
+fn read_queue<'t>(
+    source: Source<'t>,
+    mut fields: Fields<'t>,
+) -> Result<(Bounds, Classes), ScenarioError> {
     let waiters = match fields.get("waiters") {
         None => Bounds::default().waiters(),
         Some(waiters) => {
@@ -145,11 +154,15 @@ fn read_queue(mut fields: Fields<'_>) -> Result<Bounds, ScenarioError> {
             }
         });
     }
+    let classes = match fields.get("classes") {
+        Some(classes) => Classes::read(Fields::new(source, "classes", classes.value())?)?,
+        None => Classes::default(),
+    };
     fields.finish()?;
-    Ok(bounds)
+    Ok((bounds, classes))
 }
 
-fn read_caller(mut fields: Fields<'_>) -> Result<Caller, ScenarioError> {
+fn read_caller(mut fields: Fields<'_>, classes: &Classes) -> Result<Caller, ScenarioError> {
     let threads = fields.get("threads").map(|threads| threads.count()).transpose()?;
     let operations = fields.need("operations", "100")?.count()?;
     let latency = fields.get("latency").map(|latency| latency.each()).unwrap_or_default();
@@ -180,6 +193,7 @@ fn read_caller(mut fields: Fields<'_>) -> Result<Caller, ScenarioError> {
             }
         },
     };
+    let class = classes.class_of(&mut fields, asks == Asks::Wait)?;
     fields.finish()?;
     Ok(Caller {
         threads: threads.unwrap_or(1),
@@ -189,10 +203,11 @@ fn read_caller(mut fields: Fields<'_>) -> Result<Caller, ScenarioError> {
         permits: permits.unwrap_or(1),
         start_ns: start_ns.unwrap_or(0),
         asks,
+        class,
     })
 }
 
-fn read_arrivals(mut fields: Fields<'_>) -> Result<Arrivals, ScenarioError> {
+fn read_arrivals(mut fields: Fields<'_>, classes: &Classes) -> Result<Arrivals, ScenarioError> {
     let poisson = match fields.get("shape") {
         None => false,
         Some(shape) => match shape.text()? {
@@ -227,9 +242,10 @@ fn read_arrivals(mut fields: Fields<'_>) -> Result<Arrivals, ScenarioError> {
             }
         },
     };
+    let class = classes.class_of(&mut fields, asks == Asks::Wait)?;
     fields.finish()?;
-    let poisson_seed = poisson.then_some(seed);
-    Ok(Arrivals { poisson_seed, rate: fraction, count, permits: permits.unwrap_or(1), asks })
+    let (poisson_seed, permits) = (poisson.then_some(seed), permits.unwrap_or(1));
+    Ok(Arrivals { poisson_seed, rate: fraction, count, permits, asks, class })
 }
 
 fn read_check(mut fields: Fields<'_>) -> Result<Check, ScenarioError> {

@@ -51,8 +51,8 @@ impl<L: Subject> World<'_, L> {
         let Some(thread) = self.threads.get_mut(index) else { return };
         thread.asked_ns = self.now_ns;
         if thread.caller.asks == Asks::Wait {
-            let permits = thread.caller.permits;
-            return self.stand_in_line(Asker::Thread(index), permits);
+            let Caller { permits, class, .. } = *thread.caller;
+            return self.stand_in_line(Asker::Thread(index), permits, class);
         }
         if !self.waiting.is_empty() || !self.try_thread(index) {
             self.waiting.push_back(Asker::Thread(index));

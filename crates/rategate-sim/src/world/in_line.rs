@@ -1,6 +1,7 @@
 //! Who of a world's callers and arrivals waits in line, and what becomes of him.
 
-use rategate_core::queue::Outcome as Ended;
+use rategate_core::fair::ClassId;
+use rategate_core::queue::{Outcome as Ended, Request};
 use rategate_core::verdict::Grant;
 
 use super::{Event, Subject, World};
@@ -9,8 +10,9 @@ use crate::report::Outcome;
 use crate::steps::Answer;
 
 impl<L: Subject> World<'_, L> {
-    pub(super) fn stand_in_line(&mut self, asker: Asker, permits: u64) {
-        match self.limits.wait(self.now_ns, permits, None, Waiter::Asker(asker)) {
+    pub(super) fn stand_in_line(&mut self, asker: Asker, permits: u64, class: ClassId) {
+        let request = Request::of(permits).in_class(class);
+        match self.limits.wait(self.now_ns, request, Waiter::Asker(asker)) {
             Ok(Some(grant)) => self.granted(asker, grant),
             Ok(None) => {
                 if let Asker::Arrival(operation) = asker {

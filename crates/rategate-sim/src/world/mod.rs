@@ -139,7 +139,7 @@ impl<'s, L: Subject> World<'s, L> {
         let mut world = Self {
             scenario,
             clock,
-            limits: Lined::new(limits, scenario.queue),
+            limits: Lined::new(limits, scenario.queue, &scenario.classes),
             true_ns: start_ns,
             now_ns: start_ns,
             events: BinaryHeap::new(),
@@ -234,6 +234,9 @@ impl<'s, L: Subject> World<'s, L> {
     }
 
     fn step(&mut self) {
+        if self.steps.serve_before(&mut self.limits) {
+            self.tell_ended();
+        }
         let opened_up = self.steps.carry_out(&mut self.limits, &mut self.happened.grants);
         self.cause_step();
         if opened_up {
@@ -256,7 +259,9 @@ impl<'s, L: Subject> World<'s, L> {
             outcome: Outcome::Denied,
         });
         match arrivals.asks {
-            Asks::Wait => self.stand_in_line(Asker::Arrival(operation), arrivals.permits),
+            Asks::Wait => {
+                self.stand_in_line(Asker::Arrival(operation), arrivals.permits, arrivals.class);
+            }
             Asks::Reserve => {
                 if !self.waiting.is_empty() || !self.try_arrival(operation) {
                     self.waiting.push_back(Asker::Arrival(operation));

@@ -5,6 +5,10 @@ use std::time::Duration;
 use rategate::{AcquireError, Grant};
 use rategate_sim::report::{Outcome, StepReport};
 
+pub(crate) use given::Given;
+
+mod given;
+
 /// By so much a limiter may wake a task late, to wake it together with others.
 pub(crate) const GATHER_NS: u64 = 1_000_000;
 
@@ -17,13 +21,16 @@ pub(crate) struct Told {
     pub(crate) scheduled_ns: Option<u64>,
     pub(crate) retry_after_ns: Option<u64>,
     pub(crate) ended_ns: Option<u64>,
+    pub(crate) back: Option<u64>,
+    pub(crate) owed: Option<u64>,
     pub(crate) remaining: u64,
 }
 
 impl Told {
     pub(crate) const fn only(outcome: Outcome) -> Self {
         let (start_ns, scheduled_ns, retry_after_ns, ended_ns) = (None, None, None, None);
-        Self { outcome, start_ns, scheduled_ns, retry_after_ns, ended_ns, remaining: 0 }
+        let (back, owed, remaining) = (None, None, 0);
+        Self { outcome, start_ns, scheduled_ns, retry_after_ns, ended_ns, back, owed, remaining }
     }
 
     pub(crate) fn granted(grant: &Grant) -> Self {
@@ -58,6 +65,19 @@ impl Told {
         }
     }
 
+    /// The same, if its deadline passed as that of the ideal did, and it was told so together with others.
+    pub(crate) fn told_as_soon_as(self, ideal: &Self) -> Self {
+        let late_ns =
+            self.ended_ns.zip(ideal.ended_ns).and_then(|(told, came)| told.checked_sub(came));
+        let is_deadline = [&self, ideal].map(|told| told.outcome) == [Outcome::DeadlinePassed; 2];
+        match late_ns {
+            Some(late_ns) if is_deadline && late_ns <= GATHER_NS => {
+                Self { ended_ns: ideal.ended_ns, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// What the world says of a step.
     pub(crate) fn ideal(step: &StepReport, start_ns: u64) -> Self {
         let on_clock = |since_ns: Option<u64>| since_ns.map(|since_ns| start_ns + since_ns);
@@ -67,6 +87,8 @@ impl Told {
             scheduled_ns: on_clock(step.scheduled_ns).filter(|_| step.call != "reserve"),
             retry_after_ns: step.retry_after_ns,
             ended_ns: on_clock(step.ended_ns),
+            back: step.back,
+            owed: step.owed,
             remaining: step.remaining,
         }
     }
