@@ -1,12 +1,14 @@
 //! Tasks that wait, very many of them: when the last one starts, in which order, what a waiter takes
 //! up, and what it costs when they leave.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::hint::black_box;
+use std::mem::replace;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use governor::Quota;
@@ -45,7 +47,11 @@ pub(crate) fn all(length: Duration) -> Made<Vec<Value>> {
         }
     }
     let bytes = bytes_of_a_waiter()?;
-    rows.push(crowded("1 M tasks wait for 1 M/s", &ours_crowd(true)?, None, bytes));
+    let mut waits = crowded("1 M tasks wait for 1 M/s", &ours_crowd(true)?, None, bytes);
+    if let Some(row) = waits.as_object_mut() {
+        row.insert("floor".to_owned(), floor_crowd()?);
+    }
+    rows.push(waits);
     let ours = ours_crowd(false)?;
     for rival in [governor_crowd()?, leaky_bucket_crowd()?] {
         rows.push(crowded("1 M tasks come to 1 M/s", &ours, Some(&rival), bytes));
@@ -147,6 +153,34 @@ fn ours_crowd(is_there_first: bool) -> Made<Crowd> {
     } else {
         crowd("gcra, tasks that come", wait, None)
     }
+}
+
+/// The same tasks waiting for nothing, woken one by one by a thread as fast as it can: what the
+/// runtime takes of the second for itself.
+fn floor_crowd() -> Made<Value> {
+    type Wakers = Arc<Mutex<Vec<Waker>>>;
+    let wakers: Wakers = Arc::default();
+    let wait = || {
+        let (wakers, mut is_first) = (Arc::clone(&wakers), true);
+        poll_fn(move |context| {
+            if !replace(&mut is_first, false) {
+                return Poll::Ready(None);
+            }
+            lock(&wakers).push(context.waker().clone());
+            Poll::Pending
+        })
+    };
+    let open = || {
+        let woken = std::mem::take(&mut *lock(&wakers));
+        // Whoever wakes is another thread, as a timer is.
+        drop(thread::spawn(move || woken.into_iter().for_each(Waker::wake)));
+    };
+    let Crowd { name, took, out_of_order } = crowd("woken at once", wait, Some(&open))?;
+    Ok(json!({ "name": name, "took": took, "out_of_order": out_of_order }))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn governor_crowd() -> Made<Crowd> {

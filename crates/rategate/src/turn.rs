@@ -99,6 +99,11 @@ impl<L: Limit> State<L> {
         !self.queue.is_empty()
     }
 
+    /// What has come of a wait, once.
+    pub(crate) fn collect(&mut self, place: &Place) -> Option<Outcome> {
+        self.queue.collect(place)
+    }
+
     /// Gives up a place in line that needs no turn for it. Its ear is to be dropped when the lock is
     /// free.
     pub(crate) fn leave_from_behind(&mut self, place: &Place) -> Option<Ear> {
@@ -220,7 +225,7 @@ impl<'a, L: Limit> Turn<'a, L> {
 
     /// What has come of a wait, once.
     pub(crate) fn collect(&mut self, place: &Place) -> Option<Outcome> {
-        self.state.queue.collect(place)
+        self.state.collect(place)
     }
 
     /// Wakes whoever waits there by another waker from now on.

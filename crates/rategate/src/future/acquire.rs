@@ -110,12 +110,14 @@ impl Wait {
                 }
             }
             State::Waiting(place) => {
-                let outcome = shared.turn_even_if_closed(|turn| {
-                    let outcome = turn.collect(place);
-                    if outcome.is_none() {
-                        turn.listen(place, context.waker());
-                    }
-                    outcome
+                let outcome = shared.collect(place).or_else(|| {
+                    shared.turn_even_if_closed(|turn| {
+                        let outcome = turn.collect(place);
+                        if outcome.is_none() {
+                            turn.listen(place, context.waker());
+                        }
+                        outcome
+                    })
                 });
                 let Some(outcome) = outcome else { return Poll::Pending };
                 self.state = State::Done;
