@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test computes in plain numbers and may panic"
 )]
@@ -62,11 +63,7 @@ fn forgetting_never_changes_a_decision() {
                 0..=6 => {
                     let ideal = whole.try_acquire(now_ns, permits);
                     let seen = parted.try_acquire(now_ns, permits);
-                    assert_eq!(
-                        format!("{:?}", ideal.map(told_of)),
-                        format!("{:?}", seen.map(told_of)),
-                        "{told}"
-                    );
+                    assert_eq!(ideal.map(told_of).ok(), seen.map(told_of).ok(), "{told}");
                 }
                 7 => {
                     // Operations in flight are known, so nobody releases what has been forgotten.
@@ -77,7 +74,7 @@ fn forgetting_never_changes_a_decision() {
                     );
                 }
                 8 => {
-                    assert_eq!(whole.peek(now_ns, permits), parted.peek(now_ns, permits), "{told}")
+                    assert_eq!(whole.peek(now_ns, permits), parted.peek(now_ns, permits), "{told}");
                 }
                 _ => assert_eq!(whole.remaining(now_ns), parted.remaining(now_ns), "{told}"),
             }
