@@ -4,6 +4,7 @@ use core::num::NonZeroU64;
 
 use crate::backfill_pool::{self, BackfillPool};
 use crate::commit_log::{self, CommitLog};
+use crate::compact_log::{self, CompactLog};
 use crate::concurrency::{self, Concurrency};
 use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
@@ -84,6 +85,22 @@ macro_rules! any_policy {
                 }
             }
 
+            fn is_as_fresh(&self, state: &AnyState, now_ns: u64) -> bool {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.is_as_fresh(state, now_ns)
+                    })*
+                    _ => false,
+                }
+            }
+
+            fn heap_bytes(&self, state: &AnyState) -> usize {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => policy.heap_bytes(state),)*
+                    _ => 0,
+                }
+            }
+
             /// From another policy, it starts afresh.
             fn rebase(&self, state: &mut AnyState, old: &Self, now_ns: u64) {
                 match (self, old, &mut *state) {
@@ -149,6 +166,7 @@ macro_rules! any_policy {
 any_policy! {
     Gcra: gcra::State, "A continuous token bucket.";
     SlidingLog: sliding_log::State, "At most N in any window.";
+    CompactLog: compact_log::State, "At most N in any window, on a grid, in little memory.";
     FixedWindow: fixed_window::State, "At most N in each window of a grid.";
     Pacer: pacer::State, "Batched average pacing.";
     TwoTimeline: two_timeline::State, "An ideal schedule with exact wait times.";

@@ -217,6 +217,15 @@ impl Policy for CommitLog {
         self.permits.get().saturating_sub(state.held).saturating_sub(cooling)
     }
 
+    fn is_as_fresh(&self, state: &State, now_ns: u64) -> bool {
+        let is_over = |newest: &Commit| self.free_ns(newest) <= now_ns.into();
+        state.held == 0 && state.cooling.back().is_none_or(is_over)
+    }
+
+    fn heap_bytes(&self, state: &State) -> usize {
+        state.cooling.capacity().saturating_mul(size_of::<Commit>())
+    }
+
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         old.forget_before(state, now_ns);
     }

@@ -92,6 +92,10 @@ impl Policy for Concurrency {
         self.permits.get().saturating_sub(state.in_flight)
     }
 
+    fn is_as_fresh(&self, state: &State, _now_ns: u64) -> bool {
+        state.in_flight == 0
+    }
+
     fn rebase(&self, _state: &mut State, _old: &Self, _now_ns: u64) {}
 
     /// An operation that never was in flight is in flight no longer: do not release it as well.

@@ -197,6 +197,14 @@ impl Policy for FixedWindow {
         permits
     }
 
+    /// A window is over once the next has begun. A grid that a first call has laid is never forgotten.
+    fn is_as_fresh(&self, state: &State, now_ns: u64) -> bool {
+        match self.anchor {
+            Anchor::Epoch => self.used(state, now_ns) == 0,
+            Anchor::FirstCall => state.anchor_ns.is_none(),
+        }
+    }
+
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         let used = old.used(state, now_ns);
         if self.anchor != old.anchor {

@@ -235,6 +235,15 @@ impl Policy for Gcra {
         permits
     }
 
+    /// A bucket is full once its TAT has come.
+    fn is_as_fresh(&self, state: &State, now_ns: u64) -> bool {
+        match self.rate.0 {
+            Kind::Unlimited => true,
+            Kind::Paced(_) => state.frozen_at_ns.is_none() && state.tat <= Exact::at(now_ns.into()),
+            Kind::Never => false,
+        }
+    }
+
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         let now = Exact::at(now_ns.into());
         if let Some(since_ns) = state.frozen_at_ns.take() {

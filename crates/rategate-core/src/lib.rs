@@ -9,6 +9,7 @@
 //! |---|---|
 //! | a rate with a burst, in one instant of memory | [`gcra`] |
 //! | at most N in *any* window of M | [`sliding_log`] |
+//! | the same for each of many keys, in little memory | [`compact_log`] |
 //! | at most N in each window of a grid | [`fixed_window`] |
 //! | operations evenly spaced, and how long each had to wait | [`two_timeline`] |
 //! | operations in batches, at an average rate | [`pacer`] |
@@ -40,6 +41,7 @@ pub mod all_of;
 pub mod any_policy;
 pub mod backfill_pool;
 pub mod commit_log;
+pub mod compact_log;
 pub mod compensation;
 pub mod concurrency;
 pub mod concurrent;

@@ -36,6 +36,18 @@ pub trait Policy: Clone + Debug {
     /// The most permits that one request at `now_ns` could take.
     fn remaining(&self, state: &Self::State, now_ns: u64) -> u64;
 
+    /// Whether from `now_ns` on no decision can tell this state from a [fresh](Self::fresh) one, so that
+    /// whoever has many may forget it. What a grant of before may give back is not among them. If the
+    /// policy does not know, `false`.
+    fn is_as_fresh(&self, _state: &Self::State, _now_ns: u64) -> bool {
+        false
+    }
+
+    /// How many bytes a state takes besides its own.
+    fn heap_bytes(&self, _state: &Self::State) -> usize {
+        0
+    }
+
     /// Carries a state over from the numbers of `old` to those of `self` at `now_ns`: what was
     /// earned so far was earned at the old numbers, and nothing is credited or forgotten.
     fn rebase(&self, state: &mut Self::State, old: &Self, now_ns: u64);

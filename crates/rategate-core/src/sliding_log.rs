@@ -272,6 +272,14 @@ impl Policy for SlidingLog {
         permits
     }
 
+    fn is_as_fresh(&self, state: &State, now_ns: u64) -> bool {
+        state.entries.back().is_none_or(|newest| self.release_ns(newest) <= now_ns.into())
+    }
+
+    fn heap_bytes(&self, state: &State) -> usize {
+        state.entries.capacity().saturating_mul(size_of::<Entry>())
+    }
+
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         old.forget_before(state, now_ns);
     }

@@ -23,6 +23,10 @@ fn in_words(limit: &AnyPolicy) -> String {
             let held = span::Text(log.held_for_ns());
             format!("sliding log: at most {} in any {held}", log.permits())
         }
+        AnyPolicy::CompactLog(log) => {
+            let held = span::Text(log.held_for_ns());
+            format!("compact log: at most {} in any {held}", log.permits())
+        }
         AnyPolicy::FixedWindow(window) => {
             let period = span::Text(window.period_ns());
             format!("fixed window: at most {} in each {period}", window.permits())
@@ -48,6 +52,9 @@ fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
         AnyPolicy::Pacer(pacer) => line(pacer.rate(), 1),
         AnyPolicy::TwoTimeline(timelines) => line(timelines.rate(), 1),
         AnyPolicy::SlidingLog(log) => {
+            Some(Allowance::Stairs { permits: log.permits(), period_ns: log.held_for_ns() })
+        }
+        AnyPolicy::CompactLog(log) => {
             Some(Allowance::Stairs { permits: log.permits(), period_ns: log.held_for_ns() })
         }
         AnyPolicy::CommitLog(log) => {

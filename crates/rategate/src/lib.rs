@@ -25,6 +25,7 @@
 //! |---|---|
 //! | a rate, and a burst after silence | [`Gcra`] |
 //! | at most N in *any* window of length M | [`SlidingLog`] |
+//! | the same, for each of many keys | [`CompactLog`] |
 //! | at most N in each window of a grid | [`FixedWindow`] |
 //! | evenly spaced, and tell me how late each operation is | [`TwoTimeline`] with a [`Mode`] |
 //! | an average rate, with few and long sleeps | [`Pacer`] |
@@ -147,6 +148,7 @@ pub use rategate_core::all_of::AllOf;
 pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::commit_log::CommitLog;
+pub use rategate_core::compact_log::CompactLog;
 pub use rategate_core::compensation::Shift;
 pub use rategate_core::concurrency::Concurrency;
 pub use rategate_core::concurrent::{Concurrent, NoTwin, Twinned};

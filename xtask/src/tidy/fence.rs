@@ -16,7 +16,7 @@ const CORE_NEVER: [&str; 5] = ["std::", "Instant", "SystemTime", "f32", "unsafe"
 const CORE_FLOAT_FILES: [&str; 3] = ["rate/float.rs", "ratio.rs", "compensation.rs"];
 
 /// Each is a whole policy of its own: none may lean on another.
-const ALGORITHMS: [&str; 8] = [
+const ALGORITHMS: [&str; 9] = [
     "gcra",
     "sliding_log",
     "fixed_window",
@@ -24,6 +24,7 @@ const ALGORITHMS: [&str; 8] = [
     "two_timeline",
     "backfill_pool",
     "commit_log",
+    "compact_log",
     "concurrency",
 ];
 

@@ -61,6 +61,7 @@ use core::num::NonZeroU64;
 use crate::any_policy::AnyPolicy;
 use crate::backfill_pool::BackfillPool;
 use crate::commit_log::CommitLog;
+use crate::compact_log::CompactLog;
 use crate::concurrency::Concurrency;
 use crate::fixed_window::FixedWindow;
 use crate::ledger::Ledger;
@@ -436,6 +437,10 @@ impl Twinned for Concurrency {
 }
 
 impl Twinned for CommitLog {
+    type Twin = NoTwin;
+}
+
+impl Twinned for CompactLog {
     type Twin = NoTwin;
 }
 

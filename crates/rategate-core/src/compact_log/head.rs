@@ -1,0 +1,128 @@
+//! A ring's entries, as the words before them say where and how they are written.
+
+use super::fields::{mask, read, write};
+use super::shape::{Entry, Shape, bits};
+
+/// The words before the entries, read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) oldest: u64,
+    pub(super) permits: u64,
+    pub(super) len: u32,
+    pub(super) first: u32,
+    pub(super) shape: Shape,
+}
+
+impl Head {
+    /// Where the entry is that has so many before it.
+    pub(super) fn place(self, entry: u32) -> u32 {
+        let room = self.shape.capacity.wrapping_sub(self.first);
+        if entry < room { self.first.wrapping_add(entry) } else { entry.wrapping_sub(room) }
+    }
+
+    fn at(self, entry: u32) -> u64 {
+        bits(self.place(entry).into(), self.shape.entry_bits())
+    }
+
+    /// How far an entry is behind the one before it, and how many permits it is of.
+    pub(super) fn entry(self, fields: &[u64], entry: u32) -> (u64, u64) {
+        let (at, Shape { gap_bits, count_bits, .. }) = (self.at(entry), self.shape);
+        let gap = if gap_bits == 0 { 1 } else { read(fields, at, gap_bits) };
+        let count = if count_bits == 0 {
+            u64::from(gap != mask(gap_bits))
+        } else {
+            read(fields, at.wrapping_add(gap_bits.into()), count_bits)
+        };
+        (gap, count)
+    }
+
+    pub(super) fn write(self, fields: &mut [u64], entry: u32, gap: u64, count: u64) {
+        let (at, Shape { gap_bits, count_bits, .. }) = (self.at(entry), self.shape);
+        if gap_bits > 0 {
+            write(fields, at, gap_bits, gap);
+        }
+        if count_bits > 0 {
+            write(fields, at.wrapping_add(gap_bits.into()), count_bits, count);
+        }
+    }
+
+    pub(super) fn append(&mut self, fields: &mut [u64], gap: u64, count: u64) {
+        self.write(fields, self.len, gap, count);
+        self.len = self.len.wrapping_add(1);
+    }
+
+    /// Drops entries from the front while they are `gone` or empty.
+    pub(super) fn drop_front(&mut self, fields: &[u64], gone: impl Fn(u64) -> bool) {
+        while self.len > 0 {
+            let (_, count) = self.entry(fields, 0);
+            if count > 0 && !gone(self.oldest) {
+                break;
+            }
+            self.permits = self.permits.wrapping_sub(count);
+            self.first = self.place(1);
+            self.len = self.len.wrapping_sub(1);
+            if self.len > 0 {
+                self.oldest = self.oldest.wrapping_add(self.entry(fields, 0).0);
+            }
+        }
+    }
+
+    /// Drops entries from the back while they are empty. Returns how far the newest is back by that.
+    pub(super) fn drop_back(&mut self, fields: &[u64]) -> u64 {
+        let mut back = 0_u64;
+        while let Some(last) = self.len.checked_sub(1) {
+            let (gap, count) = self.entry(fields, last);
+            if count > 0 {
+                break;
+            }
+            back = back.wrapping_add(gap);
+            self.len = last;
+        }
+        back
+    }
+
+    /// The last entry of a cell, if it has permits, from the newest back.
+    pub(super) fn find(self, fields: &[u64], newest: u64, tick: u64) -> Option<u32> {
+        let mut at = newest;
+        let mut last = self.len.checked_sub(1)?;
+        if self.shape.gap_bits == 0 {
+            let back = u32::try_from(newest.checked_sub(tick)?).ok()?;
+            return last.checked_sub(back);
+        }
+        while at > tick {
+            at = at.checked_sub(self.entry(fields, last).0)?;
+            last = last.checked_sub(1)?;
+        }
+        (at == tick && self.entry(fields, last).1 > 0).then_some(last)
+    }
+}
+
+/// The entries of a ring, oldest first.
+#[derive(Clone, Debug)]
+pub(super) struct Entries<'a> {
+    fields: &'a [u64],
+    head: Head,
+    place: u32,
+    tick: u64,
+}
+
+impl<'a> Entries<'a> {
+    pub(super) fn of(head: Head, fields: &'a [u64]) -> Self {
+        let (gap, _) = head.entry(fields, 0);
+        Self { fields, head, place: 0, tick: head.oldest.wrapping_sub(gap) }
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        if self.place >= self.head.len {
+            return None;
+        }
+        let (gap, permits) = self.head.entry(self.fields, self.place);
+        self.place = self.place.wrapping_add(1);
+        self.tick = self.tick.wrapping_add(gap);
+        Some(Entry { tick: self.tick, permits })
+    }
+}

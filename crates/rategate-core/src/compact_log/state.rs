@@ -1,0 +1,306 @@
+//! What a key remembers: nothing on the heap for a grant or two, a ring beyond that.
+
+use core::iter;
+
+use super::few::Few;
+use super::ring::Ring;
+use super::shape::{Caps, Entry, Pushed, Stats};
+
+/// The permits granted within the last period. The default has granted none.
+#[derive(Clone, Debug, Default)]
+pub struct State(Kept);
+
+// What a million keys cost before they are busy.
+const _: () = assert!(size_of::<State>() <= 24);
+
+/// How the state of a log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// One or two cells, or none, in the state itself: nothing on the heap.
+    Inline,
+    /// For each cell with permits in it, its distance from the one before it and its count.
+    Runs,
+    /// For each permit, its distance from the one before it.
+    Gaps,
+    /// For each cell, its count.
+    Histogram,
+}
+
+/// What a block may be too large without anybody's care.
+const SLACK_BITS: u64 = 512;
+
+#[derive(Clone, Debug)]
+enum Kept {
+    Few(Few),
+    Ring(Ring),
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self::Few(Few::default())
+    }
+}
+
+impl State {
+    /// How many bytes it has on the heap, beside its own 24.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Kept::Few(_) => 0,
+            Kept::Ring(ring) => ring.words().saturating_mul(size_of::<u64>()),
+        }
+    }
+
+    /// How it is written: whichever way takes the least memory for what is in it.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        match &self.0 {
+            Kept::Few(_) => Form::Inline,
+            Kept::Ring(ring) => match ring.shape() {
+                shape if shape.gap_bits == 0 => Form::Histogram,
+                shape if shape.count_bits == 0 => Form::Gaps,
+                _ => Form::Runs,
+            },
+        }
+    }
+
+    /// Entries in order, in the form that takes the least memory. Those of one cell may come in parts.
+    pub(super) fn of(entries: impl Iterator<Item = Entry> + Clone, caps: Caps) -> Self {
+        let entries = entries.filter(|entry| entry.permits > 0);
+        let Some(first) = entries.clone().next() else { return Self::default() };
+        let mut few = Few::default();
+        if entries.clone().all(|entry| few.push(entry) == Pushed::In) {
+            return Self(Kept::Few(few));
+        }
+        let shape = Stats::of(entries.clone()).best_shape(caps);
+        Self(Kept::Ring(Ring::of(first.tick, entries, shape)))
+    }
+
+    pub(super) fn permits(&self) -> u64 {
+        match &self.0 {
+            Kept::Few(few) => {
+                few.cells().iter().fold(0, |sum, cell| cell.permits.saturating_add(sum))
+            }
+            Kept::Ring(ring) => ring.permits(),
+        }
+    }
+
+    /// The oldest tick with permits in it; if there is none, any.
+    pub(super) fn oldest(&self) -> u64 {
+        match &self.0 {
+            Kept::Few(few) => few.cells()[0].tick,
+            Kept::Ring(ring) => ring.oldest(),
+        }
+    }
+
+    /// The newest tick with permits in it; if there is none, any.
+    pub(super) fn newest(&self) -> u64 {
+        match &self.0 {
+            Kept::Few(few) => few.newest(),
+            Kept::Ring(ring) => ring.newest(),
+        }
+    }
+
+    /// The newest tick whose permits have to leave for no more than `room` to be left; `None` if there
+    /// are no more.
+    pub(super) fn last_to_leave(&self, room: u64) -> Option<u64> {
+        let held = self.permits();
+        if held <= room {
+            return None;
+        }
+        Some(match &self.0 {
+            Kept::Few(few) => last_to_leave(few.cells().into_iter(), held, room),
+            Kept::Ring(ring) => last_to_leave(ring.entries(), held, room),
+        })
+    }
+
+    /// The permits after the tick `gone`.
+    pub(super) fn permits_after(&self, gone: u64) -> u64 {
+        if self.newest() <= gone {
+            return 0;
+        }
+        match &self.0 {
+            Kept::Few(few) => permits_after(few.cells().into_iter(), self.permits(), gone),
+            Kept::Ring(ring) => permits_after(ring.entries(), ring.permits(), gone),
+        }
+    }
+
+    /// The entries, oldest first. Some may be empty, and some of the same cell.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
+        let (few, ring) = match &self.0 {
+            Kept::Few(few) => (*few, None),
+            Kept::Ring(ring) => (Few::default(), Some(ring.entries())),
+        };
+        few.cells().into_iter().chain(ring.into_iter().flatten())
+    }
+
+    /// The cells with permits in them, oldest first.
+    fn cells(&self) -> impl Iterator<Item = Entry> {
+        let mut entries = self.entries().filter(|entry| entry.permits > 0).peekable();
+        iter::from_fn(move || {
+            let mut cell = entries.next()?;
+            while let Some(more) = entries.next_if(|entry| entry.tick == cell.tick) {
+                cell.permits = cell.permits.saturating_add(more.permits);
+            }
+            Some(cell)
+        })
+    }
+
+    /// Adds permits at a tick that is not before the newest.
+    pub(super) fn push(&mut self, entry: Entry, caps: Caps) {
+        let pushed = match &mut self.0 {
+            Kept::Few(few) => few.push(entry),
+            Kept::Ring(ring) => ring.push(entry),
+        };
+        match pushed {
+            Pushed::In => {}
+            Pushed::Full => *self = Self::of(self.entries().chain([entry]), caps),
+            Pushed::Lapped => self.review(caps),
+        }
+    }
+
+    /// Forgets the permits up to the tick `gone`.
+    pub(super) fn forget(&mut self, gone: u64, caps: Caps) {
+        if self.newest() <= gone {
+            *self = Self::default();
+            return;
+        }
+        match &mut self.0 {
+            Kept::Few(few) => few.forget(gone),
+            Kept::Ring(ring) => {
+                if ring.forget(gone) {
+                    self.shrink(caps);
+                }
+            }
+        }
+    }
+
+    /// Takes up to `permits` out of a cell. Returns how many there were to be taken.
+    pub(super) fn take_back(&mut self, tick: u64, permits: u64, caps: Caps) -> u64 {
+        if permits == 0 {
+            return 0;
+        }
+        let taken = match &mut self.0 {
+            Kept::Few(few) => few.take_back(tick, permits),
+            Kept::Ring(ring) => ring.take_back(tick, permits),
+        };
+        if self.permits() == 0 {
+            *self = Self::default();
+        }
+        self.shrink(caps);
+        taken
+    }
+
+    /// Gives up a block that has become four times too large, and goes without one once all permits are in
+    /// one cell: in one, not in two, so that a key between two and three does not come and go.
+    fn shrink(&mut self, caps: Caps) {
+        let Kept::Ring(ring) = &self.0 else { return };
+        if let Some(only) = ring.only_cell().and_then(Few::one) {
+            self.0 = Kept::Few(only);
+            return;
+        }
+        // The slack keeps a ring that has just been made from being too large at once.
+        if ring.bits_needed().saturating_mul(4).saturating_add(SLACK_BITS) < ring.bits() {
+            *self = Self::of(self.entries(), caps);
+        }
+    }
+
+    /// Takes another shape if that saves a quarter, and something worth the look.
+    fn review(&mut self, caps: Caps) {
+        let Kept::Ring(ring) = &self.0 else { return };
+        if ring.bits() < SLACK_BITS {
+            return;
+        }
+        let best = Stats::of(ring.entries()).best_shape(caps);
+        if best.words().saturating_mul(4) <= ring.shape().words().saturating_mul(3) {
+            *self = Self::of(self.entries(), caps);
+        }
+    }
+}
+
+fn last_to_leave(entries: impl Iterator<Item = Entry>, mut held: u64, room: u64) -> u64 {
+    let mut last = u64::MAX;
+    for oldest in entries {
+        held = held.saturating_sub(oldest.permits);
+        last = oldest.tick;
+        if held <= room {
+            break;
+        }
+    }
+    last
+}
+
+fn permits_after(entries: impl Iterator<Item = Entry>, held: u64, gone: u64) -> u64 {
+    let over = entries.take_while(|oldest| oldest.tick <= gone);
+    over.fold(held, |held, oldest| held.saturating_sub(oldest.permits))
+}
+
+/// Two states are the same if they hold the same permits, however written.
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.cells().eq(other.cells())
+    }
+}
+
+impl Eq for State {}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU64;
+
+    use super::{Caps, Entry, Kept, State};
+
+    /// Where the block is: written anew, a log has another one before the old one is gone.
+    fn block(state: &State) -> Option<*const u64> {
+        match &state.0 {
+            Kept::Few(_) => None,
+            Kept::Ring(ring) => Some(ring.block()),
+        }
+    }
+
+    /// Whatever comes, a call writes a few entries anew on average, however many there are.
+    #[test]
+    fn writing_anew_is_paid_for_by_what_came() {
+        for seed in 1..30_u64 {
+            let mut bits = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+            let mut below = move |end: u64| {
+                bits ^= bits << 13;
+                bits ^= bits >> 7;
+                bits ^= bits << 17;
+                (bits >> 11).checked_rem(end).unwrap()
+            };
+            let window = [1_000, 65_535, 1_000_000_000][usize::try_from(seed % 3).unwrap()];
+            let caps = Caps { permits: 3_000, window_ns: window, cell_ns: NonZeroU64::MIN };
+            let (mut state, mut tick, mut mood) = (State::default(), 0, 0);
+            let (calls, mut written) = (20_000_u64, 0);
+            for _ in 0..calls {
+                if below(400) == 0 {
+                    mood = below(5);
+                }
+                let (mean, length) = (window / 3_000 + 1, below(12));
+                tick += match mood {
+                    0 => 0,
+                    1 => below(2 * mean),
+                    // Gaps and counts of all lengths, to outgrow every field.
+                    2 => below((window >> length).max(1)),
+                    3 => mean,
+                    _ => below(3) * mean,
+                };
+                let before = block(&state);
+                if let Some(gone) = tick.checked_sub(window) {
+                    state.forget(gone, caps);
+                }
+                let permits = if mood == 2 { 1 + below(1 << length) } else { 1 };
+                if state.permits() + permits <= caps.permits {
+                    state.push(Entry { tick, permits }, caps);
+                } else if below(2) == 0 {
+                    state.take_back(tick, 1, caps);
+                }
+                if block(&state) != before {
+                    written += u64::try_from(state.entries().count()).unwrap();
+                }
+            }
+            assert!(written < 5 * calls, "seed {seed}: {written} entries in {calls} calls");
+        }
+    }
+}

@@ -1,0 +1,581 @@
+//! The contract in the docs of `compact_log`: its decisions are those of the plain list of all grants
+//! on the grid, whatever form the log is in.
+
+#![cfg(not(loom))]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+#[path = "common/fronted.rs"]
+mod fronted;
+
+use std::collections::HashSet;
+use std::fs;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use common::{Grants, MS, S, XorShift, granted, retry, start};
+use fronted::{Fronted, OfScenario};
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::compact_log::{CompactLog, DEFAULT_PARTS, Form, MAX_PERMITS, State};
+use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::policy::{Policy, Taken};
+use rategate_core::refund::Refund;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::verdict::{Grant, Opening, Refusal, Verdict};
+use rategate_sim::clock::VirtualClock;
+use rategate_sim::scenario::Scenario;
+use rategate_sim::world;
+
+/// The numbers of a log.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    most: u64,
+    period_ns: u64,
+    guard_ns: u64,
+    grid_ns: u64,
+}
+
+impl Numbers {
+    fn compact(self) -> CompactLog {
+        let log = CompactLog::new(self.most, self.period_ns).unwrap();
+        log.with_guard(self.guard_ns).unwrap().with_resolution(self.grid_ns).unwrap()
+    }
+
+    fn sliding(self) -> SlidingLog {
+        let log = SlidingLog::new(self.most, self.period_ns).unwrap();
+        log.with_guard(self.guard_ns).unwrap().with_resolution(self.grid_ns).unwrap()
+    }
+}
+
+/// The oracle: the list of all grants, each with the instant at which it counts as made.
+#[derive(Clone, Copy, Debug)]
+struct Plain(Numbers);
+
+type List = Vec<(u64, u64)>;
+
+impl Plain {
+    fn counted_ns(self, start_ns: u64) -> u64 {
+        start_ns.checked_next_multiple_of(self.0.grid_ns).unwrap_or(u64::MAX)
+    }
+
+    fn release_ns(self, counted_ns: u64) -> u128 {
+        u128::from(counted_ns) + u128::from(self.0.period_ns) + u128::from(self.0.guard_ns)
+    }
+
+    /// Those still in the log.
+    fn young(self, list: &List, at_ns: u64) -> List {
+        let young =
+            list.iter().filter(|(counted_ns, _)| self.release_ns(*counted_ns) > at_ns.into());
+        young.copied().collect()
+    }
+}
+
+fn total(list: &List) -> u64 {
+    list.iter().map(|(_, permits)| permits).sum()
+}
+
+impl Policy for Plain {
+    type State = List;
+
+    fn fresh(&self, _now_ns: u64) -> List {
+        List::new()
+    }
+
+    fn opening(&self, list: &List, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        if permits.get() > self.0.most {
+            return Err(Refusal::Exceeds(ExceedsCapacity::new(permits.get(), self.0.most)));
+        }
+        let young = self.young(list, from_ns);
+        let (mut held, mut opens_ns) = (total(&young), u128::from(from_ns));
+        for (counted_ns, count) in young {
+            if held + permits.get() > self.0.most {
+                held -= count;
+                opens_ns = self.release_ns(counted_ns);
+            }
+        }
+        u64::try_from(opens_ns).map(Opening::at).map_err(|_| {
+            let wait_ns = u64::try_from(opens_ns - u128::from(from_ns)).unwrap();
+            Refusal::BeyondClock { wait_ns }
+        })
+    }
+
+    fn take(&self, list: &mut List, grant: Taken) {
+        let newest_ns = list.last().map_or(0, |newest| newest.0);
+        *list = self.young(list, grant.start_ns);
+        list.push((self.counted_ns(grant.start_ns).max(newest_ns), grant.permits.get()));
+    }
+
+    fn remaining(&self, list: &List, now_ns: u64) -> u64 {
+        self.0.most.saturating_sub(total(&self.young(list, now_ns)))
+    }
+
+    fn rebase(&self, list: &mut List, old: &Self, now_ns: u64) {
+        *list = old.young(list, now_ns);
+        if self.0.grid_ns != old.0.grid_ns {
+            for entry in list {
+                entry.0 = self.counted_ns(entry.0);
+            }
+        }
+    }
+
+    fn refund(&self, list: &mut List, refund: Refund) -> u64 {
+        if refund.returned.is_none() && self.0.grid_ns > 1 {
+            return 0;
+        }
+        let (counted_ns, mut left) = (self.counted_ns(refund.start_ns), refund.permits);
+        if self.release_ns(counted_ns) <= refund.now_ns.into() {
+            return 0;
+        }
+        for entry in list.iter_mut().filter(|entry| entry.0 == counted_ns) {
+            let taken = left.min(entry.1);
+            (entry.1, left) = (entry.1 - taken, left - taken);
+        }
+        list.retain(|(_, permits)| *permits > 0);
+        refund.permits - left
+    }
+}
+
+/// From which form a call has led to which.
+type Forms = HashSet<(Form, Form)>;
+
+/// The same calls to the log in three ways of writing it down.
+struct Three {
+    compact: Ledger<CompactLog>,
+    plain: Ledger<Plain>,
+    /// Until the grid changes: this one leaves old grants where they are.
+    sliding: Option<Ledger<SlidingLog>>,
+    numbers: Numbers,
+    forms: Forms,
+}
+
+impl Three {
+    fn new(numbers: Numbers, now_ns: u64) -> Self {
+        Self {
+            compact: Ledger::new(numbers.compact(), now_ns),
+            plain: Ledger::new(Plain(numbers), now_ns),
+            sliding: Some(Ledger::new(numbers.sliding(), now_ns)),
+            numbers,
+            forms: Forms::new(),
+        }
+    }
+
+    /// Whatever is asked, all give the same answer.
+    fn same<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        what: (u64, usize),
+        ask: impl Fn(&mut dyn Limit) -> T,
+    ) -> T {
+        let before = self.compact.state().form();
+        let answer = ask(&mut self.compact);
+        let after = self.compact.state().form();
+        self.forms.insert((before, after));
+        assert_eq!(
+            answer,
+            ask(&mut self.plain),
+            "seed and step {what:?}, {:?}, plain",
+            self.numbers
+        );
+        if let Some(sliding) = &mut self.sliding {
+            assert_eq!(answer, ask(sliding), "seed and step {what:?}, {:?}, sliding", self.numbers);
+        }
+        answer
+    }
+
+    fn reconfigure(&mut self, now_ns: u64, numbers: Numbers) {
+        self.compact.reconfigure(now_ns, numbers.compact());
+        self.plain.reconfigure(now_ns, Plain(numbers));
+        if numbers.grid_ns == self.numbers.grid_ns {
+            let sliding = self.sliding.iter_mut();
+            sliding.for_each(|sliding| sliding.reconfigure(now_ns, numbers.sliding()));
+        } else {
+            self.sliding = None;
+        }
+        self.numbers = numbers;
+    }
+
+    /// Trimming changes no decision, and what is over has no memory then.
+    fn check_trimmed(&self, what: (u64, usize), now_ns: u64) {
+        let (policy, state) = (self.compact.policy(), self.compact.state());
+        let mut trimmed = state.clone();
+        policy.trim(&mut trimmed, now_ns);
+        assert!(trimmed.heap_bytes() <= state.heap_bytes(), "seed and step {what:?}");
+        for permits in [1, self.numbers.most.div_ceil(2), self.numbers.most] {
+            let permits = NonZeroU64::new(permits).unwrap();
+            let opening = |state: &State| policy.opening(state, now_ns, permits);
+            assert_eq!(opening(&trimmed), opening(state), "seed and step {what:?}");
+        }
+        if self.plain.policy().young(self.plain.state(), now_ns).is_empty() {
+            assert_eq!(
+                (trimmed.heap_bytes(), &trimmed),
+                (0, &State::default()),
+                "seed and step {what:?}"
+            );
+        }
+    }
+}
+
+/// Numbers of all sizes, on grids from a nanosecond to the period.
+fn numbers(random: &mut XorShift, largest: u64) -> Numbers {
+    let period_ns = match random.between(0, 3) {
+        0 => random.between(1, 60),
+        1 => random.between(50, 5_000),
+        2 => random.between(1_000, 10_000_000),
+        _ => S,
+    };
+    let grid_ns = match random.between(0, 3) {
+        0 => 1,
+        1 => period_ns,
+        2 => period_ns.div_ceil(random.pick(&[3, 10, 100, 1_000, 65_535])),
+        _ => random.between(1, period_ns),
+    };
+    let guard_ns = if random.once_in(3) { random.between(0, period_ns) } else { 0 };
+    let most = match random.between(0, 2) {
+        0 => random.between(1, 9),
+        1 => random.between(1, largest.min(300)),
+        _ => random.between(1, largest),
+    };
+    Numbers { most, period_ns, guard_ns, grid_ns }
+}
+
+/// Some stretches are bursts, some steady, some with gaps beyond the window.
+fn step_ns(random: &mut XorShift, numbers: Numbers, mood: u64) -> u64 {
+    let held_ns = numbers.period_ns + numbers.guard_ns;
+    match mood {
+        0 => random.pick(&[0, 0, 0, 1]),
+        1 => random.between(0, 2 * held_ns / numbers.most),
+        2 => random.pick(&[0, numbers.grid_ns, held_ns / 20, held_ns]),
+        3 => random.between(0, held_ns / 30),
+        _ => random.pick(&[held_ns - 1, held_ns, held_ns + numbers.grid_ns, 3 * held_ns]),
+    }
+}
+
+/// Plays one story. Returns what was granted to calls whose grant was kept, unless numbers changed.
+fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
+    let mut random = XorShift::new(seed);
+    let mut numbers = numbers(&mut random, largest);
+    // Some near the end of the clock, so that some of what comes lies beyond it.
+    let room_ns = 40 * (numbers.period_ns + numbers.guard_ns);
+    let mut now_ns = random.pick(&[0, 0, 12_345, u64::MAX - room_ns]);
+    let mut log = Three::new(numbers, now_ns);
+    let (mut grants, mut mood): (Vec<Grant>, u64) = (Vec::new(), 0);
+    let mut kept = Some(Grants::default());
+    for step in 0..steps {
+        let what = (seed, step);
+        if random.once_in(25) {
+            mood = random.between(0, 4);
+        }
+        now_ns = now_ns.saturating_add(step_ns(&mut random, numbers, mood));
+        let small = random.between(1, numbers.most.min(3));
+        let any = random.between(0, numbers.most);
+        let permits = random.pick(&[1, 1, 1, small, small, any]);
+        match random.between(0, 19) {
+            0..=12 => {
+                let answer = log.same(what, |limit| limit.try_acquire(now_ns, permits));
+                grants.extend(granted(answer));
+            }
+            13..=15 => {
+                let longest = random.pick(&[None, Some(numbers.period_ns / 2)]);
+                let answer = log.same(what, |limit| limit.reserve(now_ns, permits, longest));
+                grants.extend(granted(answer));
+            }
+            16 if !grants.is_empty() => {
+                let at = random.between(0, u64::try_from(grants.len() - 1).unwrap());
+                let grant = grants.swap_remove(usize::try_from(at).unwrap());
+                let back = log.same(what, |limit| limit.cancel(now_ns, grant.ticket));
+                if !back {
+                    grants.push(grant);
+                }
+            }
+            17 if !grants.is_empty() => {
+                // A recent one as a rule: of others nothing is left.
+                let back = usize::try_from(random.between(1, 6)).unwrap().min(grants.len());
+                let grant = grants[grants.len() - back];
+                let part = random.pick(&[1, grant.permits]);
+                let part = log.same(what, |limit| limit.refund(now_ns, &grant, part));
+                let at = grants.len() - back;
+                grants[at].permits -= part;
+                if grants[at].permits == 0 {
+                    grants.remove(at);
+                }
+            }
+            18 if random.once_in(6) => {
+                kept = None;
+                let other = self::numbers(&mut random, largest);
+                numbers = match random.between(0, 3) {
+                    0 => Numbers { most: other.most, ..numbers },
+                    1 => Numbers { guard_ns: other.guard_ns, ..numbers },
+                    2 => Numbers { grid_ns: other.grid_ns.min(numbers.period_ns), ..numbers },
+                    _ => other,
+                };
+                log.reconfigure(now_ns, numbers);
+            }
+            _ => {
+                let _ = log.same(what, |limit| limit.peek(now_ns, permits));
+                log.check_trimmed(what, now_ns);
+            }
+        }
+        log.same(what, |limit| limit.remaining(now_ns));
+    }
+    forms.extend(log.forms);
+    // Cancelled and refunded grants never were: what is left keeps the ceiling by its true instants.
+    if let Some(list) = &mut kept {
+        for grant in &grants {
+            list.add(grant.start_ns, grant.permits);
+        }
+        let held_ns = numbers.period_ns + numbers.guard_ns;
+        assert!(list.most_in(held_ns) <= numbers.most, "seed {seed}, {numbers:?}");
+    }
+}
+
+/// S3.10, S3.11, X3.6: start, wait and what is left are those of the quantised plain log for every call:
+/// tries, reservations, cancels, refunds and changes of the numbers. And the stories lead from each
+/// form into each other one.
+#[test]
+fn decisions_are_those_of_the_quantised_plain_log() {
+    let mut forms = Forms::new();
+    (1..900).for_each(|seed| play(seed, 500, 120, &mut forms));
+    assert_eq!(forms.len(), 16, "{forms:?}");
+}
+
+#[test]
+fn decisions_of_short_logs_are_those_of_the_quantised_plain_log() {
+    let mut forms = Forms::new();
+    (1_000..2_300).for_each(|seed| play(seed, 30, 120, &mut forms));
+    assert_eq!(forms.len(), 9, "no histogram is that small: {forms:?}");
+}
+
+/// The same with up to 20 000 permits, in stories long enough to fill such a log.
+#[test]
+fn decisions_of_large_logs_are_those_of_the_quantised_plain_log() {
+    let mut forms = Forms::new();
+    (1..12).for_each(|seed| play(seed, 20_000, 3_000, &mut forms));
+}
+
+/// A busy log of several laps: whatever has been forgotten, joined or written anew on the way.
+#[test]
+fn laps_of_a_busy_log_are_those_of_the_plain_log() {
+    for (seed, parts) in [(1, 1_000), (2, 65_535), (3, 97), (4, 1_000_000_000)] {
+        let log = CompactLog::new(3_000, S).unwrap().with_parts(parts).unwrap();
+        let plain =
+            SlidingLog::new(3_000, S).unwrap().with_resolution(log.resolution_ns()).unwrap();
+        let (mut log, mut plain) = (Ledger::new(log, 0), Ledger::new(plain, 0));
+        let (mut random, mut now_ns) = (XorShift::new(seed), 0);
+        for step in 0..20_000 {
+            // Now and then quiet, for up to a third of a window.
+            let quiet = random.once_in(3_000);
+            now_ns += random.between(0, if quiet { S / 3 } else { S / 2_000 });
+            let permits = random.pick(&[1, 1, 1, 2, 9]);
+            let answer = log.try_acquire(now_ns, permits);
+            assert_eq!(answer, plain.try_acquire(now_ns, permits), "{parts} parts, step {step}");
+        }
+    }
+}
+
+/// Every scenario of a sliding log tells the same story on a compact one, byte for byte.
+#[test]
+fn scenarios_of_the_sliding_log_pass() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
+    let mut passed = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let file = file.unwrap().path();
+        let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+        let [policy @ AnyPolicy::SlidingLog(_)] = scenario.limits.as_slice() else { continue };
+        let subject = Fronted::new(CompactLog::of(policy).unwrap(), scenario.clock_start_ns);
+        let clock = VirtualClock::new(scenario.clock_start_ns);
+        let report = world::run_with(&scenario, &clock, subject);
+        assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{}", file.display());
+        passed += 1;
+    }
+    assert!(passed > 4, "{passed}");
+}
+
+impl OfScenario for CompactLog {
+    fn of(policy: &AnyPolicy) -> Option<Self> {
+        let AnyPolicy::SlidingLog(log) = policy else { return None };
+        Some(Self::new(log.permits(), log.held_for_ns()).ok()?.exact())
+    }
+}
+
+/// As one of several limits, chosen at run time.
+#[test]
+fn it_is_one_of_any_policies() {
+    let [log, plain] = [
+        AnyPolicy::from(CompactLog::new(5, 100).unwrap().exact()),
+        SlidingLog::new(5, 100).unwrap().into(),
+    ];
+    assert_eq!(log.can_follow(&plain), Err(LimitError::OtherPolicy));
+    let both = |policy| AllOf::new([policy, CompactLog::new(7, 150).unwrap().into()], 0);
+    let (mut log, mut plain) = (both(log), both(plain));
+    let (mut random, mut now_ns) = (XorShift::new(1), 0);
+    for _ in 0..2_000 {
+        now_ns += random.between(0, 40);
+        let permits = random.between(1, 4);
+        let answer = log.try_acquire(now_ns, permits);
+        assert_eq!(answer, plain.try_acquire(now_ns, permits));
+        if let (true, Some(grant)) = (random.once_in(5), granted(answer)) {
+            assert_eq!(log.refund(now_ns, &grant, 1), plain.refund(now_ns, &grant, 1));
+        }
+    }
+}
+
+/// Under lasting demand a lap takes M + G rounded up to the grid: no loss if Q divides that, and never
+/// below N in M + G + Q.
+#[test]
+fn a_grid_costs_less_than_its_resolution() {
+    for seed in 1..400 {
+        let mut random = XorShift::new(seed);
+        let (most, period_ns) = (random.between(1, 200), random.between(1, 3_000));
+        let guard_ns = if random.once_in(2) { 0 } else { random.between(1, period_ns) };
+        let grid_ns = random.between(1, period_ns);
+        let held_ns = period_ns + guard_ns;
+        let numbers = Numbers { most, period_ns, guard_ns, grid_ns };
+        let mut limit = Ledger::new(numbers.compact(), seed);
+        let starts: Vec<u64> = (0..most * 4).map(|_| start(limit.reserve(seed, 1, None))).collect();
+        let lap = usize::try_from(most).unwrap();
+        for at in lap..starts.len() {
+            let took_ns = starts[at] - starts[at - lap];
+            assert!((held_ns..held_ns + grid_ns).contains(&took_ns), "{numbers:?}");
+            // The first lap starts off the grid.
+            assert!(
+                at < 2 * lap || !held_ns.is_multiple_of(grid_ns) || took_ns == held_ns,
+                "{numbers:?}"
+            );
+        }
+    }
+    // A loop that heeds each denial gets the whole rate on a grid that divides the window.
+    let mut limit = Ledger::new(CompactLog::new(250, S).unwrap(), 0);
+    let (mut now_ns, mut passed) = (0, 0);
+    while now_ns < 20 * S {
+        match limit.try_acquire(now_ns, 1).unwrap() {
+            Verdict::Granted(_) => passed += 1,
+            Verdict::Denied(denial) => now_ns += denial.retry_after_ns.unwrap().get(),
+        }
+    }
+    assert_eq!(passed, 20 * 250);
+}
+
+/// On a finer grid, what a coarser one counts as granted later stays there, and what comes after it is
+/// counted no sooner; on a coarser one all move to its next point.
+#[test]
+fn a_change_of_the_grid_rounds_up() {
+    let log = CompactLog::new(2, 100).unwrap();
+    let mut limit = Ledger::new(log.with_resolution(50).unwrap(), 0);
+    assert!(granted(limit.try_acquire(1, 1)).is_some());
+    limit.reconfigure(2, log.exact());
+    assert!(granted(limit.try_acquire(2, 1)).is_some());
+    assert_eq!(retry(limit.try_acquire(2, 2)), 148, "both count as made at 50");
+    assert_eq!((limit.remaining(149), limit.remaining(150)), (0, 2));
+    assert!(granted(limit.try_acquire(150, 1)).is_some());
+    limit.reconfigure(160, log.with_resolution(70).unwrap());
+    assert_eq!(retry(limit.try_acquire(160, 2)), 210 + 100 - 160, "counts as made at 210");
+    // A period that is longer does not bring back what is over.
+    limit.reconfigure(310, CompactLog::new(2, 10_000).unwrap().with_resolution(70).unwrap());
+    assert_eq!(limit.remaining(310), 2);
+}
+
+/// More permits pass at once, fewer only once enough have left, whatever form they are in.
+#[test]
+fn fewer_permits_wait_until_enough_have_left() {
+    let numbers = |most| CompactLog::new(most, S).unwrap();
+    let mut limit = Ledger::new(numbers(1_000), 0);
+    for n in 0..1_000 {
+        assert!(granted(limit.try_acquire(n * MS / 2, 1)).is_some());
+    }
+    limit.reconfigure(S / 2, numbers(10));
+    assert_eq!(limit.remaining(S / 2), 0);
+    // The 991st, granted at 495 ms, has to leave.
+    assert_eq!(retry(limit.try_acquire(S / 2, 1)), 995 * MS);
+    assert_eq!(start(limit.try_acquire(S + 500 * MS, 10)), S + 500 * MS);
+}
+
+/// At the end of 64 bits nothing wraps: what counts as granted there stays granted there.
+#[test]
+fn the_end_of_the_clock_is_no_beginning() {
+    for grid_ns in [1, 7, 1_000, S] {
+        let log = CompactLog::new(3, S).unwrap().with_resolution(grid_ns).unwrap();
+        let mut limit = Ledger::new(log, u64::MAX - 3 * S);
+        for before_ns in [3 * S, 3 * S, 1, 0] {
+            let now_ns = u64::MAX - before_ns;
+            assert!(granted(limit.try_acquire(now_ns, 1)).is_some(), "{grid_ns}: {before_ns}");
+        }
+        assert!(granted(limit.try_acquire(u64::MAX, 2)).is_none(), "{grid_ns}");
+        assert_eq!(limit.remaining(u64::MAX), 1, "{grid_ns}");
+        assert!(granted(limit.try_acquire(u64::MAX, 1)).is_some(), "{grid_ns}");
+        assert!(granted(limit.try_acquire(u64::MAX, 1)).is_none(), "{grid_ns}");
+        assert!(granted(limit.try_acquire(0, 1)).is_none(), "a clock that goes back");
+    }
+    // The whole clock as the window, and one gap as wide as it.
+    let log = CompactLog::new(3, u64::MAX).unwrap().exact();
+    let mut limit = Ledger::new(log, 0);
+    for now_ns in [0, u64::MAX - 1, u64::MAX - 1] {
+        assert!(granted(limit.try_acquire(now_ns, 1)).is_some(), "at {now_ns}");
+    }
+    assert_eq!(retry(limit.try_acquire(u64::MAX - 1, 1)), 1);
+    assert_eq!(start(limit.try_acquire(u64::MAX, 1)), u64::MAX);
+    assert!(granted(limit.try_acquire(u64::MAX, 1)).is_none());
+    // One bit more than there is: skipped in two steps.
+    let mut state = State::default();
+    for start_ns in [0, u64::MAX] {
+        let permits = NonZeroU64::MIN;
+        log.take(&mut state, Taken { from_ns: start_ns, start_ns, permits });
+    }
+    assert_eq!(log.remaining(&state, u64::MAX), 2);
+}
+
+/// A refund leaves no trace: the log is the one without those permits, in all forms.
+#[test]
+fn what_comes_back_was_never_granted() {
+    for parts in [10, 100, 1_000, 1_000_000] {
+        let log = CompactLog::new(500, S).unwrap().with_parts(parts).unwrap();
+        for seed in 1..60 {
+            let mut random = XorShift::new(seed);
+            let (mut with, mut without) = (Ledger::new(log, 0), Ledger::new(log, 0));
+            let (mut now_ns, mut out) = (0, Vec::new());
+            for _ in 0..random.between(1, 200) {
+                now_ns += random.between(0, S / 300);
+                let permits = random.between(1, 2);
+                let Some(grant) = granted(with.try_acquire(now_ns, permits)) else { break };
+                if random.once_in(3) {
+                    out.push(grant);
+                } else {
+                    assert!(granted(without.try_acquire(now_ns, permits)).is_some());
+                }
+            }
+            while let Some(grant) = out.pop() {
+                assert_eq!(with.refund(now_ns, &grant, grant.permits), grant.permits);
+            }
+            assert_eq!(with.state(), without.state(), "seed {seed}, {parts} parts");
+        }
+    }
+}
+
+/// Numbers that cannot be honoured are refused, each by its name.
+#[test]
+fn numbers_are_checked_once() {
+    let (most, log) = (MAX_PERMITS, CompactLog::new(1, S).unwrap());
+    assert_eq!(CompactLog::new(0, S), Err(LimitError::ZeroPermits));
+    assert_eq!(CompactLog::new(1, 0), Err(LimitError::ZeroPeriod));
+    assert_eq!(CompactLog::new(most + 1, S), Err(LimitError::TooManyPermits { most }));
+    assert_eq!(log.with_guard(u64::MAX), Err(LimitError::PeriodTooLong));
+    assert_eq!(log.with_guard(5).map(|log| log.held_for_ns()), Ok(S + 5));
+    for grid_ns in [0, S + 1] {
+        assert_eq!(log.with_resolution(grid_ns), Err(LimitError::Resolution));
+        assert_eq!(log.with_parts(grid_ns), Err(LimitError::Resolution));
+    }
+    assert_eq!(log.resolution_ns(), S / DEFAULT_PARTS);
+    assert_eq!(log.exact().resolution_ns(), 1);
+    assert_eq!(CompactLog::new(most, 999).unwrap().resolution_ns(), 1, "no finer than that");
+    assert_eq!(log.with_parts(65_535).unwrap().resolution_ns(), 15_259);
+    let mut limit = Ledger::new(CompactLog::new(most, S).unwrap(), 0);
+    assert_eq!(limit.try_acquire(0, most + 1), Err(ExceedsCapacity::new(most + 1, most)));
+    assert!(granted(limit.try_acquire(0, most)).is_some());
+    assert_eq!((limit.remaining(0), retry(limit.try_acquire(0, 1))), (0, S));
+}
