@@ -41,7 +41,8 @@ pub enum AcquireError {
     /// once, not at the deadline.
     TooLong(TooLong),
     /// The deadline has come, or a change of the limit has put it out of reach. Told while waiting,
-    /// where it could not be told before: for permits that come back by somebody's act.
+    /// where it could not be told before: for permits that come back by somebody's act, or because
+    /// others of another [class](crate::Limiter::class) came and had their turns first.
     DeadlinePassed,
     /// As many wait as may.
     QueueFull,
@@ -109,7 +110,8 @@ impl TooLong {
     }
 
     /// How long until the same call, with the same deadline, would be accepted if nobody else
-    /// comes first. A call without a deadline will not be: the clock ends before that.
+    /// comes first; where callers of several classes wait, enough but not always the least. A call
+    /// without a deadline will not be: the clock ends before that.
     #[must_use]
     pub const fn retry_after(&self) -> Duration {
         Duration::from_nanos(self.retry_after_ns)

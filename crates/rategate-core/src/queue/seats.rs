@@ -108,7 +108,7 @@ impl<W> Seats<W> {
         &self.lines
     }
 
-    /// The line of a class; one that was never added has the first.
+    /// The line of a class; one that was never added has an empty one.
     pub(super) fn line(&self, class: ClassId) -> Line {
         self.lines.get(class.index()).copied().unwrap_or(Line::EMPTY)
     }

@@ -1,0 +1,177 @@
+//! Whose turn it is: starts that are booked, taken back, and come.
+
+use super::seats::{NONE, Waiting};
+use super::{Booked, Outcome, Queue, Wakes};
+use crate::limit::Limit;
+use crate::verdict::Refusal;
+
+impl<W> Queue<W> {
+    pub(super) fn serve_one<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        wakes: &mut impl Wakes<W>,
+    ) -> bool {
+        if self.booked.is_empty() && self.book_next(limit, wakes) {
+            // Whoever waits by himself has been told another start, or none.
+            let first = self.booked.front().and_then(|booked| self.seats.at(booked.seat));
+            if let Some(first) = first {
+                wakes.moved(&first.waiter);
+            }
+            return true;
+        }
+        match self.booked.front().copied() {
+            Some(Booked { seat, grant }) if grant.start_ns <= now_ns => {
+                self.booked.pop_front();
+                self.charge(seat);
+                // What starts in the same nanosecond must not look late to the limit.
+                limit.pass_to(grant.start_ns.saturating_sub(1));
+                self.end(seat, Outcome::Granted(grant), wakes);
+                true
+            }
+            _ => self.expire_one(limit, now_ns, wakes),
+        }
+    }
+
+    /// Ends a wait whose deadline has come. Its start has not, or it would have been granted; so
+    /// nothing is booked for it that could have come in time.
+    pub(super) fn expire_one<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        wakes: &mut impl Wakes<W>,
+    ) -> bool {
+        let Some(&(deadline_ns, seat)) = self.by_deadline.first() else { return false };
+        if deadline_ns > now_ns {
+            return false;
+        }
+        self.end(seat, Outcome::DeadlinePassed, wakes);
+        self.let_nobody_start_before(limit, deadline_ns);
+        true
+    }
+
+    /// Somebody who is not booked has gone. If he was in the way of all others, they may start from now
+    /// on, and not since when they asked.
+    pub(super) fn let_nobody_start_before<L: Limit>(&self, limit: &mut L, now_ns: u64) {
+        if self.booked.is_empty() {
+            limit.pass_to(now_ns);
+        }
+    }
+
+    /// Books the next whose start is not known, or finds that it never will be. Returns whether there
+    /// may be another one to book.
+    pub(super) fn book_next<L: Limit>(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
+        let seat = self.next_to_book();
+        let Some(&Waiting { asked_ns, permits, .. }) = self.seats.at(seat) else { return false };
+        // What is only a guess at its turn ends no wait.
+        let by_ns = self.deadlines.get(&seat).filter(|_| self.ahead.is_none());
+        let too_late = by_ns.is_some_and(|&by_ns| {
+            let opening = limit.opening(limit.clamp(asked_ns), permits);
+            opening.is_ok_and(|opening| opening.start_ns > by_ns)
+        });
+        if too_late {
+            self.end(seat, Outcome::DeadlinePassed, wakes);
+            return true;
+        }
+        let promised = limit.promise(asked_ns, permits);
+        match promised {
+            Ok(grant) => {
+                self.seats.set_booked(seat, true);
+                if let Some(waiting) = self.seats.at(seat) {
+                    if let Some(ahead) = &mut self.ahead {
+                        ahead.charge(waiting.class(), permits);
+                    }
+                    if self.rebooked > 0 {
+                        wakes.moved(&waiting.waiter);
+                    }
+                }
+                self.rebooked = self.rebooked.saturating_sub(1);
+                self.booked.push_back(Booked { seat, grant });
+                true
+            }
+            Err(Refusal::Held) => false,
+            Err(refusal) => {
+                self.end(seat, Outcome::Refused(refusal), wakes);
+                true
+            }
+        }
+    }
+
+    /// Whose turn it is to be booked.
+    pub(super) fn next_to_book(&mut self) -> u32 {
+        if let [only] = self.seats.lines() {
+            return only.unbooked;
+        }
+        if self.ahead.is_none()
+            && let Some(first) = self.booked.front()
+        {
+            let mut ahead = self.rounds.clone();
+            if let Some(waiting) = self.seats.at(first.seat) {
+                ahead.charge(waiting.class(), waiting.permits);
+            }
+            self.ahead = Some(ahead);
+        }
+        let seats = &self.seats;
+        let head_cost = |class| seats.at(seats.line(class).unbooked).map(|waiting| waiting.permits);
+        let rounds = self.ahead.as_mut().unwrap_or(&mut self.rounds);
+        let class = rounds.pick(head_cost);
+        class.map_or(NONE, |class| seats.line(class).unbooked)
+    }
+
+    /// Charges the class of somebody who starts.
+    pub(super) fn charge(&mut self, seat: u32) {
+        if self.has_classes()
+            && let Some(waiting) = self.seats.at(seat)
+        {
+            self.rounds.charge(waiting.class(), waiting.permits);
+        }
+    }
+
+    /// Takes the starts back that were no more than a guess at the turns of classes.
+    pub(super) fn forget_ahead<L: Limit>(&mut self, limit: &mut L) {
+        if self.ahead.take().is_some() {
+            // None of them has come by the limit's own clock.
+            let now_ns = limit.clamp(0);
+            while self.booked.len() > 1 {
+                self.unbook_last(limit, now_ns);
+            }
+        }
+    }
+
+    /// Takes the last start back that is booked.
+    pub(super) fn unbook_last<L: Limit>(&mut self, limit: &mut L, now_ns: u64) -> bool {
+        let Some(Booked { seat, grant }) = self.booked.pop_back() else { return false };
+        limit.cancel(now_ns, grant.ticket);
+        self.seats.set_booked(seat, false);
+        self.rebooked = self.rebooked.saturating_add(1);
+        true
+    }
+
+    /// Takes somebody's start back, which may be booked. Those behind him will be booked anew.
+    pub(super) fn unbook_from<L: Limit>(&mut self, limit: &mut L, now_ns: u64, seat: u32) {
+        self.forget_ahead(limit);
+        let is_at = |booked: Option<&Booked>| booked.is_some_and(|booked| booked.seat == seat);
+        if is_at(self.booked.back()) {
+            self.unbook_last(limit, now_ns);
+        } else {
+            let keep = usize::from(!is_at(self.booked.front()));
+            while self.booked.len() > keep {
+                self.unbook_last(limit, now_ns);
+            }
+        }
+    }
+
+    /// Ends the wait of somebody whose start is not booked any more, and tells him.
+    pub(super) fn end(&mut self, seat: u32, outcome: Outcome, wakes: &mut impl Wakes<W>) {
+        self.forget_deadline(seat);
+        if let Some(waiter) = self.seats.settle(seat, outcome) {
+            wakes.settled(waiter);
+        }
+    }
+
+    pub(super) fn forget_deadline(&mut self, seat: u32) {
+        if let Some(deadline_ns) = self.deadlines.remove(&seat) {
+            self.by_deadline.remove(&(deadline_ns, seat));
+        }
+    }
+}

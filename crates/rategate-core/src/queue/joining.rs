@@ -1,0 +1,134 @@
+//! Newcomers: who may stand in line, and where there is room for him.
+
+use core::num::NonZeroU64;
+
+use super::seats::NONE;
+use super::{Joined, Outcome, Place, Queue, Request, Turned, Wakes, WhenFull};
+use crate::fair::ClassId;
+use crate::limit::Limit;
+use crate::verdict::Refusal;
+
+impl<W> Queue<W> {
+    /// Whether the limit would grant a newcomer at once; an error if it never will, or not in time.
+    pub(super) fn look_ahead<L: Limit>(
+        &self,
+        limit: &L,
+        now_ns: u64,
+        permits: NonZeroU64,
+        max_wait_ns: Option<u64>,
+    ) -> Result<bool, Turned> {
+        let opening = match limit.opening(now_ns, permits) {
+            Err(Refusal::Held) => return Ok(false),
+            Err(Refusal::BeyondClock { wait_ns }) if max_wait_ns.is_some() => Err(wait_ns),
+            Err(refusal) => return Err(Turned::Refused(refusal)),
+            Ok(opening) => Ok(opening),
+        };
+        let wait_ns = match opening {
+            Ok(opening) => opening.start_ns.saturating_sub(now_ns),
+            Err(wait_ns) => wait_ns,
+        };
+        match max_wait_ns {
+            // Behind somebody whose start nobody knows, no start is known.
+            Some(max_wait_ns) if wait_ns > max_wait_ns && !self.has_unbooked() => {
+                let soon_enough_ns = wait_ns.saturating_sub(max_wait_ns);
+                let opens_ns = opening.map_or(u64::MAX, |opening| opening.opens_ns);
+                let at_latest_ns = soon_enough_ns.min(opens_ns.saturating_sub(now_ns));
+                let retry_after_ns = limit.soonest_ns(now_ns, at_latest_ns, permits, max_wait_ns);
+                Err(Turned::TooLong { wait_ns, retry_after_ns })
+            }
+            _ => Ok(wait_ns == 0),
+        }
+    }
+
+    /// Whether a newcomer who would be too late at the end of all lines is in time in the turn of his
+    /// class.
+    pub(super) fn judge_by_turn<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        Request { permits, max_wait_ns, class }: Request,
+        turned: Turned,
+        waiter: impl FnOnce() -> W,
+        wakes: &mut impl Wakes<W>,
+    ) -> Result<W, Turned> {
+        let (Turned::TooLong { retry_after_ns, .. }, Some(max_wait_ns), Some(permits)) =
+            (turned, max_wait_ns, NonZeroU64::new(permits))
+        else {
+            return Err(turned);
+        };
+        if !self.has_classes() || self.is_empty() {
+            return Err(turned);
+        }
+        if !self.seats.has_free() || !self.could_make_room(class, permits.get()) {
+            return Err(Turned::Full);
+        }
+        let seat = self.seats.sit_down(class, waiter(), now_ns, permits);
+        let start_ns = self.due_ns(limit, &Place(seat), wakes);
+        let wait_ns = start_ns.map_or(0, |start_ns| start_ns.saturating_sub(now_ns));
+        self.unbook_from(limit, now_ns, seat);
+        let waiter = self.seats.free(seat).ok_or(turned)?;
+        if wait_ns <= max_wait_ns {
+            return Ok(waiter);
+        }
+        wakes.turned_away(waiter);
+        Err(Turned::TooLong { wait_ns, retry_after_ns })
+    }
+
+    pub(super) fn sit_down<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        permits: NonZeroU64,
+        Request { max_wait_ns, class, .. }: Request,
+        waiter: impl FnOnce() -> W,
+        wakes: &mut impl Wakes<W>,
+    ) -> Result<Joined, Turned> {
+        self.make_room(limit, now_ns, class, permits, wakes)?;
+        let seat = self.seats.sit_down(class, waiter(), now_ns, permits);
+        if let Some(max_wait_ns) = max_wait_ns {
+            let deadline_ns = now_ns.saturating_add(max_wait_ns);
+            self.deadlines.insert(seat, deadline_ns);
+            self.by_deadline.insert((deadline_ns, seat));
+        }
+        if self.booked.is_empty() || (max_wait_ns.is_some() && !self.has_classes()) {
+            self.book_next(limit, wakes);
+        }
+        Ok(Joined::Waits(Place(seat)))
+    }
+
+    /// Makes room for somebody who has to wait, or says that there is none.
+    pub(super) fn make_room<L: Limit>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        class: ClassId,
+        permits: NonZeroU64,
+        wakes: &mut impl Wakes<W>,
+    ) -> Result<(), Turned> {
+        while !self.has_room(class, permits.get()) {
+            if !self.could_make_room(class, permits.get()) {
+                return Err(Turned::Full);
+            }
+            let newest = self.seats.line(class).last;
+            self.unbook_from(limit, now_ns, newest);
+            self.end(newest, Outcome::Evicted, wakes);
+        }
+        Ok(())
+    }
+
+    /// Whether there is room in a line, or somebody to send away for it.
+    pub(super) fn could_make_room(&self, class: ClassId, permits: u64) -> bool {
+        let evicts = self.bounds.on_full() == WhenFull::EvictNewest;
+        let is_hopeless = self.seats.line(class).last == NONE || permits > self.bounds.permits();
+        self.has_room(class, permits) || (evicts && !is_hopeless)
+    }
+
+    pub(super) fn has_room(&self, class: ClassId, permits: u64) -> bool {
+        let line = self.seats.line(class);
+        let within = line.permits.checked_add(permits);
+        class.index() < self.seats.lines().len()
+            && line.waiting < self.bounds.waiters()
+            && self.seats.has_free()
+            && within.is_some_and(|within| within <= self.bounds.permits())
+    }
+}
