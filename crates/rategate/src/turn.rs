@@ -256,7 +256,11 @@ impl<'a, L: Limit> Turn<'a, L> {
     }
 
     pub(crate) fn add_class(&mut self, weight: NonZeroU64) -> Result<ClassId, TooManyClasses> {
-        self.state.queue.add_class(weight)
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.unbook(limit, self.now_ns);
+        let class = queue.add_class(weight);
+        queue.serve(limit, self.now_ns, self.woken);
+        class
     }
 
     pub(crate) fn set_bounds(&mut self, bounds: Bounds) {

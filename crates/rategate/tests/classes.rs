@@ -112,6 +112,28 @@ fn a_deadline_is_judged_by_the_turn_of_its_class() {
     assert_eq!(in_time.result.unwrap().unwrap().promised_ns(), 2 * S);
 }
 
+/// A class that is made while others wait has its turns from then on, though all of them had been
+/// told their starts.
+#[test]
+fn a_class_made_late_has_its_turns() {
+    let clock = ManualClock::stepped();
+    let flood = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
+    flood.limiter().acquire(1).unwrap();
+    let patient = Duration::from_secs(99);
+    let mut tasks: Vec<_> = (0..9).map(|_| Task::new(flood.acquire_within(1, patient))).collect();
+    let quiet = AsyncLimiter::from(flood.limiter().class(1).unwrap());
+    let mut late: Vec<_> = (0..3).map(|_| Task::new(quiet.acquire(1))).collect();
+    play(&clock, &mut tasks, 12 * S);
+    let starts: Vec<_> = late
+        .iter_mut()
+        .map(|task| {
+            task.run();
+            task.result.unwrap().unwrap().promised_ns() / S
+        })
+        .collect();
+    assert_eq!(starts, [2, 4, 6]);
+}
+
 /// A flood fills its own line, and nobody else's.
 #[test]
 fn bounds_hold_for_each_class() {

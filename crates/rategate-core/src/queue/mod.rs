@@ -137,7 +137,8 @@ impl<W> Queue<W> {
     }
 
     /// One more class of callers, with its own line. While several wait, each is granted permits in
-    /// proportion to its weight.
+    /// proportion to its weight. From then on turns are taken, so this comes after
+    /// [`unbook`](Self::unbook), like a change of the limit.
     ///
     /// # Errors
     ///
