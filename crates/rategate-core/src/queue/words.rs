@@ -5,7 +5,7 @@ use crate::verdict::{self, Refusal};
 
 /// Whoever passes a queue's word on to those who wait.
 pub trait Wakes<W> {
-    /// This one waits no more: its [outcome](Queue::collect) is there.
+    /// This one waits no more: its [outcome](super::Queue::collect) is there.
     fn settled(&mut self, waiter: W);
 
     /// This one was turned away, which its caller is told. It is handed over for nothing but to be
@@ -47,8 +47,8 @@ impl Request {
     }
 }
 
-/// A place in the queue. Its holder has to [collect](Queue::collect) what came of it or to
-/// [leave](Queue::leave).
+/// A place in the queue. Its holder has to [collect](super::Queue::collect) what came of it or to
+/// [leave](super::Queue::leave).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Place(pub(super) u32);
 
