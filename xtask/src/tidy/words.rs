@@ -1,4 +1,5 @@
-//! What no file of the repository may hold: paths of one machine, and numbers of a tracker that readers lack.
+//! What no file of the repository may hold: paths of one machine, numbers of a tracker that readers lack, and
+//! the marks of a merge that nobody has finished.
 
 use super::Report;
 use crate::source::{File, line_of};
@@ -10,8 +11,19 @@ pub(super) fn check(files: &[File], report: &mut Report) {
             let line = line_of(&file.text, at);
             report.error(format!("{}:{line}: a machine's path or an issue's number", file.path));
         }
+        for line in unmerged_in(&file.text) {
+            report.error(format!("{}:{line}: the mark of an unfinished merge", file.path));
+        }
     }
-    Report::checked(&format!("machine paths and issue numbers: {} files", files.len()));
+    let what = "machine paths, issue numbers and unfinished merges";
+    Report::checked(&format!("{what}: {} files", files.len()));
+}
+
+/// The lines that begin like one of git's two marks around a conflict.
+fn unmerged_in(text: &str) -> impl Iterator<Item = usize> {
+    let marks = ["<", ">"].map(|mark| mark.repeat(7) + " ");
+    let lines = text.lines().zip(1..);
+    lines.filter(move |(line, _)| marks.iter().any(|mark| line.starts_with(mark))).map(|(_, at)| at)
 }
 
 fn found_in(text: &str) -> Vec<usize> {
@@ -32,12 +44,20 @@ fn found_in(text: &str) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::found_in;
+    use super::{found_in, unmerged_in};
 
     #[test]
     fn finds_paths_and_numbers_and_nothing_else() {
         assert_eq!(found_in(&["see /wo", "rk/x"].concat()), [4]);
         assert_eq!(found_in(&["Iss", "ue #12"].concat()), [0]);
         assert!(found_in("an issue # without a number, the work/play balance, /tmp/x").is_empty());
+    }
+
+    #[test]
+    fn finds_both_marks_of_a_conflict() {
+        let text =
+            ["a\n", &"<".repeat(7), " HEAD\nb\n=======\nc\n", &">".repeat(7), " x\n"].concat();
+        assert_eq!(unmerged_in(&text).collect::<Vec<_>>(), [2, 6]);
+        assert_eq!(unmerged_in("a <<<<<<< b\n=======\n").count(), 0);
     }
 }
