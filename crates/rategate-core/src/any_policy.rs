@@ -85,12 +85,10 @@ macro_rules! any_policy {
                 }
             }
 
-            fn is_as_fresh(&self, state: &AnyState, now_ns: u64) -> bool {
+            fn fresh_at_ns(&self, state: &AnyState) -> Option<u64> {
                 match (self, state) {
-                    $((Self::$name(policy), AnyState::$name(state)) => {
-                        policy.is_as_fresh(state, now_ns)
-                    })*
-                    _ => false,
+                    $((Self::$name(policy), AnyState::$name(state)) => policy.fresh_at_ns(state),)*
+                    _ => None,
                 }
             }
 

@@ -217,9 +217,12 @@ impl Policy for CommitLog {
         self.permits.get().saturating_sub(state.held).saturating_sub(cooling)
     }
 
-    fn is_as_fresh(&self, state: &State, now_ns: u64) -> bool {
-        let is_over = |newest: &Commit| self.free_ns(newest) <= now_ns.into();
-        state.held == 0 && state.cooling.back().is_none_or(is_over)
+    fn fresh_at_ns(&self, state: &State) -> Option<u64> {
+        match state.cooling.back() {
+            _ if state.held > 0 => None,
+            None => Some(0),
+            Some(newest) => self.free_ns(newest).try_into().ok(),
+        }
     }
 
     fn heap_bytes(&self, state: &State) -> usize {

@@ -92,8 +92,8 @@ impl Policy for Concurrency {
         self.permits.get().saturating_sub(state.in_flight)
     }
 
-    fn is_as_fresh(&self, state: &State, _now_ns: u64) -> bool {
-        state.in_flight == 0
+    fn fresh_at_ns(&self, state: &State) -> Option<u64> {
+        (state.in_flight == 0).then_some(0)
     }
 
     fn rebase(&self, _state: &mut State, _old: &Self, _now_ns: u64) {}

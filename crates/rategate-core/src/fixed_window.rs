@@ -198,10 +198,11 @@ impl Policy for FixedWindow {
     }
 
     /// A window is over once the next has begun. A grid that a first call has laid is never forgotten.
-    fn is_as_fresh(&self, state: &State, now_ns: u64) -> bool {
+    fn fresh_at_ns(&self, state: &State) -> Option<u64> {
         match self.anchor {
-            Anchor::Epoch => self.used(state, now_ns) == 0,
-            Anchor::FirstCall => state.anchor_ns.is_none(),
+            Anchor::Epoch if state.used > 0 => state.window_ns.checked_add(self.period_ns.get()),
+            Anchor::FirstCall if state.anchor_ns.is_some() => None,
+            Anchor::Epoch | Anchor::FirstCall => Some(0),
         }
     }
 

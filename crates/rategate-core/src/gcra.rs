@@ -235,12 +235,13 @@ impl Policy for Gcra {
         permits
     }
 
-    /// A bucket is full once its TAT has come.
-    fn is_as_fresh(&self, state: &State, now_ns: u64) -> bool {
-        match self.rate.0 {
-            Kind::Unlimited => true,
-            Kind::Paced(_) => state.frozen_at_ns.is_none() && state.tat <= Exact::at(now_ns.into()),
-            Kind::Never => false,
+    /// A bucket is full once its TAT has come. One that is full and earns nothing stays full.
+    fn fresh_at_ns(&self, state: &State) -> Option<u64> {
+        match (self.rate.0, state.frozen_at_ns) {
+            (Kind::Unlimited, _) => Some(0),
+            (Kind::Paced(_), None) => state.tat.ceil().try_into().ok(),
+            (Kind::Never, Some(since_ns)) => (state.tat <= Exact::at(since_ns.into())).then_some(0),
+            (Kind::Paced(_), Some(_)) | (Kind::Never, None) => None,
         }
     }
 

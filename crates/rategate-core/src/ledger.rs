@@ -40,6 +40,9 @@ pub struct Ledger<P: Policy> {
     undone_from: u64,
     /// What has come back so far.
     past: Past,
+    /// When the limit would have been as good as fresh behind the last grant, had nothing come back. Until
+    /// then grants of before have to be told from those of a limit that is made afresh.
+    busy_until_ns: u64,
     /// Grants with lower serial numbers may have started when their tickets do not say.
     first_on_time: u64,
     /// How many bookings in a row have left no promise.
@@ -64,7 +67,15 @@ impl<P: Policy> Ledger<P> {
 
     /// A limit that goes on from `state` at `now_ns`.
     #[must_use]
-    pub const fn with_state(policy: P, state: P::State, now_ns: u64) -> Self {
+    pub fn with_state(policy: P, state: P::State, now_ns: u64) -> Self {
+        Self::resumed(policy, state, Past::NONE, now_ns)
+    }
+
+    /// The same, where so much had come back before. For whoever keeps states without their ledgers;
+    /// see [`Ledger::state_alone`].
+    #[must_use]
+    pub fn resumed(policy: P, state: P::State, past: Past, now_ns: u64) -> Self {
+        let busy_until_ns = policy.fresh_at_ns(&state).unwrap_or(0);
         Self {
             policy,
             started: state,
@@ -74,7 +85,8 @@ impl<P: Policy> Ledger<P> {
             latest_ns: now_ns,
             next_serial: 1,
             undone_from: 1,
-            past: Past::NONE,
+            past,
+            busy_until_ns,
             first_on_time: 0,
             calm: u64::MAX,
         }
@@ -103,6 +115,7 @@ impl<P: Policy> Ledger<P> {
         self.started = state;
         self.booked = None;
         self.calm = 0;
+        self.note_grants();
     }
 
     /// The clock at `now_ns`, if the state alone says everything then: no promise is out, and
@@ -117,8 +130,26 @@ impl<P: Policy> Ledger<P> {
         (rests && self.calm >= patience).then_some(self.latest_ns)
     }
 
+    /// The state, if from `now_ns` on it says everything: no promise is out, and no more has come back
+    /// than `past`.
+    pub fn state_alone(&mut self, past: Past, now_ns: u64) -> Option<&P::State> {
+        self.pass_to(now_ns);
+        let rests = self.promises.is_empty() && self.floor_ns <= self.latest_ns;
+        (rests && self.past == past).then_some(&self.started)
+    }
+
+    /// Whether at `now_ns` nobody could tell this limit from a fresh one: by no decision, and by giving
+    /// back no grant of before.
+    pub fn may_be_forgotten(&mut self, now_ns: u64) -> bool {
+        self.pass_to(now_ns);
+        self.promises.is_empty()
+            && self.busy_until_ns <= self.latest_ns
+            && self.policy.is_as_fresh(&self.started, self.latest_ns)
+    }
+
     /// What has come back so far.
-    pub(crate) const fn past(&self) -> Past {
+    #[must_use]
+    pub const fn past(&self) -> Past {
         self.past
     }
 
@@ -126,6 +157,13 @@ impl<P: Policy> Ledger<P> {
     /// no longer.
     pub(crate) fn note_change(&mut self) {
         self.past = self.past.and_changed();
+    }
+
+    /// Takes note of how long the grants in `started`, or else in `booked`, will tell something.
+    fn note_grants(&mut self) {
+        let state = self.booked.as_ref().unwrap_or(&self.started);
+        let fresh_ns = self.policy.fresh_at_ns(state).unwrap_or(0);
+        self.busy_until_ns = self.busy_until_ns.max(fresh_ns);
     }
 
     /// Takes back permits of which it has been shown that the limit is then as if they had never
@@ -168,8 +206,9 @@ impl<P: Policy> Ledger<P> {
     pub fn restart(&mut self, now_ns: u64) {
         let now_ns = self.clamp(now_ns);
         let (next_serial, past) = (self.next_serial, self.past.and_changed());
-        let undone_from = next_serial;
-        *self = Self { next_serial, undone_from, past, ..Self::new(self.policy.clone(), now_ns) };
+        let (undone_from, busy_until_ns) = (next_serial, self.busy_until_ns);
+        let fresh = Self::new(self.policy.clone(), now_ns);
+        *self = Self { next_serial, undone_from, past, busy_until_ns, ..fresh };
     }
 
     /// When `permits` could start at `from_ns` or later, if asked for at `now_ns`.
@@ -296,6 +335,7 @@ impl<P: Policy> Limit for Ledger<P> {
             } else {
                 self.booked = Some(self.all_booked());
             }
+            self.note_grants();
             return ticket;
         }
         let place = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
@@ -310,6 +350,7 @@ impl<P: Policy> Limit for Ledger<P> {
             Some(booked) if is_last => self.policy.take(booked, taken),
             _ => self.booked = Some(self.all_booked()),
         }
+        self.note_grants();
         ticket
     }
 

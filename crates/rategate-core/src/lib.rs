@@ -40,6 +40,7 @@ extern crate alloc;
 pub mod all_of;
 pub mod any_policy;
 pub mod backfill_pool;
+pub mod bare;
 pub mod commit_log;
 pub mod compact_log;
 pub mod compensation;

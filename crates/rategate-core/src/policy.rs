@@ -36,11 +36,16 @@ pub trait Policy: Clone + Debug {
     /// The most permits that one request at `now_ns` could take.
     fn remaining(&self, state: &Self::State, now_ns: u64) -> u64;
 
-    /// Whether from `now_ns` on no decision can tell this state from a [fresh](Self::fresh) one, so that
-    /// whoever has many may forget it. What a grant of before may give back is not among them. If the
-    /// policy does not know, `false`.
-    fn is_as_fresh(&self, _state: &Self::State, _now_ns: u64) -> bool {
-        false
+    /// From when on no decision can tell this state from a [fresh](Self::fresh) one, if nobody asks
+    /// meanwhile, so that whoever has many may forget it. What a grant of before may give back is not
+    /// among them. `None` if time alone makes it no fresh one, or the policy does not know.
+    fn fresh_at_ns(&self, _state: &Self::State) -> Option<u64> {
+        None
+    }
+
+    /// Whether that instant has come.
+    fn is_as_fresh(&self, state: &Self::State, now_ns: u64) -> bool {
+        self.fresh_at_ns(state).is_some_and(|fresh_ns| fresh_ns <= now_ns)
     }
 
     /// How many bytes a state takes besides its own.

@@ -32,11 +32,17 @@ impl Past {
     /// Nothing so far.
     pub const NONE: Self = Self(1);
 
-    pub(crate) const fn from_bits(bits: u64) -> Self {
+    /// From the bits that it was kept as.
+    #[must_use]
+    #[inline]
+    pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    pub(crate) const fn bits(self) -> u64 {
+    /// For whoever keeps it in a word.
+    #[must_use]
+    #[inline]
+    pub const fn bits(self) -> u64 {
         self.0
     }
 
@@ -47,6 +53,15 @@ impl Past {
 
     pub(crate) const fn and_changed(self) -> Self {
         Self(self.0.wrapping_add(CHANGE))
+    }
+
+    /// The same for limits that are made afresh after the numbers have changed `changes` times: what
+    /// grants of before say holds for none of them.
+    #[must_use]
+    pub const fn after_changes(changes: u32) -> Self {
+        // Less than a change short of the end, so this cannot wrap to where it was.
+        #[expect(clippy::as_conversions, reason = "widening, in a constant")]
+        Self(Self::NONE.0.wrapping_add((changes as u64).wrapping_mul(CHANGE)))
     }
 
     /// Since `then`. `None` if the numbers have changed meanwhile, or may have.

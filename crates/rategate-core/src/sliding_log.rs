@@ -272,8 +272,8 @@ impl Policy for SlidingLog {
         permits
     }
 
-    fn is_as_fresh(&self, state: &State, now_ns: u64) -> bool {
-        state.entries.back().is_none_or(|newest| self.release_ns(newest) <= now_ns.into())
+    fn fresh_at_ns(&self, state: &State) -> Option<u64> {
+        state.entries.back().map_or(Some(0), |newest| self.release_ns(newest).try_into().ok())
     }
 
     fn heap_bytes(&self, state: &State) -> usize {

@@ -105,6 +105,7 @@ mod dispatcher;
 mod error;
 mod future;
 mod gate;
+mod keyed;
 mod limiter;
 mod local;
 mod panics;
@@ -137,6 +138,10 @@ pub use gate::RateLimitedParallelExt;
 pub use gate::{ByteLimited, DEFAULT_CHUNK, GateError, RateLimited, RateLimitedExt};
 #[cfg(feature = "futures")]
 pub use gate::{RateLimitedSink, RateLimitedStream, RateLimitedStreamExt, SinkError};
+pub use keyed::{
+    DEFAULT_BYTES, DEFAULT_KEYS, HashedId, Hashing, Id, Key, Keyed, KeyedError, MAX_TIERS,
+    NumberId, Overflow, Room, Seeds,
+};
 pub use limiter::Limiter;
 pub use local::Local;
 pub use permit::{Expired, Permit};

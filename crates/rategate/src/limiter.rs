@@ -338,7 +338,11 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// [`LimiterError`].
     pub fn peek(&self, permits: u64) -> Result<Option<Duration>, LimiterError> {
-        Ok(self.shared.peek(permits)?.map(Duration::from_nanos))
+        Ok(self.peek_ns(permits)?.map(Duration::from_nanos))
+    }
+
+    pub(crate) fn peek_ns(&self, permits: u64) -> Result<Option<u64>, LimiterError> {
+        self.shared.peek(permits)
     }
 
     /// The most permits that a try could take now.
@@ -496,6 +500,23 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
     pub(crate) const fn shared(&self) -> &Arc<Shared<L, C>> {
         &self.shared
+    }
+}
+
+impl<L: Concurrent, C> Limiter<L, C> {
+    /// Whether this is the only handle: nobody waits, nobody holds a reservation or a permit.
+    pub(crate) fn is_alone(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
+    }
+
+    /// Takes the limit out, if this is the only handle.
+    pub(crate) fn into_limit(self) -> Result<L, Self> {
+        let Self { shared, precision, class } = self;
+        Arc::try_unwrap(shared).map(Shared::into_limit).map_err(|shared| Self {
+            shared,
+            precision,
+            class,
+        })
     }
 }
 

@@ -63,6 +63,16 @@ pub(crate) struct Promise {
     slack_ns: u64,
 }
 
+impl<L: Concurrent, C> Shared<L, C> {
+    /// The limit as it is, when nobody else can ask it any more.
+    pub(crate) fn into_limit(self) -> L {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = state.limit;
+        limit.seal(self.twins.current());
+        limit
+    }
+}
+
 impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn new(mut limit: L, clock: C) -> Self {
         Self {

@@ -11,7 +11,7 @@ pub(crate) use self::tried::TryMutex;
 pub(crate) use loom::{
     sync::{
         Condvar, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     thread_local,
 };
@@ -19,10 +19,20 @@ pub(crate) use loom::{
 pub(crate) use std::{
     sync::{
         Condvar, Mutex, Mutex as TryMutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     thread_local,
 };
+
+/// So many words of nothing. The system hands out the memory as it is first touched.
+#[cfg(not(loom))]
+pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
+    bytemuck::zeroed_slice_box(words)
+}
+#[cfg(loom)]
+pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
 
 /// A mutex that is tried. The model checker takes letting go of a lock for no step of its own, which
 /// is right for those who wait for it: but whoever only tries sees whether it has come yet.

@@ -266,8 +266,11 @@ impl Policy for CompactLog {
         state.take_back(tick, refund.permits, self.caps())
     }
 
-    fn is_as_fresh(&self, state: &State, now_ns: u64) -> bool {
-        state.permits() == 0 || self.release_ns(state.newest()) <= now_ns.into()
+    fn fresh_at_ns(&self, state: &State) -> Option<u64> {
+        match state.permits() {
+            0 => Some(0),
+            _ => self.release_ns(state.newest()).try_into().ok(),
+        }
     }
 
     fn heap_bytes(&self, state: &State) -> usize {

@@ -42,7 +42,7 @@ use core::num::NonZeroU64;
 
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::word::{SPAN, Word, free_base};
-use super::{Answer, Draw, Drawn, Mark, Owned, Spare, Twin, Twinned};
+use super::{Answer, Draw, Drawn, Mark, Narrow, Owned, Spare, Twin, Twinned};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
 use crate::policy::Policy;
@@ -418,11 +418,16 @@ fn state_at(numbers: Numbers, value: u64, pace: Pace) -> State {
     State::with_tat(pace.add(Exact::at(numbers.origin_ns.into()), ahead), pace)
 }
 
-/// The burst and one permit in parts, if half the room is enough for a burst.
+/// The same, if half the room is enough for a burst.
 fn in_parts(policy: &Gcra, pace: Pace) -> Option<(u64, u64)> {
+    parts_of(policy, pace, ROOM >> 1)
+}
+
+/// The burst and one permit in parts, if the burst is of no more than `most`.
+pub(super) fn parts_of(policy: &Gcra, pace: Pace, most: u64) -> Option<(u64, u64)> {
     let parts_per_permit = pace.period_ns().get();
     let burst = policy.burst().get().checked_mul(parts_per_permit)?;
-    (burst <= ROOM >> 1).then_some((burst, parts_per_permit))
+    (burst <= most).then_some((burst, parts_per_permit))
 }
 
 impl Twinned for Gcra {
@@ -435,5 +440,19 @@ impl Twinned for Gcra {
         let brought = pace.permits_in(Exact::at(BATCH_NS.into()));
         let brought = u64::try_from(brought).unwrap_or(u64::MAX);
         brought.min(self.burst().get() >> 6).clamp(1, MOST_IN_BATCH)
+    }
+
+    fn narrow(&self) -> Option<Narrow> {
+        Narrow::of(self)
+    }
+
+    fn narrowed(&self, state: &State, now_ns: u64) -> Option<u64> {
+        let Kind::Paced(pace) = self.rate().0 else { return None };
+        self.narrow()?.value_of(state, pace, now_ns)
+    }
+
+    fn widened(&self, value: u64, now_ns: u64) -> Option<State> {
+        let Kind::Paced(pace) = self.rate().0 else { return None };
+        Some(self.narrow()?.state_of(value, pace, now_ns))
     }
 }

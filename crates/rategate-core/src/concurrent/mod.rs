@@ -77,8 +77,11 @@ pub mod sliding_log;
 pub mod two_timeline;
 
 mod cell;
+mod narrow;
 mod sync;
 mod word;
+
+pub use self::narrow::{Narrow, VALUE_BITS};
 
 /// What a twin answers.
 #[must_use = "a grant that nobody acts on is a permit lost"]
@@ -256,6 +259,21 @@ pub trait Twinned: Policy {
     /// How many permits a thread should take at a time, to use them one by one.
     fn batch(&self) -> u64 {
         1
+    }
+
+    /// The numbers by which a table keeps states of this policy in a part of a word each, if it can.
+    fn narrow(&self) -> Option<Narrow> {
+        None
+    }
+
+    /// A state as such a part, if it fits.
+    fn narrowed(&self, _state: &Self::State, _now_ns: u64) -> Option<u64> {
+        None
+    }
+
+    /// The state that such a part stands for.
+    fn widened(&self, _value: u64, _now_ns: u64) -> Option<Self::State> {
+        None
     }
 }
 

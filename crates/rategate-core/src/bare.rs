@@ -1,0 +1,93 @@
+//! A policy and a state that somebody else keeps, for the time of one decision: what a table does with
+//! the state of a key, where a [`Ledger`](crate::ledger::Ledger) for each would be many times as large.
+//!
+//! It grants and denies at once, and counts operations in flight. Promises, and permits that come back,
+//! need somebody who remembers them: a ledger [goes on](crate::ledger::Ledger::resumed) from the state.
+//!
+//! ```
+//! use rategate_core::bare::Bare;
+//! use rategate_core::limit::Limit;
+//! use rategate_core::policy::Policy;
+//! use rategate_core::refund::Past;
+//! use rategate_core::sliding_log::SlidingLog;
+//! use rategate_core::verdict::Verdict;
+//!
+//! let policy = SlidingLog::new(1, 1_000)?;
+//! let mut state = policy.fresh(0);
+//! let mut limit = Bare::new(&policy, &mut state, Past::NONE);
+//! assert!(matches!(limit.try_acquire(0, 1)?, Verdict::Granted(_)));
+//! assert_eq!(limit.peek(400, 1)?, Some(600));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use core::num::NonZeroU64;
+
+use crate::limit::Limit;
+use crate::policy::{Policy, Taken};
+use crate::refund::Past;
+use crate::verdict::{Opening, Refusal, Ticket};
+
+/// One decision about a state that is kept elsewhere. Whoever keeps it clamps the clock.
+#[derive(Debug)]
+pub struct Bare<'a, P: Policy> {
+    policy: &'a P,
+    state: &'a mut P::State,
+    past: Past,
+}
+
+impl<'a, P: Policy> Bare<'a, P> {
+    /// A limit whose state is this, and to which so much has come back so far.
+    pub const fn new(policy: &'a P, state: &'a mut P::State, past: Past) -> Self {
+        Self { policy, state, past }
+    }
+}
+
+impl<P: Policy> Limit for Bare<'_, P> {
+    fn clamp(&self, now_ns: u64) -> u64 {
+        now_ns
+    }
+
+    fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        self.policy.opening(self.state, now_ns, permits)
+    }
+
+    fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
+        let taken = Taken { from_ns: now_ns, start_ns, permits };
+        let busy_until_ns = self.policy.busy_until_ns(self.state, taken);
+        self.policy.take(self.state, taken);
+        Ticket::booked(start_ns, busy_until_ns, self.past)
+    }
+
+    /// What has been taken is not known one by one.
+    fn cancel(&mut self, _now_ns: u64, _ticket: Ticket) -> bool {
+        false
+    }
+
+    /// Nor is that.
+    fn start_early(&mut self, _now_ns: u64, _ticket: Ticket) -> bool {
+        false
+    }
+
+    fn pass_to(&mut self, _now_ns: u64) {}
+
+    fn remaining(&self, now_ns: u64) -> u64 {
+        self.policy.remaining(self.state, now_ns)
+    }
+
+    fn slack_ns(&self) -> u64 {
+        self.policy.slack_ns()
+    }
+
+    /// What fills up is a change that grants of before have to be told of.
+    fn refill(&mut self, _now_ns: u64, _permits: u64) -> bool {
+        false
+    }
+
+    fn release(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.policy.release(self.state, now_ns, permits)
+    }
+
+    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.policy.forgo(self.state, now_ns, permits)
+    }
+}

@@ -1,0 +1,185 @@
+//! The states behind a shard's lock: in one row, so that a sweep goes on where the last one ended, and
+//! found by an index of their hashes.
+
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use rategate_core::concurrent::{Concurrent, Twinned};
+use rategate_core::ledger::Ledger;
+
+use super::key::private::Words;
+use super::lap::Lap;
+use super::plans::{Plan, Plans};
+use crate::limiter::Limiter;
+
+/// What a limiter takes for a key whose limiter somebody has asked for, about: itself, its clock, its alarm.
+pub(super) const LIMITER_BYTES: usize = 2_048;
+
+/// What is behind one shard's lock.
+#[derive(Debug)]
+pub(super) struct Entries<I, P: Twinned, C>
+where
+    Ledger<P>: Concurrent,
+{
+    /// The policies in force here. Each shard has its turn in a change.
+    pub(super) plans: Arc<Plans<P>>,
+    rows: Vec<Entry<I, P, C>>,
+    places: HashTable<u32>,
+    cursor: usize,
+    /// The look for slots to vacate.
+    pub(super) lap: Lap,
+    /// The newest reading of the clock.
+    pub(super) latest_ns: u64,
+}
+
+/// A key behind the lock.
+#[derive(Debug)]
+pub(super) struct Entry<I, P: Twinned, C>
+where
+    Ledger<P>: Concurrent,
+{
+    pub(super) id: I,
+    hash: u64,
+    pub(super) plan: u8,
+    /// Whether a sealed slot keeps its place.
+    pub(super) has_slot: bool,
+    pub(super) kept: Kept<P, C>,
+}
+
+/// A key's limit, in as much as it needs.
+#[derive(Debug)]
+pub(super) enum Kept<P: Twinned, C>
+where
+    Ledger<P>: Concurrent,
+{
+    /// Nobody waits, and nothing has come back.
+    State(P::State),
+    /// Something has come back, or is owed.
+    Ledger(Box<Ledger<P>>),
+    /// Somebody has asked for the limiter.
+    Limiter(Limiter<Ledger<P>, C>),
+    /// Nothing, for a moment.
+    Taken,
+}
+
+impl<I: Words, P: Twinned, C> Entries<I, P, C> {
+    pub(super) fn new(plans: Arc<Plans<P>>) -> Self {
+        Self {
+            plans,
+            rows: Vec::new(),
+            places: HashTable::new(),
+            cursor: 0,
+            lap: Lap::default(),
+            latest_ns: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn find(&self, id: I, hash: u64) -> Option<usize> {
+        if self.rows.is_empty() {
+            return None;
+        }
+        let is_it = |&place: &u32| self.at(index(place)).is_some_and(|entry| entry.id == id);
+        self.places.find(hash, is_it).map(|&place| index(place))
+    }
+
+    pub(super) fn at(&self, index: usize) -> Option<&Entry<I, P, C>> {
+        self.rows.get(index)
+    }
+
+    pub(super) fn at_mut(&mut self, index: usize) -> Option<&mut Entry<I, P, C>> {
+        self.rows.get_mut(index)
+    }
+
+    /// What an entry has, and by which plan.
+    pub(super) fn parts(&mut self, index: usize) -> Option<(&Plan<P>, &mut Kept<P, C>)> {
+        let entry = self.rows.get_mut(index)?;
+        Some((self.plans.get(entry.plan)?, &mut entry.kept))
+    }
+
+    /// Puts in a key that is not there. Returns where it is until the next removal.
+    pub(super) fn insert(
+        &mut self,
+        id: I,
+        hash: u64,
+        kept: (u8, Kept<P, C>),
+        has_slot: bool,
+    ) -> usize {
+        let (plan, kept) = kept;
+        let at = self.rows.len();
+        self.rows.push(Entry { id, hash, plan, has_slot, kept });
+        let rows = &self.rows;
+        let hash_of = |&place: &u32| rows.get(index(place)).map_or(0, |entry| entry.hash);
+        // A shard has some thousands of keys at most.
+        let place = u32::try_from(at).unwrap_or(u32::MAX);
+        self.places.insert_unique(hash, place, hash_of);
+        at
+    }
+
+    pub(super) fn remove(&mut self, at: usize) -> Option<Entry<I, P, C>> {
+        let (hash, last) = (self.rows.get(at)?.hash, self.rows.len().checked_sub(1)?);
+        if let Ok(place) = self.places.find_entry(hash, |&place| index(place) == at) {
+            place.remove();
+        }
+        let removed = self.rows.swap_remove(at);
+        if let Some(moved) = self.rows.get(at)
+            && let Some(place) = self.places.find_mut(moved.hash, |&place| index(place) == last)
+        {
+            *place = u32::try_from(at).unwrap_or(u32::MAX);
+        }
+        self.give_memory_back();
+        Some(removed)
+    }
+
+    /// A crowd that has gone leaves no large table behind. Some thousand entries are moved, now and then.
+    fn give_memory_back(&mut self) {
+        let (len, capacity) = (self.rows.len(), self.rows.capacity());
+        if capacity > 64 && len < capacity / 4 {
+            self.rows.shrink_to(capacity / 2);
+            let rows = &self.rows;
+            let hash_of = |&place: &u32| rows.get(index(place)).map_or(0, |entry| entry.hash);
+            self.places.shrink_to(capacity / 2, hash_of);
+        }
+    }
+
+    /// The entry to look at next, round and round.
+    pub(super) fn next_to_sweep(&mut self) -> Option<usize> {
+        if self.cursor >= self.rows.len() {
+            self.cursor = 0;
+        }
+        let at = self.cursor;
+        self.cursor = at.saturating_add(1);
+        (at < self.rows.len()).then_some(at)
+    }
+
+    /// What the row and its index take, used or not.
+    pub(super) fn bytes(&self) -> usize {
+        let rows = self.rows.capacity().saturating_mul(size_of::<Entry<I, P, C>>());
+        rows.saturating_add(self.places.allocation_size())
+    }
+}
+
+fn index(place: u32) -> usize {
+    usize::try_from(place).unwrap_or(usize::MAX)
+}
+
+impl<P: Twinned, C> Kept<P, C> {
+    /// What it takes on the heap.
+    pub(super) fn heap_bytes(&self, policy: &P) -> usize {
+        match self {
+            Self::State(state) => policy.heap_bytes(state),
+            Self::Ledger(ledger) => {
+                size_of::<Ledger<P>>().saturating_add(policy.heap_bytes(ledger.state()))
+            }
+            Self::Limiter(_) => LIMITER_BYTES,
+            Self::Taken => 0,
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! How a table knows a key: small numbers as they are, all else by a keyed hash of 128 bits.
+
+use std::collections::hash_map::RandomState;
+use std::fmt::Debug;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+/// What can be a key of a [`Keyed`](super::Keyed) table.
+///
+/// A table keeps no keys, but what [`id`](Self::id) makes of them. Integers of up to 64 bits, `char`, `bool` and
+/// `Ipv4Addr` are kept as they are, in 8 bytes. Everything else is kept as a hash of 128 bits, however long it is:
+/// among `n` keys two are taken for one with a probability of `n^2 / 2^129`, which at ten million is one in
+/// 10^24, and nobody can bring that about who does not know the seeds.
+///
+/// For a type of one's own:
+///
+/// ```
+/// use rategate::{Gcra, HashedId, Key, Keyed, Seeds};
+///
+/// #[derive(Hash)]
+/// struct Caller {
+///     tenant: u32,
+///     route: String,
+/// }
+///
+/// impl Key for Caller {
+///     type Id = HashedId;
+///
+///     fn id(&self, seeds: &Seeds) -> HashedId {
+///         seeds.hashed(self)
+///     }
+/// }
+///
+/// let keyed: Keyed<Caller, Gcra> = Keyed::new(Gcra::new("1/s".parse()?, 1)?);
+/// let caller = Caller { tenant: 7, route: "/search".to_owned() };
+/// assert!(keyed.try_acquire(&caller, 1)?.is_granted());
+/// assert!(!keyed.try_acquire(&caller, 1)?.is_granted());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Key {
+    /// What the table keeps of it.
+    type Id: Id;
+
+    /// The same for equal keys, and different for different ones, by all that matters.
+    fn id(&self, seeds: &Seeds) -> Self::Id;
+}
+
+/// What a table keeps of a key: [`NumberId`] or [`HashedId`].
+pub trait Id: private::Words {}
+
+/// A key that is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NumberId(u64);
+
+/// A key that is known by its hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HashedId([u64; 2]);
+
+impl NumberId {
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u64> for NumberId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl HashedId {
+    /// The 128 bits, for whoever has hashed the key already: with a key of its own that attackers do not
+    /// know, and well enough that each bit counts.
+    #[must_use]
+    pub const fn from_hash(words: [u64; 2]) -> Self {
+        Self(words)
+    }
+
+    /// The 128 bits.
+    #[must_use]
+    pub const fn words(self) -> [u64; 2] {
+        self.0
+    }
+}
+
+impl Id for NumberId {}
+impl Id for HashedId {}
+
+pub(crate) mod private {
+    use super::{Debug, HashedId, NumberId, Seeds};
+
+    /// A key in the words of a table.
+    pub trait Words: Copy + Debug + Eq + Send + Sync + 'static {
+        /// How many.
+        const WORDS: usize;
+
+        /// The word at `index`; anything beyond the last.
+        fn word(self, index: usize) -> u64;
+
+        /// The id of such words.
+        fn of(words: [u64; 2]) -> Self;
+
+        /// Where in a table it belongs.
+        fn home(self, seeds: &Seeds) -> u64;
+    }
+
+    impl Words for NumberId {
+        const WORDS: usize = 1;
+
+        #[inline]
+        fn word(self, _index: usize) -> u64 {
+            self.0
+        }
+
+        fn of([number, _]: [u64; 2]) -> Self {
+            Self(number)
+        }
+
+        #[inline]
+        fn home(self, seeds: &Seeds) -> u64 {
+            seeds.home_of(self.0)
+        }
+    }
+
+    impl Words for HashedId {
+        const WORDS: usize = 2;
+
+        #[inline]
+        fn word(self, index: usize) -> u64 {
+            let [first, second] = self.0;
+            if index == 0 { first } else { second }
+        }
+
+        fn of(words: [u64; 2]) -> Self {
+            Self(words)
+        }
+
+        #[inline]
+        fn home(self, _seeds: &Seeds) -> u64 {
+            self.word(0)
+        }
+    }
+}
+
+/// How keys are hashed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hashing {
+    /// SipHash-1-3 with seeds that each table draws: whoever does not know them cannot make keys that
+    /// collide, or fill one part of the table. For keys that come from outside.
+    #[default]
+    FloodSafe,
+    /// foldhash, some 10 ns faster: for keys that nobody chooses to do harm.
+    Fast,
+}
+
+/// The seeds of a table's hashes. Whoever knows them can make keys that collide.
+#[derive(Clone)]
+pub struct Seeds {
+    hashing: Hashing,
+    words: [u64; 2],
+    fast: SeedableRandomState,
+}
+
+impl Seeds {
+    /// New seeds, which nobody knows.
+    #[must_use]
+    pub fn random(hashing: Hashing) -> Self {
+        // The standard library's source of seeds, twice.
+        let drawn = || RandomState::new().build_hasher().finish();
+        Self::from_words(hashing, [drawn(), drawn()])
+    }
+
+    /// The seeds of a table that is to be restored.
+    pub(crate) fn from_words(hashing: Hashing, words: [u64; 2]) -> Self {
+        let [first, second] = words;
+        let fast = SeedableRandomState::with_seed(first, SharedSeed::global_fixed());
+        let mixed = fast.hash_one(second);
+        let fast = SeedableRandomState::with_seed(first ^ mixed, SharedSeed::global_fixed());
+        Self { hashing, words, fast }
+    }
+
+    /// The id of a key that is not a number.
+    pub fn hashed<T: Hash + ?Sized>(&self, key: &T) -> HashedId {
+        match self.hashing {
+            Hashing::FloodSafe => {
+                let mut hasher = self.sip();
+                key.hash(&mut hasher);
+                let hash = hasher.finish128();
+                HashedId([hash.h1, hash.h2])
+            }
+            Hashing::Fast => {
+                let first = self.fast.hash_one(key);
+                // Another state, so that what collides in one need not in the other.
+                let mut hasher = self.fast.build_hasher();
+                hasher.write_u64(self.words[1]);
+                key.hash(&mut hasher);
+                HashedId([first, hasher.finish()])
+            }
+        }
+    }
+
+    #[inline]
+    fn home_of(&self, number: u64) -> u64 {
+        match self.hashing {
+            Hashing::FloodSafe => {
+                let mut hasher = self.sip();
+                hasher.write_u64(number);
+                hasher.finish128().h1
+            }
+            Hashing::Fast => self.fast.hash_one(number),
+        }
+    }
+
+    #[inline]
+    fn sip(&self) -> SipHasher13 {
+        let [first, second] = self.words;
+        SipHasher13::new_with_keys(first, second)
+    }
+}
+
+impl Debug for Seeds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seeds").field("hashing", &self.hashing).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key + ?Sized> Key for &K {
+    type Id = K::Id;
+
+    #[inline]
+    fn id(&self, seeds: &Seeds) -> K::Id {
+        (**self).id(seeds)
+    }
+}
+
+/// Keys that are kept as they are.
+macro_rules! numbers {
+    ($($type:ty: $number:expr;)*) => {
+        $(impl Key for $type {
+            type Id = NumberId;
+
+            #[inline]
+            fn id(&self, _seeds: &Seeds) -> NumberId {
+                let number: fn($type) -> u64 = $number;
+                NumberId(number(*self))
+            }
+        })*
+    };
+}
+
+numbers! {
+    u8: u64::from;
+    u16: u64::from;
+    u32: u64::from;
+    u64: |number| number;
+    // None has more than 64 bits today.
+    usize: |number| u64::try_from(number).unwrap_or(u64::MAX);
+    i8: |number| u64::from(number.cast_unsigned());
+    i16: |number| u64::from(number.cast_unsigned());
+    i32: |number| u64::from(number.cast_unsigned());
+    i64: i64::cast_unsigned;
+    char: |letter| u64::from(u32::from(letter));
+    bool: u64::from;
+    Ipv4Addr: |address| u64::from(address.to_bits());
+}
+
+/// Keys that are hashed.
+macro_rules! hashed {
+    ($(($($name:ident),*) $type:ty;)*) => {
+        $(impl<$($name: Hash),*> Key for $type {
+            type Id = HashedId;
+
+            #[inline]
+            fn id(&self, seeds: &Seeds) -> HashedId {
+                seeds.hashed(self)
+            }
+        })*
+    };
+}
+
+hashed! {
+    () str;
+    () String;
+    () u128;
+    () i128;
+    () IpAddr;
+    () Ipv6Addr;
+    () SocketAddr;
+    (A) [A];
+    (A) Vec<A>;
+    (A, B) (A, B);
+    (A, B, C) (A, B, C);
+    (A, B, C, D) (A, B, C, D);
+}
+
+impl<A: Hash, const N: usize> Key for [A; N] {
+    type Id = HashedId;
+
+    #[inline]
+    fn id(&self, seeds: &Seeds) -> HashedId {
+        seeds.hashed(self)
+    }
+}
+
+/// An id that is known already.
+impl Key for HashedId {
+    type Id = Self;
+
+    #[inline]
+    fn id(&self, _seeds: &Seeds) -> Self {
+        *self
+    }
+}
+
+impl Key for NumberId {
+    type Id = Self;
+
+    #[inline]
+    fn id(&self, _seeds: &Seeds) -> Self {
+        *self
+    }
+}

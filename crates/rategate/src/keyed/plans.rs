@@ -1,0 +1,96 @@
+//! Which policy is in force for whom: one for each tier of keys, and those of before while a change is on
+//! its way.
+
+use rategate_core::concurrent::{Narrow, Twinned};
+use rategate_core::refund::Past;
+
+use super::slots::PLANS;
+
+/// The most tiers of one table: as many plans again are needed for a change of all.
+pub const MAX_TIERS: usize = 31;
+
+/// All policies of a table.
+#[derive(Clone, Debug)]
+pub(super) struct Plans<P> {
+    /// By the number that states name. 0 is none.
+    by_id: Vec<Option<Plan<P>>>,
+    /// The plan in force for each tier.
+    in_force: Vec<u8>,
+    /// How many plans there have been.
+    made: u32,
+}
+
+/// A policy in force for the keys of a tier, now or until a moment ago.
+#[derive(Clone, Debug)]
+pub(super) struct Plan<P> {
+    pub(super) policy: P,
+    pub(super) tier: usize,
+    /// What grants under it say has come back before.
+    pub(super) past: Past,
+    /// Its numbers, if states are kept in a part of a word.
+    pub(super) narrow: Option<Narrow>,
+}
+
+impl<P: Twinned> Plans<P> {
+    pub(super) fn new(policies: impl IntoIterator<Item = P>) -> Self {
+        let mut plans = Self { by_id: vec![None; PLANS], in_force: Vec::new(), made: 0 };
+        for (policy, tier) in policies.into_iter().zip(0..MAX_TIERS) {
+            let plan = plans.make(tier, policy);
+            plans.in_force.push(plan);
+        }
+        plans
+    }
+
+    /// Puts a policy into force for a tier. Returns the plans of before and from now on.
+    ///
+    /// States that name the one of before have to be carried over before the next change.
+    pub(super) fn change(&mut self, tier: usize, policy: P) -> Option<(u8, u8)> {
+        let old = *self.in_force.get(tier)?;
+        // All plans but those in force are free by now.
+        for (index, plan) in self.by_id.iter_mut().enumerate() {
+            if !self.in_force.iter().any(|&plan| usize::from(plan) == index) {
+                *plan = None;
+            }
+        }
+        let new = self.make(tier, policy);
+        if let Some(in_force) = self.in_force.get_mut(tier) {
+            *in_force = new;
+        }
+        Some((old, new))
+    }
+
+    /// A free plan, one after the other, so that each rests for as long as can be.
+    fn make(&mut self, tier: usize, policy: P) -> u8 {
+        let narrow = policy.narrow();
+        let past = Past::after_changes(self.made);
+        loop {
+            self.made = self.made.wrapping_add(1);
+            let plan = u8::try_from(self.made.wrapping_rem(64)).unwrap_or(0);
+            match self.by_id.get_mut(usize::from(plan)) {
+                Some(free @ None) if plan > 0 => {
+                    *free = Some(Plan { policy, tier, past, narrow });
+                    return plan;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn tiers(&self) -> usize {
+        self.in_force.len()
+    }
+
+    pub(super) fn get(&self, plan: u8) -> Option<&Plan<P>> {
+        self.by_id.get(usize::from(plan))?.as_ref()
+    }
+
+    /// The plan in force for a tier.
+    pub(super) fn of_tier(&self, tier: usize) -> Option<(u8, &Plan<P>)> {
+        let plan = *self.in_force.get(tier)?;
+        Some((plan, self.get(plan)?))
+    }
+
+    pub(super) fn in_force(&self) -> impl Iterator<Item = (u8, &Plan<P>)> {
+        (0..self.tiers()).filter_map(|tier| self.of_tier(tier))
+    }
+}

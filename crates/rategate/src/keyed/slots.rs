@@ -1,0 +1,548 @@
+//! The states of keys in one word each, side by side with the key, in a flat table that threads use
+//! without a lock.
+//!
+//! # Layout
+//!
+//! ```text
+//!   shard                | a power of two of slots, searched from a key's home on, round its end
+//!   slot                 | state | key, or hash  ...     one word, and one or two
+//!
+//!   state   63 ........ 7 | 6 .... 1 | 0
+//!           value         | plan     | sealed
+//! ```
+//!
+//! A value is a bucket in the [numbers](Narrow) of its plan. Plan 0 is none: such words say that the slot
+//! has never been used, is vacant, or is being written. A sealed slot keeps the key's place; the state
+//! is behind the shard's lock.
+//!
+//! # Who writes what, and why it suffices
+//!
+//! * Anybody moves the value of an open slot by a swap of the state: that linearises a grant. A denial is
+//!   linearised by its last look at the state.
+//! * All else needs the shard's lock: to seal and open a slot, to give it to another key, to look at all
+//!   of them for what has [faded](Slots::sweep).
+//! * A slot gets another key only when its bucket has been full for some time. It is marked as being
+//!   written, by a swap that ends all others'; then the key is written, then the state. Whoever has read
+//!   the old state and any part of the new key finds by his swap, or his second look, that the
+//!   state has changed: states of a later owner are ahead of the clock at which the earlier one's were behind
+//!   it, so none comes back. (What is in 57 bits comes round again after months, at odd rates after
+//!   minutes; a thread would have to stand still between its look and its swap for as long, and find the
+//!   very same word.)
+//! * A key has at most one slot: it is looked for under the lock before it gets one. Whoever does not
+//!   find it without the lock looks again under it.
+//! * The numbers of a plan are written before any state names it, and written anew when none has named it
+//!   for as long as a change of numbers takes.
+
+use std::num::NonZeroU64;
+
+use rategate_core::concurrent::{Narrow, Spare, VALUE_BITS};
+use rategate_core::refund::Past;
+
+use super::key::private::Words;
+use crate::sync::{AtomicU64, Ordering, fence, zeroed};
+
+/// How many slots a key may be away from its home.
+#[cfg(not(loom))]
+pub(super) const WINDOW: usize = 48;
+#[cfg(loom)]
+pub(super) const WINDOW: usize = 2;
+
+/// Homes are at every so many slots, so that a search begins at the begin of a cache line.
+#[cfg(not(loom))]
+const BUCKET: usize = 8;
+#[cfg(loom)]
+const BUCKET: usize = 1;
+
+/// How many slots a newcomer to a full table looks at for one to vacate.
+pub(super) const CHUNK: usize = 64;
+
+/// The plans that there may be at a time, 0 among them, which is none.
+pub(super) const PLANS: usize = 64;
+
+const VALUE_SHIFT: u32 = u64::BITS - VALUE_BITS;
+const PLAN_SHIFT: u32 = 1;
+const PLAN_MASK: u64 = 0x3f;
+const SEALED: u64 = 1;
+
+/// A slot that has never been used: no key is behind it.
+const EMPTY: u64 = 0;
+const BEING_WRITTEN: u64 = 1 << VALUE_SHIFT;
+const VACANT: u64 = 2 << VALUE_SHIFT;
+
+/// The slots of all shards, and the numbers of all plans.
+#[derive(Debug)]
+pub(super) struct Slots {
+    words: Box<[AtomicU64]>,
+    /// A slot's words: the state and the key's.
+    stride: usize,
+    /// Slots of one shard, less one: a power of two less one.
+    shard_mask: usize,
+    /// When each shard was last swept.
+    swept_ns: Box<[AtomicU64]>,
+    /// Within which time that has to be done.
+    fades_ns: AtomicU64,
+    /// Until when no slot of a shard can be vacated, and no key is anywhere but in a slot: what a crowd of
+    /// newcomers to a full table asks before it asks for the lock.
+    full_until_ns: Box<[AtomicU64]>,
+    plans: Box<[[AtomicU64; PLAN_FIELDS]]>,
+}
+
+const PLAN_FIELDS: usize = 5;
+
+/// A plan as a slot's reader sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotPlan {
+    pub(super) numbers: Narrow,
+    pub(super) tier: u64,
+    pub(super) past: Past,
+}
+
+/// Where a search begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Home {
+    pub(super) shard: usize,
+    slot: usize,
+}
+
+/// A slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct At(usize);
+
+/// A state as somebody has read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen(u64);
+
+/// What has come of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Open(At, Seen),
+    Sealed(At),
+    Nowhere,
+}
+
+/// What can be said of a try without a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Told {
+    Granted(u64, Spare),
+    Denied(NonZeroU64),
+    /// The key is not known, and if the table is full there is no room for it in this shard.
+    Nowhere,
+    /// The lock's holder can say.
+    Unknown,
+}
+
+impl Seen {
+    const fn of(value: u64, plan: u8) -> Self {
+        #[expect(clippy::as_conversions, reason = "widening, in a constant")]
+        let plan = plan as u64 & PLAN_MASK;
+        Self((value << VALUE_SHIFT) | (plan << PLAN_SHIFT))
+    }
+
+    #[inline]
+    const fn plan_index(self) -> usize {
+        #[expect(clippy::as_conversions, reason = "six bits")]
+        let plan = ((self.0 >> PLAN_SHIFT) & PLAN_MASK) as usize;
+        plan
+    }
+
+    /// The plan of an open state.
+    pub(super) fn plan(self) -> u8 {
+        u8::try_from(self.plan_index()).unwrap_or(0)
+    }
+
+    pub(super) const fn value(self) -> u64 {
+        self.0 >> VALUE_SHIFT
+    }
+
+    #[inline]
+    const fn is_open(self) -> bool {
+        self.0 & SEALED == 0 && self.plan_index() != 0
+    }
+
+    /// Whether the slot belongs to a key.
+    const fn has_key(self) -> bool {
+        self.0 & SEALED != 0 || self.plan_index() != 0
+    }
+}
+
+impl Slots {
+    /// Unused slots for keys of so many words. `slots_per_shard` is a power of two.
+    pub(super) fn new(shards: usize, slots_per_shard: usize, key_words: usize) -> Self {
+        let stride = key_words.saturating_add(1);
+        let words = shards.saturating_mul(slots_per_shard).saturating_mul(stride);
+        let fields = || std::array::from_fn(|_| AtomicU64::new(0));
+        Self {
+            words: zeroed(words),
+            stride,
+            shard_mask: slots_per_shard.saturating_sub(1),
+            swept_ns: zeroed(shards),
+            fades_ns: AtomicU64::new(u64::MAX),
+            full_until_ns: zeroed(shards),
+            plans: (0..PLANS).map(|_| fields()).collect(),
+        }
+    }
+
+    /// Where the search for a hash begins. The upper half of its bits says the shard, the lower the slot.
+    #[inline]
+    pub(super) fn home(&self, shard: usize, hash: u64) -> Home {
+        let buckets = (self.shard_mask / BUCKET).saturating_add(1);
+        Home { shard, slot: scaled(hash & u64::from(u32::MAX), buckets).wrapping_mul(BUCKET) }
+    }
+
+    /// Asks the processor for a home that will be looked at soon.
+    #[inline]
+    pub(super) fn touch(&self, home: Home) -> u64 {
+        self.state(self.at(home, 0)).map_or(0, |state| state.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn at(&self, home: Home, step: usize) -> At {
+        let slot = home.slot.wrapping_add(step) & self.shard_mask;
+        let first = home.shard.wrapping_mul(self.shard_mask.wrapping_add(1));
+        At(first.wrapping_add(slot).wrapping_mul(self.stride))
+    }
+
+    #[inline]
+    fn state(&self, At(at): At) -> Option<&AtomicU64> {
+        self.words.get(at)
+    }
+
+    #[inline]
+    fn load(&self, at: At) -> Seen {
+        Seen(self.state(at).map_or(EMPTY, |state| state.load(Ordering::Acquire)))
+    }
+
+    #[inline]
+    fn has(&self, At(at): At, id: impl Words) -> bool {
+        let words = self.words.get(at.wrapping_add(1)..at.wrapping_add(self.stride));
+        words.is_some_and(|words| {
+            words
+                .iter()
+                .zip(0..)
+                .all(|(word, index)| word.load(Ordering::Relaxed) == id.word(index))
+        })
+    }
+
+    /// How many slots a search looks at.
+    #[inline]
+    fn window(&self) -> usize {
+        WINDOW.min(self.shard_mask.saturating_add(1))
+    }
+
+    /// Looks for a key. What is found may have changed since, and without the lock so may what is
+    /// not.
+    #[inline]
+    pub(super) fn find(&self, home: Home, id: impl Words) -> Found {
+        for step in 0..self.window() {
+            let at = self.at(home, step);
+            let seen = self.load(at);
+            if seen.has_key() {
+                if self.has(at, id) {
+                    return if seen.is_open() { Found::Open(at, seen) } else { Found::Sealed(at) };
+                }
+            } else if seen.0 == EMPTY {
+                break;
+            }
+        }
+        Found::Nowhere
+    }
+
+    /// The plan that a state names. It may be torn, unless the state is still the same afterwards.
+    #[inline]
+    pub(super) fn plan(&self, plan: usize) -> SlotPlan {
+        let field = |index: usize| {
+            let field = self.plans.get(plan).and_then(|fields| fields.get(index));
+            field.map_or(0, |field| field.load(Ordering::Relaxed))
+        };
+        SlotPlan {
+            numbers: Narrow::from_fields([field(0), field(1), field(2)]),
+            tier: field(3),
+            past: Past::from_bits(field(4)),
+        }
+    }
+
+    /// Writes the numbers of a plan that no state names.
+    pub(super) fn write_plan(&self, plan: u8, told: SlotPlan) {
+        let [per_ns, per_permit, burst] = told.numbers.to_fields();
+        let fields = [per_ns, per_permit, burst, told.tier, told.past.bits()];
+        // Before the states that name it: whoever has read one of these numbers, and not the state that
+        // went with the ones before, sees that the state has changed.
+        fence(Ordering::Release);
+        if let Some(plan) = self.plans.get(usize::from(plan)) {
+            for (field, number) in plan.iter().zip(fields) {
+                field.store(number, Ordering::Relaxed);
+            }
+        }
+        self.fades_ns.fetch_min(told.numbers.fades_ns(), Ordering::Relaxed);
+    }
+
+    /// Whether the state is what it was, and so what was read meanwhile belongs to it.
+    #[inline]
+    fn is_still(&self, at: At, seen: Seen) -> bool {
+        fence(Ordering::Acquire);
+        self.state(at).is_some_and(|state| state.load(Ordering::Relaxed) == seen.0)
+    }
+
+    #[inline]
+    fn swap(&self, at: At, seen: Seen, new: u64) -> bool {
+        fence(Ordering::Acquire);
+        self.state(at).is_some_and(|state| {
+            state.compare_exchange(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// The clock, if what is in this shard has not faded by it: not sooner than when it was swept.
+    #[inline]
+    fn clamp(&self, shard: usize, now_ns: u64) -> Option<u64> {
+        let swept_ns = self.swept_ns.get(shard)?.load(Ordering::Relaxed);
+        let since_ns = now_ns.saturating_sub(swept_ns);
+        (since_ns <= self.fades_ns.load(Ordering::Relaxed)).then_some(now_ns.max(swept_ns))
+    }
+
+    /// Tries to take permits of a key of `tier` at the instant that `read_ns` reads.
+    #[inline]
+    pub(super) fn try_acquire(
+        &self,
+        home: Home,
+        id: impl Words,
+        tier: u64,
+        read_ns: impl Fn() -> u64,
+        permits: u64,
+    ) -> Told {
+        loop {
+            let (at, seen) = match self.find(home, id) {
+                Found::Open(at, seen) => (at, seen),
+                Found::Nowhere if self.is_full_until(home.shard) > read_ns() => {
+                    return Told::Nowhere;
+                }
+                Found::Sealed(_) | Found::Nowhere => return Told::Unknown,
+            };
+            let plan = self.plan(seen.plan_index());
+            let Some(now_ns) = self.clamp(home.shard, read_ns()) else { return Told::Unknown };
+            if plan.tier != tier {
+                return Told::Unknown;
+            }
+            match plan.numbers.decide(seen.value(), now_ns, permits) {
+                None => return Told::Unknown,
+                Some(Ok((value, spare))) => {
+                    if self.swap(at, seen, Seen::of(value, seen.plan()).0) {
+                        return Told::Granted(now_ns, spare.with_past(plan.past));
+                    }
+                }
+                Some(Err(retry_after_ns)) => {
+                    if self.is_still(at, seen) {
+                        return Told::Denied(retry_after_ns);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn is_full_until(&self, shard: usize) -> u64 {
+        self.full_until_ns.get(shard).map_or(0, |until| until.load(Ordering::Relaxed))
+    }
+
+    /// Reads a key's open state by `look`, which is given the clock as well. `None` if the lock's holder
+    /// has to say.
+    pub(super) fn look<T>(
+        &self,
+        home: Home,
+        id: impl Words,
+        tier: u64,
+        now_ns: u64,
+        look: impl Fn(Narrow, u64, u64) -> T,
+    ) -> Option<T> {
+        while let Found::Open(at, seen) = self.find(home, id) {
+            let plan = self.plan(seen.plan_index());
+            let now_ns = self.clamp(home.shard, now_ns)?;
+            let told = look(plan.numbers, seen.value(), now_ns);
+            if self.is_still(at, seen) {
+                return (plan.tier == tier).then_some(told);
+            }
+        }
+        None
+    }
+}
+
+/// What needs the shard's lock.
+impl Slots {
+    /// Takes the state out of a slot, which the key keeps.
+    pub(super) fn seal(&self, at: At) -> Option<Seen> {
+        loop {
+            let seen = self.load(at);
+            if !seen.is_open() {
+                return None;
+            }
+            if self.swap(at, seen, SEALED) {
+                return Some(seen);
+            }
+        }
+    }
+
+    /// Puts a state into a sealed slot.
+    pub(super) fn open(&self, at: At, value: u64, plan: u8) {
+        self.store(at, Seen::of(value, plan).0);
+    }
+
+    /// Takes the slot from its key, which has none from now on.
+    pub(super) fn vacate(&self, at: At) {
+        self.store(at, VACANT);
+    }
+
+    fn store(&self, at: At, state: u64) {
+        if let Some(word) = self.state(at) {
+            word.store(state, Ordering::Release);
+        }
+    }
+
+    /// A slot for a newcomer: one whose key nobody would miss, or if `may_grow` an unused one. It
+    /// belongs to nobody until it is [given](Self::give).
+    pub(super) fn make_room(
+        &self,
+        home: Home,
+        now_ns: u64,
+        may_grow: impl FnOnce() -> bool,
+    ) -> Option<At> {
+        let mut unused = None;
+        for step in 0..self.window() {
+            let at = self.at(home, step);
+            let seen = self.load(at);
+            if self.is_stale(seen, now_ns) && self.swap(at, seen, BEING_WRITTEN) {
+                return Some(at);
+            }
+            if matches!(seen.0, EMPTY | VACANT) {
+                unused = unused.or(Some((at, seen)));
+            }
+            if seen.0 == EMPTY {
+                break;
+            }
+        }
+        let (at, seen) = unused?;
+        (may_grow() && self.swap(at, seen, BEING_WRITTEN)).then_some(at)
+    }
+
+    /// Gives a slot that room has been made in to a key, whose state is sealed if there is no value.
+    pub(super) fn give(&self, at: At, id: impl Words, state: Option<(u64, u8)>) {
+        // Whoever reads a part of this key sees that the state is no longer the old one.
+        fence(Ordering::Release);
+        let At(first) = at;
+        for (word, index) in
+            self.words.iter().skip(first.wrapping_add(1)).zip(0..).take(key_words(self.stride))
+        {
+            word.store(id.word(index), Ordering::Relaxed);
+        }
+        self.store(at, state.map_or(SEALED, |(value, plan)| Seen::of(value, plan).0));
+    }
+
+    fn is_stale(&self, seen: Seen, now_ns: u64) -> bool {
+        seen.is_open() && self.plan(seen.plan_index()).numbers.is_full(seen.value(), now_ns)
+    }
+
+    /// Whether the shard has to be swept before anything in it can be judged at `now_ns`.
+    pub(super) fn has_faded(&self, shard: usize, now_ns: u64) -> bool {
+        self.clamp(shard, now_ns).is_none()
+    }
+
+    /// The clock as the shard knows it.
+    pub(super) fn not_before_sweep(&self, shard: usize, now_ns: u64) -> u64 {
+        self.swept_ns.get(shard).map_or(now_ns, |swept| now_ns.max(swept.load(Ordering::Relaxed)))
+    }
+
+    /// Vacates all slots of a shard whose buckets are full. Returns how many.
+    pub(super) fn sweep(&self, shard: usize, now_ns: u64) -> usize {
+        let Some(swept) = self.swept_ns.get(shard) else { return 0 };
+        let since_ns = now_ns.saturating_sub(swept.load(Ordering::Relaxed));
+        let slots = 0..=self.shard_mask;
+        let vacated = slots.filter(|&slot| {
+            let at = self.at(Home { shard, slot }, 0);
+            let seen = self.load(at);
+            // The last grant was made before the states had faded, and no burst is of twice that time.
+            let fades_ns = self.plan(seen.plan_index()).numbers.fades_ns();
+            let is_long_ago = seen.is_open() && since_ns / 3 > fades_ns;
+            (is_long_ago || self.is_stale(seen, now_ns)) && self.swap(at, seen, VACANT)
+        });
+        let vacated = vacated.count();
+        swept.fetch_max(now_ns, Ordering::Relaxed);
+        vacated
+    }
+
+    /// The same for the next [`CHUNK`] of them. Says as well when the first of the others will be full.
+    pub(super) fn sweep_some(&self, shard: usize, first: usize, now_ns: u64) -> (usize, u64) {
+        let home = Home { shard, slot: first };
+        let (mut vacated, mut next_ns) = (0_usize, u64::MAX);
+        for step in 0..CHUNK.min(self.slots_per_shard()) {
+            let at = self.at(home, step);
+            let seen = self.load(at);
+            if self.is_stale(seen, now_ns) && self.swap(at, seen, VACANT) {
+                vacated = vacated.saturating_add(1);
+            } else if seen.is_open() {
+                let numbers = self.plan(seen.plan_index()).numbers;
+                next_ns = next_ns.min(numbers.full_after(seen.value(), now_ns));
+            }
+        }
+        (vacated, next_ns)
+    }
+
+    pub(super) const fn slots_per_shard(&self) -> usize {
+        self.shard_mask.saturating_add(1)
+    }
+
+    /// Says until when no slot of a shard can be vacated; 0 if that is not known.
+    pub(super) fn set_full_until(&self, shard: usize, until_ns: u64) {
+        if let Some(until) = self.full_until_ns.get(shard) {
+            until.store(until_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// A slot will be full then, which was not there when that was said.
+    pub(super) fn lower_full_until(&self, shard: usize, until_ns: u64) {
+        if let Some(until) = self.full_until_ns.get(shard) {
+            until.fetch_min(until_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// Hands every open state of a shard that names `plan` to `change`, sealed, with its key. What comes
+    /// back is opened; the others stay sealed.
+    pub(super) fn change_all<I: Words>(
+        &self,
+        shard: usize,
+        plan: u8,
+        mut change: impl FnMut(I, u64) -> Option<(u64, u8)>,
+    ) {
+        for slot in 0..=self.shard_mask {
+            let at = self.at(Home { shard, slot }, 0);
+            if self.load(at).is_open() && self.load(at).plan() == plan {
+                let Some(seen) = self.seal(at) else { continue };
+                if let Some((value, plan)) = change(self.id(at), seen.value()) {
+                    self.open(at, value, plan);
+                }
+            }
+        }
+    }
+
+    fn id<I: Words>(&self, At(at): At) -> I {
+        let word = |index: usize| {
+            let word = self.words.get(at.wrapping_add(index).wrapping_add(1));
+            word.map_or(0, |word| word.load(Ordering::Relaxed))
+        };
+        I::of([word(0), if I::WORDS > 1 { word(1) } else { 0 }])
+    }
+
+    /// How many bytes all slots take, used or not.
+    pub(super) fn bytes(&self) -> usize {
+        let words = self.words.len().saturating_add(self.swept_ns.len());
+        words.saturating_mul(size_of::<u64>())
+    }
+}
+
+const fn key_words(stride: usize) -> usize {
+    stride.saturating_sub(1)
+}
+
+/// A hash's `part` of 32 bits as a number below `n`.
+#[inline]
+pub(super) fn scaled(part: u64, n: usize) -> usize {
+    let n = u64::try_from(n).unwrap_or(u64::MAX);
+    usize::try_from(part.wrapping_mul(n) >> 32).unwrap_or(0)
+}

@@ -1,0 +1,414 @@
+//! What the clones of a table share, and which way each question takes: without a lock if a slot can say,
+//! else in a turn at the key's shard, and if that says so to a limiter, when the lock is free.
+
+use std::hint::black_box;
+use std::num::NonZeroU64;
+use std::sync::{Arc, OnceLock, PoisonError};
+
+use rategate_core::bare::Bare;
+use rategate_core::concurrent::{Narrow, Twinned};
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::refund::Past;
+use rategate_core::verdict::Settled;
+
+use super::entries::Entries;
+use super::error::KeyedError;
+use super::key::{Id, Seeds};
+use super::plans::{Plan, Plans};
+use super::room::{Overflow, Room};
+use super::slots::{SlotPlan, Slots, Told, WINDOW, scaled};
+use super::turn::{Place, Ruled, Turn};
+use crate::clock::Clock;
+use crate::decision::{Decision, Grant};
+use crate::error::Closed;
+use crate::limiter::Limiter;
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+
+/// A shard has room for so many keys, so that what is done under one lock takes some microseconds.
+const KEYS_PER_SHARD: usize = 1_638;
+/// A small table has so many shards if it can.
+const FEW_SHARDS: usize = 16;
+/// And so many keys for each of them.
+const FEW_KEYS: usize = 64;
+
+/// A table as all its handles see it.
+pub(super) struct Table<I: Id, P: Twinned, C: Clock> {
+    pub(super) clock: C,
+    pub(super) seeds: Seeds,
+    room: Room,
+    /// Absent if no policy keeps its states in a part of a word.
+    pub(super) slots: Option<Slots>,
+    shards: Box<[Mutex<Entries<I, P, C>>]>,
+    tally: Tally,
+    /// What newcomers share when there is no room for them, tier by tier.
+    spill: Box<[Spill<P, C>]>,
+    /// Held for as long as a change takes, so that there is one at a time.
+    plans: Mutex<Plans<P>>,
+}
+
+/// A limit that newcomers share, once there are some.
+type Spill<P, C> = OnceLock<Limiter<Ledger<P>, C>>;
+
+/// What is counted by whoever comes first, goes, or grows: apart from what everybody reads.
+#[derive(Debug, Default)]
+struct Tally {
+    keys: Padded,
+    heap_bytes: Padded,
+    overflows: Padded,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded(AtomicU64);
+
+#[expect(clippy::redundant_closure_for_method_calls, reason = "a method of any lifetime")]
+impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
+    pub(super) fn new(policies: Vec<P>, room: Room, seeds: Seeds, clock: C) -> Self {
+        let plans = Plans::new(policies);
+        let most_keys = room.most_keys.max(1);
+        let room = Room { most_keys, ..room };
+        let shards =
+            most_keys.div_ceil(KEYS_PER_SHARD).max((most_keys / FEW_KEYS).min(FEW_SHARDS)).max(1);
+        let slots = plans.in_force().any(|(_, plan)| plan.narrow.is_some()).then(|| {
+            // A fifth of the slots stays free.
+            let slots = most_keys.div_ceil(shards).saturating_mul(5).div_ceil(4);
+            Slots::new(shards, slots.max(WINDOW).next_power_of_two(), I::WORDS)
+        });
+        if let Some(slots) = &slots {
+            plans.in_force().for_each(|(id, plan)| write_plan(slots, id, plan));
+        }
+        let shared = Arc::new(plans.clone());
+        Self {
+            shards: (0..shards).map(|_| Mutex::new(Entries::new(Arc::clone(&shared)))).collect(),
+            spill: (0..plans.tiers()).map(|_| OnceLock::new()).collect(),
+            plans: Mutex::new(plans),
+            tally: Tally::default(),
+            clock,
+            seeds,
+            room,
+            slots,
+        }
+    }
+
+    #[inline]
+    pub(super) fn place(&self, id: I, tier: usize) -> Place<I> {
+        let hash = id.home(&self.seeds);
+        Place { id, hash, shard: scaled(hash >> 32, self.shards.len()), tier }
+    }
+
+    /// Asks the processor for what will be looked at soon.
+    #[inline]
+    pub(super) fn touch(&self, place: &Place<I>) {
+        if let Some(slots) = &self.slots {
+            black_box(slots.touch(slots.home(place.shard, place.hash)));
+        }
+    }
+
+    #[inline]
+    pub(super) fn try_acquire(
+        &self,
+        place: &Place<I>,
+        permits: u64,
+        read_ns: impl Fn() -> u64,
+    ) -> Result<Decision, KeyedError> {
+        if let Some(slots) = &self.slots {
+            let home = slots.home(place.shard, place.hash);
+            match slots.try_acquire(home, place.id, tier_word(place.tier), read_ns, permits) {
+                Told::Granted(now_ns, spare) => {
+                    return Ok(Decision::Granted(Grant::at(now_ns, now_ns, permits, spare)));
+                }
+                Told::Denied(retry_after_ns) => return Ok(Decision::denied(retry_after_ns)),
+                Told::Nowhere if self.is_full_of_keys() => {
+                    return self.try_spilled(place.tier, permits);
+                }
+                Told::Nowhere | Told::Unknown => {}
+            }
+        }
+        self.try_locked(place, permits)
+    }
+
+    #[cold]
+    fn try_locked(&self, place: &Place<I>, permits: u64) -> Result<Decision, KeyedError> {
+        match self.turn(place, |turn| turn.try_acquire(permits))?? {
+            Ruled::Here(verdict) => Ok(Decision::of(&verdict)),
+            Ruled::Ask(limiter) => Ok(limiter.try_acquire(permits)?),
+            Ruled::NoBytes => Err(self.no_room()),
+            Ruled::NoRoom => self.try_spilled(place.tier, permits),
+        }
+    }
+
+    /// A newcomer for whom there is no room.
+    fn try_spilled(&self, tier: usize, permits: u64) -> Result<Decision, KeyedError> {
+        if let Some(shared) = self.spilled(tier)? {
+            return Ok(shared.try_acquire(permits)?);
+        }
+        // He is told what the first one of a fresh limit would be.
+        let (policy, now_ns) = (self.policy(tier)?, self.clock.now_ns());
+        let mut fresh = policy.fresh(now_ns);
+        let verdict = Bare::new(&policy, &mut fresh, Past::UNKNOWN).try_acquire(now_ns, permits)?;
+        Ok(Decision::of(&verdict))
+    }
+
+    pub(super) fn peek(&self, place: &Place<I>, permits: u64) -> Result<Option<u64>, KeyedError> {
+        if let Some(slots) = &self.slots {
+            let (home, tier) = (slots.home(place.shard, place.hash), tier_word(place.tier));
+            let peeked =
+                slots.look(home, place.id, tier, self.clock.now_ns(), |numbers, value, now_ns| {
+                    let decided = numbers.decide(value, now_ns, permits)?;
+                    Some(decided.map_or_else(NonZeroU64::get, |_| 0))
+                });
+            if let Some(Some(wait_ns)) = peeked {
+                return Ok(Some(wait_ns));
+            }
+        }
+        match self.turn(place, |turn| turn.peek(permits))?? {
+            Ruled::Here(wait_ns) => Ok(wait_ns),
+            Ruled::Ask(limiter) => Ok(limiter.peek_ns(permits)?),
+            Ruled::NoRoom | Ruled::NoBytes => Err(KeyedError::TableFull),
+        }
+    }
+
+    pub(super) fn remaining(&self, place: &Place<I>) -> Result<u64, KeyedError> {
+        if let Some(slots) = &self.slots {
+            let (home, tier) = (slots.home(place.shard, place.hash), tier_word(place.tier));
+            let count = |numbers: Narrow, value, now_ns| numbers.remaining(value, now_ns);
+            if let Some(permits) = slots.look(home, place.id, tier, self.clock.now_ns(), count) {
+                return Ok(permits);
+            }
+        }
+        match self.turn(place, |turn| turn.remaining())? {
+            Ruled::Here(permits) => Ok(permits),
+            Ruled::Ask(limiter) => Ok(limiter.remaining()?),
+            Ruled::NoRoom | Ruled::NoBytes => Err(KeyedError::TableFull),
+        }
+    }
+
+    pub(super) fn refund(
+        &self,
+        place: &Place<I>,
+        grant: &Grant,
+        permits: u64,
+    ) -> Result<u64, KeyedError> {
+        match self.turn(place, |turn| turn.refund(&grant.as_granted(), permits))? {
+            Ruled::Here(back) => Ok(back),
+            Ruled::Ask(limiter) => Ok(limiter.refund(grant, permits)?),
+            Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
+        }
+    }
+
+    pub(super) fn settle(
+        &self,
+        place: &Place<I>,
+        grant: &Grant,
+        actual: u64,
+    ) -> Result<Settled, KeyedError> {
+        match self.turn(place, |turn| turn.settle(&grant.as_granted(), actual))?? {
+            Ruled::Here(settled) => Ok(settled),
+            Ruled::Ask(limiter) => Ok(limiter.settle(grant, actual)?),
+            Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
+        }
+    }
+
+    pub(super) fn on_flight(
+        &self,
+        place: &Place<I>,
+        act: impl FnOnce(&mut dyn Limit, u64) -> bool,
+        ask: impl FnOnce(&Limiter<Ledger<P>, C>) -> Result<bool, Closed>,
+    ) -> Result<bool, KeyedError> {
+        match self.turn(place, |turn| turn.on_flight(act))? {
+            Ruled::Here(counts) => Ok(counts),
+            Ruled::Ask(limiter) => Ok(ask(&limiter)?),
+            Ruled::NoRoom | Ruled::NoBytes => Err(KeyedError::TableFull),
+        }
+    }
+
+    pub(super) fn limiter(&self, place: &Place<I>) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
+        match self.turn(place, |turn| turn.limiter())? {
+            Ruled::Here(limiter) | Ruled::Ask(limiter) => Ok(limiter),
+            Ruled::NoBytes => Err(self.no_room()),
+            Ruled::NoRoom => match self.spilled(place.tier)? {
+                Some(shared) => Ok(shared.clone()),
+                None => Ok(Limiter::with_clock(self.policy(place.tier)?, self.clock.clone())),
+            },
+        }
+    }
+
+    /// One turn at the key's shard, at one reading of the clock.
+    fn turn<T>(
+        &self,
+        place: &Place<I>,
+        act: impl FnOnce(&mut Turn<'_, I, P, C>) -> T,
+    ) -> Result<T, KeyedError> {
+        let tiers = self.spill.len();
+        if place.tier >= tiers {
+            return Err(KeyedError::NoSuchTier { tier: place.tier, tiers });
+        }
+        let mut entries = self.lock(place.shard);
+        // Inside the lock: a reading from outside could be overtaken by another's.
+        let now_ns = self.clock.now_ns();
+        let mut turn =
+            Turn { table: self, entries: &mut entries, place: *place, now_ns, late: Vec::new() };
+        turn.begin(now_ns);
+        let result = act(&mut turn);
+        let late = turn.late;
+        drop(entries);
+        reconfigure(late);
+        Ok(result)
+    }
+
+    /// Puts a policy into force for a tier, shard by shard.
+    pub(super) fn reconfigure(&self, tier: usize, policy: P) -> Result<(), KeyedError> {
+        let tiers = self.spill.len();
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((old_id, new_id)) = plans.change(tier, policy.clone()) else {
+            return Err(KeyedError::NoSuchTier { tier, tiers });
+        };
+        if let (Some(slots), Some(plan)) = (&self.slots, plans.get(new_id)) {
+            write_plan(slots, new_id, plan);
+        }
+        let changed = Arc::new(Plans::clone(&plans));
+        for shard in 0..self.shards.len() {
+            let mut entries = self.lock(shard);
+            let now_ns = self.clock.now_ns();
+            // Nobody's place: the whole shard is meant.
+            let place = Place { id: I::of([0; 2]), hash: 0, shard, tier };
+            let mut turn =
+                Turn { table: self, entries: &mut entries, place, now_ns, late: Vec::new() };
+            turn.begin(now_ns);
+            turn.change(&changed, old_id, new_id);
+            let late = turn.late;
+            drop(entries);
+            reconfigure(late);
+        }
+        if let Some(shared) = self.spill.get(tier).and_then(OnceLock::get) {
+            let _ = shared.reconfigure(policy);
+        }
+        Ok(())
+    }
+
+    fn policy(&self, tier: usize) -> Result<P, KeyedError> {
+        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let tiers = plans.tiers();
+        let plan = plans.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
+        Ok(plan.1.policy.clone())
+    }
+
+    /// What newcomers to a full table share. `None` if they pass unlimited.
+    fn spilled(&self, tier: usize) -> Result<Option<&Limiter<Ledger<P>, C>>, KeyedError> {
+        let no_room = self.no_room();
+        match self.room.overflow {
+            Overflow::Refuse => Err(no_room),
+            Overflow::Admit => Ok(None),
+            Overflow::Share => {
+                let tiers = self.spill.len();
+                let spill = self.spill.get(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
+                if let Some(shared) = spill.get() {
+                    return Ok(Some(shared));
+                }
+                // Under the lock of the plans, so that no change is missed.
+                let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+                let plan = plans.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
+                let made = || Limiter::with_clock(plan.1.policy.clone(), self.clock.clone());
+                Ok(Some(spill.get_or_init(made)))
+            }
+        }
+    }
+
+    fn no_room(&self) -> KeyedError {
+        self.tally.overflows.0.fetch_add(1, Ordering::Relaxed);
+        KeyedError::TableFull
+    }
+
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Entries<I, P, C>> {
+        // There is a shard for every hash.
+        let shard = self.shards.get(shard).or(self.shards.first());
+        #[expect(clippy::expect_used, reason = "a table has one shard at least")]
+        let shard = shard.expect("a shard");
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is counted.
+impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
+    pub(super) fn keys(&self) -> usize {
+        usize::try_from(self.tally.keys.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn overflows(&self) -> u64 {
+        self.tally.overflows.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) const fn room(&self) -> Room {
+        self.room
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        usize::try_from(self.tally.heap_bytes.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    /// All that the table takes.
+    pub(super) fn bytes(&self) -> usize {
+        let entries = self
+            .shards
+            .iter()
+            .map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).bytes());
+        let slots = self.slots.as_ref().map_or(0, Slots::bytes);
+        let shards = size_of_val(&*self.shards);
+        entries
+            .fold(slots.saturating_add(shards), usize::saturating_add)
+            .saturating_add(self.heap_bytes())
+    }
+
+    /// Counts one more key, if there is room.
+    pub(super) fn count_key(&self) -> bool {
+        let most = u64::try_from(self.room.most_keys).unwrap_or(u64::MAX);
+        let one_more = |keys: u64| (keys < most).then(|| keys.saturating_add(1));
+        self.tally.keys.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    pub(super) fn forget_keys(&self, keys: usize) {
+        if keys > 0 {
+            let keys = u64::try_from(keys).unwrap_or(u64::MAX);
+            self.tally.keys.0.fetch_sub(keys, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_full_of_keys(&self) -> bool {
+        self.keys() >= self.room.most_keys
+    }
+
+    pub(super) fn is_full_of_bytes(&self) -> bool {
+        self.heap_bytes() >= self.room.most_bytes
+    }
+
+    pub(super) fn is_full_of_bytes_with(&self, more: usize) -> bool {
+        more > 0 && self.heap_bytes().saturating_add(more) > self.room.most_bytes
+    }
+
+    pub(super) fn account(&self, before: usize, after: usize) {
+        let word = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        if after > before {
+            self.tally.heap_bytes.0.fetch_add(word(after.wrapping_sub(before)), Ordering::Relaxed);
+        } else if before > after {
+            self.tally.heap_bytes.0.fetch_sub(word(before.wrapping_sub(after)), Ordering::Relaxed);
+        }
+    }
+}
+
+fn write_plan<P: Twinned>(slots: &Slots, id: u8, plan: &Plan<P>) {
+    if let Some(numbers) = plan.narrow {
+        slots.write_plan(id, SlotPlan { numbers, tier: tier_word(plan.tier), past: plan.past });
+    }
+}
+
+/// Gives limiters other numbers. One that is closed meanwhile needs none.
+fn reconfigure<P: Twinned, C: Clock>(late: Vec<(Limiter<Ledger<P>, C>, P)>) {
+    for (limiter, policy) in late {
+        let _ = limiter.reconfigure(policy);
+    }
+}
+
+fn tier_word(tier: usize) -> u64 {
+    u64::try_from(tier).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,542 @@
+//! One turn at a shard: all that is decided behind its lock.
+//!
+//! A key is in one of four places, and in the first that can hold it:
+//!
+//! ```text
+//!   nowhere      as good as fresh
+//!   a slot       open: one word says everything, and nobody needs the lock
+//!   an entry     a state; or a ledger, once something has come back; or a limiter, while somebody has it
+//!   the spill    there was no room, and it shares a limit
+//! ```
+//!
+//! A key with an entry may have a slot as well, sealed, which keeps its place.
+
+use std::sync::Arc;
+
+use rategate_core::bare::Bare;
+use rategate_core::concurrent::Twinned;
+use rategate_core::error::{DebtError, ExceedsCapacity};
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::verdict::{Grant, Settled, Verdict};
+
+use super::entries::{Entries, Kept, LIMITER_BYTES};
+use super::key::Id;
+use super::lap::Lap;
+use super::plans::{Plan, Plans};
+use super::slots::{Found, Home, Slots};
+use super::table::Table;
+use crate::clock::Clock;
+use crate::limiter::Limiter;
+
+/// How many entries a turn looks at for what can be forgotten: for a known key, and for a newcomer.
+const SWEEP_KNOWN: usize = 1;
+const SWEEP_NEW: usize = 4;
+
+/// Where a key belongs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<I> {
+    pub(super) id: I,
+    pub(super) hash: u64,
+    pub(super) shard: usize,
+    pub(super) tier: usize,
+}
+
+/// A shard whose lock is held, for the sake of one key.
+pub(super) struct Turn<'a, I: Id, P: Twinned, C: Clock> {
+    pub(super) table: &'a Table<I, P, C>,
+    pub(super) entries: &'a mut Entries<I, P, C>,
+    pub(super) place: Place<I>,
+    pub(super) now_ns: u64,
+    /// Limiters to be given other numbers when the lock is free: that may wake somebody.
+    pub(super) late: Vec<(Limiter<Ledger<P>, C>, P)>,
+}
+
+/// Who says what.
+pub(super) enum Ruled<T, P: Twinned, C> {
+    Here(T),
+    /// The key has a limiter, which is to be asked when the lock is free.
+    Ask(Limiter<Ledger<P>, C>),
+    /// There is no room for it.
+    NoRoom,
+    /// It is known, but there is no room for it to grow.
+    NoBytes,
+}
+
+impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
+    /// Takes note of the time, and looks at some keys for what can be forgotten.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        let (table, shard) = (self.table, self.place.shard);
+        let mut now_ns = self.entries.latest_ns.max(now_ns);
+        if let Some(slots) = &table.slots {
+            now_ns = slots.not_before_sweep(shard, now_ns);
+            if slots.has_faded(shard, now_ns) {
+                table.forget_keys(slots.sweep(shard, now_ns));
+            }
+        }
+        self.entries.latest_ns = now_ns;
+        self.now_ns = now_ns;
+        self.sweep(SWEEP_KNOWN);
+    }
+
+    fn slots(&self) -> Option<(&'a Slots, Home)> {
+        let slots = self.table.slots.as_ref()?;
+        Some((slots, slots.home(self.place.shard, self.place.hash)))
+    }
+
+    pub(super) fn try_acquire(
+        &mut self,
+        permits: u64,
+    ) -> Result<Ruled<Verdict, P, C>, ExceedsCapacity> {
+        let Some(at) = self.bring() else { return self.try_newcomer(permits) };
+        let is_full = self.table.is_full_of_bytes();
+        let now_ns = self.now_ns;
+        let before = self.heap_bytes(at);
+        let Some((plan, kept)) = self.parts(at) else { return Ok(Ruled::NoRoom) };
+        let verdict = match kept {
+            Kept::State(state) if is_full => {
+                let mut after = state.clone();
+                let verdict =
+                    Bare::new(&plan.policy, &mut after, plan.past).try_acquire(now_ns, permits)?;
+                if plan.policy.heap_bytes(&after) > plan.policy.heap_bytes(state) {
+                    return Ok(Ruled::NoBytes);
+                }
+                *state = after;
+                verdict
+            }
+            Kept::State(state) => {
+                Bare::new(&plan.policy, state, plan.past).try_acquire(now_ns, permits)?
+            }
+            Kept::Ledger(ledger) => ledger.try_acquire(now_ns, permits)?,
+            Kept::Limiter(limiter) => return Ok(Ruled::Ask(limiter.clone())),
+            Kept::Taken => return Ok(Ruled::NoRoom),
+        };
+        self.end(at, before);
+        Ok(Ruled::Here(verdict))
+    }
+
+    /// Somebody who is as good as fresh. Nobody keeps him in mind for a denial.
+    fn try_newcomer(&mut self, permits: u64) -> Result<Ruled<Verdict, P, C>, ExceedsCapacity> {
+        self.sweep(SWEEP_NEW);
+        let Some((plan_id, plan)) = self.entries.plans.of_tier(self.place.tier) else {
+            return Ok(Ruled::NoRoom);
+        };
+        let mut state = plan.policy.fresh(self.now_ns);
+        let verdict =
+            Bare::new(&plan.policy, &mut state, plan.past).try_acquire(self.now_ns, permits)?;
+        let leaves_trace = permits > 0 && matches!(verdict, Verdict::Granted(_));
+        if leaves_trace && !self.admit(plan_id, state) {
+            return Ok(Ruled::NoRoom);
+        }
+        Ok(Ruled::Here(verdict))
+    }
+
+    pub(super) fn peek(
+        &mut self,
+        permits: u64,
+    ) -> Result<Ruled<Option<u64>, P, C>, ExceedsCapacity> {
+        self.ask(|limit, now_ns| limit.peek(now_ns, permits))
+    }
+
+    pub(super) fn remaining(&mut self) -> Ruled<u64, P, C> {
+        let asked = self.ask(|limit, now_ns| Ok::<_, ExceedsCapacity>(limit.remaining(now_ns)));
+        asked.unwrap_or(Ruled::Here(0))
+    }
+
+    /// A question that changes nothing.
+    fn ask<T, E>(
+        &mut self,
+        question: impl FnOnce(&dyn Limit, u64) -> Result<T, E>,
+    ) -> Result<Ruled<T, P, C>, E> {
+        let now_ns = self.now_ns;
+        let Some(at) = self.bring() else {
+            let Some((_, plan)) = self.entries.plans.of_tier(self.place.tier) else {
+                return Ok(Ruled::NoRoom);
+            };
+            let mut fresh = plan.policy.fresh(now_ns);
+            let limit = Bare::new(&plan.policy, &mut fresh, plan.past);
+            return question(&limit, now_ns).map(Ruled::Here);
+        };
+        let before = self.heap_bytes(at);
+        let Some((plan, kept)) = self.parts(at) else { return Ok(Ruled::NoRoom) };
+        let answer = match kept {
+            Kept::State(state) => question(&Bare::new(&plan.policy, state, plan.past), now_ns),
+            Kept::Ledger(ledger) => question(&**ledger, now_ns),
+            Kept::Limiter(limiter) => return Ok(Ruled::Ask(limiter.clone())),
+            Kept::Taken => return Ok(Ruled::NoRoom),
+        };
+        self.end(at, before);
+        answer.map(Ruled::Here)
+    }
+
+    /// Takes permits of a grant back. Who has been forgotten has none out.
+    pub(super) fn refund(&mut self, grant: &Grant, permits: u64) -> Ruled<u64, P, C> {
+        self.on_ledger(|ledger, now_ns| ledger.refund(now_ns, grant, permits))
+            .unwrap_or(Ruled::Here(0))
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        grant: &Grant,
+        actual: u64,
+    ) -> Result<Ruled<Settled, P, C>, DebtError> {
+        let settle = |ledger: &mut Ledger<P>, now_ns| ledger.settle(now_ns, grant, actual);
+        if let Some(ruled) = self.on_ledger(settle) {
+            return match ruled {
+                Ruled::Here(settled) => settled.map(Ruled::Here),
+                Ruled::Ask(limiter) => Ok(Ruled::Ask(limiter)),
+                Ruled::NoRoom => Ok(Ruled::NoRoom),
+                Ruled::NoBytes => Ok(Ruled::NoBytes),
+            };
+        }
+        // Forgotten: what was too much nobody misses, but what was too little is owed.
+        let back = grant.permits.saturating_sub(actual);
+        if actual <= grant.permits {
+            let even = back == 0;
+            return Ok(Ruled::Here(if even {
+                Settled::Even
+            } else {
+                Settled::Back { permits: 0 }
+            }));
+        }
+        if !self.admit_fresh() {
+            return Ok(Ruled::NoRoom);
+        }
+        match self.on_ledger(settle) {
+            Some(Ruled::Here(settled)) => settled.map(Ruled::Here),
+            _ => Ok(Ruled::NoRoom),
+        }
+    }
+
+    /// An act on a limit that remembers what it has promised. `None` if the key is not known.
+    fn on_ledger<T>(
+        &mut self,
+        act: impl FnOnce(&mut Ledger<P>, u64) -> T,
+    ) -> Option<Ruled<T, P, C>> {
+        let now_ns = self.now_ns;
+        let at = self.bring()?;
+        let before = self.heap_bytes(at);
+        self.make_ledger(at);
+        let (_, kept) = self.parts(at)?;
+        let done = match kept {
+            Kept::Ledger(ledger) => act(ledger, now_ns),
+            Kept::Limiter(limiter) => return Some(Ruled::Ask(limiter.clone())),
+            Kept::State(_) | Kept::Taken => return Some(Ruled::NoRoom),
+        };
+        self.end(at, before);
+        Some(Ruled::Here(done))
+    }
+
+    /// Operations of a key have ended, or never were.
+    pub(super) fn on_flight(
+        &mut self,
+        act: impl FnOnce(&mut dyn Limit, u64) -> bool,
+    ) -> Ruled<bool, P, C> {
+        let now_ns = self.now_ns;
+        let Some(at) = self.bring() else {
+            let Some((_, plan)) = self.entries.plans.of_tier(self.place.tier) else {
+                return Ruled::NoRoom;
+            };
+            let mut fresh = plan.policy.fresh(now_ns);
+            return Ruled::Here(act(&mut Bare::new(&plan.policy, &mut fresh, plan.past), now_ns));
+        };
+        let before = self.heap_bytes(at);
+        let Some((plan, kept)) = self.parts(at) else { return Ruled::NoRoom };
+        let counts = match kept {
+            Kept::State(state) => act(&mut Bare::new(&plan.policy, state, plan.past), now_ns),
+            Kept::Ledger(ledger) => act(&mut **ledger, now_ns),
+            Kept::Limiter(limiter) => return Ruled::Ask(limiter.clone()),
+            Kept::Taken => return Ruled::NoRoom,
+        };
+        self.end(at, before);
+        Ruled::Here(counts)
+    }
+
+    /// The limiter of a key, which the table keeps as long as anybody has it.
+    pub(super) fn limiter(&mut self) -> Ruled<Limiter<Ledger<P>, C>, P, C> {
+        if self.bring().is_none() && !self.admit_fresh() {
+            return Ruled::NoRoom;
+        }
+        let Some(at) = self.bring() else { return Ruled::NoRoom };
+        if self.table.is_full_of_bytes_with(LIMITER_BYTES) {
+            self.tidy(at);
+            return Ruled::NoBytes;
+        }
+        let before = self.heap_bytes(at);
+        self.make_ledger(at);
+        let clock = self.table.clock.clone();
+        let Some(entry) = self.entries.at_mut(at) else { return Ruled::NoRoom };
+        entry.kept = match std::mem::replace(&mut entry.kept, Kept::Taken) {
+            Kept::Ledger(ledger) => Kept::Limiter(Limiter::over(*ledger, clock)),
+            other => other,
+        };
+        let Kept::Limiter(limiter) = &entry.kept else { return Ruled::NoRoom };
+        let limiter = limiter.clone();
+        self.account(before, self.heap_bytes(at));
+        Ruled::Here(limiter)
+    }
+
+    /// Carries all keys of a plan over to another.
+    pub(super) fn change(&mut self, plans: &Arc<Plans<P>>, old_id: u8, new_id: u8) {
+        let before = std::mem::replace(&mut self.entries.plans, Arc::clone(plans));
+        let (Some(old), Some(new)) = (before.get(old_id), plans.get(new_id)) else { return };
+        let now_ns = self.now_ns;
+        for at in 0..self.entries.len() {
+            self.take_apart(at);
+            let bytes = self.heap_bytes(at);
+            let Some(entry) = self.entries.at_mut(at).filter(|entry| entry.plan == old_id) else {
+                continue;
+            };
+            entry.plan = new_id;
+            match &mut entry.kept {
+                Kept::State(state) => carry_over(state, &old.policy, &new.policy, now_ns),
+                Kept::Ledger(ledger) => carry_ledger_over(ledger, &new.policy, now_ns),
+                Kept::Limiter(limiter) => self.late.push((limiter.clone(), new.policy.clone())),
+                Kept::Taken => {}
+            }
+            self.account(bytes, self.heap_bytes(at));
+        }
+        let (table, entries) = (self.table, &mut *self.entries);
+        let Some(slots) = &table.slots else { return };
+        // By other numbers buckets are full at another time.
+        slots.set_full_until(self.place.shard, 0);
+        entries.lap = Lap::default();
+        slots.change_all(self.place.shard, old_id, |id: I, value| {
+            let mut state = old.policy.widened(value, now_ns)?;
+            carry_over(&mut state, &old.policy, &new.policy, now_ns);
+            if let Some(value) = new.policy.narrowed(&state, now_ns) {
+                return Some((value, new_id));
+            }
+            let hash = id.home(&table.seeds);
+            table.account(0, new.policy.heap_bytes(&state));
+            entries.insert(id, hash, (new_id, Kept::State(state)), true);
+            None
+        });
+    }
+}
+
+/// Where keys are, and how they come and go.
+impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
+    /// The key's entry, if it is known: taken out of its slot if it was there.
+    fn bring(&mut self) -> Option<usize> {
+        let Place { id, hash, .. } = self.place;
+        if let Some(at) = self.entries.find(id, hash) {
+            self.take_apart(at);
+            self.adopt(at);
+            return Some(at);
+        }
+        let (slots, home) = self.slots()?;
+        let Found::Open(slot, _) = slots.find(home, id) else { return None };
+        let seen = slots.seal(slot)?;
+        let plan = self.entries.plans.get(seen.plan())?;
+        let state = plan.policy.widened(seen.value(), self.now_ns)?;
+        let bytes = plan.policy.heap_bytes(&state);
+        let at = self.entries.insert(id, hash, (seen.plan(), Kept::State(state)), true);
+        self.account(0, bytes);
+        self.adopt(at);
+        Some(at)
+    }
+
+    /// Puts a key that is not known where it belongs. Returns whether there is room.
+    fn admit(&mut self, plan_id: u8, state: P::State) -> bool {
+        let Place { id, hash, shard, .. } = self.place;
+        let now_ns = self.now_ns;
+        let Some(plan) = self.entries.plans.get(plan_id) else { return false };
+        let (value, bytes) = (plan.policy.narrowed(&state, now_ns), plan.policy.heap_bytes(&state));
+        if let (Some(value), Some((slots, home))) = (value, self.slots()) {
+            let make_room = || slots.make_room(home, now_ns, || self.table.count_key());
+            let mut room = make_room();
+            if room.is_none() && self.table.is_full_of_keys() {
+                self.table.forget_keys(self.entries.lap.go_on(slots, shard, now_ns));
+                room = make_room();
+            }
+            if let Some(slot) = room {
+                slots.give(slot, id, Some((value, plan_id)));
+                let fresh_ns = plan.policy.fresh_at_ns(&state).unwrap_or(u64::MAX);
+                slots.lower_full_until(shard, fresh_ns);
+                self.entries.lap.note(fresh_ns);
+                return true;
+            }
+            if self.entries.is_empty() && self.table.is_full_of_keys() {
+                slots.set_full_until(shard, self.entries.lap.nothing_until(slots));
+                return false;
+            }
+        }
+        if self.table.is_full_of_bytes_with(bytes) || !self.table.count_key() {
+            return false;
+        }
+        if let Some(slots) = &self.table.slots {
+            slots.set_full_until(shard, 0);
+        }
+        self.entries.insert(id, hash, (plan_id, Kept::State(state)), false);
+        self.account(0, bytes);
+        true
+    }
+
+    fn admit_fresh(&mut self) -> bool {
+        let Some((plan_id, plan)) = self.entries.plans.of_tier(self.place.tier) else {
+            return false;
+        };
+        let fresh = plan.policy.fresh(self.now_ns);
+        self.admit(plan_id, fresh)
+    }
+
+    /// Looks at the next entries for what can be forgotten or go back to its slot.
+    fn sweep(&mut self, most: usize) {
+        for _ in 0..most.min(self.entries.len()) {
+            if let Some(at) = self.entries.next_to_sweep() {
+                self.take_apart(at);
+                self.tidy(at);
+            }
+        }
+    }
+
+    /// After a decision: what it takes now, and where it belongs.
+    fn end(&mut self, at: usize, before: usize) {
+        self.account(before, self.heap_bytes(at));
+        self.tidy(at);
+    }
+
+    /// Makes a limiter that nobody has any more a ledger.
+    fn take_apart(&mut self, at: usize) {
+        let before = self.heap_bytes(at);
+        let Some(entry) = self.entries.at_mut(at) else { return };
+        if !matches!(&entry.kept, Kept::Limiter(limiter) if limiter.is_alone()) {
+            return;
+        }
+        entry.kept = match std::mem::replace(&mut entry.kept, Kept::Taken) {
+            Kept::Limiter(limiter) => match limiter.into_limit() {
+                Ok(ledger) => Kept::Ledger(Box::new(ledger)),
+                Err(limiter) => Kept::Limiter(limiter),
+            },
+            other => other,
+        };
+        self.account(before, self.heap_bytes(at));
+    }
+
+    /// Makes a state a ledger.
+    fn make_ledger(&mut self, at: usize) {
+        let now_ns = self.now_ns;
+        let Some((plan, kept)) = self.parts(at) else { return };
+        *kept = match std::mem::replace(kept, Kept::Taken) {
+            Kept::State(state) => {
+                let ledger = Ledger::resumed(plan.policy.clone(), state, plan.past, now_ns);
+                Kept::Ledger(Box::new(ledger))
+            }
+            other => other,
+        };
+    }
+
+    /// Brings a key under the policy of the tier that it is asked for in.
+    fn adopt(&mut self, at: usize) {
+        let tier = self.place.tier;
+        if self.parts(at).is_none_or(|(plan, _)| plan.tier == tier) {
+            return;
+        }
+        let before = self.heap_bytes(at);
+        self.make_ledger(at);
+        let Entries { plans, .. } = &*self.entries;
+        let plans = Arc::clone(plans);
+        let Some((plan_id, plan)) = plans.of_tier(tier) else { return };
+        let now_ns = self.now_ns;
+        let Some(entry) = self.entries.at_mut(at) else { return };
+        entry.plan = plan_id;
+        match &mut entry.kept {
+            Kept::Ledger(ledger) => carry_ledger_over(ledger, &plan.policy, now_ns),
+            Kept::Limiter(limiter) => self.late.push((limiter.clone(), plan.policy.clone())),
+            Kept::State(_) | Kept::Taken => {}
+        }
+        self.account(before, self.heap_bytes(at));
+    }
+
+    /// Forgets a key that nobody would miss, and puts one that fits back into its slot.
+    fn tidy(&mut self, at: usize) {
+        let now_ns = self.now_ns;
+        let before = self.heap_bytes(at);
+        let Some((plan, kept)) = self.parts(at) else { return };
+        let past = plan.past;
+        if let Kept::Ledger(ledger) = kept {
+            if ledger.may_be_forgotten(now_ns) {
+                return self.forget(at, before);
+            }
+            if let Some(state) = ledger.state_alone(past, now_ns) {
+                *kept = Kept::State(state.clone());
+            }
+        }
+        let Kept::State(state) = kept else { return };
+        if plan.policy.is_as_fresh(state, now_ns) {
+            return self.forget(at, before);
+        }
+        let value = plan.policy.narrowed(state, now_ns);
+        let fresh_ns = plan.policy.fresh_at_ns(state).unwrap_or(u64::MAX);
+        self.account(before, self.heap_bytes(at));
+        if let Some(value) = value {
+            self.put_back(at, value, fresh_ns);
+        }
+    }
+
+    fn forget(&mut self, at: usize, bytes: usize) {
+        let Some(entry) = self.entries.remove(at) else { return };
+        if entry.has_slot
+            && let Some(slots) = &self.table.slots
+            && let Found::Sealed(slot) = slots.find(self.home_of(slots, entry.id), entry.id)
+        {
+            slots.vacate(slot);
+        }
+        self.account(bytes, 0);
+        self.table.forget_keys(1);
+    }
+
+    /// Opens the slot of an entry again.
+    fn put_back(&mut self, at: usize, value: u64, fresh_ns: u64) {
+        let Some(entry) = self.entries.at(at).filter(|entry| entry.has_slot) else { return };
+        let (id, plan, bytes) = (entry.id, entry.plan, self.heap_bytes(at));
+        if let Some(slots) = &self.table.slots
+            && let Found::Sealed(slot) = slots.find(self.home_of(slots, id), id)
+        {
+            slots.open(slot, value, plan);
+            slots.lower_full_until(self.place.shard, fresh_ns);
+            self.entries.lap.note(fresh_ns);
+            self.entries.remove(at);
+            self.account(bytes, 0);
+        }
+    }
+
+    fn home_of(&self, slots: &Slots, id: I) -> Home {
+        slots.home(self.place.shard, id.home(&self.table.seeds))
+    }
+
+    fn parts(&mut self, at: usize) -> Option<(&Plan<P>, &mut Kept<P, C>)> {
+        self.entries.parts(at)
+    }
+
+    fn heap_bytes(&self, at: usize) -> usize {
+        let Some(entry) = self.entries.at(at) else { return 0 };
+        let plan = self.entries.plans.get(entry.plan);
+        plan.map_or(0, |plan| entry.kept.heap_bytes(&plan.policy))
+    }
+
+    fn account(&self, before: usize, after: usize) {
+        self.table.account(before, after);
+    }
+}
+
+/// Who is as good as fresh when the numbers change is so afterwards: he could have been forgotten a moment
+/// before. What others have used is carried over.
+fn carry_over<P: Twinned>(state: &mut P::State, old: &P, new: &P, now_ns: u64) {
+    if old.is_as_fresh(state, now_ns) {
+        *state = new.fresh(now_ns);
+    } else {
+        new.rebase(state, old, now_ns);
+    }
+}
+
+fn carry_ledger_over<P: Twinned>(ledger: &mut Ledger<P>, new: &P, now_ns: u64) {
+    let (old, past) = (ledger.policy().clone(), ledger.past());
+    let alone = ledger.state_alone(past, now_ns);
+    let was_fresh = alone.is_some_and(|state| old.is_as_fresh(state, now_ns));
+    ledger.reconfigure(now_ns, new.clone());
+    if was_fresh {
+        ledger.restart(now_ns);
+    }
+}
