@@ -111,6 +111,7 @@ mod local;
 mod panics;
 mod permit;
 mod reservation;
+mod several;
 mod shared;
 mod sync;
 mod throttle;
@@ -146,6 +147,7 @@ pub use limiter::Limiter;
 pub use local::Local;
 pub use permit::{Expired, Permit};
 pub use reservation::Reservation;
+pub use several::{Ask, Together, TryAllError, try_all};
 pub use throttle::{CatchUp, Throttle};
 pub use wait::{Alarm, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
 

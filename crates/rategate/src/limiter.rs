@@ -18,7 +18,7 @@ use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, ClassError, Closed, LimiterError, ReconfigureError, SettleError};
 use crate::local::Local;
 use crate::reservation::Reservation;
-use crate::shared::Shared;
+use crate::shared::{Hold, Shared};
 use crate::wait::{Alarm, Precision};
 
 /// A limit for any number of threads, on a clock.
@@ -341,6 +341,11 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Ok(self.peek_ns(permits)?.map(Duration::from_nanos))
     }
 
+    /// Holds the lock, until it is released.
+    pub(crate) fn hold(&self) -> Result<Hold<'_, L, C>, Closed> {
+        self.shared.hold()
+    }
+
     pub(crate) fn peek_ns(&self, permits: u64) -> Result<Option<u64>, LimiterError> {
         self.shared.peek(permits)
     }
@@ -507,6 +512,11 @@ impl<L: Concurrent, C> Limiter<L, C> {
     /// Whether this is the only handle: nobody waits, nobody holds a reservation or a permit.
     pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
+    }
+
+    /// Where its lock is in memory.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
     }
 
     /// Takes the limit out, if this is the only handle.

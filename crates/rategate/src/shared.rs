@@ -455,24 +455,67 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         result
     }
 
-    /// Hands the state to the twin if nobody waits, lets go of the lock, and then wakes whom the turn
-    /// has made due.
-    fn end_turn(&self, mut state: MutexGuard<'_, State<L>>, woken: Woken, now_ns: u64) {
+    /// Ends a turn, and then wakes whom it has made due.
+    fn end_turn(&self, state: MutexGuard<'_, State<L>>, woken: Woken, now_ns: u64) {
+        let must_arm = self.close_turn(state, &woken, now_ns);
+        self.wake(woken, must_arm);
+    }
+
+    /// Hands the state to the twin if nobody waits, and lets go of the lock. Returns whether the timer of
+    /// the tasks has to be set anew.
+    fn close_turn(&self, mut state: MutexGuard<'_, State<L>>, woken: &Woken, now_ns: u64) -> bool {
         if !state.is_queued() && !self.alarm.is_raised() {
             state.limit.open(self.twins.current(), now_ns);
         }
-        let must_arm = state.must_arm(&woken);
-        drop(state);
+        state.must_arm(woken)
+    }
+
+    fn wake(&self, woken: Woken, must_arm: bool) {
         drop(woken);
         if must_arm && let Some(timekeeper) = self.timekeeper.get() {
             timekeeper.wake_by_ref();
         }
     }
 
+    /// A turn that goes on until it is [released](Hold::release).
+    pub(crate) fn hold(&self) -> Result<Hold<'_, L, C>, Closed> {
+        let mut state = self.lock();
+        if self.alarm.is_raised() {
+            return Err(Closed);
+        }
+        state.limit.seal(self.twins.current());
+        let now_ns = self.clock.now_ns();
+        let mut hold = Hold { shared: self, state, woken: Woken::default(), now_ns };
+        Turn::new(&mut hold.state, &mut hold.woken, now_ns).serve();
+        Ok(hold)
+    }
+
     /// A panic in a decision leaves the state as the core left it, which is never half a decision
     /// that would grant too much.
     fn lock(&self) -> MutexGuard<'_, State<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The lock in somebody's hands, who has those of others as well.
+pub(crate) struct Hold<'a, L: Concurrent, C> {
+    shared: &'a Shared<L, C>,
+    state: MutexGuard<'a, State<L>>,
+    woken: Woken,
+    now_ns: u64,
+}
+
+impl<'a, L: Concurrent, C: Clock> Hold<'a, L, C> {
+    /// Decides something behind all who wait; see [`Turn::behind_all`].
+    pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
+        Turn::new(&mut self.state, &mut self.woken, self.now_ns).behind_all(decide)
+    }
+
+    /// Lets go of the lock. What it returns wakes others, and is to be called when no lock is held.
+    pub(crate) fn release(self) -> impl FnOnce() + use<'a, L, C> {
+        let Self { shared, state, woken, now_ns } = self;
+        let must_arm = shared.close_turn(state, &woken, now_ns);
+        move || shared.wake(woken, must_arm)
     }
 }
 

@@ -6,6 +6,7 @@ mod key;
 mod lap;
 mod plans;
 mod room;
+mod several;
 mod slots;
 mod table;
 mod turn;
@@ -22,11 +23,13 @@ pub use self::error::KeyedError;
 pub use self::key::{HashedId, Hashing, Id, Key, NumberId, Seeds};
 pub use self::plans::MAX_TIERS;
 pub use self::room::{DEFAULT_BYTES, DEFAULT_KEYS, Overflow, Room};
+use self::several::KeyPart;
 use self::table::Table;
 use self::turn::Place;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
 use crate::limiter::Limiter;
+use crate::several::Ask;
 
 /// A limit for each key, all of one policy or of one for each tier of keys. Clones share the table.
 ///
@@ -282,6 +285,11 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     pub fn forgo(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
         let forgo = |limiter: &Limiter<Ledger<P>, C>| limiter.forgo(permits);
         self.table.on_flight(&self.place(key), |limit, now_ns| limit.forgo(now_ns, permits), forgo)
+    }
+
+    /// Permits of a key, as a part of a call that has to pass several limits: see [`try_all`](crate::try_all).
+    pub fn ask(&self, key: &K, permits: u64) -> Ask<'_> {
+        Ask::of(KeyPart { table: &*self.table, place: self.place(key), permits })
     }
 
     /// Puts a policy into force for all keys of a table without tiers; else for those of the first tier.

@@ -227,11 +227,24 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         match self.turn(place, |turn| turn.limiter())? {
             Ruled::Here(limiter) | Ruled::Ask(limiter) => Ok(limiter),
             Ruled::NoBytes => Err(self.no_room()),
-            Ruled::NoRoom => match self.spilled(place.tier)? {
-                Some(shared) => Ok(shared.clone()),
-                None => Ok(Limiter::with_clock(self.policy(place.tier)?, self.clock.clone())),
-            },
+            Ruled::NoRoom => self.spill(place.tier),
         }
+    }
+
+    /// The limiter of somebody for whom there is no room.
+    pub(super) fn spill(&self, tier: usize) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
+        match self.spilled(tier)? {
+            Some(shared) => Ok(shared.clone()),
+            None => Ok(Limiter::with_clock(self.policy(tier)?, self.clock.clone())),
+        }
+    }
+
+    /// The limiter of a key, if somebody has it.
+    pub(super) fn limiter_in_use(
+        &self,
+        place: &Place<I>,
+    ) -> Result<Option<Limiter<Ledger<P>, C>>, KeyedError> {
+        self.turn(place, |turn| turn.limiter_in_use())
     }
 
     /// One turn at the key's shard, at one reading of the clock.
@@ -247,11 +260,10 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         let mut entries = self.lock(place.shard);
         // Inside the lock: a reading from outside could be overtaken by another's.
         let now_ns = self.clock.now_ns();
-        let mut turn =
-            Turn { table: self, entries: &mut entries, place: *place, now_ns, late: Vec::new() };
+        let mut late = Vec::new();
+        let mut turn = Turn::at(self, &mut entries, *place, &mut late);
         turn.begin(now_ns);
         let result = act(&mut turn);
-        let late = turn.late;
         drop(entries);
         reconfigure(late);
         Ok(result)
@@ -273,11 +285,10 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             let now_ns = self.clock.now_ns();
             // Nobody's place: the whole shard is meant.
             let place = Place { id: I::of([0; 2]), hash: 0, shard, tier };
-            let mut turn =
-                Turn { table: self, entries: &mut entries, place, now_ns, late: Vec::new() };
+            let mut late = Vec::new();
+            let mut turn = Turn::at(self, &mut entries, place, &mut late);
             turn.begin(now_ns);
             turn.change(&changed, old_id, new_id);
-            let late = turn.late;
             drop(entries);
             reconfigure(late);
         }
@@ -320,7 +331,12 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         KeyedError::TableFull
     }
 
-    fn lock(&self, shard: usize) -> MutexGuard<'_, Entries<I, P, C>> {
+    /// Where a shard's lock is in memory.
+    pub(super) fn address(&self, shard: usize) -> usize {
+        self.shards.get(shard).map_or(0, |shard| std::ptr::from_ref(shard).addr())
+    }
+
+    pub(super) fn lock(&self, shard: usize) -> MutexGuard<'_, Entries<I, P, C>> {
         // There is a shard for every hash.
         let shard = self.shards.get(shard).or(self.shards.first());
         #[expect(clippy::expect_used, reason = "a table has one shard at least")]
@@ -403,7 +419,7 @@ fn write_plan<P: Twinned>(slots: &Slots, id: u8, plan: &Plan<P>) {
 }
 
 /// Gives limiters other numbers. One that is closed meanwhile needs none.
-fn reconfigure<P: Twinned, C: Clock>(late: Vec<(Limiter<Ledger<P>, C>, P)>) {
+pub(super) fn reconfigure<P: Twinned, C: Clock>(late: Vec<(Limiter<Ledger<P>, C>, P)>) {
     for (limiter, policy) in late {
         let _ = limiter.reconfigure(policy);
     }
