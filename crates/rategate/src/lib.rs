@@ -33,6 +33,7 @@
 //! | at most N at the same time | [`Concurrency`] |
 //! | at most N *effects* in any window, however late they come | [`CommitLog`] |
 //! | several of these together | [`Limiter::all_of`] |
+//! | one of these for each of my users | [`Keyed`] |
 //!
 //! # Which form do I want?
 //!
@@ -42,6 +43,8 @@
 //! | tasks, under any executor | [`AsyncLimiter`] |
 //! | a caller that waits in its own way, or may change its mind | [`Reservation`] |
 //! | kinds of callers that should share fairly | [`Limiter::class`] |
+//! | one of many callers, each with a limit of its own | [`Keyed`] |
+//! | a call that has to pass several of them | [`try_all`] |
 //! | an operation whose end or effect counts, not only its start | [`Permit`] |
 //! | one loop that waits after each operation | [`Throttle`] |
 //! | callers that hand over work and go on | [`Dispatcher`] |
@@ -86,7 +89,6 @@
 //! # What it does not do
 //!
 //! * It does not share a limit between processes or machines, and forgets it when the process ends.
-//! * It keeps one limit for each [`Limiter`], not one for each of your users.
 //! * It does not spin unless asked to, and so wakes as exactly as the system's sleep does, usually
 //!   0.1 ms late. See [`Precision`].
 //! * It does not see that a machine was suspended: where the system's monotonic clock stands still

@@ -154,7 +154,9 @@ fn try_once(asks: &[Ask<'_>], spilled: &mut [bool]) -> Result<Option<Together>, 
     };
     // First all locks, then whatever is due to others.
     let after: Vec<After<'_>> = holds.into_iter().map(|(_, hold)| hold.release()).collect();
-    after.into_iter().for_each(|act| act());
+    for act in after {
+        act();
+    }
     outcome
 }
 
@@ -187,7 +189,9 @@ fn decide(holds: &mut [(Order, Box<dyn Held + '_>)], asks: usize) -> Result<Toge
         return Ok(Together::Denied { retry_after_ns: Some(retry_after_ns), by });
     }
     let mut grants = Vec::with_capacity(asks);
-    holds.iter_mut().for_each(|(_, hold)| hold.take(&mut grants));
+    for (_, hold) in &mut *holds {
+        hold.take(&mut grants);
+    }
     grants.sort_by_key(|&(at, _)| at);
     Ok(Together::Granted(grants.into_iter().map(|(_, grant)| grant).collect()))
 }
@@ -252,6 +256,7 @@ pub(crate) trait Held {
 
 impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Permits of this limiter, as a part of a call to [`try_all`].
+    #[must_use]
     pub fn ask(&self, permits: u64) -> Ask<'_> {
         let twice = KeyedError::AskedTwice;
         Ask::of(LimiterPart { limiter: self.clone(), permits, twice })

@@ -20,7 +20,7 @@ fn table(burst: u64, room: Room, clock: &ManualClock) -> Keyed<u64, Gcra, Manual
     Keyed::with_clock(bucket("1/s", burst), room, clock.clone())
 }
 
-/// What a denied call is told is exact: a nanosecond sooner it is denied again, then it passes.
+/// S4.15: one limit for each tenant beside others. What a denied call is told is exact: a nanosecond sooner it is denied again, then it passes.
 #[test]
 fn a_call_passes_all_limits_or_takes_from_none() {
     let clock = ManualClock::new();

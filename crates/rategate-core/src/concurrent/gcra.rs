@@ -38,11 +38,14 @@
 //! them do not last a second (a fraction with more than 10^9 in its numerator), bursts over 2^59
 //! parts, `never` and `unlimited` stay with the ledger.
 
+mod narrow;
+
 use core::num::NonZeroU64;
 
+pub use self::narrow::{Narrow, VALUE_BITS};
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::word::{SPAN, Word, free_base};
-use super::{Answer, Draw, Drawn, Mark, Narrow, Owned, Spare, Twin, Twinned};
+use super::{Answer, Draw, Drawn, Mark, Owned, Spare, Twin, Twinned};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
 use crate::policy::Policy;
@@ -424,7 +427,7 @@ fn in_parts(policy: &Gcra, pace: Pace) -> Option<(u64, u64)> {
 }
 
 /// The burst and one permit in parts, if the burst is of no more than `most`.
-pub(super) fn parts_of(policy: &Gcra, pace: Pace, most: u64) -> Option<(u64, u64)> {
+fn parts_of(policy: &Gcra, pace: Pace, most: u64) -> Option<(u64, u64)> {
     let parts_per_permit = pace.period_ns().get();
     let burst = policy.burst().get().checked_mul(parts_per_permit)?;
     (burst <= most).then_some((burst, parts_per_permit))

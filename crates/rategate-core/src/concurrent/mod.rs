@@ -77,11 +77,10 @@ pub mod sliding_log;
 pub mod two_timeline;
 
 mod cell;
-mod narrow;
 mod sync;
 mod word;
 
-pub use self::narrow::{Narrow, VALUE_BITS};
+pub use self::gcra::{Narrow, VALUE_BITS};
 
 /// What a twin answers.
 #[must_use = "a grant that nobody acts on is a permit lost"]

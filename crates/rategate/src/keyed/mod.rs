@@ -288,6 +288,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     }
 
     /// Permits of a key, as a part of a call that has to pass several limits: see [`try_all`](crate::try_all).
+    #[must_use]
     pub fn ask(&self, key: &K, permits: u64) -> Ask<'_> {
         Ask::of(KeyPart { table: &*self.table, place: self.place(key), permits })
     }

@@ -3,7 +3,7 @@
 //!
 //! # Layout
 //!
-//! The value is the TAT in *parts* of a nanosecond, as in [`gcra`](super::gcra): at `N` permits per
+//! The value is the TAT in *parts* of a nanosecond, as in [`gcra`](super): at `N` permits per
 //! `P` ns (reduced) a nanosecond is `N` parts and a permit is `P`, so nothing is ever rounded. Only its
 //! lowest [`VALUE_BITS`] are kept, and so are those of the clock:
 //!
@@ -38,8 +38,8 @@
 
 use core::num::NonZeroU64;
 
-use super::Spare;
-use super::gcra::parts_of;
+use super::parts_of;
+use crate::concurrent::Spare;
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
 use crate::rate::Kind;
