@@ -74,6 +74,11 @@ impl State {
         Self { tat, pace, frozen_at_ns: None }
     }
 
+    /// The pace of a bucket that earns something.
+    pub(crate) fn pace_if_running(&self) -> Option<Pace> {
+        self.frozen_at_ns.is_none().then_some(self.pace)
+    }
+
     pub(crate) const fn tat(&self) -> Exact {
         self.tat
     }

@@ -52,6 +52,7 @@ pub mod fixed_window;
 pub mod gcra;
 pub mod ledger;
 pub mod limit;
+pub mod narrow;
 pub mod pacer;
 pub mod policy;
 pub mod queue;

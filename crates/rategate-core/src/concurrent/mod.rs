@@ -58,7 +58,7 @@
 use core::fmt::Debug;
 use core::num::NonZeroU64;
 
-use crate::any_policy::AnyPolicy;
+use crate::any_policy::{AnyPolicy, AnyState};
 use crate::backfill_pool::BackfillPool;
 use crate::commit_log::CommitLog;
 use crate::compact_log::CompactLog;
@@ -66,6 +66,7 @@ use crate::concurrency::Concurrency;
 use crate::fixed_window::FixedWindow;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
+use crate::narrow::{Cells, Narrow};
 use crate::pacer::Pacer;
 use crate::policy::Policy;
 use crate::refund::{Past, Rest};
@@ -79,8 +80,6 @@ pub mod two_timeline;
 mod cell;
 mod sync;
 mod word;
-
-pub use self::gcra::{Narrow, VALUE_BITS};
 
 /// What a twin answers.
 #[must_use = "a grant that nobody acts on is a permit lost"]
@@ -439,6 +438,18 @@ impl<P: Policy> Owned<P> for NoTwin {
 
 impl Twinned for FixedWindow {
     type Twin = NoTwin;
+
+    fn narrow(&self) -> Option<Narrow> {
+        Cells::of_window(self).map(Narrow::of_cells)
+    }
+
+    fn narrowed(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
+        Cells::of_window(self)?.narrowed_window(state, now_ns)
+    }
+
+    fn widened(&self, value: u64, now_ns: u64) -> Option<Self::State> {
+        Some(Cells::of_window(self)?.widened_window(value, now_ns, self))
+    }
 }
 
 impl Twinned for Pacer {
@@ -459,8 +470,52 @@ impl Twinned for CommitLog {
 
 impl Twinned for CompactLog {
     type Twin = NoTwin;
+
+    fn narrow(&self) -> Option<Narrow> {
+        Cells::of_log(self).map(Narrow::of_cells)
+    }
+
+    fn narrowed(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
+        Cells::of_log(self)?.narrowed_log(state, now_ns, self)
+    }
+
+    fn widened(&self, value: u64, now_ns: u64) -> Option<Self::State> {
+        Some(Cells::of_log(self)?.widened_log(value, now_ns, self))
+    }
 }
 
+/// As the policies themselves.
 impl Twinned for AnyPolicy {
     type Twin = NoTwin;
+
+    fn narrow(&self) -> Option<Narrow> {
+        match self {
+            Self::Gcra(policy) => policy.narrow(),
+            Self::FixedWindow(policy) => policy.narrow(),
+            Self::CompactLog(policy) => policy.narrow(),
+            _ => None,
+        }
+    }
+
+    fn narrowed(&self, state: &AnyState, now_ns: u64) -> Option<u64> {
+        match (self, state) {
+            (Self::Gcra(policy), AnyState::Gcra(state)) => policy.narrowed(state, now_ns),
+            (Self::FixedWindow(policy), AnyState::FixedWindow(state)) => {
+                policy.narrowed(state, now_ns)
+            }
+            (Self::CompactLog(policy), AnyState::CompactLog(state)) => {
+                policy.narrowed(state, now_ns)
+            }
+            _ => None,
+        }
+    }
+
+    fn widened(&self, value: u64, now_ns: u64) -> Option<AnyState> {
+        match self {
+            Self::Gcra(policy) => policy.widened(value, now_ns).map(AnyState::Gcra),
+            Self::FixedWindow(policy) => policy.widened(value, now_ns).map(AnyState::FixedWindow),
+            Self::CompactLog(policy) => policy.widened(value, now_ns).map(AnyState::CompactLog),
+            _ => None,
+        }
+    }
 }

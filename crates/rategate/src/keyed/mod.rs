@@ -35,10 +35,10 @@ use crate::several::Ask;
 ///
 /// # Which policy
 ///
-/// Any. A [`Gcra`](crate::Gcra) takes 16 bytes for each key that is a number, 24 for any other, and is decided
-/// without a lock. Others are decided under the lock of a small part of the table; of those,
-/// [`CompactLog`](crate::CompactLog) is made for tables: at most `N` in *any* window, in 24 bytes for a key with a
-/// grant or two.
+/// Any. A [`Gcra`](crate::Gcra), a [`FixedWindow`](crate::FixedWindow) on the clock's grid, and a
+/// [`CompactLog`](crate::CompactLog) while all its grants are at one point of its grid take a slot of 16 bytes for a
+/// key that is a number, of 24 for any other, and are decided without a lock. Everything else is decided under the lock of a
+/// small part of the table, from its state; a compact log that is busier has one of a few bits for each permit.
 ///
 /// # What is forgotten
 ///

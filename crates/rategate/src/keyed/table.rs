@@ -6,9 +6,10 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use rategate_core::bare::Bare;
-use rategate_core::concurrent::{Narrow, Twinned};
+use rategate_core::concurrent::Twinned;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
+use rategate_core::narrow::Narrow;
 use rategate_core::refund::Past;
 use rategate_core::verdict::Settled;
 
