@@ -32,9 +32,6 @@ impl Decision {
         matches!(self, Self::Granted(_))
     }
 
-    /// Denied because time alone cannot help.
-    pub(crate) const HELD: Self = Self::Denied(Denial { retry_after_ns: None });
-
     pub(crate) const fn denied(retry_after_ns: NonZeroU64) -> Self {
         Self::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
     }

@@ -194,22 +194,24 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                 Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, spare)))
             }
             Answer::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
-            Answer::Sealed => self.try_locked(permits),
+            Answer::Sealed => Ok(Decision::of(&self.try_locked(permits)?)),
         }
     }
 
+    /// Answers in the core's words, for the caller to translate: a call that wrote a [`Decision`] would
+    /// have those of the twin go through memory too, and be waited for longer than they take.
     #[cold]
-    fn try_locked(&self, permits: u64) -> Result<Decision, LimiterError> {
+    fn try_locked(&self, permits: u64) -> Result<Verdict, LimiterError> {
         if permits == 0 {
             // Nothing is taken, so nobody else needs to be kept from the twin.
             let (spare, now_ns) = (Spare::of(self.remaining()?), self.clock.now_ns());
-            return Ok(Decision::Granted(Grant::at(now_ns, now_ns, 0, spare)));
+            return Ok(Verdict::Granted(Grant::at(now_ns, now_ns, 0, spare).as_granted()));
         }
         let decided = self.ask_behind_all(permits, |limit, now_ns| {
             limit.try_acquire(now_ns, permits).map_err(LimiterError::from)
         })?;
         // Nobody overtakes those who wait for what no clock foretells.
-        Ok(decided.map_or(Decision::HELD, |verdict| Decision::of(&verdict)))
+        Ok(decided.unwrap_or(Verdict::Denied(verdict::Denial { retry_after_ns: None })))
     }
 
     #[inline]
