@@ -138,3 +138,33 @@ fn add(counter: &AtomicU64, more: u64, is_alone: bool) -> u64 {
     counter.store(before.wrapping_add(more), Ordering::Relaxed);
     before
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    /// Not with more threads than lanes either, all at it at the same time.
+    #[test]
+    fn nothing_is_lost() {
+        const THREADS: u64 = 16;
+        const CALLS: u64 = 100_000;
+        let tallies = Tallies::new();
+        let start = Barrier::new(16);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    start.wait();
+                    for _ in 0..CALLS {
+                        tallies.add(3, Outcome::Granted { is_near: false });
+                    }
+                });
+            }
+        });
+        let Counts { granted_calls, granted_permits, .. } = tallies.sum();
+        assert_eq!(granted_calls, THREADS.wrapping_mul(CALLS));
+        assert_eq!(granted_permits, granted_calls.wrapping_mul(3));
+    }
+}

@@ -261,3 +261,23 @@ impl<Id: Copy + Eq + Hash> Tops<Id> {
         self.near.merge(&other.near);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody waits for a report, and what is left out for it is said.
+    #[test]
+    fn who_finds_a_ranking_taken_goes_on() {
+        let stats = KeyStats::new("table", Detail { every: 1, ..Detail::default() });
+        let denied = Outcome::Denied { retry_after_ns: None };
+        stats.observe(1_u64, 1, denied);
+        let held: Vec<_> = stats.boards.all().filter_map(Board::try_lock).collect();
+        stats.observe_named(1, 1, denied, || -> &str { unreachable!("no ranking asks for it") });
+        stats.observe(2, 1, denied);
+        drop(held);
+        let report = stats.report();
+        assert_eq!((report.counts.denied_calls, report.denied.total), (3, 1));
+        assert_eq!(report.skipped_calls, 2);
+    }
+}

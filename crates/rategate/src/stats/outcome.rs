@@ -40,21 +40,27 @@ impl Outcome {
     #[must_use]
     pub fn of(decision: &Decision, limit: u64) -> Self {
         match decision {
-            Decision::Granted(grant) => Self::granted(grant, limit),
+            Decision::Granted(grant) => Self::of_grant(grant, limit),
             Decision::Denied(denial) => Self::Denied { retry_after_ns: denial.retry_after_ns() },
         }
     }
 
+    /// A grant that leaves so many, for whoever decides by other means.
     #[inline]
-    pub(crate) fn granted(grant: &Grant, limit: u64) -> Self {
-        // Rounded up: `left < limit / 10` in exact numbers.
-        Self::Granted { is_near: grant.leaves_less_than(limit.div_ceil(NEAR_PART)) }
+    #[must_use]
+    pub const fn granted(remaining: u64, limit: u64) -> Self {
+        Self::Granted { is_near: remaining < first_far(limit) }
+    }
+
+    #[inline]
+    fn of_grant(grant: &Grant, limit: u64) -> Self {
+        Self::Granted { is_near: grant.leaves_less_than(first_far(limit)) }
     }
 
     /// What a wait has come to, unless the limit had no say in how it ended.
     pub(crate) fn of_wait(ended: &Result<Grant, AcquireError>, limit: u64) -> Option<Self> {
         let retry_after_ns = match ended {
-            Ok(grant) => return Some(Self::granted(grant, limit)),
+            Ok(grant) => return Some(Self::of_grant(grant, limit)),
             Err(AcquireError::TooLong(too_long)) => NonZeroU64::new(too_long.retry_after_ns),
             Err(
                 AcquireError::TimeCannotHelp
@@ -68,4 +74,10 @@ impl Outcome {
         };
         Some(Self::Denied { retry_after_ns })
     }
+}
+
+/// The fewest permits that are not near: `limit / 10` in exact numbers, rounded up.
+#[inline]
+const fn first_far(limit: u64) -> u64 {
+    limit.div_ceil(NEAR_PART)
 }

@@ -41,7 +41,7 @@ pub const MOST_RANKED: usize = 4096;
 pub struct Top<K> {
     most: usize,
     total: u64,
-    /// The most that a key may have had which is not here, by what was merged.
+    /// The most that a key may have had in sketches that were merged, which is not here.
     missed: u64,
     slots: Vec<Slot<K>>,
     /// Places in `slots`: the count of none is above that of its two children.
@@ -107,8 +107,8 @@ impl<K: Copy + Eq + Hash> Top<K> {
     }
 
     /// Adds what another sketch has seen, and keeps the heaviest keys of both (Agarwal and others, 2012,
-    /// "Mergeable summaries"). What holds for each alone holds for the sum, if `other` has room for as
-    /// many keys at least.
+    /// "Mergeable summaries"). What holds for each alone holds for the sum; if `other` has room for fewer
+    /// keys, its own `W / k` counts for what it has seen.
     pub fn merge(&mut self, other: &Self) {
         let (own_floor, others_floor) = (self.floor(), other.floor());
         let mut all: Vec<Ranked<K>> = Vec::new();
@@ -130,9 +130,9 @@ impl<K: Copy + Eq + Hash> Top<K> {
             all.push(ranked);
         }
         all.sort_by_key(|ranked| (Reverse(ranked.count), ranked.error));
-        let dropped = all.get(self.most).map_or(0, |ranked| ranked.count);
+        // What is cut off is lighter than what stays.
         all.truncate(self.most);
-        self.missed = own_floor.saturating_add(others_floor).max(dropped);
+        self.missed = own_floor.saturating_add(others_floor);
         self.total = self.total.saturating_add(other.total);
         self.refill(all);
     }
