@@ -111,7 +111,9 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
             Some(twin) => limit.change(twin, now_ns, policy),
             None => limit.reconfigure(now_ns, policy),
         })?;
-        self.saw_change(most);
+        if let Some(most) = most {
+            self.saw_change(|| most);
+        }
         Ok(())
     }
 }
@@ -159,7 +161,7 @@ impl<C: Clock> Limiter<AllOf, C> {
             Some(twin) => limit.change(twin, now_ns, policies),
             None => limit.reconfigure(now_ns, policies),
         })??;
-        self.saw_change(policies.iter().map(most_at_once).min());
+        self.saw_change(|| policies.iter().map(most_at_once).min().unwrap_or(u64::MAX));
         Ok(())
     }
 }
@@ -526,9 +528,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     }
 
     /// Takes note of new numbers, by which so many can be taken at once.
-    fn saw_change(&self, most: Option<u64>) {
-        if let Some((stats, most)) = self.stats().zip(most) {
-            stats.saw_change(most);
+    fn saw_change(&self, most: impl FnOnce() -> u64) {
+        if let Some(stats) = self.stats() {
+            stats.saw_change(most());
         }
     }
 
