@@ -99,6 +99,12 @@ impl Grant {
         self.spare.permits()
     }
 
+    /// Whether fewer than so many were left, without the division.
+    #[inline]
+    pub(crate) const fn leaves_less_than(&self, permits: u64) -> bool {
+        self.spare.is_below(permits)
+    }
+
     /// A grant to an operation that starts at once.
     #[inline]
     pub(crate) const fn at(start_ns: u64, scheduled_ns: u64, permits: u64, spare: Spare) -> Self {

@@ -53,6 +53,7 @@
 //! | a stream, or a sink, of items | `RateLimitedStreamExt`, `RateLimitedSink` (`futures`) |
 //! | a stream of bytes in tasks | `AsyncByteLimited` (`futures` or `tokio`) |
 //! | a future of my own, polled by hand | [`AcquireOwned`] |
+//! | counts of what a limit did, and for which keys | [`Limiter::with_stats`], [`stats`] |
 //! | a test | any of them on a [`ManualClock`] |
 //!
 //! # Features
@@ -66,6 +67,8 @@
 //!   limiter, and `AsyncByteLimited` for the readers and writers of the futures crates. It needs their
 //!   traits only.
 //! * `rayon`: `RateLimitedParallelExt`, for parallel iterators whose actions pass a limiter.
+//! * `metrics`: [statistics](stats) for the recorder of the `metrics` facade.
+//! * `tracing`: events of limiters with statistics.
 //!
 //! [`AsyncLimiter`] needs none of them: its waits are ended by a thread of this crate.
 //!
@@ -115,6 +118,7 @@ mod permit;
 mod reservation;
 mod several;
 mod shared;
+pub mod stats;
 mod sync;
 mod throttle;
 mod turn;

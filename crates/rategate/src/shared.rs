@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
 use crate::panics::quietly;
+use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::turn::{Ear, State, Turn, Woken};
 use crate::twins::Twins;
@@ -39,6 +40,8 @@ pub(crate) struct Shared<L: Concurrent, C> {
     listeners: Listeners,
     waiter: Waiter,
     hands: Hands,
+    /// Absent unless somebody wants them: then a call pays for one look.
+    stats: OnceLock<LimitStats>,
     /// Wakes whoever sets the timer of the tasks that wait. Absent until one has asked.
     timekeeper: OnceLock<Waker>,
 }
@@ -83,6 +86,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             listeners: Listeners::default(),
             waiter: Waiter::new(Precision::default(), 0),
             hands: Hands::default(),
+            stats: OnceLock::new(),
             timekeeper: OnceLock::new(),
         }
     }
@@ -103,6 +107,24 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         &self.waiter
     }
 
+    #[inline]
+    pub(crate) fn stats(&self) -> Option<&LimitStats> {
+        self.stats.get()
+    }
+
+    /// Begins to count, unless somebody has before.
+    pub(crate) fn count_as(&self, name: &str) {
+        self.stats.get_or_init(|| LimitStats::new(name, self.remaining().unwrap_or(0)));
+    }
+
+    /// Takes note of how a wait for so many has ended.
+    #[inline]
+    pub(crate) fn saw_wait(&self, permits: u64, ended: &Result<Grant, AcquireError>) {
+        if let Some(stats) = self.stats() {
+            stats.saw_wait(permits, ended);
+        }
+    }
+
     pub(crate) const fn timekeeper(&self) -> &OnceLock<Waker> {
         &self.timekeeper
     }
@@ -120,6 +142,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             self.new_epoch();
         });
         self.listeners.call();
+        if let Some(stats) = self.stats() {
+            stats.saw_close();
+        }
     }
 
     /// Puts other numbers into force. With the twin, while nobody waits: it may be open then.
@@ -189,6 +214,23 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     #[inline]
     pub(crate) fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
+        match self.stats() {
+            None => self.try_uncounted(permits),
+            Some(stats) => self.try_counted(permits, stats),
+        }
+    }
+
+    /// Apart, so that a limiter without statistics pays for the look at them and nothing else.
+    #[inline(never)]
+    fn try_counted(&self, permits: u64, stats: &LimitStats) -> Result<Decision, LimiterError> {
+        let decided = self.try_uncounted(permits);
+        stats.saw_try(permits, &decided);
+        decided
+    }
+
+    /// A try that is only a step of a call.
+    #[inline]
+    pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, LimiterError> {
         match self.try_twin(permits) {
             Answer::Granted { start_ns, scheduled_ns, spare } => {
                 Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, spare)))
@@ -256,6 +298,20 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// Takes permits, and waits in line for them. `abort` ends the wait, and gives back what it held,
     /// unless the start has come by then: what is spent cannot go back, so it is the caller's.
     pub(crate) fn acquire(
+        &self,
+        request: Request,
+        precision: Precision,
+        abort: Option<&Alarm>,
+    ) -> Result<Grant, AcquireError> {
+        let Some(stats) = self.stats() else {
+            return self.wait_uncounted(request, precision, abort);
+        };
+        let ended = self.wait_uncounted(request, precision, abort);
+        stats.saw_wait(request.permits, &ended);
+        ended
+    }
+
+    fn wait_uncounted(
         &self,
         request: Request,
         precision: Precision,
@@ -350,6 +406,19 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Books the first start behind all who wait, unless it is too far away. Waits for nothing.
     pub(crate) fn promise(
+        &self,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+    ) -> Result<Promise, AcquireError> {
+        let promised = self.promise_uncounted(permits, max_wait_ns);
+        if let Some(stats) = self.stats() {
+            let granted = promised.as_ref().map(|promise| Grant::as_promised(&promise.grant));
+            stats.saw_wait(permits, &granted.map_err(|&error| error));
+        }
+        promised
+    }
+
+    fn promise_uncounted(
         &self,
         permits: u64,
         max_wait_ns: Option<u64>,

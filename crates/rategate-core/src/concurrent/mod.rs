@@ -178,6 +178,21 @@ impl Spare {
         Ticket { start_ns, serial: STARTED, rest, past: self.past }
     }
 
+    /// Whether these are fewer than so many whole permits. Costs no division.
+    #[must_use]
+    pub const fn is_below(self, permits: u64) -> bool {
+        match self.left {
+            Left::Permits { permits: left, .. } => left < permits,
+            Left::Parts { parts_per_permit: 0, .. } => 0 < permits,
+            Left::Parts { parts, parts_per_permit } => {
+                match permits.checked_mul(parts_per_permit) {
+                    Some(needed) => parts < needed,
+                    None => true,
+                }
+            }
+        }
+    }
+
     /// How many whole permits.
     #[must_use]
     pub const fn permits(self) -> u64 {
@@ -516,6 +531,28 @@ impl Twinned for AnyPolicy {
             Self::FixedWindow(policy) => policy.widened(value, now_ns).map(AnyState::FixedWindow),
             Self::CompactLog(policy) => policy.widened(value, now_ns).map(AnyState::CompactLog),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the division, and the same.
+    #[test]
+    fn below_is_what_the_division_says() {
+        let numbers = [0, 1, 2, 3, 6, 7, 8, 1 << 32, u64::MAX / 3, u64::MAX - 1, u64::MAX];
+        for parts in numbers {
+            for parts_per_permit in numbers {
+                let spare = Spare::in_parts(parts, parts_per_permit);
+                for permits in numbers {
+                    let below = spare.permits() < permits;
+                    assert_eq!(spare.is_below(permits), below, "{spare:?} {permits}");
+                    let booked = Spare::booked(parts, parts_per_permit);
+                    assert_eq!(booked.is_below(permits), parts < permits);
+                }
+            }
         }
     }
 }
