@@ -93,10 +93,10 @@ impl Id for NumberId {}
 impl Id for HashedId {}
 
 pub(crate) mod private {
-    use super::{Debug, HashedId, NumberId, Seeds};
+    use super::{Debug, Hash, HashedId, NumberId, Seeds};
 
     /// A key in the words of a table.
-    pub trait Words: Copy + Debug + Eq + Send + Sync + 'static {
+    pub trait Words: Copy + Debug + Eq + Hash + Send + Sync + 'static {
         /// How many.
         const WORDS: usize;
 

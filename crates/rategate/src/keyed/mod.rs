@@ -30,6 +30,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
 use crate::limiter::Limiter;
 use crate::several::Ask;
+use crate::stats::{Detail, KeyStats, Outcome};
 
 /// A limit for each key, all of one policy or of one for each tier of keys. Clones share the table.
 ///
@@ -81,10 +82,14 @@ use crate::several::Ask;
 pub struct Keyed<K: Key + ?Sized, P: Twinned, C: Clock = MonotonicClock> {
     table: Arc<Table<K::Id, P, C>>,
     tier: Option<Arc<TierOf<K>>>,
+    name: Option<Arc<NameOf<K>>>,
 }
 
 /// Which tier a key is in.
 type TierOf<K> = dyn Fn(&K) -> usize + Send + Sync;
+
+/// What statistics call a key.
+type NameOf<K> = dyn Fn(&K) -> String + Send + Sync;
 
 /// How many keys of a batch are fetched from memory at once.
 const BATCH: usize = 16;
@@ -114,7 +119,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     #[must_use]
     pub fn with_hashing(policy: P, room: Room, hashing: Hashing, clock: C) -> Self {
         let table = Table::new(vec![policy], room, Seeds::random(hashing), clock);
-        Self { table: Arc::new(table), tier: None }
+        Self { table: Arc::new(table), tier: None, name: None }
     }
 
     /// A table with a policy for each tier of keys: `tier_of` says a key's, counted from 0 in the order of
@@ -153,7 +158,39 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
             return Err(KeyedError::NoSuchTier { tier, tiers: policies.len().min(MAX_TIERS) });
         }
         let table = Table::new(policies, room, Seeds::random(hashing), clock);
-        Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)) })
+        Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)), name: None })
+    }
+
+    /// The same table, which counts from now on, for all its handles: tries granted and denied, and which keys
+    /// stand out. `name_of` says what a key of these is called in [reports](KeyStats::report); it is asked once for
+    /// each of them, while no lock is held. Nothing is forgotten by it, and no key becomes a label. The first
+    /// statistics of a table stay.
+    ///
+    /// What a key's own [`limiter`](Self::limiter) grants is not among it.
+    ///
+    /// ```
+    /// use rategate::stats::Detail;
+    /// use rategate::{Gcra, Keyed};
+    ///
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/s".parse()?, 2)?);
+    /// let per_caller = per_caller.with_stats("search", Detail::exact(), |caller| caller.to_owned());
+    /// for caller in ["ann", "bob", "bob", "bob", "bob"] {
+    ///     let _ = per_caller.try_acquire(caller, 1)?;
+    /// }
+    /// let report = per_caller.stats().unwrap().report();
+    /// assert_eq!((report.counts.granted_calls, report.counts.denied_calls), (3, 2));
+    /// assert_eq!(report.denied.ranked[0].name.as_deref(), Some("bob"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_stats(
+        self,
+        name: &str,
+        detail: Detail,
+        name_of: impl Fn(&K) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.table.set_stats(KeyStats::new(name, detail));
+        Self { name: Some(Arc::new(name_of)), ..self }
     }
 
     /// Takes `permits` for a key at once, or says how long until they could be taken. Never waits.
@@ -166,7 +203,9 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     #[inline]
     pub fn try_acquire(&self, key: &K, permits: u64) -> Result<Decision, KeyedError> {
         let place = self.place(key);
-        self.table.try_acquire(&place, permits, || self.table.clock.now_ns())
+        let decision = self.table.try_acquire(&place, permits, || self.table.clock.now_ns());
+        self.observe(key, &place, permits, &decision);
+        decision
     }
 
     /// The same for many keys, each on its own, in their order: what has to be fetched from memory is asked for
@@ -191,12 +230,13 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     ) where
         K: 'k,
     {
-        let mut asks = asks.into_iter().map(|(key, permits)| (self.place(key), permits)).fuse();
+        let mut asks =
+            asks.into_iter().map(|(key, permits)| (self.place(key), key, permits)).fuse();
         let mut batch = [None; BATCH];
         loop {
             for ask in &mut batch {
                 *ask = asks.next();
-                if let Some((place, _)) = ask {
+                if let Some((place, ..)) = ask {
                     self.table.touch(place);
                 }
             }
@@ -204,8 +244,10 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
                 return;
             }
             let now_ns = self.table.clock.now_ns();
-            for (place, permits) in batch.iter().flatten() {
-                tell(self.table.try_acquire(place, *permits, || now_ns));
+            for (place, key, permits) in batch.iter().flatten() {
+                let decision = self.table.try_acquire(place, *permits, || now_ns);
+                self.observe(key, place, *permits, &decision);
+                tell(decision);
             }
         }
     }
@@ -317,6 +359,23 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     }
 
     #[inline]
+    fn observe(
+        &self,
+        key: &K,
+        place: &Place<K::Id>,
+        permits: u64,
+        decision: &Result<Decision, KeyedError>,
+    ) {
+        let Some((stats, limit)) = self.table.stats_of(place.tier) else { return };
+        let Ok(decision) = decision else { return };
+        let outcome = Outcome::of(decision, limit);
+        match &self.name {
+            Some(name_of) => stats.observe_named(place.id, permits, outcome, || name_of(key)),
+            None => stats.observe(place.id, permits, outcome),
+        }
+    }
+
+    #[inline]
     fn place(&self, key: &K) -> Place<K::Id> {
         let tier = self.tier.as_ref().map_or(0, |tier_of| tier_of(key));
         self.table.place(key.id(&self.table.seeds), tier)
@@ -348,6 +407,12 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock> Keyed<K, P, C> {
         self.table.bytes()
     }
 
+    /// What it has done, and which keys stand out, if it [counts](Self::with_stats).
+    #[must_use]
+    pub fn stats(&self) -> Option<&KeyStats<K::Id>> {
+        self.table.stats()
+    }
+
     /// What it may hold.
     #[must_use]
     pub fn room(&self) -> Room {
@@ -363,7 +428,8 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock> Keyed<K, P, C> {
 
 impl<K: Key + ?Sized, P: Twinned, C: Clock> Clone for Keyed<K, P, C> {
     fn clone(&self) -> Self {
-        Self { table: Arc::clone(&self.table), tier: self.tier.clone() }
+        let (tier, name) = (self.tier.clone(), self.name.clone());
+        Self { table: Arc::clone(&self.table), tier, name }
     }
 }
 

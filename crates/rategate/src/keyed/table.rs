@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::Closed;
 use crate::limiter::Limiter;
+use crate::stats::KeyStats;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// A shard has room for so many keys, so that what is done under one lock takes some microseconds.
@@ -46,6 +47,14 @@ pub(super) struct Table<I: Id, P: Twinned, C: Clock> {
     spill: Box<[Spill<P, C>]>,
     /// Held for as long as a change takes, so that there is one at a time.
     plans: Mutex<Plans<P>>,
+    stats: OnceLock<Stats<I>>,
+}
+
+/// What is counted for whoever has asked for it.
+struct Stats<I> {
+    keys: KeyStats<I>,
+    /// What a fresh limit of each tier grants at once.
+    limits: Box<[AtomicU64]>,
 }
 
 /// A limit that newcomers share, once there are some.
@@ -84,6 +93,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             shards: (0..shards).map(|_| Mutex::new(Entries::new(Arc::clone(&shared)))).collect(),
             spill: (0..plans.tiers()).map(|_| OnceLock::new()).collect(),
             plans: Mutex::new(plans),
+            stats: OnceLock::new(),
             tally: Tally::default(),
             clock,
             seeds,
@@ -293,10 +303,29 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             drop(entries);
             reconfigure(late);
         }
+        self.set_limit(tier, &policy);
         if let Some(shared) = self.spill.get(tier).and_then(OnceLock::get) {
             let _ = shared.reconfigure(policy);
         }
         Ok(())
+    }
+
+    pub(super) fn set_stats(&self, keys: KeyStats<I>) {
+        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = (0..plans.tiers()).map(|_| AtomicU64::new(0)).collect();
+        if self.stats.set(Stats { keys, limits }).is_ok() {
+            for (_, plan) in plans.in_force() {
+                self.set_limit(plan.tier, &plan.policy);
+            }
+        }
+    }
+
+    fn set_limit(&self, tier: usize, policy: &P) {
+        let now_ns = self.clock.now_ns();
+        let limit = policy.remaining(&policy.fresh(now_ns), now_ns);
+        if let Some(word) = self.stats.get().and_then(|stats| stats.limits.get(tier)) {
+            word.store(limit, Ordering::Relaxed);
+        }
     }
 
     fn policy(&self, tier: usize) -> Result<P, KeyedError> {
@@ -329,6 +358,9 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
 
     fn no_room(&self) -> KeyedError {
         self.tally.overflows.0.fetch_add(1, Ordering::Relaxed);
+        if let Some(stats) = self.stats() {
+            stats.overflowed(self.clock.now_ns());
+        }
         KeyedError::TableFull
     }
 
@@ -350,6 +382,17 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
 impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
     pub(super) fn keys(&self) -> usize {
         usize::try_from(self.tally.keys.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn stats(&self) -> Option<&KeyStats<I>> {
+        self.stats.get().map(|stats| &stats.keys)
+    }
+
+    /// The statistics, if there are any, and what a fresh limit of this tier grants at once.
+    #[inline]
+    pub(super) fn stats_of(&self, tier: usize) -> Option<(&KeyStats<I>, u64)> {
+        let stats = self.stats.get()?;
+        Some((&stats.keys, stats.limits.get(tier)?.load(Ordering::Relaxed)))
     }
 
     pub(super) fn overflows(&self) -> u64 {
