@@ -53,6 +53,7 @@ pub mod ledger;
 pub mod limit;
 pub mod pacer;
 pub mod policy;
+pub mod portable;
 pub mod queue;
 pub mod rate;
 pub mod ratio;
