@@ -137,7 +137,7 @@ fn one_call(
 /// on the clock that goes on and on another that is ahead of it.
 #[test]
 fn what_is_restored_decides_as_what_was_saved() {
-    for seed in 0..24_000 {
+    for seed in 0..16_000 {
         let mut random = XorShift::new(seed);
         let kind = seed % KINDS;
         let mut now_ns = random.pick(&[0, 3, 5 * S]);
@@ -447,7 +447,7 @@ fn words_are_whole_or_refused() {
 #[test]
 fn any_words_are_a_limit_or_refused() {
     let (mut limits, mut refused) = (0, 0);
-    for seed in 0..60_000 {
+    for seed in 0..24_000 {
         let mut random = XorShift::new(seed);
         let mut now_ns = random.pick(&[0, 5 * S, u64::MAX - 10_000]);
         let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
@@ -483,5 +483,5 @@ fn any_words_are_a_limit_or_refused() {
             Err(_) => refused += 1,
         }
     }
-    assert!(limits > 10_000 && refused > 10_000, "{limits} {refused}");
+    assert!(limits > 5_000 && refused > 5_000, "{limits} {refused}");
 }

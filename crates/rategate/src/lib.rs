@@ -62,6 +62,7 @@
 //! * `futures`: streams (`RateLimitedStreamExt`) and sinks (`RateLimitedSink`) whose items pass a
 //!   limiter, and `AsyncByteLimited` for the readers and writers of the futures crates. It needs their
 //!   traits only.
+//! * `serde`: `snapshot::Snapshot`, a limiter that is saved and restored after a restart, as plain data or as a file.
 //! * `rayon`: `RateLimitedParallelExt`, for parallel iterators whose actions pass a limiter.
 //!
 //! [`AsyncLimiter`] needs none of them: its waits are ended by a thread of this crate.
@@ -85,7 +86,8 @@
 //!
 //! # What it does not do
 //!
-//! * It does not share a limit between processes or machines, and forgets it when the process ends.
+//! * It does not share a limit between processes or machines, and forgets it when the process ends, unless it is
+//!   saved (`serde`).
 //! * It keeps one limit for each [`Limiter`], not one for each of your users.
 //! * It does not spin unless asked to, and so wakes as exactly as the system's sleep does, usually
 //!   0.1 ms late. See [`Precision`].
@@ -111,6 +113,8 @@ mod panics;
 mod permit;
 mod reservation;
 mod shared;
+#[cfg(feature = "serde")]
+pub mod snapshot;
 mod sync;
 mod throttle;
 mod turn;
@@ -162,6 +166,7 @@ pub use rategate_core::ledger::Ledger;
 pub use rategate_core::limit::Limit;
 pub use rategate_core::pacer::Pacer;
 pub use rategate_core::policy::Policy;
+pub use rategate_core::portable;
 pub use rategate_core::queue::{Bounds as QueueBounds, WhenFull};
 pub use rategate_core::rate::Rate;
 pub use rategate_core::ratio::Ratio;

@@ -191,7 +191,8 @@ pub fn numbers_of<P: Portable>(policy: &P) -> Numbers {
     Numbers { tag: policy.tag(), words: words.into_words() }
 }
 
-/// A state as it is at `now_ns` in words, added to those that are there: what a table keeps of a key.
+/// A state as it is at `now_ns` in words, added to those that are there: what a table keeps of a key. Many states
+/// may be saved for one instant, one after the other, while calls go on.
 pub fn save_state<P: Portable>(policy: &P, state: &P::State, now_ns: u64, words: &mut Vec<u64>) {
     let mut writer = Writer::onto(core::mem::take(words), now_ns);
     // No promise is out.

@@ -7,7 +7,6 @@ use crate::all_of::AllOf;
 use crate::any_policy::AnyPolicy;
 use crate::error::LimitError;
 use crate::ledger::Ledger;
-use crate::limit::Limit;
 
 /// A policy with its numbers, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,9 +43,11 @@ impl Numbers {
 impl<P: Portable> Ledger<P> {
     /// The limit as it is at `now_ns`, in words. What is promised counts as taken; whoever holds a promise
     /// cannot cancel it in the limit that is restored.
+    ///
+    /// Several limits may be saved for one instant, one after the other, while calls go on: what has come after
+    /// `now_ns` is in the words as well.
     #[must_use]
     pub fn save(&self, now_ns: u64) -> Saved {
-        let now_ns = self.clamp(now_ns);
         let (state, floor_ns) = self.with_promises();
         let mut words = Writer::new(now_ns);
         words.word(floor_ns.saturating_sub(now_ns));
@@ -59,7 +60,6 @@ impl AllOf {
     /// Each of the limits as it is at `now_ns`, in words.
     #[must_use]
     pub fn save(&self, now_ns: u64) -> Vec<Saved> {
-        let now_ns = self.clamp(now_ns);
         self.ledgers().iter().map(|limit| limit.save(now_ns)).collect()
     }
 
