@@ -82,7 +82,9 @@ impl<P: Policy> Ledger<P> {
 
     /// A limit that goes on from `state` at `now_ns`, in which nobody new starts before `floor_ns`.
     pub(crate) fn with_floor(policy: P, state: P::State, floor_ns: u64, now_ns: u64) -> Self {
-        Self { floor_ns, ..Self::with_state(policy, state, now_ns) }
+        // What a grant of before says of itself holds no longer.
+        let past = Past::NONE.and_changed();
+        Self { floor_ns, past, ..Self::with_state(policy, state, now_ns) }
     }
 
     /// The limit in force.

@@ -22,9 +22,9 @@ use rategate::snapshot::{
     SnapshotWriter, VERSION,
 };
 use rategate::{
-    AllOf, Anchor, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, CompactLog,
-    Concurrency, Decision, FixedWindow, Gcra, Ledger, Limiter, ManualClock, Mode, Pacer, Policy,
-    Rate, Ratio, Schedule, SlidingLog, TwoTimeline,
+    Alarm, AllOf, Anchor, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, CompactLog,
+    Concurrency, Decision, FixedWindow, Gcra, Ledger, Limiter, ManualClock, Mode, MonotonicClock,
+    Pacer, Policy, Rate, Ratio, Schedule, SlidingLog, SystemClock, TwoTimeline,
 };
 
 const S: u64 = 1_000_000_000;
@@ -471,7 +471,7 @@ fn blocks_stand_where_they_were_written() {
 #[test]
 fn any_bytes_are_a_snapshot_or_refused() {
     let (mut whole, mut refused) = (0, 0);
-    for seed in 0..20_000_u64 {
+    for seed in 0..6_000_u64 {
         let mut random = Random::new(seed);
         let (_, policy) = policies()[usize::try_from(seed % 19).unwrap()];
         let mut blocks = blocks(&in_bytes(&used(policy, seed % 5).0.snapshot()));
@@ -499,7 +499,7 @@ fn any_bytes_are_a_snapshot_or_refused() {
         }
         assert!(most <= 4 * 65_536, "seed {seed}: {most} bytes at a time");
     }
-    assert!(whole > 1_000 && refused > 1_000, "{whole} {refused}");
+    assert!(whole > 300 && refused > 300, "{whole} {refused}");
     for seed in 0..2_000 {
         let mut random = Random::new(seed);
         let noise: Vec<u8> =
@@ -532,7 +532,7 @@ fn a_record_is_within_its_bounds() {
     assert!(matches!(refused, SnapshotError::TooLong { bytes } if bytes == MAX_KEY_BYTES + 1));
     let other = Record { policy: 1, ..Record::default() };
     let refused = writer.write(&other).unwrap_err();
-    assert!(matches!(refused, SnapshotError::OtherCount { found: 2, policies: 1 }), "{refused}");
+    assert!(matches!(refused, SnapshotError::NoSuchPolicy { policy: 1 }), "{refused}");
     let file = writer.finish().unwrap();
     let records: Vec<_> =
         SnapshotReader::new(file.as_slice()).unwrap().map(Result::unwrap).collect();
@@ -587,4 +587,54 @@ fn files_of_every_version_load() {
             assert_eq!(seen, answers(&limiter, &clock, now_ns), "version {version}, {name}");
         }
     }
+}
+
+/// The same of a table with two policies.
+#[test]
+fn tables_of_every_version_load() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/snapshots");
+    let (free, paid) = (CompactLog::new(10, S).unwrap(), CompactLog::new(50, S).unwrap());
+    let saved_at = format!("{{\"clock_ns\":{},\"wall_ns\":{}}}", 9 * S, 1_790_000_000 * S);
+    let saved_at: SavedAt = serde_json::from_str(&saved_at).unwrap();
+    let states = [("anna", free, 0, 4), ("bert", paid, 1, 33), ("", free, 0, 10)];
+    let states = states.map(|(key, log, policy, permits)| {
+        let mut limit = Ledger::new(log, 0);
+        let _ = rategate::Limit::try_acquire(&mut limit, 8 * S + 5, permits).unwrap();
+        let mut state = Vec::new();
+        save_state(&log, limit.state(), 9 * S, &mut state);
+        Record { key: key.as_bytes().to_vec(), policy, state }
+    });
+    for version in 1..=VERSION {
+        let path = root.join(format!("v{version}/table.snapshot"));
+        if version == VERSION && std::env::var_os("RATEGATE_WRITE_SNAPSHOTS").is_some() {
+            let header = Header::new(saved_at, [numbers_of(&free), numbers_of(&paid)]);
+            let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
+            states.iter().for_each(|record| writer.write(record).unwrap());
+            std::fs::write(&path, writer.finish().unwrap()).unwrap();
+        }
+        let reader = SnapshotReader::new(std::fs::File::open(&path).unwrap()).unwrap();
+        assert_eq!(*reader.header().saved_at(), saved_at);
+        assert_eq!(reader.header().policies(), [numbers_of(&free), numbers_of(&paid)]);
+        let records: Vec<Record> = reader.map(Result::unwrap).collect();
+        assert_eq!(records, states, "version {version}");
+        let heir = Heir::new(paid, &numbers_of(&paid)).unwrap();
+        let since = saved_at.going_on(Downtime::Exactly(Duration::ZERO));
+        let state = heir.state(&records[1].state, since).unwrap();
+        assert_eq!(paid.remaining(&state, since.now_ns), 17);
+    }
+}
+
+/// A clock that goes on where another was left shows that from the start.
+#[test]
+fn real_clocks_start_where_they_are_told() {
+    let clocks: [&dyn Clock; 2] =
+        [&MonotonicClock::starting_at(500 * S), &SystemClock::starting_at(500 * S)];
+    for clock in clocks {
+        let now_ns = clock.now_ns();
+        assert!((500 * S..510 * S).contains(&now_ns), "{now_ns}");
+        clock.wait(now_ns + 1_000_000, &Alarm::new());
+        assert!(clock.now_ns() >= now_ns + 1_000_000);
+    }
+    let at_the_end = MonotonicClock::starting_at(u64::MAX);
+    assert_eq!(at_the_end.now_ns(), u64::MAX, "it stands still there");
 }

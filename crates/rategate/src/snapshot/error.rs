@@ -44,6 +44,11 @@ pub enum SnapshotError {
         /// How many policies there are.
         policies: usize,
     },
+    /// A record is of a policy that the header does not have. Nothing of it was written.
+    NoSuchPolicy {
+        /// The number of the policy.
+        policy: u32,
+    },
     /// A key, or a record, is longer than may be. Nothing of it was written.
     TooLong {
         /// How many bytes it has.
@@ -88,6 +93,9 @@ impl fmt::Display for SnapshotError {
             ),
             Self::OtherCount { found, policies } => {
                 write!(f, "the snapshot is of {found} limits, not of {policies}")
+            }
+            Self::NoSuchPolicy { policy } => {
+                write!(f, "a record of policy {policy}, which the header does not have")
             }
             Self::TooLong { bytes } => write!(
                 f,

@@ -38,7 +38,7 @@ impl<P: Twinned + Portable, C: Clock> Limiter<Ledger<P>, C> {
         saved: &Snapshot,
         downtime: Downtime,
     ) -> Result<Self, SnapshotError> {
-        let since = saved.saved_at().on_clock(clock.now_ns(), downtime);
+        let since = saved.saved_at().on_clock(&clock, downtime);
         Self::restore_since(policy, clock, saved, since)
     }
 
@@ -93,7 +93,7 @@ impl<C: Clock> Limiter<AllOf, C> {
         saved: &Snapshot,
         downtime: Downtime,
     ) -> Result<Self, SnapshotError> {
-        let since = saved.saved_at().on_clock(clock.now_ns(), downtime);
+        let since = saved.saved_at().on_clock(&clock, downtime);
         Self::restore_all_of_since(policies, clock, saved, since)
     }
 

@@ -165,6 +165,9 @@ impl TryFrom<Form> for Snapshot {
         if form.version > VERSION {
             return Err(SnapshotError::NewerVersion { found: form.version });
         }
+        if form.version == 0 {
+            return Err(SnapshotError::NotASnapshot);
+        }
         let limit = |LimitForm { policy, numbers, state }| Saved {
             numbers: Numbers { tag: policy, words: numbers.0 },
             state: state.0,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rategate_core::portable::Since;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::wall_ns;
+use crate::clock::{Clock, wall_ns};
 use crate::limiter::whole_ns;
 
 /// How much time a limit takes to have passed since it was saved.
@@ -74,9 +74,11 @@ impl SavedAt {
         Since { now_ns: self.clock_ns.saturating_add(elapsed_ns), elapsed_ns }
     }
 
-    /// The same on another clock, which shows `now_ns`.
+    /// The same on another clock.
     #[must_use]
-    pub fn on_clock(&self, now_ns: u64, downtime: Downtime) -> Since {
-        Since { now_ns, elapsed_ns: self.elapsed_ns(downtime) }
+    pub fn on_clock(&self, clock: &(impl Clock + ?Sized), downtime: Downtime) -> Since {
+        // Read before the other one: what passes between the two counts as not passed.
+        let elapsed_ns = self.elapsed_ns(downtime);
+        Since { now_ns: clock.now_ns(), elapsed_ns }
     }
 }

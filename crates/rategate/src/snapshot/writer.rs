@@ -77,16 +77,14 @@ impl<W: Write> SnapshotWriter<W> {
     /// # Errors
     ///
     /// [`SnapshotError::Io`], after which the file cannot be finished; [`SnapshotError::TooLong`] for a key or a
-    /// record over the bounds, and [`SnapshotError::OtherCount`] for a policy that the header does not have: nothing is
+    /// record over the bounds, and [`SnapshotError::NoSuchPolicy`] for a policy that the header does not have: nothing is
     /// written then.
     pub fn write(&mut self, record: &Record) -> Result<(), SnapshotError> {
         if record.key.len() > MAX_KEY_BYTES {
             return Err(SnapshotError::TooLong { bytes: record.key.len() });
         }
         if !self.header.has_policy(record.policy) {
-            let policies = self.header.policies().len();
-            let found = usize::try_from(record.policy).unwrap_or(usize::MAX).saturating_add(1);
-            return Err(SnapshotError::OtherCount { found, policies });
+            return Err(SnapshotError::NoSuchPolicy { policy: record.policy });
         }
         let before = self.block.len();
         self.block = encoded(record, take(&mut self.block))?;
