@@ -346,7 +346,7 @@ fn a_change_comes_behind_all_promises() {
 fn operations_in_flight_have_ended_and_their_effects_count_from_then() {
     let mut slots = Ledger::new(CommitLog::new(2, 1_000).unwrap(), 0);
     for now_ns in [0, 100] {
-        slots.try_acquire(now_ns, 1).unwrap();
+        let _ = slots.try_acquire(now_ns, 1).unwrap();
     }
     slots.release(200, 1);
     let since = Since { now_ns: 5_000, elapsed_ns: 300 };
@@ -359,7 +359,7 @@ fn operations_in_flight_have_ended_and_their_effects_count_from_then() {
     assert_eq!(restored.peek(5_000, 1), Ok(Some(300 + 1_000)), "starts in 300, and commits then");
 
     let mut oven = Ledger::new(Concurrency::new(2).unwrap(), 0);
-    oven.try_acquire(0, 2).unwrap();
+    let _ = oven.try_acquire(0, 2).unwrap();
     let restored = restore(oven.policy(), &oven.save(0), since).unwrap();
     assert_eq!(restored.remaining(5_000), 2);
 }
@@ -396,7 +396,7 @@ fn a_bare_state_is_restored_without_a_ledger() {
     let log = CompactLog::new(10, 1_000_000).unwrap();
     let mut limit = Ledger::new(log, 0);
     for now_ns in [10, 5_000, 700_000] {
-        limit.try_acquire(now_ns, 2).unwrap();
+        let _ = limit.try_acquire(now_ns, 2).unwrap();
     }
     let mut words = vec![7];
     save_state(&log, limit.state(), 800_000, &mut words);

@@ -475,7 +475,7 @@ fn any_bytes_are_a_snapshot_or_refused() {
         let mut random = Random::new(seed);
         let (_, policy) = policies()[usize::try_from(seed % 19).unwrap()];
         let mut blocks = blocks(&in_bytes(&used(policy, seed % 5).0.snapshot()));
-        for _ in 0..1 + random.below(3) {
+        for _ in 0..=random.below(3) {
             let at = usize::try_from(random.below(u64::try_from(blocks.len()).unwrap())).unwrap();
             let block = &mut blocks[at];
             let place = usize::try_from(random.below(u64::try_from(block.len()).unwrap())).unwrap();
@@ -609,7 +609,9 @@ fn tables_of_every_version_load() {
         if version == VERSION && std::env::var_os("RATEGATE_WRITE_SNAPSHOTS").is_some() {
             let header = Header::new(saved_at, [numbers_of(&free), numbers_of(&paid)]);
             let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
-            states.iter().for_each(|record| writer.write(record).unwrap());
+            for record in &states {
+                writer.write(record).unwrap();
+            }
             std::fs::write(&path, writer.finish().unwrap()).unwrap();
         }
         let reader = SnapshotReader::new(std::fs::File::open(&path).unwrap()).unwrap();
@@ -632,7 +634,7 @@ fn real_clocks_start_where_they_are_told() {
     for clock in clocks {
         let now_ns = clock.now_ns();
         assert!((500 * S..510 * S).contains(&now_ns), "{now_ns}");
-        clock.wait(now_ns + 1_000_000, &Alarm::new());
+        let _ = clock.wait(now_ns + 1_000_000, &Alarm::new());
         assert!(clock.now_ns() >= now_ns + 1_000_000);
     }
     let at_the_end = MonotonicClock::starting_at(u64::MAX);

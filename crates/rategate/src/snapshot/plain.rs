@@ -65,7 +65,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`SnapshotError::Io`], and [`SnapshotError::TooLong`] for a log of some ten million instants.
+    /// [`SnapshotError::Io`], and [`SnapshotError::TooLong`] for a log of some 40 million instants.
     pub fn write_to(&self, output: impl Write) -> Result<(), SnapshotError> {
         let policies = self.limits.iter().map(|limit| limit.numbers.clone());
         let mut writer = SnapshotWriter::new(output, Header::new(self.saved_at, policies))?;
