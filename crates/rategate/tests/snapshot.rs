@@ -466,7 +466,7 @@ fn blocks_stand_where_they_were_written() {
     assert!(matches!(read(&sealed(&fewer)), Err(SnapshotError::Malformed { .. })));
 }
 
-/// Whatever bytes come, with right checksums or without, they are a snapshot or refused, and no length that
+/// Whatever bytes come, with right checksums or without, they are a snapshot or refused.
 /// is claimed sets memory aside.
 #[test]
 fn any_bytes_are_a_snapshot_or_refused() {

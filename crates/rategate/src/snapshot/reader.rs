@@ -174,3 +174,24 @@ impl<R: Read> Iterator for SnapshotReader<R> {
         record.transpose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{MAX_RECORD_BYTES, SavedAt, SnapshotWriter};
+
+    /// A block that claims the most that a block may have, and has a few bytes.
+    #[test]
+    fn a_length_that_is_claimed_sets_nothing_aside() {
+        let header = Header::new(SavedAt::now(0), []);
+        let mut file = SnapshotWriter::new(Vec::new(), header).unwrap().finish().unwrap();
+        // The end mark: its head, a count of zero, and the checksum.
+        file.truncate(file.len().saturating_sub(BLOCK_HEAD_BYTES + 5));
+        file.push(2);
+        file.extend(u32::try_from(MAX_RECORD_BYTES).unwrap().to_le_bytes());
+        file.extend([7; 1_000]);
+        let mut reader = SnapshotReader::new(file.as_slice()).unwrap();
+        assert!(matches!(reader.next(), Some(Err(SnapshotError::Torn { .. }))));
+        assert!(reader.block.capacity() < 100_000, "{}", reader.block.capacity());
+    }
+}
