@@ -340,6 +340,26 @@ fn a_change_comes_behind_all_promises() {
     assert_eq!(restored.peek(50, 2), Ok(Some(250)));
 }
 
+/// What is over when the limit is restored is not held by a young clock, and what is not over is, to the nanosecond.
+#[test]
+fn what_is_over_is_over_on_a_young_clock() {
+    let policies: [AnyPolicy; 4] = [
+        SlidingLog::new(1, 100).unwrap().into(),
+        CompactLog::new(1, 100).unwrap().exact().into(),
+        FixedWindow::new(1, 100, Anchor::Epoch).unwrap().into(),
+        FixedWindow::new(1, 100, Anchor::FirstCall).unwrap().into(),
+    ];
+    for policy in policies {
+        let mut limit = Ledger::new(policy, 500);
+        let _ = limit.try_acquire(500, 1).unwrap();
+        let saved = limit.save(510);
+        for (elapsed_ns, left) in [(89, 0), (90, 1), (100_000, 1)] {
+            let restored = restore(&policy, &saved, Since { now_ns: 3, elapsed_ns }).unwrap();
+            assert_eq!(restored.remaining(3), left, "{elapsed_ns} later: {policy:?}");
+        }
+    }
+}
+
 /// Operations in flight end when the limit is restored, those that are promised when the last has started: their
 /// effects come no later.
 #[test]

@@ -467,7 +467,6 @@ fn blocks_stand_where_they_were_written() {
 }
 
 /// Whatever bytes come, with right checksums or without, they are a snapshot or refused.
-/// is claimed sets memory aside.
 #[test]
 fn any_bytes_are_a_snapshot_or_refused() {
     let (mut whole, mut refused) = (0, 0);
