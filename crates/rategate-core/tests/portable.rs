@@ -463,6 +463,33 @@ fn words_are_whole_or_refused() {
     }
 }
 
+/// A word that no state of the policy could have is refused where it stands: here the last, or the one behind the last
+/// that is told.
+#[test]
+fn a_word_out_of_its_range_is_refused() {
+    let rate: Rate = "3/10ns".parse().unwrap();
+    let ratio = Ratio::new(5, 4).unwrap();
+    // The policy, which word from the end is wrong, by what, and where the next one stands from the end.
+    let cases: [(AnyPolicy, usize, u64, usize); 5] = [
+        (Gcra::new(rate, 2).unwrap().into(), 1, 3, 1),
+        (CompactLog::new(2, 100).unwrap().into(), 1, 1 << 32, 1),
+        (Pacer::new(Rate::NEVER, 5, None).into(), 1, 0, 1),
+        (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 5, 4, 4),
+        (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 10, 11, 10),
+    ];
+    for (policy, wrong, word, told) in cases {
+        let mut limit = Ledger::new(policy, 0);
+        let _ = limit.try_acquire(0, 1).unwrap();
+        let mut saved = limit.save(5);
+        let since = Since { now_ns: 5, elapsed_ns: 0 };
+        assert!(restore(&policy, &saved, since).is_ok());
+        let words = saved.state.len();
+        saved.state[words - wrong] = word;
+        let refused = restore(&policy, &saved, since).unwrap_err();
+        assert_eq!(refused, WordsError::Word { at: words - told }, "{policy:?}");
+    }
+}
+
 /// Whatever the words are, they are a limit or refused, and what is a limit answers.
 #[test]
 fn any_words_are_a_limit_or_refused() {
