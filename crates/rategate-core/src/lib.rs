@@ -55,6 +55,7 @@ pub mod limit;
 pub mod narrow;
 pub mod pacer;
 pub mod policy;
+pub mod portable;
 pub mod queue;
 pub mod rate;
 pub mod ratio;

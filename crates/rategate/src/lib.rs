@@ -66,6 +66,7 @@
 //! * `futures`: streams (`RateLimitedStreamExt`) and sinks (`RateLimitedSink`) whose items pass a
 //!   limiter, and `AsyncByteLimited` for the readers and writers of the futures crates. It needs their
 //!   traits only.
+//! * `serde`: `snapshot::Snapshot`, a limiter that is saved and restored after a restart, as plain data or as a file.
 //! * `rayon`: `RateLimitedParallelExt`, for parallel iterators whose actions pass a limiter.
 //! * `metrics`: [statistics](stats) for the recorder of the `metrics` facade.
 //! * `tracing`: events of limiters with statistics.
@@ -91,7 +92,8 @@
 //!
 //! # What it does not do
 //!
-//! * It does not share a limit between processes or machines, and forgets it when the process ends.
+//! * It does not share a limit between processes or machines, and forgets it when the process ends, unless it is
+//!   saved (`serde`).
 //! * It does not spin unless asked to, and so wakes as exactly as the system's sleep does, usually
 //!   0.1 ms late. See [`Precision`].
 //! * It does not see that a machine was suspended: where the system's monotonic clock stands still
@@ -118,6 +120,8 @@ mod permit;
 mod reservation;
 mod several;
 mod shared;
+#[cfg(feature = "serde")]
+pub mod snapshot;
 pub mod stats;
 mod sync;
 mod throttle;
@@ -175,6 +179,7 @@ pub use rategate_core::ledger::Ledger;
 pub use rategate_core::limit::Limit;
 pub use rategate_core::pacer::Pacer;
 pub use rategate_core::policy::Policy;
+pub use rategate_core::portable;
 pub use rategate_core::queue::{Bounds as QueueBounds, WhenFull};
 pub use rategate_core::rate::Rate;
 pub use rategate_core::ratio::Ratio;

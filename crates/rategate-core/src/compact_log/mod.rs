@@ -69,6 +69,7 @@ mod head;
 mod ring;
 mod shape;
 mod state;
+mod words;
 
 use core::num::NonZeroU64;
 

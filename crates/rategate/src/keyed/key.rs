@@ -176,6 +176,16 @@ impl Seeds {
         Self::from_words(hashing, [drawn(), drawn()])
     }
 
+    #[cfg(feature = "serde")]
+    pub(super) const fn words(&self) -> [u64; 2] {
+        self.words
+    }
+
+    #[cfg(feature = "serde")]
+    pub(super) const fn hashing(&self) -> Hashing {
+        self.hashing
+    }
+
     /// The seeds of a table that is to be restored.
     pub(crate) fn from_words(hashing: Hashing, words: [u64; 2]) -> Self {
         let [first, second] = words;

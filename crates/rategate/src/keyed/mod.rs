@@ -8,6 +8,8 @@ mod plans;
 mod room;
 mod several;
 mod slots;
+#[cfg(feature = "serde")]
+mod snapshot;
 mod table;
 mod turn;
 

@@ -523,6 +523,18 @@ impl Slots {
         }
     }
 
+    /// Each key of a shard whose state is open: its plan and its value. The shard must not have faded.
+    #[cfg(feature = "serde")]
+    pub(super) fn each<I: Words>(&self, shard: usize, mut tell: impl FnMut(I, u8, u64)) {
+        for slot in 0..=self.shard_mask {
+            let at = self.at(Home { shard, slot }, 0);
+            let seen = self.load(at);
+            if seen.is_open() {
+                tell(self.id(at), seen.plan(), seen.value());
+            }
+        }
+    }
+
     fn id<I: Words>(&self, At(at): At) -> I {
         let word = |index: usize| {
             let word = self.words.get(at.wrapping_add(index).wrapping_add(1));

@@ -364,6 +364,17 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         KeyedError::TableFull
     }
 
+    /// The policies in force, and no change of them meanwhile.
+    #[cfg(feature = "serde")]
+    pub(super) fn plans(&self) -> MutexGuard<'_, Plans<P>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(feature = "serde")]
+    pub(super) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
     /// Where a shard's lock is in memory.
     pub(super) fn address(&self, shard: usize) -> usize {
         self.shards.get(shard).map_or(0, |shard| std::ptr::from_ref(shard).addr())
@@ -425,6 +436,17 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
         let most = u64::try_from(self.room.most_keys).unwrap_or(u64::MAX);
         let one_more = |keys: u64| (keys < most).then(|| keys.saturating_add(1));
         self.tally.keys.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    /// Sees to it that nothing in a shard's slots has faded. By the holder of its lock. Returns the clock as
+    /// they know it.
+    pub(super) fn fresh_slots(&self, shard: usize, now_ns: u64) -> u64 {
+        let Some(slots) = &self.slots else { return now_ns };
+        let now_ns = slots.not_before_sweep(shard, now_ns);
+        if slots.has_faded(shard, now_ns) {
+            self.forget_keys(slots.sweep(shard, now_ns));
+        }
+        now_ns
     }
 
     pub(super) fn forget_keys(&self, keys: usize) {

@@ -84,14 +84,8 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
     /// Takes note of the time, and looks at some keys for what can be forgotten. Returns the time as the
     /// shard knows it.
     pub(super) fn begin(&mut self, now_ns: u64) -> u64 {
-        let (table, shard) = (self.table, self.place.shard);
-        let mut now_ns = self.entries.latest_ns.max(now_ns);
-        if let Some(slots) = &table.slots {
-            now_ns = slots.not_before_sweep(shard, now_ns);
-            if slots.has_faded(shard, now_ns) {
-                table.forget_keys(slots.sweep(shard, now_ns));
-            }
-        }
+        let now_ns = self.entries.latest_ns.max(now_ns);
+        let now_ns = self.table.fresh_slots(self.place.shard, now_ns);
         self.entries.latest_ns = now_ns;
         self.now_ns = now_ns;
         self.sweep(SWEEP_KNOWN);
@@ -339,6 +333,28 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         if let Some(at) = self.entries.find(self.place.id, self.place.hash) {
             self.tidy(at);
         }
+    }
+
+    /// Puts in a key that is not there. Returns whether there is room.
+    #[cfg(feature = "serde")]
+    pub(super) fn restore(&mut self, mut ledger: Ledger<P>) -> bool {
+        let Place { id, hash, tier, .. } = self.place;
+        let Some((plan_id, _)) = self.entries.plans.of_tier(tier) else { return false };
+        if ledger.may_be_forgotten(self.now_ns) {
+            return true;
+        }
+        // No grant of before is anywhere.
+        let past = ledger.past();
+        if let Some(state) = ledger.state_alone(past, self.now_ns) {
+            let state = state.clone();
+            return self.admit(plan_id, state);
+        }
+        if !self.table.count_key() {
+            return false;
+        }
+        let at = self.entries.insert(id, hash, (plan_id, Kept::Ledger(Box::new(ledger))), false);
+        self.account(0, self.heap_bytes(at));
+        true
     }
 
     /// Carries all keys of a plan over to another.
