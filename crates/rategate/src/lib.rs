@@ -66,7 +66,8 @@
 //! * `futures`: streams (`RateLimitedStreamExt`) and sinks (`RateLimitedSink`) whose items pass a
 //!   limiter, and `AsyncByteLimited` for the readers and writers of the futures crates. It needs their
 //!   traits only.
-//! * `serde`: `snapshot::Snapshot`, a limiter that is saved and restored after a restart, as plain data or as a file.
+//! * `serde`: `snapshot::Snapshot`, a limiter that is saved and restored after a restart, as plain data or as a file; `Keyed::save` and
+//!   `Keyed::restore` do the same for a table.
 //! * `rayon`: `RateLimitedParallelExt`, for parallel iterators whose actions pass a limiter.
 //! * `metrics`: [statistics](stats) for the recorder of the `metrics` facade.
 //! * `tracing`: events of limiters with statistics.
