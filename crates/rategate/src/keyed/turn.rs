@@ -97,7 +97,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
             Kept::State(state) if is_full => {
                 let mut after = state.clone();
                 let verdict =
-                    Bare::new(&plan.policy, &mut after, plan.past).try_acquire(now_ns, permits)?;
+                    Bare::new(&plan.policy, &mut after, plan.past).try_acquire(now_ns, permits);
                 if plan.policy.heap_bytes(&after) > plan.policy.heap_bytes(state) {
                     return Ok(Ruled::NoBytes);
                 }
@@ -105,14 +105,15 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
                 verdict
             }
             Kept::State(state) => {
-                Bare::new(&plan.policy, state, plan.past).try_acquire(now_ns, permits)?
+                Bare::new(&plan.policy, state, plan.past).try_acquire(now_ns, permits)
             }
-            Kept::Ledger(ledger) => ledger.try_acquire(now_ns, permits)?,
+            Kept::Ledger(ledger) => ledger.try_acquire(now_ns, permits),
             Kept::Limiter(limiter) => return Ok(Ruled::Ask(limiter.clone())),
             Kept::Taken => return Ok(Ruled::NoRoom),
         };
+        // Also after a request that could never pass: the key goes back to its slot.
         self.end(at, before);
-        Ok(Ruled::Here(verdict))
+        verdict.map(Ruled::Here)
     }
 
     /// Somebody who is as good as fresh. Nobody keeps him in mind for a denial.
