@@ -18,7 +18,7 @@ use super::key::{Id, Seeds};
 use super::plans::{Plan, Plans};
 use super::room::{Overflow, Room};
 use super::slots::{SlotPlan, Slots, Told, WINDOW, scaled};
-use super::turn::{Place, Ruled, Turn};
+use super::turn::{Late, Place, Ruled, Turn};
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::Closed;
@@ -119,7 +119,10 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
                     return Ok(Decision::Granted(Grant::at(now_ns, now_ns, permits, spare)));
                 }
                 Told::Denied(retry_after_ns) => return Ok(Decision::denied(retry_after_ns)),
-                Told::Nowhere if self.is_full_of_keys() => {
+                // Nothing needs no room.
+                Told::Nowhere
+                    if permits > 0 && place.tier < self.spill.len() && self.is_full_of_keys() =>
+                {
                     return self.try_spilled(place.tier, permits);
                 }
                 Told::Nowhere | Told::Unknown => {}
@@ -253,7 +256,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         let result = act(&mut turn);
         let late = turn.late;
         drop(entries);
-        reconfigure(late);
+        self.give_numbers(late);
         Ok(result)
     }
 
@@ -268,6 +271,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             write_plan(slots, new_id, plan);
         }
         let changed = Arc::new(Plans::clone(&plans));
+        let mut late = Vec::new();
         for shard in 0..self.shards.len() {
             let mut entries = self.lock(shard);
             let now_ns = self.clock.now_ns();
@@ -277,14 +281,46 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
                 Turn { table: self, entries: &mut entries, place, now_ns, late: Vec::new() };
             turn.begin(now_ns);
             turn.change(&changed, old_id, new_id);
-            let late = turn.late;
-            drop(entries);
-            reconfigure(late);
+            late.append(&mut turn.late);
         }
-        if let Some(shared) = self.spill.get(tier).and_then(OnceLock::get) {
-            let _ = shared.reconfigure(policy);
-        }
+        drop(plans);
+        self.give_numbers(late);
+        self.give_spill_numbers(tier, new_id, policy);
         Ok(())
+    }
+
+    /// Gives limiters other numbers, while no lock is held. One that is closed meanwhile needs none.
+    fn give_numbers(&self, late: Vec<Late<I, P, C>>) {
+        for mut one in late {
+            loop {
+                let _ = one.limiter.reconfigure(one.policy.clone());
+                // Somebody else may have had newer numbers for it, and been faster. Whoever is the last
+                // to give it any sees which are in force. The key keeps its limiter, as we have it.
+                let entries = self.lock(one.place.shard);
+                let at = entries.find(one.place.id, one.place.hash);
+                let Some(entry) = at.and_then(|at| entries.at(at)) else { break };
+                let Some(newer) = entries.plans.get(entry.plan).filter(|_| entry.plan != one.plan)
+                else {
+                    break;
+                };
+                (one.plan, one.policy) = (entry.plan, newer.policy.clone());
+            }
+        }
+    }
+
+    /// The same for what newcomers share.
+    fn give_spill_numbers(&self, tier: usize, mut plan_id: u8, mut policy: P) {
+        let Some(shared) = self.spill.get(tier).and_then(OnceLock::get) else { return };
+        loop {
+            let _ = shared.reconfigure(policy);
+            let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+            match plans.of_tier(tier) {
+                Some((newer_id, newer)) if newer_id != plan_id => {
+                    (plan_id, policy) = (newer_id, newer.policy.clone());
+                }
+                _ => return,
+            }
+        }
     }
 
     fn policy(&self, tier: usize) -> Result<P, KeyedError> {
@@ -399,13 +435,6 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
 fn write_plan<P: Twinned>(slots: &Slots, id: u8, plan: &Plan<P>) {
     if let Some(numbers) = plan.narrow {
         slots.write_plan(id, SlotPlan { numbers, tier: tier_word(plan.tier), past: plan.past });
-    }
-}
-
-/// Gives limiters other numbers. One that is closed meanwhile needs none.
-fn reconfigure<P: Twinned, C: Clock>(late: Vec<(Limiter<Ledger<P>, C>, P)>) {
-    for (limiter, policy) in late {
-        let _ = limiter.reconfigure(policy);
     }
 }
 
