@@ -219,10 +219,15 @@ impl<P: Policy> Ledger<P> {
 
     /// Forgets everything, promises included, as if the limit were made at `now_ns`.
     pub fn restart(&mut self, now_ns: u64) {
+        self.restart_as(now_ns, self.policy.clone());
+    }
+
+    /// The same with other numbers from then on.
+    pub fn restart_as(&mut self, now_ns: u64, policy: P) {
         let now_ns = self.clamp(now_ns);
         let (next_serial, past) = (self.next_serial, self.past.and_changed());
         let (undone_from, busy_until_ns) = (next_serial, self.busy_until_ns);
-        let fresh = Self::new(self.policy.clone(), now_ns);
+        let fresh = Self::new(policy, now_ns);
         *self = Self { next_serial, undone_from, past, busy_until_ns, ..fresh };
     }
 

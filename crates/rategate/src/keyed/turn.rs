@@ -562,9 +562,10 @@ fn carry_over<P: Twinned>(state: &mut P::State, old: &P, new: &P, now_ns: u64) {
 }
 
 fn carry_ledger_over<P: Twinned>(ledger: &mut Ledger<P>, new: &P, now_ns: u64) {
-    let was_fresh = ledger.is_as_fresh(now_ns);
-    ledger.reconfigure(now_ns, new.clone());
-    if was_fresh {
-        ledger.restart(now_ns);
+    // As one change: the plan that comes next counts one more as well.
+    if ledger.is_as_fresh(now_ns) {
+        ledger.restart_as(now_ns, new.clone());
+    } else {
+        ledger.reconfigure(now_ns, new.clone());
     }
 }
