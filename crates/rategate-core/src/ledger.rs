@@ -144,12 +144,27 @@ impl<P: Policy> Ledger<P> {
         (rests && self.calm >= patience).then_some(self.latest_ns)
     }
 
-    /// The state, if from `now_ns` on it says everything: no promise is out, and no more has come back
-    /// than `past`.
+    /// The state, if from `now_ns` on it says everything: no promise is out, no more has come back
+    /// than `past`, and once the state is as good as fresh no grant of before can give anything back.
     pub fn state_alone(&mut self, past: Past, now_ns: u64) -> Option<&P::State> {
         self.pass_to(now_ns);
         let rests = self.promises.is_empty() && self.floor_ns <= self.latest_ns;
-        (rests && self.past == past).then_some(&self.started)
+        // After a change of the numbers a state may be fresh long before the grants of before would
+        // have let it be.
+        let fresh_ns = self.policy.fresh_at_ns(&self.started).unwrap_or(u64::MAX);
+        let tells_all = self.busy_until_ns <= fresh_ns.max(self.latest_ns);
+        // Nor may a ticket say a later start than there was.
+        let on_time = self.first_on_time == 0;
+        (rests && self.past == past && tells_all && on_time).then_some(&self.started)
+    }
+
+    /// Whether at `now_ns` no decision could tell this limit from a fresh one. Giving back a grant of
+    /// before might.
+    pub fn is_as_fresh(&mut self, now_ns: u64) -> bool {
+        self.pass_to(now_ns);
+        self.promises.is_empty()
+            && self.floor_ns <= self.latest_ns
+            && self.policy.is_as_fresh(&self.started, self.latest_ns)
     }
 
     /// Whether at `now_ns` nobody could tell this limit from a fresh one: by no decision, and by giving
@@ -218,10 +233,15 @@ impl<P: Policy> Ledger<P> {
 
     /// Forgets everything, promises included, as if the limit were made at `now_ns`.
     pub fn restart(&mut self, now_ns: u64) {
+        self.restart_as(now_ns, self.policy.clone());
+    }
+
+    /// The same with other numbers from then on.
+    pub fn restart_as(&mut self, now_ns: u64, policy: P) {
         let now_ns = self.clamp(now_ns);
         let (next_serial, past) = (self.next_serial, self.past.and_changed());
         let (undone_from, busy_until_ns) = (next_serial, self.busy_until_ns);
-        let fresh = Self::new(self.policy.clone(), now_ns);
+        let fresh = Self::new(policy, now_ns);
         *self = Self { next_serial, undone_from, past, busy_until_ns, ..fresh };
     }
 

@@ -19,7 +19,9 @@ use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
+use rategate_core::refund::Past;
 use rategate_core::sliding_log::SlidingLog;
+use rategate_core::verdict::{Grant, Verdict};
 
 fn policies(random: &mut XorShift) -> AnyPolicy {
     let rate = random.pick(&["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "unlimited", "never"]);
@@ -84,8 +86,7 @@ fn forgetting_never_changes_a_decision() {
 }
 
 /// What a try was told, whatever a refund of it would know.
-fn told_of(verdict: rategate_core::verdict::Verdict) -> Option<(u64, u64)> {
-    use rategate_core::verdict::Verdict;
+fn told_of(verdict: Verdict) -> Option<(u64, u64)> {
     match verdict {
         Verdict::Granted(grant) => Some((grant.start_ns, grant.remaining)),
         Verdict::Denied(denial) => denial.retry_after_ns.map(|wait_ns| (u64::MAX, wait_ns.get())),
@@ -111,4 +112,177 @@ fn a_limit_is_forgotten_when_its_time_has_come() {
         assert!(!policy.is_as_fresh(limit.state(), fresh_ns - 1), "{policy:?}");
         assert!(policy.is_as_fresh(limit.state(), fresh_ns), "{policy:?}");
     }
+}
+
+/// A grant of one limit that is thrown away now and then, and of one that is kept.
+struct Pair {
+    kept: Grant,
+    parted: Grant,
+    started: bool,
+}
+
+/// Two ledgers of the same numbers: one is thrown away and made anew whenever it may be.
+struct Forgetful<P: Policy> {
+    kept: Ledger<P>,
+    parted: Ledger<P>,
+    grants: Vec<Pair>,
+    changes: u32,
+    forgotten: u32,
+    /// Refunds that both took.
+    came_back: u32,
+    now_ns: u64,
+}
+
+impl<P: Policy> Forgetful<P> {
+    fn new(policy: P, now_ns: u64) -> Self {
+        let kept = Ledger::new(policy, now_ns);
+        let parted = kept.clone();
+        let (grants, changes, forgotten, came_back) = (Vec::new(), 0, 0, 0);
+        Self { kept, parted, grants, changes, forgotten, came_back, now_ns }
+    }
+
+    fn pass(&mut self, ns: u64) {
+        self.now_ns += ns;
+        if self.parted.may_be_forgotten(self.now_ns) {
+            let policy = self.parted.policy().clone();
+            let fresh = policy.fresh(self.now_ns);
+            let past = Past::after_changes(self.changes);
+            self.parted = Ledger::resumed(policy, fresh, past, self.now_ns);
+            self.forgotten += 1;
+        }
+        for grant in &mut self.grants {
+            grant.started |= grant.kept.start_ns <= self.now_ns;
+        }
+    }
+
+    fn try_acquire(&mut self, permits: u64, what: &str) {
+        let kept = self.kept.try_acquire(self.now_ns, permits);
+        let parted = self.parted.try_acquire(self.now_ns, permits);
+        assert_eq!(kept.map(told_of).ok(), parted.map(told_of).ok(), "{what}");
+        if let (Ok(Verdict::Granted(kept)), Ok(Verdict::Granted(parted))) = (kept, parted) {
+            self.grants.push(Pair { kept, parted, started: true });
+        }
+    }
+
+    fn reserve(&mut self, permits: u64, longest_ns: u64, what: &str) {
+        let kept = self.kept.reserve(self.now_ns, permits, Some(longest_ns));
+        let parted = self.parted.reserve(self.now_ns, permits, Some(longest_ns));
+        assert_eq!(kept.map(told_of).ok(), parted.map(told_of).ok(), "{what}");
+        if let (Ok(Verdict::Granted(kept)), Ok(Verdict::Granted(parted))) = (kept, parted) {
+            let started = kept.start_ns <= self.now_ns;
+            self.grants.push(Pair { kept, parted, started });
+        }
+    }
+
+    /// Ends a grant: what has not started is cancelled or starts now, of the rest some permits come back.
+    fn end(&mut self, at: usize, permits: u64, early: bool, what: &str) {
+        let grant = self.grants.swap_remove(at);
+        let now_ns = self.now_ns;
+        if !grant.started {
+            let act = if early { Ledger::start_early } else { Ledger::cancel };
+            let kept = act(&mut self.kept, now_ns, grant.kept.ticket);
+            assert_eq!(kept, act(&mut self.parted, now_ns, grant.parted.ticket), "{what}");
+            if early {
+                self.grants.push(Pair { started: true, ..grant });
+            }
+            return;
+        }
+        let was = self.kept.remaining(now_ns);
+        let back = self.kept.refund(now_ns, &grant.kept, permits);
+        if self.parted.refund(now_ns, &grant.parted, permits) == back {
+            self.came_back += u32::from(back > 0);
+        } else {
+            // It made no difference: nothing was missing that time had not made up for.
+            assert_eq!(self.kept.remaining(now_ns), was, "{what}");
+        }
+    }
+
+    /// New numbers, as a table gives them: who is as good as fresh stays so.
+    fn change(&mut self, policy: &P) {
+        self.changes += 1;
+        for ledger in [&mut self.kept, &mut self.parted] {
+            if ledger.is_as_fresh(self.now_ns) {
+                ledger.restart_as(self.now_ns, policy.clone());
+            } else {
+                ledger.reconfigure(self.now_ns, policy.clone());
+            }
+        }
+    }
+}
+
+fn forgets_unnoticed<P: Policy>(seed: u64, policies: &[P; 3], told: &mut (u32, u32)) {
+    let mut random = XorShift::new(seed);
+    let mut pair = Forgetful::new(policies[0].clone(), random.pick(&[0, 5 * S]));
+    let step = random.pick(&[3, MS, S / 3, 3 * S]);
+    let changes_once_in = random.pick(&[15, 1_000]);
+    for call in 0..80 {
+        pair.pass(random.between(0, step));
+        let permits = random.between(1, 3);
+        let what = format!("seed {seed}, call {call}, {policies:?}");
+        let grants = pair.grants.len();
+        match random.between(0, 9) {
+            0..=4 => pair.try_acquire(permits, &what),
+            5 => pair.reserve(permits, random.between(0, 2 * step), &what),
+            6 | 7 if grants > 0 => {
+                let last = u64::try_from(grants - 1).unwrap();
+                let at = usize::try_from(random.between(0, last)).unwrap();
+                pair.end(at, permits, random.once_in(3), &what);
+            }
+            _ if random.once_in(changes_once_in) => pair.change(&policies[random.pick(&[0, 1, 2])]),
+            _ => {
+                let kept = pair.kept.remaining(pair.now_ns);
+                assert_eq!(kept, pair.parted.remaining(pair.now_ns), "{what}");
+            }
+        }
+    }
+    told.0 += pair.forgotten;
+    told.1 += pair.came_back;
+}
+
+/// The same with promises that are kept, cancelled and started early, with grants of any age that give
+/// permits back, and with numbers that change: no decision tells which limit has been thrown away.
+#[test]
+fn forgetting_gives_no_permit_back() {
+    let (mut buckets, mut logs, mut windows) = ((0, 0), (0, 0), (0, 0));
+    for seed in 0..3_000 {
+        let mut random = XorShift::new(seed);
+        let period_ns = random.pick(&[7, MS, S]);
+        let rates = ["1/s", "3/s", "7/10s", "1000/s", "30000001/s"];
+        let mut bucket =
+            || Gcra::new(random.pick(&rates).parse().unwrap(), random.between(1, 6)).unwrap();
+        forgets_unnoticed(seed, &[bucket(), bucket(), bucket()], &mut buckets);
+        let mut permits = || random.between(1, 6);
+        let mut log = || CompactLog::new(permits(), period_ns).unwrap();
+        forgets_unnoticed(seed, &[log(), log(), log()], &mut logs);
+        let mut log = || SlidingLog::new(permits(), period_ns).unwrap();
+        forgets_unnoticed(seed, &[log(), log(), log()], &mut logs);
+        let mut window = || FixedWindow::new(permits(), period_ns, Anchor::Epoch).unwrap();
+        forgets_unnoticed(seed, &[window(), window(), window()], &mut windows);
+    }
+    for (forgotten, came_back) in [buckets, logs, windows] {
+        assert!(forgotten > 5_000 && came_back > 2_000, "{forgotten} {came_back}");
+    }
+}
+
+/// A state that is kept without its ledger says all that the ledger would have: numbers that changed, and made
+/// it fresh sooner, are a reason to keep the ledger.
+#[test]
+fn a_state_alone_says_everything() {
+    let [slow, fast] = ["1/s", "1000/s"].map(|rate| Gcra::new(rate.parse().unwrap(), 10).unwrap());
+    let mut ledger = Ledger::new(slow, S);
+    let Verdict::Granted(old) = ledger.try_acquire(S, 10).unwrap() else { panic!() };
+    assert!(ledger.state_alone(Past::NONE, S).is_some());
+    ledger.reconfigure(S, fast);
+    let past = ledger.past();
+    assert!(ledger.state_alone(past, 2 * S).is_none() && !ledger.may_be_forgotten(11 * S - 1));
+    assert_eq!(ledger.refund(2 * S, &old, 10), 0, "by numbers of before");
+    assert!(ledger.state_alone(past, 11 * S).is_some() && ledger.may_be_forgotten(11 * S));
+
+    // Of a promise that has started early the ticket says when it should have.
+    let mut ledger = Ledger::new(slow, S);
+    assert!(matches!(ledger.try_acquire(S, 10), Ok(Verdict::Granted(_))));
+    let Verdict::Granted(promise) = ledger.reserve(S, 1, Some(S)).unwrap() else { panic!() };
+    assert!(ledger.state_alone(Past::NONE, S).is_none());
+    assert!(ledger.start_early(S, promise.ticket));
+    assert!(ledger.state_alone(Past::NONE, 3 * S).is_none());
 }

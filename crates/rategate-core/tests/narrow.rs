@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test computes in plain numbers and may panic"
 )]
@@ -118,14 +119,10 @@ fn no_later_owner_writes_the_value_of_an_earlier_one() {
             now_ns += random.between(0, 3);
         }
         let from_ns = numbers.full_after(value, now_ns).saturating_sub(1);
-        let mut later_ns = (from_ns..).find(|&at_ns| {
-            // Of an unused one not before the next point of the grid.
-            numbers.is_full(value, at_ns) || at_ns > from_ns + 10
-        });
-        if !numbers.is_full(value, later_ns.unwrap()) {
-            later_ns = Some(from_ns + 86_400 * S + 2);
-        }
-        let later_ns = later_ns.unwrap();
+        // Of an unused one not before the next point of the grid.
+        let later_ns = (from_ns..from_ns + 10)
+            .find(|&at_ns| numbers.is_full(value, at_ns))
+            .unwrap_or(from_ns + 86_400 * S + 2);
         assert!(numbers.is_full(value, later_ns), "seed {seed}, {policy:?}");
         let mut value = numbers.full_at(later_ns);
         for at_ns in later_ns..later_ns + 20 {

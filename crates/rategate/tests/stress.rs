@@ -12,6 +12,9 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+#[path = "stress/keyed.rs"]
+mod keyed;
+
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -409,6 +412,7 @@ fn play_all(round: Round) {
         play_local(round, &[policy]);
     }
     play_local(round, &[gcra(1, 100, 6_400), gcra(1, 500, 640), gcra(1, 10_000, 100)]);
+    keyed::play_all(round);
 }
 
 /// The short form, a few seconds of it.

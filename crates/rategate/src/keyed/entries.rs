@@ -39,7 +39,7 @@ where
     Ledger<P>: Concurrent,
 {
     pub(super) id: I,
-    hash: u64,
+    pub(super) hash: u64,
     pub(super) plan: u8,
     /// Whether a sealed slot keeps its place.
     pub(super) has_slot: bool,

@@ -66,8 +66,9 @@ impl<P: Twinned> Plans<P> {
         let past = Past::after_changes(self.made);
         loop {
             self.made = self.made.wrapping_add(1);
-            let plan = u8::try_from(self.made.wrapping_rem(64)).unwrap_or(0);
-            match self.by_id.get_mut(usize::from(plan)) {
+            let next = usize::try_from(self.made).unwrap_or(0).checked_rem(PLANS).unwrap_or(0);
+            let plan = u8::try_from(next).unwrap_or(0);
+            match self.by_id.get_mut(next) {
                 Some(free @ None) if plan > 0 => {
                     *free = Some(Plan { policy, tier, past, narrow });
                     return plan;

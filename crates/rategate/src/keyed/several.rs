@@ -12,10 +12,9 @@ use super::entries::Entries;
 use super::error::KeyedError;
 use super::key::Id;
 use super::table::Table;
-use super::turn::{Copied, Place, Turn};
+use super::turn::{Copied, Late, Place, Turn};
 use crate::clock::Clock;
 use crate::decision::Grant;
-use crate::limiter::Limiter;
 use crate::several::{
     After, Held, LimiterPart, Lock, NotHeld, Order, Part, SHARD, Wanted, opens_after,
 };
@@ -34,7 +33,7 @@ struct ShardHeld<'a, I: Id, P: Twinned, C: Clock> {
     entries: MutexGuard<'a, Entries<I, P, C>>,
     now_ns: u64,
     drafts: Vec<Draft<I, P>>,
-    late: Vec<(Limiter<Ledger<P>, C>, P)>,
+    late: Vec<Late<I, P, C>>,
 }
 
 /// A key's limit as it would be.
@@ -145,8 +144,8 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Held for ShardHeld<'_, I, P, C> {
         for draft in std::mem::take(&mut self.drafts) {
             self.turn(draft.place).leave();
         }
-        let Self { entries, late, .. } = *self;
+        let Self { table, entries, late, .. } = *self;
         drop(entries);
-        Box::new(|| super::table::reconfigure(late))
+        Box::new(move || table.give_numbers(late))
     }
 }

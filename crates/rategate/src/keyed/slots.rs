@@ -58,7 +58,10 @@ const BUCKET: usize = 1;
 pub(super) const CHUNK: usize = 64;
 
 /// The plans that there may be at a time, 0 among them, which is none.
+#[cfg(not(loom))]
 pub(super) const PLANS: usize = 64;
+#[cfg(loom)]
+pub(super) const PLANS: usize = 4;
 
 const VALUE_SHIFT: u32 = u64::BITS - VALUE_BITS;
 const PLAN_SHIFT: u32 = 1;
@@ -545,8 +548,9 @@ impl Slots {
 
     /// How many bytes all slots take, used or not.
     pub(super) fn bytes(&self) -> usize {
-        let words = self.words.len().saturating_add(self.swept_ns.len());
-        words.saturating_mul(size_of::<u64>())
+        let times = self.swept_ns.len().saturating_add(self.full_until_ns.len());
+        let words = self.words.len().saturating_add(times);
+        words.saturating_mul(size_of::<u64>()).saturating_add(size_of_val(&*self.plans))
     }
 }
 

@@ -19,7 +19,7 @@ use super::key::{Id, Seeds};
 use super::plans::{Plan, Plans};
 use super::room::{Overflow, Room};
 use super::slots::{SlotPlan, Slots, Told, WINDOW, scaled};
-use super::turn::{Place, Ruled, Turn};
+use super::turn::{Late, Place, Ruled, Turn};
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::Closed;
@@ -130,7 +130,10 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
                     return Ok(Decision::Granted(Grant::at(now_ns, now_ns, permits, spare)));
                 }
                 Told::Denied(retry_after_ns) => return Ok(Decision::denied(retry_after_ns)),
-                Told::Nowhere if self.is_full_of_keys() => {
+                // Nothing needs no room.
+                Told::Nowhere
+                    if permits > 0 && place.tier < self.spill.len() && self.is_full_of_keys() =>
+                {
                     return self.try_spilled(place.tier, permits);
                 }
                 Told::Nowhere | Told::Unknown => {}
@@ -276,7 +279,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         turn.begin(now_ns);
         let result = act(&mut turn);
         drop(entries);
-        reconfigure(late);
+        self.give_numbers(late);
         Ok(result)
     }
 
@@ -291,22 +294,20 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             write_plan(slots, new_id, plan);
         }
         let changed = Arc::new(Plans::clone(&plans));
+        let mut late = Vec::new();
         for shard in 0..self.shards.len() {
             let mut entries = self.lock(shard);
             let now_ns = self.clock.now_ns();
             // Nobody's place: the whole shard is meant.
             let place = Place { id: I::of([0; 2]), hash: 0, shard, tier };
-            let mut late = Vec::new();
             let mut turn = Turn::at(self, &mut entries, place, &mut late);
             turn.begin(now_ns);
             turn.change(&changed, old_id, new_id);
-            drop(entries);
-            reconfigure(late);
         }
         self.set_limit(tier, &policy);
-        if let Some(shared) = self.spill.get(tier).and_then(OnceLock::get) {
-            let _ = shared.reconfigure(policy);
-        }
+        drop(plans);
+        self.give_numbers(late);
+        self.give_spill_numbers(tier, new_id, policy);
         Ok(())
     }
 
@@ -320,11 +321,45 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
+    /// Gives limiters other numbers, while no lock is held. One that is closed meanwhile needs none.
+    pub(super) fn give_numbers(&self, late: Vec<Late<I, P, C>>) {
+        for mut one in late {
+            loop {
+                let _ = one.limiter.reconfigure(one.policy.clone());
+                // Somebody else may have had newer numbers for it, and been faster. Whoever is the last
+                // to give it any sees which are in force. The key keeps its limiter, as we have it.
+                let entries = self.lock(one.place.shard);
+                let at = entries.find(one.place.id, one.place.hash);
+                let Some(entry) = at.and_then(|at| entries.at(at)) else { break };
+                let Some(newer) = entries.plans.get(entry.plan).filter(|_| entry.plan != one.plan)
+                else {
+                    break;
+                };
+                (one.plan, one.policy) = (entry.plan, newer.policy.clone());
+            }
+        }
+    }
+
     fn set_limit(&self, tier: usize, policy: &P) {
         let now_ns = self.clock.now_ns();
         let limit = policy.remaining(&policy.fresh(now_ns), now_ns);
         if let Some(word) = self.stats.get().and_then(|stats| stats.limits.get(tier)) {
             word.store(limit, Ordering::Relaxed);
+        }
+    }
+
+    /// The same for what newcomers share.
+    fn give_spill_numbers(&self, tier: usize, mut plan_id: u8, mut policy: P) {
+        let Some(shared) = self.spill.get(tier).and_then(OnceLock::get) else { return };
+        loop {
+            let _ = shared.reconfigure(policy);
+            let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+            match plans.of_tier(tier) {
+                Some((newer_id, newer)) if newer_id != plan_id => {
+                    (plan_id, policy) = (newer_id, newer.policy.clone());
+                }
+                _ => return,
+            }
         }
     }
 
@@ -481,13 +516,6 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
 fn write_plan<P: Twinned>(slots: &Slots, id: u8, plan: &Plan<P>) {
     if let Some(numbers) = plan.narrow {
         slots.write_plan(id, SlotPlan { numbers, tier: tier_word(plan.tier), past: plan.past });
-    }
-}
-
-/// Gives limiters other numbers. One that is closed meanwhile needs none.
-pub(super) fn reconfigure<P: Twinned, C: Clock>(late: Vec<(Limiter<Ledger<P>, C>, P)>) {
-    for (limiter, policy) in late {
-        let _ = limiter.reconfigure(policy);
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Turn<'a, I: Id, P: Twinned, C: Clock> {
     pub(super) place: Place<I>,
     pub(super) now_ns: u64,
     /// Limiters to be given other numbers when the lock is free: that may wake somebody.
-    pub(super) late: &'a mut Vec<(Limiter<Ledger<P>, C>, P)>,
+    pub(super) late: &'a mut Vec<Late<I, P, C>>,
 }
 
 /// A key's limit, for somebody to see what would become of it.
@@ -58,6 +58,14 @@ pub(super) enum Copied<P: Twinned> {
     /// The key has a limiter.
     Elsewhere,
     NoRoom,
+}
+
+/// A key's limiter, and the numbers that it is to have.
+pub(super) struct Late<I, P: Twinned, C> {
+    pub(super) place: Place<I>,
+    pub(super) plan: u8,
+    pub(super) limiter: Limiter<Ledger<P>, C>,
+    pub(super) policy: P,
 }
 
 /// Who says what.
@@ -76,7 +84,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         table: &'a Table<I, P, C>,
         entries: &'a mut Entries<I, P, C>,
         place: Place<I>,
-        late: &'a mut Vec<(Limiter<Ledger<P>, C>, P)>,
+        late: &'a mut Vec<Late<I, P, C>>,
     ) -> Self {
         Self { table, entries, place, now_ns: 0, late }
     }
@@ -110,7 +118,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
             Kept::State(state) if is_full => {
                 let mut after = state.clone();
                 let verdict =
-                    Bare::new(&plan.policy, &mut after, plan.past).try_acquire(now_ns, permits)?;
+                    Bare::new(&plan.policy, &mut after, plan.past).try_acquire(now_ns, permits);
                 if plan.policy.heap_bytes(&after) > plan.policy.heap_bytes(state) {
                     return Ok(Ruled::NoBytes);
                 }
@@ -118,14 +126,15 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
                 verdict
             }
             Kept::State(state) => {
-                Bare::new(&plan.policy, state, plan.past).try_acquire(now_ns, permits)?
+                Bare::new(&plan.policy, state, plan.past).try_acquire(now_ns, permits)
             }
-            Kept::Ledger(ledger) => ledger.try_acquire(now_ns, permits)?,
+            Kept::Ledger(ledger) => ledger.try_acquire(now_ns, permits),
             Kept::Limiter(limiter) => return Ok(Ruled::Ask(limiter.clone())),
             Kept::Taken => return Ok(Ruled::NoRoom),
         };
+        // Also after a request that could never pass: the key goes back to its slot.
         self.end(at, before);
-        Ok(Ruled::Here(verdict))
+        verdict.map(Ruled::Here)
     }
 
     /// Somebody who is as good as fresh. Nobody keeps him in mind for a denial.
@@ -271,7 +280,9 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
             return Ruled::NoRoom;
         }
         let Some(at) = self.bring() else { return Ruled::NoRoom };
-        if self.table.is_full_of_bytes_with(LIMITER_BYTES) {
+        let has_one =
+            self.entries.at(at).is_some_and(|entry| matches!(entry.kept, Kept::Limiter(_)));
+        if !has_one && self.table.is_full_of_bytes_with(LIMITER_BYTES) {
             self.tidy(at);
             return Ruled::NoBytes;
         }
@@ -372,7 +383,12 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
             match &mut entry.kept {
                 Kept::State(state) => carry_over(state, &old.policy, &new.policy, now_ns),
                 Kept::Ledger(ledger) => carry_ledger_over(ledger, &new.policy, now_ns),
-                Kept::Limiter(limiter) => self.late.push((limiter.clone(), new.policy.clone())),
+                Kept::Limiter(limiter) => self.late.push(Late {
+                    place: Place { id: entry.id, hash: entry.hash, ..self.place },
+                    plan: new_id,
+                    limiter: limiter.clone(),
+                    policy: new.policy.clone(),
+                }),
                 Kept::Taken => {}
             }
             self.account(bytes, self.heap_bytes(at));
@@ -423,6 +439,9 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         let Place { id, hash, shard, .. } = self.place;
         let now_ns = self.now_ns;
         let Some(plan) = self.entries.plans.get(plan_id) else { return false };
+        // What a fresh bucket would have in its slot may have been there before, of a key that was
+        // forgotten at this instant: somebody may still be about to swap it. So it stays behind the lock.
+        let is_fresh = plan.policy.is_as_fresh(&state, now_ns);
         let (value, bytes) = (plan.policy.narrowed(&state, now_ns), plan.policy.heap_bytes(&state));
         if let (Some(value), Some((slots, home))) = (value, self.slots()) {
             let make_room = || slots.make_room(home, now_ns, || self.table.count_key());
@@ -432,6 +451,12 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
                 room = make_room();
             }
             if let Some(slot) = room {
+                if is_fresh {
+                    slots.give(slot, id, None);
+                    self.entries.insert(id, hash, (plan_id, Kept::State(state)), true);
+                    self.account(0, bytes);
+                    return true;
+                }
                 slots.give(slot, id, Some((value, plan_id)));
                 let fresh_ns = plan.policy.fresh_at_ns(&state).unwrap_or(u64::MAX);
                 slots.lower_full_until(shard, fresh_ns);
@@ -524,7 +549,12 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         entry.plan = plan_id;
         match &mut entry.kept {
             Kept::Ledger(ledger) => carry_ledger_over(ledger, &plan.policy, now_ns),
-            Kept::Limiter(limiter) => self.late.push((limiter.clone(), plan.policy.clone())),
+            Kept::Limiter(limiter) => self.late.push(Late {
+                place: self.place,
+                plan: plan_id,
+                limiter: limiter.clone(),
+                policy: plan.policy.clone(),
+            }),
             Kept::State(_) | Kept::Taken => {}
         }
         self.account(before, self.heap_bytes(at));
@@ -613,11 +643,10 @@ fn carry_over<P: Twinned>(state: &mut P::State, old: &P, new: &P, now_ns: u64) {
 }
 
 fn carry_ledger_over<P: Twinned>(ledger: &mut Ledger<P>, new: &P, now_ns: u64) {
-    let (old, past) = (ledger.policy().clone(), ledger.past());
-    let alone = ledger.state_alone(past, now_ns);
-    let was_fresh = alone.is_some_and(|state| old.is_as_fresh(state, now_ns));
-    ledger.reconfigure(now_ns, new.clone());
-    if was_fresh {
-        ledger.restart(now_ns);
+    // As one change: the plan that comes next counts one more as well.
+    if ledger.is_as_fresh(now_ns) {
+        ledger.restart_as(now_ns, new.clone());
+    } else {
+        ledger.reconfigure(now_ns, new.clone());
     }
 }

@@ -18,6 +18,7 @@
 
 mod changes;
 mod closing;
+mod keyed;
 mod line;
 mod timer;
 mod twin;

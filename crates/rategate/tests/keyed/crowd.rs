@@ -1,0 +1,59 @@
+//! Keys that all belong at one place in the table: as many as fit are in slots, the others behind the lock, and
+//! all are answered the same.
+
+use rategate::{HashedId, Overflow};
+
+use crate::{S, bucket, passes, table};
+
+/// More than a search looks at, so that some have no slot.
+#[test]
+fn keys_with_one_home_are_answered_alike() {
+    let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 2), 1_000, Overflow::Refuse);
+    clock.set(S);
+    let empty = keyed.bytes();
+    let key = |number| HashedId::from_hash([7, number]);
+    let slots = 48;
+    for number in 0..slots {
+        assert_eq!(passes(&keyed, &key(number)), Some(true));
+    }
+    assert_eq!(keyed.bytes(), empty, "all are in slots");
+    for number in slots..200 {
+        assert_eq!(passes(&keyed, &key(number)), Some(true));
+    }
+    assert!(keyed.bytes() > empty, "some are not");
+    assert_eq!((keyed.len(), keyed.overflows()), (200, 0));
+    for number in 0..200 {
+        assert_eq!(keyed.remaining(&key(number)), Ok(1));
+        assert_eq!(passes(&keyed, &key(number)), Some(true));
+        assert_eq!(passes(&keyed, &key(number)), Some(false));
+        assert_eq!(keyed.peek(&key(number), 1).unwrap().unwrap().as_secs(), 1);
+    }
+    // Grants of both kinds give back alike, also to a change of the numbers.
+    keyed.reconfigure(bucket("2/s", 2)).unwrap();
+    for number in 0..200 {
+        assert_eq!(keyed.peek(&key(number), 1).unwrap().unwrap().as_millis(), 500);
+    }
+    clock.advance(2 * S);
+    for number in 300..900 {
+        assert_eq!(passes(&keyed, &key(number)), Some(true), "{number}");
+    }
+    assert!(keyed.len() <= 700, "those of before are forgotten: {}", keyed.len());
+}
+
+/// A full table whose newcomers all belong at one place still lets in as many as may be forgotten there.
+#[test]
+fn a_crowd_at_one_home_waits_for_its_neighbours() {
+    let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 1), 60, Overflow::Refuse);
+    let key = |number| HashedId::from_hash([7, number]);
+    for number in 0..60 {
+        assert_eq!(passes(&keyed, &key(number)), Some(true));
+    }
+    assert_eq!(passes(&keyed, &key(60)), None);
+    clock.advance(S + 1);
+    for number in 100..160 {
+        let told = (0..3).find_map(|_| passes(&keyed, &key(number)));
+        assert_eq!(told, Some(true), "{number}");
+    }
+    assert_eq!(passes(&keyed, &key(200)), None);
+    assert_eq!(keyed.len(), 60);
+}

@@ -1,0 +1,119 @@
+//! Values that are kept in a part of a word come round again: whoever is asked after a long time, or after the
+//! clock was set back, is answered as if they did not.
+
+use std::collections::HashMap;
+
+use rategate::{Limiter, ManualClock, Overflow, Twinned};
+
+use crate::{Random, bucket, passes, table, told};
+
+/// Parts of a nanosecond, and within how many nanoseconds a value fades.
+fn fades_ns(parts_per_ns: u64) -> u64 {
+    (1 << 54) / parts_per_ns
+}
+
+/// Which buckets fit a slot: bursts of at most 2^55 parts, values that fade in a minute or more.
+#[test]
+fn buckets_that_fit_a_slot() {
+    let fits = |rate: &str, burst| bucket(rate, burst).narrow().is_some();
+    assert!(fits("1/s", (1 << 55) / 1_000_000_000));
+    assert!(!fits("1/s", (1 << 55) / 1_000_000_000 + 1));
+    let most_parts = (1_u64 << 54) / 60_000_000_000;
+    // The first with no factor in common with a second.
+    assert_eq!(most_parts, 300_239);
+    assert!(fits("300239/s", 1));
+    assert!(!fits("300241/s", 1));
+    assert!(fits("1000000000/s", 1), "a part for each nanosecond");
+    assert!(!fits("30000001/s", 1));
+    assert!(!fits("never", 1) && !fits("unlimited", 1));
+}
+
+/// The clock jumps by some times the time in which values fade, and a little more or less, with keys that have
+/// used nothing, something, or all of a burst of twice that time.
+#[test]
+fn values_that_have_faded_are_not_read() {
+    for (seed, parts_per_ns) in (0..).zip([1, 2_469, 300_239].repeat(40)) {
+        let mut random = Random::new(seed);
+        let rate = format!("{parts_per_ns}/s");
+        let most = (1 << 55) / 1_000_000_000;
+        let policy = bucket(&rate, random.pick(&[1, 3, most / 2, most]));
+        let (keyed, clock) = table::<u64, _>(policy, 100, Overflow::Refuse);
+        let fades = fades_ns(parts_per_ns);
+        let mut ideal: HashMap<u64, Limiter<_, ManualClock>> = HashMap::new();
+        let mut now_ns: u64 =
+            random.pick(&[0, 7, fades, u64::MAX / 2, u64::MAX - 9 * fades.min(1 << 50)]);
+        for call in 0..150 {
+            let times = random.pick(&[0, 0, 0, 1, 2, 3, 3, 4, 5, 8, 10]);
+            now_ns = now_ns.saturating_add(fades.saturating_mul(times));
+            now_ns = now_ns.saturating_add(random.below(7)).saturating_sub(3);
+            if random.below(20) == 0 {
+                now_ns = now_ns.saturating_add(fades / 3);
+            }
+            now_ns = now_ns.max(rategate::Clock::now_ns(&clock));
+            clock.set(now_ns);
+            let key = random.below(4);
+            let fresh = || Limiter::with_clock(policy, clock.clone());
+            let ideal = ideal.entry(key).or_insert_with(fresh);
+            let what = format!("seed {seed}, call {call}: {key} of {policy:?} at {now_ns}");
+            assert_eq!(ideal.remaining().ok(), keyed.remaining(&key).ok(), "{what}");
+            let most = policy.burst().get();
+            let permits = random.pick(&[1, most, most.div_ceil(2)]);
+            assert_eq!(ideal.peek(permits).ok(), keyed.peek(&key, permits).ok(), "{what}");
+            let (a, b) = (ideal.try_acquire(permits), keyed.try_acquire(&key, permits));
+            assert_eq!(told(a.unwrap()), told(b.unwrap()), "{what}");
+        }
+    }
+}
+
+/// A clock that is set back and forth by anything: no key is ever granted more than its ceiling, by the
+/// instants that it is told.
+#[test]
+fn a_clock_that_goes_back_earns_nothing() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let (rate, parts_per_ns) = random.pick(&[("1/s", 1), ("3/s", 3), ("300239/s", 300_239)]);
+        let burst = 1 + random.below(4);
+        let (keyed, clock) = table::<u64, _>(bucket(rate, burst), 3, Overflow::Refuse);
+        let fades = fades_ns(parts_per_ns);
+        let second = 1_000_000_000;
+        let mut now_ns: u64 = random.pick(&[0, fades, 1 << 62]);
+        let mut grants: HashMap<u64, Vec<u64>> = HashMap::new();
+        for _ in 0..400 {
+            let far = random.pick(&[1, second / parts_per_ns, second, fades, 3 * fades + 9]);
+            let by = random.below(far.max(1)) + 1;
+            now_ns = if random.below(3) == 0 {
+                now_ns.saturating_sub(by)
+            } else {
+                now_ns.saturating_add(by)
+            };
+            clock.set(now_ns);
+            let key = random.below(5);
+            if let Ok(rategate::Decision::Granted(grant)) = keyed.try_acquire(&key, 1) {
+                grants.entry(key).or_default().push(grant.start_ns());
+            }
+        }
+        for (key, starts) in &mut grants {
+            starts.sort_unstable();
+            // N grants in a window: it is longer than (N - burst) permits' time.
+            for (first, &from_ns) in starts.iter().enumerate() {
+                for (count, &start_ns) in (1_u64..).zip(&starts[first..]) {
+                    let parts = u128::from(start_ns - from_ns) * u128::from(parts_per_ns);
+                    let needed = u128::from(count.saturating_sub(burst)) * u128::from(second);
+                    assert!(parts >= needed, "seed {seed}, key {key}: {count} in {starts:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A table that nobody asks for longer than its values last makes room for all newcomers at once.
+#[test]
+fn what_has_faded_is_forgotten_at_the_next_call() {
+    let (keyed, clock) = table::<u64, _>(bucket("300239/s", 1), 60, Overflow::Refuse);
+    for key in 0..60 {
+        assert_eq!(passes(&keyed, &key), Some(true));
+    }
+    clock.advance(fades_ns(300_239) + 1);
+    assert_eq!(passes(&keyed, &100), Some(true));
+    assert_eq!(keyed.len(), 1);
+}

@@ -1,0 +1,79 @@
+//! The table of keys on a clock that is moved by hand: its answers, what it forgets and when, and whom it
+//! has room for.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod crowd;
+#[path = "../executor/mod.rs"]
+mod executor;
+mod fading;
+mod kinds;
+mod oracle;
+mod others;
+mod room;
+mod verbs;
+
+use rategate::{Decision, Gcra, Key, Keyed, KeyedError, ManualClock, Overflow, Room, Twinned};
+
+const S: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+
+/// xorshift64*: small, seeded, good enough for traffic.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % n
+    }
+
+    fn index(&mut self, n: usize) -> usize {
+        usize::try_from(self.below(n.try_into().unwrap())).unwrap()
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.index(of.len())]
+    }
+}
+
+fn bucket(rate: &str, burst: u64) -> Gcra {
+    Gcra::new(rate.parse().unwrap(), burst).unwrap()
+}
+
+/// A table on a clock of its own.
+fn table<K: Key + ?Sized, P: Twinned>(
+    policy: P,
+    most_keys: usize,
+    overflow: Overflow,
+) -> (Keyed<K, P, ManualClock>, ManualClock) {
+    let clock = ManualClock::new();
+    let room = Room::for_keys(most_keys).or_else(overflow);
+    (Keyed::with_clock(policy, room, clock.clone()), clock)
+}
+
+fn told(decision: Decision) -> (bool, u64) {
+    match decision {
+        Decision::Granted(grant) => (true, grant.remaining()),
+        Decision::Denied(denial) => (false, denial.retry_after_ns().map_or(0, u64::from)),
+    }
+}
+
+/// Whether one permit passes. `None` if there is no room.
+fn passes<K: Key + ?Sized, P: Twinned>(keyed: &Keyed<K, P, ManualClock>, key: &K) -> Option<bool> {
+    match keyed.try_acquire(key, 1) {
+        Ok(decision) => Some(decision.is_granted()),
+        Err(KeyedError::TableFull) => None,
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,284 @@
+//! The table against one limiter for each key that never forgets: the same answers to everything.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rategate::{
+    Anchor, AnyPolicy, Clock, CompactLog, Decision, FixedWindow, Grant, Hashing, Keyed, KeyedError,
+    Ledger, Limiter, ManualClock, Reservation, Room, SlidingLog, Twinned,
+};
+
+use crate::{MS, Random, S, bucket, told};
+
+/// One limiter for each key, none ever forgotten.
+struct Ideal<P: Twinned> {
+    policies: Vec<P>,
+    keys: HashMap<u64, (usize, Limiter<Ledger<P>, ManualClock>)>,
+    /// Keys that have been granted something, and those that somebody has a promise of.
+    used: HashSet<u64>,
+    promised: Vec<u64>,
+    /// Promises that somebody has kept, and when they start.
+    kept: Vec<(u64, u64)>,
+    /// Keys whose grants of before are of another limiter.
+    renewed: HashSet<u64>,
+    clock: ManualClock,
+}
+
+impl<P: Twinned> Ideal<P> {
+    fn of(&mut self, key: u64, tier: usize) -> Limiter<Ledger<P>, ManualClock> {
+        let fresh = || {
+            let policy = self.policies[tier].clone();
+            (tier, Limiter::with_clock(policy, self.clock.clone()))
+        };
+        let was = std::mem::replace(&mut self.keys.entry(key).or_insert_with(fresh).0, tier);
+        if was != tier {
+            let old = self.policies[was].clone();
+            self.change(key, &old);
+        }
+        self.keys[&key].1.clone()
+    }
+
+    /// Who is as good as fresh stays so, with the new numbers.
+    fn change(&mut self, key: u64, old: &P) {
+        let (tier, limiter) = self.keys.get_mut(&key).unwrap();
+        let (new, now_ns) = (self.policies[*tier].clone(), self.clock.now_ns());
+        let most = old.remaining(&old.fresh(now_ns), now_ns);
+        let is_full = most > 0 && limiter.remaining() == Ok(most);
+        let waits = self.promised.contains(&key)
+            || self.kept.iter().any(|&(of, start_ns)| of == key && start_ns > now_ns);
+        if !waits && (is_full || !self.used.contains(&key)) {
+            *limiter = Limiter::with_clock(new, self.clock.clone());
+            self.renewed.insert(key);
+            self.used.remove(&key);
+        } else {
+            limiter.reconfigure(new).unwrap();
+        }
+    }
+
+    /// Puts numbers into force for everybody in a tier, also those who do not ask in a long while.
+    fn change_all(&mut self, tier: usize, new: P) {
+        let old = std::mem::replace(&mut self.policies[tier], new);
+        let known: Vec<u64> = self.keys.keys().copied().collect();
+        for key in known {
+            if self.keys[&key].0 == tier {
+                self.change(key, &old);
+            }
+        }
+    }
+}
+
+type Held<P> = Reservation<Ledger<P>, ManualClock>;
+
+/// Random traffic on few keys, with time that passes in all sizes.
+struct World<P: Twinned> {
+    random: Random,
+    seed: u64,
+    clock: ManualClock,
+    /// How far the clock goes on at a time, less than this.
+    step: u64,
+    keys: u64,
+    changed: P,
+    ideal: Ideal<P>,
+    keyed: Keyed<u64, P, ManualClock>,
+    /// When it changes, so do some keys' tiers.
+    era: Arc<AtomicU64>,
+    /// What was granted, by the one and by the other.
+    grants: Vec<(u64, Grant, Grant)>,
+    held: Vec<(Held<P>, Held<P>)>,
+}
+
+fn tier_of(key: u64, era: u64, tiers: usize) -> usize {
+    usize::try_from((key + era) % 7).unwrap() % tiers
+}
+
+impl<P: Twinned> World<P> {
+    fn new(seed: u64, policies: Vec<P>, changed: P) -> Self {
+        let mut random = Random::new(seed);
+        let clock = ManualClock::new();
+        clock.advance(random.pick(&[0, 5 * S, 1 << 60]));
+        let (era, tiers) = (Arc::new(AtomicU64::new(0)), policies.len());
+        let seen_era = Arc::clone(&era);
+        let keyed = Keyed::with_tiers(
+            policies.clone(),
+            move |key: &u64| tier_of(*key, seen_era.load(Ordering::Relaxed), tiers),
+            Room::for_keys(random.pick(&[1000, 5000])),
+            random.pick(&[Hashing::FloodSafe, Hashing::Fast]),
+            clock.clone(),
+        );
+        let ideal = Ideal {
+            policies,
+            keys: HashMap::new(),
+            used: HashSet::new(),
+            promised: Vec::new(),
+            kept: Vec::new(),
+            renewed: HashSet::new(),
+            clock: clock.clone(),
+        };
+        Self {
+            step: random.pick(&[3, MS, S / 3, 3 * S, 1 << 50]),
+            keys: random.pick(&[2, 20, 300]),
+            random,
+            seed,
+            clock,
+            changed,
+            ideal,
+            keyed: keyed.unwrap(),
+            era,
+            grants: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// The limiter of a key. Both hear of the key's tier at the same calls.
+    fn ideal_of(&mut self, key: u64) -> Limiter<Ledger<P>, ManualClock> {
+        let tiers = self.ideal.policies.len();
+        let limiter = self.ideal.of(key, tier_of(key, self.era.load(Ordering::Relaxed), tiers));
+        let _ = self.keyed.remaining(&key);
+        limiter
+    }
+
+    fn call(&mut self, call: u32) {
+        if self.random.below(3) == 0 {
+            self.clock.advance(self.random.below(self.step));
+        }
+        let (key, permits) = (self.random.below(self.keys), self.random.below(4));
+        let renewed = std::mem::take(&mut self.ideal.renewed);
+        self.grants.retain(|(key, ..)| !renewed.contains(key));
+        let what = format!("seed {}, call {call}, key {key}, {permits}", self.seed);
+        let ideal = self.ideal_of(key);
+        match self.random.below(40) {
+            0..=19 => self.try_acquire(key, permits, &what),
+            20..=24 => {
+                let ideal = ideal.peek(permits).map_err(KeyedError::from);
+                assert_eq!(ideal, self.keyed.peek(&key, permits), "{what}");
+            }
+            25..=29 => self.same_remaining(key, &what),
+            30..=32 if !self.grants.is_empty() => self.refund(permits, &what),
+            33 => self.reserve(key, permits.max(1), &what),
+            34 if !self.held.is_empty() => self.end_reservation(&what),
+            35 => {
+                self.era.fetch_add(1, Ordering::Relaxed);
+            }
+            36 => {
+                let tier = self.random.index(self.ideal.policies.len());
+                self.ideal.change_all(tier, self.changed.clone());
+                self.keyed.reconfigure_tier(tier, self.changed.clone()).unwrap();
+            }
+            _ => {
+                let seen = self.keyed.release(&key, 1);
+                assert_eq!(ideal.release(1).unwrap(), seen.unwrap(), "{what}");
+            }
+        }
+    }
+
+    fn same_remaining(&mut self, key: u64, what: &str) {
+        let ideal = self.ideal_of(key).remaining();
+        assert_eq!(ideal.ok(), self.keyed.remaining(&key).ok(), "{what}: of key {key}");
+    }
+
+    fn try_acquire(&mut self, key: u64, permits: u64, what: &str) {
+        let ideal = self.ideal_of(key).try_acquire(permits);
+        let seen = self.keyed.try_acquire(&key, permits);
+        let (Ok(ideal), Ok(seen)) = (ideal, seen) else {
+            return assert_eq!(ideal.is_err(), seen.is_err(), "{what}");
+        };
+        assert_eq!(told(ideal), told(seen), "{what}");
+        if let (Decision::Granted(a), Decision::Granted(b)) = (ideal, seen) {
+            self.grants.push((key, a, b));
+            // Nothing leaves no trace.
+            if permits > 0 {
+                self.ideal.used.insert(key);
+            }
+        }
+    }
+
+    /// Who has been forgotten gives nothing back, and nobody can tell.
+    fn refund(&mut self, permits: u64, what: &str) {
+        let at = self.random.index(self.grants.len());
+        let (key, a, b) = self.grants.swap_remove(at);
+        let ideal = self.ideal_of(key);
+        if self.ideal.renewed.contains(&key) {
+            return;
+        }
+        let was_full = ideal.remaining();
+        let ideal_back = ideal.refund(&a, permits).unwrap();
+        let back = self.keyed.refund(&key, &b, permits).unwrap();
+        // What comes back to a full bucket is told in one way or the other, and changes nothing.
+        if back != ideal_back {
+            assert_eq!(ideal.remaining(), was_full, "{what}: of key {key}");
+        }
+        self.same_remaining(key, what);
+    }
+
+    fn reserve(&mut self, key: u64, permits: u64, what: &str) {
+        let ideal = self.ideal_of(key);
+        let limiter = self.keyed.limiter(&key).unwrap();
+        let longest = Duration::from_secs(1);
+        let ours = limiter.reserve_within(permits, longest);
+        let theirs = ideal.reserve_within(permits, longest);
+        match (ours, theirs) {
+            (Ok(ours), Ok(theirs)) => {
+                assert_eq!(ours.start_ns(), theirs.start_ns(), "{what}");
+                self.ideal.promised.push(key);
+                self.ideal.used.insert(key);
+                self.held.push((ours, theirs));
+            }
+            (Err(_), Err(_)) => {}
+            (_, theirs) => panic!("{what}: {}", theirs.is_ok()),
+        }
+    }
+
+    fn end_reservation(&mut self, what: &str) {
+        let (ours, theirs) = self.held.remove(0);
+        let key = self.ideal.promised.remove(0);
+        if self.random.below(2) == 0 {
+            assert_eq!(ours.cancel(), theirs.cancel(), "{what}");
+        } else {
+            self.ideal.kept.push((key, ours.start_ns()));
+            let _ = (ours.keep(), theirs.keep());
+        }
+    }
+}
+
+fn agrees<P: Twinned + Send>(seed: u64, policies: Vec<P>, changed: &P)
+where
+    P::State: Send,
+{
+    let mut world = World::new(seed, policies, changed.clone());
+    for call in 0..600 {
+        world.call(call);
+    }
+    assert!(world.keyed.len() <= 300, "no more keys than there are");
+    assert_eq!(world.keyed.overflows(), 0, "seed {seed}");
+}
+
+#[test]
+fn buckets_answer_as_if_each_had_a_limiter() {
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let rates = ["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "1/d"];
+        let mut policy = || bucket(random.pick(&rates), 1 + random.below(6));
+        let (policies, changed) = (vec![policy(), policy(), policy()], policy());
+        agrees(seed, policies, &changed);
+    }
+}
+
+#[test]
+fn other_policies_answer_as_if_each_had_a_limiter() {
+    for seed in 0..25 {
+        let mut random = Random::new(seed);
+        let period_ns = random.pick(&[7, MS, S]);
+        let mut permits = || 1 + random.below(6);
+        let log = |n| SlidingLog::new(n, period_ns).unwrap();
+        agrees(seed, vec![log(permits()), log(permits())], &log(permits()));
+        let log = |n| CompactLog::new(n, period_ns).unwrap();
+        agrees(seed, vec![log(permits())], &log(permits()));
+        let window = |n| FixedWindow::new(n, period_ns, Anchor::Epoch).unwrap();
+        agrees(seed, vec![window(permits())], &window(permits()));
+        let any: [AnyPolicy; 2] =
+            [bucket("3/s", permits()).into(), bucket("1/s", permits()).into()];
+        agrees(seed, vec![any[0]], &any[1]);
+    }
+}

@@ -1,0 +1,73 @@
+//! Policies that count what is in flight, and those that never come to rest.
+
+use std::collections::HashMap;
+
+use rategate::{
+    Anchor, CommitLog, Concurrency, FixedWindow, Limiter, ManualClock, Mode, Overflow, Twinned,
+    TwoTimeline,
+};
+
+use crate::{Random, S, passes, table};
+
+/// Tries and releases by key, against a limiter for each. More keys than there is room for: whoever has nothing in
+/// flight, and nothing cooling, gives his place away.
+fn counts_by_key<P: Twinned>(policy: &P) {
+    let (keyed, clock) = table::<u64, _>(policy.clone(), 8, Overflow::Refuse);
+    let mut random = Random::new(3);
+    let mut ideal: HashMap<u64, (Limiter<_, ManualClock>, u64)> = HashMap::new();
+    let mut refused = 0;
+    for call in 0..5_000 {
+        clock.advance(random.below(S / 8));
+        let key = random.below(12);
+        let fresh = || (Limiter::with_clock(policy.clone(), clock.clone()), 0);
+        let (limiter, in_flight) = ideal.entry(key).or_insert_with(fresh);
+        let what = format!("call {call}: {key} of {policy:?}");
+        match random.below(7) {
+            0..3 => match passes(&keyed, &key) {
+                Some(passed) => {
+                    assert_eq!(limiter.try_acquire(1).unwrap().is_granted(), passed, "{what}");
+                    *in_flight += u64::from(passed);
+                }
+                None => refused += 1,
+            },
+            ended if *in_flight > 0 => {
+                let of = 1 + random.below(*in_flight);
+                let told = match ended {
+                    3..6 => (limiter.release(of).unwrap(), keyed.release(&key, of).unwrap()),
+                    _ => (limiter.forgo(of).unwrap(), keyed.forgo(&key, of).unwrap()),
+                };
+                assert_eq!(told.0, told.1, "{what}");
+                *in_flight -= of;
+            }
+            _ => assert_eq!(limiter.remaining().ok(), keyed.remaining(&key).ok(), "{what}"),
+        }
+        let live = ideal.values().filter(|(_, in_flight)| *in_flight > 0).count();
+        assert!(live <= 8 && keyed.len() <= 8, "{what}");
+    }
+    assert!(refused > 20, "{refused} of {policy:?}");
+}
+
+#[test]
+fn what_is_in_flight_is_counted_by_key() {
+    counts_by_key(&Concurrency::new(3).unwrap());
+    counts_by_key(&CommitLog::new(3, S).unwrap());
+}
+
+/// Who might be told from a newcomer at any time keeps his place for ever.
+#[test]
+fn what_never_rests_stays() {
+    fn stays<P: Twinned>(policy: P) {
+        let (keyed, clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
+        clock.set(7);
+        assert_eq!(passes(&keyed, &1), Some(true));
+        assert_eq!(passes(&keyed, &2), Some(true));
+        for _ in 0..20 {
+            clock.advance(1_000 * S);
+            assert_eq!(passes(&keyed, &3), None);
+        }
+        assert_eq!((keyed.len(), keyed.overflows()), (2, 20));
+        assert_eq!(passes(&keyed, &1), Some(true));
+    }
+    stays(FixedWindow::new(1, S, Anchor::FirstCall).unwrap());
+    stays(TwoTimeline::new("1/s".parse().unwrap(), Mode::Average, None));
+}

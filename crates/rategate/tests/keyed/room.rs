@@ -1,0 +1,225 @@
+//! Whom the table has room for: the cap, who is forgotten and when, and what becomes of newcomers.
+
+use std::collections::HashMap;
+
+use rategate::{
+    CompactLog, Gcra, Keyed, KeyedError, Limiter, ManualClock, Overflow, Room, SlidingLog,
+};
+
+use crate::{MS, Random, S, bucket, passes, table};
+
+/// However many come, there are never more keys, and those that are live keep their places and their
+/// states to the nanosecond.
+#[test]
+fn a_flood_takes_nobodys_place() {
+    for most_keys in [1, 2, 63, 64, 500, 3_000] {
+        let (keyed, clock) = table::<u64, _>(bucket("3/s", 2), most_keys, Overflow::Refuse);
+        clock.set(5 * S);
+        let live = u64::try_from(most_keys).unwrap().min(40);
+        for key in 0..live {
+            assert_eq!(passes(&keyed, &key), Some(true));
+        }
+        for key in 1_000..10_000 {
+            passes(&keyed, &key);
+            assert!(keyed.len() <= most_keys, "{} of {most_keys}", keyed.len());
+        }
+        let capped = most_keys.max(40) < 9_000;
+        assert_eq!(keyed.overflows() > 0, capped, "{most_keys}");
+        for key in 0..live {
+            assert_eq!(keyed.remaining(&key), Ok(1), "{key} of {most_keys}");
+            let told = keyed.peek(&key, 2).unwrap().unwrap();
+            assert_eq!(told.as_nanos(), 333_333_334);
+            assert_eq!(passes(&keyed, &key), Some(true));
+            assert_eq!(passes(&keyed, &key), Some(false));
+        }
+    }
+}
+
+/// A place can be had from the first nanosecond on at which the key in it may be forgotten, and not sooner.
+/// A slot's key may be when its bucket has been full for a moment; a log's when it is empty.
+#[test]
+fn a_place_is_vacated_at_its_nanosecond() {
+    let from_ns = 1_000;
+    let buckets = [("3/s", 1, 333_333_334), ("2/s", 1, 500_000_001), ("1/s", 2, 2 * S + 1)];
+    for (rate, permits, vacant_ns) in buckets {
+        let (keyed, clock) = table::<u64, _>(bucket(rate, 2), 1, Overflow::Refuse);
+        clock.set(from_ns);
+        assert!(keyed.try_acquire(&1, permits).unwrap().is_granted());
+        clock.set(from_ns + vacant_ns - 1);
+        assert_eq!(passes(&keyed, &2), None, "{rate}");
+        assert_eq!(passes(&keyed, &2), None, "{rate}");
+        clock.set(from_ns + vacant_ns);
+        assert_eq!(passes(&keyed, &2), Some(true), "{rate}");
+        assert_eq!(passes(&keyed, &1), None, "{rate}");
+        assert_eq!(keyed.len(), 1);
+    }
+    let (keyed, clock) = table::<u64, _>(SlidingLog::new(2, S).unwrap(), 1, Overflow::Refuse);
+    assert_eq!(passes(&keyed, &1), Some(true));
+    clock.set(S - 1);
+    assert_eq!(passes(&keyed, &2), None);
+    clock.set(S);
+    assert_eq!(passes(&keyed, &2), Some(true));
+    assert_eq!(passes(&keyed, &1), None);
+}
+
+/// Traffic on a table of one part: its slots are looked at in at most so many calls.
+const LAP: usize = 6;
+
+/// Whoever is refused is refused for no longer than a lap when somebody in the table may be forgotten, and is
+/// never let in when nobody may: whether or not a crowd that was told so asks no more.
+#[test]
+fn a_newcomer_has_a_place_as_soon_as_there_is_one() {
+    let (mut let_in, mut kept_out) = (0, 0);
+    for seed in 0..30 {
+        let mut random = Random::new(seed);
+        let rate = random.pick(&["1/s", "3/s", "7/10s", "1000/s"]);
+        let most_keys = random.pick(&[1, 3, 20, 100, 127]);
+        let (keyed, clock) = table::<u64, _>(bucket(rate, 3), most_keys, Overflow::Refuse);
+        let mut known: HashMap<u64, Limiter<_, ManualClock>> = HashMap::new();
+        let step = random.pick(&[3, MS, S / 3, S]);
+        for _ in 0..800 {
+            if random.below(4) == 0 {
+                clock.advance(random.below(step));
+            }
+            let key = random.below(2 * u64::try_from(most_keys).unwrap() + 2);
+            let is_live = |limiter: &Limiter<_, _>| limiter.remaining() != Ok(3);
+            let mut told = passes(&keyed, &key);
+            if told.is_none() {
+                assert!(!known.get(&key).is_some_and(is_live), "seed {seed}: {key} is live");
+                let live = known.values().filter(|limiter| is_live(limiter)).count();
+                // One nanosecond on, whoever is full now has been for a moment.
+                clock.advance(1);
+                for _ in 0..LAP {
+                    told = told.or_else(|| passes(&keyed, &key));
+                }
+                assert!(told.is_some() || live == most_keys, "seed {seed}: {key} is kept out");
+                kept_out += u32::from(told.is_none());
+            }
+            if let Some(passed) = told {
+                let_in += 1;
+                // Whose place it was has been full. Nobody can tell.
+                let fresh = || Limiter::with_clock(bucket(rate, 3), clock.clone());
+                let limiter = known.entry(key).or_insert_with(fresh);
+                assert_eq!(limiter.try_acquire(1).unwrap().is_granted(), passed, "seed {seed}");
+            }
+            let live = known.values().filter(|limiter| is_live(limiter)).count();
+            assert!(live <= most_keys && keyed.len() <= most_keys, "seed {seed}: {live}");
+        }
+    }
+    assert!(let_in > 5_000 && kept_out > 2_000, "{let_in} {kept_out}");
+}
+
+/// What a crowd was told holds until the first bucket is full, though the clock may go back meanwhile.
+#[test]
+fn a_crowd_asks_again_when_the_first_bucket_is_full() {
+    let (keyed, clock) = table::<u64, _>(bucket("1/s", 2), 60, Overflow::Refuse);
+    clock.set(10 * S);
+    for key in 0..60 {
+        assert!(keyed.try_acquire(&key, 1 + key.min(1)).unwrap().is_granted());
+    }
+    for key in 100..200 {
+        assert_eq!(passes(&keyed, &key), None);
+    }
+    clock.set(8 * S);
+    assert_eq!(passes(&keyed, &200), None);
+    clock.set(11 * S);
+    assert_eq!(passes(&keyed, &200), None, "key 0 is full, but not for a moment yet");
+    clock.set(11 * S + 1);
+    let passed = (200..300).filter(|key| passes(&keyed, key) == Some(true)).count();
+    assert_eq!(passed, 1, "the place of key 0");
+    // Numbers under which all are full sooner.
+    keyed.reconfigure(bucket("10/s", 2)).unwrap();
+    clock.advance(S / 5 + 1);
+    let passed = (400..700).filter(|key| passes(&keyed, key) == Some(true)).count();
+    assert_eq!(passed, 60);
+}
+
+/// Newcomers to a full table share a limit, are refused, or pass. Who is known is none of them.
+#[test]
+fn newcomers_without_a_place() {
+    let crowd = 1..=3_u64;
+    let play = |overflow| {
+        let (keyed, _) = table::<u64, _>(bucket("1/s", 2), 1, overflow);
+        assert_eq!(passes(&keyed, &0), Some(true));
+        let told = crowd.clone().map(|key| passes(&keyed, &key)).collect::<Vec<_>>();
+        assert_eq!(passes(&keyed, &0), Some(true));
+        assert_eq!(passes(&keyed, &0), Some(false));
+        assert_eq!((keyed.len(), keyed.overflows()), (1, 3), "{overflow:?}");
+        // Nothing needs no room, and there is none for too much.
+        assert!(keyed.try_acquire(&9, 0).unwrap().is_granted());
+        let too_much = keyed.try_acquire(&9, 3).unwrap_err();
+        assert!(!matches!(too_much, KeyedError::TableFull) || overflow == Overflow::Refuse);
+        let limiter = keyed.limiter(&9).map(|limiter| limiter.remaining().unwrap());
+        (told, limiter.ok())
+    };
+    assert_eq!(play(Overflow::Share), (vec![Some(true), Some(true), Some(false)], Some(0)));
+    assert_eq!(play(Overflow::Refuse), (vec![None; 3], None));
+    assert_eq!(play(Overflow::Admit), (vec![Some(true); 3], Some(2)));
+}
+
+/// The shared limit has the tier's newest numbers.
+#[test]
+fn newcomers_share_the_numbers_in_force() {
+    let (keyed, clock) = table::<u64, _>(bucket("1/d", 2), 1, Overflow::Share);
+    assert_eq!(passes(&keyed, &0), Some(true));
+    assert_eq!(keyed.try_acquire(&1, 2).map(|decision| decision.is_granted()), Ok(true));
+    keyed.reconfigure(bucket("1/s", 2)).unwrap();
+    assert_eq!(passes(&keyed, &2), Some(false));
+    clock.advance(S);
+    let shared = keyed.limiter(&3).unwrap();
+    assert!(shared.remaining().unwrap() <= 2);
+}
+
+/// A log that needs more than the room has is refused; others, and those that need no more, are not.
+#[test]
+fn bytes_are_bounded() {
+    let room = Room { most_bytes: 20_000, ..Room::for_keys(1_000) };
+    let clock = ManualClock::new();
+    let keyed: Keyed<u64, SlidingLog, ManualClock> =
+        Keyed::with_clock(SlidingLog::new(100, S).unwrap(), room, clock.clone());
+    let empty = keyed.bytes();
+    let mut refused = 0;
+    for call in 0..20_000 {
+        clock.advance(10);
+        refused += u32::from(passes(&keyed, &(call % 900)).is_none());
+    }
+    assert!(refused > 100, "{refused}");
+    // Rows and their index are besides.
+    let rows = 1_024 * 160;
+    assert!(keyed.bytes() < empty + 20_000 + 8 * 128 + rows, "{}", keyed.bytes() - empty);
+    clock.advance(S);
+    // Questions leave no trace, and each looks at another key.
+    for call in 0..3_000 {
+        assert!(keyed.peek(&(call % 900), 1).is_ok());
+    }
+    assert_eq!(keyed.len(), 0);
+    assert!(keyed.bytes() < empty + 100_000, "{}", keyed.bytes() - empty);
+}
+
+/// A compact log with a grant takes a row and nothing on the heap.
+#[test]
+fn a_log_with_a_grant_takes_no_heap() {
+    let room = Room { most_bytes: 0, ..Room::for_keys(5_000) };
+    let clock = ManualClock::new();
+    let log = CompactLog::new(100, S).unwrap();
+    let keyed: Keyed<u64, CompactLog, ManualClock> = Keyed::with_clock(log, room, clock.clone());
+    for key in 0..5_000 {
+        assert_eq!(passes(&keyed, &key), Some(true));
+    }
+    assert_eq!((keyed.len(), keyed.overflows()), (5_000, 0));
+}
+
+/// What a table of buckets takes does not grow with its keys, and is at most this for each.
+#[test]
+fn slots_are_all_that_buckets_take() {
+    for most_keys in [1, 1_000, 20_000] {
+        let (keyed, _) = table::<u64, Gcra>(bucket("1/s", 2), most_keys, Overflow::Refuse);
+        let empty = keyed.bytes();
+        for key in 0..u64::try_from(most_keys).unwrap() {
+            passes(&keyed, &key);
+        }
+        let entries = keyed.bytes() - empty;
+        assert!(entries <= most_keys / 2 + 8_192, "{entries} in rows for {most_keys}");
+        assert!(empty <= most_keys * 42 + 64 * 1_024, "{empty} for {most_keys}");
+    }
+}

@@ -1,0 +1,259 @@
+//! What is asked by key, and what of a key's own limiter: both of one limit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rategate::{
+    AsyncLimiter, Concurrency, Decision, Gcra, Grant, Hashing, Keyed, KeyedError, ManualClock,
+    Overflow, Policy, Room, Settled, Twinned,
+};
+
+use crate::executor::{Task, play};
+use crate::{MS, Random, S, bucket, passes, table, told};
+
+fn granted(decision: Result<Decision, KeyedError>) -> Grant {
+    match decision {
+        Ok(Decision::Granted(grant)) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A thread waits for a key, and the table's tries come behind it.
+#[test]
+fn a_wait_is_of_the_same_limit() {
+    let (keyed, clock) = table::<str, _>(bucket("1/s", 1), 10, Overflow::Refuse);
+    assert_eq!(passes(&keyed, "a"), Some(true));
+    let limiter = keyed.limiter("a").unwrap();
+    assert_eq!(limiter.acquire(1).unwrap().start_ns(), S);
+    assert_eq!(passes(&keyed, "a"), Some(false));
+    assert_eq!(passes(&keyed, "b"), Some(true));
+    assert_eq!(keyed.limiter("a").unwrap().acquire(1).unwrap().start_ns(), 2 * S);
+    clock.set(3 * S);
+    assert_eq!(passes(&keyed, "a"), Some(true));
+    assert_eq!(limiter.remaining(), Ok(0));
+}
+
+/// Tasks that wait for a key keep its limiter, though nobody else has it.
+#[test]
+fn tasks_wait_for_a_key() {
+    let clock = ManualClock::stepped();
+    let keyed: Keyed<u64, Gcra, ManualClock> =
+        Keyed::with_clock(bucket("1/s", 1), Room::for_keys(10), clock.clone());
+    assert_eq!(passes(&keyed, &1), Some(true));
+    let acquire = |key: u64| {
+        let limiter = AsyncLimiter::from(keyed.limiter(&key).unwrap());
+        Task::new(async move { limiter.acquire_owned(1).await.unwrap().promised_ns() })
+    };
+    let mut tasks = [acquire(1), acquire(2), acquire(1)];
+    assert_eq!(passes(&keyed, &1), Some(false));
+    play(&clock, &mut tasks, 10 * S);
+    assert_eq!(tasks.map(|task| task.result), [Some(S), Some(0), Some(2 * S)]);
+}
+
+/// A promise is kept though its key would be fresh without it, and gives its place back when it is cancelled.
+#[test]
+fn a_reservation_is_of_the_same_limit() {
+    let (keyed, clock) = table::<u64, _>(bucket("1/s", 1), 1, Overflow::Refuse);
+    assert_eq!(passes(&keyed, &1), Some(true));
+    let first = keyed.limiter(&1).unwrap().reserve(1).unwrap();
+    let second = keyed.limiter(&1).unwrap().reserve(1).unwrap();
+    assert_eq!((first.start_ns(), second.start_ns()), (S, 2 * S));
+    clock.set(S / 2);
+    assert_eq!(keyed.peek(&1, 1), Ok(Some(Duration::from_millis(2_500))));
+    assert!(second.cancel());
+    assert_eq!(keyed.peek(&1, 1), Ok(Some(Duration::from_millis(1_500))));
+    let _ = first.keep();
+    clock.set(2 * S - 1);
+    assert_eq!(passes(&keyed, &2), None, "the promise is of this second");
+    // Until the end of what was cancelled: a grant behind it might have told of it.
+    clock.set(3 * S + 1);
+    let passed = (0..2).find_map(|_| passes(&keyed, &2));
+    assert_eq!(passed, Some(true));
+}
+
+/// A permit of a key gives itself back.
+#[test]
+fn a_permit_is_of_the_same_limit() {
+    let (keyed, _) = table::<u64, _>(Concurrency::new(2).unwrap(), 1, Overflow::Refuse);
+    let permit = keyed.limiter(&1).unwrap().permit(1).unwrap();
+    assert_eq!(passes(&keyed, &1), Some(true));
+    assert_eq!(passes(&keyed, &1), Some(false));
+    drop(permit);
+    assert_eq!(keyed.remaining(&1), Ok(1));
+    assert_eq!(keyed.release(&1, 1), Ok(true));
+    assert_eq!(passes(&keyed, &2), Some(true), "nothing is in flight");
+}
+
+/// When the last handle has gone, so have the bytes.
+#[test]
+fn a_limiter_is_taken_apart() {
+    let room = Room { most_bytes: 5_000, ..Room::for_keys(100).or_else(Overflow::Refuse) };
+    let clock = ManualClock::new();
+    let keyed: Keyed<u64, Gcra, ManualClock> =
+        Keyed::with_clock(bucket("1/s", 3), room, clock.clone());
+    let empty = keyed.bytes();
+    assert_eq!(passes(&keyed, &1), Some(true));
+    let limiters = [1, 2].map(|key| keyed.limiter(&key).unwrap());
+    assert!(keyed.bytes() > empty + 4_000);
+    assert!(limiters[0].try_acquire(1).unwrap().is_granted());
+    // No room for a third, but for another handle of the first.
+    assert!(matches!(keyed.limiter(&3), Err(KeyedError::TableFull)));
+    assert_eq!(keyed.limiter(&1).unwrap().remaining(), Ok(1));
+    drop(limiters);
+    // Their place is needed, or just looked at.
+    for _ in 0..4 {
+        assert_eq!(keyed.remaining(&1), Ok(1));
+        let _ = keyed.release(&3, 1);
+    }
+    assert_eq!(keyed.len(), 1, "the second was fresh");
+    assert!(keyed.bytes() < empty + 1_000, "{}", keyed.bytes() - empty);
+    assert!(keyed.limiter(&3).is_ok());
+}
+
+/// Who closes a key's limiter closes it for the table, until he gives it away.
+#[test]
+fn a_closed_limiter() {
+    let (keyed, _) = table::<u64, _>(bucket("1/s", 2), 10, Overflow::Refuse);
+    assert_eq!(passes(&keyed, &1), Some(true));
+    let limiter = keyed.limiter(&1).unwrap();
+    limiter.close();
+    assert_eq!(keyed.try_acquire(&1, 1), Err(KeyedError::Closed));
+    assert_eq!(keyed.remaining(&1), Err(KeyedError::Closed));
+    assert_eq!(passes(&keyed, &2), Some(true));
+    drop(limiter);
+    assert_eq!(keyed.remaining(&1), Ok(1));
+}
+
+/// Permits come back to their key, once, and as far as time has not made up for them.
+#[test]
+fn refunds_are_of_a_key() {
+    let (keyed, clock) = table::<u64, _>(bucket("1/s", 4), 10, Overflow::Refuse);
+    clock.set(S);
+    let [one, other] = [1, 2].map(|key| granted(keyed.try_acquire(&key, 3)));
+    assert_eq!(keyed.refund(&1, &one, 2), Ok(2));
+    assert_eq!((keyed.remaining(&1), keyed.remaining(&2)), (Ok(3), Ok(1)));
+    clock.advance(2 * S + S / 2);
+    let newer = granted(keyed.try_acquire(&2, 1));
+    assert_eq!(keyed.refund(&2, &other, 3), Ok(0), "half a permit is not one");
+    assert_eq!(keyed.refund(&2, &newer, 1), Ok(1));
+    clock.set(10 * S);
+    let _ = keyed.refund(&1, &one, 1).unwrap();
+    assert_eq!(keyed.remaining(&1), Ok(4), "it is full either way");
+    assert_eq!(keyed.refund(&7, &one, 1), Ok(0), "never heard of");
+    assert!(keyed.len() <= 2);
+}
+
+/// An estimate is made good for, also of a key that has been forgotten meanwhile.
+#[test]
+fn settlements_are_of_a_key() {
+    let (keyed, clock) = table::<u64, _>(bucket("1/s", 4), 10, Overflow::Refuse);
+    let grant = granted(keyed.try_acquire(&1, 2));
+    assert_eq!(keyed.settle(&1, &grant, 2), Ok(Settled::Even));
+    assert_eq!(keyed.settle(&1, &grant, 1), Ok(Settled::Back { permits: 1 }));
+    assert_eq!(keyed.remaining(&1), Ok(3));
+    clock.set(100 * S);
+    assert_eq!(keyed.settle(&2, &grant, 2), Ok(Settled::Even));
+    assert_eq!(keyed.settle(&2, &grant, 0), Ok(Settled::Back { permits: 0 }));
+    assert!(matches!(keyed.settle(&2, &grant, 9), Ok(Settled::Owed { .. })));
+    assert_eq!(keyed.remaining(&2), Ok(0), "seven are owed of four");
+    assert!(matches!(keyed.settle(&2, &grant, u64::MAX), Err(KeyedError::Debt(_))));
+}
+
+/// A key that moves to a faster tier is soon forgotten there. What it was granted in the slower one before
+/// gives nothing back to it when it returns.
+#[test]
+fn a_refund_does_not_outlive_a_change_of_tier() {
+    let tier = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&tier);
+    let clock = ManualClock::new();
+    let keyed = Keyed::with_tiers(
+        [bucket("1/s", 10), bucket("1000/s", 10)],
+        move |_: &u64| seen.load(Ordering::Relaxed),
+        Room::for_keys(10),
+        Hashing::Fast,
+        clock.clone(),
+    );
+    let keyed = keyed.unwrap();
+    clock.set(S);
+    let old = granted(keyed.try_acquire(&1, 10));
+    tier.store(1, Ordering::Relaxed);
+    assert_eq!(keyed.remaining(&1), Ok(0));
+    clock.advance(20 * MS);
+    assert_eq!(keyed.remaining(&1), Ok(10));
+    tier.store(0, Ordering::Relaxed);
+    assert_eq!(keyed.remaining(&1), Ok(10));
+    let _ = granted(keyed.try_acquire(&1, 5));
+    assert_eq!(keyed.refund(&1, &old, 10), Ok(0), "all ten have been earned back");
+    assert_eq!(keyed.remaining(&1), Ok(5));
+}
+
+/// A limiter that somebody has is of the key's tier, and has its newest numbers.
+#[test]
+fn a_limiter_follows_its_tier() {
+    let tier = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&tier);
+    let keyed = Keyed::with_tiers(
+        [bucket("1/s", 2), bucket("1/s", 5)],
+        move |_: &u64| seen.load(Ordering::Relaxed),
+        Room::for_keys(10),
+        Hashing::Fast,
+        ManualClock::new(),
+    );
+    let keyed = keyed.unwrap();
+    let limiter = keyed.limiter(&1).unwrap();
+    assert!(limiter.peek(2).is_ok() && limiter.peek(3).is_err());
+    tier.store(1, Ordering::Relaxed);
+    assert!(keyed.peek(&1, 5).is_ok());
+    assert!(limiter.peek(5).is_ok() && limiter.peek(6).is_err());
+    keyed.reconfigure_tier(1, bucket("1/s", 7)).unwrap();
+    assert!(limiter.peek(7).is_ok() && limiter.peek(8).is_err());
+    keyed.reconfigure_tier(0, bucket("1/s", 9)).unwrap();
+    assert!(limiter.peek(8).is_err());
+    drop(limiter);
+    assert!(keyed.peek(&1, 7).is_ok() && keyed.peek(&1, 8).is_err());
+}
+
+/// More than could ever pass is refused, and leaves the key where it was.
+#[test]
+fn too_much_leaves_a_key_in_its_slot() {
+    let (keyed, _) = table::<u64, _>(bucket("1/s", 2), 1_000, Overflow::Refuse);
+    let empty = keyed.bytes();
+    for key in 0..500 {
+        assert_eq!(passes(&keyed, &key), Some(true));
+        assert!(matches!(keyed.try_acquire(&key, 3), Err(KeyedError::ExceedsCapacity(_))));
+        assert!(keyed.try_acquire(&key, 0).unwrap().is_granted());
+        assert!(keyed.peek(&key, 3).is_err());
+    }
+    assert!(keyed.bytes() < empty + 10_000, "{}", keyed.bytes() - empty);
+}
+
+fn each_is_alone<P: Twinned + Policy>(policy: &P) {
+    let mut random = Random::new(7);
+    let [many, one] = [(); 2].map(|()| table::<u64, _>(policy.clone(), 500, Overflow::Refuse));
+    for round in 0..60_u64 {
+        let asks: Vec<(u64, u64)> =
+            (0..round).map(|_| (random.below(40), random.below(4))).collect();
+        let mut ours = Vec::new();
+        let told = |result: Result<Decision, KeyedError>| result.map(told);
+        many.0.try_each(asks.iter().map(|(key, permits)| (key, *permits)), |result| {
+            ours.push(told(result));
+        });
+        let theirs: Vec<_> =
+            asks.iter().map(|(key, permits)| told(one.0.try_acquire(key, *permits))).collect();
+        assert_eq!(ours, theirs, "{round} of {policy:?}");
+        let ns = random.below(S / 4);
+        many.1.advance(ns);
+        one.1.advance(ns);
+    }
+    assert_eq!(many.0.len(), one.0.len());
+}
+
+/// A batch is so many tries one by one.
+#[test]
+fn a_batch_is_its_tries() {
+    each_is_alone(&bucket("3/s", 3));
+    each_is_alone(&bucket("30000001/s", 3));
+    each_is_alone(&rategate::CompactLog::new(3, S).unwrap());
+    each_is_alone(&Concurrency::new(30).unwrap());
+}

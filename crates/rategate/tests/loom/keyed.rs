@@ -1,0 +1,266 @@
+//! The table of keys: slots that threads swap without a lock, against whoever seals them, gives them to
+//! other keys, or changes their numbers. Two slots, so that keys meet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rategate::{
+    Decision, Gcra, HashedId, Hashing, Key, Keyed, KeyedError, Overflow, Rate, Room, Twinned,
+};
+
+use crate::world::{Hand, S, explore, start, window};
+
+/// So many permits in each `S`.
+fn bucket(permits: u64, burst: u64) -> Gcra {
+    Gcra::new(Rate::new(permits, Duration::from_nanos(S)).unwrap(), burst).unwrap()
+}
+
+fn table<K: Key + ?Sized, P: Twinned>(policy: P, keys: usize, hand: &Hand) -> Keyed<K, P, Hand> {
+    let room = Room::for_keys(keys).or_else(Overflow::Refuse);
+    Keyed::with_clock(policy, room, hand.clone())
+}
+
+/// What a try was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Granted,
+    /// For so long.
+    Denied(u64),
+    NoRoom,
+}
+
+fn try_one<K: Key + ?Sized, P: Twinned>(table: &Keyed<K, P, Hand>, key: &K) -> Told {
+    match table.try_acquire(key, 1) {
+        Ok(Decision::Granted(_)) => Told::Granted,
+        Ok(Decision::Denied(denial)) => {
+            Told::Denied(denial.retry_after_ns().map_or(u64::MAX, u64::from))
+        }
+        Err(KeyedError::TableFull) => Told::NoRoom,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Both put the key in, or think so.
+#[test]
+fn quick_two_are_the_first_of_a_key() {
+    explore(|hand| {
+        let keyed = table(bucket(1, 2), 2, hand);
+        let thread = start({
+            let keyed = keyed.clone();
+            move || [try_one(&keyed, &7_u64), try_one(&keyed, &7)]
+        });
+        let mut told = vec![try_one(&keyed, &7)];
+        told.extend(thread.join().unwrap());
+        told.sort_by_key(|told| *told != Told::Granted);
+        assert_eq!(told, [Told::Granted, Told::Granted, Told::Denied(S)]);
+        assert_eq!(keyed.len(), 1);
+    });
+}
+
+/// A key that may be forgotten is asked for while another needs its place. Whoever is granted stays, and
+/// has paid for himself.
+#[test]
+fn quick_a_slot_goes_to_another_key() {
+    explore(|hand| {
+        let keyed = table(bucket(1, 1), 1, hand);
+        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
+        hand.set(S + 1);
+        let twice = |keyed: &Keyed<u64, Gcra, Hand>, key| {
+            let [first, second] = [try_one(keyed, &key), try_one(keyed, &key)];
+            assert!(!matches!(first, Told::Denied(_)), "{key}: nothing has been taken");
+            let once_more = if first == Told::Granted { Told::Denied(S) } else { Told::NoRoom };
+            assert_eq!(second, once_more, "{key}");
+            first
+        };
+        let thread = start({
+            let keyed = keyed.clone();
+            move || twice(&keyed, 8)
+        });
+        let known = twice(&keyed, 7);
+        let newcomer = thread.join().unwrap();
+        assert_ne!(known, newcomer, "one of them has the place");
+        assert_eq!(keyed.len(), 1);
+    });
+}
+
+/// Half of a key that goes and half of one that comes look like a third, and so may a state.
+#[test]
+fn quick_a_key_is_read_as_a_whole() {
+    explore(|hand| {
+        let [old, new, asked] = [[1, 1], [2, 2], [1, 2]].map(HashedId::from_hash);
+        let keyed = table(bucket(1, 1), 1, hand);
+        assert_eq!(try_one(&keyed, &old), Told::Granted);
+        let thread = start({
+            let keyed = keyed.clone();
+            move || try_one(&keyed, &asked)
+        });
+        hand.set(S + 1);
+        let newcomer = try_one(&keyed, &new);
+        let told = thread.join().unwrap();
+        assert!(!matches!(told, Told::Denied(_)), "nothing has been taken");
+        assert!(newcomer == Told::NoRoom || told == Told::NoRoom);
+    });
+}
+
+/// A key is forgotten at the very instant at which it may be, and its place taken by one that is fresh.
+#[test]
+fn quick_a_fresh_key_is_not_what_was_there_before() {
+    explore(|hand| {
+        let keyed = table(bucket(1, 1), 1, hand);
+        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
+        hand.set(S);
+        let thread = start({
+            let keyed = keyed.clone();
+            move || try_one(&keyed, &7)
+        });
+        // Behind the lock, where it is forgotten.
+        let _ = keyed.release(&7, 1);
+        let newcomer = keyed.limiter(&8);
+        let told = thread.join().unwrap();
+        match newcomer {
+            // Nobody has taken anything of his.
+            Ok(limiter) => assert_eq!(limiter.remaining(), Ok(1), "{told:?}"),
+            Err(_) => assert_eq!(told, Told::Granted),
+        }
+    });
+}
+
+/// The one has a limiter for a moment, the other tries: one limit.
+#[test]
+fn quick_a_try_and_a_limiter_share_a_key() {
+    explore(|hand| {
+        let keyed = table(bucket(1, 3), 1, hand);
+        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
+        let thread = start({
+            let keyed = keyed.clone();
+            move || try_one(&keyed, &7)
+        });
+        assert!(keyed.limiter(&7).unwrap().try_acquire(1).unwrap().is_granted());
+        assert_eq!(thread.join().unwrap(), Told::Granted);
+        assert_eq!(try_one(&keyed, &7), Told::Denied(S));
+    });
+}
+
+/// Permits come back while somebody tries: none is lost, and none is made.
+#[test]
+fn quick_a_try_and_a_refund_share_a_key() {
+    explore(|hand| {
+        let keyed = table(bucket(1, 2), 1, hand);
+        let Ok(Decision::Granted(grant)) = keyed.try_acquire(&7_u64, 1) else { panic!() };
+        let thread = start({
+            let keyed = keyed.clone();
+            move || [try_one(&keyed, &7), try_one(&keyed, &7)]
+        });
+        assert_eq!(keyed.refund(&7, &grant, 1), Ok(1));
+        let told = thread.join().unwrap();
+        assert_eq!(told[0], Told::Granted);
+        let left = if told[1] == Told::Granted { 0 } else { 1 };
+        assert_eq!(keyed.remaining(&7), Ok(left), "{told:?}");
+    });
+}
+
+/// The numbers change while somebody tries: he sees the old ones or the new.
+#[test]
+fn quick_a_try_and_a_change_share_a_key() {
+    explore(|hand| {
+        let keyed = table(bucket(1, 2), 1, hand);
+        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
+        let thread = start({
+            let keyed = keyed.clone();
+            move || [try_one(&keyed, &7), try_one(&keyed, &7)]
+        });
+        keyed.reconfigure(bucket(2, 2)).unwrap();
+        let told = thread.join().unwrap();
+        assert_eq!(told[0], Told::Granted);
+        assert!([Told::Denied(S), Told::Denied(S / 2)].contains(&told[1]), "{told:?}");
+        assert_eq!(try_one(&keyed, &7), Told::Denied(S / 2));
+    });
+}
+
+/// So many changes that the numbers of the first are written over, while somebody reads them.
+#[test]
+fn quick_numbers_are_read_as_a_whole() {
+    explore(|hand| {
+        let keyed = table(bucket(1, 1), 1, hand);
+        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
+        let thread = start({
+            let keyed = keyed.clone();
+            move || try_one(&keyed, &7)
+        });
+        for permits in [2, 4, 5] {
+            keyed.reconfigure(bucket(permits, 1)).unwrap();
+        }
+        let told = thread.join().unwrap();
+        let possible = [1, 2, 4, 5].map(|permits| Told::Denied(S / permits));
+        assert!(possible.contains(&told), "{told:?}");
+    });
+}
+
+/// One place, two who come.
+#[test]
+fn quick_two_newcomers_and_one_place() {
+    explore(|hand| {
+        let keyed = table(bucket(1, 1), 1, hand);
+        let thread = start({
+            let keyed = keyed.clone();
+            move || try_one(&keyed, &7_u64)
+        });
+        let mut told = [try_one(&keyed, &8), thread.join().unwrap()];
+        told.sort_by_key(|told| *told != Told::Granted);
+        assert_eq!(told, [Told::Granted, Told::NoRoom]);
+        assert_eq!(keyed.len(), 1);
+    });
+}
+
+/// A crowd at a full table asks for no lock until a place can be had. Then one of it has it, and the
+/// others when his can be had.
+#[test]
+fn quick_a_crowd_is_not_kept_out_for_long() {
+    explore(|hand| {
+        let keyed = table(bucket(1, 1), 1, hand);
+        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
+        assert_eq!(try_one(&keyed, &8), Told::NoRoom);
+        hand.set(S + 1);
+        let thread = start({
+            let keyed = keyed.clone();
+            move || try_one(&keyed, &8)
+        });
+        let told = [try_one(&keyed, &9), thread.join().unwrap()];
+        let places = told.iter().filter(|told| **told == Told::Granted).count();
+        assert_eq!(places, 1, "{told:?}");
+        hand.set(2 * S + 2);
+        let next = if told[0] == Told::Granted { 8 } else { 9 };
+        assert_eq!(try_one(&keyed, &next), Told::Granted);
+    });
+}
+
+/// A key that has a limiter changes its tier while the tier's numbers change: it ends up with the newest.
+/// Without a twin, as all is behind the limiter's lock.
+#[test]
+fn quick_a_limiter_ends_up_with_the_newest_numbers() {
+    explore(|hand| {
+        let tier = Arc::new(AtomicUsize::new(0));
+        let tier_of = {
+            let tier = Arc::clone(&tier);
+            move |_: &u64| tier.load(Ordering::Relaxed)
+        };
+        let keyed = Keyed::with_tiers(
+            [window(1), window(2)],
+            tier_of,
+            Room::for_keys(1),
+            Hashing::Fast,
+            hand.clone(),
+        );
+        let keyed = keyed.unwrap();
+        let limiter = keyed.limiter(&7).unwrap();
+        tier.store(1, Ordering::Relaxed);
+        let thread = start({
+            let keyed = keyed.clone();
+            move || keyed.remaining(&7).map(drop)
+        });
+        keyed.reconfigure_tier(1, window(3)).unwrap();
+        thread.join().unwrap().unwrap();
+        assert!(limiter.peek(3).is_ok(), "three may pass together");
+    });
+}

@@ -1,0 +1,137 @@
+//! A table with fewer places than there are keys: all the time keys are forgotten and come back, get a limiter and
+//! lose it, and their numbers change. Whatever happens, none is granted more than its law allows.
+
+use std::sync::Barrier;
+use std::thread;
+
+use rategate::{
+    Clock, Concurrent, Decision, Gcra, Hashing, Keyed, KeyedError, Ledger, ManualClock,
+    MonotonicClock, Overflow, Room, SlidingLog, Twinned,
+};
+
+use crate::{
+    Law, MOST_GRANTS, Round, Start, US, XorShift, bucket_law, gcra, log, log_law, next_of,
+};
+
+/// So many keys, for fewer places.
+const KEYS: u64 = 6;
+
+/// What one thread has been granted, key by key.
+type Starts = Vec<Vec<Start>>;
+
+/// Plays a round with `policies`, as `play` does for one limiter, on a clock of threads' own or one that they
+/// move themselves.
+fn play<P, C>(
+    round: Round,
+    places: usize,
+    policies: &[P],
+    law: Law<P>,
+    clock: &C,
+    step: impl Fn() + Sync,
+) where
+    P: Twinned + Send + Sync,
+    P::State: Send,
+    C: Clock + Clone + Send + Sync,
+    Ledger<P>: Concurrent,
+{
+    let origin_ns = clock.now_ns();
+    let room = Room::for_keys(places).or_else(Overflow::Refuse);
+    let keyed: Keyed<u64, P, C> =
+        Keyed::with_hashing(policies[0].clone(), room, Hashing::Fast, clock.clone());
+    let barrier = Barrier::new(usize::try_from(round.threads).unwrap());
+    let per_thread: Vec<Starts> = thread::scope(|scope| {
+        let threads: Vec<_> = (1..=round.threads)
+            .map(|thread| {
+                let (keyed, barrier, step) = (&keyed, &barrier, &step);
+                scope.spawn(move || {
+                    let mut random = XorShift::new(round.seed * 64 + thread);
+                    let mut starts: Starts = (0..KEYS).map(|_| Vec::new()).collect();
+                    barrier.wait();
+                    for _ in 0..round.actions.min(MOST_GRANTS.try_into().unwrap()) {
+                        step();
+                        act(keyed, policies, &mut random, &mut starts);
+                    }
+                    starts
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(keyed.len() <= places, "{round:?}");
+    let mut granted = 0;
+    for key in 0..usize::try_from(KEYS).unwrap() {
+        let of_key = per_thread.iter().flat_map(|starts| starts[key].iter().copied());
+        let mut of_key: Vec<Start> = of_key.collect();
+        of_key.sort_unstable();
+        granted += of_key.len();
+        law(&policies[0], origin_ns, &of_key);
+    }
+    assert!(granted > 0, "{round:?}");
+}
+
+/// One call, drawn. Most are single tries.
+fn act<P, C>(keyed: &Keyed<u64, P, C>, policies: &[P], random: &mut XorShift, starts: &mut Starts)
+where
+    P: Twinned,
+    C: Clock + Clone,
+{
+    let key = random.below(KEYS);
+    let starts = &mut starts[usize::try_from(key).unwrap()];
+    let mut note = |decision: Decision| {
+        let Decision::Granted(grant) = decision else { return None };
+        starts.push(Start { start_ns: grant.promised_ns(), scheduled_ns: grant.scheduled_ns() });
+        Some(grant)
+    };
+    let tried = |told: Result<Decision, KeyedError>| match told {
+        Ok(decision) => Some(decision),
+        Err(KeyedError::TableFull) => None,
+        Err(error) => panic!("{error}"),
+    };
+    match random.below(400) {
+        0..=3 => {
+            if let Ok(limiter) = keyed.limiter(&key) {
+                note(limiter.try_acquire(1).unwrap());
+            }
+        }
+        4..=7 => {
+            // It had no effect: as if it had never been.
+            let grant = tried(keyed.try_acquire(&key, 1)).and_then(&mut note);
+            if grant.is_some_and(|grant| keyed.refund(&key, &grant, 1) == Ok(1)) {
+                starts.pop();
+            }
+        }
+        8..=9 => {
+            let _ = keyed.release(&key, 1);
+        }
+        10 => {
+            if let Some(next) = next_of(policies, random) {
+                keyed.reconfigure(next.clone()).unwrap();
+            }
+        }
+        11..=30 => {
+            let _ = (keyed.remaining(&key), keyed.peek(&key, 1));
+        }
+        _ => {
+            tried(keyed.try_acquire(&key, 1)).and_then(&mut note);
+        }
+    }
+}
+
+/// Buckets in slots, logs behind locks; real time, and time that each thread moves on now and then.
+pub(crate) fn play_all(round: Round) {
+    let bucket: [Gcra; 1] = [gcra(1, 100, 10)];
+    let buckets = [gcra(1, 100, 10), gcra(1, 1_000, 1), gcra(1, 300, 4)];
+    let logs: [SlidingLog; 1] = [log(8, 10 * US)];
+    for places in [1, 3] {
+        let clock = MonotonicClock::new();
+        play(round, places, &bucket, bucket_law, &clock, || {});
+        play(round, places, &buckets, bucket_law, &clock, || {});
+        play(round, places, &logs, log_law, &clock, || {});
+        // So slow that all meet at the very instants at which keys may be forgotten.
+        let clock = ManualClock::new();
+        let step = || clock.advance(25);
+        play(round, places, &bucket, bucket_law, &clock, step);
+        play(round, places, &buckets, bucket_law, &clock, step);
+        play(round, places, &logs, log_law, &clock, step);
+    }
+}
