@@ -24,6 +24,7 @@ use super::entries::{Entries, Kept, LIMITER_BYTES};
 use super::key::Id;
 use super::lap::Lap;
 use super::plans::{Plan, Plans};
+use super::room::Overflow;
 use super::slots::{Found, Home, Slots};
 use super::table::Table;
 use crate::clock::Clock;
@@ -150,6 +151,9 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
     ) -> Result<Ruled<T, P, C>, E> {
         let now_ns = self.now_ns;
         let Some(at) = self.bring() else {
+            if !self.has_limit_of_his_own() {
+                return Ok(Ruled::NoRoom);
+            }
             let Some((_, plan)) = self.entries.plans.of_tier(self.place.tier) else {
                 return Ok(Ruled::NoRoom);
             };
@@ -258,11 +262,11 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
             return Ruled::NoRoom;
         }
         let Some(at) = self.bring() else { return Ruled::NoRoom };
-        if self.table.is_full_of_bytes_with(LIMITER_BYTES) {
+        let before = self.heap_bytes(at);
+        if self.table.is_full_of_bytes_with(LIMITER_BYTES.saturating_sub(before)) {
             self.tidy(at);
             return Ruled::NoBytes;
         }
-        let before = self.heap_bytes(at);
         self.make_ledger(at);
         let clock = self.table.clock.clone();
         let Some(entry) = self.entries.at_mut(at) else { return Ruled::NoRoom };
@@ -371,6 +375,21 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         self.entries.insert(id, hash, (plan_id, Kept::State(state)), false);
         self.account(0, bytes);
         true
+    }
+
+    /// Whether the next try of somebody who is not known would find a fresh limit. Forgets some keys to
+    /// see that, as the try would.
+    fn has_limit_of_his_own(&mut self) -> bool {
+        let table = self.table;
+        if table.room().overflow == Overflow::Admit || !table.is_full_of_keys() {
+            return true;
+        }
+        self.sweep(SWEEP_NEW);
+        if let Some(slots) = &table.slots {
+            let (shard, now_ns) = (self.place.shard, self.now_ns);
+            table.forget_keys(self.entries.lap.go_on(slots, shard, now_ns));
+        }
+        !table.is_full_of_keys()
     }
 
     fn admit_fresh(&mut self) -> bool {
