@@ -17,9 +17,9 @@ use std::time::Duration;
 use axum::extract::ConnectInfo;
 use axum::routing::get;
 use axum::{Router, serve};
-use rategate::SlidingLog;
+use rategate::{CompactLog, Keyed};
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
-use rategate_tower::{Keyed, RateLimitLayer, key};
+use rategate_tower::{RateLimitLayer, key};
 use tokio::net::TcpListener;
 
 #[tokio::main]
@@ -42,7 +42,7 @@ pub async fn run(
     listener: TcpListener,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Box<dyn Error>> {
-    let limit = SlidingLog::new(20, 1_000_000_000)?;
+    let limit = CompactLog::new(20, 1_000_000_000)?;
     let client = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
     let told = QuotaPolicy::new("per-client", 20, Duration::from_secs(1))?;
     let layer = RateLimitLayer::keyed(Keyed::new(limit), client)

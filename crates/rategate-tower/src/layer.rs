@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, response};
-use rategate::{Clock, Concurrent, Ledger, Limiter, Twinned};
+use rategate::{Clock, Concurrent, Keyed, Ledger, Limiter, Twinned};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -16,13 +16,12 @@ use crate::future::{ResponseFuture, Waiting};
 use crate::gate::{Ask, Gate, Outcome, Pass, refused};
 use crate::headers::{Headers, Standing, write_retry_after};
 use crate::key::{Key, KeySource};
-use crate::keys::Keyed;
 use crate::refusal::{Answers, Form, Reason, Refusal};
 
 /// Limits the requests that reach a service.
 ///
 /// **One limit for all.** Clones of the layer, all services that it makes and all their clones share
-/// the limiter, or the table of limiters. A server that makes a service for each connection, as
+/// the limiter, or the table. A server that makes a service for each connection, as
 /// axum's does, is limited as a whole.
 ///
 /// For each request, in this order: the key, the cost, the decision, the wait if there is one, and the
@@ -52,9 +51,9 @@ use crate::refusal::{Answers, Form, Reason, Refusal};
 ///
 /// use axum::extract::ConnectInfo;
 /// use axum::{Router, routing::get};
-/// use rategate::Gcra;
+/// use rategate::{Gcra, Keyed};
 /// use rategate_tower::headers::{Headers, QuotaPolicy};
-/// use rategate_tower::{Keyed, RateLimitLayer, key};
+/// use rategate_tower::{RateLimitLayer, key};
 ///
 /// // Ten a second for each client, and up to twenty at once after a silence.
 /// let keyed = Keyed::new(Gcra::new("10/s".parse()?, 20)?);
@@ -119,12 +118,30 @@ impl RateLimitLayer {
     }
 
     /// One limit for each key that `source` names.
+    ///
+    /// The table is a handle: keep a clone to [look](Keyed::overflows) at it, and to
+    /// [reconfigure](Keyed::reconfigure) it while it is in use. A key takes some 30 bytes with a token
+    /// bucket, whose requests are decided without a lock; only one that [waits](Self::wait_within) has
+    /// a limiter of two kilobytes, as long as anybody waits for it.
+    ///
+    /// ```
+    /// use rategate::{CompactLog, Keyed, Overflow, Room};
+    /// use rategate_tower::{RateLimitLayer, key};
+    ///
+    /// // At most a hundred requests in any minute for each user; newcomers to a full table get a 503.
+    /// let room = Room::for_keys(1_000_000).or_else(Overflow::Refuse);
+    /// let keyed = Keyed::with_room(CompactLog::new(100, 60_000_000_000)?, room);
+    /// let layer = RateLimitLayer::keyed(keyed.clone(), key::header("x-user".parse()?));
+    /// assert!(keyed.is_empty());
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub fn keyed<P, C>(keyed: Keyed<P, C>, source: impl KeySource + 'static) -> Self
+    pub fn keyed<P, C>(keyed: Keyed<Key, P, C>, source: impl KeySource + 'static) -> Self
     where
-        P: Twinned + Clone + Send + Sync + 'static,
+        P: Twinned + Send + Sync + 'static,
         P::State: Send,
-        Ledger<P>: Concurrent + Send,
+        Ledger<P>: Send,
         C: Clock + Clone + 'static,
     {
         Self::of(Arc::new(keyed), Some(Arc::new(source)))

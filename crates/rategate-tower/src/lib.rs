@@ -9,7 +9,7 @@
 //! | I want | it is |
 //! |---|---|
 //! | one limit for all requests of a server, over all its connections | [`RateLimitLayer::new`] |
-//! | a limit for each client, key, user or route | [`RateLimitLayer::keyed`], with a [`Keyed`] table and a source in [`key`] |
+//! | a limit for each client, key, user or route | [`RateLimitLayer::keyed`], with a [`Keyed`](rategate::Keyed) table and a source in [`key`] |
 //! | requests over the limit to wait for their turn instead of being refused | [`RateLimitLayer::wait_within`] |
 //! | only some responses to count | [`RateLimitLayer::refund_when`] |
 //! | several limits, one inside the other | several layers; the outer one is asked first |
@@ -42,9 +42,10 @@
 //! | is over the limit | 429, `Retry-After` | 8 `RESOURCE_EXHAUSTED`, `grpc-retry-pushback-ms` |
 //! | costs more than could ever pass | 400 | 3 `INVALID_ARGUMENT` |
 //! | has no key, with [`Missing::Refuse`] | 400 | 3 |
-//! | is a newcomer's, with [`Overflow::Refuse`] and the table full | 503 | 14 `UNAVAILABLE` |
-//! | would wait, and as many wait as may | 503 | 14 |
+//! | is a newcomer's, with [`Overflow::Refuse`](rategate::Overflow::Refuse) and the table full | 503 | 14 `UNAVAILABLE` |
+//! | would wait, and as many wait as may, or for as many keys | 503 | 14 |
 //! | comes after the limiter was closed, or waits when it is | 503 | 14 |
+//! | is in a tier that the table does not have | 500 | 13 `INTERNAL` |
 //!
 //! The body is a problem (RFC 9457), unless [`form`](RateLimitLayer::form) or
 //! [`answer`](RateLimitLayer::answer) says otherwise. [`headers`] lists the fields that every response
@@ -60,7 +61,7 @@
 //! * **One line.** Requests that wait are served in the order of asking, with all others who wait for
 //!   the same limiter, threads and tasks. Who goes away gives its place to those behind.
 //! * **A refusal takes nothing**, and the service within does not see the request.
-//! * **Nobody gets a fresh limit by flooding the table.** See [`Keyed`].
+//! * **Nobody gets a fresh limit by flooding the table.** See [`Keyed`](rategate::Keyed).
 //! * **Reports of proxies are read from the right,** as far as the proxies are trusted, and not at
 //!   all unless asked for. See [`key::client`].
 //! * **No bytes from the network panic.** What cannot be understood is as if it were not there, and
@@ -88,7 +89,6 @@
 mod body;
 mod future;
 mod gate;
-mod keys;
 mod layer;
 mod problem;
 mod refusal;
@@ -99,6 +99,5 @@ pub mod key;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
-pub use keys::{DEFAULT_KEYS, Keyed, Overflow, Room};
 pub use layer::{Missing, RateLimit, RateLimitLayer};
 pub use refusal::{Form, Reason, Refusal};

@@ -28,12 +28,16 @@ pub enum Reason {
     TooCostly,
     /// The request has no key, and [`Missing::Refuse`](crate::Missing::Refuse) was chosen: 400.
     NoKey,
-    /// The table of keys is full, and [`Overflow::Refuse`](crate::Overflow::Refuse) was chosen: 503.
+    /// The table of keys is full, and [`Overflow::Refuse`](rategate::Overflow::Refuse) was chosen, or
+    /// it has no room for what it would have to remember of the request: 503.
     TooManyKeys,
-    /// As many wait as may, by [`Limiter::bound_queue`](rategate::Limiter::bound_queue): 503.
+    /// As many wait as may, by [`Limiter::bound_queue`](rategate::Limiter::bound_queue), or for as many
+    /// keys, by [`Room::most_bytes`](rategate::Room::most_bytes): 503.
     TooManyWaiting,
     /// The limiter has been closed: 503.
     Closed,
+    /// The table has no tier that its function says the key is in: 500.
+    NoSuchTier,
 }
 
 impl Refusal {
@@ -75,6 +79,7 @@ impl Refusal {
             Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
+            Reason::NoSuchTier => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -88,6 +93,7 @@ impl Refusal {
             Reason::TooManyKeys => "There is no room for another client.",
             Reason::TooManyWaiting => "There is no room for another request that waits.",
             Reason::Closed => "The limiter is closed.",
+            Reason::NoSuchTier => "The server has no limit for this client.",
         }
     }
 
@@ -103,6 +109,7 @@ impl Refusal {
             Reason::OverLimit => 8,                 // RESOURCE_EXHAUSTED
             Reason::TooCostly | Reason::NoKey => 3, // INVALID_ARGUMENT
             Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => 14, // UNAVAILABLE
+            Reason::NoSuchTier => 13,               // INTERNAL
         }
     }
 }
@@ -119,7 +126,8 @@ pub enum Form {
     #[default]
     Problem,
     /// Status 200 and `grpc-status`: 8 (`RESOURCE_EXHAUSTED`) over the limit, 3 (`INVALID_ARGUMENT`) for a
-    /// 400, 14 (`UNAVAILABLE`) for a 503; `grpc-retry-pushback-ms` where time helps. No body.
+    /// 400, 14 (`UNAVAILABLE`) for a 503, 13 (`INTERNAL`) for a 500; `grpc-retry-pushback-ms` where time
+    /// helps. No body.
     Grpc,
     /// gRPC for requests whose content type begins with `application/grpc`, problems for all others.
     AsAsked,

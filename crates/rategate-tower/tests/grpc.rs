@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use http::uri::PathAndQuery;
-use rategate::SlidingLog;
-use rategate_tower::{Form, Keyed, Missing, RateLimitLayer, key};
+use rategate::{Keyed, SlidingLog};
+use rategate_tower::{Form, Missing, RateLimitLayer, key};
 use tokio::net::TcpListener;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};

@@ -17,10 +17,10 @@ use axum::extract::{ConnectInfo, Request};
 use axum::middleware::map_request;
 use axum::routing::get;
 use http::request::Parts;
-use rategate::{Clock, Limiter, MonotonicClock, SlidingLog};
+use rategate::{Clock, Keyed, Limiter, MonotonicClock, Room, SlidingLog};
+use rategate_tower::RateLimitLayer;
 use rategate_tower::headers::{Headers, QuotaPolicy};
 use rategate_tower::key::{self, Field, Trust};
-use rategate_tower::{Keyed, RateLimitLayer, Room};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 

@@ -16,9 +16,9 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use rategate::{Gcra, Ledger, Limiter, ManualClock, SlidingLog};
+use rategate::{Gcra, Keyed, Ledger, Limiter, ManualClock, Overflow, Room, SlidingLog};
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
-use rategate_tower::{Form, Keyed, Missing, Overflow, RateLimitLayer, Room, key};
+use rategate_tower::{Form, Missing, RateLimitLayer, key};
 use tower::{Layer, ServiceExt, service_fn};
 
 const S: u64 = 1_000_000_000;
@@ -220,7 +220,7 @@ async fn what_costs_nothing_takes_no_place_in_the_table() {
 #[tokio::test]
 async fn a_full_table_and_a_closed_limiter_are_503() {
     let clock = ManualClock::new();
-    let room = Room { most_keys: 1, overflow: Overflow::Refuse };
+    let room = Room::for_keys(1).or_else(Overflow::Refuse);
     let keyed = Keyed::with_clock(SlidingLog::new(1, S).unwrap(), room, clock.clone());
     let layer = RateLimitLayer::keyed(keyed, key::path());
     let at = |path: &str| Request::get(path).body(Body::empty()).unwrap();

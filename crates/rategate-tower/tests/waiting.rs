@@ -15,8 +15,11 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, Response};
-use rategate::{Clock, Gcra, Ledger, Limiter, ManualClock, QueueBounds, SlidingLog};
-use rategate_tower::{Keyed, Overflow, RateLimitLayer, ResponseBody, Room, key};
+use rategate::{
+    Clock, Gcra, Keyed, Ledger, Limiter, ManualClock, Overflow, QueueBounds, Room, SlidingLog,
+};
+use rategate_tower::key::{self, Key};
+use rategate_tower::{RateLimitLayer, ResponseBody};
 use tower::{Layer, Service};
 
 const MS: u64 = 1_000_000;
@@ -195,7 +198,7 @@ fn without_a_time_to_wait_nobody_waits() {
 #[test]
 fn a_key_for_which_somebody_waits_stays_in_the_table() {
     let clock = ManualClock::stepped();
-    let room = Room { most_keys: 1, overflow: Overflow::Refuse };
+    let room = Room::for_keys(1).or_else(Overflow::Refuse);
     let policy = SlidingLog::new(1, 100 * MS).unwrap();
     let keyed = Keyed::with_clock(policy, room, clock.clone());
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
@@ -215,6 +218,62 @@ fn a_key_for_which_somebody_waits_stays_in_the_table() {
     clock.advance(100 * MS);
     assert_eq!(status(server.send("/b").1), (200, None), "at rest");
     assert_eq!(keyed.len(), 1);
+}
+
+/// What a request has waited for goes back by the table, when nobody has the key's limiter any more.
+#[test]
+fn what_was_waited_for_may_come_back() {
+    let clock = ManualClock::stepped();
+    let policy = SlidingLog::new(1, 100 * MS).unwrap();
+    let keyed = Keyed::with_clock(policy, Room::default(), clock.clone());
+    let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
+    let layer = layer.wait_within(Duration::from_secs(1)).refund_when(|_| true);
+    let server = Server::new(&clock, layer);
+    assert!(keyed.try_acquire(&Key::of("/a"), 1).unwrap().is_granted());
+    let (mut pending, answer) = server.send("/a");
+    assert!(answer.is_none());
+    clock.advance(100 * MS);
+    assert_eq!(keyed.remaining(&Key::of("/a")), Ok(0), "it is the request's");
+    assert_eq!(status(poll(&mut pending)), (200, None));
+    assert_eq!(server.asked(), [at("/a", 100)]);
+    assert_eq!(keyed.remaining(&Key::of("/a")), Ok(1), "and has come back");
+}
+
+/// Only keys that are waited for take two kilobytes, and there are only so many of them.
+#[test]
+fn as_many_keys_are_waited_for_as_there_is_room_for() {
+    let clock = ManualClock::stepped();
+    let room = Room { most_bytes: 5000, ..Room::default() };
+    let policy = Gcra::new("10/s".parse().unwrap(), 1).unwrap();
+    let keyed = Keyed::with_clock(policy, room, clock.clone());
+    let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
+    let server = Server::new(&clock, layer.wait_within(Duration::from_secs(1)));
+    let bytes = keyed.bytes();
+    for path in ["/a", "/b", "/c"] {
+        assert_eq!(status(server.send(path).1), (200, None));
+    }
+    assert_eq!(keyed.bytes(), bytes);
+    let mut waiting: Vec<_> = ["/a", "/b", "/b"].map(|path| server.send(path)).into();
+    assert_eq!(status(server.send("/c").1), (503, None), "there is no room for another");
+    assert_eq!(status(server.send("/d").1), (200, None), "that need not wait");
+    assert!(keyed.bytes() >= bytes + 4096);
+
+    let passed = [at("/a", 0), at("/b", 0), at("/c", 0), at("/d", 0)];
+    assert_eq!(server.asked(), passed);
+    while server.clock.step().is_some() {
+        waiting.retain_mut(|(pending, answer)| answer.is_none() && poll(pending).is_none());
+    }
+    let passed = [at("/a", 100), at("/b", 100), at("/b", 200)];
+    assert_eq!(server.asked(), passed);
+    drop(waiting);
+    assert!(keyed.bytes() < bytes + 4096, "who has gone is small again");
+    clock.advance(1000 * MS);
+    assert_eq!(status(server.send("/c").1), (200, None));
+    let (pending, answer) = server.send("/c");
+    assert!(answer.is_none(), "it waits");
+    assert!(keyed.bytes() >= bytes + 2048);
+    drop(pending);
+    assert!(keyed.bytes() < bytes + 2048, "and so is who has left the line");
 }
 
 /// On a real runtime, with the timer that the clock brings along.

@@ -1,7 +1,7 @@
 //! What tells one client of a server from another.
 //!
 //! A [`KeySource`] looks at the head of a request and names its client by a [`Key`]. Each key has a
-//! limiter of its own in a [`Keyed`](crate::Keyed) table.
+//! limit of its own in a [`Keyed`](rategate::Keyed) table.
 //!
 //! | requests are told apart by | source |
 //! |---|---|
@@ -30,10 +30,11 @@ mod network;
 mod sources;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::Hash;
 use std::sync::OnceLock;
 
 use http::request::Parts;
+use rategate::{HashedId, Hashing, Seeds};
 
 pub use self::address::{Peer, peer};
 pub use self::client::{Client, Field, Trust, client};
@@ -45,19 +46,41 @@ pub use self::sources::{
 
 /// A client's name: 128 bits of a keyed hash of whatever names it.
 ///
-/// The hash is keyed by chance in each process, so nobody outside can aim at somebody else's key,
-/// and a name of 8 KB takes as much memory as one of a byte. Two names out of a full table of 65 536
-/// meet with a probability of 2^-97.
+/// The hash has seeds that each process draws by chance, so nobody outside can aim at somebody else's
+/// key, and a name of 8 KB takes as much memory as one of a byte. Two names out of a full table of
+/// 65 536 meet with a probability of 2^-97.
+///
+/// It is a key of a [table](rategate::Keyed), which can be asked by it, and can tell tiers of clients
+/// apart by it:
+///
+/// ```
+/// use std::collections::HashSet;
+///
+/// use rategate::{Gcra, Hashing, Keyed, MonotonicClock, Room};
+/// use rategate_tower::key::{self, Key};
+/// use rategate_tower::RateLimitLayer;
+///
+/// let paid = HashSet::from([Key::of(b"k1".as_slice())]);
+/// let tiers = [Gcra::new("1/s".parse()?, 5)?, Gcra::new("100/s".parse()?, 50)?];
+/// let tier_of = move |key: &Key| usize::from(paid.contains(key));
+/// let (room, clock) = (Room::for_keys(1_000_000), MonotonicClock::new());
+/// let keyed = Keyed::with_tiers(tiers, tier_of, room, Hashing::FloodSafe, clock)?;
+///
+/// let layer = RateLimitLayer::keyed(keyed.clone(), key::header("x-api-key".parse()?));
+/// assert_eq!(keyed.remaining(&Key::of(b"k1".as_slice()))?, 50);
+/// # drop(layer);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key(u128);
+pub struct Key(HashedId);
 
 impl Key {
     /// The key of a value. Equal values have equal keys, within this process.
     #[must_use]
     pub fn of<T: Hash + ?Sized>(value: &T) -> Self {
-        static SEEDS: OnceLock<[RandomState; 2]> = OnceLock::new();
-        let [high, low] = SEEDS.get_or_init(|| [RandomState::new(), RandomState::new()]);
-        Self((u128::from(high.hash_one(value)) << 64) | u128::from(low.hash_one(value)))
+        // Not a table's seeds: a source knows of no table, and what it names may be in several.
+        static SEEDS: OnceLock<Seeds> = OnceLock::new();
+        Self(SEEDS.get_or_init(|| Seeds::random(Hashing::FloodSafe)).hashed(value))
     }
 
     /// The key of several keys, in this order. `ab` and `c` joined are not `a` and `bc` joined.
@@ -70,16 +93,21 @@ impl Key {
     pub(crate) fn nobody() -> Self {
         Self::of(&())
     }
+}
 
-    /// Bits that are as good as any others, to choose among parts of a table.
-    pub(crate) const fn bits(self) -> u128 {
+/// Hashed already, and by seeds that nobody knows.
+impl rategate::Key for Key {
+    type Id = HashedId;
+
+    fn id(&self, _seeds: &Seeds) -> HashedId {
         self.0
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({:032x})", self.0)
+        let [first, second] = self.0.words();
+        write!(f, "Key({first:016x}{second:016x})")
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Header(HeaderName);
 /// a fresh one for each request.
 ///
 /// A client chooses its headers. A key that has not been checked by authentication lets it choose a
-/// fresh limiter for each request; the table stays bounded, but the limit is none.
+/// fresh limit for each request; the table stays bounded, but the limit is none.
 #[must_use]
 pub const fn header(name: HeaderName) -> Header {
     Header(name)

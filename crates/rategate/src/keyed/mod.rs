@@ -288,7 +288,8 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     }
 
     /// Takes back `permits` of a grant of this key's: see [`Limiter::refund`]. Returns how many went back. A key that
-    /// has been forgotten has none out.
+    /// has been forgotten has none out. What newcomers to a full table took of the limit that they share goes back
+    /// to that.
     ///
     /// # Errors
     ///

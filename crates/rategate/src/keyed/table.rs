@@ -33,6 +33,8 @@ const KEYS_PER_SHARD: usize = 1_638;
 const FEW_SHARDS: usize = 16;
 /// And so many keys for each of them.
 const FEW_KEYS: usize = 64;
+/// What has come back before to what newcomers share: more than to any plan, which tells its grants from others.
+const SPILLED: Past = Past::after_changes(1 << 31);
 
 /// A table as all its handles see it.
 pub(super) struct Table<I: Id, P: Twinned, C: Clock> {
@@ -179,7 +181,11 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         match self.turn(place, |turn| turn.peek(permits))?? {
             Ruled::Here(wait_ns) => Ok(wait_ns),
             Ruled::Ask(limiter) => Ok(limiter.peek_ns(permits)?),
-            Ruled::NoRoom | Ruled::NoBytes => Err(KeyedError::TableFull),
+            Ruled::NoBytes => Err(KeyedError::TableFull),
+            Ruled::NoRoom => {
+                let shared = self.shared(place.tier)?.ok_or(KeyedError::TableFull)?;
+                Ok(shared.peek_ns(permits)?)
+            }
         }
     }
 
@@ -194,7 +200,11 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         match self.turn(place, |turn| turn.remaining())? {
             Ruled::Here(permits) => Ok(permits),
             Ruled::Ask(limiter) => Ok(limiter.remaining()?),
-            Ruled::NoRoom | Ruled::NoBytes => Err(KeyedError::TableFull),
+            Ruled::NoBytes => Err(KeyedError::TableFull),
+            Ruled::NoRoom => {
+                let shared = self.shared(place.tier)?.ok_or(KeyedError::TableFull)?;
+                Ok(shared.remaining()?)
+            }
         }
     }
 
@@ -204,6 +214,9 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         grant: &Grant,
         permits: u64,
     ) -> Result<u64, KeyedError> {
+        if let Some(shared) = self.spill_of(place.tier, grant) {
+            return Ok(shared.refund(grant, permits)?);
+        }
         match self.turn(place, |turn| turn.refund(&grant.as_granted(), permits))? {
             Ruled::Here(back) => Ok(back),
             Ruled::Ask(limiter) => Ok(limiter.refund(grant, permits)?),
@@ -217,6 +230,9 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         grant: &Grant,
         actual: u64,
     ) -> Result<Settled, KeyedError> {
+        if let Some(shared) = self.spill_of(place.tier, grant) {
+            return Ok(shared.settle(grant, actual)?);
+        }
         match self.turn(place, |turn| turn.settle(&grant.as_granted(), actual))?? {
             Ruled::Here(settled) => Ok(settled),
             Ruled::Ask(limiter) => Ok(limiter.settle(grant, actual)?),
@@ -230,10 +246,16 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         act: impl FnOnce(&mut dyn Limit, u64) -> bool,
         ask: impl FnOnce(&Limiter<Ledger<P>, C>) -> Result<bool, Closed>,
     ) -> Result<bool, KeyedError> {
-        match self.turn(place, |turn| turn.on_flight(act))? {
-            Ruled::Here(counts) => Ok(counts),
-            Ruled::Ask(limiter) => Ok(ask(&limiter)?),
-            Ruled::NoRoom | Ruled::NoBytes => Err(KeyedError::TableFull),
+        let (counts, is_known) = match self.turn(place, |turn| turn.on_flight(act))? {
+            Ruled::Here(counted) => counted,
+            Ruled::Ask(limiter) => return Ok(ask(&limiter)?),
+            Ruled::NoRoom | Ruled::NoBytes => return Err(KeyedError::TableFull),
+        };
+        // Who is not known has nothing in flight, so he has taken it where there was room.
+        let shared = self.spill.get(place.tier).and_then(OnceLock::get);
+        match shared.filter(|_| counts && !is_known) {
+            Some(shared) => Ok(ask(shared)?),
+            None => Ok(counts),
         }
     }
 
@@ -249,7 +271,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     pub(super) fn spill(&self, tier: usize) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
         match self.spilled(tier)? {
             Some(shared) => Ok(shared.clone()),
-            None => Ok(Limiter::with_clock(self.policy(tier)?, self.clock.clone())),
+            None => Ok(self.spilling(self.policy(tier)?)),
         }
     }
 
@@ -370,11 +392,16 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         Ok(plan.1.policy.clone())
     }
 
-    /// What newcomers to a full table share. `None` if they pass unlimited.
+    /// What a newcomer to a full table takes from.
     fn spilled(&self, tier: usize) -> Result<Option<&Limiter<Ledger<P>, C>>, KeyedError> {
-        let no_room = self.no_room();
+        let _ = self.no_room();
+        self.shared(tier)
+    }
+
+    /// What newcomers to a full table share. `None` if they pass unlimited.
+    fn shared(&self, tier: usize) -> Result<Option<&Limiter<Ledger<P>, C>>, KeyedError> {
         match self.room.overflow {
-            Overflow::Refuse => Err(no_room),
+            Overflow::Refuse => Err(KeyedError::TableFull),
             Overflow::Admit => Ok(None),
             Overflow::Share => {
                 let tiers = self.spill.len();
@@ -385,10 +412,22 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
                 // Under the lock of the plans, so that no change is missed.
                 let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
                 let plan = plans.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
-                let made = || Limiter::with_clock(plan.1.policy.clone(), self.clock.clone());
-                Ok(Some(spill.get_or_init(made)))
+                Ok(Some(spill.get_or_init(|| self.spilling(plan.1.policy.clone()))))
             }
         }
+    }
+
+    /// A limit for newcomers, whose grants say so.
+    fn spilling(&self, policy: P) -> Limiter<Ledger<P>, C> {
+        let now_ns = self.clock.now_ns();
+        let fresh = policy.fresh(now_ns);
+        Limiter::over(Ledger::resumed(policy, fresh, SPILLED, now_ns), self.clock.clone())
+    }
+
+    /// What newcomers share, if the grant is of that.
+    fn spill_of(&self, tier: usize, grant: &Grant) -> Option<&Limiter<Ledger<P>, C>> {
+        let is_spilled = grant.as_granted().ticket.past() >= SPILLED;
+        self.spill.get(tier)?.get().filter(|_| is_spilled)
     }
 
     fn no_room(&self) -> KeyedError {

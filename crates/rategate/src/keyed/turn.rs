@@ -24,6 +24,7 @@ use super::entries::{Entries, Kept, LIMITER_BYTES};
 use super::key::Id;
 use super::lap::Lap;
 use super::plans::{Plan, Plans};
+use super::room::Overflow;
 use super::slots::{Found, Home, Slots};
 use super::table::Table;
 use crate::clock::Clock;
@@ -172,6 +173,9 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
     ) -> Result<Ruled<T, P, C>, E> {
         let now_ns = self.now_ns;
         let Some(at) = self.bring() else {
+            if !self.has_limit_of_his_own() {
+                return Ok(Ruled::NoRoom);
+            }
             let Some((_, plan)) = self.entries.plans.of_tier(self.place.tier) else {
                 return Ok(Ruled::NoRoom);
             };
@@ -249,18 +253,20 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         Some(Ruled::Here(done))
     }
 
-    /// Operations of a key have ended, or never were.
+    /// Operations of a key have ended, or never were. Returns whether the policy counts them, and whether the
+    /// key is known.
     pub(super) fn on_flight(
         &mut self,
         act: impl FnOnce(&mut dyn Limit, u64) -> bool,
-    ) -> Ruled<bool, P, C> {
+    ) -> Ruled<(bool, bool), P, C> {
         let now_ns = self.now_ns;
         let Some(at) = self.bring() else {
             let Some((_, plan)) = self.entries.plans.of_tier(self.place.tier) else {
                 return Ruled::NoRoom;
             };
             let mut fresh = plan.policy.fresh(now_ns);
-            return Ruled::Here(act(&mut Bare::new(&plan.policy, &mut fresh, plan.past), now_ns));
+            let counts = act(&mut Bare::new(&plan.policy, &mut fresh, plan.past), now_ns);
+            return Ruled::Here((counts, false));
         };
         let before = self.heap_bytes(at);
         let Some((plan, kept)) = self.parts(at) else { return Ruled::NoRoom };
@@ -271,22 +277,22 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
             Kept::Taken => return Ruled::NoRoom,
         };
         self.end(at, before);
-        Ruled::Here(counts)
+        Ruled::Here((counts, true))
     }
 
     /// The limiter of a key, which the table keeps as long as anybody has it.
     pub(super) fn limiter(&mut self) -> Ruled<Limiter<Ledger<P>, C>, P, C> {
+        // More than one, or limiters that nobody has any more would pile up.
+        self.sweep(SWEEP_NEW);
         if self.bring().is_none() && !self.admit_fresh() {
             return Ruled::NoRoom;
         }
         let Some(at) = self.bring() else { return Ruled::NoRoom };
-        let has_one =
-            self.entries.at(at).is_some_and(|entry| matches!(entry.kept, Kept::Limiter(_)));
-        if !has_one && self.table.is_full_of_bytes_with(LIMITER_BYTES) {
+        let before = self.heap_bytes(at);
+        if self.table.is_full_of_bytes_with(LIMITER_BYTES.saturating_sub(before)) {
             self.tidy(at);
             return Ruled::NoBytes;
         }
-        let before = self.heap_bytes(at);
         self.make_ledger(at);
         let clock = self.table.clock.clone();
         let Some(entry) = self.entries.at_mut(at) else { return Ruled::NoRoom };
@@ -477,6 +483,21 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         self.entries.insert(id, hash, (plan_id, Kept::State(state)), false);
         self.account(0, bytes);
         true
+    }
+
+    /// Whether the next try of somebody who is not known would find a fresh limit. Forgets some keys to
+    /// see that, as the try would.
+    fn has_limit_of_his_own(&mut self) -> bool {
+        let table = self.table;
+        if table.room().overflow == Overflow::Admit || !table.is_full_of_keys() {
+            return true;
+        }
+        self.sweep(SWEEP_NEW);
+        if let Some(slots) = &table.slots {
+            let (shard, now_ns) = (self.place.shard, self.now_ns);
+            table.forget_keys(self.entries.lap.go_on(slots, shard, now_ns));
+        }
+        !table.is_full_of_keys()
     }
 
     fn admit_fresh(&mut self) -> bool {

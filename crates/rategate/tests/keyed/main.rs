@@ -16,6 +16,7 @@ mod kinds;
 mod oracle;
 mod others;
 mod room;
+mod spill;
 mod verbs;
 
 use rategate::{Decision, Gcra, Key, Keyed, KeyedError, ManualClock, Overflow, Room, Twinned};

@@ -1,0 +1,112 @@
+//! What becomes of newcomers to a full table, and of the limiters of keys.
+
+use std::time::Duration;
+
+use rategate::{Concurrency, Gcra, Keyed, KeyedError, ManualClock, Overflow, Room, Settled};
+
+use super::{S, bucket};
+
+/// A table with one place, which key 0 has.
+fn full(overflow: Overflow, clock: &ManualClock) -> Keyed<u64, Gcra, ManualClock> {
+    let room = Room::for_keys(1).or_else(overflow);
+    let keyed = Keyed::with_clock(bucket("1/s", 3), room, clock.clone());
+    assert!(keyed.try_acquire(&0, 2).unwrap().is_granted());
+    keyed
+}
+
+#[test]
+fn newcomers_are_told_of_the_limit_that_they_would_share() {
+    let clock = ManualClock::new();
+    let keyed = full(Overflow::Share, &clock);
+    assert_eq!(keyed.remaining(&1), Ok(3));
+    assert_eq!(keyed.overflows(), 0, "a question takes nothing");
+    assert!(keyed.try_acquire(&2, 2).unwrap().is_granted());
+    assert_eq!(keyed.remaining(&1), Ok(1));
+    assert_eq!(keyed.peek(&1, 2), Ok(Some(Duration::from_secs(1))));
+    assert_eq!((keyed.remaining(&0), keyed.overflows()), (Ok(1), 1));
+
+    // Once the place is free, the next one would have it.
+    clock.advance(2 * S + 1);
+    assert!(keyed.try_acquire(&2, 3).unwrap().is_granted());
+    assert_eq!((keyed.remaining(&1), keyed.remaining(&0)), (Ok(3), Ok(3)), "nobody has used more");
+    assert_eq!((keyed.remaining(&2), keyed.overflows()), (Ok(0), 1));
+
+    let keyed = full(Overflow::Refuse, &clock);
+    assert_eq!(keyed.remaining(&1), Err(KeyedError::TableFull));
+    assert_eq!(keyed.peek(&1, 1), Err(KeyedError::TableFull));
+    let keyed = full(Overflow::Admit, &clock);
+    assert_eq!((keyed.remaining(&1), keyed.peek(&1, 3)), (Ok(3), Ok(Some(Duration::ZERO))));
+}
+
+#[test]
+fn what_newcomers_give_back_goes_where_it_was_taken() {
+    let clock = ManualClock::new();
+    let keyed = full(Overflow::Share, &clock);
+    let grant = |key, permits| keyed.try_acquire(&key, permits).unwrap().granted().unwrap();
+    let (first, second) = (grant(1, 2), grant(2, 1));
+    assert_eq!(keyed.remaining(&1), Ok(0));
+    assert_eq!(keyed.refund(&1, &first, 1), Ok(1));
+    assert_eq!(keyed.remaining(&2), Ok(1), "for all who share");
+    assert_eq!(keyed.settle(&2, &second, 2), Ok(Settled::Owed { permits: 1 }));
+    assert_eq!(keyed.remaining(&1), Ok(0));
+
+    // Now key 1 has a place, and what it gives back of before is not its own.
+    clock.advance(2 * S + 1);
+    let own = grant(1, 3);
+    assert_eq!(keyed.len(), 1);
+    let _ = keyed.refund(&1, &first, 2).unwrap();
+    assert_eq!(keyed.remaining(&1), Ok(0));
+    assert_eq!(keyed.refund(&1, &own, 2), Ok(2));
+    assert_eq!(keyed.remaining(&1), Ok(2));
+
+    // So it is behind a change of the numbers.
+    keyed.reconfigure(bucket("2/s", 5)).unwrap();
+    let shared = grant(7, 1);
+    let left = keyed.remaining(&8).unwrap();
+    assert_eq!(keyed.refund(&7, &shared, 1), Ok(1));
+    assert_eq!(keyed.remaining(&8), Ok(left + 1));
+}
+
+/// Who has a limiter can have it once more, though there is no room for another.
+#[test]
+fn a_limiter_takes_room_once() {
+    let room = Room { most_bytes: 3000, ..Room::default() };
+    let keyed: Keyed<u64, Gcra, _> = Keyed::with_clock(bucket("1/s", 3), room, ManualClock::new());
+    let first = keyed.limiter(&1).unwrap();
+    let again = keyed.limiter(&1).unwrap();
+    assert!(again.try_acquire(3).unwrap().is_granted());
+    assert_eq!(first.remaining(), Ok(0), "the same one");
+    assert_eq!(keyed.limiter(&2).map(drop), Err(KeyedError::TableFull));
+    drop((first, again));
+    assert_eq!(keyed.remaining(&1), Ok(0), "which is small again");
+    assert!(keyed.limiter(&2).is_ok());
+}
+
+/// What a newcomer has in flight is in the limit that he shares, and comes back to it.
+#[test]
+fn operations_of_newcomers_end_where_they_began() {
+    let room = Room::for_keys(1).or_else(Overflow::Share);
+    let keyed: Keyed<u64, Concurrency, _> =
+        Keyed::with_clock(Concurrency::new(2).unwrap(), room, ManualClock::new());
+    assert!(keyed.try_acquire(&0, 1).unwrap().is_granted());
+    for _ in 0..3 {
+        let passed = [1, 2, 3].map(|key| keyed.try_acquire(&key, 1).unwrap().is_granted());
+        assert_eq!(passed, [true, true, false]);
+        assert_eq!([1, 2].map(|key| keyed.release(&key, 1).unwrap()), [true, true]);
+    }
+    assert_eq!(keyed.remaining(&0).unwrap(), 1, "and no known key's operation has ended");
+}
+
+/// Limiters that were taken and dropped do not pile up beside those that are held.
+#[test]
+fn limiters_that_nobody_has_go() {
+    let keyed: Keyed<u64, Gcra, _> =
+        Keyed::with_clock(bucket("1/s", 2), Room::for_keys(100_000), ManualClock::new());
+    let held: Vec<_> = (0..1_000).map(|key| keyed.limiter(&key).unwrap()).collect();
+    let of_held = keyed.bytes();
+    for key in 1_000..30_000 {
+        drop(keyed.limiter(&key).unwrap());
+    }
+    assert!(keyed.bytes() < 2 * of_held, "{} and {of_held}", keyed.bytes());
+    drop(held);
+}
