@@ -104,6 +104,11 @@ impl AllOf {
         self.limits.first().map_or(Past::NONE, Ledger::past)
     }
 
+    /// The limits, in order.
+    pub(crate) fn ledgers(&self) -> &[Ledger<AnyPolicy>] {
+        &self.limits
+    }
+
     /// The policies in force and their states, promises left out.
     pub(crate) fn started(&self) -> impl Iterator<Item = (&AnyPolicy, &AnyState)> {
         self.limits.iter().map(|limit| (limit.policy(), limit.state()))

@@ -11,13 +11,14 @@ use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
 use crate::pacer::{self, Pacer};
 use crate::policy::{Policy, Taken};
+use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::sliding_log::{self, SlidingLog};
 use crate::two_timeline::{self, TwoTimeline};
 use crate::verdict::{Opening, Refusal};
 
 macro_rules! any_policy {
-    ($($name:ident: $state:ty, $what:literal;)*) => {
+    ($($name:ident($tag:ident): $state:ty, $what:literal;)*) => {
         /// Any of the policies.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum AnyPolicy { $(#[doc = $what] $name($name),)* }
@@ -158,17 +159,50 @@ macro_rules! any_policy {
                 }
             }
         }
+
+        impl Portable for AnyPolicy {
+            fn tag(&self) -> u16 {
+                match self { $(Self::$name(policy) => policy.tag(),)* }
+            }
+
+            fn write_numbers(&self, words: &mut Writer) {
+                match self { $(Self::$name(policy) => policy.write_numbers(words),)* }
+            }
+
+            fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+                match tag {
+                    $(tag::$tag => $name::read_numbers(tag, words).map(Self::$name),)*
+                    _ => Err(WordsError::OtherPolicy { tag }),
+                }
+            }
+
+            fn write_state(&self, state: &AnyState, words: &mut Writer) {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.write_state(state, words);
+                    })*
+                    // The state of another policy says nothing of this one.
+                    _ => self.write_state(&self.fresh(words.now_ns()), words),
+                }
+            }
+
+            fn read_state(&self, words: &mut Reader<'_>) -> Result<AnyState, WordsError> {
+                match self {
+                    $(Self::$name(policy) => policy.read_state(words).map(AnyState::$name),)*
+                }
+            }
+        }
     };
 }
 
 any_policy! {
-    Gcra: gcra::State, "A continuous token bucket.";
-    SlidingLog: sliding_log::State, "At most N in any window.";
-    CompactLog: compact_log::State, "At most N in any window, on a grid, in little memory.";
-    FixedWindow: fixed_window::State, "At most N in each window of a grid.";
-    Pacer: pacer::State, "Batched average pacing.";
-    TwoTimeline: two_timeline::State, "An ideal schedule with exact wait times.";
-    BackfillPool: backfill_pool::State, "A pool that loses nothing.";
-    Concurrency: concurrency::State, "At most N in flight.";
-    CommitLog: commit_log::State, "At most N effects in any window.";
+    Gcra(GCRA): gcra::State, "A continuous token bucket.";
+    SlidingLog(SLIDING_LOG): sliding_log::State, "At most N in any window.";
+    CompactLog(COMPACT_LOG): compact_log::State, "At most N in any window, on a grid, in little memory.";
+    FixedWindow(FIXED_WINDOW): fixed_window::State, "At most N in each window of a grid.";
+    Pacer(PACER): pacer::State, "Batched average pacing.";
+    TwoTimeline(TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
+    BackfillPool(BACKFILL_POOL): backfill_pool::State, "A pool that loses nothing.";
+    Concurrency(CONCURRENCY): concurrency::State, "At most N in flight.";
+    CommitLog(COMMIT_LOG): commit_log::State, "At most N effects in any window.";
 }

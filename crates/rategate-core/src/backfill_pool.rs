@@ -46,6 +46,7 @@ use core::num::NonZeroU64;
 
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
+use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
 use crate::refund::{Refund, Rest};
@@ -302,4 +303,47 @@ impl Policy for BackfillPool {
 
 fn whole(parts: u128, state: &State) -> u64 {
     u64::try_from(parts.checked_div(state.per_permit.into()).unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
+impl Portable for BackfillPool {
+    fn tag(&self) -> u16 {
+        tag::BACKFILL_POOL
+    }
+
+    fn write_numbers(&self, words: &mut Writer) {
+        words.word(self.pool.get());
+        words.ratio(self.ratio);
+        words.word(u64::from(self.rate.is_some()));
+        words.rate(self.rate.unwrap_or(Rate::NEVER));
+    }
+
+    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        tag::expect(tag, tag::BACKFILL_POOL)?;
+        let (pool, ratio, has_rate) = (words.word()?, words.ratio()?, words.up_to(1)? == 1);
+        let rate = Some(words.rate()?).filter(|_| has_rate);
+        Ok(Self::new(pool, ratio, rate)?)
+    }
+
+    fn write_state(&self, state: &State, words: &mut Writer) {
+        words.word(state.per_permit);
+        words.wide(state.active);
+        words.wide(state.waiting);
+        words.wide(state.carry);
+        words.instant(state.filled_until_ns.into());
+    }
+
+    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
+        let per_permit = words.number()?.get();
+        if let Some(Rate(Kind::Paced(pace))) = self.rate
+            && per_permit != pace.period_ns().get()
+        {
+            return Err(words.wrong());
+        }
+        let (active, waiting, carry) = (words.wide()?, words.wide()?, words.wide()?);
+        if carry >= self.ratio.denominator().get().into() {
+            return Err(words.wrong());
+        }
+        let filled_until_ns = words.instant()?.on_clock();
+        Ok(State { per_permit, active, waiting, carry, filled_until_ns })
+    }
 }

@@ -55,6 +55,7 @@ use core::num::NonZeroU64;
 
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
+use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
@@ -252,5 +253,42 @@ impl Policy for CommitLog {
     fn forgo(&self, state: &mut State, _now_ns: u64, permits: u64) -> bool {
         state.held = state.held.saturating_sub(permits);
         true
+    }
+}
+
+impl Portable for CommitLog {
+    fn tag(&self) -> u16 {
+        tag::COMMIT_LOG
+    }
+
+    fn write_numbers(&self, words: &mut Writer) {
+        words.word(self.permits.get());
+        words.word(self.period_ns.get());
+        words.word(self.guard_ns);
+    }
+
+    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        tag::expect(tag, tag::COMMIT_LOG)?;
+        Ok(Self::new(words.word()?, words.word()?)?.with_guard(words.word()?)?)
+    }
+
+    fn write_state(&self, state: &State, words: &mut Writer) {
+        words.word(state.held);
+        let now_ns = u128::from(words.now_ns());
+        let cooling = state.cooling.iter().filter(|commit| self.free_ns(commit) > now_ns);
+        words.log(NonZeroU64::MIN, cooling.map(|commit| (commit.instant_ns, commit.permits)));
+    }
+
+    /// What was held commits now, or when the last promise has started: its effect came at some instant before.
+    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
+        let (held, settled_ns) = (words.word()?, words.settled_ns());
+        let mut state = State::default();
+        for (instant_ns, permits) in words.log(NonZeroU64::MIN, self.cools_for_ns())? {
+            state.cool(instant_ns, permits);
+        }
+        if held > 0 {
+            state.cool(settled_ns, held);
+        }
+        Ok(state)
     }
 }

@@ -29,6 +29,11 @@ impl Shift {
         Ok(Self(shift))
     }
 
+    /// The damping of this exponent.
+    pub(crate) fn of_exponent(shift: u64) -> Option<Self> {
+        u32::try_from(shift).ok().filter(|shift| (1..=63).contains(shift)).map(Self)
+    }
+
     /// The exponent.
     #[must_use]
     pub const fn get(self) -> u32 {

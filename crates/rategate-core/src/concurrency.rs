@@ -36,6 +36,7 @@ use core::num::NonZeroU64;
 
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
+use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
 
@@ -112,5 +113,30 @@ impl Policy for Concurrency {
 
     fn forgo(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
         self.release(state, now_ns, permits)
+    }
+}
+
+impl Portable for Concurrency {
+    fn tag(&self) -> u16 {
+        tag::CONCURRENCY
+    }
+
+    fn write_numbers(&self, words: &mut Writer) {
+        words.word(self.permits.get());
+    }
+
+    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        tag::expect(tag, tag::CONCURRENCY)?;
+        Ok(Self::new(words.word()?)?)
+    }
+
+    fn write_state(&self, state: &State, words: &mut Writer) {
+        words.word(state.in_flight);
+    }
+
+    /// What was in flight has ended: nobody is left to release it.
+    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
+        let _ = words.word()?;
+        Ok(State::default())
     }
 }

@@ -38,6 +38,7 @@ use core::num::NonZeroU64;
 
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
+use crate::portable::{Moment, Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
@@ -218,5 +219,81 @@ impl Policy for FixedWindow {
             state.window_ns = self.window_of(anchor_ns, now_ns);
         }
         state.used = used;
+    }
+}
+
+impl Portable for FixedWindow {
+    fn tag(&self) -> u16 {
+        tag::FIXED_WINDOW
+    }
+
+    fn write_numbers(&self, words: &mut Writer) {
+        self.to_words().into_iter().for_each(|word| words.word(word));
+    }
+
+    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        tag::expect(tag, tag::FIXED_WINDOW)?;
+        let (permits, period_ns) = (words.word()?, words.word()?);
+        let anchor = if words.up_to(1)? == 0 { Anchor::Epoch } else { Anchor::FirstCall };
+        Ok(Self::new(permits, period_ns, anchor)?)
+    }
+
+    fn write_state(&self, state: &State, words: &mut Writer) {
+        let used = self.used(state, words.now_ns());
+        words.word(used);
+        words.instant(state.window_ns.into());
+        if self.anchor == Anchor::FirstCall {
+            words.word(u64::from(state.anchor_ns.is_some()));
+            words.instant(state.anchor_ns.unwrap_or(0).into());
+        }
+    }
+
+    /// A grid that a first call has laid moves with its windows, and the clock's own does not. On another
+    /// clock a window may then lie across a border: its permits count in the later one.
+    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
+        let (used, window) = (words.word()?, words.instant()?);
+        let anchor_ns = match self.anchor {
+            Anchor::Epoch => Some(0),
+            Anchor::FirstCall => {
+                let is_laid = words.up_to(1)? == 1;
+                let border_ns = self.first_border(words.instant()?);
+                is_laid.then_some(border_ns)
+            }
+        };
+        let (now_ns, period_ns) = (words.since().now_ns, u128::from(self.period_ns.get()));
+        let is_over = match window.later(period_ns) {
+            Moment::At(end_ns) => end_ns <= now_ns.into(),
+            Moment::Before(_) => true,
+        };
+        let Some(border_ns) = anchor_ns.filter(|_| used > 0 && !is_over) else {
+            return Ok(State { anchor_ns, window_ns: 0, used: 0 });
+        };
+        let window_ns = window.on_clock();
+        let begun_ns = self.window_of(border_ns, window_ns);
+        let window_ns = if window_ns < border_ns {
+            border_ns
+        } else if begun_ns == window_ns {
+            window_ns
+        } else {
+            begun_ns.saturating_add(self.period_ns.get())
+        };
+        Ok(State { anchor_ns, window_ns, used })
+    }
+}
+
+impl FixedWindow {
+    /// The first border on the clock of the grid that this one is of.
+    fn first_border(&self, border: Moment) -> u64 {
+        match border {
+            Moment::At(_) => border.on_clock(),
+            Moment::Before(ns) => {
+                let short_ns = ns.checked_rem(self.period_ns.get().into()).unwrap_or(0);
+                let period_ns = self.period_ns.get();
+                u64::try_from(short_ns).map_or(0, |short_ns| match short_ns {
+                    0 => 0,
+                    _ => period_ns.saturating_sub(short_ns),
+                })
+            }
+        }
     }
 }

@@ -47,6 +47,7 @@ use core::num::NonZeroU64;
 use crate::error::LimitError;
 use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
+use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
 use crate::refund::{Refund, Rest};
 use crate::verdict::{Opening, Refusal, on_clock};
@@ -72,6 +73,11 @@ impl State {
     /// What a bucket with this TAT has used.
     pub(crate) const fn with_tat(tat: Exact, pace: Pace) -> Self {
         Self { tat, pace, frozen_at_ns: None }
+    }
+
+    /// The pace of a bucket that earns something.
+    pub(crate) fn pace_if_running(&self) -> Option<Pace> {
+        self.frozen_at_ns.is_none().then_some(self.pace)
     }
 
     pub(crate) const fn tat(&self) -> Exact {
@@ -266,5 +272,54 @@ impl Policy for Gcra {
         state.tat = new_pace.add(now, debt);
         state.pace = new_pace;
         state.frozen_at_ns = (self.rate == Rate::NEVER).then_some(now_ns);
+    }
+}
+
+impl Portable for Gcra {
+    fn tag(&self) -> u16 {
+        tag::GCRA
+    }
+
+    fn write_numbers(&self, words: &mut Writer) {
+        words.rate(self.rate);
+        words.word(self.burst.get());
+    }
+
+    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        tag::expect(tag, tag::GCRA)?;
+        Ok(Self::new(words.rate()?, words.word()?)?)
+    }
+
+    /// The TAT. At the rate never the debt, which stands still, and the pace in which it counts.
+    fn write_state(&self, state: &State, words: &mut Writer) {
+        let State { tat, pace, frozen_at_ns } = *state;
+        match self.rate.0 {
+            Kind::Unlimited => {}
+            Kind::Paced(_) => {
+                words.instant(tat.ns);
+                words.word(tat.part);
+            }
+            Kind::Never => {
+                let since_ns = frozen_at_ns.unwrap_or(words.now_ns());
+                let debt = pace.sub(tat, Exact::at(since_ns.into()));
+                words.pace(pace);
+                words.wide(debt.ns);
+                words.word(debt.part);
+            }
+        }
+    }
+
+    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
+        let now_ns = words.since().now_ns;
+        Ok(match self.rate.0 {
+            Kind::Unlimited => self.fresh(now_ns),
+            Kind::Paced(pace) => State::with_tat(words.exact(pace)?, pace),
+            Kind::Never => {
+                let pace = words.pace()?;
+                let debt = Exact { ns: words.wide()?, part: words.part(pace)? };
+                let tat = pace.add(Exact::at(now_ns.into()), debt);
+                State { tat, pace, frozen_at_ns: Some(now_ns) }
+            }
+        })
     }
 }

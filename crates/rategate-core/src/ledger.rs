@@ -92,6 +92,13 @@ impl<P: Policy> Ledger<P> {
         }
     }
 
+    /// A limit that goes on from `state` at `now_ns`, in which nobody new starts before `floor_ns`.
+    pub(crate) fn with_floor(policy: P, state: P::State, floor_ns: u64, now_ns: u64) -> Self {
+        // What a grant of before says of itself holds no longer.
+        let past = Past::NONE.and_changed();
+        Self { floor_ns, past, ..Self::with_state(policy, state, now_ns) }
+    }
+
     /// The limit in force.
     #[must_use]
     pub const fn policy(&self) -> &P {
@@ -108,6 +115,13 @@ impl<P: Policy> Ledger<P> {
     #[must_use]
     pub fn promised(&self) -> usize {
         self.promises.len()
+    }
+
+    /// The state with all promises taken, and the instant before which nobody new starts. A place that was
+    /// given back among promises is not told of.
+    pub(crate) fn with_promises(&self) -> (P::State, u64) {
+        let last_ns = self.promises.back().map_or(0, |last| last.taken.start_ns);
+        (self.all_booked(), self.floor_ns.max(last_ns))
     }
 
     /// Goes on from a state that was kept elsewhere for a while.

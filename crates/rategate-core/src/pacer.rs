@@ -51,6 +51,7 @@ use core::num::NonZeroU64;
 
 use crate::exact::Exact;
 use crate::policy::{Policy, Taken};
+use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
 use crate::refund::{Refund, Rest};
 use crate::schedule::Schedule;
@@ -276,5 +277,30 @@ impl Policy for Pacer {
         if self.rate != old.rate {
             state.track.change(Schedule::constant(self.rate), now_ns.into());
         }
+    }
+}
+
+impl Portable for Pacer {
+    fn tag(&self) -> u16 {
+        tag::PACER
+    }
+
+    fn write_numbers(&self, words: &mut Writer) {
+        words.rate(self.rate);
+        words.word(self.min_sleep_ns);
+        words.optional(self.catch_up_ns);
+    }
+
+    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        tag::expect(tag, tag::PACER)?;
+        Ok(Self::new(words.rate()?, words.word()?, words.optional()?))
+    }
+
+    fn write_state(&self, state: &State, words: &mut Writer) {
+        state.track.write(words);
+    }
+
+    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
+        Ok(State { track: Track::read(words)? })
     }
 }

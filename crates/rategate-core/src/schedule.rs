@@ -50,7 +50,7 @@ pub(crate) enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ramp {
     /// Both rates in permits per the same period.
-    from: u128,
+    pub(crate) from: u128,
     to: u128,
     pub(crate) over_ns: u64,
     /// One permit in the units of [`Ramp::earned`]: `2 * over * period`.

@@ -52,6 +52,7 @@ use core::num::NonZeroU64;
 
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
+use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
@@ -282,5 +283,40 @@ impl Policy for SlidingLog {
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         old.forget_before(state, now_ns);
+    }
+}
+
+impl Portable for SlidingLog {
+    fn tag(&self) -> u16 {
+        tag::SLIDING_LOG
+    }
+
+    fn write_numbers(&self, words: &mut Writer) {
+        words.word(self.permits.get());
+        words.word(self.period_ns.get());
+        words.word(self.guard_ns);
+        words.word(self.resolution_ns.get());
+    }
+
+    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        tag::expect(tag, tag::SLIDING_LOG)?;
+        let log = Self::new(words.word()?, words.word()?)?.with_guard(words.word()?)?;
+        Ok(log.with_resolution(words.word()?)?)
+    }
+
+    fn write_state(&self, state: &State, words: &mut Writer) {
+        let now_ns = u128::from(words.now_ns());
+        let held = state.entries.iter().filter(|entry| self.release_ns(entry) > now_ns);
+        let held = held.map(|entry| (entry.instant_ns, entry.permits));
+        words.log(NonZeroU64::MIN, held);
+    }
+
+    /// On a grid, instants of another clock stay between its points, as after a change of the grid.
+    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
+        let mut state = State::default();
+        for (instant_ns, permits) in words.log(NonZeroU64::MIN, self.held_for_ns())? {
+            state.record(instant_ns, permits);
+        }
+        Ok(state)
     }
 }

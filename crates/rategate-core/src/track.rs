@@ -9,6 +9,8 @@
 //!        ^ next         ^ change: operations before it are due when they were
 //! ```
 
+mod words;
+
 use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
 

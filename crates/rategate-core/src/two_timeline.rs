@@ -50,6 +50,8 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+mod words;
+
 use core::num::NonZeroU64;
 
 use crate::compensation::Shift;

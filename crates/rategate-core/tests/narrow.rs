@@ -1,178 +1,138 @@
-//! A bucket in a part of a word decides as its policy does, to the nanosecond, as long as it is looked at before it
-//! fades; and the borders within which it fits.
+//! A state in a part of a word decides as the state itself does.
 
 #![allow(
     clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test computes in plain numbers and may panic"
 )]
 
 mod common;
 
-use std::num::NonZeroU64;
-use std::time::Duration;
-
 use common::{MS, S, XorShift};
-use rategate_core::concurrent::{Narrow, Twinned, VALUE_BITS};
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::bare::Bare;
+use rategate_core::compact_log::CompactLog;
+use rategate_core::concurrent::Twinned;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
-use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
-use rategate_core::rate::Rate;
+use rategate_core::refund::Past;
 use rategate_core::verdict::Verdict;
 
-/// How far ahead a TAT may be, in parts, and after how many a value fades.
-const MOST_AHEAD: u64 = 1 << 55;
-const FADES: u64 = 1 << 54;
-const MINUTE: u64 = 60 * S;
-
-fn gcra(permits: u64, period_ns: u64, burst: u64) -> Gcra {
-    Gcra::new(Rate::new(permits, Duration::from_nanos(period_ns)).unwrap(), burst).unwrap()
-}
-
-/// Any bucket that fits.
-fn any(random: &mut XorShift) -> (Gcra, Narrow) {
-    loop {
-        let permits = random.pick(&[1, 1, 3, 7, 1_000, 2_469, 300_239]);
-        let period_ns = random.pick(&[1, 7, MS, S, 10 * S, 86_400 * S]) + random.between(0, 1);
-        let most = MOST_AHEAD / period_ns.max(1);
-        let burst = random.pick(&[1, 2, 5, most / 2, most]).max(1);
-        let policy = gcra(permits, period_ns, burst);
-        if let Some(numbers) = policy.narrow() {
-            return (policy, numbers);
+fn policies(random: &mut XorShift) -> AnyPolicy {
+    let rate = random.pick(&["1/s", "3/s", "7/10s", "1000/s", "12345/s", "1/d", "100000/1s"]);
+    let permits = random.pick(&[1, 2, 5, 1000, 40_000]);
+    let period_ns = random.pick(&[7, MS, S, 60 * S, 86_400 * S]);
+    match random.between(0, 3) {
+        0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
+        2 => FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into(),
+        _ => {
+            let parts = random.pick(&[1, 7, 1000]).min(period_ns);
+            let log = CompactLog::new(permits, period_ns).unwrap().with_parts(parts).unwrap();
+            log.with_guard(random.pick(&[0, 0, period_ns / 3])).unwrap().into()
         }
     }
-}
-
-/// What a ledger and what a value says of a try.
-type Said = Result<(u64, u64), u64>;
-
-fn of_ledger(ledger: &mut Ledger<Gcra>, now_ns: u64, permits: u64) -> Option<Said> {
-    match ledger.try_acquire(now_ns, permits).ok()? {
-        Verdict::Granted(grant) => Some(Ok((grant.start_ns, grant.remaining))),
-        Verdict::Denied(denial) => Some(Err(denial.retry_after_ns?.get())),
-    }
-}
-
-fn of_value(numbers: Narrow, value: &mut u64, now_ns: u64, permits: u64) -> Option<Said> {
-    Some(match numbers.decide(*value, now_ns, permits)? {
-        Ok((next, spare)) => {
-            *value = next;
-            Ok((now_ns, spare.permits()))
-        }
-        Err(retry_after_ns) => Err(retry_after_ns.get()),
-    })
 }
 
 #[test]
-fn a_value_decides_as_its_policy() {
-    let (mut granted, mut denied) = (0, 0);
-    for seed in 0..4_000 {
+fn a_value_decides_as_its_state_does() {
+    let (mut fit, mut over, mut crossed) = (0, 0, 0);
+    for seed in 0..3_000 {
         let mut random = XorShift::new(seed);
-        let (policy, numbers) = any(&mut random);
-        let mut now_ns = random.pick(&[0, 5, S, 1 << 40, 1 << 62]);
-        let mut ledger = Ledger::new(policy, now_ns);
-        let mut value = policy.narrowed(ledger.state(), now_ns).unwrap();
-        let burst = policy.burst().get();
-        for call in 0..60 {
-            let what = format!("seed {seed}, call {call}: {policy:?} at {now_ns}");
-            let fades_ns = numbers.fades_ns();
-            let step = random.pick(&[0, 1, 7, MS, S, 60 * S, fades_ns / 2, fades_ns]);
-            now_ns = now_ns.saturating_add(random.between(0, step.min(fades_ns))).min(u64::MAX / 2);
-            // Once within its time, a full one is renewed: nobody can tell.
-            if numbers.is_full(value, now_ns) {
-                assert!(policy.is_as_fresh(ledger.state(), now_ns), "{what}");
-                value = numbers.full_at(now_ns);
+        let policy = policies(&mut random);
+        let Some(numbers) = policy.narrow() else { continue };
+        let step = random.pick(&[3, MS, S / 3, 3 * S, 90_000 * S]).min(numbers.fades_ns() / 2);
+        let mut now_ns = random.pick(&[0, 5 * S, 1 << 60, u64::MAX - 1000 * S]);
+        let mut state = policy.fresh(now_ns);
+        let mut value = numbers.full_at(now_ns);
+        let told = format!("seed {seed}, {policy:?}");
+        let mut is_used = false;
+        for call in 0..80 {
+            now_ns = match random.between(0, 9) {
+                // An unused value is of the instant at which it was made, and of no earlier one.
+                0 if is_used => now_ns.saturating_sub(random.between(0, step / 2)),
+                1..=5 => now_ns.saturating_add(random.between(0, step)),
+                _ => now_ns,
+            };
+            let told = format!("{told}, call {call} at {now_ns}");
+            let permits = random.between(1, 3);
+            let mut after = state.clone();
+            let verdict = Bare::new(&policy, &mut after, Past::NONE).try_acquire(now_ns, permits);
+            let remaining = policy.remaining(&state, now_ns);
+            assert_eq!(numbers.remaining(value, now_ns), remaining, "{told}");
+            match (numbers.decide(value, now_ns, permits), verdict) {
+                (Some(Ok((next, spare))), Ok(Verdict::Granted(grant))) => {
+                    assert_eq!(spare.permits(), grant.remaining, "{told}");
+                    value = next;
+                    state = after;
+                    is_used = true;
+                    fit += 1;
+                }
+                (Some(Err(wait_ns)), Ok(Verdict::Denied(denial))) => {
+                    assert_eq!(Some(wait_ns), denial.retry_after_ns, "{told}");
+                }
+                (None, Err(_)) => over += 1,
+                // What does not fit is the state's, until it does again.
+                (None, Ok(Verdict::Granted(_))) => {
+                    assert_eq!(policy.narrowed(&after, now_ns), None, "{told}");
+                    assert!(matches!(policy, AnyPolicy::CompactLog(_)), "{told}");
+                    crossed += 1;
+                }
+                (told_by_value, verdict) => panic!("{told}: {told_by_value:?}, {verdict:?}"),
             }
-            let permits = random.pick(&[1, 1, 2, burst, burst.div_ceil(2)]);
-            assert_eq!(ledger.remaining(now_ns), numbers.remaining(value, now_ns), "{what}");
-            let ideal = of_ledger(&mut ledger, now_ns, permits);
-            assert_eq!(ideal, of_value(numbers, &mut value, now_ns, permits), "{what}");
-            match ideal {
-                Some(Ok(_)) => granted += 1,
-                Some(Err(_)) => denied += 1,
-                None => {}
-            }
-            // Full at the policy's instant, and for a moment since a nanosecond later.
-            let fresh_ns = policy.fresh_at_ns(ledger.state()).unwrap();
-            assert_eq!(numbers.full_after(value, now_ns), fresh_ns.max(now_ns), "{what}");
-            if fresh_ns > now_ns {
-                assert!(!numbers.is_full(value, fresh_ns - 1), "{what}");
-                assert!(numbers.is_full(value, fresh_ns + 1), "{what}");
-            }
-            // There and back, exactly.
-            let state = policy.widened(value, now_ns).unwrap();
-            assert_eq!(policy.narrowed(&state, now_ns), Some(value), "{what}");
-            assert_eq!(policy.remaining(&state, now_ns), ledger.remaining(now_ns), "{what}");
-            assert!(value < 1 << VALUE_BITS);
-        }
-    }
-    assert!(granted > 40_000 && denied > 40_000, "{granted} {denied}");
-}
-
-/// Nothing, and more than could ever pass, are not for a value to say.
-#[test]
-fn what_a_value_does_not_say() {
-    let numbers = gcra(1, S, 3).narrow().unwrap();
-    let value = numbers.full_at(7);
-    assert!(numbers.decide(value, 7, 0).is_none());
-    assert!(numbers.decide(value, 7, 3).is_some());
-    assert!(numbers.decide(value, 7, 4).is_none());
-    assert!(numbers.decide(value, 7, u64::MAX).is_none());
-    // Torn numbers panic nowhere.
-    for fields in [[0; 3], [u64::MAX; 3], [0, u64::MAX, 1], [1, 0, 0], [u64::MAX, 1, u64::MAX]] {
-        let torn = Narrow::from_fields(fields);
-        for value in [0, 1, (1 << VALUE_BITS) - 1, u64::MAX] {
-            for now_ns in [0, 7, u64::MAX] {
-                let _ = (torn.decide(value, now_ns, 1), torn.remaining(value, now_ns));
-                let _ = (torn.full_after(value, now_ns), torn.is_full(value, now_ns));
-                let _ = (torn.fades_ns(), torn.full_at(now_ns));
+            // There and back.
+            if let Some(again) = policy.narrowed(&state, now_ns) {
+                let wide = policy.widened(again, now_ns).unwrap();
+                assert_eq!(
+                    policy.remaining(&wide, now_ns),
+                    policy.remaining(&state, now_ns),
+                    "{told}"
+                );
+                if numbers.is_full(value, now_ns) {
+                    assert!(policy.is_as_fresh(&state, now_ns), "{told}");
+                }
+                let full_ns = numbers.full_after(value, now_ns);
+                assert!(policy.is_as_fresh(&state, full_ns) || full_ns == u64::MAX, "{told}");
             }
         }
     }
+    assert!(fit > 50_000 && over > 10_000 && crossed > 1_000, "{fit} {over} {crossed}");
 }
 
-/// A burst of 2^55 parts fits and one of a part more does not; values fade in a minute or more.
+/// Whoever comes later writes no value that was there before: a slot that has changed hands can be told.
 #[test]
-fn what_fits() {
-    assert!(gcra(1, 1, MOST_AHEAD).narrow().is_some());
-    assert!(gcra(1, 1, MOST_AHEAD + 1).narrow().is_none());
-    assert!(gcra(1, MOST_AHEAD, 1).narrow().is_some());
-    assert!(gcra(1, MOST_AHEAD + 1, 1).narrow().is_none());
-    let most_parts = FADES / MINUTE;
-    assert_eq!(most_parts, 300_239);
-    let fastest = gcra(most_parts, 1, 1).narrow().unwrap();
-    assert!(fastest.fades_ns() >= MINUTE);
-    assert!(gcra(most_parts + 1, 1, 1).narrow().is_none());
-    assert_eq!(gcra(1, S, 1).narrow().unwrap().fades_ns(), FADES);
-    for rate in ["never", "unlimited"] {
-        assert!(Gcra::new(rate.parse().unwrap(), 1).unwrap().narrow().is_none());
+fn no_later_owner_writes_the_value_of_an_earlier_one() {
+    for seed in 0..3_000 {
+        let mut random = XorShift::new(seed);
+        let policy = policies(&mut random);
+        let Some(numbers) = policy.narrow() else { continue };
+        let mut now_ns = random.between(0, 5 * S);
+        let mut seen = vec![numbers.full_at(now_ns)];
+        let mut value = numbers.full_at(now_ns);
+        for _ in 0..20 {
+            if let Some(Ok((next, _))) = numbers.decide(value, now_ns, 1) {
+                value = next;
+                seen.push(value);
+            }
+            now_ns += random.between(0, 3);
+        }
+        let from_ns = numbers.full_after(value, now_ns).saturating_sub(1);
+        let mut later_ns = (from_ns..).find(|&at_ns| {
+            // Of an unused one not before the next point of the grid.
+            numbers.is_full(value, at_ns) || at_ns > from_ns + 10
+        });
+        if !numbers.is_full(value, later_ns.unwrap()) {
+            later_ns = Some(from_ns + 86_400 * S + 2);
+        }
+        let later_ns = later_ns.unwrap();
+        assert!(numbers.is_full(value, later_ns), "seed {seed}, {policy:?}");
+        let mut value = numbers.full_at(later_ns);
+        for at_ns in later_ns..later_ns + 20 {
+            assert!(!seen.contains(&value), "seed {seed}, {policy:?}");
+            if let Some(Ok((next, _))) = numbers.decide(value, at_ns, 1) {
+                value = next;
+            }
+        }
     }
-}
-
-/// The whole of a burst of that size is read rightly until it is full and from then on for as long as it
-/// lasts; the state of a key that owes more does not fit.
-#[test]
-fn how_far_a_value_reaches() {
-    let policy = gcra(1, 1, MOST_AHEAD);
-    let numbers = policy.narrow().unwrap();
-    let now_ns = 1 << 61;
-    let (value, _) = numbers.decide(numbers.full_at(now_ns), now_ns, MOST_AHEAD).unwrap().unwrap();
-    assert_eq!(numbers.remaining(value, now_ns), 0);
-    let full_ns = now_ns + MOST_AHEAD;
-    assert_eq!(numbers.full_after(value, now_ns), full_ns);
-    // A clock that is set back by what a value lasts sees it ahead still.
-    assert_eq!(numbers.remaining(value, now_ns - FADES), 0);
-    assert!(!numbers.is_full(value, full_ns));
-    for behind_ns in [1, FADES, 2 * FADES, 4 * FADES - 1, 4 * FADES] {
-        assert!(numbers.is_full(value, full_ns + behind_ns), "{behind_ns}");
-    }
-    assert!(!numbers.is_full(value, full_ns + 4 * FADES + 1), "it has come round");
-
-    let mut ledger = Ledger::new(policy, now_ns);
-    let all = NonZeroU64::new(MOST_AHEAD).unwrap();
-    ledger.book(now_ns, now_ns, all);
-    assert!(policy.narrowed(ledger.state(), now_ns).is_some());
-    assert!(policy.narrowed(ledger.state(), now_ns - 1).is_none());
 }

@@ -547,3 +547,17 @@ fn what_started_at_zero_may_be_lost() {
     let grant = granted(later.try_acquire(1, 1)).unwrap();
     assert_eq!(later.refund(1, &grant, 1), 1);
 }
+
+/// A grant by the cached clock knows what had come back before it, as others do.
+#[test]
+fn what_the_cached_clock_granted_comes_back() {
+    let average = TwoTimeline::new(rate("1000/s"), Mode::Average, None);
+    let mut twin = Fronted::new(average, 0);
+    let now_ns = 10 * S;
+    let first = granted(twin.try_acquire(now_ns, 1)).unwrap();
+    let second = granted(twin.try_acquire(now_ns + MS, 1)).unwrap();
+    assert_eq!((first.start_ns, second.start_ns), (now_ns, now_ns), "no other reading");
+    assert_eq!(twin.refund(now_ns + MS, &second, 1), 1);
+    let again = granted(twin.try_acquire(now_ns + MS, 1)).unwrap();
+    assert_eq!(again.scheduled_ns, second.scheduled_ns);
+}

@@ -32,9 +32,6 @@ impl Decision {
         matches!(self, Self::Granted(_))
     }
 
-    /// Denied because time alone cannot help.
-    pub(crate) const HELD: Self = Self::Denied(Denial { retry_after_ns: None });
-
     pub(crate) const fn denied(retry_after_ns: NonZeroU64) -> Self {
         Self::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
     }
@@ -100,6 +97,12 @@ impl Grant {
     #[must_use]
     pub const fn remaining(&self) -> u64 {
         self.spare.permits()
+    }
+
+    /// Whether fewer than so many were left, without the division.
+    #[inline]
+    pub(crate) const fn leaves_less_than(&self, permits: u64) -> bool {
+        self.spare.is_below(permits)
     }
 
     /// A grant to an operation that starts at once.

@@ -33,6 +33,7 @@
 //! | at most N at the same time | [`Concurrency`] |
 //! | at most N *effects* in any window, however late they come | [`CommitLog`] |
 //! | several of these together | [`Limiter::all_of`] |
+//! | one of these for each of my users | [`Keyed`] |
 //!
 //! # Which form do I want?
 //!
@@ -42,6 +43,8 @@
 //! | tasks, under any executor | [`AsyncLimiter`] |
 //! | a caller that waits in its own way, or may change its mind | [`Reservation`] |
 //! | kinds of callers that should share fairly | [`Limiter::class`] |
+//! | one of many callers, each with a limit of its own | [`Keyed`] |
+//! | a call that has to pass several of them | [`try_all`] |
 //! | an operation whose end or effect counts, not only its start | [`Permit`] |
 //! | one loop that waits after each operation | [`Throttle`] |
 //! | callers that hand over work and go on | [`Dispatcher`] |
@@ -50,6 +53,7 @@
 //! | a stream, or a sink, of items | `RateLimitedStreamExt`, `RateLimitedSink` (`futures`) |
 //! | a stream of bytes in tasks | `AsyncByteLimited` (`futures` or `tokio`) |
 //! | a future of my own, polled by hand | [`AcquireOwned`] |
+//! | counts of what a limit did, and for which keys | [`Limiter::with_stats`], [`stats`] |
 //! | a test | any of them on a [`ManualClock`] |
 //!
 //! # Features
@@ -62,7 +66,11 @@
 //! * `futures`: streams (`RateLimitedStreamExt`) and sinks (`RateLimitedSink`) whose items pass a
 //!   limiter, and `AsyncByteLimited` for the readers and writers of the futures crates. It needs their
 //!   traits only.
+//! * `serde`: `snapshot::Snapshot`, a limiter that is saved and restored after a restart, as plain data or as a file; `Keyed::save` and
+//!   `Keyed::restore` do the same for a table.
 //! * `rayon`: `RateLimitedParallelExt`, for parallel iterators whose actions pass a limiter.
+//! * `metrics`: [statistics](stats) for the recorder of the `metrics` facade.
+//! * `tracing`: events of limiters with statistics.
 //!
 //! [`AsyncLimiter`] needs none of them: its waits are ended by a thread of this crate.
 //!
@@ -85,8 +93,8 @@
 //!
 //! # What it does not do
 //!
-//! * It does not share a limit between processes or machines, and forgets it when the process ends.
-//! * It keeps one limit for each [`Limiter`], not one for each of your users.
+//! * It does not share a limit between processes or machines, and forgets it when the process ends, unless it is
+//!   saved (`serde`).
 //! * It does not spin unless asked to, and so wakes as exactly as the system's sleep does, usually
 //!   0.1 ms late. See [`Precision`].
 //! * It does not see that a machine was suspended: where the system's monotonic clock stands still
@@ -111,7 +119,11 @@ mod local;
 mod panics;
 mod permit;
 mod reservation;
+mod several;
 mod shared;
+#[cfg(feature = "serde")]
+pub mod snapshot;
+pub mod stats;
 mod sync;
 mod throttle;
 mod turn;
@@ -146,6 +158,7 @@ pub use limiter::Limiter;
 pub use local::Local;
 pub use permit::{Expired, Permit};
 pub use reservation::Reservation;
+pub use several::{Ask, Together, TryAllError, try_all};
 pub use throttle::{CatchUp, Throttle};
 pub use wait::{Alarm, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
 
@@ -167,6 +180,7 @@ pub use rategate_core::ledger::Ledger;
 pub use rategate_core::limit::Limit;
 pub use rategate_core::pacer::Pacer;
 pub use rategate_core::policy::Policy;
+pub use rategate_core::portable;
 pub use rategate_core::queue::{Bounds as QueueBounds, WhenFull};
 pub use rategate_core::rate::Rate;
 pub use rategate_core::ratio::Ratio;

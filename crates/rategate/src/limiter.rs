@@ -10,6 +10,7 @@ use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Concurrent, Twinned};
 use rategate_core::fair::ClassId;
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Policy;
 use rategate_core::queue::{Bounds as QueueBounds, Request};
 use rategate_core::verdict::Settled;
 
@@ -18,7 +19,8 @@ use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, ClassError, Closed, LimiterError, ReconfigureError, SettleError};
 use crate::local::Local;
 use crate::reservation::Reservation;
-use crate::shared::Shared;
+use crate::shared::{Hold, Shared};
+use crate::stats::LimitStats;
 use crate::wait::{Alarm, Precision};
 
 /// A limit for any number of threads, on a clock.
@@ -104,10 +106,15 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
     ///
     /// [`Closed`].
     pub fn reconfigure(&self, policy: P) -> Result<(), Closed> {
+        let most = self.stats().map(|_| most_at_once(&policy));
         self.shared.change_numbers(|limit, twin, now_ns| match twin {
             Some(twin) => limit.change(twin, now_ns, policy),
             None => limit.reconfigure(now_ns, policy),
-        })
+        })?;
+        if let Some(most) = most {
+            self.saw_change(|| most);
+        }
+        Ok(())
     }
 }
 
@@ -154,6 +161,7 @@ impl<C: Clock> Limiter<AllOf, C> {
             Some(twin) => limit.change(twin, now_ns, policies),
             None => limit.reconfigure(now_ns, policies),
         })??;
+        self.saw_change(|| policies.iter().map(most_at_once).min().unwrap_or(u64::MAX));
         Ok(())
     }
 }
@@ -179,6 +187,35 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         Self { precision, ..self }
+    }
+
+    /// Counts, for all clones and from now on, what the limit grants and denies, under a name of at most
+    /// [`MOST_NAME_BYTES`](crate::stats::MOST_NAME_BYTES). If it is counted already, under that name. What
+    /// is counted, and what it costs, is in [`stats`](crate::stats).
+    ///
+    /// A grant is near the limit if it leaves less than a tenth of what can be taken now, or after the last
+    /// change of the numbers: so count from the beginning.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter};
+    ///
+    /// let limiter = Limiter::new(Gcra::new("10/s".parse()?, 10)?).with_stats("uploads");
+    /// limiter.acquire(4)?;
+    /// let stats = limiter.stats().expect("they were just asked for");
+    /// assert_eq!(stats.counts().to_string(),
+    ///     "granted 1 calls of 4 permits, 0 near the limit; denied 0 of 0; 0 overflows");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_stats(self, name: &str) -> Self {
+        self.shared.count_as(name);
+        self
+    }
+
+    /// The limit's statistics, if it has [some](Self::with_stats).
+    #[must_use]
+    pub fn stats(&self) -> Option<&LimitStats> {
+        self.shared.stats()
     }
 
     /// The same limit for a class of callers with a line of their own. While callers of several
@@ -341,6 +378,11 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Ok(self.peek_ns(permits)?.map(Duration::from_nanos))
     }
 
+    /// Holds the lock, until it is released.
+    pub(crate) fn hold(&self) -> Result<Hold<'_, L, C>, Closed> {
+        self.shared.hold()
+    }
+
     pub(crate) fn peek_ns(&self, permits: u64) -> Result<Option<u64>, LimiterError> {
         self.shared.peek(permits)
     }
@@ -494,6 +536,13 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Request::of(permits).in_class(self.class)
     }
 
+    /// Takes note of new numbers, by which so many can be taken at once.
+    fn saw_change(&self, most: impl FnOnce() -> u64) {
+        if let Some(stats) = self.stats() {
+            stats.saw_change(most());
+        }
+    }
+
     pub(crate) const fn precision(&self) -> Precision {
         self.precision
     }
@@ -507,6 +556,11 @@ impl<L: Concurrent, C> Limiter<L, C> {
     /// Whether this is the only handle: nobody waits, nobody holds a reservation or a permit.
     pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
+    }
+
+    /// Where its lock is in memory.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
     }
 
     /// Takes the limit out, if this is the only handle.
@@ -530,6 +584,11 @@ impl<L: Concurrent + fmt::Debug, C: fmt::Debug> fmt::Debug for Limiter<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.fmt(f)
     }
+}
+
+/// What a fresh limit grants at most at once.
+fn most_at_once<P: Policy>(policy: &P) -> u64 {
+    policy.remaining(&policy.fresh(0), 0)
 }
 
 /// A duration as nanoseconds; over 584 years count as those.

@@ -68,6 +68,8 @@ pub struct Local<L: Concurrent, C: Clock = MonotonicClock> {
     batch: u64,
     epoch: u64,
     left: u64,
+    /// How many calls have had some of the batch.
+    calls: u64,
     /// When the batch began, and when it ends: zero without one.
     start_ns: u64,
     until_ns: u64,
@@ -81,8 +83,8 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         class: ClassId,
     ) -> Result<Self, Closed> {
         let (epoch, batch) = shared.batch()?;
-        let (left, start_ns, until_ns, drawn) = (0, 0, 0, None);
-        Ok(Self { shared, precision, class, batch, epoch, left, start_ns, until_ns, drawn })
+        let (left, calls, start_ns, until_ns, drawn) = (0, 0, 0, 0, None);
+        Ok(Self { shared, precision, class, batch, epoch, left, calls, start_ns, until_ns, drawn })
     }
 
     /// Takes `permits` at once, or says how long until they could be taken. Never waits.
@@ -94,10 +96,17 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     /// Those of [`Limiter::try_acquire`](crate::Limiter::try_acquire).
     #[inline]
     pub fn try_acquire(&mut self, permits: u64) -> Result<Decision, LimiterError> {
-        match self.take_held(permits) {
-            Some(grant) => Ok(Decision::Granted(grant)),
-            None => self.try_shared(permits),
+        if let Some(grant) = self.take_held(permits) {
+            return Ok(Decision::Granted(grant));
         }
+        let decided = self.try_shared(permits);
+        // A grant has been counted where it was taken.
+        if let Some(stats) = self.shared.stats()
+            && let Ok(Decision::Denied(_)) = decided
+        {
+            stats.saw_try(permits, &decided);
+        }
+        decided
     }
 
     /// Takes `permits`, and waits until they may start.
@@ -136,15 +145,17 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         let lasts = self.shared.seen_ns() < self.until_ns && self.shared.epoch() == self.epoch;
         let left = self.left.checked_sub(permits).filter(|_| lasts && permits > 0)?;
         self.left = left;
+        self.calls = self.calls.wrapping_add(1);
         Some(Grant::at(self.start_ns, self.start_ns, permits, Spare::of(left)))
     }
 
+    /// Takes a batch, or asks the limiter. A denial is not counted here: it may not be the last word.
     #[inline(never)]
     fn try_shared(&mut self, permits: u64) -> Result<Decision, LimiterError> {
         // A request that would soon use up a batch is the limiter's; what is in hand stays there.
         let is_small = (1..=self.batch >> 2).contains(&permits);
         if !is_small && self.shared.epoch() == self.epoch {
-            return self.shared.try_acquire(permits);
+            return self.try_limiter(permits);
         }
         if self.drawn.is_some() {
             self.give_back();
@@ -159,6 +170,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
                     self.start_ns = drawn.start_ns;
                     self.until_ns = drawn.start_ns.saturating_add(LASTS_NS);
                     self.drawn = Some(drawn);
+                    self.calls = 1;
                     let spare = Spare::of(self.left);
                     let grant = Grant::at(drawn.start_ns, drawn.start_ns, permits, spare);
                     return Ok(Decision::Granted(grant));
@@ -167,14 +179,28 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
                 Draw::Unknown => {}
             }
         }
-        self.shared.try_acquire(permits)
+        self.try_limiter(permits)
+    }
+
+    fn try_limiter(&self, permits: u64) -> Result<Decision, LimiterError> {
+        let decided = self.shared.try_uncounted(permits);
+        if let Some(stats) = self.shared.stats()
+            && let Ok(Decision::Granted(_)) = decided
+        {
+            stats.saw_try(permits, &decided);
+        }
+        decided
     }
 
     /// Gives back what is in hand.
     fn give_back(&mut self) {
         let left = std::mem::take(&mut self.left);
         self.until_ns = 0;
-        if let Some(drawn) = self.drawn.take().filter(|_| left > 0) {
+        let Some(drawn) = self.drawn.take() else { return };
+        if let Some(stats) = self.shared.stats() {
+            stats.saw_batch(self.calls, drawn.permits.saturating_sub(left));
+        }
+        if left > 0 {
             self.shared.give_back(drawn, left);
         }
     }

@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
 use crate::panics::quietly;
+use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::turn::{Ear, State, Turn, Woken};
 use crate::twins::Twins;
@@ -39,6 +40,8 @@ pub(crate) struct Shared<L: Concurrent, C> {
     listeners: Listeners,
     waiter: Waiter,
     hands: Hands,
+    /// Absent unless somebody wants them: then a call pays for one look.
+    stats: OnceLock<LimitStats>,
     /// Wakes whoever sets the timer of the tasks that wait. Absent until one has asked.
     timekeeper: OnceLock<Waker>,
 }
@@ -83,6 +86,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             listeners: Listeners::default(),
             waiter: Waiter::new(Precision::default(), 0),
             hands: Hands::default(),
+            stats: OnceLock::new(),
             timekeeper: OnceLock::new(),
         }
     }
@@ -103,6 +107,24 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         &self.waiter
     }
 
+    #[inline]
+    pub(crate) fn stats(&self) -> Option<&LimitStats> {
+        self.stats.get()
+    }
+
+    /// Begins to count, unless somebody has before.
+    pub(crate) fn count_as(&self, name: &str) {
+        self.stats.get_or_init(|| LimitStats::new(name, self.remaining().unwrap_or(0)));
+    }
+
+    /// Takes note of how a wait for so many has ended.
+    #[inline]
+    pub(crate) fn saw_wait(&self, permits: u64, ended: &Result<Grant, AcquireError>) {
+        if let Some(stats) = self.stats() {
+            stats.saw_wait(permits, ended);
+        }
+    }
+
     pub(crate) const fn timekeeper(&self) -> &OnceLock<Waker> {
         &self.timekeeper
     }
@@ -120,6 +142,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             self.new_epoch();
         });
         self.listeners.call();
+        if let Some(stats) = self.stats() {
+            stats.saw_close();
+        }
     }
 
     /// Puts other numbers into force. With the twin, while nobody waits: it may be open then.
@@ -189,27 +214,46 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     #[inline]
     pub(crate) fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
+        match self.stats() {
+            None => self.try_uncounted(permits),
+            Some(stats) => self.try_counted(permits, stats),
+        }
+    }
+
+    /// Apart, so that a limiter without statistics pays for the look at them and nothing else.
+    #[inline(never)]
+    fn try_counted(&self, permits: u64, stats: &LimitStats) -> Result<Decision, LimiterError> {
+        let decided = self.try_uncounted(permits);
+        stats.saw_try(permits, &decided);
+        decided
+    }
+
+    /// A try that is only a step of a call.
+    #[inline]
+    pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, LimiterError> {
         match self.try_twin(permits) {
             Answer::Granted { start_ns, scheduled_ns, spare } => {
                 Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, spare)))
             }
             Answer::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
-            Answer::Sealed => self.try_locked(permits),
+            Answer::Sealed => Ok(Decision::of(&self.try_locked(permits)?)),
         }
     }
 
+    /// Answers in the core's words, for the caller to translate: a call that wrote a [`Decision`] would
+    /// have those of the twin go through memory too, and be waited for longer than they take.
     #[cold]
-    fn try_locked(&self, permits: u64) -> Result<Decision, LimiterError> {
+    fn try_locked(&self, permits: u64) -> Result<Verdict, LimiterError> {
         if permits == 0 {
             // Nothing is taken, so nobody else needs to be kept from the twin.
             let (spare, now_ns) = (Spare::of(self.remaining()?), self.clock.now_ns());
-            return Ok(Decision::Granted(Grant::at(now_ns, now_ns, 0, spare)));
+            return Ok(Verdict::Granted(Grant::at(now_ns, now_ns, 0, spare).as_granted()));
         }
         let decided = self.ask_behind_all(permits, |limit, now_ns| {
             limit.try_acquire(now_ns, permits).map_err(LimiterError::from)
         })?;
         // Nobody overtakes those who wait for what no clock foretells.
-        Ok(decided.map_or(Decision::HELD, |verdict| Decision::of(&verdict)))
+        Ok(decided.unwrap_or(Verdict::Denied(verdict::Denial { retry_after_ns: None })))
     }
 
     #[inline]
@@ -254,6 +298,20 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// Takes permits, and waits in line for them. `abort` ends the wait, and gives back what it held,
     /// unless the start has come by then: what is spent cannot go back, so it is the caller's.
     pub(crate) fn acquire(
+        &self,
+        request: Request,
+        precision: Precision,
+        abort: Option<&Alarm>,
+    ) -> Result<Grant, AcquireError> {
+        let Some(stats) = self.stats() else {
+            return self.wait_uncounted(request, precision, abort);
+        };
+        let ended = self.wait_uncounted(request, precision, abort);
+        stats.saw_wait(request.permits, &ended);
+        ended
+    }
+
+    fn wait_uncounted(
         &self,
         request: Request,
         precision: Precision,
@@ -348,6 +406,19 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Books the first start behind all who wait, unless it is too far away. Waits for nothing.
     pub(crate) fn promise(
+        &self,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+    ) -> Result<Promise, AcquireError> {
+        let promised = self.promise_uncounted(permits, max_wait_ns);
+        if let Some(stats) = self.stats() {
+            let granted = promised.as_ref().map(|promise| Grant::as_promised(&promise.grant));
+            stats.saw_wait(permits, &granted.map_err(|&error| error));
+        }
+        promised
+    }
+
+    fn promise_uncounted(
         &self,
         permits: u64,
         max_wait_ns: Option<u64>,
@@ -455,24 +526,67 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         result
     }
 
-    /// Hands the state to the twin if nobody waits, lets go of the lock, and then wakes whom the turn
-    /// has made due.
-    fn end_turn(&self, mut state: MutexGuard<'_, State<L>>, woken: Woken, now_ns: u64) {
+    /// Ends a turn, and then wakes whom it has made due.
+    fn end_turn(&self, state: MutexGuard<'_, State<L>>, woken: Woken, now_ns: u64) {
+        let must_arm = self.close_turn(state, &woken, now_ns);
+        self.wake(woken, must_arm);
+    }
+
+    /// Hands the state to the twin if nobody waits, and lets go of the lock. Returns whether the timer of
+    /// the tasks has to be set anew.
+    fn close_turn(&self, mut state: MutexGuard<'_, State<L>>, woken: &Woken, now_ns: u64) -> bool {
         if !state.is_queued() && !self.alarm.is_raised() {
             state.limit.open(self.twins.current(), now_ns);
         }
-        let must_arm = state.must_arm(&woken);
-        drop(state);
+        state.must_arm(woken)
+    }
+
+    fn wake(&self, woken: Woken, must_arm: bool) {
         drop(woken);
         if must_arm && let Some(timekeeper) = self.timekeeper.get() {
             timekeeper.wake_by_ref();
         }
     }
 
+    /// A turn that goes on until it is [released](Hold::release).
+    pub(crate) fn hold(&self) -> Result<Hold<'_, L, C>, Closed> {
+        let mut state = self.lock();
+        if self.alarm.is_raised() {
+            return Err(Closed);
+        }
+        state.limit.seal(self.twins.current());
+        let now_ns = self.clock.now_ns();
+        let mut hold = Hold { shared: self, state, woken: Woken::default(), now_ns };
+        Turn::new(&mut hold.state, &mut hold.woken, now_ns).serve();
+        Ok(hold)
+    }
+
     /// A panic in a decision leaves the state as the core left it, which is never half a decision
     /// that would grant too much.
     fn lock(&self) -> MutexGuard<'_, State<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The lock in somebody's hands, who has those of others as well.
+pub(crate) struct Hold<'a, L: Concurrent, C> {
+    shared: &'a Shared<L, C>,
+    state: MutexGuard<'a, State<L>>,
+    woken: Woken,
+    now_ns: u64,
+}
+
+impl<'a, L: Concurrent, C: Clock> Hold<'a, L, C> {
+    /// Decides something behind all who wait; see [`Turn::behind_all`].
+    pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
+        Turn::new(&mut self.state, &mut self.woken, self.now_ns).behind_all(decide)
+    }
+
+    /// Lets go of the lock. What it returns wakes others, and is to be called when no lock is held.
+    pub(crate) fn release(self) -> impl FnOnce() + use<'a, L, C> {
+        let Self { shared, state, woken, now_ns } = self;
+        let must_arm = shared.close_turn(state, &woken, now_ns);
+        move || shared.wake(woken, must_arm)
     }
 }
 

@@ -95,8 +95,8 @@ fn forbid_atomics(report: &mut Report, path: &str, code: &str) {
     }
 }
 
-/// Foreign runtimes, as far as their names reach, and the one file that knows each: tokio's clock and
-/// tokio's streams of bytes are two matters.
+/// Foreign runtimes and observers, as far as their names reach, and the one file that knows each: tokio's
+/// clock and tokio's streams of bytes are two matters.
 const RUNTIMES: &[(&str, &str)] = &[
     ("tokio::runtime", "future/tokio.rs"),
     ("tokio::time", "future/tokio.rs"),
@@ -107,6 +107,8 @@ const RUNTIMES: &[(&str, &str)] = &[
     ("futures_sink::", "gate/sink.rs"),
     ("rayon::iter", "gate/rayon.rs"),
     ("rayon::prelude", "gate/rayon.rs"),
+    ("metrics::", "stats/publish.rs"),
+    ("tracing::", "stats/events.rs"),
 ];
 
 /// By what those who wait for each other do so. The model checker puts its own in place of what

@@ -69,6 +69,7 @@ mod head;
 mod ring;
 mod shape;
 mod state;
+mod words;
 
 use core::num::NonZeroU64;
 
@@ -208,6 +209,20 @@ impl CompactLog {
             return None;
         }
         at_ns.checked_sub(self.held_for_ns())?.checked_div(self.resolution_ns.get())
+    }
+
+    /// The one grid point whose permits are in the log at `at_ns`, and how many; `None` if there are several.
+    /// Of an empty log, any point with none.
+    pub(crate) fn only_cell(&self, state: &State, at_ns: u64) -> Option<(u64, u64)> {
+        let is_in = |cell: &Entry| self.release_ns(cell.tick) > at_ns.into();
+        let mut cells = state.cells().filter(is_in);
+        let only = cells.next().map_or((0, 0), |cell| (cell.tick, cell.permits));
+        cells.next().is_none().then_some(only)
+    }
+
+    /// A log with the permits of one grid point.
+    pub(crate) fn with_cell(&self, tick: u64, permits: u64) -> State {
+        State::of(core::iter::once(Entry { tick, permits }), self.caps())
     }
 
     fn forget_before(&self, state: &mut State, at_ns: u64) {

@@ -135,7 +135,7 @@ impl State {
     }
 
     /// The cells with permits in them, oldest first.
-    fn cells(&self) -> impl Iterator<Item = Entry> {
+    pub(super) fn cells(&self) -> impl Iterator<Item = Entry> {
         let mut entries = self.entries().filter(|entry| entry.permits > 0).peekable();
         iter::from_fn(move || {
             let mut cell = entries.next()?;

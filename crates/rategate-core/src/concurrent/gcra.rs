@@ -42,9 +42,10 @@ use core::num::NonZeroU64;
 
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::word::{SPAN, Word, free_base};
-use super::{Answer, Draw, Drawn, Mark, Narrow, Owned, Spare, Twin, Twinned};
+use super::{Answer, Draw, Drawn, Mark, Owned, Spare, Twin, Twinned};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
+use crate::narrow::{self, Narrow};
 use crate::policy::Policy;
 use crate::rate::Kind;
 use crate::refund::Past;
@@ -418,16 +419,11 @@ fn state_at(numbers: Numbers, value: u64, pace: Pace) -> State {
     State::with_tat(pace.add(Exact::at(numbers.origin_ns.into()), ahead), pace)
 }
 
-/// The same, if half the room is enough for a burst.
+/// The burst and one permit in parts, if half the room is enough for a burst.
 fn in_parts(policy: &Gcra, pace: Pace) -> Option<(u64, u64)> {
-    parts_of(policy, pace, ROOM >> 1)
-}
-
-/// The burst and one permit in parts, if the burst is of no more than `most`.
-pub(super) fn parts_of(policy: &Gcra, pace: Pace, most: u64) -> Option<(u64, u64)> {
     let parts_per_permit = pace.period_ns().get();
     let burst = policy.burst().get().checked_mul(parts_per_permit)?;
-    (burst <= most).then_some((burst, parts_per_permit))
+    (burst <= ROOM >> 1).then_some((burst, parts_per_permit))
 }
 
 impl Twinned for Gcra {
@@ -443,16 +439,14 @@ impl Twinned for Gcra {
     }
 
     fn narrow(&self) -> Option<Narrow> {
-        Narrow::of(self)
+        narrow::Bucket::of(self).map(Narrow::of_bucket)
     }
 
     fn narrowed(&self, state: &State, now_ns: u64) -> Option<u64> {
-        let Kind::Paced(pace) = self.rate().0 else { return None };
-        self.narrow()?.value_of(state, pace, now_ns)
+        narrow::Bucket::of(self)?.narrowed(state, now_ns)
     }
 
     fn widened(&self, value: u64, now_ns: u64) -> Option<State> {
-        let Kind::Paced(pace) = self.rate().0 else { return None };
-        Some(self.narrow()?.state_of(value, pace, now_ns))
+        Some(narrow::Bucket::of(self)?.widened(value, now_ns, self))
     }
 }

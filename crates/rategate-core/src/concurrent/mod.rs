@@ -58,7 +58,7 @@
 use core::fmt::Debug;
 use core::num::NonZeroU64;
 
-use crate::any_policy::AnyPolicy;
+use crate::any_policy::{AnyPolicy, AnyState};
 use crate::backfill_pool::BackfillPool;
 use crate::commit_log::CommitLog;
 use crate::compact_log::CompactLog;
@@ -66,6 +66,7 @@ use crate::concurrency::Concurrency;
 use crate::fixed_window::FixedWindow;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
+use crate::narrow::{Cells, Narrow};
 use crate::pacer::Pacer;
 use crate::policy::Policy;
 use crate::refund::{Past, Rest};
@@ -77,11 +78,8 @@ pub mod sliding_log;
 pub mod two_timeline;
 
 mod cell;
-mod narrow;
 mod sync;
 mod word;
-
-pub use self::narrow::{Narrow, VALUE_BITS};
 
 /// What a twin answers.
 #[must_use = "a grant that nobody acts on is a permit lost"]
@@ -178,6 +176,21 @@ impl Spare {
             Left::Permits { busy_until_ns, .. } => Rest::BusyUntil(busy_until_ns),
         };
         Ticket { start_ns, serial: STARTED, rest, past: self.past }
+    }
+
+    /// Whether these are fewer than so many whole permits. Costs no division.
+    #[must_use]
+    pub const fn is_below(self, permits: u64) -> bool {
+        match self.left {
+            Left::Permits { permits: left, .. } => left < permits,
+            Left::Parts { parts_per_permit: 0, .. } => 0 < permits,
+            Left::Parts { parts, parts_per_permit } => {
+                match permits.checked_mul(parts_per_permit) {
+                    Some(needed) => parts < needed,
+                    None => true,
+                }
+            }
+        }
     }
 
     /// How many whole permits.
@@ -440,6 +453,18 @@ impl<P: Policy> Owned<P> for NoTwin {
 
 impl Twinned for FixedWindow {
     type Twin = NoTwin;
+
+    fn narrow(&self) -> Option<Narrow> {
+        Cells::of_window(self).map(Narrow::of_cells)
+    }
+
+    fn narrowed(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
+        Cells::of_window(self)?.narrowed_window(state, now_ns)
+    }
+
+    fn widened(&self, value: u64, now_ns: u64) -> Option<Self::State> {
+        Some(Cells::of_window(self)?.widened_window(value, now_ns, self))
+    }
 }
 
 impl Twinned for Pacer {
@@ -460,8 +485,74 @@ impl Twinned for CommitLog {
 
 impl Twinned for CompactLog {
     type Twin = NoTwin;
+
+    fn narrow(&self) -> Option<Narrow> {
+        Cells::of_log(self).map(Narrow::of_cells)
+    }
+
+    fn narrowed(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
+        Cells::of_log(self)?.narrowed_log(state, now_ns, self)
+    }
+
+    fn widened(&self, value: u64, now_ns: u64) -> Option<Self::State> {
+        Some(Cells::of_log(self)?.widened_log(value, now_ns, self))
+    }
 }
 
+/// As the policies themselves.
 impl Twinned for AnyPolicy {
     type Twin = NoTwin;
+
+    fn narrow(&self) -> Option<Narrow> {
+        match self {
+            Self::Gcra(policy) => policy.narrow(),
+            Self::FixedWindow(policy) => policy.narrow(),
+            Self::CompactLog(policy) => policy.narrow(),
+            _ => None,
+        }
+    }
+
+    fn narrowed(&self, state: &AnyState, now_ns: u64) -> Option<u64> {
+        match (self, state) {
+            (Self::Gcra(policy), AnyState::Gcra(state)) => policy.narrowed(state, now_ns),
+            (Self::FixedWindow(policy), AnyState::FixedWindow(state)) => {
+                policy.narrowed(state, now_ns)
+            }
+            (Self::CompactLog(policy), AnyState::CompactLog(state)) => {
+                policy.narrowed(state, now_ns)
+            }
+            _ => None,
+        }
+    }
+
+    fn widened(&self, value: u64, now_ns: u64) -> Option<AnyState> {
+        match self {
+            Self::Gcra(policy) => policy.widened(value, now_ns).map(AnyState::Gcra),
+            Self::FixedWindow(policy) => policy.widened(value, now_ns).map(AnyState::FixedWindow),
+            Self::CompactLog(policy) => policy.widened(value, now_ns).map(AnyState::CompactLog),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the division, and the same.
+    #[test]
+    fn below_is_what_the_division_says() {
+        let numbers = [0, 1, 2, 3, 6, 7, 8, 1 << 32, u64::MAX / 3, u64::MAX - 1, u64::MAX];
+        for parts in numbers {
+            for parts_per_permit in numbers {
+                let spare = Spare::in_parts(parts, parts_per_permit);
+                for permits in numbers {
+                    let below = spare.permits() < permits;
+                    assert_eq!(spare.is_below(permits), below, "{spare:?} {permits}");
+                    let booked = Spare::booked(parts, parts_per_permit);
+                    assert_eq!(booked.is_below(permits), parts < permits);
+                }
+            }
+        }
+    }
 }

@@ -9,12 +9,16 @@ mod counter;
 mod manual;
 mod monotonic;
 mod system;
+#[cfg(feature = "serde")]
+mod wall;
 
 use std::sync::Arc;
 
 pub use self::manual::ManualClock;
 pub use self::monotonic::MonotonicClock;
 pub use self::system::SystemClock;
+#[cfg(feature = "serde")]
+pub(crate) use self::wall::wall_ns;
 use crate::wait::{Alarm, Sleep, ThreadTimer, Timer, Wait, Wake};
 
 /// A clock that limiters and throttles read, and wait on.

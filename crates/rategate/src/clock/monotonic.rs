@@ -46,8 +46,9 @@ use crate::wait::{Alarm, Wait, Wake, on_real_time};
 #[derive(Clone, Copy, Debug)]
 pub struct MonotonicClock {
     process: &'static Process,
-    /// What the process's time was when this clock was made.
+    /// What the process's time was when this clock was made, and what the clock showed then.
     origin_ns: u64,
+    started_ns: u64,
 }
 
 /// The one time line of the process.
@@ -80,8 +81,14 @@ impl MonotonicClock {
     /// A clock that shows zero now.
     #[must_use]
     pub fn new() -> Self {
+        Self::starting_at(0)
+    }
+
+    /// A clock that shows `now_ns` now: one that goes on where another was left.
+    #[must_use]
+    pub fn starting_at(now_ns: u64) -> Self {
         let process = Process::get();
-        Self { process, origin_ns: process.now_ns() }
+        Self { process, origin_ns: process.now_ns(), started_ns: now_ns }
     }
 
     fn wait_really(&self, wait: Wait, alarm: &Alarm) -> Wake {
@@ -107,7 +114,7 @@ impl Default for MonotonicClock {
 impl Clock for MonotonicClock {
     #[inline]
     fn now_ns(&self) -> u64 {
-        self.process.now_ns().saturating_sub(self.origin_ns)
+        self.process.now_ns().saturating_sub(self.origin_ns).saturating_add(self.started_ns)
     }
 
     fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {

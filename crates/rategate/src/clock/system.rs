@@ -26,13 +26,21 @@ use crate::wait::{Alarm, Wait, Wake, on_real_time};
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     origin: Instant,
+    /// What it showed then.
+    started_ns: u64,
 }
 
 impl SystemClock {
     /// A clock that shows zero now.
     #[must_use]
     pub fn new() -> Self {
-        Self { origin: Instant::now() }
+        Self::starting_at(0)
+    }
+
+    /// A clock that shows `now_ns` now: one that goes on where another was left.
+    #[must_use]
+    pub fn starting_at(now_ns: u64) -> Self {
+        Self { origin: Instant::now(), started_ns: now_ns }
     }
 }
 
@@ -46,7 +54,8 @@ impl Clock for SystemClock {
     fn now_ns(&self) -> u64 {
         let elapsed = self.origin.elapsed();
         let whole_ns = elapsed.as_secs().saturating_mul(1_000_000_000);
-        whole_ns.saturating_add(elapsed.subsec_nanos().into())
+        let elapsed_ns = whole_ns.saturating_add(elapsed.subsec_nanos().into());
+        elapsed_ns.saturating_add(self.started_ns)
     }
 
     fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {

@@ -90,6 +90,19 @@ impl Wait {
         max_wait_ns: Option<u64>,
         context: &Context<'_>,
     ) -> Poll<Result<Grant, AcquireError>> {
+        let polled = self.poll_uncounted(shared, max_wait_ns, context);
+        if let Poll::Ready(ended) = &polled {
+            shared.saw_wait(self.permits, ended);
+        }
+        polled
+    }
+
+    fn poll_uncounted<L: Concurrent, C: Clock>(
+        &mut self,
+        shared: &Shared<L, C>,
+        max_wait_ns: Option<u64>,
+        context: &Context<'_>,
+    ) -> Poll<Result<Grant, AcquireError>> {
         let permits = self.permits;
         match &self.state {
             &State::New(class) => {

@@ -98,6 +98,11 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         self.rows.get_mut(index)
     }
 
+    #[cfg(feature = "serde")]
+    pub(super) fn all(&self) -> &[Entry<I, P, C>] {
+        &self.rows
+    }
+
     /// What an entry has, and by which plan.
     pub(super) fn parts(&mut self, index: usize) -> Option<(&Plan<P>, &mut Kept<P, C>)> {
         let entry = self.rows.get_mut(index)?;

@@ -25,6 +25,8 @@ pub enum KeyedError {
     },
     /// What is owed is too much, or could never be paid.
     Debt(DebtError),
+    /// Two parts of one call are of the same key, or of the same limiter: ask it for the sum.
+    AskedTwice,
     /// Somebody who has this key's [limiter](super::Keyed::limiter) has closed it.
     Closed,
 }
@@ -38,6 +40,9 @@ impl fmt::Display for KeyedError {
                 write!(f, "there is no tier {tier}: the table has {tiers}, from 0 on")
             }
             Self::Debt(error) => error.fmt(f),
+            Self::AskedTwice => {
+                f.write_str("two parts of one call are of the same limit: ask it for the sum")
+            }
             Self::Closed => f.write_str("the limiter of this key is closed"),
         }
     }

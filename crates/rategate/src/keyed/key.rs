@@ -94,10 +94,10 @@ impl Id for NumberId {}
 impl Id for HashedId {}
 
 pub(crate) mod private {
-    use super::{Debug, HashedId, NumberId, Seeds};
+    use super::{Debug, Hash, HashedId, NumberId, Seeds};
 
     /// A key in the words of a table.
-    pub trait Words: Copy + Debug + Eq + Send + Sync + 'static {
+    pub trait Words: Copy + Debug + Eq + Hash + Send + Sync + 'static {
         /// How many.
         const WORDS: usize;
 
@@ -184,6 +184,16 @@ impl Seeds {
         // The standard library's source of seeds, twice.
         let drawn = || RandomState::new().build_hasher().finish();
         Self::from_words(hashing, [drawn(), drawn()])
+    }
+
+    #[cfg(feature = "serde")]
+    pub(super) const fn words(&self) -> [u64; 2] {
+        self.words
+    }
+
+    #[cfg(feature = "serde")]
+    pub(super) const fn hashing(&self) -> Hashing {
+        self.hashing
     }
 
     /// The seeds of a table that is to be restored.

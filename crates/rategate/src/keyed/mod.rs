@@ -6,7 +6,10 @@ mod key;
 mod lap;
 mod plans;
 mod room;
+mod several;
 mod slots;
+#[cfg(feature = "serde")]
+mod snapshot;
 mod table;
 mod turn;
 
@@ -22,20 +25,23 @@ pub use self::error::KeyedError;
 pub use self::key::{HashedId, Hashing, Id, Key, NumberId, Seeds};
 pub use self::plans::MAX_TIERS;
 pub use self::room::{DEFAULT_BYTES, DEFAULT_KEYS, Overflow, Room};
+use self::several::KeyPart;
 use self::table::Table;
 use self::turn::Place;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
 use crate::limiter::Limiter;
+use crate::several::Ask;
+use crate::stats::{Detail, KeyStats, Outcome};
 
 /// A limit for each key, all of one policy or of one for each tier of keys. Clones share the table.
 ///
 /// # Which policy
 ///
-/// Any. A [`Gcra`](crate::Gcra) takes 16 bytes for each key that is a number, 24 for any other, and is decided
-/// without a lock. Others are decided under the lock of a small part of the table; of those,
-/// [`CompactLog`](crate::CompactLog) is made for tables: at most `N` in *any* window, in 24 bytes for a key with a
-/// grant or two.
+/// Any. A [`Gcra`](crate::Gcra), a [`FixedWindow`](crate::FixedWindow) on the clock's grid, and a
+/// [`CompactLog`](crate::CompactLog) while all its grants are at one point of its grid take a slot of 16 bytes for a
+/// key that is a number, of 24 for any other, and are decided without a lock. Everything else is decided under the lock of a
+/// small part of the table, from its state; a compact log that is busier has one of a few bits for each permit.
 ///
 /// # What is forgotten
 ///
@@ -78,10 +84,14 @@ use crate::limiter::Limiter;
 pub struct Keyed<K: Key + ?Sized, P: Twinned, C: Clock = MonotonicClock> {
     table: Arc<Table<K::Id, P, C>>,
     tier: Option<Arc<TierOf<K>>>,
+    name: Option<Arc<NameOf<K>>>,
 }
 
 /// Which tier a key is in.
 type TierOf<K> = dyn Fn(&K) -> usize + Send + Sync;
+
+/// What statistics call a key.
+type NameOf<K> = dyn Fn(&K) -> String + Send + Sync;
 
 /// How many keys of a batch are fetched from memory at once.
 const BATCH: usize = 16;
@@ -111,7 +121,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     #[must_use]
     pub fn with_hashing(policy: P, room: Room, hashing: Hashing, clock: C) -> Self {
         let table = Table::new(vec![policy], room, Seeds::random(hashing), clock);
-        Self { table: Arc::new(table), tier: None }
+        Self { table: Arc::new(table), tier: None, name: None }
     }
 
     /// A table with a policy for each tier of keys: `tier_of` says a key's, counted from 0 in the order of
@@ -150,7 +160,39 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
             return Err(KeyedError::NoSuchTier { tier, tiers: policies.len().min(MAX_TIERS) });
         }
         let table = Table::new(policies, room, Seeds::random(hashing), clock);
-        Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)) })
+        Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)), name: None })
+    }
+
+    /// The same table, which counts from now on, for all its handles: tries granted and denied, and which keys
+    /// stand out. `name_of` says what a key of these is called in [reports](KeyStats::report); it is asked once for
+    /// each of them, while no lock is held. Nothing is forgotten by it, and no key becomes a label. The first
+    /// statistics of a table stay.
+    ///
+    /// What a key's own [`limiter`](Self::limiter) grants is not among it.
+    ///
+    /// ```
+    /// use rategate::stats::Detail;
+    /// use rategate::{Gcra, Keyed};
+    ///
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/s".parse()?, 2)?);
+    /// let per_caller = per_caller.with_stats("search", Detail::exact(), |caller| caller.to_owned());
+    /// for caller in ["ann", "bob", "bob", "bob", "bob"] {
+    ///     let _ = per_caller.try_acquire(caller, 1)?;
+    /// }
+    /// let report = per_caller.stats().unwrap().report();
+    /// assert_eq!((report.counts.granted_calls, report.counts.denied_calls), (3, 2));
+    /// assert_eq!(report.denied.ranked[0].name.as_deref(), Some("bob"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_stats(
+        self,
+        name: &str,
+        detail: Detail,
+        name_of: impl Fn(&K) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.table.set_stats(KeyStats::new(name, detail));
+        Self { name: Some(Arc::new(name_of)), ..self }
     }
 
     /// Takes `permits` for a key at once, or says how long until they could be taken. Never waits.
@@ -163,7 +205,9 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     #[inline]
     pub fn try_acquire(&self, key: &K, permits: u64) -> Result<Decision, KeyedError> {
         let place = self.place(key);
-        self.table.try_acquire(&place, permits, || self.table.clock.now_ns())
+        let decision = self.table.try_acquire(&place, permits, || self.table.clock.now_ns());
+        self.observe(key, &place, permits, &decision);
+        decision
     }
 
     /// The same for many keys, each on its own, in their order: what has to be fetched from memory is asked for
@@ -188,12 +232,13 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     ) where
         K: 'k,
     {
-        let mut asks = asks.into_iter().map(|(key, permits)| (self.place(key), permits)).fuse();
+        let mut asks =
+            asks.into_iter().map(|(key, permits)| (self.place(key), key, permits)).fuse();
         let mut batch = [None; BATCH];
         loop {
             for ask in &mut batch {
                 *ask = asks.next();
-                if let Some((place, _)) = ask {
+                if let Some((place, ..)) = ask {
                     self.table.touch(place);
                 }
             }
@@ -201,8 +246,10 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
                 return;
             }
             let now_ns = self.table.clock.now_ns();
-            for (place, permits) in batch.iter().flatten() {
-                tell(self.table.try_acquire(place, *permits, || now_ns));
+            for (place, key, permits) in batch.iter().flatten() {
+                let decision = self.table.try_acquire(place, *permits, || now_ns);
+                self.observe(key, place, *permits, &decision);
+                tell(decision);
             }
         }
     }
@@ -284,6 +331,12 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.on_flight(&self.place(key), |limit, now_ns| limit.forgo(now_ns, permits), forgo)
     }
 
+    /// Permits of a key, as a part of a call that has to pass several limits: see [`try_all`](crate::try_all).
+    #[must_use]
+    pub fn ask(&self, key: &K, permits: u64) -> Ask<'_> {
+        Ask::of(KeyPart { table: &*self.table, place: self.place(key), permits })
+    }
+
     /// Puts a policy into force for all keys of a table without tiers; else for those of the first tier.
     ///
     /// # Errors
@@ -305,6 +358,23 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// [`KeyedError::NoSuchTier`].
     pub fn reconfigure_tier(&self, tier: usize, policy: P) -> Result<(), KeyedError> {
         self.table.reconfigure(tier, policy)
+    }
+
+    #[inline]
+    fn observe(
+        &self,
+        key: &K,
+        place: &Place<K::Id>,
+        permits: u64,
+        decision: &Result<Decision, KeyedError>,
+    ) {
+        let Some((stats, limit)) = self.table.stats_of(place.tier) else { return };
+        let Ok(decision) = decision else { return };
+        let outcome = Outcome::of(decision, limit);
+        match &self.name {
+            Some(name_of) => stats.observe_named(place.id, permits, outcome, || name_of(key)),
+            None => stats.observe(place.id, permits, outcome),
+        }
     }
 
     #[inline]
@@ -339,6 +409,12 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock> Keyed<K, P, C> {
         self.table.bytes()
     }
 
+    /// What it has done, and which keys stand out, if it [counts](Self::with_stats).
+    #[must_use]
+    pub fn stats(&self) -> Option<&KeyStats<K::Id>> {
+        self.table.stats()
+    }
+
     /// What it may hold.
     #[must_use]
     pub fn room(&self) -> Room {
@@ -354,7 +430,8 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock> Keyed<K, P, C> {
 
 impl<K: Key + ?Sized, P: Twinned, C: Clock> Clone for Keyed<K, P, C> {
     fn clone(&self) -> Self {
-        Self { table: Arc::clone(&self.table), tier: self.tier.clone() }
+        let (tier, name) = (self.tier.clone(), self.name.clone());
+        Self { table: Arc::clone(&self.table), tier, name }
     }
 }
 

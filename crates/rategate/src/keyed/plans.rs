@@ -1,7 +1,8 @@
 //! Which policy is in force for whom: one for each tier of keys, and those of before while a change is on
 //! its way.
 
-use rategate_core::concurrent::{Narrow, Twinned};
+use rategate_core::concurrent::Twinned;
+use rategate_core::narrow::Narrow;
 use rategate_core::refund::Past;
 
 use super::slots::PLANS;

@@ -35,7 +35,8 @@
 
 use std::num::NonZeroU64;
 
-use rategate_core::concurrent::{Narrow, Spare, VALUE_BITS};
+use rategate_core::concurrent::Spare;
+use rategate_core::narrow::{Narrow, VALUE_BITS};
 use rategate_core::refund::Past;
 
 use super::key::private::Words;
@@ -90,7 +91,8 @@ pub(super) struct Slots {
     plans: Box<[[AtomicU64; PLAN_FIELDS]]>,
 }
 
-const PLAN_FIELDS: usize = 5;
+/// A cache line: those that are not needed yet are left out.
+const PLAN_FIELDS: usize = 8;
 
 /// A plan as a slot's reader sees it.
 #[derive(Clone, Copy, Debug)]
@@ -258,16 +260,16 @@ impl Slots {
             field.map_or(0, |field| field.load(Ordering::Relaxed))
         };
         SlotPlan {
-            numbers: Narrow::from_fields([field(0), field(1), field(2)]),
-            tier: field(3),
-            past: Past::from_bits(field(4)),
+            numbers: Narrow::from_fields([field(0), field(1), field(2), field(3), field(4)]),
+            tier: field(5),
+            past: Past::from_bits(field(6)),
         }
     }
 
     /// Writes the numbers of a plan that no state names.
     pub(super) fn write_plan(&self, plan: u8, told: SlotPlan) {
-        let [per_ns, per_permit, burst] = told.numbers.to_fields();
-        let fields = [per_ns, per_permit, burst, told.tier, told.past.bits()];
+        let [form, a, b, c, d] = told.numbers.to_fields();
+        let fields = [form, a, b, c, d, told.tier, told.past.bits(), 0];
         // Before the states that name it: whoever has read one of these numbers, and not the state that
         // went with the ones before, sees that the state has changed.
         fence(Ordering::Release);
@@ -520,6 +522,18 @@ impl Slots {
                 if let Some((value, plan)) = change(self.id(at), seen.value()) {
                     self.open(at, value, plan);
                 }
+            }
+        }
+    }
+
+    /// Each key of a shard whose state is open: its plan and its value. The shard must not have faded.
+    #[cfg(feature = "serde")]
+    pub(super) fn each<I: Words>(&self, shard: usize, mut tell: impl FnMut(I, u8, u64)) {
+        for slot in 0..=self.shard_mask {
+            let at = self.at(Home { shard, slot }, 0);
+            let seen = self.load(at);
+            if seen.is_open() {
+                tell(self.id(at), seen.plan(), seen.value());
             }
         }
     }

@@ -6,9 +6,10 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use rategate_core::bare::Bare;
-use rategate_core::concurrent::{Narrow, Twinned};
+use rategate_core::concurrent::Twinned;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
+use rategate_core::narrow::Narrow;
 use rategate_core::refund::Past;
 use rategate_core::verdict::Settled;
 
@@ -23,6 +24,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::Closed;
 use crate::limiter::Limiter;
+use crate::stats::KeyStats;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// A shard has room for so many keys, so that what is done under one lock takes some microseconds.
@@ -45,6 +47,14 @@ pub(super) struct Table<I: Id, P: Twinned, C: Clock> {
     spill: Box<[Spill<P, C>]>,
     /// Held for as long as a change takes, so that there is one at a time.
     plans: Mutex<Plans<P>>,
+    stats: OnceLock<Stats<I>>,
+}
+
+/// What is counted for whoever has asked for it.
+struct Stats<I> {
+    keys: KeyStats<I>,
+    /// What a fresh limit of each tier grants at once.
+    limits: Box<[AtomicU64]>,
 }
 
 /// A limit that newcomers share, once there are some.
@@ -83,6 +93,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             shards: (0..shards).map(|_| Mutex::new(Entries::new(Arc::clone(&shared)))).collect(),
             spill: (0..plans.tiers()).map(|_| OnceLock::new()).collect(),
             plans: Mutex::new(plans),
+            stats: OnceLock::new(),
             tally: Tally::default(),
             clock,
             seeds,
@@ -230,11 +241,24 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         match self.turn(place, |turn| turn.limiter())? {
             Ruled::Here(limiter) | Ruled::Ask(limiter) => Ok(limiter),
             Ruled::NoBytes => Err(self.no_room()),
-            Ruled::NoRoom => match self.spilled(place.tier)? {
-                Some(shared) => Ok(shared.clone()),
-                None => Ok(Limiter::with_clock(self.policy(place.tier)?, self.clock.clone())),
-            },
+            Ruled::NoRoom => self.spill(place.tier),
         }
+    }
+
+    /// The limiter of somebody for whom there is no room.
+    pub(super) fn spill(&self, tier: usize) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
+        match self.spilled(tier)? {
+            Some(shared) => Ok(shared.clone()),
+            None => Ok(Limiter::with_clock(self.policy(tier)?, self.clock.clone())),
+        }
+    }
+
+    /// The limiter of a key, if somebody has it.
+    pub(super) fn limiter_in_use(
+        &self,
+        place: &Place<I>,
+    ) -> Result<Option<Limiter<Ledger<P>, C>>, KeyedError> {
+        self.turn(place, |turn| turn.limiter_in_use())
     }
 
     /// One turn at the key's shard, at one reading of the clock.
@@ -250,11 +274,10 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         let mut entries = self.lock(place.shard);
         // Inside the lock: a reading from outside could be overtaken by another's.
         let now_ns = self.clock.now_ns();
-        let mut turn =
-            Turn { table: self, entries: &mut entries, place: *place, now_ns, late: Vec::new() };
+        let mut late = Vec::new();
+        let mut turn = Turn::at(self, &mut entries, *place, &mut late);
         turn.begin(now_ns);
         let result = act(&mut turn);
-        let late = turn.late;
         drop(entries);
         self.give_numbers(late);
         Ok(result)
@@ -277,12 +300,11 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             let now_ns = self.clock.now_ns();
             // Nobody's place: the whole shard is meant.
             let place = Place { id: I::of([0; 2]), hash: 0, shard, tier };
-            let mut turn =
-                Turn { table: self, entries: &mut entries, place, now_ns, late: Vec::new() };
+            let mut turn = Turn::at(self, &mut entries, place, &mut late);
             turn.begin(now_ns);
             turn.change(&changed, old_id, new_id);
-            late.append(&mut turn.late);
         }
+        self.set_limit(tier, &policy);
         drop(plans);
         self.give_numbers(late);
         self.give_spill_numbers(tier, new_id, policy);
@@ -290,7 +312,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     }
 
     /// Gives limiters other numbers, while no lock is held. One that is closed meanwhile needs none.
-    fn give_numbers(&self, late: Vec<Late<I, P, C>>) {
+    pub(super) fn give_numbers(&self, late: Vec<Late<I, P, C>>) {
         for mut one in late {
             loop {
                 let _ = one.limiter.reconfigure(one.policy.clone());
@@ -320,6 +342,24 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
                 }
                 _ => return,
             }
+        }
+    }
+
+    pub(super) fn set_stats(&self, keys: KeyStats<I>) {
+        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = (0..plans.tiers()).map(|_| AtomicU64::new(0)).collect();
+        if self.stats.set(Stats { keys, limits }).is_ok() {
+            for (_, plan) in plans.in_force() {
+                self.set_limit(plan.tier, &plan.policy);
+            }
+        }
+    }
+
+    fn set_limit(&self, tier: usize, policy: &P) {
+        let now_ns = self.clock.now_ns();
+        let limit = policy.remaining(&policy.fresh(now_ns), now_ns);
+        if let Some(word) = self.stats.get().and_then(|stats| stats.limits.get(tier)) {
+            word.store(limit, Ordering::Relaxed);
         }
     }
 
@@ -353,10 +393,29 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
 
     fn no_room(&self) -> KeyedError {
         self.tally.overflows.0.fetch_add(1, Ordering::Relaxed);
+        if let Some(stats) = self.stats() {
+            stats.overflowed(self.clock.now_ns());
+        }
         KeyedError::TableFull
     }
 
-    fn lock(&self, shard: usize) -> MutexGuard<'_, Entries<I, P, C>> {
+    /// The policies in force, and no change of them meanwhile.
+    #[cfg(feature = "serde")]
+    pub(super) fn plans(&self) -> MutexGuard<'_, Plans<P>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(feature = "serde")]
+    pub(super) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Where a shard's lock is in memory.
+    pub(super) fn address(&self, shard: usize) -> usize {
+        self.shards.get(shard).map_or(0, |shard| std::ptr::from_ref(shard).addr())
+    }
+
+    pub(super) fn lock(&self, shard: usize) -> MutexGuard<'_, Entries<I, P, C>> {
         // There is a shard for every hash.
         let shard = self.shards.get(shard).or(self.shards.first());
         #[expect(clippy::expect_used, reason = "a table has one shard at least")]
@@ -369,6 +428,17 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
 impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
     pub(super) fn keys(&self) -> usize {
         usize::try_from(self.tally.keys.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn stats(&self) -> Option<&KeyStats<I>> {
+        self.stats.get().map(|stats| &stats.keys)
+    }
+
+    /// The statistics, if there are any, and what a fresh limit of this tier grants at once.
+    #[inline]
+    pub(super) fn stats_of(&self, tier: usize) -> Option<(&KeyStats<I>, u64)> {
+        let stats = self.stats.get()?;
+        Some((&stats.keys, stats.limits.get(tier)?.load(Ordering::Relaxed)))
     }
 
     pub(super) fn overflows(&self) -> u64 {
@@ -401,6 +471,17 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
         let most = u64::try_from(self.room.most_keys).unwrap_or(u64::MAX);
         let one_more = |keys: u64| (keys < most).then(|| keys.saturating_add(1));
         self.tally.keys.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    /// Sees to it that nothing in a shard's slots has faded. By the holder of its lock. Returns the clock as
+    /// they know it.
+    pub(super) fn fresh_slots(&self, shard: usize, now_ns: u64) -> u64 {
+        let Some(slots) = &self.slots else { return now_ns };
+        let now_ns = slots.not_before_sweep(shard, now_ns);
+        if slots.has_faded(shard, now_ns) {
+            self.forget_keys(slots.sweep(shard, now_ns));
+        }
+        now_ns
     }
 
     pub(super) fn forget_keys(&self, keys: usize) {

@@ -49,7 +49,7 @@ pub(super) struct Turn<'a, I: Id, P: Twinned, C: Clock> {
     pub(super) place: Place<I>,
     pub(super) now_ns: u64,
     /// Limiters to be given other numbers when the lock is free: that may wake somebody.
-    pub(super) late: Vec<Late<I, P, C>>,
+    pub(super) late: &'a mut Vec<Late<I, P, C>>,
 }
 
 /// A key's limiter, and the numbers that it is to have.
@@ -58,6 +58,14 @@ pub(super) struct Late<I, P: Twinned, C> {
     pub(super) plan: u8,
     pub(super) limiter: Limiter<Ledger<P>, C>,
     pub(super) policy: P,
+}
+
+/// A key's limit, for somebody to see what would become of it.
+pub(super) enum Copied<P: Twinned> {
+    Ledger(Box<Ledger<P>>),
+    /// The key has a limiter.
+    Elsewhere,
+    NoRoom,
 }
 
 /// Who says what.
@@ -72,19 +80,24 @@ pub(super) enum Ruled<T, P: Twinned, C> {
 }
 
 impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
-    /// Takes note of the time, and looks at some keys for what can be forgotten.
-    pub(super) fn begin(&mut self, now_ns: u64) {
-        let (table, shard) = (self.table, self.place.shard);
-        let mut now_ns = self.entries.latest_ns.max(now_ns);
-        if let Some(slots) = &table.slots {
-            now_ns = slots.not_before_sweep(shard, now_ns);
-            if slots.has_faded(shard, now_ns) {
-                table.forget_keys(slots.sweep(shard, now_ns));
-            }
-        }
+    pub(super) const fn at(
+        table: &'a Table<I, P, C>,
+        entries: &'a mut Entries<I, P, C>,
+        place: Place<I>,
+        late: &'a mut Vec<Late<I, P, C>>,
+    ) -> Self {
+        Self { table, entries, place, now_ns: 0, late }
+    }
+
+    /// Takes note of the time, and looks at some keys for what can be forgotten. Returns the time as the
+    /// shard knows it.
+    pub(super) fn begin(&mut self, now_ns: u64) -> u64 {
+        let now_ns = self.entries.latest_ns.max(now_ns);
+        let now_ns = self.table.fresh_slots(self.place.shard, now_ns);
         self.entries.latest_ns = now_ns;
         self.now_ns = now_ns;
         self.sweep(SWEEP_KNOWN);
+        now_ns
     }
 
     fn slots(&self) -> Option<(&'a Slots, Home)> {
@@ -285,6 +298,74 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         let limiter = limiter.clone();
         self.account(before, self.heap_bytes(at));
         Ruled::Here(limiter)
+    }
+
+    /// The limiter of a key that somebody has.
+    pub(super) fn limiter_in_use(&mut self) -> Option<Limiter<Ledger<P>, C>> {
+        let at = self.entries.find(self.place.id, self.place.hash)?;
+        self.take_apart(at);
+        match &self.entries.at(at)?.kept {
+            Kept::Limiter(limiter) => Some(limiter.clone()),
+            _ => None,
+        }
+    }
+
+    /// A copy of a key's limit. If it was not known, its place is taken; see [`put`](Self::put) and
+    /// [`leave`](Self::leave).
+    pub(super) fn copy(&mut self) -> Copied<P> {
+        if self.bring().is_none() && !self.admit_fresh() {
+            return Copied::NoRoom;
+        }
+        let now_ns = self.now_ns;
+        let parts = self.bring().and_then(|at| self.parts(at));
+        let ledger = match parts {
+            Some((plan, Kept::State(state))) => {
+                Ledger::resumed(plan.policy.clone(), state.clone(), plan.past, now_ns)
+            }
+            Some((_, Kept::Ledger(ledger))) => (**ledger).clone(),
+            Some((_, Kept::Limiter(_))) => return Copied::Elsewhere,
+            Some((_, Kept::Taken)) | None => return Copied::NoRoom,
+        };
+        Copied::Ledger(Box::new(ledger))
+    }
+
+    /// Puts a copy in place of what it is one of.
+    pub(super) fn put(&mut self, ledger: Ledger<P>) {
+        let Some(at) = self.entries.find(self.place.id, self.place.hash) else { return };
+        let before = self.heap_bytes(at);
+        if let Some((_, kept)) = self.parts(at) {
+            *kept = Kept::Ledger(Box::new(ledger));
+        }
+        self.end(at, before);
+    }
+
+    /// Leaves a key as it is.
+    pub(super) fn leave(&mut self) {
+        if let Some(at) = self.entries.find(self.place.id, self.place.hash) {
+            self.tidy(at);
+        }
+    }
+
+    /// Puts in a key that is not there. Returns whether there is room.
+    #[cfg(feature = "serde")]
+    pub(super) fn restore(&mut self, mut ledger: Ledger<P>) -> bool {
+        let Place { id, hash, tier, .. } = self.place;
+        let Some((plan_id, _)) = self.entries.plans.of_tier(tier) else { return false };
+        if ledger.may_be_forgotten(self.now_ns) {
+            return true;
+        }
+        // No grant of before is anywhere.
+        let past = ledger.past();
+        if let Some(state) = ledger.state_alone(past, self.now_ns) {
+            let state = state.clone();
+            return self.admit(plan_id, state);
+        }
+        if !self.table.count_key() {
+            return false;
+        }
+        let at = self.entries.insert(id, hash, (plan_id, Kept::Ledger(Box::new(ledger))), false);
+        self.account(0, self.heap_bytes(at));
+        true
     }
 
     /// Carries all keys of a plan over to another.

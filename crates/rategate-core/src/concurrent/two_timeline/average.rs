@@ -48,6 +48,7 @@ use super::super::{Answer, Spare};
 use super::SHORTEST_HORIZON_NS;
 use crate::exact::{Exact, Pace};
 use crate::policy::Policy;
+use crate::refund::Past;
 use crate::two_timeline::{Mode, Plain, TwoTimeline};
 
 /// How many operations at most pass between two readings of the clock.
@@ -149,13 +150,14 @@ impl Numbers {
 }
 
 impl Average {
+    #[inline]
     fn numbers(&self, seen: Seen) -> Numbers {
         Numbers::from_fields(self.word.numbers(seen))
     }
 
     /// Takes `permits` by a swap, at a fresh reading of the clock.
-    #[inline(never)]
-    fn try_fresh(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
+    #[inline]
+    pub(super) fn try_fresh(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
         loop {
             let seen = self.word.load();
             if seen.is_sealed() {
@@ -186,7 +188,11 @@ impl Average {
 
     /// Takes a permit that the cached clock has shown to be due, by one addition.
     #[inline]
-    fn try_cached(&self, read_ns: impl Fn() -> u64 + Copy) -> Option<Answer> {
+    pub(super) fn try_cached(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        past: Past,
+    ) -> Option<Answer> {
         // Acquire: the numbers that it names, and a reading of the clock that is not older.
         let due = Seen::from_bits(self.cached.0.due.load(Ordering::Acquire));
         if due.is_nothing() {
@@ -198,7 +204,7 @@ impl Average {
         if before.is_sealed() {
             // Written by somebody who was late: nobody else needs to come here.
             self.cached.0.due.store(0, Ordering::Relaxed);
-            return Some(Answer::Sealed);
+            return None;
         }
         let mut ahead = due.value().wrapping_sub(before.value()).wrapping_sub(1);
         if ahead >= GAP {
@@ -207,26 +213,34 @@ impl Average {
             return None;
         }
         if before.value() & (REFRESH - 1) == 0 {
-            cached_ns = read_ns();
-            self.refresh(numbers, before, before.value(), cached_ns);
-            let due = numbers.at(cached_ns).map(|now| numbers.due_by(now));
-            ahead = due.unwrap_or(0).saturating_sub(before.value()).saturating_sub(1);
+            (cached_ns, ahead) = self.look_again(read_ns, numbers, before);
         }
         // What is due lies on the scale.
         let operations = before.value().wrapping_sub(numbers.base);
         let parts = numbers.first.wrapping_add(operations.wrapping_mul(numbers.parts_per_permit));
         let scheduled_ns = numbers.scheduled_ns(parts);
         let start_ns = cached_ns.max(scheduled_ns);
-        Some(Answer::Granted { start_ns, scheduled_ns, spare: Spare::of(ahead) })
+        let spare = Spare::of(ahead).with_past(past);
+        Some(Answer::Granted { start_ns, scheduled_ns, spare })
+    }
+
+    /// Reads the clock for all, after an addition to `before`. Returns the reading, and how many more
+    /// are due. Apart, because whoever adds has no need of it but once in [`REFRESH`].
+    #[cold]
+    fn look_again(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        numbers: Numbers,
+        before: Seen,
+    ) -> (u64, u64) {
+        let now_ns = read_ns();
+        self.refresh(numbers, before, before.value(), now_ns);
+        let due = numbers.at(now_ns).map_or(0, |now| numbers.due_by(now));
+        (now_ns, due.saturating_sub(before.value()).saturating_sub(1))
     }
 
     /// Notes for others what is due at `now_ns`, if that is far ahead of `value`, which has been
     /// taken by `seen`'s configuration.
-    #[expect(
-        clippy::inline_always,
-        reason = "as a call it would have the numbers stored before each addition"
-    )]
-    #[inline(always)]
     fn refresh(&self, numbers: Numbers, seen: Seen, value: u64, now_ns: u64) {
         let Some(now) = numbers.at(now_ns) else { return };
         // Not so far that it could be taken for another configuration's.
@@ -275,15 +289,6 @@ impl Average {
     pub(super) fn sealed() -> Self {
         let cached = Cached { due: AtomicU64::new(0), now_ns: AtomicU64::new(0) };
         Self { word: Word::sealed(), cached: Padded(cached) }
-    }
-
-    #[inline]
-    pub(super) fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
-        let cached = if permits == 1 { self.try_cached(read_ns) } else { None };
-        match cached {
-            Some(answer) => answer,
-            None => self.try_fresh(read_ns, permits),
-        }
     }
 
     pub(super) fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {

@@ -41,11 +41,11 @@ impl Twin for Timelines {
     #[inline]
     fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
         let past = Past::from_bits(self.past.load(Ordering::Acquire));
-        let answer = match self.average.try_acquire(read_ns, permits) {
-            Answer::Sealed => self.spaced.try_acquire(read_ns, permits),
-            answer => answer,
-        };
-        answer.with_past(past)
+        let cached = if permits == 1 { self.average.try_cached(read_ns, past) } else { None };
+        match cached {
+            Some(answer) => answer,
+            None => self.try_fresh(read_ns, permits, past),
+        }
     }
 
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
@@ -54,6 +54,19 @@ impl Twin for Timelines {
 
     fn remaining(&self, now_ns: u64) -> Option<u64> {
         self.average.remaining(now_ns).or_else(|| self.spaced.remaining(now_ns))
+    }
+}
+
+impl Timelines {
+    /// Looks at the clock. A call with an answer of its own: were it written where the cached clock's
+    /// is, that one would go through memory too, and be waited for longer than the addition takes.
+    #[inline(never)]
+    fn try_fresh(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64, past: Past) -> Answer {
+        let answer = match self.average.try_fresh(read_ns, permits) {
+            Answer::Sealed => self.spaced.try_acquire(read_ns, permits),
+            answer => answer,
+        };
+        answer.with_past(past)
     }
 }
 

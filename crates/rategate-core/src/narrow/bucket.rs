@@ -1,10 +1,7 @@
-//! A bucket in a part of a word, for tables that keep millions of them: no epoch of its own, and none
-//! that has to be kept for it.
+//! A bucket in a part of a word.
 //!
-//! # Layout
-//!
-//! The value is the TAT in *parts* of a nanosecond, as in [`gcra`](super::gcra): at `N` permits per
-//! `P` ns (reduced) a nanosecond is `N` parts and a permit is `P`, so nothing is ever rounded. Only its
+//! The value is the TAT in *parts* of a nanosecond, as in its [twin](crate::concurrent::gcra): at `N` permits
+//! per `P` ns (reduced) a nanosecond is `N` parts and a permit is `P`, so nothing is ever rounded. Only its
 //! lowest [`VALUE_BITS`] are kept, and so are those of the clock:
 //!
 //! ```text
@@ -14,38 +11,16 @@
 //!                                               full bucket | what has been used
 //! ```
 //!
-//! A TAT is never further ahead than the burst, which is at most 2^55 parts. Behind, it may be as far
-//! as it likes, and after 2^56 parts it would look as if it were ahead. So whoever keeps values has to
-//! [look at each](Narrow::is_full) once within [`Narrow::fades_ns`], and to throw away or renew those of
-//! full buckets. A clock that goes back has to be held within that time as well.
-//!
-//! # Contract
-//!
-//! That of [`gcra`](crate::gcra), to the nanosecond.
-//!
-//! ```
-//! use rategate_core::concurrent::{Narrow, Twinned};
-//! use rategate_core::gcra::Gcra;
-//!
-//! let numbers: Narrow = Gcra::new("3/s".parse()?, 2)?.narrow().unwrap();
-//! let fresh = numbers.full_at(1_000);
-//! let (used, spare) = numbers.decide(fresh, 1_000, 2).unwrap().unwrap();
-//! assert_eq!(spare.permits(), 0);
-//! let retry_after_ns = numbers.decide(used, 1_000, 1).unwrap().unwrap_err();
-//! assert_eq!(retry_after_ns.get(), 333_333_334);
-//! # Ok::<(), Box<dyn core::error::Error>>(())
-//! ```
+//! A TAT is never further ahead than the burst, which is at most 2^55 parts.
 
 use core::num::NonZeroU64;
 
-use super::Spare;
-use super::gcra::parts_of;
-use crate::exact::{Exact, Pace};
+use super::{SHORTEST_FADE_NS, VALUE_BITS};
+use crate::concurrent::Spare;
+use crate::exact::Exact;
 use crate::gcra::{Gcra, State};
+use crate::policy::Policy;
 use crate::rate::Kind;
-
-/// How many bits a value has.
-pub const VALUE_BITS: u32 = 57;
 
 /// All of them.
 const MASK: u64 = (1 << VALUE_BITS) - 1;
@@ -53,50 +28,43 @@ const MASK: u64 = (1 << VALUE_BITS) - 1;
 const MOST_AHEAD: u64 = 1 << (VALUE_BITS - 2);
 /// How far a clock may go on or back between two looks at a value.
 const FADES: u64 = 1 << (VALUE_BITS - 3);
-/// Values that fade sooner than that are more trouble than they are worth.
-const SHORTEST_FADE_NS: u64 = 60_000_000_000;
-
 /// The numbers of a bucket whose state is in a part of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Narrow {
+pub(crate) struct Bucket {
     parts_per_ns: u64,
     parts_per_permit: u64,
     burst: u64,
 }
 
-impl Narrow {
+impl Bucket {
     /// A policy's numbers, if its bucket fits.
-    pub(super) fn of(policy: &Gcra) -> Option<Self> {
+    pub(crate) fn of(policy: &Gcra) -> Option<Self> {
         let Kind::Paced(pace) = policy.rate().0 else { return None };
-        let (burst, parts_per_permit) = parts_of(policy, pace, MOST_AHEAD)?;
-        let numbers = Self { parts_per_ns: pace.permits().get(), parts_per_permit, burst };
-        (numbers.fades_ns() >= SHORTEST_FADE_NS).then_some(numbers)
+        let (parts_per_ns, parts_per_permit) = (pace.permits().get(), pace.period_ns().get());
+        let burst = policy.burst().get().checked_mul(parts_per_permit)?;
+        let numbers = Self { parts_per_ns, parts_per_permit, burst };
+        let fits = burst <= MOST_AHEAD && numbers.fades_ns() >= SHORTEST_FADE_NS;
+        fits.then_some(numbers)
     }
 
-    /// As plain words, for whoever keeps them in atomics.
-    #[must_use]
-    pub const fn to_fields(self) -> [u64; 3] {
-        [self.parts_per_ns, self.parts_per_permit, self.burst]
+    pub(super) const fn to_fields(self) -> [u64; 4] {
+        [self.parts_per_ns, self.parts_per_permit, self.burst, 0]
     }
 
-    /// From such words. If they are torn, so is everything below, but nothing panics.
-    #[must_use]
     #[inline]
-    pub const fn from_fields([parts_per_ns, parts_per_permit, burst]: [u64; 3]) -> Self {
+    pub(super) const fn from_fields([parts_per_ns, parts_per_permit, burst, _]: [u64; 4]) -> Self {
         Self { parts_per_ns, parts_per_permit, burst }
     }
 
     /// The value of a full bucket.
-    #[must_use]
     #[inline]
-    pub const fn full_at(self, now_ns: u64) -> u64 {
+    pub(super) const fn full_at(self, now_ns: u64) -> u64 {
         now_ns.wrapping_mul(self.parts_per_ns) & MASK
     }
 
     /// Within how many nanoseconds each value has to be looked at, and how far the clock may go back
     /// between two of its readings.
-    #[must_use]
-    pub const fn fades_ns(self) -> u64 {
+    pub(super) const fn fades_ns(self) -> u64 {
         match FADES.checked_div(self.parts_per_ns) {
             Some(ns) => ns,
             None => 0,
@@ -112,16 +80,14 @@ impl Narrow {
 
     /// Whether a bucket has been full for some time, and not only since this very instant: no value
     /// that a later owner of its place writes will be this one.
-    #[must_use]
     #[inline]
-    pub const fn is_full(self, value: u64, now_ns: u64) -> bool {
+    pub(super) const fn is_full(self, value: u64, now_ns: u64) -> bool {
         value.wrapping_sub(self.full_at(now_ns)) & MASK > MASK >> 1
     }
 
     /// When the bucket will be full, if it is not now: then [`is_full`](Self::is_full) says so one nanosecond
     /// later at the latest.
-    #[must_use]
-    pub const fn full_after(self, value: u64, now_ns: u64) -> u64 {
+    pub(super) const fn full_after(self, value: u64, now_ns: u64) -> u64 {
         match NonZeroU64::new(self.ahead(value, now_ns)) {
             Some(ahead) => now_ns.saturating_add(self.ns_of(ahead).get()),
             None => now_ns,
@@ -131,8 +97,7 @@ impl Narrow {
     /// The value behind a grant of `permits` and what is left then, or how long until the same try
     /// passes. `None` for none, and for more than could ever pass.
     #[inline]
-    #[must_use]
-    pub const fn decide(
+    pub(super) const fn decide(
         self,
         value: u64,
         now_ns: u64,
@@ -154,8 +119,7 @@ impl Narrow {
     }
 
     /// The most permits that a try could take.
-    #[must_use]
-    pub const fn remaining(self, value: u64, now_ns: u64) -> u64 {
+    pub(super) const fn remaining(self, value: u64, now_ns: u64) -> u64 {
         let free = self.burst.saturating_sub(self.ahead(value, now_ns));
         match free.checked_div(self.parts_per_permit) {
             Some(permits) => permits,
@@ -175,14 +139,17 @@ impl Narrow {
     }
 
     /// A bucket as a value.
-    pub(super) fn value_of(self, state: &State, pace: Pace, now_ns: u64) -> Option<u64> {
+    pub(crate) fn narrowed(self, state: &State, now_ns: u64) -> Option<u64> {
+        let pace = state.pace_if_running()?;
         let ahead = pace.to_parts(pace.sub(state.tat(), Exact::at(now_ns.into())));
         let ahead = u64::try_from(ahead).ok().filter(|&ahead| ahead <= MOST_AHEAD)?;
         Some(self.full_at(now_ns).wrapping_add(ahead) & MASK)
     }
 
-    /// The bucket that a value stands for.
-    pub(super) fn state_of(self, value: u64, pace: Pace, now_ns: u64) -> State {
+    /// The bucket of `policy` that a value stands for.
+    pub(crate) fn widened(self, value: u64, now_ns: u64, policy: &Gcra) -> State {
+        let state = policy.fresh(now_ns);
+        let Kind::Paced(pace) = policy.rate().0 else { return state };
         let ahead = pace.from_parts(self.ahead(value, now_ns).into());
         State::with_tat(pace.add(Exact::at(now_ns.into()), ahead), pace)
     }

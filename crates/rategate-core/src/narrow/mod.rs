@@ -1,0 +1,151 @@
+//! States in a part of a word, for tables that keep millions of them: no epoch of their own, and none that has
+//! to be kept for them.
+//!
+//! Time is kept modulo what the bits can hold. What is older than half of that would look as if it were to come, so
+//! whoever keeps values has to [look at each](Narrow::is_full) once within [`Narrow::fades_ns`], and to throw
+//! away or renew those that are as good as fresh. A clock that goes back has to be held within that time as well.
+//!
+//! | policy | what a value says | what does not fit |
+//! |---|---|---|
+//! | [`Gcra`](crate::gcra::Gcra) | the TAT, in parts of a nanosecond | rates with more than some 300 000 parts, bursts of over 2^55 |
+//! | [`FixedWindow`](crate::fixed_window::FixedWindow) on the clock's grid | a window's number, and what is used of it | over 2^28 permits |
+//! | [`CompactLog`](crate::compact_log::CompactLog) | a grid point, and its permits | permits at a second point, over 2^28 permits, grids so fine that a minute has too many points |
+//!
+//! # Contract
+//!
+//! That of the policy, to the nanosecond: a decision on a value is the one on its state.
+//!
+//! ```
+//! use rategate_core::concurrent::Twinned;
+//! use rategate_core::gcra::Gcra;
+//! use rategate_core::narrow::Narrow;
+//!
+//! let numbers: Narrow = Gcra::new("3/s".parse()?, 2)?.narrow().unwrap();
+//! let fresh = numbers.full_at(1_000);
+//! let (used, spare) = numbers.decide(fresh, 1_000, 2).unwrap().unwrap();
+//! assert_eq!(spare.permits(), 0);
+//! let retry_after_ns = numbers.decide(used, 1_000, 1).unwrap().unwrap_err();
+//! assert_eq!(retry_after_ns.get(), 333_333_334);
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+mod bucket;
+mod cells;
+
+use core::num::NonZeroU64;
+
+pub(crate) use self::bucket::Bucket;
+pub(crate) use self::cells::Cells;
+use crate::concurrent::Spare;
+
+/// How many bits a value has.
+pub const VALUE_BITS: u32 = 57;
+
+/// Values that fade sooner than that are more trouble than they are worth.
+const SHORTEST_FADE_NS: u64 = 60_000_000_000;
+
+/// The numbers of a limit whose state is in a part of a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Narrow(Form);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Bucket(Bucket),
+    Cells(Cells),
+}
+
+impl Narrow {
+    pub(crate) const fn of_bucket(bucket: Bucket) -> Self {
+        Self(Form::Bucket(bucket))
+    }
+
+    pub(crate) const fn of_cells(cells: Cells) -> Self {
+        Self(Form::Cells(cells))
+    }
+
+    /// As plain words, for whoever keeps them in atomics.
+    #[must_use]
+    pub const fn to_fields(self) -> [u64; 5] {
+        let (form, [a, b, c, d]) = match self.0 {
+            Form::Bucket(bucket) => (0, bucket.to_fields()),
+            Form::Cells(cells) => (1, cells.to_fields()),
+        };
+        [form, a, b, c, d]
+    }
+
+    /// From such words. If they are torn, so is everything below, but nothing panics.
+    #[must_use]
+    #[inline]
+    pub const fn from_fields([form, a, b, c, d]: [u64; 5]) -> Self {
+        Self(match form {
+            0 => Form::Bucket(Bucket::from_fields([a, b, c, d])),
+            _ => Form::Cells(Cells::from_fields([a, b, c, d])),
+        })
+    }
+
+    /// The value of a fresh limit.
+    #[must_use]
+    #[inline]
+    pub const fn full_at(self, now_ns: u64) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.full_at(now_ns),
+            Form::Cells(cells) => cells.full_at(now_ns),
+        }
+    }
+
+    /// Within how many nanoseconds each value has to be looked at, and how far the clock may go back
+    /// between two of its readings. No state is further ahead of the clock than twice that.
+    #[must_use]
+    pub const fn fades_ns(self) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.fades_ns(),
+            Form::Cells(cells) => cells.fades_ns(),
+        }
+    }
+
+    /// Whether a limit has been as good as fresh for some time, and not only since this very instant: no
+    /// value that a later owner of its place writes will be this one.
+    #[must_use]
+    #[inline]
+    pub fn is_full(self, value: u64, now_ns: u64) -> bool {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.is_full(value, now_ns),
+            Form::Cells(cells) => cells.is_full(value, now_ns),
+        }
+    }
+
+    /// When the limit will be as good as fresh, if it is not now: then [`is_full`](Self::is_full) says so one
+    /// nanosecond later at the latest, of an unused one by the next point of its grid.
+    #[must_use]
+    pub fn full_after(self, value: u64, now_ns: u64) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.full_after(value, now_ns),
+            Form::Cells(cells) => cells.full_after(value, now_ns),
+        }
+    }
+
+    /// The value behind a grant of `permits` and what is left then, or how long until the same try
+    /// passes. `None` for none, for more than could ever pass, and where the value behind would not fit.
+    #[inline]
+    #[must_use]
+    pub fn decide(
+        self,
+        value: u64,
+        now_ns: u64,
+        permits: u64,
+    ) -> Option<Result<(u64, Spare), NonZeroU64>> {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.decide(value, now_ns, permits),
+            Form::Cells(cells) => cells.decide(value, now_ns, permits),
+        }
+    }
+
+    /// The most permits that a try could take.
+    #[must_use]
+    pub fn remaining(self, value: u64, now_ns: u64) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.remaining(value, now_ns),
+            Form::Cells(cells) => cells.remaining(value, now_ns),
+        }
+    }
+}

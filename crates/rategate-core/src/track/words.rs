@@ -1,0 +1,175 @@
+//! Operations on a schedule in plain words.
+
+use alloc::collections::VecDeque;
+
+use super::{Course, Fraction, Piece, Track};
+use crate::exact::Exact;
+use crate::portable::{Moment, Reader, WordsError, Writer};
+use crate::rate::{Kind, Rate};
+use crate::schedule::{Ramp, Schedule, Shape};
+
+impl Track {
+    pub(crate) fn write(&self, words: &mut Writer) {
+        words.word(u64::try_from(self.pieces.len()).unwrap_or(u64::MAX));
+        for piece in &self.pieces {
+            piece.schedule.write(words);
+            words.instant(piece.since_ns);
+            words.optional(piece.left);
+            piece.course.write(words);
+        }
+    }
+
+    pub(crate) fn read(words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        let mut pieces = VecDeque::new();
+        // All but the last have a length.
+        for _ in 1..words.number()?.get() {
+            let piece = Piece::read(words)?;
+            if piece.left.is_none() {
+                return Err(words.wrong());
+            }
+            pieces.push_back(piece);
+        }
+        let last = Piece::read(words)?;
+        if last.left.is_some() {
+            return Err(words.wrong());
+        }
+        pieces.push_back(last);
+        Self { pieces }.since_zero()
+    }
+
+    /// The track as the clock can hold it. Operations that were due before its zero are forfeited: late ones may
+    /// be of a rate long gone, so none of them may come later instead.
+    fn since_zero(mut self) -> Result<Self, WordsError> {
+        let begins_ns = |piece: &Piece| match piece.course {
+            Course::Ramp { start_ns, .. } => start_ns,
+            _ => ZERO_NS,
+        };
+        let short_ns = ZERO_NS.saturating_sub(self.pieces.iter().map(begins_ns).min().unwrap_or(0));
+        self.forfeit_before(ZERO_NS);
+        for piece in &mut self.pieces {
+            piece.since_ns = piece.since_ns.saturating_sub(ZERO_NS);
+            match &mut piece.course {
+                Course::Paced { next, .. } => *next = on_clock(*next),
+                Course::Ramp { start_ns, .. } => {
+                    let short_ns = u64::try_from(short_ns).unwrap_or(u64::MAX);
+                    let on_clock_ns = start_ns.checked_sub(ZERO_NS);
+                    *start_ns = on_clock_ns.ok_or(WordsError::BeforeClock { short_ns })?;
+                }
+                Course::AtOnce | Course::Stopped { .. } => {}
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// Where the clock's zero is while a track is read, so that there is room before it: more than two lengths of a
+/// clock.
+const ZERO_NS: u128 = 1 << 66;
+
+/// An instant with room before the clock's zero.
+fn roomy(moment: Moment) -> u128 {
+    match moment {
+        Moment::At(ns) => ZERO_NS.saturating_add(ns),
+        Moment::Before(ns) => ZERO_NS.saturating_sub(ns),
+    }
+}
+
+/// The same on the clock, or its zero.
+fn on_clock(roomy: Exact) -> Exact {
+    match roomy.ns.checked_sub(ZERO_NS) {
+        Some(ns) => Exact { ns, ..roomy },
+        None => Exact::default(),
+    }
+}
+
+impl Piece {
+    fn read(words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        let schedule = Schedule::read(words)?;
+        let since_ns = roomy(words.instant()?);
+        let left = words.optional()?;
+        let course = Course::read(schedule, words)?;
+        Ok(Self { schedule, since_ns, course, left })
+    }
+}
+
+impl Course {
+    fn write(&self, words: &mut Writer) {
+        match *self {
+            Self::AtOnce => words.word(0),
+            Self::Paced { next, pace } => {
+                words.word(1);
+                words.pace(pace);
+                words.instant(next.ns);
+                words.word(next.part);
+            }
+            Self::Ramp { start_ns, passed, .. } => {
+                words.word(2);
+                words.instant(start_ns);
+                words.wide(passed);
+            }
+            Self::Stopped { missing: Fraction { whole, numerator, denominator } } => {
+                words.word(3);
+                words.wide(whole);
+                words.word(numerator);
+                words.word(denominator);
+            }
+        }
+    }
+
+    fn read(schedule: Schedule, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        Ok(match (words.up_to(3)?, schedule.0) {
+            (0, _) => Self::AtOnce,
+            (1, _) => {
+                let pace = words.pace()?;
+                let ns = roomy(words.instant()?);
+                Self::Paced { next: Exact { ns, part: words.part(pace)? }, pace }
+            }
+            (2, Shape::Ramp(ramp)) => {
+                Self::Ramp { ramp, start_ns: roomy(words.instant()?), passed: words.wide()? }
+            }
+            // A course along a ramp that there is not.
+            (2, Shape::Constant(_)) => return Err(words.wrong()),
+            _ => {
+                let (whole, numerator, denominator) = (words.wide()?, words.word()?, words.word()?);
+                if numerator >= denominator {
+                    return Err(words.wrong());
+                }
+                Self::Stopped { missing: Fraction { whole, numerator, denominator } }
+            }
+        })
+    }
+}
+
+impl Schedule {
+    pub(crate) fn write(self, words: &mut Writer) {
+        match self.0 {
+            Shape::Constant(rate) => {
+                words.word(0);
+                words.rate(rate);
+            }
+            Shape::Ramp(ramp) => {
+                words.word(1);
+                words.rate(ramp.first_rate());
+                words.rate(ramp.then);
+                words.word(ramp.over_ns);
+            }
+        }
+    }
+
+    pub(crate) fn read(words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        if words.up_to(1)? == 0 {
+            return Ok(Self::constant(words.rate()?));
+        }
+        Ok(Self::ramp(words.rate()?, words.rate()?, words.word()?)?)
+    }
+}
+
+impl Ramp {
+    /// The rate from which it moves.
+    fn first_rate(&self) -> Rate {
+        let twice_over = u128::from(self.over_ns).wrapping_mul(2);
+        let period_ns = self.permit.checked_div(twice_over).unwrap_or(0);
+        // A rate that the ramp was made of, so it fits; zero is never.
+        Rate::from_fraction(self.from, period_ns).unwrap_or(Rate(Kind::Never))
+    }
+}

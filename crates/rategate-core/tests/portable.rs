@@ -1,0 +1,534 @@
+//! Limits in plain words: what is restored decides as what was saved would have, never sooner where the clock
+//! cannot hold it all, and words that are no limit are refused.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Answer, Grants, S, XorShift};
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::backfill_pool::BackfillPool;
+use rategate_core::commit_log::CommitLog;
+use rategate_core::compact_log::CompactLog;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::error::LimitError;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::pacer::Pacer;
+use rategate_core::policy::Policy;
+use rategate_core::portable::{Heir, Saved, Since, WordsError, numbers_of, restore, save_state};
+use rategate_core::rate::Rate;
+use rategate_core::ratio::Ratio;
+use rategate_core::schedule::Schedule;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::verdict::Verdict;
+
+const KINDS: u64 = 16;
+const COMMIT_LOG: u64 = 15;
+const POOL: u64 = 13;
+
+/// A policy of one kind with small random numbers, and how far apart clocks may be that have its grid.
+fn policy(kind: u64, random: &mut XorShift) -> (AnyPolicy, u64) {
+    let rate =
+        random.pick(&["1/7ns", "3/10ns", "9/20ns", "1/60ns", "7/13ns", "unlimited", "never"]);
+    let rate: Rate = rate.parse().unwrap();
+    let paced =
+        Rate::new(random.between(1, 9), Duration::from_nanos(random.between(5, 60))).unwrap();
+    let (permits, period_ns) = (random.between(1, 6), random.between(2, 60));
+    let (resolution_ns, guard_ns) = (random.between(1, period_ns), random.between(0, 9));
+    let cap_ns = random.between(0, 100);
+    let ratio = Ratio::new(random.between(4, 9), 4).unwrap();
+    let log = SlidingLog::new(permits, period_ns).unwrap().with_guard(guard_ns).unwrap();
+    let compact = CompactLog::new(permits, period_ns).unwrap().with_guard(guard_ns).unwrap();
+    let damped = Mode::from_compensation(0.25).unwrap();
+    let ramp = Schedule::ramp(Rate::NEVER, paced, random.between(1, 500)).unwrap();
+    let fall = Schedule::ramp(paced, "1/90ns".parse().unwrap(), random.between(1, 500)).unwrap();
+    match kind {
+        0 => (Gcra::new(rate, permits).unwrap().into(), 1),
+        1 => (log.into(), 1),
+        2 => (log.with_resolution(resolution_ns).unwrap().into(), resolution_ns),
+        3 => (compact.exact().into(), 1),
+        4 => (compact.with_resolution(resolution_ns).unwrap().into(), resolution_ns),
+        5 => (FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into(), period_ns),
+        6 => (FixedWindow::new(permits, period_ns, Anchor::FirstCall).unwrap().into(), 1),
+        7 => (Pacer::new(rate, random.between(0, 50), Some(cap_ns)).into(), 1),
+        8 => (Pacer::new(paced, random.between(0, 50), None).into(), 1),
+        9 => (TwoTimeline::new(rate, Mode::Average, Some(cap_ns)).into(), 1),
+        10 => (TwoTimeline::new(paced, damped, None).into(), 1),
+        11 => (TwoTimeline::new(paced, Mode::Burst(ratio), Some(cap_ns)).into(), 1),
+        12 => {
+            let schedule = random.pick(&[ramp, fall]);
+            let mode = random.pick(&[Mode::Average, Mode::Strict, Mode::Burst(ratio)]);
+            (TwoTimeline::on_schedule(schedule, mode, Some(cap_ns)).into(), 1)
+        }
+        13 => {
+            let rate = random.pick(&[Some(rate), Some(paced), None]);
+            (BackfillPool::new(permits, ratio, rate).unwrap().into(), 1)
+        }
+        14 => (Concurrency::new(permits).unwrap().into(), 1),
+        _ => (CommitLog::new(permits, period_ns).unwrap().with_guard(guard_ns).unwrap().into(), 1),
+    }
+}
+
+/// A limit that has been used for a while, by now for the last time. Its numbers have changed now and then,
+/// and its rate may be what is left of a ramp.
+fn used(kind: u64, random: &mut XorShift, now_ns: &mut u64) -> (Ledger<AnyPolicy>, u64) {
+    let (first, mut grid_ns) = policy(kind, random);
+    let mut limit = Ledger::new(first, *now_ns);
+    let step_ns = random.pick(&[2, 9, 40]);
+    for _ in 0..random.between(0, 60) {
+        *now_ns = now_ns.saturating_add(random.between(0, step_ns));
+        if random.once_in(12) && limit.promised() == 0 {
+            let (next, next_grid_ns) = policy(kind, random);
+            limit.reconfigure(*now_ns, next);
+            grid_ns = next_grid_ns;
+            continue;
+        }
+        let _ = one_call(&mut limit, *now_ns, 0, random.between(0, 19), random.between(1, 3));
+    }
+    // What is promised and not started cannot be released yet, and a pool that is refilled by hand before the
+    // start rounds in another order.
+    if (kind == COMMIT_LOG || kind == POOL) && limit.promised() > 0 {
+        *now_ns = now_ns.saturating_add(10_000);
+        limit.pass_to(*now_ns);
+    }
+    (limit, grid_ns)
+}
+
+/// One call of one kind, and all that its caller is told, as if its clock were `ahead_ns` behind.
+fn one_call(
+    limit: &mut impl Limit,
+    now_ns: u64,
+    ahead_ns: u64,
+    kind: u64,
+    permits: u64,
+) -> Option<(u64, u64, u64)> {
+    let told = |answer: Answer| match answer {
+        Ok(Verdict::Granted(grant)) => {
+            let scheduled_ns = grant.scheduled_ns.saturating_sub(ahead_ns);
+            Some((grant.start_ns - ahead_ns, scheduled_ns, grant.remaining))
+        }
+        Ok(Verdict::Denied(denial)) => denial.retry_after_ns.map(|wait| (wait.get(), u64::MAX, 0)),
+        Err(error) => Some((error.most, u64::MAX, u64::MAX)),
+    };
+    match kind {
+        0..=8 => told(limit.try_acquire(now_ns, permits)),
+        9..=12 => told(limit.reserve(now_ns, permits, Some(40))),
+        13 | 14 => limit.peek(now_ns, permits).ok().flatten().map(|wait_ns| (wait_ns, 0, 0)),
+        15 => Some((limit.remaining(now_ns), 0, 0)),
+        16 => Some((limit.refill(now_ns, permits).into(), 0, 0)),
+        17 => Some((limit.forgo(now_ns, 1).into(), 0, 0)),
+        _ => Some((limit.release(now_ns, permits).into(), 0, 0)),
+    }
+}
+
+/// A limit that is restored when all has gone on for a while answers every call as the one that was saved,
+/// on the clock that goes on and on another that is ahead of it.
+#[test]
+fn what_is_restored_decides_as_what_was_saved() {
+    for seed in 0..16_000 {
+        let mut random = XorShift::new(seed);
+        let kind = seed % KINDS;
+        let mut now_ns = random.pick(&[0, 3, 5 * S]);
+        let (mut limit, grid_ns) = used(kind, &mut random, &mut now_ns);
+        let saved = limit.save(now_ns);
+        let elapsed_ns = random.between(0, 90) * random.between(0, 1);
+        let ahead_ns = grid_ns * random.pick(&[0, 1, 1_000, 7 * S]);
+        now_ns += elapsed_ns;
+        let since = Since { now_ns: now_ns + ahead_ns, elapsed_ns };
+        let mut restored = restore(limit.policy(), &saved, since).unwrap();
+        // Operations in flight have ended.
+        limit.release(now_ns, u64::MAX);
+        let step_ns = random.pick(&[2, 9, 40]);
+        for call in 0..60 {
+            now_ns += random.between(0, step_ns);
+            let (what, permits) = (random.between(0, 19), random.between(1, 3));
+            let ideal = one_call(&mut limit, now_ns, 0, what, permits);
+            let seen = one_call(&mut restored, now_ns + ahead_ns, ahead_ns, what, permits);
+            let policy = limit.policy();
+            assert_eq!(
+                seen, ideal,
+                "seed {seed}, call {call} ({what}, {permits}) at {now_ns}: {policy:?}"
+            );
+        }
+    }
+}
+
+/// What has been given back among promises is not used by anybody after the restart, and nothing else is: the
+/// limit that is restored is never open sooner, whatever was cancelled.
+#[test]
+fn a_place_among_promises_is_lost_and_no_more() {
+    for seed in 0..4_000 {
+        let mut random = XorShift::new(seed);
+        let mut now_ns = 10 * S;
+        let (mut limit, _) = used(seed % COMMIT_LOG, &mut random, &mut now_ns);
+        let mut tickets = Vec::new();
+        for _ in 0..random.between(1, 6) {
+            if let Ok(Verdict::Granted(grant)) = limit.reserve(now_ns, random.between(1, 2), None) {
+                tickets.push(grant.ticket);
+            }
+        }
+        if let Some(&ticket) = tickets.get(usize::try_from(random.between(0, 3)).unwrap()) {
+            limit.cancel(now_ns, ticket);
+        }
+        let since = Since { now_ns, elapsed_ns: 0 };
+        let restored = restore(limit.policy(), &limit.save(now_ns), since).unwrap();
+        limit.release(now_ns, u64::MAX);
+        never_sooner(&limit, now_ns, &restored, now_ns, &format!("seed {seed}"));
+    }
+}
+
+/// At each of many instants the restored limit has no more than the other, and opens no sooner.
+fn never_sooner(
+    limit: &Ledger<AnyPolicy>,
+    now_ns: u64,
+    restored: &Ledger<AnyPolicy>,
+    restored_ns: u64,
+    told: &str,
+) {
+    for after_ns in [0, 1, 2, 3, 5, 8, 13, 21, 40, 80, 160, 500] {
+        let (at_ns, restored_at_ns) = (now_ns + after_ns, restored_ns + after_ns);
+        let told = format!("{told}, {after_ns} later: {:?}", limit.policy());
+        let mut limit = limit.clone();
+        limit.pass_to(at_ns);
+        assert!(restored.remaining(restored_at_ns) <= limit.remaining(at_ns), "{told}");
+        // The less late several permits are, the less does a damped call for them forfeit.
+        let most = if format!("{:?}", limit.policy()).contains("Damped") { 1 } else { 3 };
+        for permits in 1..=most {
+            let (Ok(seen), Ok(ideal)) =
+                (restored.peek(restored_at_ns, permits), limit.peek(at_ns, permits))
+            else {
+                continue;
+            };
+            let never = u64::MAX;
+            assert!(seen.unwrap_or(never) >= ideal.unwrap_or(never), "{permits}, {told}");
+        }
+    }
+}
+
+/// On a clock that has just been started, what lies before its zero counts as at zero, so the limit is never open
+/// sooner. A ramp says how much later the clock would have to start, and goes on there.
+#[test]
+fn before_the_clocks_zero_a_limit_is_closed_longer_and_never_opens_sooner() {
+    let (mut ramps, mut young) = (0, 0);
+    for seed in 0..16_000 {
+        let mut random = XorShift::new(seed);
+        let mut now_ns = random.pick(&[50, 5 * S]);
+        let (mut limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
+        let saved = limit.save(now_ns);
+        let elapsed_ns = random.between(0, 60);
+        let mut since = Since { now_ns: random.between(0, 40), elapsed_ns };
+        let restored = match restore(limit.policy(), &saved, since) {
+            Err(WordsError::BeforeClock { short_ns }) => {
+                ramps += 1;
+                assert_eq!(seed % KINDS, 12);
+                since.now_ns += short_ns;
+                restore(limit.policy(), &saved, since).unwrap()
+            }
+            other => other.unwrap(),
+        };
+        young += 1;
+        limit.release(now_ns + elapsed_ns, u64::MAX);
+        let told = format!("seed {seed}");
+        never_sooner(&limit, now_ns + elapsed_ns, &restored, since.now_ns, &told);
+    }
+    assert!(ramps > 100 && young > 10_000, "{ramps} {young}");
+}
+
+/// The ceiling of a log holds across a restart, however young the clock is: no window of real time sees more.
+#[test]
+fn a_ceiling_holds_across_a_restart() {
+    for seed in 0..4_000 {
+        let mut random = XorShift::new(seed);
+        let (policy, permits, window_ns) = {
+            let (permits, period_ns) = (random.between(1, 6), random.between(2, 60));
+            let resolution_ns = random.between(1, period_ns);
+            let log = SlidingLog::new(permits, period_ns).unwrap();
+            let compact = CompactLog::new(permits, period_ns).unwrap();
+            let policy: AnyPolicy = match seed % 4 {
+                0 => log.into(),
+                1 => log.with_resolution(resolution_ns).unwrap().into(),
+                2 => compact.exact().into(),
+                _ => compact.with_resolution(resolution_ns).unwrap().into(),
+            };
+            (policy, permits, period_ns)
+        };
+        let (mut limit, mut real_ns, mut clock_ns) = (Ledger::new(policy, 0), 1_000, 0);
+        let mut grants = Grants::default();
+        for _ in 0..120 {
+            let pass_ns = random.between(0, 6);
+            (real_ns, clock_ns) = (real_ns + pass_ns, clock_ns + pass_ns);
+            if random.once_in(20) {
+                let saved = limit.save(clock_ns);
+                let passed_ns = random.between(0, 20);
+                real_ns += passed_ns;
+                // A wall clock that was set back tells of less.
+                let elapsed_ns = random.between(0, passed_ns);
+                clock_ns = random.pick(&[0, 3, clock_ns + elapsed_ns]);
+                let since = Since { now_ns: clock_ns, elapsed_ns };
+                limit = restore(&policy, &saved, since).unwrap();
+            }
+            let asked = random.between(1, permits);
+            if let Verdict::Granted(_) = limit.try_acquire(clock_ns, asked).unwrap() {
+                grants.add(real_ns, asked);
+            }
+        }
+        assert!(grants.most_in(window_ns) <= permits, "seed {seed}: {policy:?}");
+    }
+}
+
+/// Other numbers come into force as by a change of a live limit; another policy does not.
+#[test]
+fn other_numbers_come_as_by_a_change() {
+    for seed in 0..12_000 {
+        let mut random = XorShift::new(seed);
+        let (kind, mut now_ns) = (seed % KINDS, 5 * S);
+        let (mut limit, _) = used(kind, &mut random, &mut now_ns);
+        let elapsed_ns = random.between(0, 40);
+        if limit.promised() > 0 {
+            now_ns += 10_000;
+            limit.pass_to(now_ns);
+        }
+        let saved = limit.save(now_ns);
+        now_ns += elapsed_ns;
+        let (next, _) = policy(kind, &mut random);
+        let mut restored = restore(&next, &saved, Since { now_ns, elapsed_ns }).unwrap();
+        limit.release(now_ns, u64::MAX);
+        if numbers_of(limit.policy()) != numbers_of(&next) {
+            limit.reconfigure(now_ns, next);
+        }
+        for call in 0..30 {
+            now_ns += random.between(0, 9);
+            let (what, permits) = (random.between(0, 19), random.between(1, 3));
+            let ideal = one_call(&mut limit, now_ns, 0, what, permits);
+            let seen = one_call(&mut restored, now_ns, 0, what, permits);
+            assert_eq!(seen, ideal, "seed {seed}, call {call}: {next:?}");
+        }
+        let other = policy((kind + 5) % KINDS, &mut random).0;
+        let refused = restore(&other, &saved, Since { now_ns, elapsed_ns });
+        if other.can_follow(&next).is_err() {
+            let tag = saved.numbers.tag;
+            assert_eq!(refused.unwrap_err(), WordsError::OtherPolicy { tag }, "seed {seed}");
+        }
+    }
+}
+
+/// A change while promises are out starts when the last of them has started, and no window holds more than
+/// the old limit promised.
+#[test]
+fn a_change_comes_behind_all_promises() {
+    let window = FixedWindow::new(2, 100, Anchor::Epoch).unwrap();
+    let mut limit = Ledger::new(window, 0);
+    for start_ns in [0, 100, 200] {
+        let Verdict::Granted(grant) = limit.reserve(0, 2, None).unwrap() else { unreachable!() };
+        assert_eq!(grant.start_ns, start_ns);
+    }
+    let next = FixedWindow::new(3, 100, Anchor::Epoch).unwrap();
+    let restored = restore(&next, &limit.save(0), Since { now_ns: 50, elapsed_ns: 50 }).unwrap();
+    assert_eq!(restored.peek(50, 1), Ok(Some(150)), "one more in the last window of a promise");
+    assert_eq!(restored.peek(50, 2), Ok(Some(250)));
+}
+
+/// What is over when the limit is restored is not held by a young clock, and what is not over is, to the nanosecond.
+#[test]
+fn what_is_over_is_over_on_a_young_clock() {
+    let policies: [AnyPolicy; 4] = [
+        SlidingLog::new(1, 100).unwrap().into(),
+        CompactLog::new(1, 100).unwrap().exact().into(),
+        FixedWindow::new(1, 100, Anchor::Epoch).unwrap().into(),
+        FixedWindow::new(1, 100, Anchor::FirstCall).unwrap().into(),
+    ];
+    for policy in policies {
+        let mut limit = Ledger::new(policy, 500);
+        let _ = limit.try_acquire(500, 1).unwrap();
+        let saved = limit.save(510);
+        for (elapsed_ns, left) in [(89, 0), (90, 1), (100_000, 1)] {
+            let restored = restore(&policy, &saved, Since { now_ns: 3, elapsed_ns }).unwrap();
+            assert_eq!(restored.remaining(3), left, "{elapsed_ns} later: {policy:?}");
+        }
+    }
+}
+
+/// Operations in flight end when the limit is restored, those that are promised when the last has started: their
+/// effects come no later.
+#[test]
+fn operations_in_flight_have_ended_and_their_effects_count_from_then() {
+    let mut slots = Ledger::new(CommitLog::new(2, 1_000).unwrap(), 0);
+    for now_ns in [0, 100] {
+        let _ = slots.try_acquire(now_ns, 1).unwrap();
+    }
+    slots.release(200, 1);
+    let since = Since { now_ns: 5_000, elapsed_ns: 300 };
+    let restored = restore(slots.policy(), &slots.save(600), since).unwrap();
+    assert_eq!(restored.peek(5_000, 1), Ok(Some(300)), "committed 700 ago");
+    assert_eq!(restored.peek(5_000, 2), Ok(Some(1_000)), "held, and committed now");
+    let Verdict::Granted(grant) = slots.reserve(600, 1, None).unwrap() else { unreachable!() };
+    assert_eq!(grant.start_ns, 1_200);
+    let restored = restore(slots.policy(), &slots.save(600), since).unwrap();
+    assert_eq!(restored.peek(5_000, 1), Ok(Some(300 + 1_000)), "starts in 300, and commits then");
+
+    let mut oven = Ledger::new(Concurrency::new(2).unwrap(), 0);
+    let _ = oven.try_acquire(0, 2).unwrap();
+    let restored = restore(oven.policy(), &oven.save(0), since).unwrap();
+    assert_eq!(restored.remaining(5_000), 2);
+}
+
+/// Several limits are saved and restored together, each on its own.
+#[test]
+fn several_limits_are_restored_together() {
+    let policies: Vec<AnyPolicy> = vec![
+        Gcra::new("1/10ns".parse().unwrap(), 3).unwrap().into(),
+        SlidingLog::new(5, 100).unwrap().into(),
+    ];
+    let mut limit = AllOf::new(policies.iter().copied(), 0);
+    for now_ns in [0, 15, 30] {
+        assert!(matches!(limit.try_acquire(now_ns, 1), Ok(Verdict::Granted(_))));
+    }
+    let saved = limit.save(40);
+    let since = Since { now_ns: 50, elapsed_ns: 10 };
+    let mut restored = AllOf::restore(&policies, &saved, since).unwrap();
+    for now_ns in (50..400).step_by(7) {
+        assert_eq!(restored.peek(now_ns, 2), limit.peek(now_ns, 2));
+        let answers = [&mut limit, &mut restored].map(|limit| one_call(limit, now_ns, 0, 0, 1));
+        assert_eq!(answers[0], answers[1], "at {now_ns}");
+    }
+    let fewer = AllOf::restore(&policies[..1], &saved, since);
+    assert_eq!(fewer.unwrap_err(), WordsError::Limit(LimitError::OtherPolicy));
+    let turned: Vec<AnyPolicy> = policies.iter().rev().copied().collect();
+    let refused = AllOf::restore(&turned, &saved, since);
+    assert_eq!(refused.unwrap_err(), WordsError::OtherPolicy { tag: 1 });
+}
+
+/// A table's states go without a ledger, and are the same.
+#[test]
+fn a_bare_state_is_restored_without_a_ledger() {
+    let log = CompactLog::new(10, 1_000_000).unwrap();
+    let mut limit = Ledger::new(log, 0);
+    for now_ns in [10, 5_000, 700_000] {
+        let _ = limit.try_acquire(now_ns, 2).unwrap();
+    }
+    let mut words = vec![7];
+    save_state(&log, limit.state(), 800_000, &mut words);
+    assert_eq!(words[0], 7, "they are added to those that are there");
+    let heir = Heir::new(log, &numbers_of(&log)).unwrap();
+    let since = Since { now_ns: 800_000, elapsed_ns: 0 };
+    assert_eq!(heir.state(&words[1..], since).unwrap(), *limit.state());
+    // With a promise it takes a ledger.
+    let _ = limit.reserve(800_000, 10, None).unwrap();
+    let promised = heir.state(&limit.save(800_000).state, since);
+    assert_eq!(promised.unwrap_err(), WordsError::Word { at: 0 });
+    assert!(heir.limit(&limit.save(800_000).state, since).is_ok());
+}
+
+/// No part of the words is a limit, nor are they with anything behind them.
+#[test]
+fn words_are_whole_or_refused() {
+    for seed in 0..1_600 {
+        let mut random = XorShift::new(seed);
+        let mut now_ns = 5 * S;
+        let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
+        let saved = limit.save(now_ns);
+        let since = Since { now_ns, elapsed_ns: 0 };
+        let of = |numbers: &[u64], state: &[u64]| {
+            let mut changed = saved.clone();
+            (changed.numbers.words, changed.state) = (numbers.to_vec(), state.to_vec());
+            restore(limit.policy(), &changed, since).map(|_| ())
+        };
+        let Saved { numbers, state } = &saved;
+        assert_eq!(of(&numbers.words, state), Ok(()));
+        for words in 0..state.len() {
+            assert_eq!(of(&numbers.words, &state[..words]), Err(WordsError::EndsEarly { words }));
+        }
+        for words in 0..numbers.words.len() {
+            let early = of(&numbers.words[..words], state);
+            assert_eq!(early, Err(WordsError::EndsEarly { words }), "seed {seed}");
+        }
+        let longer: Vec<u64> = state.iter().copied().chain([1]).collect();
+        let at = state.len();
+        assert_eq!(of(&numbers.words, &longer), Err(WordsError::GoesOn { at }));
+        let longer: Vec<u64> = numbers.words.iter().copied().chain([1]).collect();
+        let at = numbers.words.len();
+        assert_eq!(of(&longer, state), Err(WordsError::GoesOn { at }));
+    }
+}
+
+/// A word that no state of the policy could have is refused where it stands: here the last, or the one behind the last
+/// that is told.
+#[test]
+fn a_word_out_of_its_range_is_refused() {
+    let rate: Rate = "3/10ns".parse().unwrap();
+    let ratio = Ratio::new(5, 4).unwrap();
+    // The policy, which word from the end is wrong, by what, and where the next one stands from the end.
+    let cases: [(AnyPolicy, usize, u64, usize); 5] = [
+        (Gcra::new(rate, 2).unwrap().into(), 1, 3, 1),
+        (CompactLog::new(2, 100).unwrap().into(), 1, 1 << 32, 1),
+        (Pacer::new(Rate::NEVER, 5, None).into(), 1, 0, 1),
+        (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 5, 4, 4),
+        (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 10, 11, 10),
+    ];
+    for (policy, wrong, word, told) in cases {
+        let mut limit = Ledger::new(policy, 0);
+        let _ = limit.try_acquire(0, 1).unwrap();
+        let mut saved = limit.save(5);
+        let since = Since { now_ns: 5, elapsed_ns: 0 };
+        assert!(restore(&policy, &saved, since).is_ok());
+        let words = saved.state.len();
+        saved.state[words - wrong] = word;
+        let refused = restore(&policy, &saved, since).unwrap_err();
+        assert_eq!(refused, WordsError::Word { at: words - told }, "{policy:?}");
+    }
+}
+
+/// Whatever the words are, they are a limit or refused, and what is a limit answers.
+#[test]
+fn any_words_are_a_limit_or_refused() {
+    let (mut limits, mut refused) = (0, 0);
+    for seed in 0..24_000 {
+        let mut random = XorShift::new(seed);
+        let mut now_ns = random.pick(&[0, 5 * S, u64::MAX - 10_000]);
+        let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
+        let mut saved = limit.save(now_ns);
+        for _ in 0..random.between(1, 3) {
+            let words = if random.once_in(3) { &mut saved.numbers.words } else { &mut saved.state };
+            if words.is_empty() {
+                continue;
+            }
+            let last = u64::try_from(words.len() - 1).unwrap();
+            let at = usize::try_from(random.between(0, last)).unwrap();
+            let strange = [0, 1, 2, 3, 255, 1 << 32, 1 << 63, u64::MAX - 1, u64::MAX];
+            words[at] = match random.between(0, 2) {
+                0 => random.pick(&strange),
+                1 => words[at] ^ (1 << random.between(0, 63)),
+                _ => words[at].wrapping_add(random.between(0, 4)).wrapping_sub(2),
+            };
+        }
+        let elapsed_ns = random.pick(&[0, 50, u64::MAX]);
+        let since = Since { now_ns: random.pick(&[0, now_ns, u64::MAX]), elapsed_ns };
+        let next = policy(seed % KINDS, &mut random).0;
+        let policy = saved.numbers.policy().unwrap_or(next);
+        match restore(&random.pick(&[next, policy]), &saved, since) {
+            Ok(mut limit) => {
+                limits += 1;
+                for call in 0..20 {
+                    let at_ns = since.now_ns.saturating_add(call * random.between(0, 40));
+                    let _ = one_call(&mut limit, at_ns, 0, call, random.between(1, 3));
+                }
+                let _ = limit.policy().heap_bytes(limit.state());
+                limit.reconfigure(since.now_ns, next);
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(limits > 5_000 && refused > 5_000, "{limits} {refused}");
+}

@@ -1,0 +1,263 @@
+//! A table of keys saved and restored: a stream of records, one for each key that is not as good as fresh.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use rategate_core::concurrent::Twinned;
+use rategate_core::ledger::Ledger;
+use rategate_core::portable::{Heir, Portable, Since, numbers_of, save_state};
+
+use super::Keyed;
+use super::entries::Kept;
+use super::key::{Hashing, Id, Key, Seeds};
+use super::room::Room;
+use super::table::Table;
+use super::turn::Turn;
+use crate::clock::{Clock, MonotonicClock};
+use crate::limiter::Limiter;
+use crate::snapshot::{
+    Downtime, Header, Record, SavedAt, SnapshotError, SnapshotReader, SnapshotWriter,
+};
+
+/// The words of a table's own record: how keys are hashed, and the seeds; how many words a key has.
+const OWN_WORDS: usize = 4;
+
+impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
+    /// Writes all keys that are not as good as fresh, some 20 bytes each and their ids, while calls go on. Each key is
+    /// written as it is at some instant during the call. Returns how many.
+    ///
+    /// The seeds of the hashes are written too: who can read the file can make keys that collide.
+    ///
+    /// ```
+    /// use rategate::snapshot::Downtime;
+    /// use rategate::{Gcra, Keyed, Room};
+    ///
+    /// let hourly = Gcra::new("2/h".parse()?, 2)?;
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(hourly);
+    /// assert!(per_caller.try_acquire("10.0.0.7", 2)?.is_granted());
+    /// let mut file = Vec::new();
+    /// assert_eq!(per_caller.save(&mut file)?, 1);
+    ///
+    /// let restored: Keyed<str, Gcra> =
+    ///     Keyed::restore(hourly, Room::default(), file.as_slice(), Downtime::Wall)?;
+    /// assert!(!restored.try_acquire("10.0.0.7", 1)?.is_granted(), "a restart earns nothing");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError::Io`], after which the output has no end mark and will be refused.
+    pub fn save(&self, output: impl Write) -> Result<u64, SnapshotError> {
+        self.table.save(output)
+    }
+
+    /// The table that was saved, on a clock of one's own, which should show [as much as the old one
+    /// would](SavedAt::going_on). `policies` are those of the tiers, as many as there were; other numbers come into
+    /// force now. `tier_of` is that of [`with_tiers`](Self::with_tiers).
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError`]: nothing is restored of a file that is not whole. [`SnapshotError::OtherCount`] for another
+    /// number of tiers, [`SnapshotError::OtherKeys`] for keys of another kind, [`SnapshotError::NoRoom`] for a table that
+    /// is too small for all.
+    pub fn restore_with_tiers(
+        policies: impl IntoIterator<Item = P>,
+        tier_of: impl Fn(&K) -> usize + Send + Sync + 'static,
+        room: Room,
+        clock: C,
+        input: impl Read,
+        downtime: Downtime,
+    ) -> Result<Self, SnapshotError> {
+        let on_clock = move |saved_at: &SavedAt| (saved_at.on_clock(&clock, downtime), clock);
+        let table = restore(policies.into_iter().collect(), room, input, on_clock)?;
+        Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)), name: None })
+    }
+
+    /// The same for a table without tiers.
+    ///
+    /// # Errors
+    ///
+    /// As [`restore_with_tiers`](Self::restore_with_tiers).
+    pub fn restore_with_clock(
+        policy: P,
+        room: Room,
+        clock: C,
+        input: impl Read,
+        downtime: Downtime,
+    ) -> Result<Self, SnapshotError> {
+        let on_clock = move |saved_at: &SavedAt| (saved_at.on_clock(&clock, downtime), clock);
+        let table = restore(vec![policy], room, input, on_clock)?;
+        Ok(Self { table: Arc::new(table), tier: None, name: None })
+    }
+}
+
+impl<K: Key + ?Sized, P: Twinned + Portable> Keyed<K, P> {
+    /// The table that was saved, in real time. Its clock goes on where the old one was left, after `downtime`.
+    ///
+    /// # Errors
+    ///
+    /// As [`restore_with_tiers`](Self::restore_with_tiers).
+    pub fn restore(
+        policy: P,
+        room: Room,
+        input: impl Read,
+        downtime: Downtime,
+    ) -> Result<Self, SnapshotError> {
+        let going_on = |saved_at: &SavedAt| {
+            let since = saved_at.going_on(downtime);
+            (since, MonotonicClock::starting_at(since.now_ns))
+        };
+        let table = restore(vec![policy], room, input, going_on)?;
+        Ok(Self { table: Arc::new(table), tier: None, name: None })
+    }
+}
+
+impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
+    fn save(&self, output: impl Write) -> Result<u64, SnapshotError> {
+        // No change of the numbers meanwhile: the header says them.
+        let plans = self.plans();
+        let saved_at = SavedAt::now(self.clock.now_ns());
+        let policies = plans.in_force().map(|(_, plan)| numbers_of(&plan.policy));
+        let mut writer = SnapshotWriter::new(output, Header::new(saved_at, policies))?;
+        let [first, second] = self.seeds.words();
+        let hashing = match self.seeds.hashing() {
+            Hashing::FloodSafe => 0,
+            Hashing::Fast => 1,
+        };
+        let words = u64::try_from(I::WORDS).unwrap_or(0);
+        let state = vec![hashing, first, second, words];
+        writer.write(&Record { key: Vec::new(), policy: 0, state })?;
+        let (mut keys, mut records, mut limiters) = (0_u64, Vec::new(), Vec::new());
+        for shard in 0..self.shards() {
+            // What is written to may be slow, so the lock is not held for it.
+            self.copy_shard(shard, saved_at.clock_ns(), &mut records, &mut limiters);
+            for (mut record, limiter) in limiters.drain(..) {
+                record.state = save_limiter(&limiter, saved_at.clock_ns());
+                records.push(record);
+            }
+            for record in records.drain(..) {
+                writer.write(&record)?;
+                keys = keys.saturating_add(1);
+            }
+        }
+        writer.finish()?;
+        Ok(keys)
+    }
+
+    /// Copies what a shard knows. Limiters are asked later, when the lock is free.
+    fn copy_shard(
+        &self,
+        shard: usize,
+        saved_ns: u64,
+        records: &mut Vec<Record>,
+        limiters: &mut Vec<(Record, Limiter<Ledger<P>, C>)>,
+    ) {
+        let entries = self.lock(shard);
+        let now_ns = self.fresh_slots(shard, entries.latest_ns.max(self.clock.now_ns()));
+        let record = |id: I, tier: usize| Record {
+            key: key_bytes(id),
+            policy: u32::try_from(tier).unwrap_or(u32::MAX),
+            state: Vec::new(),
+        };
+        for entry in entries.all() {
+            let Some(plan) = entries.plans.get(entry.plan) else { continue };
+            let mut record = record(entry.id, plan.tier);
+            match &entry.kept {
+                Kept::State(state) => save_state(&plan.policy, state, saved_ns, &mut record.state),
+                Kept::Ledger(ledger) => record.state = ledger.save(saved_ns).state,
+                Kept::Limiter(limiter) => {
+                    limiters.push((record, limiter.clone()));
+                    continue;
+                }
+                Kept::Taken => continue,
+            }
+            records.push(record);
+        }
+        let Some(slots) = &self.slots else { return };
+        slots.each(shard, |id: I, plan, value| {
+            let Some(plan) = entries.plans.get(plan) else { return };
+            let Some(state) = plan.policy.widened(value, now_ns) else { return };
+            if !plan.policy.is_as_fresh(&state, now_ns) {
+                let mut record = record(id, plan.tier);
+                save_state(&plan.policy, &state, saved_ns, &mut record.state);
+                records.push(record);
+            }
+        });
+    }
+}
+
+fn save_limiter<P: Twinned + Portable, C: Clock>(
+    limiter: &Limiter<Ledger<P>, C>,
+    saved_ns: u64,
+) -> Vec<u64> {
+    let shared = limiter.shared();
+    shared.turn_even_if_closed(|turn| turn.change(|limit, _| limit.save(saved_ns).state))
+}
+
+/// Reads a table whole before anybody sees it.
+fn restore<I: Id, P: Twinned + Portable, C: Clock + Clone>(
+    policies: Vec<P>,
+    room: Room,
+    input: impl Read,
+    clock_of: impl FnOnce(&SavedAt) -> (Since, C),
+) -> Result<Table<I, P, C>, SnapshotError> {
+    let mut reader = SnapshotReader::new(input)?;
+    let saved = reader.header().policies();
+    if saved.len() != policies.len() {
+        return Err(SnapshotError::OtherCount { found: saved.len(), policies: policies.len() });
+    }
+    let heirs = policies.iter().zip(&saved).map(|(policy, saved)| Heir::new(policy.clone(), saved));
+    let heirs: Vec<Heir<P>> = heirs.collect::<Result<_, _>>()?;
+    let seeds = match reader.next().transpose()? {
+        Some(record) if record.key.is_empty() => seeds_of::<I>(&record.state)?,
+        _ => return Err(SnapshotError::OtherKeys),
+    };
+    let (since, clock) = clock_of(reader.header().saved_at());
+    let table = Table::new(policies, room, seeds, clock);
+    for record in reader {
+        let record = record?;
+        let tier = usize::try_from(record.policy).unwrap_or(usize::MAX);
+        let (Some(id), Some(heir)) = (id_of(&record.key), heirs.get(tier)) else {
+            return Err(SnapshotError::OtherKeys);
+        };
+        let ledger = heir.limit(&record.state, since)?;
+        let place = table.place(id, tier);
+        let mut entries = table.lock(place.shard);
+        let mut late = Vec::new();
+        let mut turn = Turn::at(&table, &mut entries, place, &mut late);
+        turn.begin(since.now_ns);
+        if !turn.restore(ledger) {
+            return Err(SnapshotError::NoRoom { keys: room.most_keys });
+        }
+    }
+    Ok(table)
+}
+
+fn seeds_of<I: Id>(words: &[u64]) -> Result<Seeds, SnapshotError> {
+    let own: [u64; OWN_WORDS] = words.try_into().map_err(|_| SnapshotError::OtherKeys)?;
+    let [hashing, first, second, key_words] = own;
+    let hashing = match hashing {
+        0 => Hashing::FloodSafe,
+        1 => Hashing::Fast,
+        _ => return Err(SnapshotError::OtherKeys),
+    };
+    if usize::try_from(key_words) != Ok(I::WORDS) {
+        return Err(SnapshotError::OtherKeys);
+    }
+    Ok(Seeds::from_words(hashing, [first, second]))
+}
+
+fn key_bytes<I: Id>(id: I) -> Vec<u8> {
+    (0..I::WORDS).flat_map(|index| id.word(index).to_le_bytes()).collect()
+}
+
+fn id_of<I: Id>(key: &[u8]) -> Option<I> {
+    let (words, rest) = key.as_chunks::<8>();
+    let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+    let id = [words.next(), words.next()];
+    let has = id.iter().flatten().count();
+    if has != I::WORDS || !rest.is_empty() || words.next().is_some() {
+        return None;
+    }
+    Some(I::of(id.map(|word| word.unwrap_or(0))))
+}

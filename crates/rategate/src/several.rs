@@ -1,0 +1,358 @@
+//! Several limits at once: a call passes all of them, or takes from none.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+use std::{error, fmt};
+
+use rategate_core::concurrent::Concurrent;
+use rategate_core::limit::Limit;
+use rategate_core::verdict::{Refusal, Verdict};
+
+use crate::clock::Clock;
+use crate::decision::Grant;
+use crate::keyed::KeyedError;
+use crate::limiter::Limiter;
+use crate::shared::Hold;
+
+/// Permits of one limit, as a part of a call that has to pass several: from [`Limiter::ask`] and
+/// [`Keyed::ask`](crate::Keyed::ask).
+#[derive(Debug)]
+pub struct Ask<'a> {
+    part: Box<dyn Part + 'a>,
+}
+
+/// The answer to a call that has to pass several limits.
+#[must_use = "a grant that nobody acts on is a permit lost"]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Together {
+    /// All permits are the caller's: a grant for each ask, in their order.
+    Granted(Vec<Grant>),
+    /// Nothing was taken.
+    Denied {
+        /// How long until the same call passes, if nobody else comes first: exact where all limits are on
+        /// clocks that go alike. `None` where time alone cannot help.
+        retry_after_ns: Option<NonZeroU64>,
+        /// Which of the asks it has to wait longest for.
+        by: usize,
+    },
+}
+
+impl Together {
+    /// Whether all have granted.
+    #[must_use]
+    pub const fn is_granted(&self) -> bool {
+        matches!(self, Self::Granted(_))
+    }
+
+    /// How long until the same call passes; `None` if it has passed, or time cannot help.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Denied { retry_after_ns: Some(wait_ns), .. } => {
+                Some(Duration::from_nanos(wait_ns.get()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Why there was no answer. Nothing is taken then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TryAllError {
+    /// Which of the asks has no answer.
+    pub at: usize,
+    /// Why.
+    pub error: KeyedError,
+}
+
+impl fmt::Display for TryAllError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limit {}: {}", self.at, self.error)
+    }
+}
+
+impl error::Error for TryAllError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// Takes the permits of all asks at once, or of none: of limiters, of keys in one table or in several.
+///
+/// Limits of one limiter belong into [`Limiter::all_of`], which takes no lock. This is for limits that do not always
+/// go together: this tenant's, and this address's, and everybody's.
+///
+/// ```
+/// use rategate::{Gcra, Keyed, Limiter, Together, try_all};
+///
+/// let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
+/// let everybody = Limiter::new(bucket("1000/s", 1000));
+/// let per_tenant: Keyed<u64, Gcra> = Keyed::new(bucket("10/s", 10));
+/// let per_address: Keyed<str, Gcra> = Keyed::new(bucket("1/s", 1));
+///
+/// let ask = |cost| try_all(&[everybody.ask(1), per_tenant.ask(&7, cost), per_address.ask("10.0.0.7", 1)]);
+/// assert!(ask(4)?.is_granted());
+/// let Together::Denied { by, .. } = ask(4)? else { unreachable!() };
+/// assert_eq!(by, 2, "the address has to wait");
+/// assert_eq!(per_tenant.remaining(&7)?, 6, "and the tenant has lost nothing");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Cost
+///
+/// A lock for each limiter and each part of a table, all held for the decision and taken in the order of their
+/// addresses, so that no two calls wait for each other; and a copy of the state of each key.
+///
+/// # Errors
+///
+/// [`TryAllError`], with [`KeyedError::AskedTwice`] where two asks are of one key or one limiter.
+pub fn try_all(asks: &[Ask<'_>]) -> Result<Together, TryAllError> {
+    // Where a key's limit is can change until its lock is held: then all begins anew.
+    let mut spilled = vec![false; asks.len()];
+    loop {
+        if let Some(decided) = try_once(asks, &mut spilled)? {
+            return Ok(decided);
+        }
+    }
+}
+
+fn try_once(asks: &[Ask<'_>], spilled: &mut [bool]) -> Result<Option<Together>, TryAllError> {
+    let mut locks = Vec::with_capacity(asks.len());
+    for (at, (ask, &spilled)) in asks.iter().zip(&*spilled).enumerate() {
+        let lock = ask.part.lock(spilled).map_err(|error| TryAllError { at, error })?;
+        locks.push((lock.order(), at, lock));
+    }
+    locks.sort_by_key(|&(order, at, _)| (order, at));
+    let mut holds: Vec<(Order, Box<dyn Held + '_>)> = Vec::with_capacity(locks.len());
+    let mut entered = Ok(());
+    for (order, at, lock) in &locks {
+        if holds.last().is_none_or(|(held, _)| held != order) {
+            match lock.hold() {
+                Ok(hold) => holds.push((*order, hold)),
+                Err(error) => entered = Err((*at, NotHeld::Failed(error))),
+            }
+        }
+        if entered.is_ok()
+            && let Some((_, hold)) = holds.last_mut()
+        {
+            entered = hold.add(*at, lock.request()).map_err(|why| (*at, why));
+        }
+        if entered.is_err() {
+            break;
+        }
+    }
+    let outcome = match entered {
+        Ok(()) => decide(&mut holds, asks.len()).map(Some),
+        Err((at, NotHeld::Failed(error))) => Err(TryAllError { at, error }),
+        Err((at, NotHeld::Spilled)) => {
+            if let Some(spilled) = spilled.get_mut(at) {
+                *spilled = true;
+            }
+            Ok(None)
+        }
+        Err((_, NotHeld::Moved)) => Ok(None),
+    };
+    // First all locks, then whatever is due to others.
+    let after: Vec<After<'_>> = holds.into_iter().map(|(_, hold)| hold.release()).collect();
+    for act in after {
+        act();
+    }
+    outcome
+}
+
+/// The first instant on which all agree; if that is now, everything is taken.
+fn decide(holds: &mut [(Order, Box<dyn Held + '_>)], asks: usize) -> Result<Together, TryAllError> {
+    let (mut wait_ns, mut by) = (0, 0);
+    loop {
+        let agreed_ns = wait_ns;
+        for (_, hold) in &mut *holds {
+            match hold.opens_after(agreed_ns) {
+                Ok((opens_ns, at)) if opens_ns > wait_ns => (wait_ns, by) = (opens_ns, at),
+                Ok(_) => {}
+                Err((at, Refusal::Exceeds(error))) => {
+                    return Err(TryAllError { at, error: KeyedError::ExceedsCapacity(error) });
+                }
+                Err((by, Refusal::TimeCannotHelp | Refusal::Held)) => {
+                    return Ok(Together::Denied { retry_after_ns: None, by });
+                }
+                Err((by, Refusal::BeyondClock { wait_ns })) => {
+                    let retry_after_ns = NonZeroU64::new(agreed_ns.saturating_add(wait_ns));
+                    return Ok(Together::Denied { retry_after_ns, by });
+                }
+            }
+        }
+        if wait_ns == agreed_ns {
+            break;
+        }
+    }
+    if let Some(retry_after_ns) = NonZeroU64::new(wait_ns) {
+        return Ok(Together::Denied { retry_after_ns: Some(retry_after_ns), by });
+    }
+    let mut grants = Vec::with_capacity(asks);
+    for (_, hold) in &mut *holds {
+        hold.take(&mut grants);
+    }
+    grants.sort_by_key(|&(at, _)| at);
+    Ok(Together::Granted(grants.into_iter().map(|(_, grant)| grant).collect()))
+}
+
+/// Limiters before parts of tables, each by where it is in memory: the order in which locks are taken.
+pub(crate) type Order = (u8, usize);
+/// The place of a limiter's lock.
+pub(crate) const LIMITER: u8 = 0;
+/// The place of a shard's.
+pub(crate) const SHARD: u8 = 1;
+
+/// What is to be done when all locks are free.
+pub(crate) type After<'a> = Box<dyn FnOnce() + 'a>;
+
+/// What is asked of something that is locked: permits of a limiter, or of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) permits: u64,
+    pub(crate) key: [u64; 2],
+    pub(crate) tier: usize,
+}
+
+/// Why something that was to be held is not.
+#[derive(Debug)]
+pub(crate) enum NotHeld {
+    Failed(KeyedError),
+    /// It is behind another lock by now.
+    Moved,
+    /// There is no room for it, and it shares a limit.
+    Spilled,
+}
+
+/// One limit of several.
+pub(crate) trait Part: fmt::Debug {
+    /// The lock that it is behind at the moment; of a key for which there was no room, the one that it shares.
+    fn lock(&self, is_spilled: bool) -> Result<Box<dyn Lock + '_>, KeyedError>;
+}
+
+/// A lock to be taken.
+pub(crate) trait Lock {
+    fn order(&self) -> Order;
+    fn request(&self) -> Wanted;
+    fn hold(&self) -> Result<Box<dyn Held + '_>, KeyedError>;
+}
+
+/// A lock that is held, and the limits behind it that have been asked.
+pub(crate) trait Held {
+    /// One more limit behind this lock.
+    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), NotHeld>;
+
+    /// How long until all here would open, if nothing does before `wait_ns`, and which opens last.
+    fn opens_after(&mut self, wait_ns: u64) -> Result<(u64, usize), (usize, Refusal)>;
+
+    /// Takes everything.
+    fn take(&mut self, grants: &mut Vec<(usize, Grant)>);
+
+    /// Lets go of the lock.
+    fn release<'a>(self: Box<Self>) -> After<'a>
+    where
+        Self: 'a;
+}
+
+impl<L: Concurrent, C: Clock> Limiter<L, C> {
+    /// Permits of this limiter, as a part of a call to [`try_all`].
+    #[must_use]
+    pub fn ask(&self, permits: u64) -> Ask<'_> {
+        let twice = KeyedError::AskedTwice;
+        Ask::of(LimiterPart { limiter: self.clone(), permits, twice })
+    }
+}
+
+impl<'a> Ask<'a> {
+    pub(crate) fn of(part: impl Part + 'a) -> Self {
+        Self { part: Box::new(part) }
+    }
+}
+
+/// A limiter as one of several.
+pub(crate) struct LimiterPart<L: Concurrent, C> {
+    pub(crate) limiter: Limiter<L, C>,
+    pub(crate) permits: u64,
+    /// What is wrong if another part is of this limiter too.
+    pub(crate) twice: KeyedError,
+}
+
+impl<L: Concurrent, C> fmt::Debug for LimiterPart<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimiterPart").field("permits", &self.permits).finish_non_exhaustive()
+    }
+}
+
+impl<L: Concurrent, C: Clock> Part for LimiterPart<L, C> {
+    fn lock(&self, _is_spilled: bool) -> Result<Box<dyn Lock + '_>, KeyedError> {
+        Ok(Box::new(Self { limiter: self.limiter.clone(), ..*self }))
+    }
+}
+
+impl<L: Concurrent, C: Clock> Lock for LimiterPart<L, C> {
+    fn order(&self) -> Order {
+        (LIMITER, self.limiter.address())
+    }
+
+    fn request(&self) -> Wanted {
+        Wanted { permits: self.permits, key: [0; 2], tier: 0 }
+    }
+
+    fn hold(&self) -> Result<Box<dyn Held + '_>, KeyedError> {
+        Ok(Box::new(LimiterHeld { hold: self.limiter.hold()?, wanted: None, twice: self.twice }))
+    }
+}
+
+struct LimiterHeld<'a, L: Concurrent, C: Clock> {
+    hold: Hold<'a, L, C>,
+    wanted: Option<(usize, u64)>,
+    twice: KeyedError,
+}
+
+impl<L: Concurrent, C: Clock> Held for LimiterHeld<'_, L, C> {
+    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), NotHeld> {
+        if self.wanted.is_some() {
+            return Err(NotHeld::Failed(self.twice));
+        }
+        self.wanted = Some((at, wanted.permits));
+        Ok(())
+    }
+
+    fn opens_after(&mut self, wait_ns: u64) -> Result<(u64, usize), (usize, Refusal)> {
+        let Some((at, permits)) = self.wanted else { return Ok((wait_ns, 0)) };
+        let Some(permits) = NonZeroU64::new(permits) else { return Ok((wait_ns, at)) };
+        let opens =
+            self.hold.behind_all(|limit, now_ns| opens_after(limit, now_ns, wait_ns, permits));
+        match opens {
+            Some(Ok(opens_ns)) => Ok((opens_ns, at)),
+            Some(Err(refusal)) => Err((at, refusal)),
+            None => Err((at, Refusal::Held)),
+        }
+    }
+
+    fn take(&mut self, grants: &mut Vec<(usize, Grant)>) {
+        let Some((at, permits)) = self.wanted else { return };
+        let taken = self.hold.behind_all(|limit, now_ns| limit.try_acquire(now_ns, permits));
+        if let Some(Ok(Verdict::Granted(grant))) = taken {
+            grants.push((at, Grant::as_promised(&grant)));
+        }
+    }
+
+    fn release<'a>(self: Box<Self>) -> After<'a>
+    where
+        Self: 'a,
+    {
+        Box::new(self.hold.release())
+    }
+}
+
+/// How long until a limit would open for a try, if nothing does before `wait_ns`.
+pub(crate) fn opens_after<L: Limit + ?Sized>(
+    limit: &L,
+    now_ns: u64,
+    wait_ns: u64,
+    permits: NonZeroU64,
+) -> Result<u64, Refusal> {
+    let from_ns = now_ns.saturating_add(wait_ns);
+    Ok(limit.opening(from_ns, permits)?.opens_ns.saturating_sub(now_ns).max(wait_ns))
+}

@@ -1,0 +1,131 @@
+//! Limiters saved and restored.
+
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::concurrent::Twinned;
+use rategate_core::ledger::Ledger;
+use rategate_core::portable::{Heir, Portable, Since};
+
+use super::error::SnapshotError;
+use super::plain::Snapshot;
+use super::time::{Downtime, SavedAt};
+use crate::clock::{Clock, MonotonicClock};
+use crate::limiter::Limiter;
+
+impl<P: Twinned + Portable, C: Clock> Limiter<Ledger<P>, C> {
+    /// The limiter as it is now, in plain data. Promises count as taken, also those of reservations that are given
+    /// back later; who waits in line is not in it. A closed limiter can still be saved.
+    ///
+    /// The lock is held while the state is copied.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let (clock_ns, saved) = self.shared().turn_even_if_closed(|turn| {
+            turn.change(|limit, now_ns| (now_ns, vec![limit.save(now_ns)]))
+        });
+        Snapshot::of(SavedAt::now(clock_ns), saved)
+    }
+
+    /// The limiter that was saved, on a clock of one's own, under the numbers of `policy`. What would lie before the
+    /// clock's zero counts as if it were there, so the limit is closed longer: a clock that shows
+    /// [as much as the old one would](SavedAt::going_on) loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`restore`](Limiter::restore).
+    pub fn restore_with_clock(
+        policy: P,
+        clock: C,
+        saved: &Snapshot,
+        downtime: Downtime,
+    ) -> Result<Self, SnapshotError> {
+        let since = saved.saved_at().on_clock(&clock, downtime);
+        Self::restore_since(policy, clock, saved, since)
+    }
+
+    fn restore_since(
+        policy: P,
+        clock: C,
+        saved: &Snapshot,
+        since: Since,
+    ) -> Result<Self, SnapshotError> {
+        match saved.saved() {
+            [limit] => {
+                let heir = Heir::new(policy, &limit.numbers)?;
+                Ok(Self::over(heir.limit(&limit.state, since)?, clock))
+            }
+            limits => Err(SnapshotError::OtherCount { found: limits.len(), policies: 1 }),
+        }
+    }
+}
+
+impl<P: Twinned + Portable> Limiter<Ledger<P>> {
+    /// The limiter that was saved, in real time, under the numbers of `policy`: if they are others than the
+    /// saved ones, they come into force now. Its clock goes on where the old one was left, after `downtime`.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError::Limit`] if it is of another policy or no limit at all, and [`SnapshotError::OtherCount`] if it is
+    /// of several limits.
+    pub fn restore(policy: P, saved: &Snapshot, downtime: Downtime) -> Result<Self, SnapshotError> {
+        let since = saved.saved_at().going_on(downtime);
+        Self::restore_since(policy, MonotonicClock::starting_at(since.now_ns), saved, since)
+    }
+}
+
+impl<C: Clock> Limiter<AllOf, C> {
+    /// The limits as they are now, in plain data: see [`snapshot`](Limiter::snapshot) of one limit.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let (clock_ns, saved) = self
+            .shared()
+            .turn_even_if_closed(|turn| turn.change(|limit, now_ns| (now_ns, limit.save(now_ns))));
+        Snapshot::of(SavedAt::now(clock_ns), saved)
+    }
+
+    /// The limits that were saved, on a clock of one's own, under the numbers of `policies`, in their order.
+    ///
+    /// # Errors
+    ///
+    /// As [`restore_all_of`](Limiter::restore_all_of).
+    pub fn restore_all_of_with_clock(
+        policies: &[AnyPolicy],
+        clock: C,
+        saved: &Snapshot,
+        downtime: Downtime,
+    ) -> Result<Self, SnapshotError> {
+        let since = saved.saved_at().on_clock(&clock, downtime);
+        Self::restore_all_of_since(policies, clock, saved, since)
+    }
+
+    fn restore_all_of_since(
+        policies: &[AnyPolicy],
+        clock: C,
+        saved: &Snapshot,
+        since: Since,
+    ) -> Result<Self, SnapshotError> {
+        let (found, policies_in_all) = (saved.limits(), policies.len());
+        if found != policies_in_all {
+            return Err(SnapshotError::OtherCount { found, policies: policies_in_all });
+        }
+        Ok(Self::over(AllOf::restore(policies, saved.saved(), since)?, clock))
+    }
+}
+
+impl Limiter<AllOf> {
+    /// The limits that were saved, in real time, under the numbers of `policies`, in their order. Their clock goes on
+    /// where the old one was left, after `downtime`.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError::OtherCount`] unless they are as many, and [`SnapshotError::Limit`] unless they are of the same
+    /// kinds.
+    pub fn restore_all_of(
+        policies: &[AnyPolicy],
+        saved: &Snapshot,
+        downtime: Downtime,
+    ) -> Result<Self, SnapshotError> {
+        let since = saved.saved_at().going_on(downtime);
+        let clock = MonotonicClock::starting_at(since.now_ns);
+        Self::restore_all_of_since(policies, clock, saved, since)
+    }
+}

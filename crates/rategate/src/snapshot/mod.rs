@@ -1,0 +1,61 @@
+//! Limiters that survive a restart: [`Snapshot`], and the file that it is kept in.
+//!
+//! A snapshot is a limiter in plain data: its numbers, its state, and the instant of saving by two clocks. The
+//! limiter's own clock ends with the process; the wall clock tells how long the process was away.
+//!
+//! ```text
+//!   limiter's clock  0 ....... 830 s |                      | 890 s .......
+//!   wall clock            12:00:00   | saved       restored | 12:01:00
+//! ```
+//!
+//! ```
+//! use rategate::snapshot::{Downtime, Snapshot};
+//! use rategate::{Gcra, Limiter};
+//! use std::time::Duration;
+//!
+//! let hourly = Gcra::new("2/h".parse()?, 2)?;
+//! let limiter = Limiter::new(hourly);
+//! assert!(limiter.try_acquire(2)?.is_granted());
+//! let mut file = Vec::new();
+//! limiter.snapshot().write_to(&mut file)?;
+//!
+//! // In another process, at most a minute later.
+//! let saved = Snapshot::read_from(file.as_slice())?;
+//! let downtime = Downtime::AtMost(Duration::from_secs(60));
+//! let limiter = Limiter::restore(hourly, &saved, downtime)?;
+//! assert!(!limiter.try_acquire(1)?.is_granted(), "a restart earns nothing");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Contract
+//!
+//! * **Nothing is earned by a restart** but what the time away has earned, by the rules of each policy. What that
+//!   time was is for the caller to say: [`Downtime`].
+//! * **Nothing is lost by it either**, where [`Limiter::restore`](crate::Limiter::restore) makes the clock: it goes on
+//!   where the old one was left. On a clock of one's own that shows less, what would lie before its zero
+//!   counts as if it were there, so the limit is closed longer.
+//! * **Promises** not yet started count as taken. Who waited in line is not saved: nobody had promised anything.
+//! * **In flight.** Operations have ended with their process: permits of a concurrency limit are free, slots
+//!   of a commit log commit at the instant of restoring.
+//! * **Other numbers** come into force when the limiter is restored, as by `reconfigure`. Another policy is refused.
+//! * **A file is whole or refused**: foreign, of a newer version, ended early, changed in any bit. Files of older
+//!   versions load for ever.
+//!
+//! A table of many limits is a [stream of records](SnapshotWriter), and is neither written nor read in one piece.
+
+mod error;
+mod limiter;
+mod plain;
+mod reader;
+mod record;
+mod time;
+mod wire;
+mod writer;
+
+pub use self::error::SnapshotError;
+pub use self::plain::Snapshot;
+pub use self::reader::SnapshotReader;
+pub use self::record::{Header, Record};
+pub use self::time::{Downtime, SavedAt};
+pub use self::wire::{MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION};
+pub use self::writer::SnapshotWriter;

@@ -1,0 +1,226 @@
+//! A limiter as plain data.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+
+use rategate_core::portable::{Numbers, Saved};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::error::SnapshotError;
+use super::reader::SnapshotReader;
+use super::record::{Header, Record};
+use super::time::SavedAt;
+use super::wire::VERSION;
+use super::writer::SnapshotWriter;
+
+/// A limiter in plain data: when it was saved, and its limits in words.
+///
+/// It is made by [`Limiter::snapshot`](crate::Limiter::snapshot), and goes into a file of its own with
+/// [`save`](Self::save), or with serde into whatever one keeps anyway, which then has to look after its own
+/// wholeness. The numbers in it fit into JSON and TOML.
+///
+/// ```
+/// use rategate::snapshot::Snapshot;
+/// use rategate::{Limiter, SlidingLog};
+///
+/// let limiter = Limiter::new(SlidingLog::new(5, 1_000_000_000)?);
+/// limiter.try_acquire(3)?;
+/// let text = serde_json::to_string(&limiter.snapshot())?;
+/// let saved: Snapshot = serde_json::from_str(&text)?;
+/// assert_eq!(saved.limits(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Form", into = "Form")]
+pub struct Snapshot {
+    saved_at: SavedAt,
+    limits: Vec<Saved>,
+}
+
+impl Snapshot {
+    pub(super) const fn of(saved_at: SavedAt, limits: Vec<Saved>) -> Self {
+        Self { saved_at, limits }
+    }
+
+    /// When it was saved.
+    #[must_use]
+    pub const fn saved_at(&self) -> &SavedAt {
+        &self.saved_at
+    }
+
+    /// How many limits the limiter had.
+    #[must_use]
+    pub const fn limits(&self) -> usize {
+        self.limits.len()
+    }
+
+    pub(super) fn saved(&self) -> &[Saved] {
+        &self.limits
+    }
+
+    /// Writes it, with an end mark and checksums.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError::Io`], and [`SnapshotError::TooLong`] for a log of some 40 million instants.
+    pub fn write_to(&self, output: impl Write) -> Result<(), SnapshotError> {
+        let policies = self.limits.iter().map(|limit| limit.numbers.clone());
+        let mut writer = SnapshotWriter::new(output, Header::new(self.saved_at, policies))?;
+        for (limit, policy) in self.limits.iter().zip(0..) {
+            let state = limit.state.clone();
+            writer.write(&Record { key: Vec::new(), policy, state })?;
+        }
+        writer.finish()?;
+        Ok(())
+    }
+
+    /// Reads one, whole, up to its end mark.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError`] for anything but a whole snapshot of one limiter.
+    pub fn read_from(input: impl Read) -> Result<Self, SnapshotError> {
+        let mut reader = SnapshotReader::new(input)?;
+        let (saved_at, policies) = (*reader.header().saved_at(), reader.header().policies());
+        let mut limits = Vec::new();
+        for (numbers, index) in policies.into_iter().zip(0..) {
+            match reader.next().transpose()? {
+                Some(record) if record.key.is_empty() && record.policy == index => {
+                    limits.push(Saved { numbers, state: record.state });
+                }
+                _ => return Err(SnapshotError::NotOneLimiter),
+            }
+        }
+        match reader.next().transpose()? {
+            None => Ok(Self { saved_at, limits }),
+            Some(_) => Err(SnapshotError::NotOneLimiter),
+        }
+    }
+
+    /// Writes it into a file, in place of one that is there: into a new file beside it, of the same name with
+    /// `.part` behind it, which takes the other's name once it is whole and on the disk.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_to`](Self::write_to). The file that was there is as it was.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
+        let path = path.as_ref();
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let file = File::create(&part)?;
+        self.write_to(&file)?;
+        file.sync_all()?;
+        Ok(fs::rename(&part, path)?)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_from`](Self::read_from).
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, SnapshotError> {
+        Self::read_from(File::open(path)?)
+    }
+}
+
+/// How serde sees it.
+#[derive(Serialize, Deserialize)]
+struct Form {
+    version: u16,
+    clock_ns: u64,
+    wall_ns: u64,
+    limits: Vec<LimitForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LimitForm {
+    policy: u16,
+    numbers: Words,
+    state: Words,
+}
+
+impl From<Snapshot> for Form {
+    fn from(Snapshot { saved_at, limits }: Snapshot) -> Self {
+        let limit = |Saved { numbers, state }: Saved| LimitForm {
+            policy: numbers.tag,
+            numbers: Words(numbers.words),
+            state: Words(state),
+        };
+        Self {
+            version: VERSION,
+            clock_ns: saved_at.clock_ns(),
+            wall_ns: saved_at.wall_ns(),
+            limits: limits.into_iter().map(limit).collect(),
+        }
+    }
+}
+
+impl TryFrom<Form> for Snapshot {
+    type Error = SnapshotError;
+
+    fn try_from(form: Form) -> Result<Self, SnapshotError> {
+        if form.version > VERSION {
+            return Err(SnapshotError::NewerVersion { found: form.version });
+        }
+        if form.version == 0 {
+            return Err(SnapshotError::NotASnapshot);
+        }
+        let limit = |LimitForm { policy, numbers, state }| Saved {
+            numbers: Numbers { tag: policy, words: numbers.0 },
+            state: state.0,
+        };
+        let saved_at = SavedAt::of(form.clock_ns, form.wall_ns);
+        Ok(Self { saved_at, limits: form.limits.into_iter().map(limit).collect() })
+    }
+}
+
+/// Words in a row: as text, because not every format for people holds 64 bits, or as numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Words(pub(super) Vec<u64>);
+
+impl Serialize for Words {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !serializer.is_human_readable() {
+            return self.0.serialize(serializer);
+        }
+        let words: Vec<String> = self.0.iter().map(u64::to_string).collect();
+        serializer.serialize_str(&words.join(" "))
+    }
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            deserializer.deserialize_str(WordsText)
+        } else {
+            Vec::deserialize(deserializer).map(Self)
+        }
+    }
+}
+
+struct WordsText;
+
+impl<'de> Visitor<'de> for WordsText {
+    type Value = Words;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("whole numbers up to 2^64 - 1, with spaces between")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Words, E> {
+        let words = text.split_ascii_whitespace().map(str::parse);
+        let words = words.collect::<Result<_, _>>();
+        words.map(Words).map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Words, A::Error> {
+        let mut words = Vec::new();
+        while let Some(word) = seq.next_element()? {
+            words.push(word);
+        }
+        Ok(Words(words))
+    }
+}

@@ -1,0 +1,92 @@
+//! The file: a mark, a version, and blocks with a checksum each.
+//!
+//! ```text
+//!   89 52 47 53 0D 0A 1A 0A   version u16   block, block, ...
+//!
+//!   block:   kind u8   length u32   body   checksum u32
+//!   kinds:   1 the header, once   2 records, one after the other   3 the end, with their number
+//! ```
+//!
+//! All numbers are little-endian; bodies are in postcard's encoding, which is fixed and published. A checksum is the
+//! CRC-32 of all bytes of the file up to it but the checksums before: so no block can be left out, come
+//! twice, or come from another file.
+
+use crc32fast::Hasher;
+
+use super::error::SnapshotError;
+
+/// The version of the format that is written. All up to it are read.
+pub const VERSION: u16 = 1;
+
+/// The longest key, in bytes.
+pub const MAX_KEY_BYTES: usize = 65_536;
+
+/// The longest record, in bytes as it is written.
+pub const MAX_RECORD_BYTES: usize = 268_435_456;
+
+/// How a file begins: no text, and not what a transfer as text would leave of it.
+pub(super) const MAGIC: [u8; 8] = [0x89, b'R', b'G', b'S', 0x0D, 0x0A, 0x1A, 0x0A];
+
+/// When a block is written: what a reader holds in memory at a time, unless one record is longer.
+pub(super) const BLOCK_BYTES: usize = 65_536;
+
+/// The longest block: one that is nearly full, and the longest record.
+pub(super) const MAX_BLOCK_BYTES: usize = MAX_RECORD_BYTES + BLOCK_BYTES;
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Header = 1,
+    Records = 2,
+    End = 3,
+}
+
+impl Kind {
+    pub(super) const fn of(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Header),
+            2 => Some(Self::Records),
+            3 => Some(Self::End),
+            _ => None,
+        }
+    }
+
+    const fn byte(self) -> u8 {
+        match self {
+            Self::Header => 1,
+            Self::Records => 2,
+            Self::End => 3,
+        }
+    }
+}
+
+/// What stands before a block's body.
+pub(super) const BLOCK_HEAD_BYTES: usize = 5;
+
+/// The head of a block with a body of so many bytes.
+pub(super) fn block_head(
+    kind: Kind,
+    bytes: usize,
+) -> Result<[u8; BLOCK_HEAD_BYTES], SnapshotError> {
+    let length = u32::try_from(bytes).ok().filter(|_| bytes <= MAX_BLOCK_BYTES);
+    let [a, b, c, d] = length.ok_or(SnapshotError::TooLong { bytes })?.to_le_bytes();
+    Ok([kind.byte(), a, b, c, d])
+}
+
+/// The checksum of what has passed so far.
+#[derive(Clone, Debug)]
+pub(super) struct Checksum(Hasher);
+
+impl Checksum {
+    pub(super) fn new() -> Self {
+        Self(Hasher::new())
+    }
+
+    pub(super) fn pass(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(super) fn so_far(&self) -> [u8; 4] {
+        self.0.clone().finalize().to_le_bytes()
+    }
+}

@@ -1,0 +1,85 @@
+//! Events for whoever listens: the only place that names tracing. Without that feature nothing happens
+//! here. Called while no lock is held, because a listener may do anything.
+
+use std::num::NonZeroU64;
+
+#[cfg(feature = "tracing")]
+const TARGET: &str = "rategate";
+
+#[inline]
+pub(super) fn denied(limit: &str, permits: u64, retry_after_ns: Option<NonZeroU64>) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(
+        target: TARGET,
+        limit,
+        permits,
+        retry_after_ns = retry_after_ns.map(NonZeroU64::get),
+        "denied"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = (limit, permits, retry_after_ns);
+}
+
+pub(super) fn reconfigured(limit: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: TARGET, limit, "reconfigured");
+    #[cfg(not(feature = "tracing"))]
+    let _ = limit;
+}
+
+pub(super) fn closed(limit: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: TARGET, limit, "closed");
+    #[cfg(not(feature = "tracing"))]
+    let _ = limit;
+}
+
+#[cfg(feature = "tracing")]
+pub(super) use self::warnings::Warnings;
+
+#[cfg(feature = "tracing")]
+mod warnings {
+    use rategate_core::gcra::Gcra;
+    use rategate_core::ledger::Ledger;
+    use rategate_core::limit::Limit;
+    use rategate_core::rate::Rate;
+    use rategate_core::verdict::Verdict;
+
+    use super::TARGET;
+    use crate::sync::Mutex;
+
+    /// Says that a table is full, at most once a second by the table's own clock: a flood of keys is
+    /// not to become a flood of lines.
+    #[derive(Debug)]
+    pub(in super::super) struct Warnings {
+        gate: Mutex<Option<Ledger<Gcra>>>,
+    }
+
+    impl Warnings {
+        pub(in super::super) fn new() -> Self {
+            Self { gate: Mutex::new(None) }
+        }
+
+        pub(in super::super) fn overflow(
+            &self,
+            limit: &str,
+            now_ns: u64,
+            so_far: impl Fn() -> u64,
+        ) {
+            if self.is_due(now_ns).unwrap_or(false) {
+                tracing::warn!(target: TARGET, limit, overflows = so_far(), "the table is full");
+            }
+        }
+
+        /// Whoever finds somebody else at the gate leaves the word to him.
+        fn is_due(&self, now_ns: u64) -> Option<bool> {
+            let mut gate = self.gate.try_lock().ok()?;
+            if gate.is_none() {
+                let once_a_second = Gcra::new(Rate::per_second(1).ok()?, 1).ok()?;
+                *gate = Some(Ledger::new(once_a_second, now_ns));
+            }
+            let verdict = gate.as_mut()?.try_acquire(now_ns, 1).ok()?;
+            Some(matches!(verdict, Verdict::Granted(_)))
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Which of several copies a thread writes to, so that threads do not wait for one cache line.
+
+use std::cell::Cell;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
+
+thread_local! {
+    /// From 1 on in the order in which threads had something to count, and each used once.
+    static THREAD: Cell<Option<NonZeroUsize>> = const { Cell::new(None) };
+}
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// Copies of something, of which a thread writes to one for life, and whoever reads goes through all.
+///
+/// As many threads as run at once have a copy that no other thread ever writes to: the first ones of the
+/// process that had something to count, which are as a rule its workers. As many copies again are shared
+/// by those that came later.
+#[derive(Debug)]
+pub(super) struct Lanes<T> {
+    /// First those of one thread, then those that are shared: of each kind the same power of two.
+    lanes: Box<[Lane<T>]>,
+}
+
+/// The copy of a thread.
+pub(super) struct Own<'a, T> {
+    pub(super) lane: &'a T,
+    /// Whether no other thread ever writes to it.
+    pub(super) is_alone: bool,
+}
+
+/// Two lines, because processors fetch them in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Lane<T>(T);
+
+impl<T> Lanes<T> {
+    /// Two for each thread that runs at a time, at most twice `most`, each as `make` makes it.
+    pub(super) fn new(most: usize, make: impl Fn() -> T) -> Self {
+        let threads = available_parallelism().map_or(1, NonZeroUsize::get);
+        let lanes = threads.min(most).next_power_of_two().saturating_mul(2);
+        Self { lanes: (0..lanes).map(|_| Lane(make())).collect() }
+    }
+
+    /// The copy of the calling thread.
+    #[inline]
+    pub(super) fn own(&self) -> Option<Own<'_, T>> {
+        // A thread that is going away may have forgotten which it was.
+        let thread = THREAD.try_with(|thread| thread.get().unwrap_or_else(|| first_use(thread)));
+        let thread = thread.map_or(usize::MAX, NonZeroUsize::get);
+        let shared = self.lanes.len() >> 1;
+        let is_alone = thread <= shared;
+        let at = if is_alone { 0 } else { shared };
+        let at = at | (thread & shared.wrapping_sub(1));
+        self.lanes.get(at).map(|Lane(lane)| Own { lane, is_alone })
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &T> {
+        self.lanes.iter().map(|lane| &lane.0)
+    }
+}
+
+#[cold]
+fn first_use(thread: &Cell<Option<NonZeroUsize>>) -> NonZeroUsize {
+    let before = THREADS.fetch_add(1, Ordering::Relaxed);
+    let mine = NonZeroUsize::MIN.saturating_add(before);
+    thread.set(Some(mine));
+    mine
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::ptr::from_ref;
+    use std::sync::Mutex;
+    use std::thread;
+
+    use super::*;
+
+    /// What the plain additions of `counts.rs` rely on.
+    #[test]
+    fn who_is_alone_is_alone_for_ever() {
+        let lanes = Lanes::new(4, || 0_u8);
+        let users: Mutex<HashMap<usize, Vec<bool>>> = Mutex::default();
+        thread::scope(|scope| {
+            for _ in 0..50 {
+                scope.spawn(|| {
+                    let Own { lane, is_alone } = lanes.own().unwrap();
+                    let again = lanes.own().unwrap();
+                    assert!(std::ptr::eq(lane, again.lane) && is_alone == again.is_alone);
+                    let lane = from_ref(lane).addr();
+                    users.lock().unwrap().entry(lane).or_default().push(is_alone);
+                });
+            }
+        });
+        let users = users.into_inner().unwrap();
+        assert!(users.values().all(|users| users.len() == 1 || !users.contains(&true)));
+        assert_eq!(users.values().flatten().count(), 50);
+        assert!(users.len() <= lanes.all().count());
+    }
+}

@@ -1,0 +1,83 @@
+//! What became of a call, as far as statistics tell calls apart.
+
+use std::num::NonZeroU64;
+
+use crate::decision::{Decision, Grant};
+use crate::error::AcquireError;
+
+/// A grant is near the limit if it leaves less than one part of so many.
+const NEAR_PART: u64 = 10;
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The permits are the caller's.
+    Granted {
+        /// Whether less than a tenth of the limit was left then.
+        is_near: bool,
+    },
+    /// The limit sent the caller away.
+    Denied {
+        /// How long until the same call would have passed, if time could help.
+        retry_after_ns: Option<NonZeroU64>,
+    },
+}
+
+impl Outcome {
+    /// What a try came to under a limit that grants `limit` permits at most at once.
+    ///
+    /// ```
+    /// use rategate::{Limiter, ManualClock, SlidingLog, stats::Outcome};
+    ///
+    /// let log = SlidingLog::new(20, 1_000_000_000)?;
+    /// let limiter = Limiter::with_clock(log, ManualClock::new());
+    /// let outcome = |decision| Outcome::of(&decision, 20);
+    /// assert_eq!(outcome(limiter.try_acquire(18)?), Outcome::Granted { is_near: false });
+    /// assert_eq!(outcome(limiter.try_acquire(1)?), Outcome::Granted { is_near: true });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn of(decision: &Decision, limit: u64) -> Self {
+        match decision {
+            Decision::Granted(grant) => Self::of_grant(grant, limit),
+            Decision::Denied(denial) => Self::Denied { retry_after_ns: denial.retry_after_ns() },
+        }
+    }
+
+    /// A grant that leaves so many, for whoever decides by other means.
+    #[inline]
+    #[must_use]
+    pub const fn granted(remaining: u64, limit: u64) -> Self {
+        Self::Granted { is_near: remaining < first_far(limit) }
+    }
+
+    #[inline]
+    fn of_grant(grant: &Grant, limit: u64) -> Self {
+        Self::Granted { is_near: grant.leaves_less_than(first_far(limit)) }
+    }
+
+    /// What a wait has come to, unless the limit had no say in how it ended.
+    pub(crate) fn of_wait(ended: &Result<Grant, AcquireError>, limit: u64) -> Option<Self> {
+        let retry_after_ns = match ended {
+            Ok(grant) => return Some(Self::of_grant(grant, limit)),
+            Err(AcquireError::TooLong(too_long)) => NonZeroU64::new(too_long.retry_after_ns),
+            Err(
+                AcquireError::TimeCannotHelp
+                | AcquireError::DeadlinePassed
+                | AcquireError::QueueFull
+                | AcquireError::Evicted,
+            ) => None,
+            Err(
+                AcquireError::Closed | AcquireError::ExceedsCapacity(_) | AcquireError::Interrupted,
+            ) => return None,
+        };
+        Some(Self::Denied { retry_after_ns })
+    }
+}
+
+/// The fewest permits that are not near: `limit / 10` in exact numbers, rounded up.
+#[inline]
+const fn first_far(limit: u64) -> u64 {
+    limit.div_ceil(NEAR_PART)
+}

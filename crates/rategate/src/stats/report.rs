@@ -1,0 +1,98 @@
+//! What a table of keys has done, as plain data and as text.
+
+use std::fmt;
+use std::hash::Hash;
+
+use super::counts::Counts;
+use super::keys::Tops;
+use super::top::{Ranked, Top};
+
+/// How many lines of each ranking are shown as text.
+const SHOWN: usize = 10;
+
+/// What a table of keys has done: its counts, and the keys that stand out.
+///
+/// As text it is a small table of the first ten of each ranking; [`Ranking`] has the meaning of the two
+/// columns. Names are shown with what is not printable escaped, so a key cannot write lines of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report<Id> {
+    /// The name of the limit.
+    pub limit: Box<str>,
+    /// The counts of all keys together, since the statistics began.
+    pub counts: Counts,
+    /// The keys that were denied most often, by calls.
+    pub denied: Ranking<Id>,
+    /// The keys that used most, by permits.
+    pub used: Ranking<Id>,
+    /// The keys that were near their limits most often, by calls.
+    pub near: Ranking<Id>,
+    /// For how many calls one stands that was looked at. With 1 the bounds of the rankings are certain, with
+    /// more they are those of the sample.
+    pub every: u64,
+    /// For about how many calls the rankings were not at hand, since the statistics began.
+    pub skipped_calls: u64,
+}
+
+/// Keys in the order of their weights, the heaviest first. See [`Top`] for what is certain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranking<Id> {
+    /// The weight of all keys together, as far as they were looked at.
+    pub total: u64,
+    /// No key that is not listed has more.
+    pub floor: u64,
+    /// The keys.
+    pub ranked: Vec<Ranked<Id>>,
+}
+
+impl<Id: Copy + Eq + Hash> Report<Id> {
+    pub(super) fn new(limit: &str, counts: Counts, tops: &Tops<Id>) -> Self {
+        let ranking = |top: &Top<Id>| Ranking {
+            total: top.total(),
+            floor: top.floor(),
+            ranked: top.ranked(),
+        };
+        Self {
+            limit: limit.into(),
+            counts,
+            denied: ranking(&tops.denied),
+            used: ranking(&tops.used),
+            near: ranking(&tops.near),
+            every: 1,
+            skipped_calls: 0,
+        }
+    }
+}
+
+impl<Id: fmt::Debug> fmt::Display for Report<Id> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.limit.escape_debug(), self.counts)?;
+        if self.every > 1 {
+            writeln!(f, "by one call in {}:", self.every)?;
+        }
+        for (title, unit, ranking) in [
+            ("denied", "calls", &self.denied),
+            ("used", "permits", &self.used),
+            ("near the limit", "calls", &self.near),
+        ] {
+            if !ranking.ranked.is_empty() {
+                writeln!(f, "{title}, of {} {unit}", ranking.total)?;
+                write!(f, "{ranking}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<Id: fmt::Debug> fmt::Display for Ranking<Id> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>12} {:>12}  key", "at most", "at least")?;
+        for Ranked { key, name, count, error } in self.ranked.iter().take(SHOWN) {
+            let least = count.saturating_sub(*error);
+            match name {
+                Some(name) => writeln!(f, "{count:>12} {least:>12}  {}", name.escape_debug())?,
+                None => writeln!(f, "{count:>12} {least:>12}  {key:?}")?,
+            }
+        }
+        Ok(())
+    }
+}

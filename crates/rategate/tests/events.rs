@@ -1,0 +1,124 @@
+//! Which events a limit with statistics tells of, and what is in them.
+
+#![cfg(feature = "tracing")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+
+use rategate::stats::{Detail, KeyStats, Outcome};
+use rategate::{Limiter, ManualClock, SlidingLog};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+const S: u64 = 1_000_000_000;
+
+/// Keeps each event as a line.
+#[derive(Clone, Default)]
+struct Tape(Arc<Mutex<Vec<String>>>);
+
+impl Tape {
+    /// The lines of what `act` does on this thread.
+    fn of(act: impl FnOnce()) -> Vec<String> {
+        let tape = Self::default();
+        tracing::subscriber::with_default(tape.clone(), act);
+        let lines = tape.0.lock().unwrap();
+        lines.clone()
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {field}={value:?}").unwrap();
+    }
+}
+
+impl Subscriber for Tape {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "rategate"
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+fn log(permits: u64) -> Limiter<rategate::Ledger<SlidingLog>, ManualClock> {
+    Limiter::with_clock(SlidingLog::new(permits, S).unwrap(), ManualClock::stepped())
+}
+
+#[test]
+fn a_limiter_tells_of_denials_and_changes() {
+    let lines = Tape::of(|| {
+        let limiter = log(2).with_stats("mail");
+        let _ = (limiter.try_acquire(2).unwrap(), limiter.try_acquire(1).unwrap());
+        limiter.acquire_within(1, std::time::Duration::ZERO).unwrap_err();
+        limiter.reconfigure(SlidingLog::new(3, S).unwrap()).unwrap();
+        limiter.close();
+    });
+    let expected = [
+        r#"DEBUG message=denied limit="mail" permits=1 retry_after_ns=1000000000"#,
+        r#"DEBUG message=denied limit="mail" permits=1 retry_after_ns=1000000000"#,
+        r#"INFO message=reconfigured limit="mail""#,
+        r#"INFO message=closed limit="mail""#,
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_limiter_without_statistics_is_silent() {
+    let lines = Tape::of(|| {
+        let limiter = log(1);
+        let _ = (limiter.try_acquire(1).unwrap(), limiter.try_acquire(1).unwrap());
+        limiter.reconfigure(SlidingLog::new(3, S).unwrap()).unwrap();
+        limiter.close();
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
+/// Once a second at most by the table's own clock, however hard the flood, and no overflow is lost.
+#[test]
+fn a_flood_of_keys_is_no_flood_of_lines() {
+    let lines = Tape::of(|| {
+        let table: KeyStats<u64> = KeyStats::new("clients", Detail::default());
+        for step in 0..3_000 {
+            table.overflowed(7 * S + step * (S / 1_000));
+        }
+    });
+    let expected: Vec<String> = [1, 1_001, 2_001]
+        .map(|so_far| {
+            format!(r#"WARN message=the table is full limit="clients" overflows={so_far}"#)
+        })
+        .into();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn no_key_is_in_an_event() {
+    let lines = Tape::of(|| {
+        let table = KeyStats::new("clients", Detail::exact());
+        for _ in 0..3 {
+            let denied = Outcome::Denied { retry_after_ns: None };
+            table.observe_named(424_242_u64, 1, denied, || "198.51.100.7");
+        }
+    });
+    assert_eq!(lines, vec![r#"DEBUG message=denied limit="clients" permits=1"#; 3]);
+}

@@ -1,0 +1,201 @@
+//! A table that is saved and restored answers as the one that went on.
+
+#![cfg(feature = "serde")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::fs;
+use std::time::Duration;
+
+use rategate::portable::Portable;
+use rategate::snapshot::{Downtime, SnapshotError};
+use rategate::{
+    Clock, CompactLog, Decision, Gcra, Hashing, Keyed, ManualClock, Room, SlidingLog, Twinned,
+};
+
+const S: u64 = 1_000_000_000;
+
+fn bucket(rate: &str, burst: u64) -> Gcra {
+    Gcra::new(rate.parse().unwrap(), burst).unwrap()
+}
+
+/// What a key of either table is told.
+fn told<P: Twinned>(keyed: &Keyed<u64, P, ManualClock>, key: u64) -> (u64, Option<Duration>, bool) {
+    let (left, wait) = (keyed.remaining(&key).unwrap(), keyed.peek(&key, 2).unwrap());
+    (left, wait, keyed.try_acquire(&key, 1).unwrap().is_granted())
+}
+
+/// Both on clocks of their own, the second from wherever it likes.
+fn goes_on<P: Twinned + Portable>(policies: &[P], away: Duration) {
+    let clock = ManualClock::new();
+    clock.advance(1000 * S);
+    let tier_of = |key: &u64| usize::try_from(*key % 2).unwrap();
+    let ours: Keyed<u64, P, ManualClock> = Keyed::with_tiers(
+        policies.to_vec(),
+        tier_of,
+        Room::for_keys(500),
+        Hashing::FloodSafe,
+        clock.clone(),
+    )
+    .unwrap();
+    let mut held = Vec::new();
+    for call in 0_u64..3_000 {
+        let key = call * call % 211;
+        if let Ok(Decision::Granted(grant)) = ours.try_acquire(&key, 1)
+            && call % 7 == 0
+        {
+            ours.refund(&key, &grant, 1).unwrap();
+        }
+        if call % 401 == 0 {
+            held.extend(ours.limiter(&key).unwrap().reserve(1).ok());
+        }
+        clock.advance(S / 100);
+    }
+    let mut file = Vec::new();
+    let written = ours.save(&mut file).unwrap();
+    assert!(written <= 211 && usize::try_from(written).unwrap() <= ours.len());
+    for reservation in held {
+        let _ = reservation.keep();
+    }
+
+    let away_ns = u64::try_from(away.as_nanos()).unwrap();
+    let other = ManualClock::new();
+    other.advance(clock.now_ns() + away_ns);
+    clock.advance(away_ns);
+    let theirs = Keyed::restore_with_tiers(
+        policies.to_vec(),
+        tier_of,
+        Room::for_keys(500),
+        other.clone(),
+        file.as_slice(),
+        Downtime::Exactly(away),
+    )
+    .unwrap();
+    // What was promised counts as taken, and nobody new overtakes it: those keys may have to wait longer.
+    let mut alike = 0;
+    for round in 0..20 {
+        for key in 0..211 {
+            let (ideal, seen) = (told(&ours, key), told(&theirs, key));
+            if ideal == seen {
+                alike += 1;
+            } else {
+                assert!(seen.0 <= ideal.0, "key {key}, round {round}: {ideal:?}, {seen:?}");
+            }
+        }
+        clock.advance(S / 3);
+        other.advance(S / 3);
+    }
+    assert!(alike > 20 * 211 - 160, "{alike}");
+}
+
+#[test]
+fn a_restored_table_goes_on() {
+    for away in [0, 1, 7] {
+        let away = Duration::from_secs(away);
+        goes_on(&[bucket("3/s", 5), bucket("1/s", 2)], away);
+        goes_on(&[SlidingLog::new(3, 2 * S).unwrap(), SlidingLog::new(5, S).unwrap()], away);
+        goes_on(&[CompactLog::new(3, 2 * S).unwrap(), CompactLog::new(5, S).unwrap()], away);
+    }
+}
+
+#[test]
+fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
+    let clock = ManualClock::new();
+    let keyed: Keyed<u64, Gcra, _> =
+        Keyed::with_clock(bucket("1/h", 1), Room::default(), clock.clone());
+    for key in 0..50 {
+        assert!(keyed.try_acquire(&key, 1).unwrap().is_granted());
+    }
+    let mut file = Vec::new();
+    assert_eq!(keyed.save(&mut file).unwrap(), 50);
+    let restore = |policy, keys, file: &[u8]| {
+        let room = Room::for_keys(keys);
+        Keyed::<u64, Gcra, _>::restore_with_clock(policy, room, clock.clone(), file, Downtime::Wall)
+    };
+    for length in 0..file.len() {
+        assert!(restore(bucket("1/h", 1), 100, &file[..length]).is_err(), "{length}");
+    }
+    for at in 0..file.len() {
+        let mut flipped = file.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert!(restore(bucket("1/h", 1), 100, &flipped).is_err(), "{at}");
+    }
+    assert!(matches!(
+        restore(bucket("1/h", 1), 10, &file),
+        Err(SnapshotError::NoRoom { keys: 10 })
+    ));
+    let strings = Keyed::<str, Gcra, _>::restore_with_clock(
+        bucket("1/h", 1),
+        Room::default(),
+        clock.clone(),
+        file.as_slice(),
+        Downtime::Wall,
+    );
+    assert!(matches!(strings, Err(SnapshotError::OtherKeys)));
+    let log = Keyed::<u64, SlidingLog, _>::restore_with_clock(
+        SlidingLog::new(1, S).unwrap(),
+        Room::default(),
+        clock.clone(),
+        file.as_slice(),
+        Downtime::Wall,
+    );
+    assert!(matches!(log, Err(SnapshotError::Limit(_))));
+    // Other numbers come into force, and what is used stays used.
+    let larger = restore(bucket("1/h", 3), 100, &file).unwrap();
+    assert_eq!((larger.len(), larger.remaining(&7).unwrap()), (50, 0));
+    assert_eq!(larger.remaining(&1007).unwrap(), 3);
+}
+
+/// The seeds are in the file, so that names are found again, and nothing else of them is.
+#[test]
+fn names_are_found_again() {
+    let clock = ManualClock::new();
+    for hashing in [Hashing::FloodSafe, Hashing::Fast] {
+        let keyed: Keyed<str, Gcra, _> =
+            Keyed::with_hashing(bucket("1/h", 2), Room::default(), hashing, clock.clone());
+        for caller in ["ann", "bob", "bob"] {
+            assert!(keyed.try_acquire(caller, 1).unwrap().is_granted());
+        }
+        let mut file = Vec::new();
+        assert_eq!(keyed.save(&mut file).unwrap(), 2);
+        assert!(!file.windows(3).any(|bytes| bytes == b"ann"));
+        let restored = Keyed::<str, Gcra, _>::restore_with_clock(
+            bucket("1/h", 2),
+            Room::default(),
+            clock.clone(),
+            file.as_slice(),
+            Downtime::Exactly(Duration::ZERO),
+        );
+        let restored = restored.unwrap();
+        let left = ["ann", "bob", "cat"].map(|caller| restored.remaining(caller).unwrap());
+        assert_eq!(left, [1, 0, 2]);
+    }
+}
+
+/// A file that the first version of the format wrote.
+#[test]
+fn an_old_file_loads() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/snapshots/v1/keyed.snapshot");
+    if std::env::var_os("RATEGATE_WRITE_SNAPSHOTS").is_some() {
+        let keyed: Keyed<str, Gcra, _> =
+            Keyed::with_clock(bucket("1/h", 2), Room::default(), ManualClock::new());
+        for caller in ["ann", "bob", "bob"] {
+            assert!(keyed.try_acquire(caller, 1).unwrap().is_granted());
+        }
+        keyed.save(fs::File::create(path).unwrap()).unwrap();
+    }
+    let restored = Keyed::<str, Gcra, _>::restore_with_clock(
+        bucket("1/h", 2),
+        Room::default(),
+        ManualClock::new(),
+        fs::read(path).unwrap().as_slice(),
+        Downtime::Exactly(Duration::from_secs(600)),
+    );
+    let restored = restored.unwrap();
+    let waits = ["ann", "bob", "cat"].map(|caller| restored.peek(caller, 2).unwrap());
+    let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
+    assert_eq!(waits, [minutes(50), minutes(110), minutes(0)]);
+}

@@ -1,0 +1,82 @@
+//! What reaches a metrics system, and what never does.
+
+#![cfg(feature = "metrics")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use rategate::stats::{self, Detail, KeyStats, Outcome};
+use rategate::{Limiter, ManualClock, SlidingLog};
+
+const S: u64 = 1_000_000_000;
+const KEY: &str = "198.51.100.7";
+
+/// Each metric as a line, with its labels, and what it shows.
+fn shown(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {
+    let mut shown = BTreeMap::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let labels: Vec<String> =
+            key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        let value = match value {
+            DebugValue::Counter(count) => count,
+            DebugValue::Gauge(keys) => format!("{}", keys.into_inner()).parse().unwrap(),
+            DebugValue::Histogram(_) => unreachable!("there is none"),
+        };
+        let line = format!("{}{{{}}}", key.key().name(), labels.join(","));
+        assert!(shown.insert(line, value).is_none());
+    }
+    shown
+}
+
+#[test]
+fn a_limiter_publishes_its_counts() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        stats::describe();
+        let log = SlidingLog::new(20, S).unwrap();
+        let limiter = Limiter::with_clock(log, ManualClock::new()).with_stats("mail");
+        for permits in [17, 2, 5] {
+            let _ = limiter.try_acquire(permits).unwrap();
+        }
+        limiter.stats().unwrap().publish();
+        // What is absolute can be said twice.
+        limiter.stats().unwrap().publish();
+    });
+    let expected = [
+        ("rategate_calls_total{limit=mail,outcome=denied}", 1),
+        ("rategate_calls_total{limit=mail,outcome=granted}", 2),
+        ("rategate_near_calls_total{limit=mail}", 1),
+        ("rategate_permits_total{limit=mail,outcome=denied}", 5),
+        ("rategate_permits_total{limit=mail,outcome=granted}", 19),
+    ];
+    let shown = shown(&snapshotter);
+    assert!(shown.iter().map(|(line, &value)| (line.as_str(), value)).eq(expected), "{shown:#?}");
+}
+
+/// However many keys there are, and whatever they are called, the labels are the same.
+#[test]
+fn a_key_never_becomes_a_label() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        stats::describe();
+        let table = KeyStats::new("per client", Detail::exact());
+        for call in 0_u64..1_000 {
+            let name = || format!("{KEY} {call}");
+            let denied = Outcome::Denied { retry_after_ns: None };
+            table.observe_named(call % 50, 1, denied, name);
+            table.observe_named(call % 50, 2, Outcome::Granted { is_near: true }, name);
+        }
+        table.overflowed(0);
+        table.publish(50);
+        assert!(table.report().to_string().contains(KEY), "the report has them");
+    });
+    let shown = shown(&snapshotter);
+    assert!(!format!("{shown:?}").contains(KEY), "{shown:#?}");
+    assert_eq!(shown.len(), 7, "{shown:#?}");
+    assert_eq!(shown["rategate_permits_total{limit=per client,outcome=granted}"], 2_000);
+    assert_eq!(shown["rategate_overflows_total{limit=per client}"], 1);
+    assert_eq!(shown["rategate_keys{limit=per client}"], 50);
+}

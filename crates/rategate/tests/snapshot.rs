@@ -1,0 +1,641 @@
+//! Snapshots: limiters that are restored decide as those that were saved, by as much time as is trusted; and a
+//! file is whole or refused.
+
+#![cfg(feature = "serde")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::future::Future;
+use std::io::{self, Read};
+use std::path::Path;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use rategate::portable::{Heir, WordsError, numbers_of, save_state};
+use rategate::snapshot::{
+    Downtime, Header, MAX_KEY_BYTES, Record, SavedAt, Snapshot, SnapshotError, SnapshotReader,
+    SnapshotWriter, VERSION,
+};
+use rategate::{
+    Alarm, AllOf, Anchor, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, CompactLog,
+    Concurrency, Decision, FixedWindow, Gcra, Ledger, Limiter, ManualClock, Mode, MonotonicClock,
+    Pacer, Policy, Rate, Ratio, Schedule, SlidingLog, SystemClock, TwoTimeline,
+};
+
+const S: u64 = 1_000_000_000;
+
+/// A seeded generator, so that a failure names the one number needed to see it again.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+}
+
+/// One of each policy, each mode and each form.
+fn policies() -> Vec<(&'static str, AnyPolicy)> {
+    let rate: Rate = "7/3s".parse().unwrap();
+    let ramp = Schedule::ramp(Rate::NEVER, rate, 40 * S).unwrap();
+    let log = SlidingLog::new(5, 2 * S).unwrap().with_guard(S / 10).unwrap();
+    let ratio = Ratio::new(3, 2).unwrap();
+    let timeline = |mode| TwoTimeline::new(rate, mode, Some(4 * S));
+    vec![
+        ("gcra", Gcra::new(rate, 4).unwrap().into()),
+        ("gcra_never", Gcra::new(Rate::NEVER, 4).unwrap().into()),
+        ("gcra_unlimited", Gcra::new(Rate::UNLIMITED, 4).unwrap().into()),
+        ("sliding_log", log.into()),
+        ("sliding_log_grid", log.with_resolution(S / 4).unwrap().into()),
+        ("compact_log", CompactLog::new(9, 3 * S).unwrap().into()),
+        ("compact_log_exact", CompactLog::new(9, 3 * S).unwrap().exact().into()),
+        ("fixed_window", FixedWindow::new(5, 2 * S, Anchor::Epoch).unwrap().into()),
+        ("fixed_window_first", FixedWindow::new(5, 2 * S, Anchor::FirstCall).unwrap().into()),
+        ("pacer", Pacer::new(rate, S / 10, Some(S)).into()),
+        ("two_timeline_average", timeline(Mode::Average).into()),
+        ("two_timeline_damped", timeline(Mode::from_compensation(0.25).unwrap()).into()),
+        ("two_timeline_strict", timeline(Mode::Strict).into()),
+        ("two_timeline_burst", timeline(Mode::Burst(ratio)).into()),
+        ("two_timeline_ramp", TwoTimeline::on_schedule(ramp, Mode::Average, None).into()),
+        ("backfill_pool", BackfillPool::new(4, ratio, Some(rate)).unwrap().into()),
+        ("backfill_pool_by_hand", BackfillPool::new(4, ratio, None).unwrap().into()),
+        ("concurrency", Concurrency::new(4).unwrap().into()),
+        ("commit_log", CommitLog::new(4, 2 * S).unwrap().into()),
+    ]
+}
+
+type OnClock<L> = Limiter<L, ManualClock>;
+
+/// A limiter of this policy that has been used for a while, and its clock.
+fn used(policy: AnyPolicy, seed: u64) -> (OnClock<Ledger<AnyPolicy>>, ManualClock) {
+    let clock = ManualClock::new();
+    clock.set(100 * S);
+    let limiter = Limiter::with_clock(policy, clock.clone());
+    let mut random = Random::new(seed);
+    for _ in 0..30 {
+        clock.advance(random.below(S));
+        let _ = limiter.try_acquire(1 + random.below(2));
+        match random.below(8) {
+            0 => drop(limiter.release(1)),
+            1 => drop(limiter.refill(1)),
+            2 => {
+                if let Some(grant) = limiter.try_acquire(1).unwrap().granted() {
+                    let _ = limiter.refund(&grant, 1).unwrap();
+                }
+            }
+            _ => {}
+        }
+    }
+    (limiter, clock)
+}
+
+/// What a limiter answers to 30 callers, one after the other from an instant on.
+fn answers(limiter: &OnClock<Ledger<AnyPolicy>>, clock: &ManualClock, from_ns: u64) -> Vec<String> {
+    let mut random = Random::new(7);
+    clock.set(from_ns);
+    let answer = |_| {
+        clock.advance(random.below(S / 2));
+        let (peeked, left) = (limiter.peek(1).unwrap(), limiter.remaining().unwrap());
+        let told = match limiter.try_acquire(1 + random.below(2)) {
+            Ok(Decision::Granted(grant)) => {
+                format!("{} {} {}", grant.start_ns(), grant.scheduled_ns(), grant.remaining())
+            }
+            other => format!("{other:?}"),
+        };
+        format!("{peeked:?} {left} {told}")
+    };
+    (0..30).map(answer).collect()
+}
+
+fn in_bytes(snapshot: &Snapshot) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    snapshot.write_to(&mut bytes).unwrap();
+    bytes
+}
+
+/// The same, saved by the wall clock of another time.
+fn saved_at_wall(snapshot: &Snapshot, wall_ns: u64) -> Snapshot {
+    let mut json = serde_json::to_value(snapshot).unwrap();
+    json["wall_ns"] = wall_ns.into();
+    serde_json::from_value(json).unwrap()
+}
+
+/// After a restart of 3 s, on a clock that goes on where the old one was left, each limiter answers every call as it
+/// would have, whether kept in a file, as JSON or as TOML.
+#[test]
+fn a_restored_limiter_goes_on() {
+    for (name, policy) in policies() {
+        for seed in 0..40 {
+            let (limiter, clock) = used(policy, seed);
+            let snapshot = limiter.snapshot();
+            assert_eq!(snapshot.saved_at().clock_ns(), clock.now_ns());
+            let file = Snapshot::read_from(in_bytes(&snapshot).as_slice()).unwrap();
+            let json = serde_json::to_string(&snapshot).unwrap();
+            let toml = toml::to_string(&snapshot).unwrap();
+            assert_eq!(file, snapshot, "{name}");
+            assert_eq!(
+                serde_json::from_str::<Snapshot>(&json).unwrap(),
+                snapshot,
+                "{name}: {json}"
+            );
+            assert_eq!(toml::from_str::<Snapshot>(&toml).unwrap(), snapshot, "{name}: {toml}");
+
+            clock.advance(3 * S);
+            let (now_ns, downtime) = (clock.now_ns(), Downtime::Exactly(Duration::from_secs(3)));
+            // Operations in flight have ended.
+            limiter.release(u64::MAX).unwrap();
+            let later = ManualClock::new();
+            later.set(now_ns);
+            let restored =
+                Limiter::restore_with_clock(policy, later.clone(), &file, downtime).unwrap();
+            let ideal = answers(&limiter, &clock, now_ns);
+            assert_eq!(answers(&restored, &later, now_ns), ideal, "{name}, seed {seed}");
+        }
+    }
+}
+
+/// In real time, a restored limiter has a clock that goes on, so what its limits hold is not forgotten nor held longer
+/// than it has to be.
+#[test]
+fn the_clock_goes_on_in_real_time() {
+    let log = SlidingLog::new(2, 3_600 * S).unwrap();
+    let clock = ManualClock::new();
+    clock.set(1_000_000 * S);
+    let limiter = Limiter::with_clock(log, clock.clone());
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    clock.advance(1_800 * S);
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    let snapshot = limiter.snapshot();
+    let hour = Downtime::Exactly(Duration::from_secs(600));
+    let restored = Limiter::restore(log, &snapshot, hour).unwrap();
+    let now_ns = restored.now_ns();
+    assert!((1_002_400 * S..1_002_500 * S).contains(&now_ns), "{now_ns}");
+    let wait = restored.peek(1).unwrap().unwrap();
+    assert!(
+        (1_100..=1_200).contains(&wait.as_secs()),
+        "half an hour and ten minutes of an hour: {wait:?}"
+    );
+
+    // On a clock that has just started it is held longer: from the clock's zero on.
+    let young = ManualClock::new();
+    let restored = Limiter::restore_with_clock(log, young, &snapshot, hour).unwrap();
+    assert_eq!(restored.peek(1).unwrap(), Some(Duration::from_secs(3_600)));
+}
+
+/// Several limits under one limiter are saved and restored together, or not at all.
+#[test]
+fn several_limits_are_saved_together() {
+    let policies: [AnyPolicy; 2] = [
+        Gcra::new("1/s".parse().unwrap(), 5).unwrap().into(),
+        SlidingLog::new(6, 20 * S).unwrap().into(),
+    ];
+    let clock = ManualClock::new();
+    let limiter: OnClock<AllOf> = Limiter::all_of_with_clock(policies, clock.clone());
+    assert!(limiter.try_acquire(4).unwrap().is_granted());
+    clock.advance(S);
+    let file = Snapshot::read_from(in_bytes(&limiter.snapshot()).as_slice()).unwrap();
+    let nothing = Downtime::Exactly(Duration::ZERO);
+    let restore = |policies: &[AnyPolicy]| {
+        Limiter::restore_all_of_with_clock(policies, clock.clone(), &file, nothing)
+    };
+    let restored = restore(&policies).unwrap();
+    for permits in 1..6 {
+        assert_eq!(restored.peek(permits).unwrap(), limiter.peek(permits).unwrap());
+    }
+    assert_eq!(restored.remaining(), Ok(2));
+    let fewer = restore(&policies[..1]).unwrap_err();
+    assert!(matches!(fewer, SnapshotError::OtherCount { found: 2, policies: 1 }), "{fewer}");
+    let other = restore(&[policies[1], policies[0]]).unwrap_err();
+    assert!(matches!(other, SnapshotError::Limit(WordsError::OtherPolicy { tag: 1 })), "{other}");
+    let in_real_time = Limiter::restore_all_of(&policies, &file, nothing).unwrap();
+    assert!(in_real_time.now_ns() >= S);
+    let one = Limiter::restore(policies[0], &file, nothing).unwrap_err();
+    assert!(matches!(one, SnapshotError::OtherCount { found: 2, policies: 1 }), "{one}");
+}
+
+/// Other numbers come into force on restoring, as by `reconfigure`; another policy never does.
+#[test]
+fn other_numbers_come_into_force() {
+    let clock = ManualClock::new();
+    let limiter =
+        Limiter::with_clock(Gcra::new("1/s".parse().unwrap(), 10).unwrap(), clock.clone());
+    assert!(limiter.try_acquire(10).unwrap().is_granted());
+    clock.advance(4 * S);
+    let snapshot = limiter.snapshot();
+    let faster = Gcra::new("10/s".parse().unwrap(), 20).unwrap();
+    let downtime = Downtime::Exactly(Duration::ZERO);
+    let restored = Limiter::restore_with_clock(faster, clock.clone(), &snapshot, downtime).unwrap();
+    limiter.reconfigure(faster).unwrap();
+    assert_eq!(restored.remaining(), Ok(4), "what was earned at the old rate");
+    assert_eq!(restored.remaining(), limiter.remaining());
+    assert_eq!(restored.peek(20), limiter.peek(20));
+    let log = SlidingLog::new(10, S).unwrap();
+    let other = Limiter::restore_with_clock(log, clock, &snapshot, downtime).unwrap_err();
+    assert!(matches!(other, SnapshotError::Limit(WordsError::OtherPolicy { tag: 1 })), "{other}");
+    assert_eq!(other.to_string(), "the limit is of another policy, gcra");
+}
+
+/// The wall clock tells how long a limiter was away. Set back, no time has passed; a jump forward counts for no more
+/// than the caller takes for possible.
+#[test]
+fn the_wall_clock_is_trusted_as_far_as_the_caller_says() {
+    let bucket = Gcra::new("1/s".parse().unwrap(), 10_000).unwrap();
+    let limiter = Limiter::with_clock(bucket, ManualClock::new());
+    assert!(limiter.try_acquire(10_000).unwrap().is_granted());
+    let snapshot = limiter.snapshot();
+    let wall_ns = snapshot.saved_at().wall_ns();
+    assert!(wall_ns > 1_700_000_000 * S, "after 2023");
+    let earned = |saved: &Snapshot, downtime| {
+        let clock = ManualClock::new();
+        clock.set(5_000 * S);
+        Limiter::restore_with_clock(bucket, clock, saved, downtime).unwrap().remaining().unwrap()
+    };
+    let minute = Duration::from_secs(60);
+    let long_ago = saved_at_wall(&snapshot, wall_ns - 600 * S);
+    assert!((600..1_000).contains(&earned(&long_ago, Downtime::Wall)));
+    assert_eq!(earned(&long_ago, Downtime::AtMost(minute)), 60);
+    assert_eq!(earned(&long_ago, Downtime::Exactly(minute)), 60);
+    assert_eq!(earned(&long_ago, Downtime::Exactly(Duration::ZERO)), 0);
+    let set_back = saved_at_wall(&snapshot, wall_ns + 600 * S);
+    assert_eq!(earned(&set_back, Downtime::Wall), 0);
+    assert_eq!(earned(&set_back, Downtime::AtMost(minute)), 0);
+    let never = saved_at_wall(&snapshot, u64::MAX);
+    assert_eq!(earned(&never, Downtime::Wall), 0);
+}
+
+/// What is promised counts as taken, and nobody new starts before it. Who waits in line is not saved, and goes on
+/// waiting where he is.
+#[test]
+fn promises_count_as_taken_and_those_in_line_do_not() {
+    let log = SlidingLog::new(1, S).unwrap();
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(log, clock.clone());
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    let promised = limiter.limiter().reserve(1).unwrap();
+    assert_eq!(promised.start_ns(), S);
+    let mut waiting = pin!(limiter.acquire(1));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    let snapshot = limiter.limiter().snapshot();
+    let downtime = Downtime::Exactly(Duration::ZERO);
+    let restored = Limiter::restore_with_clock(log, clock.clone(), &snapshot, downtime).unwrap();
+    assert_eq!(restored.peek(1).unwrap(), Some(Duration::from_secs(2)));
+    assert_eq!(limiter.limiter().peek(1).unwrap(), Some(Duration::from_secs(3)));
+    clock.advance(2 * S);
+    assert!(waiting.as_mut().poll(&mut context).is_ready());
+    limiter.close();
+    assert_eq!(limiter.limiter().snapshot().limits(), 1, "a closed limiter can be saved");
+}
+
+/// A file that ends anywhere before its end is refused, and so is one with any single bit turned. What stands
+/// behind the end mark is not looked at.
+#[test]
+fn a_file_is_whole_or_refused() {
+    for (name, policy) in policies() {
+        let bytes = in_bytes(&used(policy, 3).0.snapshot());
+        for end in 0..bytes.len() {
+            let torn = Snapshot::read_from(&bytes[..end]).unwrap_err();
+            let at_byte = u64::try_from(end).unwrap();
+            assert!(matches!(torn, SnapshotError::Torn { at_byte: at } if at == at_byte), "{torn}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut turned = bytes.clone();
+            turned[bit / 8] ^= 1 << (bit % 8);
+            let refused = Snapshot::read_from(turned.as_slice());
+            assert!(refused.is_err(), "{name}: bit {bit} turned");
+        }
+        let mut longer = bytes.clone();
+        longer.extend(b"something else");
+        let mut input = longer.as_slice();
+        assert!(Snapshot::read_from(&mut input).is_ok());
+        assert_eq!(input, b"something else", "nothing behind the end is read");
+    }
+}
+
+/// What is no snapshot says so; so does one of a later version, which no checksum can tell anything of.
+#[test]
+fn a_foreign_file_is_refused() {
+    let limiter = Limiter::new(SlidingLog::new(1, S).unwrap());
+    let bytes = in_bytes(&limiter.snapshot());
+    for foreign in [&b"[limits]\nrate = \"5/s\"\n"[..], b"\x89PNG\r\n\x1a\n........", b"x"] {
+        let refused = Snapshot::read_from(foreign).unwrap_err();
+        assert!(matches!(refused, SnapshotError::NotASnapshot), "{refused}");
+    }
+    let mut newer = bytes.clone();
+    newer[8..10].copy_from_slice(&(VERSION + 1).to_le_bytes());
+    let refused = Snapshot::read_from(newer.as_slice()).unwrap_err();
+    assert!(matches!(refused, SnapshotError::NewerVersion { found } if found == VERSION + 1));
+    assert_eq!(refused.to_string(), "a snapshot of version 2; this program knows up to 1");
+    let json = serde_json::to_string(&limiter.snapshot()).unwrap();
+    let newer = json.replace("\"version\":1", "\"version\":2");
+    let refused = serde_json::from_str::<Snapshot>(&newer).unwrap_err();
+    assert!(refused.to_string().contains("version 2"), "{refused}");
+    let words = json.replace("\"numbers\":\"1 ", "\"numbers\":\"-1 ");
+    assert!(serde_json::from_str::<Snapshot>(&words).is_err());
+}
+
+/// The blocks of a file, from its header on.
+fn blocks(file: &[u8]) -> Vec<Vec<u8>> {
+    let (mut rest, mut blocks) = (&file[10..], Vec::new());
+    while !rest.is_empty() {
+        let length = u32::from_le_bytes(*rest[1..].first_chunk().unwrap());
+        let (block, more) = rest.split_at(usize::try_from(length).unwrap() + 9);
+        blocks.push(block.to_vec());
+        rest = more;
+    }
+    blocks
+}
+
+/// A file of these blocks, with their checksums made right.
+fn sealed(blocks: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = b"\x89RGS\r\n\x1a\n\x01\x00".to_vec();
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&file);
+    for block in blocks {
+        let body = &block[..block.len() - 4];
+        hasher.update(body);
+        file.extend(body);
+        file.extend(hasher.clone().finalize().to_le_bytes());
+    }
+    file
+}
+
+/// A stream of so many records, under one log.
+fn stream(records: u64, of: u8) -> Vec<u8> {
+    let log = CompactLog::new(50, S).unwrap();
+    let header = Header::new(SavedAt::now(7 * S), [numbers_of(&log)]);
+    let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
+    for key in 0..records {
+        let mut state = Ledger::new(log, 0);
+        let _ = rategate::Limit::try_acquire(&mut state, 6 * S + key, 1 + key % 9).unwrap();
+        let mut record = Record { key: key.to_le_bytes().to_vec(), ..Record::default() };
+        record.key.push(of);
+        save_state(&log, state.state(), 7 * S, &mut record.state);
+        writer.write(&record).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// Notes how much is asked of it at a time.
+struct Watched<'a> {
+    bytes: &'a [u8],
+    most: &'a mut usize,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        *self.most = (*self.most).max(buffer.len());
+        self.bytes.read(buffer)
+    }
+}
+
+/// A stream of any length is read block by block, and whoever reads it knows at its end that it was whole.
+#[test]
+fn a_table_streams_in_little_memory() {
+    let records = 40_000;
+    let file = stream(records, 0);
+    let mut most = 0;
+    let reader = SnapshotReader::new(Watched { bytes: &file, most: &mut most }).unwrap();
+    let log = CompactLog::new(50, S).unwrap();
+    let heir = Heir::new(log, &reader.header().policies()[0]).unwrap();
+    let since = reader.header().saved_at().going_on(Downtime::Exactly(Duration::ZERO));
+    assert_eq!((since.now_ns, since.elapsed_ns), (7 * S, 0));
+    let mut came = 0;
+    for record in reader {
+        let record = record.unwrap();
+        assert_eq!(record.key[..8], u64::to_le_bytes(came));
+        let state = heir.state(&record.state, since).unwrap();
+        assert_eq!(log.remaining(&state, 7 * S), 50 - (1 + came % 9) * u64::from(came > 0));
+        came += 1;
+    }
+    assert_eq!(came, records);
+    assert!(most <= 4 * 65_536, "{most} bytes at a time");
+
+    let mut torn = SnapshotReader::new(&file[..file.len() - 1]).unwrap();
+    let whole = torn.by_ref().take_while(Result::is_ok).count();
+    assert_eq!(u64::try_from(whole).unwrap(), records, "each block is told to be right");
+    assert!(torn.next().is_none(), "nothing comes behind an error");
+    let last = SnapshotReader::new(&file[..file.len() - 1]).unwrap().last().unwrap();
+    assert!(matches!(last, Err(SnapshotError::Torn { .. })));
+    let not_one = Snapshot::read_from(file.as_slice()).unwrap_err();
+    assert!(matches!(not_one, SnapshotError::NotOneLimiter), "{not_one}");
+}
+
+/// No block can be left out, come twice, change places or come from another file.
+#[test]
+fn blocks_stand_where_they_were_written() {
+    let (file, other) = (stream(20_000, 0), stream(20_000, 1));
+    let (own, foreign) = (blocks(&file), blocks(&other));
+    assert!(own.len() > 5);
+    let joined = |blocks: &[Vec<u8>]| [&file[..10], &blocks.concat()].concat();
+    let read = |file: &[u8]| {
+        SnapshotReader::new(file)
+            .and_then(|mut reader| reader.try_for_each(|record| record.map(drop)))
+    };
+    assert!(read(&joined(&own)).is_ok() && read(&sealed(&own)).is_ok());
+    for at in 0..own.len() {
+        let mut changed = own.clone();
+        changed[at] = foreign[at].clone();
+        assert!(read(&joined(&changed)).is_err() || own[at] == foreign[at], "foreign {at}");
+        let mut changed = own.clone();
+        changed.remove(at);
+        assert!(read(&joined(&changed)).is_err(), "without {at}");
+        if at + 1 < own.len() {
+            let mut changed = own.clone();
+            changed.insert(at, own[at].clone());
+            assert!(read(&joined(&changed)).is_err(), "twice {at}");
+            let mut changed = own.clone();
+            changed.swap(at, at + 1);
+            assert!(read(&joined(&changed)).is_err(), "swapped {at}");
+        }
+    }
+    // Even with right checksums the end knows how many records there were.
+    let mut fewer = own.clone();
+    fewer.remove(2);
+    assert!(matches!(read(&sealed(&fewer)), Err(SnapshotError::Malformed { .. })));
+}
+
+/// Whatever bytes come, with right checksums or without, they are a snapshot or refused.
+#[test]
+fn any_bytes_are_a_snapshot_or_refused() {
+    let (mut whole, mut refused) = (0, 0);
+    for seed in 0..6_000_u64 {
+        let mut random = Random::new(seed);
+        let (_, policy) = policies()[usize::try_from(seed % 19).unwrap()];
+        let mut blocks = blocks(&in_bytes(&used(policy, seed % 5).0.snapshot()));
+        for _ in 0..=random.below(3) {
+            let at = usize::try_from(random.below(u64::try_from(blocks.len()).unwrap())).unwrap();
+            let block = &mut blocks[at];
+            let place = usize::try_from(random.below(u64::try_from(block.len()).unwrap())).unwrap();
+            block[place] = u8::try_from(random.below(256)).unwrap();
+        }
+        let bytes = if random.below(4) == 0 { blocks.concat() } else { sealed(&blocks) };
+        let mut most = 0;
+        match Snapshot::read_from(Watched { bytes: &bytes, most: &mut most }) {
+            Ok(snapshot) => {
+                whole += 1;
+                let clock = ManualClock::new();
+                clock.set(200 * S);
+                let downtime = Downtime::Exactly(Duration::from_secs(1));
+                let clone = clock.clone();
+                if let Ok(limiter) = Limiter::restore_with_clock(policy, clone, &snapshot, downtime)
+                {
+                    let _ = answers_of_any(&limiter, &clock);
+                }
+            }
+            Err(_) => refused += 1,
+        }
+        assert!(most <= 4 * 65_536, "seed {seed}: {most} bytes at a time");
+    }
+    assert!(whole > 300 && refused > 300, "{whole} {refused}");
+    for seed in 0..2_000 {
+        let mut random = Random::new(seed);
+        let noise: Vec<u8> =
+            (0..random.below(200)).map(|_| u8::try_from(random.below(256)).unwrap()).collect();
+        assert!(Snapshot::read_from(noise.as_slice()).is_err());
+        let after = [b"\x89RGS\r\n\x1a\n\x01\x00", noise.as_slice()].concat();
+        assert!(Snapshot::read_from(after.as_slice()).is_err());
+    }
+}
+
+/// Some answers, whatever they are.
+fn answers_of_any(limiter: &OnClock<Ledger<AnyPolicy>>, clock: &ManualClock) -> usize {
+    let answer = |_| {
+        clock.advance(S / 3);
+        limiter.try_acquire(1).is_ok()
+    };
+    (0..10).map(answer).filter(|answered| *answered).count()
+}
+
+/// What no reader would take is not written.
+#[test]
+fn a_record_is_within_its_bounds() {
+    let log = CompactLog::new(1, S).unwrap();
+    let header = Header::new(SavedAt::now(0), [numbers_of(&log)]);
+    let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
+    let longest = Record { key: vec![1; MAX_KEY_BYTES], ..Record::default() };
+    writer.write(&longest).unwrap();
+    let longer = Record { key: vec![1; MAX_KEY_BYTES + 1], ..Record::default() };
+    let refused = writer.write(&longer).unwrap_err();
+    assert!(matches!(refused, SnapshotError::TooLong { bytes } if bytes == MAX_KEY_BYTES + 1));
+    let other = Record { policy: 1, ..Record::default() };
+    let refused = writer.write(&other).unwrap_err();
+    assert!(matches!(refused, SnapshotError::NoSuchPolicy { policy: 1 }), "{refused}");
+    let file = writer.finish().unwrap();
+    let records: Vec<_> =
+        SnapshotReader::new(file.as_slice()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(records, [longest]);
+}
+
+/// A file takes the place of the one before it when it is whole.
+#[test]
+fn a_file_takes_the_place_of_another() {
+    let folder = std::env::temp_dir().join(format!("rategate-snapshot-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("limiter.snapshot");
+    let limiter = Limiter::new(Gcra::new("1/h".parse().unwrap(), 5).unwrap());
+    for left in [4, 3] {
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        limiter.snapshot().save(&path).unwrap();
+        let saved = Snapshot::load(&path).unwrap();
+        let policy = Gcra::new("1/h".parse().unwrap(), 5).unwrap();
+        let restored = Limiter::restore(policy, &saved, Downtime::Wall).unwrap();
+        assert_eq!(restored.remaining(), Ok(left));
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(matches!(Snapshot::load(&path), Err(SnapshotError::Io(_))));
+}
+
+/// Files of each version that there has been load for ever, to the same answers. To add a version, write its files once
+/// with `RATEGATE_WRITE_SNAPSHOTS=1`, and never again.
+#[test]
+fn files_of_every_version_load() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/snapshots");
+    for version in 1..=VERSION {
+        let folder = root.join(format!("v{version}"));
+        let writes = version == VERSION && std::env::var_os("RATEGATE_WRITE_SNAPSHOTS").is_some();
+        for (name, policy) in policies() {
+            let path = folder.join(format!("{name}.snapshot"));
+            let (limiter, clock) = used(policy, 11);
+            let snapshot = saved_at_wall(&limiter.snapshot(), 1_790_000_000 * S);
+            if writes {
+                std::fs::create_dir_all(&folder).unwrap();
+                snapshot.save(&path).unwrap();
+            }
+            let loaded = Snapshot::load(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(loaded, snapshot, "version {version}, {name}");
+            clock.advance(S);
+            let (now_ns, downtime) = (clock.now_ns(), Downtime::Exactly(Duration::from_secs(1)));
+            limiter.release(u64::MAX).unwrap();
+            let later = ManualClock::new();
+            later.set(now_ns);
+            let restored = Limiter::restore_with_clock(policy, later.clone(), &loaded, downtime);
+            let seen = answers(&restored.unwrap(), &later, now_ns);
+            assert_eq!(seen, answers(&limiter, &clock, now_ns), "version {version}, {name}");
+        }
+    }
+}
+
+/// The same of a table with two policies.
+#[test]
+fn tables_of_every_version_load() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/snapshots");
+    let (free, paid) = (CompactLog::new(10, S).unwrap(), CompactLog::new(50, S).unwrap());
+    let saved_at = format!("{{\"clock_ns\":{},\"wall_ns\":{}}}", 9 * S, 1_790_000_000 * S);
+    let saved_at: SavedAt = serde_json::from_str(&saved_at).unwrap();
+    let states = [("anna", free, 0, 4), ("bert", paid, 1, 33), ("", free, 0, 10)];
+    let states = states.map(|(key, log, policy, permits)| {
+        let mut limit = Ledger::new(log, 0);
+        let _ = rategate::Limit::try_acquire(&mut limit, 8 * S + 5, permits).unwrap();
+        let mut state = Vec::new();
+        save_state(&log, limit.state(), 9 * S, &mut state);
+        Record { key: key.as_bytes().to_vec(), policy, state }
+    });
+    for version in 1..=VERSION {
+        let path = root.join(format!("v{version}/table.snapshot"));
+        if version == VERSION && std::env::var_os("RATEGATE_WRITE_SNAPSHOTS").is_some() {
+            let header = Header::new(saved_at, [numbers_of(&free), numbers_of(&paid)]);
+            let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
+            for record in &states {
+                writer.write(record).unwrap();
+            }
+            std::fs::write(&path, writer.finish().unwrap()).unwrap();
+        }
+        let reader = SnapshotReader::new(std::fs::File::open(&path).unwrap()).unwrap();
+        assert_eq!(*reader.header().saved_at(), saved_at);
+        assert_eq!(reader.header().policies(), [numbers_of(&free), numbers_of(&paid)]);
+        let records: Vec<Record> = reader.map(Result::unwrap).collect();
+        assert_eq!(records, states, "version {version}");
+        let heir = Heir::new(paid, &numbers_of(&paid)).unwrap();
+        let since = saved_at.going_on(Downtime::Exactly(Duration::ZERO));
+        let state = heir.state(&records[1].state, since).unwrap();
+        assert_eq!(paid.remaining(&state, since.now_ns), 17);
+    }
+}
+
+/// A clock that goes on where another was left shows that from the start.
+#[test]
+fn real_clocks_start_where_they_are_told() {
+    let clocks: [&dyn Clock; 2] =
+        [&MonotonicClock::starting_at(500 * S), &SystemClock::starting_at(500 * S)];
+    for clock in clocks {
+        let now_ns = clock.now_ns();
+        assert!((500 * S..510 * S).contains(&now_ns), "{now_ns}");
+        let _ = clock.wait(now_ns + 1_000_000, &Alarm::new());
+        assert!(clock.now_ns() >= now_ns + 1_000_000);
+    }
+    let at_the_end = MonotonicClock::starting_at(u64::MAX);
+    assert_eq!(at_the_end.now_ns(), u64::MAX, "it stands still there");
+}

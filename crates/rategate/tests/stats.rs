@@ -1,0 +1,339 @@
+//! What limiters and tables of keys count.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::sync::Barrier;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use rategate::stats::{Counts, Detail, KeyStats, MOST_NAME_BYTES, Outcome};
+use rategate::{
+    AcquireError, Alarm, AsyncLimiter, Clock, Concurrency, Concurrent, Gcra, Ledger, Limiter,
+    ManualClock, QueueBounds, SlidingLog,
+};
+
+const S: u64 = 1_000_000_000;
+const FAR: Outcome = Outcome::Granted { is_near: false };
+const NEAR: Outcome = Outcome::Granted { is_near: true };
+const DENIED: Outcome = Outcome::Denied { retry_after_ns: None };
+
+fn log(permits: u64) -> Limiter<Ledger<SlidingLog>, ManualClock> {
+    let log = SlidingLog::new(permits, S).unwrap();
+    Limiter::with_clock(log, ManualClock::stepped()).with_stats("log")
+}
+
+fn bucket(burst: u64) -> Limiter<Ledger<Gcra>, ManualClock> {
+    let bucket = Gcra::new("1/s".parse().unwrap(), burst).unwrap();
+    Limiter::with_clock(bucket, ManualClock::stepped()).with_stats("bucket")
+}
+
+fn counts<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> Counts {
+    limiter.stats().unwrap().counts()
+}
+
+/// Granted calls and permits, those near, denied calls and permits.
+fn five<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> [u64; 5] {
+    let Counts { granted_calls, granted_permits, near_calls, denied_calls, denied_permits, .. } =
+        counts(limiter);
+    [granted_calls, granted_permits, near_calls, denied_calls, denied_permits]
+}
+
+#[test]
+fn nothing_is_counted_unless_asked_for() {
+    let limiter = Limiter::new(SlidingLog::new(1, S).unwrap());
+    assert!(limiter.stats().is_none());
+    let counted = limiter.clone().with_stats("mine");
+    // All clones are one limit. The first name stays.
+    assert_eq!(limiter.clone().with_stats("other").stats().unwrap().name(), "mine");
+    let _ = limiter.try_acquire(1).unwrap();
+    assert_eq!(five(&counted), [1, 1, 1, 0, 0]);
+    let named = Limiter::new(SlidingLog::new(1, S).unwrap()).with_stats(&"ä".repeat(100));
+    assert_eq!(named.stats().unwrap().name(), "ä".repeat(MOST_NAME_BYTES / 2));
+}
+
+/// A try through the twin and one through the lock count the same.
+#[test]
+fn tries_are_counted() {
+    let concurrency = Concurrency::new(20).unwrap();
+    tries(&Limiter::with_clock(concurrency, ManualClock::stepped()).with_stats("locked"));
+    tries(&log(20));
+    tries(&bucket(20));
+}
+
+fn tries<L: Concurrent>(limiter: &Limiter<L, ManualClock>) {
+    for permits in [1, 17, 0, 1, 3, 1, 1, 21] {
+        let _ = limiter.try_acquire(permits);
+    }
+    // What was left: 19, 2, 2, 1, denied, 0, denied. Less than a tenth of 20 is less than 2. More than
+    // ever passes is no answer of the limit.
+    assert_eq!(five(limiter), [5, 20, 2, 2, 4]);
+    let _ = (limiter.peek(1).unwrap(), limiter.remaining().unwrap());
+    limiter.close();
+    assert!(limiter.try_acquire(1).is_err());
+    assert_eq!(five(limiter), [5, 20, 2, 2, 4]);
+}
+
+/// Exactly a tenth is not near, and one less is.
+#[test]
+fn a_tenth_is_of_the_numbers_in_force() {
+    for (limit, first_near) in [(1, 0), (9, 0), (10, 0), (11, 1), (100, 9), (101, 10)] {
+        let limiter = bucket(limit);
+        let far = limit - first_near - 1;
+        for call in 0..limit {
+            assert_eq!(counts(&limiter).near_calls, call.saturating_sub(far), "{limit}");
+            let decision = limiter.try_acquire(1).unwrap();
+            let remaining = decision.granted().unwrap().remaining();
+            assert_eq!(Outcome::of(&decision, limit), Outcome::granted(remaining, limit));
+        }
+        assert_eq!(counts(&limiter).near_calls, first_near + 1, "{limit}");
+    }
+    let limiter = bucket(10);
+    limiter.reconfigure(Gcra::new("1/s".parse().unwrap(), 100).unwrap()).unwrap();
+    let _ = (limiter.refill(0), limiter.try_acquire(1).unwrap());
+    assert_eq!(counts(&limiter).near_calls, 1, "9 of 100, after 10 earned at the old numbers");
+    let both = Limiter::all_of_with_clock(
+        [
+            Gcra::new("1/s".parse().unwrap(), 50).unwrap().into(),
+            SlidingLog::new(20, S).unwrap().into(),
+        ],
+        ManualClock::stepped(),
+    )
+    .with_stats("both");
+    let _ = (both.try_acquire(17).unwrap(), both.try_acquire(1).unwrap());
+    assert_eq!(counts(&both).near_calls, 0);
+    let _ = both.try_acquire(1).unwrap();
+    assert_eq!(counts(&both).near_calls, 1, "one of 20");
+}
+
+#[test]
+fn waits_are_counted_by_how_they_end() {
+    let limiter = Limiter::with_clock(SlidingLog::new(2, S).unwrap(), ManualClock::new());
+    let limiter = limiter.with_stats("waits");
+    limiter.acquire(2).unwrap();
+    limiter.acquire(1).unwrap();
+    assert_eq!(five(&limiter), [2, 3, 2, 0, 0]);
+    limiter.acquire(1).unwrap();
+    assert!(matches!(
+        limiter.acquire_within(1, Duration::from_millis(999)),
+        Err(AcquireError::TooLong(_))
+    ));
+    assert_eq!(five(&limiter), [3, 4, 3, 1, 1]);
+    assert!(matches!(limiter.acquire(3), Err(AcquireError::ExceedsCapacity(_))));
+    let alarm = Alarm::new();
+    alarm.raise();
+    assert_eq!(limiter.acquire_unless(1, &alarm), Err(AcquireError::Interrupted));
+    assert_eq!(five(&limiter), [3, 4, 3, 1, 1]);
+    limiter.reserve(2).unwrap().cancel();
+    assert!(limiter.reserve_within(2, Duration::from_millis(1)).is_err());
+    assert_eq!(five(&limiter), [4, 6, 4, 2, 3]);
+    assert!(limiter.try_permit(1).unwrap().is_err());
+    assert_eq!(five(&limiter), [4, 6, 4, 3, 4]);
+    limiter.close();
+    assert_eq!(limiter.acquire(1), Err(AcquireError::Closed));
+    assert_eq!(five(&limiter), [4, 6, 4, 3, 4]);
+}
+
+#[test]
+fn tasks_are_counted_as_threads_are() {
+    let limiter = log(1);
+    let tasks = AsyncLimiter::from(limiter.clone());
+    limiter.bound_queue(QueueBounds::new(1)).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let (mut first, mut second) = (pin!(tasks.acquire(1)), pin!(tasks.acquire(1)));
+    assert!(first.as_mut().poll(&mut context).is_ready());
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    assert_eq!(five(&limiter), [1, 1, 1, 0, 0]);
+    let full = pin!(tasks.acquire(1)).poll(&mut context);
+    assert_eq!(full, Poll::Ready(Err(AcquireError::QueueFull)));
+    assert_eq!(five(&limiter), [1, 1, 1, 1, 1]);
+    drop(tasks.acquire_owned(1));
+    limiter.close();
+    assert_eq!(second.as_mut().poll(&mut context), Poll::Ready(Err(AcquireError::Closed)));
+    assert_eq!(five(&limiter), [1, 1, 1, 1, 1]);
+}
+
+/// Each call of a handle is counted once, whether it came out of the hand, out of a new batch or from the
+/// limiter, and whoever waits after a denial is not denied.
+#[test]
+fn a_handle_tells_of_its_batches() {
+    let clock = ManualClock::new();
+    let bucket = Gcra::new("1000000000/s".parse().unwrap(), 10_000).unwrap();
+    let limiter = Limiter::with_clock(bucket, clock.clone()).with_stats("hand");
+    let mut local = limiter.local().unwrap();
+    let batch = local.batch();
+    assert!(batch > 100);
+    let mut taken = 0;
+    for call in 0..50 {
+        assert!(local.try_acquire(1 + call % 2).unwrap().is_granted());
+        taken += 1 + call % 2;
+    }
+    assert!(local.try_acquire(batch).unwrap().is_granted());
+    assert_eq!(five(&limiter)[..2], [1, batch], "the hand has told nothing yet");
+    drop(local);
+    assert_eq!(five(&limiter), [51, taken + batch, 0, 0, 0]);
+
+    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock).with_stats("small");
+    let mut local = limiter.local().unwrap();
+    local.acquire(1).unwrap();
+    local.acquire(1).unwrap();
+    assert!(!local.try_acquire(1).unwrap().is_granted());
+    drop(local);
+    assert_eq!(five(&limiter), [2, 2, 2, 1, 1]);
+}
+
+/// Counters in lanes lose nothing, with more threads than lanes.
+#[test]
+fn threads_lose_nothing() {
+    let limiter = bucket(1_000_000);
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let limiter = &limiter;
+            scope.spawn(move || {
+                for _ in 0..5_000 {
+                    let _ = limiter.try_acquire(thread).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(five(&limiter), [40_000, 140_000, 0, 0, 0]);
+}
+
+fn names<Id>(ranking: &rategate::stats::Ranking<Id>) -> Vec<(Option<&str>, u64, u64)> {
+    let ranked = ranking.ranked.iter();
+    ranked.map(|ranked| (ranked.name.as_deref(), ranked.count, ranked.error)).collect()
+}
+
+#[test]
+fn each_outcome_has_its_ranking() {
+    let stats = KeyStats::new("table", Detail::exact());
+    for (id, permits, outcome) in [
+        (1_u128, 10, FAR),
+        (2, 1, NEAR),
+        (2, 1, NEAR),
+        (3, 7, DENIED),
+        (3, 7, DENIED),
+        (1, 1, DENIED),
+    ] {
+        stats.observe_named(id, permits, outcome, || format!("key {id}"));
+    }
+    let report = stats.report();
+    assert_eq!((&*report.limit, report.skipped_calls), ("table", 0));
+    assert_eq!(names(&report.denied), [(Some("key 3"), 2, 0), (None, 1, 0)]);
+    assert_eq!(names(&report.used), [(None, 10, 0), (Some("key 2"), 2, 0)]);
+    assert_eq!(names(&report.near), [(Some("key 2"), 2, 0)]);
+    let Counts { granted_calls, granted_permits, near_calls, denied_permits, .. } = report.counts;
+    assert_eq!((granted_calls, granted_permits, near_calls, denied_permits), (3, 12, 2, 15));
+    let text = report.to_string();
+    assert!(text.starts_with("table: granted 3 calls of 12 permits"), "{text}");
+    assert!(text.contains("key 3") && text.contains("denied, of 3 calls"), "{text}");
+}
+
+/// A name is asked for once a key has come up before, once, and while no lock is held.
+#[test]
+fn a_name_is_asked_for_once() {
+    let stats = KeyStats::new("table", Detail::exact());
+    let asked = Cell::new(0);
+    for _ in 0..5 {
+        stats.observe_named(7_u64, 1, FAR, || {
+            asked.set(asked.get() + 1);
+            // Whoever names keys may ask for anything meanwhile.
+            assert_eq!(stats.report().skipped_calls, 0);
+            "seven".repeat(100)
+        });
+    }
+    assert_eq!(asked.get(), 1);
+    assert_eq!(stats.report().used.ranked[0].name.as_ref().unwrap().len(), MOST_NAME_BYTES);
+}
+
+#[test]
+fn a_key_that_is_pushed_out_loses_its_name() {
+    let stats = KeyStats::new("table", Detail { most_keys: 1, every: 1 });
+    stats.observe_named(1_u64, 1, FAR, || "one");
+    stats.observe_named(1_u64, 1, FAR, || "one");
+    stats.observe_named(2_u64, 1, FAR, || "two");
+    assert_eq!(names(&stats.report().used), [(None, 3, 2)]);
+    stats.observe_named(2_u64, 1, FAR, || "two");
+    assert_eq!(names(&stats.report().used), [(Some("two"), 4, 2)]);
+}
+
+#[test]
+fn taking_begins_anew() {
+    let stats = KeyStats::new("table", Detail::exact());
+    stats.observe(1_u64, 1, DENIED);
+    assert_eq!(stats.report().denied.total, 1);
+    assert_eq!(stats.take().denied.total, 1);
+    stats.observe(2_u64, 1, DENIED);
+    let report = stats.report();
+    assert_eq!((report.denied.total, report.denied.ranked[0].key), (1, 2));
+    assert_eq!(report.counts.denied_calls, 2);
+}
+
+/// With one call in 16 looked at, the shares of keys that come in turns are right to within chance.
+#[test]
+fn samples_stand_for_all() {
+    let stats = KeyStats::new("table", Detail { every: 16, ..Detail::default() });
+    for call in 0..160_000_u64 {
+        // One key has half of the calls, and 15 have the others in turns.
+        let id = if call % 2 == 0 { 0 } else { 1 + call % 16 };
+        stats.observe(id, 3, FAR);
+    }
+    let report = stats.report();
+    assert_eq!((report.counts.granted_permits, report.every), (480_000, 16));
+    // Five standard deviations: those of 5 000 samples of 48 permits, and of 625.
+    let heaviest = &report.used.ranked[0];
+    assert_eq!(heaviest.key, 0);
+    assert!(heaviest.count.abs_diff(240_000) < 17_000, "{}", heaviest.count);
+    assert_eq!(report.used.ranked.len(), 9);
+    for ranked in &report.used.ranked[1..] {
+        assert!(ranked.count.abs_diff(30_000) < 6_000, "{ranked:?}");
+    }
+}
+
+/// What many threads have observed at once adds up, with what was skipped.
+#[test]
+fn threads_share_the_rankings() {
+    let stats = KeyStats::new("table", Detail { most_keys: 4, every: 1 });
+    let start = Barrier::new(6);
+    thread::scope(|scope| {
+        for thread in 0..6_u64 {
+            let (stats, start) = (&stats, &start);
+            scope.spawn(move || {
+                start.wait();
+                for call in 0..2_000 {
+                    let id = if call % 3 == 0 { 99 } else { 10 * thread + call % 10 };
+                    stats.observe_named(id, 2, DENIED, || id.to_string());
+                }
+            });
+        }
+    });
+    let report = stats.report();
+    assert_eq!(report.counts.denied_calls, 12_000);
+    assert_eq!(report.denied.total + report.skipped_calls, 12_000);
+    assert!(report.denied.floor <= report.denied.total / 4);
+    assert_eq!(report.denied.ranked[0].key, 99, "{report}");
+}
+
+#[test]
+fn overflows_are_counted() {
+    let stats: KeyStats<u64> = KeyStats::new("table", Detail::default());
+    (0..5).for_each(|now_ns| stats.overflowed(now_ns));
+    assert_eq!(stats.counts().overflows, 5);
+}
+
+/// A key from outside cannot write lines of its own into a report.
+#[test]
+fn a_report_escapes_names() {
+    let stats = KeyStats::new("ta\nble", Detail::exact());
+    stats.observe_named(1_u64, 1, DENIED, || "a\nb\u{1b}[2J");
+    stats.observe_named(1_u64, 1, DENIED, || "a\nb\u{1b}[2J");
+    let text = stats.report().to_string();
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(text.contains(r"ta\nble") && text.contains(r"a\nb\u{1b}[2J"), "{text}");
+}
