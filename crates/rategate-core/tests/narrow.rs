@@ -2,6 +2,8 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::maybe_infinite_iter,
     clippy::unwrap_used,
     reason = "a test computes in plain numbers and may panic"
 )]
