@@ -122,10 +122,17 @@ fn what_a_value_does_not_say() {
     assert!(numbers.decide(value, 7, 4).is_none());
     assert!(numbers.decide(value, 7, u64::MAX).is_none());
     // Torn numbers panic nowhere.
-    let torn =
-        [[0; 4], [u64::MAX; 4], [0, u64::MAX, 1, 0], [1, 0, 0, 1], [u64::MAX, 1, u64::MAX, 1]];
-    for ([a, b, c, d], form) in torn.into_iter().flat_map(|fields| [(fields, 0), (fields, 1)]) {
-        let torn = Narrow::from_fields([form, a, b, c, d]);
+    for fields in [
+        [0; 5],
+        [u64::MAX; 5],
+        [0, 0, u64::MAX, 1, 7],
+        [0, 1, 0, 0, 0],
+        [0, u64::MAX, 1, u64::MAX, 0],
+        [1, 0, 0, 0, 0],
+        [1, 0, u64::MAX, u64::MAX, 1],
+        [1, u64::MAX, 1, u64::MAX >> 36, 0],
+    ] {
+        let torn = Narrow::from_fields(fields);
         for value in [0, 1, (1 << VALUE_BITS) - 1, u64::MAX] {
             for now_ns in [0, 7, u64::MAX] {
                 let _ = (torn.decide(value, now_ns, 1), torn.remaining(value, now_ns));

@@ -57,3 +57,37 @@ fn a_crowd_at_one_home_waits_for_its_neighbours() {
     assert_eq!(passes(&keyed, &key(200)), None);
     assert_eq!(keyed.len(), 60);
 }
+
+/// A part that was found full, and is let a newcomer in when keys of another part have gone, looks again when the
+/// newcomer's bucket is full.
+#[test]
+fn a_full_part_takes_note_of_who_comes() {
+    let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 3), 128, Overflow::Refuse);
+    let [here, there] = [0, 0xffff_ffff_u64 << 32];
+    let key = |part: u64, home: u64, number| HashedId::from_hash([part | home, number]);
+    let middle = 0x8000_0000;
+    for number in 0..64 {
+        assert!(keyed.try_acquire(&key(here, 0, number), 3).unwrap().is_granted());
+    }
+    for number in 0..48 {
+        assert!(keyed.try_acquire(&key(there, 0, number), 3).unwrap().is_granted());
+    }
+    for number in 0..16 {
+        assert!(keyed.try_acquire(&key(there, middle, number), 1).unwrap().is_granted());
+    }
+    let crowd = |from: u64, part| {
+        (from..from + 8).filter(|&number| passes(&keyed, &key(part, 0, number)).is_some()).count()
+    };
+    assert_eq!(crowd(100, here), 0);
+    clock.set(S + 1);
+    assert_eq!(crowd(200, here), 0, "its own keys are live");
+    assert!(crowd(300, there) > 0, "some of the others may be forgotten");
+    let mut newcomers = 400..;
+    while keyed.len() < 128 {
+        let newcomer = key(here, middle, newcomers.next().unwrap());
+        assert_eq!(passes(&keyed, &newcomer), Some(true));
+    }
+    assert_eq!(crowd(500, here), 0);
+    clock.set(2 * S + 2);
+    assert!(crowd(600, here) > 0, "the newcomers' buckets are full");
+}
