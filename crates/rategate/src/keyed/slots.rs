@@ -222,17 +222,6 @@ impl Slots {
         Seen(self.state(at).map_or(EMPTY, |state| state.load(Ordering::Acquire)))
     }
 
-    #[inline]
-    fn has(&self, At(at): At, id: impl Words) -> bool {
-        let words = self.words.get(at.wrapping_add(1)..at.wrapping_add(self.stride));
-        words.is_some_and(|words| {
-            words
-                .iter()
-                .zip(0..)
-                .all(|(word, index)| word.load(Ordering::Relaxed) == id.word(index))
-        })
-    }
-
     /// How many slots a search looks at.
     #[inline]
     fn window(&self) -> usize {
@@ -242,15 +231,24 @@ impl Slots {
     /// Looks for a key. What is found may have changed since, and without the lock so may what is
     /// not.
     #[inline]
-    pub(super) fn find(&self, home: Home, id: impl Words) -> Found {
+    pub(super) fn find<I: Words>(&self, home: Home, id: I) -> Found {
+        // At hand: what is read by way of `self` is read anew after each look at a state.
+        let (words, mask) = (&*self.words, self.shard_mask);
+        let At(first) = self.at(Home { slot: 0, ..home }, 0);
         for step in 0..self.window() {
-            let at = self.at(home, step);
-            let seen = self.load(at);
-            if seen.has_key() {
-                if self.has(at, id) {
-                    return if seen.is_open() { Found::Open(at, seen) } else { Found::Sealed(at) };
-                }
-            } else if seen.0 == EMPTY {
+            let slot = home.slot.wrapping_add(step) & mask;
+            let at = first.wrapping_add(slot.wrapping_mul(I::WORDS.wrapping_add(1)));
+            let Some([state, key @ ..]) = words.get(at..) else { break };
+            let seen = Seen(state.load(Ordering::Acquire));
+            let is = |index: usize| {
+                key.get(index).is_some_and(|word| word.load(Ordering::Relaxed) == id.word(index))
+            };
+            // Most slots that a search looks at are another key's.
+            if is(0) && (I::WORDS < 2 || is(1)) && seen.has_key() {
+                let at = At(at);
+                return if seen.is_open() { Found::Open(at, seen) } else { Found::Sealed(at) };
+            }
+            if seen.0 == EMPTY {
                 break;
             }
         }
@@ -260,15 +258,13 @@ impl Slots {
     /// The plan that a state names. It may be torn, unless the state is still the same afterwards.
     #[inline]
     pub(super) fn plan(&self, plan: usize) -> SlotPlan {
-        let field = |index: usize| {
-            let field = self.plans.get(plan).and_then(|fields| fields.get(index));
-            field.map_or(0, |field| field.load(Ordering::Relaxed))
-        };
-        SlotPlan {
-            numbers: Narrow::from_fields([field(0), field(1), field(2)]),
-            tier: field(3),
-            past: Past::from_bits(field(4)),
-        }
+        let fields = self.plans.get(plan).map(|fields| {
+            let [per_ns, per_permit, burst, tier, past] = fields;
+            [per_ns, per_permit, burst, tier, past].map(|field| field.load(Ordering::Relaxed))
+        });
+        let [per_ns, per_permit, burst, tier, past] = fields.unwrap_or_default();
+        let numbers = Narrow::from_fields([per_ns, per_permit, burst]);
+        SlotPlan { numbers, tier, past: Past::from_bits(past) }
     }
 
     /// Writes the numbers of a plan that no state names.
