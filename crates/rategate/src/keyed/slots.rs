@@ -87,9 +87,12 @@ pub(super) struct Slots {
     swept_ns: Box<[AtomicU64]>,
     /// Within which time that has to be done.
     fades_ns: AtomicU64,
-    /// Until when no slot of a shard can be vacated, and no key is anywhere but in a slot: what a crowd of
-    /// newcomers to a full table asks before it asks for the lock.
+    /// Until when no slot of a shard can be vacated, and no key is anywhere but in a slot or `outside`: what a
+    /// crowd of newcomers to a full table asks before it asks for the lock.
     full_until_ns: Box<[AtomicU64]>,
+    /// The marks of each shard's keys that have no slot, as none was free near their home. Others may share
+    /// a mark with one of them, and ask for the lock in vain.
+    outside: Box<[AtomicU64]>,
     plans: Box<[[AtomicU64; PLAN_FIELDS]]>,
 }
 
@@ -108,6 +111,8 @@ pub(super) struct SlotPlan {
 pub(super) struct Home {
     pub(super) shard: usize,
     slot: usize,
+    /// One bit of 64, by a part of the hash that decides about nothing else.
+    mark: u64,
 }
 
 /// A slot.
@@ -187,6 +192,7 @@ impl Slots {
             swept_ns: zeroed(shards),
             fades_ns: AtomicU64::new(u64::MAX),
             full_until_ns: zeroed(shards),
+            outside: zeroed(shards),
             plans: (0..PLANS).map(|_| fields()).collect(),
         }
     }
@@ -195,7 +201,8 @@ impl Slots {
     #[inline]
     pub(super) fn home(&self, shard: usize, hash: u64) -> Home {
         let buckets = (self.shard_mask / BUCKET).saturating_add(1);
-        Home { shard, slot: scaled(hash & u64::from(u32::MAX), buckets).wrapping_mul(BUCKET) }
+        let slot = scaled(hash & u64::from(u32::MAX), buckets).wrapping_mul(BUCKET);
+        Home { shard, slot, mark: mark(hash) }
     }
 
     /// Asks the processor for a home that will be looked at soon, which may be on two cache lines.
@@ -318,7 +325,7 @@ impl Slots {
         loop {
             let (at, seen) = match self.find(home, id) {
                 Found::Open(at, seen) => (at, seen),
-                Found::Nowhere if self.is_full_until(home.shard) > read_ns() => {
+                Found::Nowhere if self.is_full_until(home) > read_ns() => {
                     return Told::Nowhere;
                 }
                 Found::Sealed(_) | Found::Nowhere => return Told::Unknown,
@@ -344,9 +351,19 @@ impl Slots {
         }
     }
 
+    /// Until when there is no room for a newcomer, by what is known; 0 if it may be a key that has no slot.
     #[inline]
-    fn is_full_until(&self, shard: usize) -> u64 {
-        self.full_until_ns.get(shard).map_or(0, |until| until.load(Ordering::Relaxed))
+    fn is_full_until(&self, home: Home) -> u64 {
+        // Before the marks: they are at least those that were there when this was said.
+        let until_ns = self.full_until(home.shard);
+        let marks = self.outside.get(home.shard).map_or(0, |marks| marks.load(Ordering::Relaxed));
+        if marks & home.mark == 0 { until_ns } else { 0 }
+    }
+
+    /// The same for whoever has looked everywhere.
+    #[inline]
+    pub(super) fn full_until(&self, shard: usize) -> u64 {
+        self.full_until_ns.get(shard).map_or(0, |until| until.load(Ordering::Acquire))
     }
 
     /// Reads a key's open state by `look`, which is given the clock as well. `None` if the lock's holder
@@ -461,7 +478,7 @@ impl Slots {
         let since_ns = now_ns.saturating_sub(swept.load(Ordering::Relaxed));
         let slots = 0..=self.shard_mask;
         let vacated = slots.filter(|&slot| {
-            let at = self.at(Home { shard, slot }, 0);
+            let at = self.at(Home { shard, slot, mark: 0 }, 0);
             let seen = self.load(at);
             // The last grant was made before the states had faded, and no burst is of twice that time.
             let fades_ns = self.plan(seen.plan_index()).numbers.fades_ns();
@@ -475,7 +492,7 @@ impl Slots {
 
     /// The same for the next [`CHUNK`] of them. Says as well when the first of the others will be full.
     pub(super) fn sweep_some(&self, shard: usize, first: usize, now_ns: u64) -> (usize, u64) {
-        let home = Home { shard, slot: first };
+        let home = Home { shard, slot: first, mark: 0 };
         let (mut vacated, mut next_ns) = (0_usize, u64::MAX);
         for step in 0..CHUNK.min(self.slots_per_shard()) {
             let at = self.at(home, step);
@@ -494,11 +511,26 @@ impl Slots {
         self.shard_mask.saturating_add(1)
     }
 
-    /// Says until when no slot of a shard can be vacated; 0 if that is not known.
-    pub(super) fn set_full_until(&self, shard: usize, until_ns: u64) {
-        if let Some(until) = self.full_until_ns.get(shard) {
-            until.store(until_ns, Ordering::Relaxed);
+    /// Says until when no slot of a shard can be vacated; 0 if that is not known. `outside` are the marks of all
+    /// keys without a slot.
+    pub(super) fn set_full_until(&self, shard: usize, until_ns: u64, outside: u64) {
+        if let (Some(until), Some(marks)) = (self.full_until_ns.get(shard), self.outside.get(shard))
+        {
+            marks.store(outside, Ordering::Relaxed);
+            until.store(until_ns, Ordering::Release);
         }
+    }
+
+    /// Takes note of a key that has no slot.
+    pub(super) fn note_outside(&self, home: Home) {
+        if let Some(marks) = self.outside.get(home.shard) {
+            marks.fetch_or(home.mark, Ordering::Relaxed);
+        }
+    }
+
+    /// It is not known any more until when a shard is full.
+    pub(super) fn forget_full_until(&self, shard: usize) {
+        self.lower_full_until(shard, 0);
     }
 
     /// A slot will be full then, which was not there when that was said.
@@ -517,7 +549,7 @@ impl Slots {
         mut change: impl FnMut(I, u64) -> Option<(u64, u8)>,
     ) {
         for slot in 0..=self.shard_mask {
-            let at = self.at(Home { shard, slot }, 0);
+            let at = self.at(Home { shard, slot, mark: 0 }, 0);
             if self.load(at).is_open() && self.load(at).plan() == plan {
                 let Some(seen) = self.seal(at) else { continue };
                 if let Some((value, plan)) = change(self.id(at), seen.value()) {
@@ -540,6 +572,12 @@ impl Slots {
         let words = self.words.len().saturating_add(self.swept_ns.len());
         words.saturating_mul(size_of::<u64>())
     }
+}
+
+/// One of 64 bits for a hash: the lowest of its bits choose, the others are where it belongs.
+#[inline]
+pub(super) const fn mark(hash: u64) -> u64 {
+    1 << (hash & 63)
 }
 
 const fn key_words(stride: usize) -> usize {
