@@ -182,7 +182,7 @@ impl Slots {
         let stride = key_words.saturating_add(1);
         let words = shards.saturating_mul(slots_per_shard).saturating_mul(stride);
         let words = zeroed(words.saturating_add(LINE.saturating_sub(1)));
-        let before = words.as_ptr().addr() / size_of::<u64>();
+        let before = words.as_ptr().addr().checked_div(size_of::<u64>()).unwrap_or(0);
         let fields = || std::array::from_fn(|_| AtomicU64::new(0));
         Self {
             first: before.wrapping_neg() % LINE,
