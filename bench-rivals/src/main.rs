@@ -11,6 +11,7 @@
 
 mod cpu;
 mod floors;
+mod keyed;
 mod pacing;
 mod paths;
 mod report;
@@ -41,6 +42,24 @@ fn main() -> ExitCode {
                 Err(error) => failed(&*error),
             };
         }
+        [flag, rest @ ..] if flag == "--keyed" && (rest.is_empty() || *rest == ["--quick"]) => {
+            return match keyed::all(!rest.is_empty()) {
+                Ok(rows) => {
+                    println!("{:#}", json!({ "keyed": rows }));
+                    ExitCode::SUCCESS
+                }
+                Err(error) => failed(&*error),
+            };
+        }
+        [flag, table, keys] if flag == keyed::BYTES => {
+            return match keyed::told_bytes(table, keys) {
+                Ok(bytes) => {
+                    println!("{bytes}");
+                    ExitCode::SUCCESS
+                }
+                Err(error) => failed(&*error),
+            };
+        }
         [flag] if [waiting::IN_LINE, waiting::FOR_NOTHING].contains(&flag.as_str()) => {
             return match waiting::bytes_of_a_task(flag) {
                 Ok(bytes) => {
@@ -51,7 +70,7 @@ fn main() -> ExitCode {
             };
         }
         _ => {
-            eprintln!("usage: rategate-bench-rivals [--quick | --waiting]");
+            eprintln!("usage: rategate-bench-rivals [--quick | --waiting | --keyed [--quick]]");
             return ExitCode::from(2);
         }
     };
@@ -84,6 +103,7 @@ fn measure(quick: bool) -> Made<Value> {
         "quick": quick,
         "rounds": plan.rounds,
         "rows": rows,
+        "keyed": keyed::all(quick)?,
     }))
 }
 

@@ -217,7 +217,7 @@ fn leaky_bucket_crowd() -> Made<Crowd> {
 }
 
 /// Bytes that the process has in memory.
-fn resident() -> f64 {
+pub(crate) fn resident() -> f64 {
     let told = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = told.split_whitespace().nth(1).and_then(|pages| pages.parse::<u32>().ok());
     f64::from(pages.unwrap_or(0)) * 4096.0

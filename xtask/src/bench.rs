@@ -8,12 +8,19 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+mod figure;
+
+use self::figure::{figure, goal};
+
 /// The page that holds the table, between two marks.
 const PAGE: &str = "docs/performance.md";
 const BEGIN: &str = "<!-- written by cargo xtask bench: begin -->\n";
 const END: &str = "<!-- written by cargo xtask bench: end -->\n";
 
 const HEADER: [&str; 6] = ["path", "threads", "ours", "rival", "ratio (least)", "machine's floor"];
+/// Of the tables of keys, which have goals.
+const KEYED_HEADER: [&str; 7] =
+    ["path", "threads", "ours", "rival", "ratio (least)", "machine's floor", "goal"];
 
 /// Measures, prints the table, and writes it to `bench.json` in cargo's target folder and to the
 /// page.
@@ -52,17 +59,25 @@ fn around_block(page: &str) -> Result<(&str, &str)> {
     around.with_context(|| format!("{PAGE} lacks the marks of the generated table"))
 }
 
-/// The machine and the table.
+/// The machine and the tables.
 fn block(report: &Value) -> Result<String> {
     let machine = report["machine"].as_str().context("no machine")?;
     let kind = if report["quick"] == true { "a quick run" } else { "a full run" };
     let Some(rows) = report["rows"].as_array() else { bail!("no rows") };
+    let Some(keyed) = report["keyed"].as_array() else { bail!("no rows of keys") };
     let cells: Vec<[String; 6]> = rows.iter().map(row).collect();
+    let keyed: Vec<[String; 7]> = keyed.iter().map(row_with_goal).collect();
     Ok(format!(
-        "{machine}; {kind}, the median of {} rounds.\n\n{}",
+        "{machine}; {kind}, the median of {} rounds.\n\n{}\nA limit for each key:\n\n{}",
         report["rounds"],
-        table(&cells)
+        table(HEADER, &cells),
+        table(KEYED_HEADER, &keyed)
     ))
+}
+
+fn row_with_goal(of: &Value) -> [String; 7] {
+    let [path, threads, ours, rival, ratio, floor] = row(of);
+    [path, threads, ours, rival, ratio, floor, goal(&of["goal"])]
 }
 
 fn row(row: &Value) -> [String; 6] {
@@ -89,64 +104,14 @@ fn threads(row: &Value) -> String {
     }
 }
 
-/// `gcra 31 ns`, with calls a second where threads contend; or how well a rate was kept.
-fn figure(row: &Value, who: &str) -> String {
-    let figure = &row[who];
-    let name = figure["name"].as_str().unwrap_or_default();
-    if let Some(achieved) = figure["achieved"].as_f64() {
-        let late = match (figure["late_p50_ns"].as_f64(), figure["late_p90_ns"].as_f64()) {
-            (Some(half), Some(most)) => format!(", late {}/{}", span(half), span(most)),
-            _ => String::new(),
-        };
-        let cpu = figure["cpu"].as_f64().unwrap_or(f64::NAN);
-        return format!("{name} {achieved:.4}{late}, CPU {cpu:.2}");
-    }
-    if let Some(took_s) = figure["took"].as_f64() {
-        let order = match figure["out_of_order"].as_u64() {
-            Some(0) => "in order".to_owned(),
-            Some(places) => format!("up to {places} places out of order"),
-            None => "in what order is not known".to_owned(),
-        };
-        let bytes = figure["bytes"].as_f64();
-        let bytes = bytes.map_or_else(String::new, |bytes| format!(", {bytes:.0} bytes each"));
-        return format!("{name} {took_s:.2} s, {order}{bytes}");
-    }
-    let Some(ns) = figure["ns"].as_f64() else { return "–".to_owned() };
-    let together = match (row["threads"].as_u64(), figure["per_s"].as_f64()) {
-        (Some(2..), Some(per_s)) => format!(", {:.1} M/s", per_s / 1e6),
-        _ => String::new(),
-    };
-    let broken = broken(row, who).map_or_else(String::new, |part| format!(" ({part})"));
-    format!("{name} {ns:.1} ns{together}{broken}")
-}
-
-/// A path's name says whether its calls are granted; a figure for anything else is none.
-fn broken(row: &Value, who: &str) -> Option<String> {
-    let granted = row[who]["granted"].as_f64()?;
-    let denying = row["path"].as_str().is_some_and(|path| path.contains("denied"));
-    // The machine's own steps always succeed.
-    let expected = if denying && who != "floor" { 0.0 } else { 1.0 };
-    ((granted - expected).abs() > 0.001).then(|| format!("{:.0} % granted", granted * 100.0))
-}
-
-fn span(ns: f64) -> String {
-    if ns < 1e3 {
-        format!("{ns:.0} ns")
-    } else if ns < 1e6 {
-        format!("{:.0} µs", ns / 1e3)
-    } else {
-        format!("{:.1} ms", ns / 1e6)
-    }
-}
-
 /// A table that reads well as Markdown and as text.
-fn table(rows: &[[String; 6]]) -> String {
-    let header = HEADER.map(str::to_owned);
-    let widths: [usize; 6] = std::array::from_fn(|column| {
+fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
+    let header = header.map(str::to_owned);
+    let widths: [usize; N] = std::array::from_fn(|column| {
         let cells = rows.iter().chain([&header]).map(|row| row[column].chars().count());
         cells.max().unwrap_or_default()
     });
-    let line = |row: &[String; 6]| {
+    let line = |row: &[String; N]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!(" {cell:<width$} |"));
         format!("|{}\n", cells.collect::<String>())
     };
@@ -181,6 +146,18 @@ mod tests {
                 { "path": "1 M tasks", "threads": 1, "ours": { "name": "o", "took": 1.004, "out_of_order": 0, "bytes": 40.1 },
                   "rival": { "name": "r", "took": 2.0, "out_of_order": 7 }, "ratio": 0.5 },
             ],
+            "keyed": [
+                { "path": "10 M keys", "threads": 1, "ours": timed("keyed", 1.0), "rival": timed("r", 1.0), "ratio": 0.25,
+                  "goal": { "most": 0.2, "measured": 0.25, "unit": "" } },
+                { "path": "two over one", "threads": 2, "ours": { "name": "keyed", "times": 1.9 },
+                  "goal": { "least": 1.8, "measured": 1.9, "unit": "" } },
+                { "path": "bytes", "threads": 1, "ours": { "name": "keyed", "bytes_each": 21.08 }, "rival": { "name": "r", "bytes": 80_000_000 },
+                  "goal": { "most": 22.0, "measured": 21.08, "unit": "bytes" } },
+                { "path": "longest call", "threads": 1, "ours": { "name": "keyed", "longest_ns": 250_000, "p99999_ns": 2_000 },
+                  "goal": { "most": 200_000.0, "measured": -10.0, "unit": "ns beyond" } },
+                { "path": "known keys", "threads": 1, "ours": { "name": "kept", "kept": 9, "of": 10 },
+                  "goal": { "least": 10.0, "measured": 9.0, "unit": "keys" } },
+            ],
         });
         let block = block(&report).unwrap();
         for cell in [
@@ -190,6 +167,11 @@ mod tests {
              | one counter 9.5 ns, 100.0 M/s, 1.0 times |",
             "| p 1.0000, late 60 µs/2.1 ms, CPU 0.03 | – ",
             "| o 1.00 s, in order, 40 bytes each | r 2.00 s, up to 7 places out of order | 0.50 |",
+            "| keyed 9.5 ns | r 9.5 ns | 0.25 | – | ≤ 0.20, missed: 0.25 |",
+            "| keyed 1.90 times | – | – | – | ≥ 1.80, met |",
+            "| keyed 21.1 bytes each | r 80.0 MB | – | – | ≤ 22 bytes, met |",
+            "| keyed 250 µs, 99.999 % within 2 µs | – | – | – | ≤ 200 µs beyond, met |",
+            "| kept 9 of 10 | – | – | – | ≥ 10 keys, missed: 9 keys |",
         ] {
             let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(squeezed(&block).contains(&squeezed(cell)), "{cell} is missing in\n{block}");

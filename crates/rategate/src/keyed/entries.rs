@@ -10,10 +10,14 @@ use rategate_core::ledger::Ledger;
 use super::key::private::Words;
 use super::lap::Lap;
 use super::plans::{Plan, Plans};
+use super::slots::mark;
 use crate::limiter::Limiter;
 
 /// What a limiter takes for a key whose limiter somebody has asked for, about: itself, its clock, its alarm.
 pub(super) const LIMITER_BYTES: usize = 2_048;
+
+/// With more entries than these, half of all strangers would share a mark with one.
+const FEW: usize = 32;
 
 /// What is behind one shard's lock.
 #[derive(Debug)]
@@ -74,8 +78,22 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+    /// When the first of all entries can be forgotten, and the marks of those that have no slot. `None` if that
+    /// cannot be said, as of limits with more than a state, or not shortly.
+    pub(super) fn outside(&self) -> Option<(u64, u64)> {
+        if self.rows.len() > FEW {
+            return None;
+        }
+        let (mut fresh_ns, mut marks) = (u64::MAX, 0);
+        for entry in &self.rows {
+            let Kept::State(state) = &entry.kept else { return None };
+            let policy = &self.plans.get(entry.plan)?.policy;
+            fresh_ns = fresh_ns.min(policy.fresh_at_ns(state).unwrap_or(u64::MAX));
+            if !entry.has_slot {
+                marks |= mark(entry.hash);
+            }
+        }
+        Some((fresh_ns, marks))
     }
 
     pub(super) fn len(&self) -> usize {

@@ -238,12 +238,13 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         loop {
             for ask in &mut batch {
                 *ask = asks.next();
-                if let Some((place, ..)) = ask {
-                    self.table.touch(place);
-                }
             }
             if batch[0].is_none() {
                 return;
+            }
+            // With no hashing between them, all of these are on their way before the first one comes.
+            for (place, ..) in batch.iter().flatten() {
+                self.table.touch(place);
             }
             let now_ns = self.table.clock.now_ns();
             for (place, key, permits) in batch.iter().flatten() {

@@ -48,11 +48,15 @@ pub(super) const WINDOW: usize = 48;
 #[cfg(loom)]
 pub(super) const WINDOW: usize = 2;
 
-/// Homes are at every so many slots, so that a search begins at the begin of a cache line.
+/// Homes are at every so many slots, so that a search begins with all of a cache line before it: five of six
+/// keys of two words are found in it, and half of those of three.
 #[cfg(not(loom))]
-const BUCKET: usize = 8;
+const BUCKET: usize = 4;
 #[cfg(loom)]
 const BUCKET: usize = 1;
+
+/// The words of a cache line.
+const LINE: usize = 8;
 
 /// How many slots a newcomer to a full table looks at for one to vacate.
 pub(super) const CHUNK: usize = 64;
@@ -77,6 +81,8 @@ const VACANT: u64 = 2 << VALUE_SHIFT;
 #[derive(Debug)]
 pub(super) struct Slots {
     words: Box<[AtomicU64]>,
+    /// The first of them that begins a cache line: the first slot's.
+    first: usize,
     /// A slot's words: the state and the key's.
     stride: usize,
     /// Slots of one shard, less one: a power of two less one.
@@ -85,9 +91,12 @@ pub(super) struct Slots {
     swept_ns: Box<[AtomicU64]>,
     /// Within which time that has to be done.
     fades_ns: AtomicU64,
-    /// Until when no slot of a shard can be vacated, and no key is anywhere but in a slot: what a crowd of
-    /// newcomers to a full table asks before it asks for the lock.
+    /// Until when no slot of a shard can be vacated, and no key is anywhere but in a slot or `outside`: what a
+    /// crowd of newcomers to a full table asks before it asks for the lock.
     full_until_ns: Box<[AtomicU64]>,
+    /// The marks of each shard's keys that have no slot, as none was free near their home. Others may share
+    /// a mark with one of them, and ask for the lock in vain.
+    outside: Box<[AtomicU64]>,
     plans: Box<[[AtomicU64; PLAN_FIELDS]]>,
 }
 
@@ -107,6 +116,8 @@ pub(super) struct SlotPlan {
 pub(super) struct Home {
     pub(super) shard: usize,
     slot: usize,
+    /// One bit of 64, by a part of the hash that decides about nothing else.
+    mark: u64,
 }
 
 /// A slot.
@@ -175,14 +186,18 @@ impl Slots {
     pub(super) fn new(shards: usize, slots_per_shard: usize, key_words: usize) -> Self {
         let stride = key_words.saturating_add(1);
         let words = shards.saturating_mul(slots_per_shard).saturating_mul(stride);
+        let words = zeroed(words.saturating_add(LINE.saturating_sub(1)));
+        let before = words.as_ptr().addr().checked_div(size_of::<u64>()).unwrap_or(0);
         let fields = || std::array::from_fn(|_| AtomicU64::new(0));
         Self {
-            words: zeroed(words),
+            first: before.wrapping_neg() % LINE,
+            words,
             stride,
             shard_mask: slots_per_shard.saturating_sub(1),
             swept_ns: zeroed(shards),
             fades_ns: AtomicU64::new(u64::MAX),
             full_until_ns: zeroed(shards),
+            outside: zeroed(shards),
             plans: (0..PLANS).map(|_| fields()).collect(),
         }
     }
@@ -191,20 +206,22 @@ impl Slots {
     #[inline]
     pub(super) fn home(&self, shard: usize, hash: u64) -> Home {
         let buckets = (self.shard_mask / BUCKET).saturating_add(1);
-        Home { shard, slot: scaled(hash & u64::from(u32::MAX), buckets).wrapping_mul(BUCKET) }
+        let slot = scaled(hash & u64::from(u32::MAX), buckets).wrapping_mul(BUCKET);
+        Home { shard, slot, mark: mark(hash) }
     }
 
-    /// Asks the processor for a home that will be looked at soon.
+    /// Asks the processor for a home that will be looked at soon, which may be on two cache lines.
     #[inline]
     pub(super) fn touch(&self, home: Home) -> u64 {
-        self.state(self.at(home, 0)).map_or(0, |state| state.load(Ordering::Relaxed))
+        let [first, last] = [0, BUCKET.wrapping_sub(1)].map(|step| self.load(self.at(home, step)));
+        first.0 ^ last.0
     }
 
     #[inline]
     fn at(&self, home: Home, step: usize) -> At {
         let slot = home.slot.wrapping_add(step) & self.shard_mask;
         let first = home.shard.wrapping_mul(self.shard_mask.wrapping_add(1));
-        At(first.wrapping_add(slot).wrapping_mul(self.stride))
+        At(first.wrapping_add(slot).wrapping_mul(self.stride).wrapping_add(self.first))
     }
 
     #[inline]
@@ -217,17 +234,6 @@ impl Slots {
         Seen(self.state(at).map_or(EMPTY, |state| state.load(Ordering::Acquire)))
     }
 
-    #[inline]
-    fn has(&self, At(at): At, id: impl Words) -> bool {
-        let words = self.words.get(at.wrapping_add(1)..at.wrapping_add(self.stride));
-        words.is_some_and(|words| {
-            words
-                .iter()
-                .zip(0..)
-                .all(|(word, index)| word.load(Ordering::Relaxed) == id.word(index))
-        })
-    }
-
     /// How many slots a search looks at.
     #[inline]
     fn window(&self) -> usize {
@@ -237,15 +243,24 @@ impl Slots {
     /// Looks for a key. What is found may have changed since, and without the lock so may what is
     /// not.
     #[inline]
-    pub(super) fn find(&self, home: Home, id: impl Words) -> Found {
+    pub(super) fn find<I: Words>(&self, home: Home, id: I) -> Found {
+        // At hand: what is read by way of `self` is read anew after each look at a state.
+        let (words, mask) = (&*self.words, self.shard_mask);
+        let At(first) = self.at(Home { slot: 0, ..home }, 0);
         for step in 0..self.window() {
-            let at = self.at(home, step);
-            let seen = self.load(at);
-            if seen.has_key() {
-                if self.has(at, id) {
-                    return if seen.is_open() { Found::Open(at, seen) } else { Found::Sealed(at) };
-                }
-            } else if seen.0 == EMPTY {
+            let slot = home.slot.wrapping_add(step) & mask;
+            let at = first.wrapping_add(slot.wrapping_mul(I::WORDS.wrapping_add(1)));
+            let Some([state, key @ ..]) = words.get(at..) else { break };
+            let seen = Seen(state.load(Ordering::Acquire));
+            let is = |index: usize| {
+                key.get(index).is_some_and(|word| word.load(Ordering::Relaxed) == id.word(index))
+            };
+            // Most slots that a search looks at are another key's.
+            if is(0) && (I::WORDS < 2 || is(1)) && seen.has_key() {
+                let at = At(at);
+                return if seen.is_open() { Found::Open(at, seen) } else { Found::Sealed(at) };
+            }
+            if seen.0 == EMPTY {
                 break;
             }
         }
@@ -255,15 +270,13 @@ impl Slots {
     /// The plan that a state names. It may be torn, unless the state is still the same afterwards.
     #[inline]
     pub(super) fn plan(&self, plan: usize) -> SlotPlan {
-        let field = |index: usize| {
-            let field = self.plans.get(plan).and_then(|fields| fields.get(index));
-            field.map_or(0, |field| field.load(Ordering::Relaxed))
-        };
-        SlotPlan {
-            numbers: Narrow::from_fields([field(0), field(1), field(2), field(3), field(4)]),
-            tier: field(5),
-            past: Past::from_bits(field(6)),
-        }
+        let fields = self
+            .plans
+            .get(plan)
+            .map(|fields| fields.each_ref().map(|field| field.load(Ordering::Relaxed)));
+        let [form, a, b, c, d, tier, past, _] = fields.unwrap_or_default();
+        let numbers = Narrow::from_fields([form, a, b, c, d]);
+        SlotPlan { numbers, tier, past: Past::from_bits(past) }
     }
 
     /// Writes the numbers of a plan that no state names.
@@ -317,7 +330,7 @@ impl Slots {
         loop {
             let (at, seen) = match self.find(home, id) {
                 Found::Open(at, seen) => (at, seen),
-                Found::Nowhere if self.is_full_until(home.shard) > read_ns() => {
+                Found::Nowhere if self.is_full_until(home) > read_ns() => {
                     return Told::Nowhere;
                 }
                 Found::Sealed(_) | Found::Nowhere => return Told::Unknown,
@@ -343,9 +356,19 @@ impl Slots {
         }
     }
 
+    /// Until when there is no room for a newcomer, by what is known; 0 if it may be a key that has no slot.
     #[inline]
-    fn is_full_until(&self, shard: usize) -> u64 {
-        self.full_until_ns.get(shard).map_or(0, |until| until.load(Ordering::Relaxed))
+    fn is_full_until(&self, home: Home) -> u64 {
+        // Before the marks: they are at least those that were there when this was said.
+        let until_ns = self.full_until(home.shard);
+        let marks = self.outside.get(home.shard).map_or(0, |marks| marks.load(Ordering::Relaxed));
+        if marks & home.mark == 0 { until_ns } else { 0 }
+    }
+
+    /// The same for whoever has looked everywhere.
+    #[inline]
+    pub(super) fn full_until(&self, shard: usize) -> u64 {
+        self.full_until_ns.get(shard).map_or(0, |until| until.load(Ordering::Acquire))
     }
 
     /// Reads a key's open state by `look`, which is given the clock as well. `None` if the lock's holder
@@ -460,7 +483,7 @@ impl Slots {
         let since_ns = now_ns.saturating_sub(swept.load(Ordering::Relaxed));
         let slots = 0..=self.shard_mask;
         let vacated = slots.filter(|&slot| {
-            let at = self.at(Home { shard, slot }, 0);
+            let at = self.at(Home { shard, slot, mark: 0 }, 0);
             let seen = self.load(at);
             // The last grant was made before the states had faded, and no burst is of twice that time.
             let fades_ns = self.plan(seen.plan_index()).numbers.fades_ns();
@@ -474,7 +497,7 @@ impl Slots {
 
     /// The same for the next [`CHUNK`] of them. Says as well when the first of the others will be full.
     pub(super) fn sweep_some(&self, shard: usize, first: usize, now_ns: u64) -> (usize, u64) {
-        let home = Home { shard, slot: first };
+        let home = Home { shard, slot: first, mark: 0 };
         let (mut vacated, mut next_ns) = (0_usize, u64::MAX);
         for step in 0..CHUNK.min(self.slots_per_shard()) {
             let at = self.at(home, step);
@@ -493,11 +516,26 @@ impl Slots {
         self.shard_mask.saturating_add(1)
     }
 
-    /// Says until when no slot of a shard can be vacated; 0 if that is not known.
-    pub(super) fn set_full_until(&self, shard: usize, until_ns: u64) {
-        if let Some(until) = self.full_until_ns.get(shard) {
-            until.store(until_ns, Ordering::Relaxed);
+    /// Says until when no slot of a shard can be vacated; 0 if that is not known. `outside` are the marks of all
+    /// keys without a slot.
+    pub(super) fn set_full_until(&self, shard: usize, until_ns: u64, outside: u64) {
+        if let (Some(until), Some(marks)) = (self.full_until_ns.get(shard), self.outside.get(shard))
+        {
+            marks.store(outside, Ordering::Relaxed);
+            until.store(until_ns, Ordering::Release);
         }
+    }
+
+    /// Takes note of a key that has no slot.
+    pub(super) fn note_outside(&self, home: Home) {
+        if let Some(marks) = self.outside.get(home.shard) {
+            marks.fetch_or(home.mark, Ordering::Relaxed);
+        }
+    }
+
+    /// It is not known any more until when a shard is full.
+    pub(super) fn forget_full_until(&self, shard: usize) {
+        self.lower_full_until(shard, 0);
     }
 
     /// A slot will be full then, which was not there when that was said.
@@ -516,7 +554,7 @@ impl Slots {
         mut change: impl FnMut(I, u64) -> Option<(u64, u8)>,
     ) {
         for slot in 0..=self.shard_mask {
-            let at = self.at(Home { shard, slot }, 0);
+            let at = self.at(Home { shard, slot, mark: 0 }, 0);
             if self.load(at).is_open() && self.load(at).plan() == plan {
                 let Some(seen) = self.seal(at) else { continue };
                 if let Some((value, plan)) = change(self.id(at), seen.value()) {
@@ -530,7 +568,7 @@ impl Slots {
     #[cfg(feature = "serde")]
     pub(super) fn each<I: Words>(&self, shard: usize, mut tell: impl FnMut(I, u8, u64)) {
         for slot in 0..=self.shard_mask {
-            let at = self.at(Home { shard, slot }, 0);
+            let at = self.at(Home { shard, slot, mark: 0 }, 0);
             let seen = self.load(at);
             if seen.is_open() {
                 tell(self.id(at), seen.plan(), seen.value());
@@ -552,6 +590,12 @@ impl Slots {
         let words = self.words.len().saturating_add(times);
         words.saturating_mul(size_of::<u64>()).saturating_add(size_of_val(&*self.plans))
     }
+}
+
+/// One of 64 bits for a hash: the lowest of its bits choose, the others are where it belongs.
+#[inline]
+pub(super) const fn mark(hash: u64) -> u64 {
+    1 << (hash & 63)
 }
 
 const fn key_words(stride: usize) -> usize {

@@ -402,7 +402,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         let (table, entries) = (self.table, &mut *self.entries);
         let Some(slots) = &table.slots else { return };
         // By other numbers buckets are full at another time.
-        slots.set_full_until(self.place.shard, 0);
+        slots.forget_full_until(self.place.shard);
         entries.lap = Lap::default();
         slots.change_all(self.place.shard, old_id, |id: I, value| {
             let mut state = old.policy.widened(value, now_ns)?;
@@ -450,6 +450,9 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         let is_fresh = plan.policy.is_as_fresh(&state, now_ns);
         let (value, bytes) = (plan.policy.narrowed(&state, now_ns), plan.policy.heap_bytes(&state));
         if let (Some(value), Some((slots, home))) = (value, self.slots()) {
+            if self.table.is_full_of_keys() && slots.full_until(shard) > now_ns {
+                return false;
+            }
             let make_room = || slots.make_room(home, now_ns, || self.table.count_key());
             let mut room = make_room();
             if room.is_none() && self.table.is_full_of_keys() {
@@ -469,16 +472,20 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
                 self.entries.lap.note(fresh_ns);
                 return true;
             }
-            if self.entries.is_empty() && self.table.is_full_of_keys() {
-                slots.set_full_until(shard, self.entries.lap.nothing_until(slots));
+            if self.table.is_full_of_keys()
+                && let Some((fresh_ns, outside)) = self.entries.outside()
+            {
+                let until_ns = self.entries.lap.nothing_until(slots);
+                slots.set_full_until(shard, until_ns.min(fresh_ns), outside);
                 return false;
             }
         }
         if self.table.is_full_of_bytes_with(bytes) || !self.table.count_key() {
             return false;
         }
-        if let Some(slots) = &self.table.slots {
-            slots.set_full_until(shard, 0);
+        if let Some((slots, home)) = self.slots() {
+            slots.note_outside(home);
+            slots.forget_full_until(shard);
         }
         self.entries.insert(id, hash, (plan_id, Kept::State(state)), false);
         self.account(0, bytes);
@@ -544,6 +551,12 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
     /// Makes a state a ledger.
     fn make_ledger(&mut self, at: usize) {
         let now_ns = self.now_ns;
+        if let Some(slots) = &self.table.slots
+            && self.entries.at(at).is_some_and(|entry| !entry.has_slot)
+        {
+            // What comes back to it may make it fresh sooner.
+            slots.forget_full_until(self.place.shard);
+        }
         let Some((plan, kept)) = self.parts(at) else { return };
         *kept = match std::mem::replace(kept, Kept::Taken) {
             Kept::State(state) => {
@@ -602,6 +615,9 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         let value = plan.policy.narrowed(state, now_ns);
         let fresh_ns = plan.policy.fresh_at_ns(state).unwrap_or(u64::MAX);
         self.account(before, self.heap_bytes(at));
+        if let Some(slots) = &self.table.slots {
+            slots.lower_full_until(self.place.shard, fresh_ns);
+        }
         if let Some(value) = value {
             self.put_back(at, value, fresh_ns);
         }
@@ -627,7 +643,6 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
             && let Found::Sealed(slot) = slots.find(self.home_of(slots, id), id)
         {
             slots.open(slot, value, plan);
-            slots.lower_full_until(self.place.shard, fresh_ns);
             self.entries.lap.note(fresh_ns);
             self.entries.remove(at);
             self.account(bytes, 0);

@@ -110,3 +110,25 @@ fn limiters_that_nobody_has_go() {
     assert!(keyed.bytes() < 2 * of_held, "{} and {of_held}", keyed.bytes());
     drop(held);
 }
+
+/// In a table as full as can be, some keys find no slot near their home. Strangers are turned away without a look
+/// at these, but none of them is taken for a stranger.
+#[test]
+fn a_flood_passes_keys_without_a_slot_by() {
+    const KEYS: u64 = 16 * 1638;
+    let clock = ManualClock::new();
+    let room = Room::for_keys(KEYS.try_into().unwrap()).or_else(Overflow::Refuse);
+    let keyed: Keyed<u64, Gcra, _> = Keyed::with_clock(bucket("1/h", 2), room, clock.clone());
+    let passes = |key: u64| keyed.try_acquire(&key, 1).map(|decision| decision.is_granted());
+    assert!((0..KEYS).all(|key| passes(key) == Ok(true)), "there is room for all");
+    let strangers =
+        |turned_away| (1 << 40..(1 << 40) + 4 * KEYS).all(|key| passes(key) == turned_away);
+    assert!(strangers(Err(KeyedError::TableFull)));
+    assert!((0..KEYS).all(|key| passes(key) == Ok(true)), "all are known");
+    assert!(strangers(Err(KeyedError::TableFull)));
+    assert!((0..KEYS).all(|key| passes(key) == Ok(false)), "and what they have taken");
+    assert_eq!(keyed.len(), usize::try_from(KEYS).unwrap());
+    // Nobody would miss them three hours later: each of half as many others finds a place.
+    clock.advance(3 * 3600 * S);
+    assert!((0..KEYS / 2).all(|key| passes((1 << 41) + key) == Ok(true)), "room again");
+}

@@ -1,0 +1,115 @@
+//! What a key takes of the memory.
+
+use std::process::Command;
+
+use rategate::{CompactLog, Hashing, Keyed, MonotonicClock, Room};
+use rategate_bench::engines::Made;
+use serde_json::{Value, json};
+
+use super::draws::key;
+use super::tables::{HandClock, governor, ours};
+use super::{BYTES, Sizes, at_most, count_text, with_goal};
+use crate::waiting::resident;
+
+/// Bytes of a key that is a number, and of one that is a text of forty bytes.
+const GOAL_NUMBER: f64 = 22.0;
+const GOAL_TEXT: f64 = 34.0;
+
+/// Callers with an exact window, all of them busy.
+const CALLERS: u64 = 1_000;
+const PERMITS: u64 = 10_000;
+const PERIOD_NS: u64 = 60_000_000_000;
+
+/// Numbers and texts, in our table and in governor's.
+pub(super) fn of_keys(sizes: Sizes) -> Made<Vec<Value>> {
+    let kinds = [
+        ("u64", "ours-number", "governor-number", GOAL_NUMBER),
+        ("texts of 40 bytes", "ours-text", "governor-text", GOAL_TEXT),
+    ];
+    let mut rows = Vec::new();
+    for (kind, ours, rival, goal) in kinds {
+        let (ours, rival) = (in_child(ours, sizes.keys)?, in_child(rival, sizes.keys)?);
+        let row = json!({
+            "path": format!("{} keys, {kind}", count_text(sizes.keys)),
+            "threads": 1,
+            "ours": { "name": "keyed", "bytes_each": ours },
+            "rival": { "name": "governor", "bytes_each": rival },
+            "ratio": ours / rival,
+        });
+        rows.push(with_goal(row, at_most(goal, ours, "bytes")));
+    }
+    Ok(rows)
+}
+
+/// In a process of its own, whose memory nobody has used before.
+fn in_child(table: &str, keys: u32) -> Made<f64> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let told = command.args([BYTES, table, &keys.to_string()]).output()?;
+    Ok(String::from_utf8(told.stdout)?.trim().parse()?)
+}
+
+/// Bytes of each key, for a process that was started to tell.
+pub(crate) fn told(table: &str, keys: &str) -> Made<f64> {
+    let count: u32 = keys.parse()?;
+    let clock = MonotonicClock::new();
+    let text = |number: u32| format!("{:040x}", key(number));
+    let before = resident();
+    let after = match table {
+        "ours-number" => {
+            let table = ours::<u64, _>(count, Hashing::FloodSafe, clock)?;
+            (0..count).try_for_each(|number| table.try_acquire(&key(number), 1000).map(drop))?;
+            resident()
+        }
+        "ours-text" => {
+            let table = ours::<str, _>(count, Hashing::FloodSafe, clock)?;
+            (0..count).try_for_each(|number| table.try_acquire(&text(number), 1000).map(drop))?;
+            resident()
+        }
+        "governor-number" => {
+            let table = governor::<u64>();
+            (0..count).for_each(|number| drop(table.check_key(&key(number))));
+            resident()
+        }
+        "governor-text" => {
+            let table = governor::<String>();
+            (0..count).for_each(|number| drop(table.check_key(&text(number))));
+            resident()
+        }
+        other => return Err(format!("no such table: {other}").into()),
+    };
+    Ok((after - before) / f64::from(count))
+}
+
+/// Exact windows, full of grants that are apart: on a coarse grid and on a fine one.
+pub(super) fn of_logs() -> Made<Vec<Value>> {
+    let mut rows = Vec::new();
+    for (parts, loss, goal) in [(1_000, "0.1 %", 2.5e6), (65_536, "0.0015 %", 20e6)] {
+        let bytes = busy_logs(parts)?;
+        let row = json!({
+            "path": format!("1000 busy callers, 10 000 in any window, to {loss}"),
+            "threads": 1,
+            "ours": { "name": "keyed compact log", "bytes": bytes },
+            // What a log of 64-bit instants takes.
+            "rival": { "name": "an instant for each", "bytes": (CALLERS * PERMITS * 8) as f64 },
+            "ratio": bytes / (CALLERS * PERMITS * 8) as f64,
+        });
+        rows.push(with_goal(row, at_most(goal, bytes, "bytes")));
+    }
+    Ok(rows)
+}
+
+fn busy_logs(parts: u64) -> Made<f64> {
+    let clock = HandClock::default();
+    let room = Room { most_bytes: 1 << 30, ..Room::for_keys(CALLERS as usize) };
+    let policy = CompactLog::new(PERMITS, PERIOD_NS)?.with_parts(parts)?;
+    let table: Keyed<u64, CompactLog, HandClock> = Keyed::with_clock(policy, room, clock.clone());
+    for permit in 0..PERMITS {
+        clock.set((permit + 1) * PERIOD_NS / (PERMITS + 1));
+        for caller in 0..CALLERS {
+            if !table.try_acquire(&caller, 1)?.is_granted() {
+                return Err("a log that is full too soon".into());
+            }
+        }
+    }
+    Ok(table.bytes() as f64)
+}

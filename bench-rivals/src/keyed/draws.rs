@@ -1,0 +1,108 @@
+//! Keys in the order in which they are asked for: drawn before anything is timed, the same for all.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many keys one call of a contender serves, so that what goes on around them does not count.
+pub(super) const AT_ONCE: usize = 64;
+
+/// The exponent of Zipf's law that caches are measured with.
+const SKEW: f64 = 0.99;
+
+/// Keys that one thread after another reads from where the last one began, and further on.
+#[derive(Debug)]
+pub(super) struct Draws {
+    numbers: Box<[u32]>,
+    begins: AtomicUsize,
+}
+
+/// One thread's place in them.
+#[derive(Debug)]
+pub(super) struct Hand<'a> {
+    draws: &'a Draws,
+    at: usize,
+}
+
+/// A generator of numbers: splitmix64.
+#[derive(Debug)]
+pub(super) struct Random(pub(super) u64);
+
+/// The key of a number: no two are alike, and neighbours are far apart.
+#[inline]
+pub(super) fn key(number: u32) -> u64 {
+    u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Random {
+    #[inline]
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, n: u32) -> u32 {
+        (((self.next() >> 32) * u64::from(n)) >> 32) as u32
+    }
+
+    /// From 0 to 1.
+    fn part(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+impl Draws {
+    /// Every key as often as any other.
+    pub(super) fn uniform(keys: u32, draws: usize) -> Self {
+        let mut random = Random(1);
+        Self::of((0..draws).map(|_| random.below(keys)))
+    }
+
+    /// The `k`-th key in proportion to `1 / k^0.99`, by the formula of Gray and others (1994).
+    pub(super) fn zipf(keys: u32, draws: usize) -> Self {
+        let mut random = Random(2);
+        let zeta = |n: u32| (1..=n).map(|k| f64::from(k).powf(-SKEW)).sum::<f64>();
+        let (two, all, n) = (zeta(2), zeta(keys), f64::from(keys));
+        let eta = (1.0 - (2.0 / n).powf(1.0 - SKEW)) / (1.0 - two / all);
+        Self::of((0..draws).map(|_| {
+            let part = random.part();
+            match part * all {
+                rank if rank < 1.0 => 0,
+                rank if rank < two => 1,
+                _ => {
+                    let place = n * (eta * part - eta + 1.0).powf(1.0 / (1.0 - SKEW));
+                    (place as u32).min(keys - 1)
+                }
+            }
+        }))
+    }
+
+    fn of(numbers: impl Iterator<Item = u32>) -> Self {
+        Self { numbers: numbers.collect(), begins: AtomicUsize::new(0) }
+    }
+
+    /// A place of one's own, where nobody has been for long.
+    pub(super) fn hand(&self) -> Hand<'_> {
+        // Some part of the whole that leads everywhere.
+        let step = self.numbers.len() / 7 * 3 + AT_ONCE;
+        let at = self.begins.fetch_add(step, Ordering::Relaxed) % (self.numbers.len() - AT_ONCE);
+        Hand { draws: self, at }
+    }
+}
+
+impl Hand<'_> {
+    /// The next keys.
+    #[inline]
+    pub(super) fn take(&mut self) -> [u64; AT_ONCE] {
+        let all = &self.draws.numbers;
+        if self.at + AT_ONCE > all.len() {
+            self.at = 0;
+        }
+        let mut keys = [0; AT_ONCE];
+        for (to, &number) in keys.iter_mut().zip(all.get(self.at..).unwrap_or_default()) {
+            *to = key(number);
+        }
+        self.at += AT_ONCE;
+        keys
+    }
+}

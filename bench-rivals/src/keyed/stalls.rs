@@ -1,0 +1,194 @@
+//! The longest call: while a table grows, and while all that is in it goes stale.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use governor::RateLimiter;
+use governor::clock::FakeRelativeClock;
+use hdrhistogram::Histogram;
+use quanta::Clock;
+use rategate::Hashing;
+use rategate_bench::engines::Made;
+use serde_json::{Value, json};
+
+use super::draws::key;
+use super::tables::{Governor, HandClock, Ours, ours, quota, took};
+use super::{Sizes, at_most, count_text, with_goal};
+
+/// How much longer than the bare loop's longest gap a call may be.
+const GOAL_EXPIRING_NS: f64 = 200e3;
+const GOAL_GROWING_NS: f64 = 1e6;
+
+/// What is longer than that is told as that.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+/// Beyond the time after which parts of the table have to be looked at as a whole.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// The longest of very many calls.
+struct Calls {
+    clock: Clock,
+    took_ns: Histogram<u64>,
+}
+
+/// What has come of them.
+#[derive(Clone, Copy, Debug)]
+struct Longest {
+    longest_ns: u64,
+    most_ns: u64,
+}
+
+impl Calls {
+    fn new() -> Made<Self> {
+        Ok(Self { clock: Clock::new(), took_ns: Histogram::new_with_bounds(1, LONGEST_NS, 3)? })
+    }
+
+    #[inline]
+    fn time<T>(&mut self, call: impl FnOnce() -> T) {
+        let from = self.clock.raw();
+        black_box(call());
+        self.record(from, self.clock.raw());
+    }
+
+    #[inline]
+    fn record(&mut self, from: u64, to: u64) {
+        self.took_ns.saturating_record(self.clock.delta_as_nanos(from, to));
+    }
+
+    fn longest(&self) -> Longest {
+        let most_ns = self.took_ns.value_at_quantile(0.999_99);
+        Longest { longest_ns: self.took_ns.max(), most_ns }
+    }
+
+    /// A loop that does nothing else, for as long.
+    fn bare(length: Duration) -> Made<Longest> {
+        let (mut calls, until) = (Self::new()?, Instant::now() + length);
+        let mut last = calls.clock.raw();
+        while Instant::now() < until {
+            for _ in 0..1_000 {
+                let now = calls.clock.raw();
+                calls.record(last, now);
+                last = now;
+            }
+            last = calls.clock.raw();
+        }
+        Ok(calls.longest())
+    }
+}
+
+/// While a table grows, and while all of it expires.
+#[derive(Clone, Copy, Debug)]
+struct Stalls {
+    growing: Longest,
+    expiring: Longest,
+}
+
+impl Stalls {
+    /// Of each what was shortest: what the machine does now and then is not in all of them.
+    fn or(self, other: Self) -> Self {
+        let least = |one: Longest, other: Longest| Longest {
+            longest_ns: one.longest_ns.min(other.longest_ns),
+            most_ns: one.most_ns.min(other.most_ns),
+        };
+        Self {
+            growing: least(self.growing, other.growing),
+            expiring: least(self.expiring, other.expiring),
+        }
+    }
+}
+
+pub(super) fn all(sizes: Sizes) -> Made<Vec<Value>> {
+    let (mut lengths, mut found) = ([Duration::ZERO; 2], Vec::new());
+    for _ in 0..sizes.runs {
+        let (stalls, took) = of_ours(sizes.keys)?;
+        lengths = took;
+        found.push(stalls);
+    }
+    let rivals = (0..sizes.runs).map(|_| of_governor(sizes.keys)).collect::<Made<Vec<_>>>()?;
+    let [growing, expiring] = lengths;
+    let bare = |_| Ok(Stalls { growing: Calls::bare(growing)?, expiring: Calls::bare(expiring)? });
+    let floors = (0..sizes.runs).map(bare).collect::<Made<Vec<_>>>()?;
+    let least = |runs: Vec<Stalls>| runs.into_iter().reduce(Stalls::or).ok_or("no run");
+    let (ours, rival, floor) = (least(found)?, least(rivals)?, least(floors)?);
+    let keys = count_text(sizes.keys);
+    let row = |path: String, of: fn(&Stalls) -> Longest, goal_ns: f64| {
+        let told = |name: &str, longest: Longest| {
+            let Longest { longest_ns, most_ns } = longest;
+            json!({ "name": name, "longest_ns": longest_ns, "p99999_ns": most_ns })
+        };
+        let beyond_ns = of(&ours).longest_ns as f64 - of(&floor).longest_ns as f64;
+        let row = json!({
+            "path": path,
+            "threads": 1,
+            "ours": told("keyed", of(&ours)),
+            "rival": told("governor", of(&rival)),
+            "ratio": of(&ours).longest_ns as f64 / of(&rival).longest_ns as f64,
+            "floor": told("bare loop", of(&floor)),
+        });
+        with_goal(row, at_most(goal_ns, beyond_ns, "ns beyond"))
+    };
+    Ok(vec![
+        row(
+            format!("longest call while {keys} keys expire"),
+            |stalls| stalls.expiring,
+            GOAL_EXPIRING_NS,
+        ),
+        row(
+            format!("longest call from 0 to {keys} keys"),
+            |stalls| stalls.growing,
+            GOAL_GROWING_NS,
+        ),
+    ])
+}
+
+/// And how long it took.
+fn of_ours(keys: u32) -> Made<(Stalls, [Duration; 2])> {
+    let clock = HandClock::default();
+    let table: Ours<u64, _> = ours(keys, Hashing::FloodSafe, clock.clone())?;
+    let (mut growing, from) = (Calls::new()?, Instant::now());
+    for number in 0..keys {
+        growing.time(|| took(&table, key(number), 1));
+    }
+    let grew_for = from.elapsed();
+    let (mut expiring, from, mut new) = (Calls::new()?, Instant::now(), keys);
+    // Once by a little, and once so far that each part is swept by whoever comes first.
+    for later in [HOUR, YEAR] {
+        clock.set(later.as_nanos() as u64);
+        for known in (0..keys).step_by(4) {
+            expiring.time(|| took(&table, key(known), 1));
+            expiring.time(|| took(&table, key(new), 1));
+            new += 1;
+        }
+    }
+    let stalls = Stalls { growing: growing.longest(), expiring: expiring.longest() };
+    Ok((stalls, [grew_for, from.elapsed()]))
+}
+
+/// Governor forgets keys when it is told to: here by another thread, so that callers have no more than its
+/// locks to wait for.
+fn of_governor(keys: u32) -> Made<Stalls> {
+    let clock = FakeRelativeClock::default();
+    let table: Governor<u64, _> = RateLimiter::dashmap_with_clock(quota(), clock.clone());
+    let mut growing = Calls::new()?;
+    for number in 0..keys {
+        growing.time(|| table.check_key(&key(number)).is_ok());
+    }
+    clock.advance(HOUR);
+    let (mut expiring, done) = (Calls::new()?, AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            table.retain_recent();
+            done.store(true, Ordering::Release);
+        });
+        let mut next = 0;
+        while !done.load(Ordering::Acquire) || next < keys / 4 {
+            expiring.time(|| table.check_key(&key(next % keys)).is_ok());
+            expiring.time(|| table.check_key(&key(keys.wrapping_add(next))).is_ok());
+            next = next.wrapping_add(1);
+        }
+    });
+    Ok(Stalls { growing: growing.longest(), expiring: expiring.longest() })
+}
