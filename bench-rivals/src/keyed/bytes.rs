@@ -6,7 +6,7 @@ use rategate::{CompactLog, Hashing, Keyed, MonotonicClock, Room};
 use rategate_bench::engines::Made;
 use serde_json::{Value, json};
 
-use super::draws::key;
+use super::draws::{Random, key};
 use super::tables::{HandClock, governor, ours};
 use super::{BYTES, Sizes, at_most, count_text, with_goal};
 use crate::waiting::resident;
@@ -103,8 +103,10 @@ fn busy_logs(parts: u64) -> Made<f64> {
     let room = Room { most_bytes: 1 << 30, ..Room::for_keys(CALLERS as usize) };
     let policy = CompactLog::new(PERMITS, PERIOD_NS)?.with_parts(parts)?;
     let table: Keyed<u64, CompactLog, HandClock> = Keyed::with_clock(policy, room, clock.clone());
+    let (mut random, step_ns) = (Random(4), PERIOD_NS / PERMITS);
     for permit in 0..PERMITS {
-        clock.set((permit + 1) * PERIOD_NS / (PERMITS + 1));
+        // At some moment of its part of the period: grants that are evenly apart would take less.
+        clock.set(permit * step_ns + random.next() % step_ns);
         for caller in 0..CALLERS {
             if !table.try_acquire(&caller, 1)?.is_granted() {
                 return Err("a log that is full too soon".into());
