@@ -67,6 +67,9 @@ use crate::stats::{Detail, KeyStats, Outcome};
 /// other keys to forget, a newcomer to a full table at 64 slots; nothing sweeps in the background, and no call
 /// pays for all. User code is never called under a lock, but for the clock.
 ///
+/// In a table that is larger than the caches a good part of each fetch goes into finding the page. On Linux, a program that is
+/// started with `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` has such tables on huge pages, where the system allows for it.
+///
 /// # Example
 ///
 /// ```
