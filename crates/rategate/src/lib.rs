@@ -151,8 +151,8 @@ pub use gate::{ByteLimited, DEFAULT_CHUNK, GateError, RateLimited, RateLimitedEx
 #[cfg(feature = "futures")]
 pub use gate::{RateLimitedSink, RateLimitedStream, RateLimitedStreamExt, SinkError};
 pub use keyed::{
-    DEFAULT_BYTES, DEFAULT_KEYS, HashedId, Hashing, Id, Key, Keyed, KeyedError, MAX_TIERS,
-    NumberId, Overflow, Room, Seeds,
+    DEFAULT_BYTES, DEFAULT_KEYS, HashedId, Hashing, Id, Key, Keyed, KeyedError, MAX_KEYS,
+    MAX_TIERS, NumberId, Overflow, Room, Seeds,
 };
 pub use limiter::Limiter;
 pub use local::Local;

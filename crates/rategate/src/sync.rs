@@ -24,14 +24,14 @@ pub(crate) use std::{
     thread_local,
 };
 
-/// So many words of nothing. The system hands out the memory as it is first touched.
+/// So many words of nothing, if they are to be had. The system hands out the memory as it is first touched.
 #[cfg(not(loom))]
-pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
-    bytemuck::zeroed_slice_box(words)
+pub(crate) fn zeroed(words: usize) -> Option<Box<[AtomicU64]>> {
+    bytemuck::try_zeroed_slice_box(words).ok()
 }
 #[cfg(loom)]
-pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
-    (0..words).map(|_| AtomicU64::new(0)).collect()
+pub(crate) fn zeroed(words: usize) -> Option<Box<[AtomicU64]>> {
+    Some((0..words).map(|_| AtomicU64::new(0)).collect())
 }
 
 /// A mutex that is tried. The model checker takes letting go of a lock for no step of its own, which

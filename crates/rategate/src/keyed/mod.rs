@@ -24,7 +24,7 @@ use rategate_core::verdict::Settled;
 pub use self::error::KeyedError;
 pub use self::key::{HashedId, Hashing, Id, Key, NumberId, Seeds};
 pub use self::plans::MAX_TIERS;
-pub use self::room::{DEFAULT_BYTES, DEFAULT_KEYS, Overflow, Room};
+pub use self::room::{DEFAULT_BYTES, DEFAULT_KEYS, MAX_KEYS, Overflow, Room};
 use self::several::KeyPart;
 use self::table::Table;
 use self::turn::Place;

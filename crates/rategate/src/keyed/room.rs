@@ -3,13 +3,17 @@
 /// How many keys a table has room for if not said otherwise.
 pub const DEFAULT_KEYS: usize = 65_536;
 
+/// The most keys that a table has room for.
+pub const MAX_KEYS: usize = 1 << 30;
+
 /// How many bytes states may take besides the table's own if not said otherwise.
 pub const DEFAULT_BYTES: usize = 64 << 20;
 
 /// How much a table may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// The most keys; at least one. Memory for their slots is asked for at once, and touched as keys come.
+    /// The most keys, from 1 to [`MAX_KEYS`]; what is beyond counts as these. Memory for their slots is asked for
+    /// at once, and touched as keys come.
     pub most_keys: usize,
     /// The most bytes that states take on the heap, besides the slots: logs that have grown, and the
     /// [limiters](super::Keyed::limiter) of keys that somebody waits for. The last call before the bound

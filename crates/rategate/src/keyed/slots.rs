@@ -182,24 +182,24 @@ impl Seen {
 }
 
 impl Slots {
-    /// Unused slots for keys of so many words. `slots_per_shard` is a power of two.
-    pub(super) fn new(shards: usize, slots_per_shard: usize, key_words: usize) -> Self {
+    /// Unused slots for keys of so many words, if there is memory for them. `slots_per_shard` is a power of two.
+    pub(super) fn new(shards: usize, slots_per_shard: usize, key_words: usize) -> Option<Self> {
         let stride = key_words.saturating_add(1);
         let words = shards.saturating_mul(slots_per_shard).saturating_mul(stride);
-        let words = zeroed(words.saturating_add(LINE.saturating_sub(1)));
+        let words = zeroed(words.saturating_add(LINE.saturating_sub(1)))?;
         let before = words.as_ptr().addr().checked_div(size_of::<u64>()).unwrap_or(0);
         let fields = || std::array::from_fn(|_| AtomicU64::new(0));
-        Self {
+        Some(Self {
             first: before.wrapping_neg() % LINE,
             words,
             stride,
             shard_mask: slots_per_shard.saturating_sub(1),
-            swept_ns: zeroed(shards),
+            swept_ns: zeroed(shards)?,
             fades_ns: AtomicU64::new(u64::MAX),
-            full_until_ns: zeroed(shards),
-            outside: zeroed(shards),
+            full_until_ns: zeroed(shards)?,
+            outside: zeroed(shards)?,
             plans: (0..PLANS).map(|_| fields()).collect(),
-        }
+        })
     }
 
     /// Where the search for a hash begins. The upper half of its bits says the shard, the lower the slot.

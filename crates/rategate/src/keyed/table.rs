@@ -17,7 +17,7 @@ use super::entries::Entries;
 use super::error::KeyedError;
 use super::key::{Id, Seeds};
 use super::plans::{Plan, Plans};
-use super::room::{Overflow, Room};
+use super::room::{MAX_KEYS, Overflow, Room};
 use super::slots::{SlotPlan, Slots, Told, WINDOW, scaled};
 use super::turn::{Late, Place, Ruled, Turn};
 use crate::clock::Clock;
@@ -78,15 +78,18 @@ struct Padded(AtomicU64);
 impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     pub(super) fn new(policies: Vec<P>, room: Room, seeds: Seeds, clock: C) -> Self {
         let plans = Plans::new(policies);
-        let most_keys = room.most_keys.max(1);
+        let most_keys = room.most_keys.clamp(1, MAX_KEYS);
         let room = Room { most_keys, ..room };
         let shards =
             most_keys.div_ceil(KEYS_PER_SHARD).max((most_keys / FEW_KEYS).min(FEW_SHARDS)).max(1);
-        let slots = plans.in_force().any(|(_, plan)| plan.narrow.is_some()).then(|| {
+        let fits = plans.in_force().any(|(_, plan)| plan.narrow.is_some());
+        let slots = fits.then(|| {
             // A fifth of the slots stays free.
             let slots = most_keys.div_ceil(shards).saturating_mul(5).div_ceil(4);
             Slots::new(shards, slots.max(WINDOW).next_power_of_two(), I::WORDS)
         });
+        // Where there is no memory for all at once, keys are behind the locks as they come.
+        let slots = slots.flatten();
         if let Some(slots) = &slots {
             plans.in_force().for_each(|(id, plan)| write_plan(slots, id, plan));
         }

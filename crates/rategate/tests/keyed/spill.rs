@@ -132,3 +132,16 @@ fn a_flood_passes_keys_without_a_slot_by() {
     clock.advance(3 * 3600 * S);
     assert!((0..KEYS / 2).all(|key| passes((1 << 41) + key) == Ok(true)), "room again");
 }
+
+/// More room than there can be is the most that there can be; none is room for one.
+#[test]
+fn room_has_bounds() {
+    for (asked, most) in [(0, 1), (1, 1), (usize::MAX, rategate::MAX_KEYS)] {
+        // A log has no slots, so this asks for no more memory than the locks take.
+        let log = rategate::SlidingLog::new(1, S).unwrap();
+        let room = Room::for_keys(asked);
+        let keyed: Keyed<u64, _, _> = Keyed::with_clock(log, room, ManualClock::new());
+        assert_eq!(keyed.room().most_keys, most);
+        assert!(keyed.try_acquire(&7, 1).unwrap().is_granted());
+    }
+}
