@@ -94,7 +94,8 @@ pub(crate) struct AnalyzeArgs {
     /// A line for each: the second of Unix time from which the caller is welcome again, a tab, and
     /// the caller, with all but printable ASCII, and the backslash, as \xHH. The first line names the
     /// format. The file is replaced as a whole, never written in place, and read at the start, so that a
-    /// list survives a restart.
+    /// list survives a restart. Whose time has come is left out: by the wall clock with --follow, else
+    /// by the end of the log.
     #[arg(long, value_name = "FILE")]
     pub(super) gate: Option<PathBuf>,
 

@@ -39,16 +39,13 @@ impl Tail {
     /// To be asked at the end of the file. Whoever renames a log goes on writing to it for a moment, so the old
     /// file has to be read to its end once more after the new one is there: see [`Self::go_on`].
     pub(super) fn turn(&mut self) -> io::Result<Turn> {
+        let named = match fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Turn::Same),
+            named => named?,
+        };
         let own = self.file.metadata()?;
-        if own.len() < self.position {
-            return Ok(Turn::Anew);
-        }
-        match fs::metadata(&self.path) {
-            Ok(named) if (named.dev(), named.ino()) != (own.dev(), own.ino()) => Ok(Turn::Anew),
-            Ok(_) => Ok(Turn::Same),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Turn::Same),
-            Err(error) => Err(error),
-        }
+        let is_other = (named.dev(), named.ino()) != (own.dev(), own.ino());
+        Ok(if is_other || own.len() < self.position { Turn::Anew } else { Turn::Same })
     }
 
     /// Begins with the file that the name stands for now.
