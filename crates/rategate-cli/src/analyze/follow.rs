@@ -1,9 +1,10 @@
 //! A log as it grows, over its rotation by renaming and by truncation.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek as _};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::input;
 use crate::failure::Failure;
@@ -16,6 +17,8 @@ pub(super) struct Tail {
     position: u64,
     /// How often another file has taken the name, or the file has been cut.
     pub(super) rotations: u64,
+    /// When the name was first seen to stand for another file.
+    renamed: Option<Instant>,
 }
 
 /// What became of a file that has no more bytes.
@@ -23,21 +26,22 @@ pub(super) struct Tail {
 pub(super) enum Turn {
     /// Nothing yet.
     Same,
-    /// It goes on with a file from its start: what the old one ended with is a line.
-    Anew,
+    /// The name stands for another file, since this instant or one before. Who renamed it may still write to it.
+    Renamed(Instant),
+    /// It is shorter than what was read of it, and goes on from its start.
+    Cut,
 }
 
 impl Tail {
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let file = input::open_growing(path)?;
-        Ok(Self { path: path.to_owned(), file, position: 0, rotations: 0 })
+        Ok(Self { path: path.to_owned(), file, position: 0, rotations: 0, renamed: None })
     }
 
     /// Looks whether the name stands for another file by now, or the file is shorter than what was read of it. A
     /// name that stands for nothing is between two files.
     ///
-    /// To be asked at the end of the file. Whoever renames a log goes on writing to it for a moment, so the old
-    /// file has to be read to its end once more after the new one is there: see [`Self::go_on`].
+    /// To be asked at the end of the file.
     pub(super) fn turn(&mut self) -> io::Result<Turn> {
         let named = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Turn::Same),
@@ -45,7 +49,10 @@ impl Tail {
         };
         let own = self.file.metadata()?;
         let is_other = (named.dev(), named.ino()) != (own.dev(), own.ino());
-        Ok(if is_other || own.len() < self.position { Turn::Anew } else { Turn::Same })
+        if is_other {
+            return Ok(Turn::Renamed(*self.renamed.get_or_insert_with(Instant::now)));
+        }
+        Ok(if own.len() < self.position { Turn::Cut } else { Turn::Same })
     }
 
     /// Begins with the file that the name stands for now.
@@ -57,7 +64,8 @@ impl Tail {
         self.rotations = self.rotations.saturating_add(1);
         self.file = named;
         self.position = 0;
-        self.file.rewind()
+        self.renamed = None;
+        Ok(())
     }
 }
 

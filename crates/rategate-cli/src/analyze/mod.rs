@@ -38,6 +38,8 @@ pub(crate) use args::AnalyzeArgs;
 
 /// How often a file is looked at that has no more bytes.
 const POLL: Duration = Duration::from_millis(200);
+/// How long a log that was renamed is still read, once the new one is there: servers write to both for a moment.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Analyzes the logs and returns the exit status.
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
@@ -155,9 +157,12 @@ fn follow(tail: &mut Tail, path: &Path, tally: &mut Tally, stop: &Stop) -> Resul
             }
             continue;
         }
-        if tail.turn().map_err(failure)? == Turn::Anew {
-            // What came between the last reading and the renaming.
-            read(tail, &mut lines, tally, &mut || {}).map_err(failure)?;
+        let is_over = match tail.turn().map_err(failure)? {
+            Turn::Same => false,
+            Turn::Renamed(since) => since.elapsed() >= GRACE,
+            Turn::Cut => true,
+        };
+        if is_over {
             last(&mut lines, tally);
             tail.go_on().map_err(failure)?;
             tally.begin(path.display().to_string());
