@@ -7,10 +7,11 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::analyze::AnalyzeArgs;
 use crate::failure::Failure;
 use crate::pace;
 
-/// Hold real input to a rate, simulate limits on a virtual clock, or time them
+/// Hold real input to a rate, simulate limits, try them on access logs, or time them
 #[derive(Debug, Parser)]
 #[command(name = "rategate", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -22,6 +23,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Pace(PaceArgs),
     Simulate(SimulateArgs),
+    Analyze(AnalyzeArgs),
     Bench(BenchArgs),
     /// Print a completion script for a shell
     Completions {
@@ -158,6 +160,7 @@ Examples:
   seq 20 | rategate pace 5/s                         five lines a second
   rategate pace 2MiB/s < disk.img > copy.img         two mebibytes a second
   rategate pace 10/s -j 4 -- curl -sO {} < urls      ten starts a second, four at a time
+  rategate analyze 100/min access.log                what a limit would have done
   rategate bench                                     what a decision takes here
   rategate completions bash > rategate.bash          for bash to complete arguments
   rategate man | man -l -                            the manual page

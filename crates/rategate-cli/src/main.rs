@@ -1,6 +1,7 @@
-//! The rategate command: real input held to a rate, limits simulated on a virtual clock, and timed.
+//! The rategate command: real input held to a rate; limits simulated, tried on access logs, and timed.
 
 mod amount;
+mod analyze;
 mod args;
 mod bench;
 mod failure;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let status = match &cli.command {
         Command::Pace(args) => pace::run(args),
         Command::Simulate(args) => simulate::run(args),
+        Command::Analyze(args) => analyze::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(dir.as_deref()),

@@ -20,6 +20,12 @@ fn help_teaches_by_example() {
     for part in ["--at-most 5/1s -- echo {}", "--catch-up", "1.5MiB/s", "burst=1.5", "124", "130"] {
         assert!(help.contains(part), "{part} is missing in {help}");
     }
+    let help = printed(&["analyze", "--help"]);
+    for part in
+        ["--gate deny.list", "--set-aside", "10MB/min", "well-behaved", "time_iso8601", "143"]
+    {
+        assert!(help.contains(part), "{part} is missing in {help}");
+    }
     assert!(printed(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
 }
 
@@ -37,7 +43,9 @@ fn each_subcommand_has_a_page() {
     assert!(main.contains(".TH rategate 1") && !main.contains("help(1)"), "{main}");
     let folder = folder("each_subcommand_has_a_page");
     printed(&["man", "--dir", folder.to_str().unwrap()]);
-    for name in ["rategate", "rategate-pace", "rategate-simulate", "rategate-bench"] {
+    for name in
+        ["rategate", "rategate-pace", "rategate-simulate", "rategate-analyze", "rategate-bench"]
+    {
         let page = fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();
         assert!(page.contains(".SH NAME"), "{name}");
     }

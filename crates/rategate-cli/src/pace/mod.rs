@@ -18,9 +18,9 @@ use input::Input;
 use limits::{Plan, Unit};
 use log::Log;
 use meter::Meter;
-use signals::Stop;
 
 pub(crate) use limits::rate;
+pub(crate) use signals::Stop;
 
 /// Paces stdin and returns the exit status.
 pub(crate) fn run(args: &PaceArgs) -> Result<u8, Failure> {

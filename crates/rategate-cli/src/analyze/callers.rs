@@ -1,0 +1,168 @@
+//! What each caller has done, for as many as there is room for.
+
+use std::collections::HashMap;
+
+use rategate::stats::Top;
+use rategate::{HashedId, Seeds};
+
+use super::key::MAX_NAME;
+use super::peak::{Grid, Peak};
+
+/// How many of those who are not remembered are ranked.
+const RANKED: usize = 64;
+
+/// A caller who is remembered, with numbers that are exact.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) name: Box<[u8]>,
+    pub(super) calls: u64,
+    pub(super) denied: u64,
+    pub(super) peak: Peak,
+}
+
+/// All callers.
+#[derive(Debug)]
+pub(super) struct Callers {
+    seeds: Seeds,
+    places: HashMap<HashedId, usize>,
+    list: Vec<Caller>,
+    most: usize,
+    others: Others,
+}
+
+/// Those who came when there was no room: only the heaviest of them are known.
+#[derive(Debug)]
+pub(super) struct Others {
+    pub(super) calls: u64,
+    pub(super) denied: u64,
+    by_denied: Top<HashedId>,
+    names: HashMap<HashedId, Box<[u8]>>,
+}
+
+/// A line of a ranking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) name: Box<[u8]>,
+    /// Known of those who are remembered.
+    pub(super) calls: Option<u64>,
+    pub(super) denied: u64,
+    /// How much of `denied` may not be so.
+    pub(super) error: u64,
+    /// The fullest window, from the least to the most it may have.
+    pub(super) fullest: Option<(u64, u64)>,
+}
+
+impl Callers {
+    pub(super) fn new(seeds: Seeds, most: usize) -> Self {
+        let others =
+            Others { calls: 0, denied: 0, by_denied: Top::new(RANKED), names: HashMap::new() };
+        Self { seeds, places: HashMap::new(), list: Vec::new(), most, others }
+    }
+
+    pub(super) fn id(&self, name: &[u8]) -> HashedId {
+        self.seeds.hashed(name)
+    }
+
+    /// Takes note of a call.
+    pub(super) fn count(&mut self, id: HashedId, name: &[u8], call: Call) {
+        let denied = u64::from(call.is_denied);
+        let place = match self.places.get(&id) {
+            Some(place) => *place,
+            None if self.list.len() < self.most => {
+                let place = self.list.len();
+                self.places.insert(id, place);
+                let peak = Peak::default();
+                self.list.push(Caller { name: cut(name), calls: 0, denied: 0, peak });
+                place
+            }
+            None => return self.others.count(id, name, denied),
+        };
+        let Some(caller) = self.list.get_mut(place) else { return };
+        caller.calls = caller.calls.saturating_add(1);
+        caller.denied = caller.denied.saturating_add(denied);
+        caller.peak.add(call.grid, call.at_ns, call.amount);
+    }
+
+    pub(super) fn list(&self) -> &[Caller] {
+        &self.list
+    }
+
+    pub(super) const fn others(&self) -> &Others {
+        &self.others
+    }
+
+    /// The callers with the most denials.
+    pub(super) fn by_denied(&self, most: usize) -> Vec<Row> {
+        let denied = self.list.iter().filter(|caller| caller.denied > 0);
+        let others = self.others.ranked();
+        let mut rows: Vec<Row> = denied.map(Caller::row).chain(others).collect();
+        rows.sort_by(|a, b| (b.denied, &a.name).cmp(&(a.denied, &b.name)));
+        rows.truncate(most);
+        rows
+    }
+
+    /// The callers with the most calls, of those who are remembered.
+    pub(super) fn by_calls(&self, most: usize) -> Vec<Row> {
+        let mut rows: Vec<&Caller> = self.list.iter().collect();
+        rows.sort_by(|a, b| (b.calls, &a.name).cmp(&(a.calls, &b.name)));
+        rows.into_iter().take(most).map(Caller::row).collect()
+    }
+
+    /// The caller with the fullest window.
+    pub(super) fn fullest(&self) -> Option<Row> {
+        let fullest =
+            self.list.iter().max_by(|a, b| (a.peak.least, &b.name).cmp(&(b.peak.least, &a.name)));
+        fullest.map(Caller::row)
+    }
+}
+
+/// A call, as far as it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) grid: Grid,
+    pub(super) at_ns: u64,
+    pub(super) amount: u64,
+    pub(super) is_denied: bool,
+}
+
+impl Caller {
+    fn row(&self) -> Row {
+        let fullest = Some((self.peak.least, self.peak.most));
+        let (name, calls) = (self.name.clone(), Some(self.calls));
+        Row { name, calls, denied: self.denied, error: 0, fullest }
+    }
+}
+
+impl Others {
+    fn count(&mut self, id: HashedId, name: &[u8], denied: u64) {
+        self.calls = self.calls.saturating_add(1);
+        self.denied = self.denied.saturating_add(denied);
+        if denied == 0 {
+            return;
+        }
+        self.by_denied.add(id, denied);
+        self.names.entry(id).or_insert_with(|| cut(name));
+        if self.names.len() > RANKED.saturating_mul(4) {
+            let ranked = self.by_denied.ranked();
+            self.names.retain(|id, _| ranked.iter().any(|ranked| ranked.key == *id));
+        }
+    }
+
+    /// No caller who is missing here was denied more often than this.
+    pub(super) fn floor(&self) -> u64 {
+        self.by_denied.floor()
+    }
+
+    fn ranked(&self) -> Vec<Row> {
+        let named = |ranked: rategate::stats::Ranked<HashedId>| {
+            let name = self.names.get(&ranked.key)?.clone();
+            let (denied, error) = (ranked.count, ranked.error);
+            Some(Row { name, calls: None, denied, error, fullest: None })
+        };
+        self.by_denied.ranked().into_iter().filter_map(named).collect()
+    }
+}
+
+fn cut(name: &[u8]) -> Box<[u8]> {
+    name.get(..MAX_NAME).unwrap_or(name).into()
+}

@@ -1,0 +1,170 @@
+//! Who a caller is: from what the log writes to the name that counts.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::args::AnalyzeArgs;
+use crate::failure::Failure;
+
+/// The longest name that is kept; longer ones are told apart all the same.
+pub(super) const MAX_NAME: usize = 256;
+
+/// Which part of a line tells callers apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Addr,
+    User,
+    Agent,
+    /// So many segments of the path.
+    Path(usize),
+    /// A field of a JSON object.
+    Json(String),
+}
+
+impl Source {
+    /// Reads `--key`.
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
+        let fail = || {
+            let complaint = "not a key; write one of addr, user, agent, path, path=2, json=FIELD";
+            Failure::argument("--key", text, complaint)
+        };
+        match text.split_once('=') {
+            None => match text {
+                "addr" => Ok(Self::Addr),
+                "user" => Ok(Self::User),
+                "agent" => Ok(Self::Agent),
+                "path" => Ok(Self::Path(usize::MAX)),
+                _ => Err(fail()),
+            },
+            Some(("path", count)) => match count.parse() {
+                Ok(count) if count > 0 => Ok(Self::Path(count)),
+                _ => Err(fail()),
+            },
+            Some(("json", field)) if !field.is_empty() => Ok(Self::Json(field.to_owned())),
+            Some(_) => Err(fail()),
+        }
+    }
+}
+
+/// Makes names of what logs write.
+#[derive(Debug)]
+pub(super) struct Namer {
+    source: Source,
+    v4_bits: u8,
+    v6_bits: u8,
+}
+
+impl Namer {
+    pub(super) fn new(source: Source, args: &AnalyzeArgs) -> Self {
+        Self { source, v4_bits: args.group_v4, v6_bits: args.group_v6 }
+    }
+
+    /// The name of a caller, which is written to `name` if it is not what the log writes.
+    pub(super) fn name<'a>(&self, written: &'a [u8], name: &'a mut Vec<u8>) -> &'a [u8] {
+        match self.source {
+            Source::Addr => match self.network(written) {
+                None => written,
+                Some(network) => {
+                    name.clear();
+                    name.extend_from_slice(network.as_bytes());
+                    name
+                }
+            },
+            Source::Path(segments) => path(written, segments),
+            _ => written,
+        }
+    }
+
+    /// The network of an address, unless the address as it is written is the name.
+    fn network(&self, written: &[u8]) -> Option<String> {
+        let is_v4 = !written.contains(&b':');
+        if is_v4 && (self.v4_bits == 32 || !written.first()?.is_ascii_digit()) {
+            return None;
+        }
+        let text = std::str::from_utf8(written).ok()?;
+        let address = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok()?;
+        match address.to_canonical() {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(32_u32.saturating_sub(self.v4_bits.into()));
+                let network = Ipv4Addr::from_bits(address.to_bits() & mask.unwrap_or(0));
+                Some(match self.v4_bits {
+                    32 => network.to_string(),
+                    bits => format!("{network}/{bits}"),
+                })
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128_u32.saturating_sub(self.v6_bits.into()));
+                let network = Ipv6Addr::from_bits(address.to_bits() & mask.unwrap_or(0));
+                Some(match self.v6_bits {
+                    128 => network.to_string(),
+                    bits => format!("{network}/{bits}"),
+                })
+            }
+        }
+    }
+}
+
+/// The first segments of a path without its query: of `/a/b/c?d` two are `/a/b`.
+fn path(written: &[u8], segments: usize) -> &[u8] {
+    let end = written.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(written.len());
+    let path = written.get(..end).unwrap_or_default();
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    let cut = slashes.map(|(at, _)| at).nth(segments);
+    let named = cut.and_then(|cut| path.get(..cut)).unwrap_or(path);
+    // Of "?a" nothing would be left, and a name is something.
+    if named.is_empty() { written } else { named }
+}
+
+/// A name for people, and for files: printable ASCII, all else and the backslash as `\xHH`.
+pub(super) fn escaped(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name {
+        match byte {
+            b'\\' => text.push_str("\\x5c"),
+            b' '..=b'~' => text.push(char::from(*byte)),
+            _ => text.extend([format!("\\x{byte:02x}")]),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Namer, Source, path};
+
+    #[test]
+    fn addresses_are_grouped() {
+        for (v4_bits, v6_bits, written, name) in [
+            (32, 64, "10.1.2.3", "10.1.2.3"),
+            (24, 64, "10.1.2.3", "10.1.2.0/24"),
+            (0, 64, "10.1.2.3", "0.0.0.0/0"),
+            (32, 64, "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            (32, 128, "2001:DB8::0:1", "2001:db8::1"),
+            (32, 0, "2001:db8::1", "::/0"),
+            (32, 64, "::ffff:10.1.2.3", "10.1.2.3"),
+            (24, 64, "host.example", "host.example"),
+            (24, 64, "10.1.2.300", "10.1.2.300"),
+            (24, 64, ":::", ":::"),
+        ] {
+            let namer = Namer { source: Source::Addr, v4_bits, v6_bits };
+            let mut scratch = Vec::new();
+            let group = namer.name(written.as_bytes(), &mut scratch);
+            assert_eq!(String::from_utf8_lossy(group), name, "{written}");
+        }
+    }
+
+    #[test]
+    fn paths_are_cut_between_segments() {
+        for (segments, written, name) in [
+            (2, "/a/b/c?d", "/a/b"),
+            (2, "/a/b", "/a/b"),
+            (1, "/a?b/c", "/a"),
+            (usize::MAX, "/a/b/c?d", "/a/b/c"),
+            (1, "/", "/"),
+            (1, "-", "-"),
+            (1, "?a", "?a"),
+        ] {
+            let cut = path(written.as_bytes(), segments);
+            assert_eq!(String::from_utf8_lossy(cut), name, "{written}");
+        }
+    }
+}

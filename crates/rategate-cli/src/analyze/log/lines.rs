@@ -1,0 +1,84 @@
+//! Bytes cut into lines, in a buffer that does not grow.
+
+use std::io::{self, Read};
+
+use memchr::memchr;
+
+/// The longest line that is read, without its end.
+pub(in crate::analyze) const MAX_LINE: usize = 65_536;
+const BUFFER: usize = 4 * MAX_LINE;
+
+/// The lines of one input after the other.
+#[derive(Debug)]
+pub(in crate::analyze) struct Lines {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Whether the line that is under way was too long already.
+    is_dropping: bool,
+}
+
+/// What the buffer has to offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::analyze) enum Next<'a> {
+    /// A line without its end.
+    Line(&'a [u8]),
+    /// A line that was too long has ended.
+    TooLong,
+    /// Nothing before more is read.
+    Dry,
+}
+
+impl Lines {
+    pub(in crate::analyze) fn new() -> Self {
+        Self { buffer: vec![0; BUFFER], start: 0, end: 0, is_dropping: false }
+    }
+
+    /// Reads once, and returns how many bytes came: none at the end. To be called when dry.
+    pub(in crate::analyze) fn fill(&mut self, input: &mut dyn Read) -> io::Result<usize> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end = self.end.saturating_sub(self.start);
+        self.start = 0;
+        let room = self.buffer.get_mut(self.end..).unwrap_or_default();
+        let count = loop {
+            match input.read(room) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        self.end = self.end.saturating_add(count);
+        Ok(count)
+    }
+
+    /// The next line that has ended.
+    pub(in crate::analyze) fn next(&mut self) -> Next<'_> {
+        let waiting = self.buffer.get(self.start..self.end).unwrap_or_default();
+        let Some(length) = memchr(b'\n', waiting) else {
+            if waiting.len() > MAX_LINE {
+                self.start = self.end;
+                self.is_dropping = true;
+            }
+            return Next::Dry;
+        };
+        let line = waiting.get(..length).unwrap_or_default();
+        self.start = self.start.saturating_add(length).saturating_add(1);
+        if std::mem::take(&mut self.is_dropping) || length > MAX_LINE {
+            return Next::TooLong;
+        }
+        Next::Line(without_return(line))
+    }
+
+    /// What the input ended with, if that was no end of a line.
+    pub(in crate::analyze) fn last(&mut self) -> Next<'_> {
+        let waiting = self.buffer.get(self.start..self.end).unwrap_or_default();
+        self.start = self.end;
+        if std::mem::take(&mut self.is_dropping) || waiting.len() > MAX_LINE {
+            return Next::TooLong;
+        }
+        if waiting.is_empty() { Next::Dry } else { Next::Line(without_return(waiting)) }
+    }
+}
+
+fn without_return(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}

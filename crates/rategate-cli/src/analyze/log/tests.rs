@@ -1,0 +1,143 @@
+//! Lines as they are found, and lines that nobody meant.
+
+use super::lines::MAX_LINE;
+use super::{Dialect, Entry, Lines, Next, Parser, Unread};
+use crate::analyze::key::Source;
+
+const SEED_NS: u64 = 971_211_336_000_000_000;
+const COMBINED: &[u8] = br#"10.0.0.7 - ann lee [10/Oct/2000:13:55:36 -0700] "GET /a/b?c HTTP/1.1" 200 2326 "http://x/" "agent \"7\"""#;
+
+fn read(source: Source, line: &[u8]) -> Result<Entry<'_>, Unread> {
+    Parser::new(Dialect::Auto, source).read(line)
+}
+
+fn key(source: Source, line: &[u8]) -> String {
+    String::from_utf8_lossy(read(source, line).unwrap().key).into_owned()
+}
+
+#[test]
+fn a_combined_line_has_all_keys() {
+    let entry = read(Source::Addr, COMBINED).unwrap();
+    assert_eq!((entry.at_ns, entry.status, entry.bytes), (SEED_NS, Some(200), 2326));
+    assert_eq!(key(Source::Addr, COMBINED), "10.0.0.7");
+    assert_eq!(key(Source::User, COMBINED), "ann lee");
+    assert_eq!(key(Source::Path(1), COMBINED), "/a/b?c");
+    assert_eq!(key(Source::Agent, COMBINED), "agent \\\"7\\\"");
+}
+
+/// What callers can write does not move the date, or stand for the status.
+#[test]
+fn a_request_cannot_forge_a_line() {
+    let line = br#"h - [01/Jan/2030:00:00:00 +0000] [10/Oct/2000:13:55:36 -0700] "GET /\" 500 1 [01/Jan/2030:00:00:00 +0000] \"x" 404 -"#;
+    let entry = read(Source::Addr, line).unwrap();
+    assert_eq!((entry.at_ns, entry.status, entry.bytes), (SEED_NS, Some(404), 0));
+}
+
+#[test]
+fn json_has_the_same() {
+    let line = br#" {"nested": {"time": 1, "x": ["}", "\"{"]}, "ts": 971211336, "remote_addr": "10.0.0.7", "status": 200,
+        "bytes": "2326", "request": "GET /a HTTP/1.1", "tenant": 17, "host": "example", "none": null} "#;
+    let entry = read(Source::Addr, line).unwrap();
+    assert_eq!(entry, Entry { at_ns: SEED_NS, key: b"10.0.0.7", status: Some(200), bytes: 2326 });
+    assert_eq!(key(Source::Json("tenant".to_owned()), line), "17");
+    assert_eq!(key(Source::Path(1), line), "/a");
+    assert_eq!(read(Source::Json("absent".to_owned()), line), Err(Unread::NoKey));
+    assert_eq!(read(Source::Json("none".to_owned()), line), Err(Unread::NoKey));
+    let time = br#"{"time": "2000-10-10T20:55:36Z", "ip": "h"}"#;
+    assert_eq!(read(Source::Addr, time).unwrap().at_ns, SEED_NS);
+}
+
+#[test]
+fn what_is_no_line_says_why() {
+    let known = std::str::from_utf8(COMBINED).unwrap();
+    for (line, why) in [
+        (String::from("hello"), Unread::Malformed),
+        (known.replace("Oct", "Okt"), Unread::NoTime),
+        (known.replace("200 2326", "2000 2326"), Unread::Malformed),
+        (known.replace("200 2326", "200 many"), Unread::Malformed),
+        (known.replace("10.0.0.7", ""), Unread::NoKey),
+        (
+            known.replace("HTTP/1.1\" 200 2326 \"http://x/\" \"agent \\\"7\\\"\"", ""),
+            Unread::Malformed,
+        ),
+        (r#"{"ip": "h"}"#.to_owned(), Unread::NoTime),
+        (r#"{"ts": 1, "ip": "h""#.to_owned(), Unread::Malformed),
+        (r#"{"ts": 1 "ip": "h"}"#.to_owned(), Unread::Malformed),
+        (r#"{"ts": 1, "ip": "h"} x"#.to_owned(), Unread::Malformed),
+        (r#"{"ts": 1}"#.to_owned(), Unread::NoKey),
+        ("{".to_owned(), Unread::Malformed),
+    ] {
+        assert_eq!(read(Source::Addr, line.as_bytes()), Err(why), "{line}");
+    }
+}
+
+/// Any bytes, and any damage to a good line, come back as a line or as a reason.
+#[test]
+fn garbage_never_panics() {
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(state >> 33).unwrap() % below
+    };
+    let json = br#"{"ts": 971211336.5, "ip": "10.0.0.7", "a": [{"b": "\\"}], "status": 200}"#;
+    let sources =
+        [Source::Addr, Source::User, Source::Agent, Source::Path(2), Source::Json("a".to_owned())];
+    for round in 0..60_000 {
+        let mut line = match round % 3 {
+            0 => (0..random(80)).map(|_| u8::try_from(random(256)).unwrap()).collect(),
+            1 => COMBINED.to_vec(),
+            _ => json.to_vec(),
+        };
+        for _ in 0..random(4) {
+            if !line.is_empty() {
+                let at = random(line.len());
+                match random(3) {
+                    0 => line[at] = b"\"\\[]{}: \0\xff,0"[random(12)],
+                    1 => line.truncate(at),
+                    _ => drop(line.remove(at)),
+                }
+            }
+        }
+        for dialect in [Dialect::Auto, Dialect::Common, Dialect::Json] {
+            let source = sources[random(sources.len())].clone();
+            if let Ok(entry) = Parser::new(dialect, source).read(&line) {
+                assert!(!entry.key.is_empty(), "{}", String::from_utf8_lossy(&line));
+            }
+        }
+    }
+}
+
+/// Lines come out the same however the input is cut into reads.
+#[test]
+fn lines_do_not_depend_on_reads() {
+    struct Drip<'a>(&'a [u8], usize);
+    impl std::io::Read for Drip<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let count = self.0.len().min(self.1).min(buffer.len());
+            let (now, later) = self.0.split_at(count);
+            buffer[..count].copy_from_slice(now);
+            self.0 = later;
+            Ok(count)
+        }
+    }
+    let just = "x".repeat(MAX_LINE);
+    let text = format!("one\r\n\n{just}\n{just}y\ntwo\0\n{just}{just}{just}{just}{just}\nlast\r");
+    let expected = ["one", "", &just, "TOO LONG", "two\0", "TOO LONG", "last"];
+    for step in [1_000, 4_095, 65_536, 65_537, usize::MAX] {
+        let (mut input, mut lines, mut seen) =
+            (Drip(text.as_bytes(), step), Lines::new(), Vec::new());
+        while lines.fill(&mut input).unwrap() > 0 {
+            loop {
+                match lines.next() {
+                    Next::Line(line) => seen.push(String::from_utf8_lossy(line).into_owned()),
+                    Next::TooLong => seen.push("TOO LONG".to_owned()),
+                    Next::Dry => break,
+                }
+            }
+        }
+        if let Next::Line(line) = lines.last() {
+            seen.push(String::from_utf8_lossy(line).into_owned());
+        }
+        assert!(seen == expected, "{step}: {} lines", seen.len());
+    }
+}

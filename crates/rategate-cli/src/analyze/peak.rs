@@ -1,0 +1,136 @@
+//! The fullest window of a caller, between two bounds, in a memory that does not grow.
+
+use std::collections::VecDeque;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Into how many cells a window is cut, if not into seconds.
+const CELLS: u64 = 60;
+
+/// How windows of one length are counted: in cells on a grid.
+///
+/// Any window that begins and ends with a cell and is no longer than the length is one of them, and so the
+/// fullest of these is a lower bound. Any window of the length lies within the cells it touches, and so the
+/// fullest stretch of that many is an upper one. A window of up to a minute has cells of a second; where
+/// instants are whole seconds, the lower bound is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    cell_ns: u64,
+    /// How many cells surely lie within a window.
+    inner: u64,
+    /// How many a window can touch.
+    outer: u64,
+}
+
+impl Grid {
+    pub(super) fn of(period_ns: u64) -> Self {
+        let is_seconds =
+            period_ns.is_multiple_of(SECOND_NS) && period_ns <= CELLS.saturating_mul(SECOND_NS);
+        let cell_ns = if is_seconds { SECOND_NS } else { period_ns.div_ceil(CELLS) }.max(1);
+        let inner = period_ns.checked_div(cell_ns).unwrap_or(1).max(1);
+        Self { cell_ns, inner, outer: period_ns.div_ceil(cell_ns).saturating_add(1) }
+    }
+
+    pub(super) fn cell(self, at_ns: u64) -> u64 {
+        at_ns.checked_div(self.cell_ns).unwrap_or(at_ns)
+    }
+
+    /// Whether the lower bound is exact as long as instants are whole seconds.
+    pub(super) const fn is_exact_in_seconds(self) -> bool {
+        self.cell_ns == SECOND_NS
+    }
+}
+
+/// A caller's windows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Peak {
+    /// Each cell of the newest `outer` ones that has something, and what.
+    cells: VecDeque<(u64, u64)>,
+    within: u64,
+    /// The fullest window has at least so much.
+    pub(super) least: u64,
+    /// And at most so much.
+    pub(super) most: u64,
+    second: u64,
+    in_second: u64,
+    /// What the fullest second has.
+    pub(super) most_in_second: u64,
+}
+
+impl Peak {
+    /// Takes note of so much at an instant, which is never earlier than the one before.
+    pub(super) fn add(&mut self, grid: Grid, at_ns: u64, amount: u64) {
+        let second = at_ns.checked_div(SECOND_NS).unwrap_or(0);
+        if second != self.second {
+            (self.second, self.in_second) = (second, 0);
+        }
+        self.in_second = self.in_second.saturating_add(amount);
+        self.most_in_second = self.most_in_second.max(self.in_second);
+
+        let cell = grid.cell(at_ns);
+        while let Some(&(first, count)) = self.cells.front()
+            && first.saturating_add(grid.outer) <= cell
+        {
+            self.within = self.within.saturating_sub(count);
+            self.cells.pop_front();
+        }
+        match self.cells.back_mut() {
+            Some((last, count)) if *last == cell => *count = count.saturating_add(amount),
+            _ => self.cells.push_back((cell, amount)),
+        }
+        self.within = self.within.saturating_add(amount);
+        self.most = self.most.max(self.within);
+        let too_old =
+            self.cells.iter().take_while(|(first, _)| first.saturating_add(grid.inner) <= cell);
+        let too_old = too_old.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+        self.least = self.least.max(self.within.saturating_sub(too_old));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Grid, Peak, SECOND_NS};
+
+    /// Bounds hold for any instants, and are equal to the truth for whole seconds of a short window.
+    #[test]
+    fn the_fullest_window_lies_between_the_bounds() {
+        let mut state = 7_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for period_ns in [
+            1,
+            7,
+            100,
+            SECOND_NS / 10,
+            SECOND_NS,
+            7 * SECOND_NS,
+            60 * SECOND_NS,
+            61 * SECOND_NS,
+            3_600 * SECOND_NS,
+        ] {
+            for step_ns in [1, period_ns / 9 + 1, SECOND_NS, 3 * SECOND_NS] {
+                let mut instants: Vec<u64> = (0..300).map(|_| random(200) * step_ns).collect();
+                instants.sort_unstable();
+                let grid = Grid::of(period_ns);
+                let mut peak = Peak::default();
+                for at_ns in &instants {
+                    peak.add(grid, *at_ns, 1);
+                }
+                let within = |from: u64| {
+                    instants.iter().filter(|at| (from..from + period_ns).contains(*at)).count()
+                };
+                let truth = u64::try_from(instants.iter().map(|from| within(*from)).max().unwrap())
+                    .unwrap();
+                assert!(
+                    peak.least <= truth && truth <= peak.most,
+                    "{period_ns} {step_ns} {peak:?} {truth}"
+                );
+                if grid.is_exact_in_seconds() && step_ns % SECOND_NS == 0 {
+                    assert_eq!(peak.least, truth, "{period_ns} {step_ns}");
+                }
+                assert!(peak.cells.len() <= 62);
+            }
+        }
+    }
+}

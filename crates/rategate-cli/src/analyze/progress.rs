@@ -1,0 +1,82 @@
+//! How far it is, in one line on a terminal's stderr.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use super::input::Bytes;
+
+const TICK: Duration = Duration::from_millis(200);
+const WIDTH: u64 = 30;
+
+/// A bar, if there is a terminal to draw on.
+#[derive(Debug)]
+pub(super) struct Progress {
+    bytes: Bytes,
+    total: Option<u64>,
+    began: Instant,
+    /// When it was last drawn; never, without a terminal.
+    drawn: Option<Instant>,
+}
+
+impl Progress {
+    pub(super) fn start(bytes: &Bytes, total: Option<u64>) -> Self {
+        let now = Instant::now();
+        let drawn = io::stderr().is_terminal().then_some(now);
+        Self { bytes: Bytes::clone(bytes), total, began: now, drawn }
+    }
+
+    /// Draws, now and then.
+    pub(super) fn tick(&mut self) {
+        let now = Instant::now();
+        if self.drawn.is_some_and(|drawn| now.saturating_duration_since(drawn) >= TICK) {
+            self.drawn = Some(now);
+            let elapsed = now.saturating_duration_since(self.began);
+            show(&format!("\r{}\x1b[K", line(self.bytes.get(), self.total, elapsed)));
+        }
+    }
+
+    /// Leaves the terminal as it was.
+    pub(super) fn finish(&self) {
+        if self.drawn.is_some() {
+            show("\r\x1b[K");
+        }
+    }
+}
+
+fn line(bytes: u64, total: Option<u64>, elapsed: Duration) -> String {
+    let megabytes = bytes.div_euclid(1_000_000);
+    let per_s = u128::from(bytes).checked_div(elapsed.as_millis()).unwrap_or(0).div_euclid(1_000);
+    let Some(total) = total.filter(|total| *total > 0) else {
+        return format!("{megabytes} MB, {per_s} MB/s");
+    };
+    let part = |of: u64| {
+        let part = u128::from(bytes.min(total)).saturating_mul(of.into()).checked_div(total.into());
+        part.and_then(|part| usize::try_from(part).ok()).unwrap_or(0)
+    };
+    let (full, all) = (part(WIDTH), usize::try_from(WIDTH).unwrap_or(0));
+    let bar = ["#".repeat(full), ".".repeat(all.saturating_sub(full))].concat();
+    format!("[{bar}] {} %, {megabytes} MB, {per_s} MB/s", part(100))
+}
+
+fn show(text: &str) {
+    // A terminal that has gone needs no bar.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::line;
+    use std::time::Duration;
+
+    #[test]
+    fn a_bar_is_as_long_as_what_is_done() {
+        let two = Duration::from_secs(2);
+        assert_eq!(
+            line(5_000_000, Some(10_000_000), two),
+            "[###############...............] 50 %, 5 MB, 2 MB/s"
+        );
+        assert_eq!(line(5_000_000, None, Duration::ZERO), "5 MB, 0 MB/s");
+        assert!(line(9, Some(3), two).contains("100 %"));
+        assert!(!line(0, Some(0), two).contains('['));
+    }
+}

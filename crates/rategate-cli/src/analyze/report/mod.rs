@@ -1,0 +1,106 @@
+//! What came of it, as data; and as text, JSON and a picture.
+
+mod json;
+mod picture;
+mod text;
+
+use super::args::AnalyzeArgs;
+use super::callers::Row;
+use super::lag::Lag;
+use super::suggest::{Suggestion, suggest};
+use super::tally::{Counts, Tally};
+use super::timeline::Timeline;
+use rategate_core::span;
+
+/// A report, complete.
+#[derive(Debug)]
+pub(super) struct Report {
+    title: String,
+    key: String,
+    /// What permits count: "calls" or "bytes".
+    unit: &'static str,
+    period: String,
+    counts: Counts,
+    callers: usize,
+    callers_denied: usize,
+    /// Callers beyond the room: their calls, how many of those were denied, and what a missing one has at most.
+    beyond: Option<(u64, u64, u64)>,
+    /// Who has the fullest window.
+    fullest: Option<Row>,
+    is_exact: bool,
+    by_denied: Vec<Row>,
+    by_calls: Vec<Row>,
+    suggestion: Option<Suggestion>,
+    /// All callers that the suggested limit would deny at least once, those set aside included.
+    suggestion_denies: usize,
+    set_aside: u32,
+    spare: u32,
+    timeline: Timeline,
+    /// Who is on the deny list, and how many found no place there.
+    gate: Option<(usize, u64)>,
+    follow: Option<Follow>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Follow {
+    rotations: u64,
+    lag: Lag,
+    most_in_second: u64,
+}
+
+impl Report {
+    pub(super) fn of(args: &AnalyzeArgs, tally: &Tally, rotations: Option<u64>) -> Self {
+        let (plan, list) = (&tally.plan, tally.callers.list());
+        let most = usize::try_from(args.top).unwrap_or(usize::MAX);
+        let suggestion = suggest(list, tally.is_exact(), plan.set_aside, plan.spare);
+        let over = |limit: Suggestion| {
+            list.iter().filter(|caller| caller.peak.least > limit.permits).count()
+        };
+        let others = tally.callers.others();
+        let most_in_second = list.iter().map(|caller| caller.peak.most_in_second).max();
+        let follow = rotations.map(|rotations| Follow {
+            rotations,
+            lag: tally.lag,
+            most_in_second: most_in_second.unwrap_or(0),
+        });
+        Self {
+            title: plan.title.clone(),
+            key: args.key.clone(),
+            unit: if plan.in_bytes { "bytes" } else { "calls" },
+            period: span::Text(plan.period_ns).to_string(),
+            counts: tally.counts.clone(),
+            callers: list.len(),
+            callers_denied: list.iter().filter(|caller| caller.denied > 0).count(),
+            beyond: (others.calls > 0).then(|| (others.calls, others.denied, others.floor())),
+            fullest: tally.callers.fullest(),
+            is_exact: tally.is_exact(),
+            by_denied: tally.callers.by_denied(most),
+            by_calls: tally.callers.by_calls(most),
+            suggestion,
+            suggestion_denies: suggestion.map_or(0, over),
+            set_aside: plan.set_aside.0,
+            spare: plan.spare.0,
+            timeline: tally.timeline.clone(),
+            gate: tally.gate.as_ref().map(|gate| (gate.len(), gate.left_out)),
+            follow,
+        }
+    }
+
+    fn calls(&self) -> u64 {
+        self.counts.allowed.saturating_add(self.counts.denied)
+    }
+}
+
+/// A part of a whole as people write it, cut to hundredths of a percent: `8.33 %`.
+fn percent(part: u64, whole: u64) -> String {
+    let hundredths = u128::from(part).saturating_mul(10_000).checked_div(whole.into()).unwrap_or(0);
+    format!("{}.{:02} %", hundredths.div_euclid(100), hundredths.rem_euclid(100))
+}
+
+/// Millionths as a percentage: `0.1%`.
+fn share(millionths: u32) -> String {
+    let decimals = format!("{:04}", millionths.rem_euclid(10_000));
+    let decimals = decimals.trim_end_matches('0');
+    let whole = millionths.div_euclid(10_000);
+    if decimals.is_empty() { format!("{whole}%") } else { format!("{whole}.{decimals}%") }
+}

@@ -1,0 +1,189 @@
+//! The report for people.
+
+use std::fmt::{self, Write as _};
+
+use rategate_core::span;
+
+use super::super::callers::Row;
+use super::super::key::escaped;
+use super::super::log::Utc;
+use super::{Follow, Report, percent, share};
+
+impl Report {
+    pub(in crate::analyze) fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_text(&mut text);
+        text
+    }
+
+    fn write_text(&self, text: &mut String) -> fmt::Result {
+        let counts = &self.counts;
+        writeln!(text, "{}, for each {}\n", self.title, self.key)?;
+        let span = counts.first_ns.map_or_else(String::new, |first_ns| {
+            format!(", {} to {}", Utc(first_ns), Utc(counts.newest_ns))
+        });
+        writeln!(text, "lines     {}{span}", counts.lines)?;
+        self.write_passed_over(text)?;
+        let calls = self.calls();
+        writeln!(text, "calls     {calls}")?;
+        writeln!(text, "allowed   {} ({})", counts.allowed, percent(counts.allowed, calls))?;
+        writeln!(text, "denied    {} ({})", counts.denied, percent(counts.denied, calls))?;
+        if counts.too_large > 0 {
+            writeln!(
+                text,
+                "          {} of them larger than what ever passes at once",
+                counts.too_large
+            )?;
+        }
+        if self.unit == "bytes" {
+            let (allowed, denied) = (counts.allowed_amount, counts.denied_amount);
+            let part = percent(denied, allowed.saturating_add(denied));
+            writeln!(text, "bytes     {allowed} allowed, {denied} denied ({part})")?;
+        }
+        if counts.unlimited > 0 {
+            let unlimited = counts.unlimited;
+            writeln!(
+                text,
+                "WARNING   {unlimited} calls found no room in the table and passed unasked; raise --keys"
+            )?;
+        }
+        self.write_callers(text)?;
+        self.write_suggestion(text)?;
+        if let Some((denied, left_out)) = self.gate {
+            write!(text, "gate      {denied} callers on the deny list")?;
+            writeln!(
+                text,
+                "{}",
+                if left_out > 0 {
+                    format!(", {left_out} denials found no place there")
+                } else {
+                    String::new()
+                }
+            )?;
+        }
+        if let Some(follow) = &self.follow {
+            self.write_follow(follow, text)?;
+        }
+        write_rows("most denied", &self.by_denied, text)?;
+        write_rows("most calls", &self.by_calls, text)
+    }
+
+    fn write_passed_over(&self, text: &mut String) -> fmt::Result {
+        let counts = &self.counts;
+        for (what, count) in
+            [("skipped", counts.skipped), ("blank", counts.blank), ("filtered", counts.filtered)]
+        {
+            if count > 0 {
+                writeln!(text, "{what:<9} {count}")?;
+            }
+        }
+        if counts.late > 0 {
+            let latest = span::Text(counts.latest_ns);
+            writeln!(
+                text,
+                "late      {}, by up to {latest}; each counts as at the newest before it",
+                counts.late
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_callers(&self, text: &mut String) -> fmt::Result {
+        let [all, denied] = [self.callers, self.callers_denied]
+            .map(|count| u64::try_from(count).unwrap_or(u64::MAX));
+        writeln!(
+            text,
+            "callers   {all}, of whom {denied} were denied at least once ({})",
+            percent(denied, all)
+        )?;
+        if let Some((calls, denied, floor)) = self.beyond {
+            writeln!(
+                text,
+                "          beyond --keys came others with {calls} calls, {denied} of them denied; none that is \
+                 not listed was denied more than {floor} times"
+            )?;
+        }
+        let Some(Row { name, fullest: Some((least, most)), .. }) = &self.fullest else {
+            return Ok(());
+        };
+        let (unit, period, name) = (self.unit, &self.period, escaped(name));
+        let range = if self.is_exact { least.to_string() } else { between(*least, *most) };
+        writeln!(text, "fullest   {range} {unit} in a window of {period}, by {name}")
+    }
+
+    fn write_suggestion(&self, text: &mut String) -> fmt::Result {
+        let (spare, set_aside) = (share(self.spare), share(self.set_aside));
+        let Some(found) = self.suggestion else {
+            return writeln!(
+                text,
+                "suggested nothing: too few callers to tell the well-behaved from others"
+            );
+        };
+        let (unit, period) = (self.unit, &self.period);
+        writeln!(text, "suggested at most {} {unit} in any window of {period}", found.permits)?;
+        if found.at_least < found.permits {
+            writeln!(
+                text,
+                "          (no less than {} would do: windows are counted in sixtieths)",
+                found.at_least
+            )?;
+        }
+        writeln!(
+            text,
+            "          denies fewer than {spare} of the {} well-behaved callers, and {} of all\n          \
+             not well-behaved: the {} with the fullest windows ({set_aside}, rounded up)",
+            found.well_behaved, self.suggestion_denies, found.set_aside
+        )
+    }
+
+    fn write_follow(&self, follow: &Follow, text: &mut String) -> fmt::Result {
+        let lag = &follow.lag;
+        writeln!(text, "rotations {}", follow.rotations)?;
+        if lag.lines == 0 {
+            return writeln!(text, "delay     none seen: no line came while following");
+        }
+        let [worst, mean] = [lag.worst_ns, lag.mean_ns()].map(rounded);
+        writeln!(text, "delay     {mean} on average, {worst} at most, of {} lines", lag.lines)?;
+        if lag.worst_published_ns > 0 {
+            writeln!(
+                text,
+                "          {} at most until the deny list had it",
+                rounded(lag.worst_published_ns)
+            )?;
+        }
+        let (overshoot, most) = (lag.overshoot(follow.most_in_second), follow.most_in_second);
+        writeln!(
+            text,
+            "overshoot at most {overshoot} {} of one caller before a denial took hold: up to {most} a second for so long",
+            self.unit
+        )
+    }
+}
+
+fn write_rows(title: &str, rows: &[Row], text: &mut String) -> fmt::Result {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\n{title}\n{:>12} {:>12} {:>15}  caller", "denied", "calls", "fullest window")?;
+    for row in rows {
+        let denied = if row.error > 0 {
+            between(row.denied.saturating_sub(row.error), row.denied)
+        } else {
+            row.denied.to_string()
+        };
+        let calls = row.calls.map_or_else(|| "-".to_owned(), |calls| calls.to_string());
+        let fullest = row.fullest.map_or_else(|| "-".to_owned(), |(least, _)| least.to_string());
+        writeln!(text, "{denied:>12} {calls:>12} {fullest:>15}  {}", escaped(&row.name))?;
+    }
+    Ok(())
+}
+
+fn between(least: u64, most: u64) -> String {
+    if least == most { least.to_string() } else { format!("{least} to {most}") }
+}
+
+/// To the millisecond, up.
+fn rounded(ns: u64) -> span::Text {
+    span::Text(ns.div_ceil(1_000_000).saturating_mul(1_000_000))
+}

@@ -1,0 +1,92 @@
+//! What was allowed and denied over time, in so many bars at most.
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// The most bars of the picture.
+const MAX_BARS: usize = 480;
+
+/// Bars that become twice as wide whenever they would be too many.
+#[derive(Clone, Debug)]
+pub(super) struct Timeline {
+    pub(super) from_s: u64,
+    pub(super) width_s: u64,
+    /// `(allowed, denied)`, from the oldest bar on.
+    pub(super) bars: Vec<(u64, u64)>,
+}
+
+impl Timeline {
+    pub(super) const fn new() -> Self {
+        Self { from_s: 0, width_s: 1, bars: Vec::new() }
+    }
+
+    /// Counts a call; instants do not go back.
+    pub(super) fn add(&mut self, at_ns: u64, is_denied: bool) {
+        let second = at_ns.checked_div(SECOND_NS).unwrap_or(0);
+        if self.bars.is_empty() {
+            self.from_s = second;
+        }
+        let mut place = self.place(second);
+        while place >= MAX_BARS {
+            self.widen();
+            place = self.place(second);
+        }
+        if self.bars.len() <= place {
+            self.bars.resize(place.saturating_add(1), (0, 0));
+        }
+        if let Some((allowed, denied)) = self.bars.get_mut(place) {
+            let count = if is_denied { denied } else { allowed };
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn place(&self, second: u64) -> usize {
+        let place = second.saturating_sub(self.from_s).checked_div(self.width_s).unwrap_or(0);
+        usize::try_from(place).unwrap_or(usize::MAX)
+    }
+
+    fn widen(&mut self) {
+        self.width_s = self.width_s.saturating_mul(2);
+        let sum = |pair: &[(u64, u64)]| {
+            pair.iter().fold((0_u64, 0_u64), |sum, bar| {
+                (sum.0.saturating_add(bar.0), sum.1.saturating_add(bar.1))
+            })
+        };
+        self.bars = self.bars.chunks(2).map(sum).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_BARS, SECOND_NS, Timeline};
+
+    /// Each bar has the calls of its own seconds, however often bars have widened.
+    #[test]
+    fn nothing_is_lost_as_bars_widen() {
+        for last in [0, 479, 480, 5_000, 100_000] {
+            let mut timeline = Timeline::new();
+            let seconds: Vec<u64> = (0..=last).step_by(7).chain([last]).collect();
+            for second in &seconds {
+                timeline.add((1_000_000 + second) * SECOND_NS, second % 2 == 0);
+            }
+            assert!(timeline.bars.len() <= MAX_BARS && timeline.from_s == 1_000_000);
+            for (bar, from) in
+                timeline.bars.iter().zip((0..).step_by(usize::try_from(timeline.width_s).unwrap()))
+            {
+                let within = seconds
+                    .iter()
+                    .filter(|second| (from..from + timeline.width_s).contains(*second));
+                let (denied, allowed): (Vec<u64>, Vec<u64>) =
+                    within.partition(|second| *second % 2 == 0);
+                assert_eq!(
+                    *bar,
+                    [allowed, denied].map(|calls| u64::try_from(calls.len()).unwrap()).into(),
+                    "{last} {from}"
+                );
+            }
+            assert!(u64::try_from(timeline.bars.len()).unwrap() * timeline.width_s > last);
+        }
+        let mut timeline = Timeline::new();
+        timeline.add(0, false);
+        timeline.add(u64::MAX, false);
+        assert_eq!(timeline.bars.iter().map(|bar| bar.0).sum::<u64>(), 2);
+    }
+}

@@ -1,0 +1,346 @@
+//! `rategate analyze`: what a limit would have done, against a simple simulation and known reports.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::{env, fs};
+
+use common::{folder, noise, rategate, run, stderr};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+
+/// 10 October 2000, 13:55:36 at -0700.
+const START_S: u64 = 971_211_336;
+
+fn report(arguments: &[&str], input: &[u8]) -> Value {
+    let arguments = [&["analyze", "--format", "json"], arguments].concat();
+    let output = run(&arguments, input);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/logs").join(name)
+}
+
+/// A line of the common format so many seconds after the start, within an hour.
+fn line(caller: u64, second: u64, bytes: u64) -> String {
+    let (minute, of_minute) = (second / 60, second % 60);
+    format!(
+        "10.0.0.{caller} - - [10/Oct/2000:14:{minute:02}:{of_minute:02} -0700] \"GET / HTTP/1.1\" 200 {bytes}\n"
+    )
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// `(caller, second, bytes)`, some a little late.
+fn calls(seed: u64) -> Vec<(u64, u64, u64)> {
+    let mut random = Random(seed);
+    let mut second = 0;
+    let call = |_| {
+        second += u64::from(random.below(3) == 0);
+        let caller = if random.below(3) == 0 { 0 } else { 1 + random.below(30) };
+        let late = if random.below(20) == 0 { random.below(5) } else { 0 };
+        (caller, second.saturating_sub(late), random.below(2_000))
+    };
+    (0..3_000).map(call).collect()
+}
+
+fn text(calls: &[(u64, u64, u64)]) -> String {
+    calls.iter().map(|&(caller, second, bytes)| line(caller, second, bytes)).collect()
+}
+
+/// Instants as the report counts them: none goes back.
+fn in_order(calls: &[(u64, u64, u64)]) -> Vec<(u64, u64, u64)> {
+    let mut newest = 0;
+    let in_order = calls.iter().map(|&(caller, second, bytes)| {
+        newest = second.max(newest);
+        (caller, newest, bytes)
+    });
+    in_order.collect()
+}
+
+/// Who is denied how often, where at most `permits` may pass in each of these windows.
+fn denied(
+    calls: &[(u64, u64, u64)],
+    limits: &[(u64, u64)],
+    in_bytes: bool,
+) -> BTreeMap<String, u64> {
+    let mut passed: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut denied = BTreeMap::new();
+    for &(caller, second, bytes) in calls {
+        let amount = if in_bytes { bytes } else { 1 };
+        let passed = passed.entry(caller).or_default();
+        let fits = |&(permits, period): &(u64, u64)| {
+            let within = passed.iter().filter(|(at, _)| at + period > second);
+            within.map(|(_, amount)| amount).sum::<u64>() + amount <= permits
+        };
+        if limits.iter().all(fits) {
+            passed.push((second, amount));
+        } else {
+            *denied.entry(format!("10.0.0.{caller}")).or_default() += 1;
+        }
+    }
+    denied
+}
+
+fn denied_in(report: &Value) -> BTreeMap<String, u64> {
+    let rows = report["by_denied"].as_array().unwrap();
+    let row =
+        |row: &Value| (row["caller"].as_str().unwrap().to_owned(), row["denied"].as_u64().unwrap());
+    rows.iter().map(row).collect()
+}
+
+/// S3.20: what is decided from a log is what the limiter would have decided at each call.
+#[test]
+fn decisions_are_those_of_a_simple_simulation() {
+    for seed in 1..=3 {
+        let calls = calls(seed);
+        let (log, ordered) = (text(&calls), in_order(&calls));
+        for (arguments, limits, in_bytes) in [
+            (&["5/10s"][..], &[(5, 10)][..], false),
+            (&["1/s"], &[(1, 1)], false),
+            (&["40/2min"], &[(40, 120)], false),
+            (
+                &["20/min", "--at-most", "3/5s", "--at-most", "30/5min"],
+                &[(20, 60), (3, 5), (30, 300)],
+                false,
+            ),
+            (&["9kB/30s"], &[(9_000, 30)], true),
+            (&["1500B/10s", "--at-most", "9kB/60s"], &[(1_500, 10), (9_000, 60)], true),
+        ] {
+            let found = report(&[arguments, &["--top", "100"]].concat(), log.as_bytes());
+            let expected = denied(&ordered, limits, in_bytes);
+            assert_eq!(denied_in(&found), expected, "{seed} {arguments:?}");
+            assert_eq!(found["denied"].as_u64(), Some(expected.values().sum()), "{arguments:?}");
+            assert_eq!(found["allowed"].as_u64().unwrap() + expected.values().sum::<u64>(), 3_000);
+            assert_eq!(found["callers_denied"].as_u64(), u64::try_from(expected.len()).ok());
+            let late = calls.iter().zip(&ordered).filter(|(call, ordered)| call.1 < ordered.1);
+            assert_eq!(found["late"].as_u64(), u64::try_from(late.count()).ok());
+        }
+    }
+}
+
+/// The suggested number denies exactly the callers it says, and one less too many of the well-behaved.
+#[test]
+fn the_suggestion_does_what_it_says() {
+    for seed in 1..=3 {
+        let log = text(&calls(seed));
+        for shares in [["1%", "0.1%"], ["10%", "10%"], ["0%", "0.1%"], ["5%", "20%"]] {
+            let options = ["--set-aside", shares[0], "--spare", shares[1], "--top", "100"];
+            let found = report(&[&["5/30s"], &options[..]].concat(), log.as_bytes());
+            let suggestion = &found["suggestion"];
+            let field = |name: &str| suggestion[name].as_u64().unwrap();
+            assert_eq!(found["fullest_is_exact"], true);
+            assert_eq!(field("permits"), field("at_least"));
+            let try_out = |permits: u64| {
+                let limit = format!("{permits}/30s");
+                report(&[&[limit.as_str()], &options[..]].concat(), log.as_bytes())["callers_denied"].as_u64().unwrap()
+            };
+            let denied = try_out(field("permits"));
+            assert_eq!(denied, field("denies_callers"), "{shares:?}");
+            assert!(denied <= field("set_aside") + field("may_deny"), "{shares:?}");
+            assert!(
+                try_out(field("permits") - 1) > field("set_aside") + field("may_deny"),
+                "{shares:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn reports_are_as_they_were() {
+    for (name, log, arguments) in [
+        ("combined.txt", "combined.log", &["10/min"][..]),
+        ("combined.json", "combined.log", &["10/min", "--format", "json", "--status", "200"]),
+        ("combined.svg", "combined.log", &["10/min", "--format", "svg"]),
+        (
+            "bucket.txt",
+            "combined.log",
+            &["10/min", "--policy", "gcra", "--burst", "3", "--group-v4", "24"],
+        ),
+        (
+            "fixed.txt",
+            "combined.log",
+            &["5/1h", "--policy", "fixed", "--key", "path=2", "--set-aside", "0%"],
+        ),
+        ("bytes.txt", "lines.json", &["20kB/10s", "--key", "user"]),
+        ("two_limits.txt", "lines.json", &["10/min", "--at-most", "2/1s"]),
+    ] {
+        let mut command = rategate(&[&["analyze", arguments[0], log], &arguments[1..]].concat());
+        let output = command.current_dir(file("")).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+        let path = file("expected").join(name);
+        let found = String::from_utf8(output.stdout).unwrap();
+        // To be read before it is committed.
+        if env::var_os("RATEGATE_BLESS").is_some() {
+            fs::write(&path, &found).unwrap();
+        }
+        assert_eq!(found, fs::read_to_string(&path).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn what_is_skipped_is_counted_and_shown() {
+    let log = file("combined.log");
+    let output = run(&["analyze", "10/min", log.to_str().unwrap()], b"");
+    let complaints = stderr(&output);
+    assert!(
+        complaints.contains("combined.log:6: skipped: not a line of an access log"),
+        "{complaints}"
+    );
+    assert!(complaints.contains(":41: skipped: more than a day ahead"), "{complaints}");
+    // Garbage is only ever skipped.
+    for seed in 1..20 {
+        let found = report(&["10/min"], &noise(seed, 50_000));
+        assert_eq!(found["calls"], 0);
+        assert_eq!(
+            found["lines"].as_u64().unwrap(),
+            found["skipped"].as_u64().unwrap() + found["blank"].as_u64().unwrap()
+        );
+    }
+    assert_eq!(report(&["10/min"], b"")["lines"], 0);
+    let endless = format!("{}\n{}", "x".repeat(1_000_000), line(1, 1, 1));
+    let found = report(&["10/min"], endless.as_bytes());
+    assert_eq!((&found["skipped"], &found["calls"]), (&Value::from(1), &Value::from(1)));
+}
+
+/// One wrong date does not stop the clock, a quiet log goes on all the same.
+#[test]
+fn a_line_from_the_future_is_not_believed_alone() {
+    let ahead = line(1, 0, 0).replace("2000", "2090");
+    let [early, late] = [line(1, 0, 0), line(1, 120, 0)];
+    let found =
+        report(&["1/min"], [&early, &ahead, &late, &ahead].map(String::as_str).concat().as_bytes());
+    // The last line has nobody to contradict it.
+    assert_eq!((&found["skipped"], &found["allowed"]), (&Value::from(1), &Value::from(3)));
+    let days = ["10", "14", "18", "22"].map(|day| early.replace("10/Oct", &format!("{day}/Oct")));
+    assert_eq!(report(&["1/min"], days.concat().as_bytes())["allowed"], 4);
+}
+
+#[test]
+fn gzip_is_known_by_its_content() {
+    let folder = folder("gzip_is_known_by_its_content");
+    let log = text(&calls(9));
+    let half = log.find("10.0.0.7 ").unwrap();
+    let member = |text: &str| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let zipped = [member(&log[..half]), member(&log[half..])].concat();
+    let plain = report(&["5/min"], log.as_bytes());
+    assert_eq!(plain["lines"], 3_000);
+    assert_eq!(report(&["5/min"], &zipped), plain, "from stdin");
+    let path = folder.join("access.log");
+    fs::write(&path, &zipped).unwrap();
+    assert_eq!(report(&["5/min", path.to_str().unwrap()], b""), plain);
+    // Files are one log, in their order; a file's last line needs no end.
+    let parts = [folder.join("a"), folder.join("b")];
+    fs::write(&parts[0], log[..half].trim_end()).unwrap();
+    fs::write(&parts[1], member(&log[half..])).unwrap();
+    let paths = parts.each_ref().map(|path| path.to_str().unwrap());
+    assert_eq!(report(&["5/min", paths[0], paths[1]], b""), plain);
+    // A torn one is an error, not a short log.
+    let output = run(&["analyze", "5/min"], &zipped[..zipped.len() - 9]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+}
+
+/// With room for four callers, the others are still decided and the heaviest of them ranked.
+#[test]
+fn callers_beyond_the_room_are_counted_together() {
+    let calls = calls(4);
+    let log = text(&calls);
+    let found = report(&["5/10s", "--keys", "4", "--top", "100"], log.as_bytes());
+    assert_eq!(found["callers"], 4);
+    let beyond = &found["beyond_keys"];
+    assert!(beyond["calls"].as_u64().unwrap() > 1_000, "{beyond}");
+    assert!(found["unlimited"].as_u64().unwrap() > 0, "{found}");
+    let all = found["allowed"].as_u64().unwrap() + found["denied"].as_u64().unwrap();
+    assert_eq!(all, 3_000);
+}
+
+#[test]
+fn the_deny_list_has_who_was_denied_until_their_time_has_come() {
+    let folder = folder("the_deny_list");
+    let (gate, log) = (folder.join("deny"), folder.join("access.log"));
+    let lines = [line(1, 0, 1), line(1, 1, 1), line(2, 50, 1), line(2, 50, 1), line(3, 51, 1)];
+    fs::write(&log, lines.concat()).unwrap();
+    let arguments = |hold: &'static str| {
+        ["1/min", "--gate", gate.to_str().unwrap(), "--hold", hold, log.to_str().unwrap()]
+            .map(str::to_owned)
+    };
+    let analyze = |hold: &'static str| {
+        let arguments = arguments(hold);
+        report(&arguments.each_ref().map(String::as_str), b"")
+    };
+    let hour = START_S + 264;
+    assert_eq!(analyze("30s")["gate"]["callers"], 1);
+    let list = fs::read_to_string(&gate).unwrap();
+    assert_eq!(list, format!("# rategate deny list 1\n{}\t10.0.0.2\n", hour + 80));
+    // What was there before stays until its time has come; a later time counts.
+    fs::write(
+        &gate,
+        format!("# rategate deny list 1\n{}\told\\x20one\n{}\tgone\n", hour + 52, hour + 51),
+    )
+    .unwrap();
+    assert_eq!(analyze("1h")["gate"]["callers"], 3);
+    let list = fs::read_to_string(&gate).unwrap();
+    let expected = format!(
+        "{}\t10.0.0.1\n{}\t10.0.0.2\n{}\told\\x20one\n",
+        hour + 3_601,
+        hour + 3_650,
+        hour + 52
+    );
+    assert_eq!(list, format!("# rategate deny list 1\n{expected}"));
+    assert!(!folder.join("deny.new").exists());
+    // A file that is something else is left alone.
+    fs::write(&gate, "mine\n").unwrap();
+    let output = run(&["analyze", "1/min", "--gate", gate.to_str().unwrap()], b"");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(&gate).unwrap(), "mine\n");
+}
+
+#[test]
+fn a_wrong_argument_is_named() {
+    for (arguments, why) in [
+        (&["5"][..], "LIMIT \"5\": not a limit; write N/PERIOD"),
+        (&["0/s"], "LIMIT \"0/s\""),
+        (&["5/y"], "the period after the slash"),
+        (&["0.5/s"], "not a whole number"),
+        (&["5/s", "--at-most", "5kB/s"], "counts something else"),
+        (&["5/s", "--burst", "3"], "add --policy gcra"),
+        (&["5/s", "--key", "nose"], "--key \"nose\": not a key"),
+        (&["5/s", "--key", "path=0"], "not a key"),
+        (&["5/s", "--status", "2x"], "not a list of statuses"),
+        (&["5/s", "--spare", "101%"], "not a share"),
+        (&["5/s", "--spare", "1"], "not a share"),
+        (&["5/s", "--hold", "1h"], "add --gate FILE"),
+        (&["5/s", "--follow"], "--follow needs one FILE"),
+        (&["5/s", "/nowhere/at/all"], "/nowhere/at/all: "),
+        (&["5/s", "."], "is a directory"),
+    ] {
+        let output = run(&[&["analyze"], arguments].concat(), b"");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{arguments:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty());
+    }
+}

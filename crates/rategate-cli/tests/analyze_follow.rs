@@ -1,0 +1,138 @@
+//! `rategate analyze --follow` on files that grow and rotate.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use common::{Session, folder};
+use serde_json::Value;
+
+struct Followed {
+    session: Session,
+    log: PathBuf,
+    gate: PathBuf,
+}
+
+fn line(caller: &str) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    format!("{{\"ts\": {now}, \"ip\": \"{caller}\"}}\n")
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+impl Followed {
+    /// Follows a log that holds two calls of `old` already, one of them too many.
+    fn start(name: &str, hold: &str) -> Self {
+        let folder = folder(name);
+        let (log, gate) = (folder.join("access.log"), folder.join("deny"));
+        append(&log, &(line("old") + &line("old")));
+        let arguments =
+            ["analyze", "1/1h", "--format", "json", "--follow", "--hold", hold, "--gate"];
+        let paths = [gate.to_str().unwrap(), log.to_str().unwrap()];
+        let session = Session::start(&[&arguments[..], &paths].concat());
+        let followed = Self { session, log, gate };
+        followed.await_denied("old", true);
+        // From the second look on lines are news.
+        thread::sleep(Duration::from_millis(500));
+        followed
+    }
+
+    fn await_denied(&self, caller: &str, is_denied: bool) {
+        let start = Instant::now();
+        loop {
+            let list = fs::read_to_string(&self.gate).unwrap_or_default();
+            if list.lines().any(|line| line.ends_with(&format!("\t{caller}"))) == is_denied {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "{caller}: {list}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn finish(mut self) -> Value {
+        self.session.signal("-INT");
+        let report = self.session.rest();
+        assert_eq!(self.session.status(), Some(130));
+        serde_json::from_slice(&report).unwrap()
+    }
+}
+
+/// S3.20: the gate closes soon after, and how much may have passed meanwhile is told.
+#[test]
+fn a_growing_log_closes_the_gate() {
+    let followed = Followed::start("a_growing_log_closes_the_gate", "1h");
+    append(&followed.log, &line("a"));
+    let (start, rest) = (line("a"), line("b"));
+    // A line in two parts is one line.
+    append(&followed.log, &start[..10]);
+    thread::sleep(Duration::from_millis(450));
+    append(&followed.log, &(start[10..].to_owned() + &rest));
+    followed.await_denied("a", true);
+    let report = followed.finish();
+    assert_eq!((&report["calls"], &report["denied"]), (&Value::from(5), &Value::from(2)));
+    assert_eq!(report["skipped"], 0);
+    let field = |name: &str| report["follow"][name].as_u64().unwrap();
+    assert_eq!(field("lines"), 3, "those that were there before are no news");
+    assert!(field("delay_worst_ns") > 0 && field("delay_worst_ns") >= field("delay_mean_ns"));
+    assert!(field("published_worst_ns") > 0);
+    let worst_ns = field("delay_worst_ns").max(field("published_worst_ns"));
+    let seconds = worst_ns.div_ceil(1_000_000_000) + 1;
+    assert_eq!(field("overshoot_at_most"), field("most_in_second") * seconds);
+}
+
+#[test]
+fn a_renamed_log_is_read_to_its_end() {
+    let followed = Followed::start("a_renamed_log_is_read_to_its_end", "1h");
+    let old = followed.log.with_extension("1");
+    fs::rename(&followed.log, &old).unwrap();
+    thread::sleep(Duration::from_millis(450));
+    // The server has it open still, and ends without an end of line.
+    append(&old, &(line("a") + line("a").trim_end()));
+    append(&followed.log, &(line("b") + &line("b")));
+    thread::sleep(Duration::from_millis(450));
+    // So have its workers, for a moment.
+    append(&old, &("\n".to_owned() + line("c").trim_end()));
+    followed.await_denied("a", true);
+    followed.await_denied("b", true);
+    let report = followed.finish();
+    assert_eq!((&report["calls"], &report["skipped"]), (&Value::from(7), &Value::from(0)));
+    assert_eq!(report["follow"]["rotations"], 1);
+}
+
+#[test]
+fn a_truncated_log_is_read_from_its_start() {
+    let followed = Followed::start("a_truncated_log_is_read_from_its_start", "1h");
+    File::options().write(true).truncate(true).open(&followed.log).unwrap();
+    append(&followed.log, &line("a"));
+    thread::sleep(Duration::from_millis(450));
+    append(&followed.log, &line("a"));
+    followed.await_denied("a", true);
+    let report = followed.finish();
+    assert_eq!(
+        (&report["calls"], &report["follow"]["rotations"]),
+        (&Value::from(4), &Value::from(1))
+    );
+}
+
+#[test]
+fn the_gate_opens_again_without_a_line() {
+    let followed = Followed::start("the_gate_opens_again_without_a_line", "2s");
+    followed.await_denied("old", false);
+    assert_eq!(fs::read_to_string(&followed.gate).unwrap(), "# rategate deny list 1\n");
+    let report = followed.finish();
+    assert_eq!(report["follow"]["lines"], 0);
+}
