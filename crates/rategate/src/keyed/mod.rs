@@ -4,6 +4,7 @@ mod entries;
 mod error;
 mod key;
 mod lap;
+mod places;
 mod plans;
 mod room;
 mod several;
