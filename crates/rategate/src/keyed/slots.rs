@@ -11,8 +11,8 @@
 //!           value         | plan     | sealed
 //! ```
 //!
-//! A value is a bucket in the [numbers](Narrow) of its plan. Plan 0 is none: such words say that the slot
-//! has never been used, is vacant, or is being written. A sealed slot keeps the key's place; the state
+//! A value is a bucket, a window or a log with one cell, in the [numbers](Narrow) of its plan. Plan 0 is
+//! none: such words say that the slot has never been used, is vacant, or is being written. A sealed slot keeps the key's place; the state
 //! is behind the shard's lock.
 //!
 //! # Who writes what, and why it suffices
@@ -21,11 +21,11 @@
 //!   linearised by its last look at the state.
 //! * All else needs the shard's lock: to seal and open a slot, to give it to another key, to look at all
 //!   of them for what has [faded](Slots::sweep).
-//! * A slot gets another key only when its bucket has been full for some time. It is marked as being
+//! * A slot gets another key only when its limit has been as good as fresh for some time. It is marked as being
 //!   written, by a swap that ends all others'; then the key is written, then the state. Whoever has read
 //!   the old state and any part of the new key finds by his swap, or his second look, that the
 //!   state has changed: states of a later owner are ahead of the clock at which the earlier one's were behind
-//!   it, so none comes back. (What is in 57 bits comes round again after months, at odd rates after
+//!   it, so none comes back; and a newcomer who has used nothing gets his slot sealed. (What is in 57 bits comes round again after months, at odd rates after
 //!   minutes; a thread would have to stand still between its look and its swap for as long, and find the
 //!   very same word.)
 //! * A key has at most one slot: it is looked for under the lock before it gets one. Whoever does not
