@@ -73,21 +73,22 @@ function gcra.tell(cell, _, now)
   return us, part, cell.back
 end
 
--- Behind the grant the TAT was `us + part`; what others gave back since would have moved it sooner.
--- Only what lies between that and now can the time since not have made up for.
+-- Behind the grant the TAT was `us + part`; what others gave back since has moved it sooner. If it still
+-- stands there, nothing has been taken since, and all can come back. Else only as much as lies between that
+-- and now: the time since may have made up for the rest.
 function gcra.back(cell, op, now, us, part, back)
-  if us > LAST_US + op.burst_us or part >= op.d or cell.back + op.permits > LAST_US then return 0 end
-  if cell.back == back and cell.tat_us == us and cell.tat_part == part then return op.permits end
   local since = cell.back - back
-  if since < 0 or now > us then return 0 end
-  local left_us, left_part = sub(us, part, now, 0, op.d)
+  if since < 0 or us > LAST_US + op.burst_us or part >= op.d or cell.back + op.permits > LAST_US then return 0 end
   if since > 0 then
-    -- More than fits in what is left leaves nothing, and is not multiplied.
-    if fits(left_us, left_part, op.unit_us, op.unit_part, since, op.d) < since then return 0 end
+    -- What is longer than all time is not multiplied.
+    if fits(us, part, op.unit_us, op.unit_part, since, op.d) < since then return 0 end
     local back_us, back_part = times(op.unit_us, op.unit_part, since, op.d)
-    left_us, left_part = sub(left_us, left_part, back_us, back_part, op.d)
+    us, part = sub(us, part, back_us, back_part, op.d)
   end
-  return fits(left_us, left_part, op.unit_us, op.unit_part, op.permits, op.d)
+  if cell.tat_us == us and cell.tat_part == part then return op.permits end
+  if us < now then return 0 end
+  us, part = sub(us, part, now, 0, op.d)
+  return fits(us, part, op.unit_us, op.unit_part, op.permits, op.d)
 end
 
 function gcra.undo(cell, op, _, _, permits)

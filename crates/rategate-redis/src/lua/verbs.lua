@@ -97,7 +97,7 @@ end
 local function decide_once(call, ops, keys, key_at, ids, is_partial, keep_ms, reply)
   local before = remembered(call, keys[key_at])
   if before then
-    for place, number in ipairs(before) do reply[#reply + 1] = place == 1 and 2 or number end
+    for place, number in ipairs(before) do reply[#reply + 1] = place == 1 and 2 or tonumber(number) end
     return
   end
   local from = #reply + 1
