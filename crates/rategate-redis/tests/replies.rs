@@ -6,7 +6,6 @@
     clippy::cast_possible_truncation,
     clippy::indexing_slicing,
     clippy::similar_names,
-    clippy::as_conversions,
     clippy::cast_possible_wrap,
     clippy::unwrap_used,
     reason = "tests: a panic is how they fail"
