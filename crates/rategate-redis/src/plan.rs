@@ -15,7 +15,8 @@ pub struct Plan {
 
 impl Plan {
     /// These limits. The numbers of one may change later and its states stay, as long as its label and
-    /// its kind do: a bucket keeps what it owes, a window its count, a log its grants.
+    /// its kind do: a bucket keeps what it owes, in time; a window its count, until it ends; a log its grants, as
+    /// long as the old period says until something is granted under the new one.
     ///
     /// # Errors
     ///

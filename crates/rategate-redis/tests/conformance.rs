@@ -372,3 +372,89 @@ fn a_refund_comes_back_to_all_limits_or_to_as_many_as_all_can() {
         );
     }
 }
+
+#[test]
+fn what_came_back_is_remembered_until_no_older_grant_can_come_back() {
+    for mut store in Store::each() {
+        let plan = Plan::new([("a", gcra("1/s", 5).1)]).unwrap();
+        let first = granted(store.try_acquire(&plan, &key("a"), 2, NOW_US));
+        let second = granted(store.try_acquire(&plan, &key("a"), 2, NOW_US));
+        assert_eq!(store.refund(&plan, &key("a"), &first, 2, NOW_US), 2);
+        // The bucket is full again, and would have been so without the second grant, too.
+        granted(store.try_acquire(&plan, &key("a"), 5, NOW_US + 2_100_000));
+        assert_eq!(store.refund(&plan, &key("a"), &second, 2, NOW_US + 2_100_000), 0);
+        assert_eq!(denied(store.try_acquire(&plan, &key("a"), 1, NOW_US + 2_100_000)).remaining, 0);
+    }
+}
+
+/// A log of before under the numbers of now, from the first call that has them on.
+fn goes_on(
+    store: &mut Store,
+    name: &str,
+    numbers: impl Iterator<Item = (u64, u64, u64)>,
+    is_exact: bool,
+) {
+    let (mut random, mut now_us) = (Random::new(21), NOW_US);
+    let (mut policy, _) = log(20, 1_000_000_000, 1);
+    let mut state = policy.fresh(0);
+    let mut grants = 0;
+    for (round, (permits, period_ns, resolution_ns)) in numbers.enumerate() {
+        let (next, limit) = log(permits, period_ns, resolution_ns);
+        let plan = Plan::new([("a", limit)]).unwrap();
+        for call in 0..=random.below(40) {
+            now_us += random.below(90_000);
+            if call == 0 {
+                next.rebase(&mut state, &policy, now_us * 1_000);
+                policy = next;
+            }
+            let permits = 1 + random.below(limit.most().min(4));
+            let verdict = store.try_acquire(&plan, &key(name), permits, now_us);
+            let mut asked = state.clone();
+            let expected = core_try(&[policy], std::slice::from_mut(&mut asked), now_us, permits);
+            if is_exact {
+                assert_eq!(shown(&verdict), expected, "round {round}: {policy:?} at {now_us}");
+            }
+            if let Verdict::Granted(_) = verdict {
+                assert!(expected.0.is_ok(), "round {round}: {policy:?} at {now_us}");
+                state = asked;
+                grants += 1;
+            }
+        }
+    }
+    assert!(grants > 20, "{grants}");
+}
+
+#[test]
+fn a_log_keeps_its_grants_under_other_numbers() {
+    for mut store in Store::each() {
+        // More and fewer permits, and shorter periods: as the core.
+        for turn in 0..30 {
+            let numbers = [
+                (20, 2_000),
+                (7, 2_000),
+                (300, 2_000),
+                (3, 2_000),
+                (300, 1_000),
+                (12, 1_000),
+                (5, 400),
+            ];
+            let numbers =
+                numbers.into_iter().map(|(permits, period_ms)| (permits, period_ms * 1_000_000, 1));
+            goes_on(&mut store, &format!("exact {turn}"), numbers, true);
+        }
+        // On other grids instants round up once more, so the store grants no more than the core.
+        let mut random = Random::new(5);
+        let others = [
+            (20, 1_000, 1),
+            (20, 1_000, 70_000_000),
+            (9, 1_000, 1_000),
+            (40, 1_000, 9_000_000),
+            (5, 1_000, 1_000_000),
+        ];
+        let numbers = (0..250).map(|_| others[random.below(5) as usize]);
+        let numbers = numbers.map(|(permits, period_ms, resolution_ns)| {
+            (permits, period_ms * 1_000_000, resolution_ns)
+        });
+        goes_on(&mut store, "others", numbers, false);
+    }
+}

@@ -34,7 +34,7 @@ use rategate_redis::plan::Plan;
 
 /// Calls under way at once, as with `redis-benchmark -P 16`.
 const PIPELINE: usize = 16;
-const DECISIONS: usize = 200_000;
+const DECISIONS: usize = 60_000;
 
 #[test]
 #[ignore = "measures; run it alone, on a quiet machine, in release mode"]
