@@ -14,12 +14,16 @@
 mod common;
 
 use common::Random;
+use common::client::Reply;
 use common::store::{Store, denied, granted, key};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::batch::{Batch, Extra};
-use rategate_redis::limit::Limit;
+use rategate_redis::command::Settings;
+use rategate_redis::fault::Fault;
+use rategate_redis::library::Library;
+use rategate_redis::limit::{Limit, MAX_INSTANT_US};
 use rategate_redis::plan::Plan;
 use rategate_redis::verdict::Verdict;
 
@@ -81,6 +85,21 @@ fn a_clock_that_goes_back_grants_no_more() {
 }
 
 #[test]
+fn an_instant_after_the_last_is_refused() {
+    for mut store in Store::each() {
+        let plan = Plan::new([limits()[0]]).unwrap();
+        let mut batch = Batch::new();
+        batch.try_acquire(&plan, &key("k"), 1, Extra::default()).unwrap();
+        let mut at = |now_us| {
+            let command = batch.decide(Settings::default()).at_us(now_us);
+            store.client.call(&command.fcall(Library::DEBUG))
+        };
+        assert!(matches!(at(MAX_INSTANT_US), Reply::List(_)));
+        assert_eq!(Fault::of(at(MAX_INSTANT_US + 1).error()), Fault::Refused);
+    }
+}
+
+#[test]
 fn what_lies_beyond_the_horizon_counts_as_just_used_up() {
     for mut store in Store::each() {
         for (name, limit) in limits() {
@@ -110,17 +129,32 @@ fn what_somebody_else_wrote_counts_as_just_used_up() {
             let plan = Plan::new([(name, limit)]).unwrap();
             granted(store.try_acquire(&plan, &key("k"), 1, NOW_US));
             let mut keys = match store.client.ok(&["KEYS", &format!("*{name}?")]) {
-                common::client::Reply::List(keys) => keys,
+                Reply::List(keys) => keys,
                 other => panic!("{other:?}"),
             };
             let state = keys.remove(0).text();
-            for junk in
-                ["", "x", "-1", "1:", "9999999999999999999999", &"y".repeat(60), "5+1/0:3:4"]
-            {
-                store.client.ok(&["SET", &state, junk]);
-                let verdict = store.try_acquire(&plan, &key("k"), 1, NOW_US + 10);
-                // An empty string and "1:" of a log are no log; of a number anything may be said.
-                let _ = verdict;
+            let mut random = Random::new(3);
+            let texts = [
+                "",
+                "x",
+                "-1",
+                "1:",
+                "1:2",
+                "9999999999999999999999",
+                "5+1/0:3:4",
+                "1:99999999999999999999",
+            ];
+            let texts = texts.into_iter().map(|text| text.as_bytes().to_vec());
+            // Headers of a log that say anything.
+            let headers = (0..300).map(|_| {
+                let bytes =
+                    (0..40 + random.below(60)).map(|_| (random.below(5) * random.below(60)) as u8);
+                [1].into_iter().chain(bytes.collect::<Vec<_>>()).collect()
+            });
+            for junk in texts.chain(headers.collect::<Vec<_>>()) {
+                store.client.ok(&[b"SET", state.as_bytes(), &junk]);
+                // It is an answer, whichever, and no error.
+                let _ = store.try_acquire(&plan, &key("k"), 1, NOW_US + 10);
                 store.client.ok(&["DEL", &state]);
             }
             store.client.ok(&["SET", &state, "junk and more junk and more junk and more junk"]);

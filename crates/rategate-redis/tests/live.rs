@@ -238,6 +238,13 @@ fn all_keys_of_a_user_lie_in_the_slot_we_say() {
         while !matches!(client.call(&decide(&batch).fcall(Library::LIVE)), Reply::List(_)) {
             std::thread::sleep(Duration::from_millis(20));
         }
+        for name in names.iter().skip(1) {
+            let mut other = Batch::new();
+            other.try_acquire(&plan, &keys.key(name), 1, holder(1)).unwrap();
+            let answer = read(&other, &client.ok(&decide(&other).fcall(Library::LIVE)));
+            let grant = granted(answer.verdicts.into_iter().next().unwrap());
+            assert!(grant.remaining == 4 && !grant.is_repeated, "{name:?} is a key of its own");
+        }
         batch.try_acquire(&plan, &keys.key(b"b"), 1, holder(1)).unwrap();
         let refused = client.call(&decide(&batch).fcall(Library::LIVE));
         assert_eq!(Fault::of(refused.error()), Fault::CrossSlot, "{refused:?}");

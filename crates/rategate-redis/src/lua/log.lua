@@ -10,6 +10,7 @@
 local HEADER = '<BBBI4I4I4I7I7I7I7'
 local HEADER_BYTES = 43
 local FORM = 1
+local MOST_ENTRIES = 65536
 -- Entries fetched at once.
 local CHUNK = 32
 
@@ -108,7 +109,7 @@ local function log_parse(cell, text)
   if #text < HEADER_BYTES then return false end
   local form, gap_bytes, count_bytes, capacity, head, length, oldest, newest, total, grid_us = struct.unpack(HEADER, text)
   if form ~= FORM or gap_bytes < 1 or gap_bytes > 7 or count_bytes < 1 or count_bytes > 4 then return false end
-  if length > capacity or head >= capacity or newest < oldest or grid_us < 1 then return false end
+  if capacity > MOST_ENTRIES or length > capacity or head >= capacity or newest < oldest or grid_us < 1 then return false end
   if newest * grid_us > 2 * LAST_US then return false end
   log_shape(cell, gap_bytes, count_bytes, capacity, grid_us)
   cell.head, cell.length, cell.total, cell.oldest, cell.newest = head, length, total, oldest, newest
@@ -124,7 +125,9 @@ end
 
 function log.read(key, op, now, call)
   local cell = { key = key, held_us = op.held_us }
-  local text = redis.call('GETRANGE', key, '0', string.format('%d', HEADER_BYTES - 1))
+  -- With the first entries: of a short log, with all.
+  local until_byte = HEADER_BYTES + CHUNK * (op.gap_bytes + op.count_bytes)
+  local text = redis.call('GETRANGE', key, '0', string.format('%d', until_byte - 1))
   if text == '' or is_over(key) then
     log_clear(cell, op)
     return cell
@@ -135,6 +138,7 @@ function log.read(key, op, now, call)
     corrected(cell, call)
     return cell
   end
+  if cell.entry_bytes == op.gap_bytes + op.count_bytes then cell.chunks[0] = string.sub(text, HEADER_BYTES + 1) end
   log_forget(cell, op, log_now(cell, now))
   log.adopt(cell, op)
   return cell
