@@ -91,11 +91,12 @@ impl<'a> Batch<'a> {
     }
 
     /// Takes as many of `permits` as pass now, from 1 on: the units of a lease that a node hands out on its
-    /// own. Permits in flight are all or none.
+    /// own. A denial says when one passes.
     ///
     /// # Errors
     ///
-    /// As for [`try_acquire`](Self::try_acquire).
+    /// As for [`try_acquire`](Self::try_acquire), and [`RequestError::HeldByLease`] for a plan of operations in
+    /// flight: those are all or none.
     pub fn debit(
         &mut self,
         plan: &'a Plan,
@@ -103,6 +104,9 @@ impl<'a> Batch<'a> {
         permits: u64,
         extra: Extra,
     ) -> Result<(), RequestError> {
+        if plan.holds() {
+            return Err(RequestError::HeldByLease);
+        }
         self.push(plan, key, permits, extra, true)
     }
 

@@ -52,7 +52,7 @@ pub enum RequestError {
     NoPermits,
     /// A limit of operations in flight is asked without the name of a lease.
     NoLease,
-    /// Permits in flight are released by the name of their lease, not refunded.
+    /// Permits in flight come and go by the name of their lease, all together: no refund, no debit.
     HeldByLease,
     /// A receipt of another plan.
     OtherPlan,
@@ -100,7 +100,7 @@ impl fmt::Display for RequestError {
             Self::Exceeds(error) => return error.fmt(f),
             Self::NoPermits => "zero permits pass without a question",
             Self::NoLease => "a limit of operations in flight needs the name of a lease",
-            Self::HeldByLease => "permits in flight are released, not refunded",
+            Self::HeldByLease => "permits in flight come and go with their lease, all together",
             Self::OtherPlan => "the receipt is not of this plan",
             Self::Full => "the call is full",
         })

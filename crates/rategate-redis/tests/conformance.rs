@@ -275,6 +275,36 @@ fn a_debit_takes_what_there_is() {
 }
 
 #[test]
+fn a_debit_is_what_remains_and_says_when_one_passes() {
+    for mut store in Store::each() {
+        let limits =
+            [("a", gcra("700/s", 9)), ("b", log(7, 9_000_000, 1)), ("c", window(12, 20_000_000))];
+        let plan = Plan::new(limits.map(|(label, (_, limit))| (label, limit))).unwrap();
+        let policies = limits.map(|(_, (policy, _))| policy);
+        let mut states = policies.map(|policy| policy.fresh(0));
+        let (mut random, mut now_us, mut partly, mut denials) = (Random::new(31), NOW_US, 0, 0);
+        for step in 0..1_500 {
+            now_us += random.below(3_000);
+            let permits = 1 + random.below(7);
+            // With one that is looked for, and not taken.
+            let (one, remaining) = core_try(&policies, &mut states.clone(), now_us, 1);
+            match store.debit(&plan, &key("k"), permits, now_us) {
+                Verdict::Granted(grant) => {
+                    assert_eq!(grant.permits, permits.min(remaining + 1), "step {step}");
+                    partly += u64::from(grant.permits < permits);
+                    assert!(core_try(&policies, &mut states, now_us, grant.permits).0.is_ok());
+                }
+                Verdict::Denied(denial) => {
+                    assert_eq!(Err(denial.retry_after_ns.unwrap().get()), one, "step {step}");
+                    denials += 1;
+                }
+            }
+        }
+        assert!(partly > 100 && denials > 100, "{partly} {denials}");
+    }
+}
+
+#[test]
 fn forgetting_never_changes_a_decision() {
     for mut store in Store::each() {
         // The debug store forgets by its own clock, to the microsecond; the core never does.

@@ -20,7 +20,7 @@ use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::batch::{Batch, Extra, LeaseId};
 use rategate_redis::command::Settings;
-use rategate_redis::error::ReplyError;
+use rategate_redis::error::{ReplyError, RequestError};
 use rategate_redis::fault::Fault;
 use rategate_redis::key::KeySpace;
 use rategate_redis::limit::Limit;
@@ -59,7 +59,8 @@ fn random_answers_never_panic() {
     let extra = Extra { lease: Some(LeaseId([1; 16])), request: None };
     let mut batch = Batch::new();
     batch.try_acquire(&plan, &key, 3, extra).unwrap();
-    batch.debit(&plan, &key, 9, extra).unwrap();
+    batch.try_acquire(&plan, &key, 9, extra).unwrap();
+    assert_eq!(batch.debit(&plan, &key, 9, extra), Err(RequestError::HeldByLease));
     let release = returns::release(&plan, &key, LeaseId([1; 16]), 3, Settings::default()).unwrap();
     let mut read = 0;
     for _ in 0..200_000 {

@@ -47,21 +47,44 @@ local function finish(call)
   end
 end
 
+-- The same limit, asked for one permit.
+local function for_one(op)
+  if not op.one then
+    op.one = { permits = 1, cost_us = op.unit_us, cost_part = op.unit_part }
+    for name, value in pairs(op) do
+      if op.one[name] == nil and name ~= 'one' then op.one[name] = value end
+    end
+  end
+  return op.one
+end
+
+-- The first instant at which all grant; false: never.
+local function opening_of(ops, cells, now, is_partial)
+  local opens_us = now
+  for index, op in ipairs(ops) do
+    if is_partial then op = for_one(op) end
+    local opening = op.kind.opening(cells[index], op, now)
+    if not opening then return false end
+    opens_us = math.max(opens_us, opening)
+  end
+  return opens_us
+end
+
 -- One decision about one or many limits of a key: all of them grant, or nothing is taken. The answer is
 -- 1 and how many permits, or 0 and how many microseconds until the same call passes, -1 if time
 -- alone cannot help; 2 is 1 again, for a repetition. Three numbers for each limit follow.
 local function decide_one(call, ops, keys, key_at, ids, is_partial, reply)
-  local now, opens_us, permits, is_repeated = call.now, call.now, ops[1].permits, false
+  local now, permits, is_repeated = call.now, ops[1].permits, false
   local cells = {}
   for index, op in ipairs(ops) do
     local cell = cell_of(call, keys[key_at + index - 1], op)
     cells[index] = cell
     if op.kind.has and op.kind.has(cell, op, now, ids[index]) then is_repeated = true end
-    local opening = op.kind.opening(cell, op, now)
-    if not opening then opens_us = false elseif opens_us then opens_us = math.max(opens_us, opening) end
     if is_partial then permits = math.min(permits, op.kind.room(cell, op, now)) end
   end
-  local is_granted = opens_us == now or (is_partial and permits > 0)
+  -- Where fewer will do, one has to pass.
+  local opens_us = opening_of(ops, cells, now, is_partial)
+  local is_granted = opens_us == now
   if is_repeated then
     reply[#reply + 1], reply[#reply + 2] = 2, permits
   elseif is_granted then
