@@ -151,7 +151,19 @@ fn what_somebody_else_wrote_counts_as_just_used_up() {
                     (0..40 + random.below(60)).map(|_| (random.below(5) * random.below(60)) as u8);
                 [1].into_iter().chain(bytes.collect::<Vec<_>>()).collect()
             });
-            for junk in texts.chain(headers.collect::<Vec<_>>()) {
+            // One that says it has 4 294 967 294 entries, now.
+            let now = NOW_US.to_le_bytes();
+            let huge = [
+                &[1, 3, 1][..],
+                &[0xff; 4],
+                &[0; 4],
+                &[0xfe, 0xff, 0xff, 0xff],
+                &now[..7],
+                &now[..7],
+            ];
+            let huge =
+                [&huge.concat()[..], &[5, 0, 0, 0, 0, 0, 0], &[1, 0, 0, 0, 0, 0, 0]].concat();
+            for junk in texts.chain([huge]).chain(headers.collect::<Vec<_>>()) {
                 store.client.ok(&[b"SET", state.as_bytes(), &junk]);
                 // It is an answer, whichever, and no error.
                 let _ = store.try_acquire(&plan, &key("k"), 1, NOW_US + 10);

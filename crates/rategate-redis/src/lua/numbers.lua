@@ -1,5 +1,6 @@
 -- Numbers. Lua has doubles only, which hold every whole number up to 2^53. All sums here stay below
--- that, and there is no product but a sum of doublings, so nothing rounds.
+-- that; permits are multiplied by doubling, and the only other products and quotients are of points of
+-- a grid, which are whole. So nothing rounds.
 --
 -- A length or an instant is a pair: whole microseconds, and a part of one in units of 1/d us, part < d.
 
