@@ -6,14 +6,15 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{loom, pictures, tidy, trace};
+use crate::{loom, pictures, servers, tidy, trace};
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
-pub(crate) fn run(root: &Path) -> Result<()> {
+pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     step(cargo(root, "fmt --all --check"))?;
     step(cargo(root, "clippy --workspace --all-targets --all-features -- -D warnings"))?;
     // A feature adds, and nothing needs one.
     step(cargo(root, "clippy --package rategate --no-default-features -- -D warnings"))?;
+    servers::run(target)?;
     let counts = tests(root)?;
     heading("cargo xtask loom");
     loom::run(root, false)?;

@@ -13,6 +13,7 @@ mod bench;
 mod check;
 mod loom;
 mod pictures;
+mod servers;
 mod source;
 mod stress;
 mod tidy;
@@ -30,6 +31,7 @@ usage: cargo xtask <command>
   tidy      the rules about who may import, read a clock, wait or name what
   trace     which test covers which requirement line
   pictures  draws the pictures of the guides
+  servers   installs the stores that tests start, where they are missing
   loom      the twins, and those who wait, under every schedule of a few threads [--full: of more]
   stress    the limiters under eight real threads [--minutes M: for so long, 10 by default]
   bench     times our engines beside others', and writes docs/performance.md [--quick: in half a
@@ -49,7 +51,7 @@ fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["check"] => check::run(&workspace_root()?),
+        ["check"] => check::run(&workspace_root()?, &target_folder()?),
         ["tidy"] => tidy::run(&workspace_root()?),
         ["trace"] => trace::run(&workspace_root()?),
         ["loom"] => loom::run(&workspace_root()?, false),
@@ -57,6 +59,7 @@ fn run() -> Result<()> {
         ["stress"] => stress::run(&workspace_root()?, "10"),
         ["stress", "--minutes", minutes] => stress::run(&workspace_root()?, minutes),
         ["pictures"] => pictures::draw(&workspace_root()?),
+        ["servers"] => servers::run(&target_folder()?),
         ["bench"] => bench::run(&workspace_root()?, &target_folder()?, false),
         ["bench", "--quick"] => bench::run(&workspace_root()?, &target_folder()?, true),
         ["help" | "-h" | "--help"] => {

@@ -61,6 +61,12 @@ impl Concurrency {
     pub fn new(permits: u64) -> Result<Self, LimitError> {
         Ok(Self { permits: NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)? })
     }
+
+    /// The most permits in flight.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.permits.get()
+    }
 }
 
 impl Policy for Concurrency {

@@ -93,6 +93,12 @@ impl FixedWindow {
         self.period_ns.get()
     }
 
+    /// Where the grid starts.
+    #[must_use]
+    pub const fn anchor(&self) -> Anchor {
+        self.anchor
+    }
+
     /// The start of the window around `at_ns`.
     fn window_of(&self, anchor_ns: u64, at_ns: u64) -> u64 {
         let into_ns = at_ns.saturating_sub(anchor_ns).checked_rem(self.period_ns.get());

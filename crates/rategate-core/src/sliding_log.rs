@@ -167,7 +167,9 @@ impl SlidingLog {
         self.period_ns.get().saturating_add(self.guard_ns)
     }
 
-    pub(crate) const fn resolution_ns(&self) -> u64 {
+    /// The grid on which grants count as made.
+    #[must_use]
+    pub const fn resolution_ns(&self) -> u64 {
         self.resolution_ns.get()
     }
 

@@ -1,0 +1,273 @@
+//! Decisions, one or many in one call: what a process has gathered, or what one caller asks.
+//!
+//! Each is decided on its own, in order, at the same instant, as if it had come in a call of its own; a store
+//! then looks at each state once, however many ask for it. In a cluster the keys of one call have to be in one
+//! slot: see [`Key::slot`].
+
+use std::ops::Range;
+
+use rategate_core::error::ExceedsCapacity;
+
+use crate::command::{Command, Settings, number};
+use crate::error::{ReplyError, RequestError};
+use crate::key::Key;
+use crate::library::Verb;
+use crate::limit::Row;
+use crate::plan::Plan;
+use crate::reply::{Numbers, Value};
+use crate::verdict::Answer;
+
+/// The most decisions in one call: a store does nothing else meanwhile.
+pub const MAX_DECISIONS: usize = 1_024;
+
+/// A request that is asked once, however often it is sent: a second time within `keep_ms` the first
+/// grant is the answer again. It costs a key of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId {
+    /// 128 bits that no other request has.
+    pub id: [u8; 16],
+    /// How long the store remembers it, in ms: longer than anybody sends it again.
+    pub keep_ms: u64,
+}
+
+/// The name of a lease: 128 bits that no other holder has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseId(pub [u8; 16]);
+
+/// What a decision has besides its limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Makes it safe to send again. Nothing is sent and kept if there is none.
+    pub request: Option<RequestId>,
+    /// Under which name permits in flight are held. A second grant to the same name is the first one again.
+    pub lease: Option<LeaseId>,
+}
+
+/// Decisions for one call.
+#[derive(Debug, Default)]
+pub struct Batch<'a> {
+    rows: Vec<Row>,
+    keys: Vec<Vec<u8>>,
+    groups: Vec<Group>,
+    asked: Vec<(&'a Plan, u64)>,
+}
+
+/// Decisions that differ in their keys, or not even in these.
+#[derive(Debug)]
+struct Group {
+    often: u64,
+    is_same: bool,
+    is_partial: bool,
+    keep_ms: Option<u64>,
+    /// Places among the rows, from 1.
+    rows: Vec<u64>,
+    /// Where the keys of the newest decision are.
+    newest: Range<usize>,
+    /// A name for each that holds.
+    leases: Vec<LeaseId>,
+}
+
+impl<'a> Batch<'a> {
+    /// Nothing so far.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks for `permits` of a key under all limits of a plan, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Exceeds`], [`RequestError::NoPermits`], [`RequestError::NoLease`],
+    /// [`RequestError::Full`]. The batch is as before then.
+    pub fn try_acquire(
+        &mut self,
+        plan: &'a Plan,
+        key: &Key,
+        permits: u64,
+        extra: Extra,
+    ) -> Result<(), RequestError> {
+        self.push(plan, key, permits, extra, false)
+    }
+
+    /// Takes as many of `permits` as pass now, from 1 on: the units of a lease that a node hands out on its
+    /// own. A denial says when one passes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_acquire`](Self::try_acquire), and [`RequestError::HeldByLease`] for a plan of operations in
+    /// flight: those are all or none.
+    pub fn debit(
+        &mut self,
+        plan: &'a Plan,
+        key: &Key,
+        permits: u64,
+        extra: Extra,
+    ) -> Result<(), RequestError> {
+        if plan.holds() {
+            return Err(RequestError::HeldByLease);
+        }
+        self.push(plan, key, permits, extra, true)
+    }
+
+    /// How many decisions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Whether there are none, and so nothing to send.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// The call that decides.
+    #[must_use]
+    pub fn decide(&self, settings: Settings) -> Command {
+        Command::new(Verb::Decide, self.keys.clone(), self.args(settings))
+    }
+
+    /// The call that only looks: each decision as if it were the only one.
+    #[must_use]
+    pub fn peek(&self, settings: Settings) -> Command {
+        Command::new(Verb::Peek, self.keys.clone(), self.args(settings))
+    }
+
+    /// Reads the answer to either.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplyError`] if it is none.
+    pub fn read(&self, value: &Value) -> Result<Answer, ReplyError> {
+        let mut numbers = Numbers::of(value)?;
+        let (now_us, corrected) = (numbers.count()?, numbers.count()?);
+        let verdicts =
+            self.asked.iter().map(|(plan, permits)| numbers.verdict(plan, *permits, now_us));
+        let verdicts = verdicts.collect::<Result<_, _>>()?;
+        numbers.end()?;
+        Ok(Answer { now_us, corrected, verdicts })
+    }
+
+    fn push(
+        &mut self,
+        plan: &'a Plan,
+        key: &Key,
+        permits: u64,
+        extra: Extra,
+        is_partial: bool,
+    ) -> Result<(), RequestError> {
+        if self.asked.len() >= MAX_DECISIONS {
+            return Err(RequestError::Full);
+        }
+        let found = rows_of(plan, permits)?;
+        let lease = match (plan.holds(), extra.lease) {
+            (true, None) => return Err(RequestError::NoLease),
+            (true, lease) => lease,
+            (false, _) => None,
+        };
+        let rows: Vec<u64> = found.into_iter().map(|row| self.place_of(row)).collect();
+        let held = plan.limits().filter(|(_, limit)| limit.holds()).count();
+        let leases = lease.into_iter().flat_map(|lease| std::iter::repeat_n(lease, held));
+        let keys = plan.limits().map(|(label, limit)| key.state(label, limit.letter()));
+        let record = extra.request.map(|request| key.record(request.id));
+        let keys: Vec<Vec<u8>> = record.into_iter().chain(keys).collect();
+        let keep_ms = extra.request.map(|request| request.keep_ms.max(1));
+        self.asked.push((plan, permits));
+        self.join(
+            Group {
+                often: 1,
+                is_same: false,
+                is_partial,
+                keep_ms,
+                rows,
+                newest: 0..0,
+                leases: leases.collect(),
+            },
+            keys,
+        );
+        Ok(())
+    }
+
+    /// Adds a decision to the newest group, or begins another.
+    fn join(&mut self, one: Group, keys: Vec<Vec<u8>>) {
+        let until = self.keys.len().saturating_add(keys.len());
+        let (all_keys, newest) = (&mut self.keys, self.groups.last_mut());
+        if let Some(group) = newest.filter(|group| group.is_like(&one)) {
+            let is_same =
+                group.keep_ms.is_none() && all_keys.get(group.newest.clone()) == Some(&keys);
+            if is_same == group.is_same || group.often == 1 {
+                group.often = group.often.saturating_add(1);
+                group.is_same = is_same;
+                group.leases.extend(one.leases);
+                if !is_same {
+                    group.newest = all_keys.len()..until;
+                    all_keys.extend(keys);
+                }
+                return;
+            }
+        }
+        let newest = all_keys.len()..until;
+        all_keys.extend(keys);
+        self.groups.push(Group { newest, ..one });
+    }
+
+    /// Where a row is, from 1: mostly the newest, since calls are alike.
+    fn place_of(&mut self, row: Row) -> u64 {
+        let at = self.rows.iter().rposition(|other| *other == row).unwrap_or_else(|| {
+            self.rows.push(row);
+            self.rows.len().saturating_sub(1)
+        });
+        u64::try_from(at).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    fn args(&self, settings: Settings) -> Vec<Vec<u8>> {
+        let mut args = head(settings, &self.rows);
+        for group in &self.groups {
+            args.push(number(group.often));
+            args.push(group.modes());
+            args.push(number(group.keep_ms.unwrap_or(0)));
+            args.push(number(u64::try_from(group.rows.len()).unwrap_or(u64::MAX)));
+            args.extend(group.rows.iter().map(|&row| number(row)));
+            args.extend(group.leases.iter().map(|lease| lease.0.to_vec()));
+        }
+        args
+    }
+}
+
+impl Group {
+    fn is_like(&self, other: &Self) -> bool {
+        self.rows == other.rows
+            && self.is_partial == other.is_partial
+            && self.keep_ms == other.keep_ms
+    }
+
+    fn modes(&self) -> Vec<u8> {
+        let letters =
+            [(self.is_same, b's'), (self.keep_ms.is_some(), b'o'), (self.is_partial, b'p')];
+        let modes: Vec<u8> =
+            letters.iter().filter(|(is, _)| *is).map(|(_, letter)| *letter).collect();
+        if modes.is_empty() { vec![b'-'] } else { modes }
+    }
+}
+
+/// The numbers of all limits of a plan for so many permits.
+pub(crate) fn rows_of(plan: &Plan, permits: u64) -> Result<Vec<Row>, RequestError> {
+    if permits == 0 {
+        return Err(RequestError::NoPermits);
+    }
+    let rows = plan.limits().map(|(_, limit)| limit.row(permits));
+    let rows: Result<_, ExceedsCapacity> = rows.collect();
+    rows.map_err(RequestError::Exceeds)
+}
+
+/// How every call begins.
+pub(crate) fn head(settings: Settings, rows: &[Row]) -> Vec<Vec<u8>> {
+    let mut args = vec![number(settings.horizon_us())];
+    args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));
+    for row in rows {
+        args.push(vec![row.letter]);
+        args.extend(row.numbers().map(number));
+    }
+    args
+}

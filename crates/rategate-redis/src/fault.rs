@@ -1,0 +1,268 @@
+//! What a store refuses, and what to do about it: data, so that whoever holds the connection decides how
+//! often and how long.
+//!
+//! None of these has changed a state, with one exception: [`Fault::Other`] may be anything. So the
+//! request may be sent again where the remedy says so.
+
+use std::error::Error;
+use std::fmt;
+
+/// A refusal, by its cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The store does not have the library, or lost it: new, flushed, or a replica of another one.
+    FunctionMissing,
+    /// The store does not have the script.
+    ScriptMissing,
+    /// The store is too old for functions.
+    NoFunctions,
+    /// A replica that was the primary, or never was.
+    ReadOnly,
+    /// The store has just started and reads its data.
+    Loading,
+    /// A replica without its primary that answers nothing.
+    MasterDown,
+    /// A cluster without all its slots.
+    ClusterDown,
+    /// Keys of the call are on their way to another node.
+    TryAgain,
+    /// The slot is another node's.
+    Moved {
+        /// Which slot.
+        slot: u16,
+        /// Whose it is, `host:port`; an empty host is the one that answered.
+        address: String,
+    },
+    /// The slot is being moved, and this key may have been already.
+    Ask {
+        /// Which slot.
+        slot: u16,
+        /// Where it is moved to.
+        address: String,
+    },
+    /// Keys of one call in two slots.
+    CrossSlot,
+    /// The store has reached its `maxmemory` and drops nothing.
+    OutOfMemory,
+    /// A key that holds something else's data.
+    WrongType,
+    /// Somebody else's script has run for too long.
+    Busy,
+    /// The store does not write: its disk is full, or replicas are missing.
+    NotWritable,
+    /// The store knows nobody by this name and password, or does not let them.
+    NotAllowed,
+    /// As many connections as there may be.
+    TooManyClients,
+    /// The functions refused the call itself: the store's clock is out of range, or a request is not of
+    /// their version.
+    Refused,
+    /// Anything else.
+    Other,
+}
+
+/// What to do about a [`Fault`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// Load the library, then send the same once more.
+    LoadThenRetry,
+    /// Send the source of the script instead, once.
+    SendScript,
+    /// Go on with scripts from now on.
+    UseScripts,
+    /// Ask who is the primary, or whose the slot is, then send the same once more.
+    RefreshThenRetry,
+    /// Send the same there, and learn it.
+    GoTo {
+        /// `host:port`.
+        address: String,
+        /// `ASKING` goes before it, and nothing is learnt.
+        asking: bool,
+    },
+    /// The same may pass in a moment: once more within the time there is, then as for
+    /// [`FallBack`](Self::FallBack).
+    RetrySoon,
+    /// The store will not answer for a while: what is to be done without one.
+    FallBack,
+    /// Nobody but a human can help; meanwhile as for [`FallBack`](Self::FallBack).
+    Report,
+}
+
+impl Fault {
+    /// Reads the line of an error, without the leading `-`.
+    #[must_use]
+    pub fn of(line: &str) -> Self {
+        let mut words = line.split_ascii_whitespace();
+        let code = words.next().unwrap_or("");
+        match code {
+            "NOSCRIPT" => Self::ScriptMissing,
+            "READONLY" => Self::ReadOnly,
+            "LOADING" => Self::Loading,
+            "MASTERDOWN" => Self::MasterDown,
+            "CLUSTERDOWN" => Self::ClusterDown,
+            "TRYAGAIN" => Self::TryAgain,
+            "CROSSSLOT" => Self::CrossSlot,
+            "OOM" => Self::OutOfMemory,
+            "WRONGTYPE" => Self::WrongType,
+            "BUSY" => Self::Busy,
+            "MISCONF" | "NOREPLICAS" => Self::NotWritable,
+            "NOAUTH" | "NOPERM" | "WRONGPASS" => Self::NotAllowed,
+            "MOVED" | "ASK" => {
+                match (words.next().and_then(|slot| slot.parse().ok()), words.next()) {
+                    (Some(slot), Some(address)) if code == "ASK" => {
+                        Self::Ask { slot, address: address.to_owned() }
+                    }
+                    (Some(slot), Some(address)) => {
+                        Self::Moved { slot, address: address.to_owned() }
+                    }
+                    _ => Self::Other,
+                }
+            }
+            _ => Self::of_text(line),
+        }
+    }
+
+    /// An error without a code of its own, or one that a script of an older store has wrapped.
+    fn of_text(line: &str) -> Self {
+        let lower = line.to_ascii_lowercase();
+        let has = |text: &str| lower.contains(text);
+        if has("function not found") {
+            Self::FunctionMissing
+        } else if has("unknown command") && (has("fcall") || has("function")) {
+            Self::NoFunctions
+        } else if has("rategate ") {
+            Self::Refused
+        } else if has("max number of clients") {
+            Self::TooManyClients
+        } else if has("wrongtype ") || has("wrong kind of value") {
+            Self::WrongType
+        } else if has("oom command") || has("used memory > 'maxmemory'") {
+            Self::OutOfMemory
+        } else if has("-readonly ") || has("read only replica") {
+            Self::ReadOnly
+        } else {
+            Self::Other
+        }
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::FunctionMissing => Remedy::LoadThenRetry,
+            Self::ScriptMissing => Remedy::SendScript,
+            Self::NoFunctions => Remedy::UseScripts,
+            Self::ReadOnly => Remedy::RefreshThenRetry,
+            Self::Moved { address, .. } => Remedy::GoTo { address: address.clone(), asking: false },
+            Self::Ask { address, .. } => Remedy::GoTo { address: address.clone(), asking: true },
+            Self::TryAgain => Remedy::RetrySoon,
+            Self::Loading
+            | Self::MasterDown
+            | Self::ClusterDown
+            | Self::OutOfMemory
+            | Self::Busy
+            | Self::NotWritable
+            | Self::TooManyClients
+            | Self::Other => Remedy::FallBack,
+            Self::CrossSlot | Self::WrongType | Self::NotAllowed | Self::Refused => Remedy::Report,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FunctionMissing => "the store does not have the functions",
+            Self::ScriptMissing => "the store does not have the script",
+            Self::NoFunctions => "the store is too old for functions",
+            Self::ReadOnly => "the store is a replica",
+            Self::Loading => "the store is starting",
+            Self::MasterDown => "the replica has lost its primary",
+            Self::ClusterDown => "the cluster is incomplete",
+            Self::TryAgain => "the keys are on their way to another node",
+            Self::Moved { slot, address } => return write!(f, "slot {slot} is at {address}"),
+            Self::Ask { slot, address } => return write!(f, "slot {slot} is moving to {address}"),
+            Self::CrossSlot => "the keys of the call are in several slots",
+            Self::OutOfMemory => "the store has reached its maxmemory",
+            Self::WrongType => "a key holds the data of something else",
+            Self::Busy => "a script has run in the store for too long",
+            Self::NotWritable => "the store does not write",
+            Self::NotAllowed => "the store does not let this user",
+            Self::TooManyClients => "the store has as many connections as it may",
+            Self::Refused => "the functions refuse the call",
+            Self::Other => "the store answers with an error that is not known",
+        })
+    }
+}
+
+impl Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fault, Remedy};
+
+    #[test]
+    fn errors_are_known_by_what_stores_say() {
+        let table = [
+            ("ERR Function not found", Fault::FunctionMissing, Remedy::LoadThenRetry),
+            (
+                "NOSCRIPT No matching script. Please use EVAL.",
+                Fault::ScriptMissing,
+                Remedy::SendScript,
+            ),
+            (
+                "ERR unknown command 'FCALL', with args beginning with: 'x'",
+                Fault::NoFunctions,
+                Remedy::UseScripts,
+            ),
+            ("ERR unknown command `FUNCTION`, with args", Fault::NoFunctions, Remedy::UseScripts),
+            (
+                "READONLY You can't write against a read only replica.",
+                Fault::ReadOnly,
+                Remedy::RefreshThenRetry,
+            ),
+            ("LOADING Redis is loading the dataset in memory", Fault::Loading, Remedy::FallBack),
+            (
+                "TRYAGAIN Multiple keys request during rehashing of slot",
+                Fault::TryAgain,
+                Remedy::RetrySoon,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Fault::OutOfMemory,
+                Remedy::FallBack,
+            ),
+            ("CLUSTERDOWN Hash slot not served", Fault::ClusterDown, Remedy::FallBack),
+            ("MASTERDOWN Link with MASTER is down", Fault::MasterDown, Remedy::FallBack),
+            (
+                "CROSSSLOT Keys in request don't hash to the same slot",
+                Fault::CrossSlot,
+                Remedy::Report,
+            ),
+            ("WRONGTYPE Operation against a key", Fault::WrongType, Remedy::Report),
+            (
+                "ERR Error running script (call to f_1): @user_script:3: WRONGTYPE Operation",
+                Fault::WrongType,
+                Remedy::Report,
+            ),
+            (
+                "ERR user_function:9: RATEGATE the clock is out of range",
+                Fault::Refused,
+                Remedy::Report,
+            ),
+            ("", Fault::Other, Remedy::FallBack),
+            ("MOVED x y", Fault::Other, Remedy::FallBack),
+            ("MOVED 99999999 a:1", Fault::Other, Remedy::FallBack),
+        ];
+        for (line, fault, remedy) in table {
+            assert_eq!(Fault::of(line), fault, "{line}");
+            assert_eq!(fault.remedy(), remedy, "{line}");
+        }
+        let moved = Fault::of("MOVED 3999 127.0.0.1:6381");
+        assert_eq!(moved, Fault::Moved { slot: 3_999, address: "127.0.0.1:6381".to_owned() });
+        let address = "h:1".to_owned();
+        assert_eq!(Fault::of("ASK 1 h:1").remedy(), Remedy::GoTo { address, asking: true });
+    }
+}

@@ -1,0 +1,159 @@
+//! Names of keys: `PREFIX:1r{KEY}:LABELk`, where `1` is the version, `{KEY}` what a cluster looks at, and
+//! the last letter the kind of the limit.
+//!
+//! All states of one key share its tag, so they lie in one slot and one call decides on all of them. A key
+//! may be any bytes, and no two are mistaken: what follows the last brace is of a few letters only. One that is
+//! longer than [`MAX_KEY_BYTES`], or that a cluster would see no tag in, is known by 128 bits of its hash, and
+//! says so: `PREFIX:1h{HASH}:LABELk`.
+
+use std::fmt::Write;
+
+use sha1_smol::Sha1;
+
+use crate::error::LimitError;
+use crate::library::VERSION;
+
+/// The longest key that is kept as it is.
+pub const MAX_KEY_BYTES: usize = 256;
+/// The longest prefix and label.
+const MAX_LABEL_BYTES: usize = 32;
+/// How many slots a cluster has.
+const SLOTS: u16 = 16_384;
+
+/// Whose keys these are, among others' in the same store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySpace {
+    prefix: String,
+}
+
+impl KeySpace {
+    /// Keys that begin with `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::Label`] unless it is 1 to 32 letters, digits, `-`, `_` and `.`.
+    pub fn new(prefix: &str) -> Result<Self, LimitError> {
+        check_label(prefix)?;
+        Ok(Self { prefix: prefix.to_owned() })
+    }
+
+    /// A key of a user's, of any bytes.
+    #[must_use]
+    pub fn key(&self, key: &[u8]) -> Key {
+        let is_plain =
+            key.len() <= MAX_KEY_BYTES && key.first().is_some_and(|&first| first != b'}');
+        let mut base =
+            format!("{}:{VERSION}{}{{", self.prefix, if is_plain { 'r' } else { 'h' }).into_bytes();
+        if is_plain {
+            base.extend_from_slice(key);
+        } else {
+            // Whoever chose two keys with one hash would share a limit with himself.
+            let hash = Sha1::from(key).digest().bytes();
+            base.extend_from_slice(hex(hash.get(..16).unwrap_or(&hash)).as_bytes());
+        }
+        base.push(b'}');
+        Key { base }
+    }
+}
+
+/// A user's key, and all names in the store that begin with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    base: Vec<u8>,
+}
+
+impl Key {
+    /// The slot of a cluster that all its states are in.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        let after = |bytes: &[u8], brace: u8| bytes.iter().position(|&byte| byte == brace);
+        let tag = after(&self.base, b'{').and_then(|open| self.base.get(open.saturating_add(1)..));
+        let tag = tag.and_then(|tag| tag.get(..after(tag, b'}')?)).unwrap_or(&self.base);
+        crc16(tag).checked_rem(SLOTS).unwrap_or(0)
+    }
+
+    /// Where the state of a limit is.
+    pub(crate) fn state(&self, label: &str, letter: u8) -> Vec<u8> {
+        let mut name =
+            Vec::with_capacity(self.base.len().saturating_add(label.len()).saturating_add(2));
+        name.extend_from_slice(&self.base);
+        name.push(b':');
+        name.extend_from_slice(label.as_bytes());
+        name.push(letter);
+        name
+    }
+
+    /// Where the answer to a request is, if it is to be remembered.
+    pub(crate) fn record(&self, request: [u8; 16]) -> Vec<u8> {
+        let mut name = self.base.clone();
+        name.push(b'#');
+        name.extend_from_slice(hex(&request).as_bytes());
+        name
+    }
+}
+
+/// Whether it is 1 to 32 letters, digits, `-`, `_` and `.`.
+pub(crate) fn check_label(label: &str) -> Result<(), LimitError> {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_long = label.is_empty() || label.len() > MAX_LABEL_BYTES;
+    if is_long || !label.bytes().all(is_known) { Err(LimitError::Label) } else { Ok(()) }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a text does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// CRC-16/XMODEM, by which a cluster finds slots.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, &byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 { shifted } else { shifted ^ 0x1021 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(bytes: &[u8]) -> Key {
+        KeySpace::new("app").unwrap().key(bytes)
+    }
+
+    #[test]
+    fn names_are_as_the_module_says() {
+        assert_eq!(key(b"tenant 1").state("api", b'g'), b"app:1r{tenant 1}:apig");
+        assert_eq!(key(b"\0\n").state("a", b'w'), b"app:1r{\0\n}:aw");
+        assert_eq!(
+            key(b"a").record([0xab; 16]),
+            [b"app:1r{a}#", "ab".repeat(16).as_bytes()].concat()
+        );
+        assert!(KeySpace::new("a{b").is_err() && KeySpace::new("").is_err());
+        assert!(KeySpace::new(&"x".repeat(33)).is_err());
+    }
+
+    #[test]
+    fn long_keys_and_those_without_a_tag_are_hashed() {
+        assert_eq!(key(&[b'x'; 256]).base.len(), 7 + 256 + 1);
+        let long = key(&[b'x'; 257]);
+        assert_eq!(long.base.len(), 7 + 32 + 1);
+        assert_ne!(long, key(&[b'x'; 258]));
+        for odd in [&b""[..], b"}", b"}x"] {
+            assert!(key(odd).base.starts_with(b"app:1h{"), "{odd:?}");
+        }
+        // The hash of a key is another key than the one that is written like it.
+        let text = long.base.get(7..39).unwrap().to_vec();
+        assert_ne!(key(&text), long);
+    }
+
+    #[test]
+    fn keys_that_look_like_parts_of_names_are_not_mistaken() {
+        assert_ne!(key(b"a}:b").state("c", b'g'), key(b"a").state("c", b'g'));
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+    }
+}

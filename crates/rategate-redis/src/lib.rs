@@ -1,0 +1,76 @@
+//! One exact rate limit over many machines, kept in Redis or Valkey.
+//!
+//! The decision is made in the store, by functions that are loaded into it: one call, one round trip, one
+//! or many limits, all or nothing, by the store's clock alone. This crate holds the functions, and the layer
+//! without IO around them: requests become words, answers become verdicts, errors become what to do.
+//! Connections are the caller's.
+//!
+//! | I want | it is |
+//! |---|---|
+//! | a limit of `rategate-core` in numbers that a store holds exactly | [`limit::Limit`] |
+//! | several that a call has to pass | [`plan::Plan`] |
+//! | a user's key as names in the store | [`key::KeySpace`] |
+//! | to ask, for one caller or for many in one call | [`batch::Batch`] |
+//! | to give back, to release, to renew, to forget | [`returns`] |
+//! | the words to send | [`command::Command`] |
+//! | to know what an error of the store calls for | [`fault::Fault`] |
+//! | the functions themselves | [`library::Library`] |
+//!
+//! # Smallest example
+//!
+//! ```
+//! use rategate_core::gcra::Gcra;
+//! use rategate_redis::batch::{Batch, Extra};
+//! use rategate_redis::command::Settings;
+//! use rategate_redis::key::KeySpace;
+//! use rategate_redis::library::Library;
+//! use rategate_redis::limit::Limit;
+//! use rategate_redis::plan::Plan;
+//! use rategate_redis::reply::Value;
+//! use rategate_redis::verdict::Verdict;
+//!
+//! let bucket = Limit::gcra(&Gcra::new("100/s".parse()?, 10)?)?;
+//! let plan = Plan::new([("api", bucket)])?;
+//! let keys = KeySpace::new("shop")?;
+//!
+//! let mut batch = Batch::new();
+//! batch.try_acquire(&plan, &keys.key(b"tenant 1"), 1, Extra::default())?;
+//! let words = batch.decide(Settings::default()).fcall(Library::LIVE);
+//! assert_eq!(words.first().map(Vec::as_slice), Some(&b"FCALL"[..]));
+//!
+//! // Somebody's connection sends the words and brings this back.
+//! let now_us = 1_790_000_000_000_000;
+//! let numbers = [1, now_us, 0, 1, 1, now_us + 10_000, 0, 0];
+//! let answer = batch.read(&Value::List(numbers.map(Value::Int).to_vec()))?;
+//! let [Verdict::Granted(grant)] = answer.verdicts.as_slice() else { unreachable!() };
+//! assert_eq!(grant.remaining, 9);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it promises
+//!
+//! * **The same decisions** as `rategate-core` makes, for instants of whole microseconds: see
+//!   [`limit`] for the ranges. Nothing rounds; what does not fit is refused when the limit is made.
+//! * **One clock**, the store's. A store that takes over with a clock that is behind denies more, never
+//!   less, and a state that is further ahead than its limit and a [horizon](command::Settings) allow counts
+//!   as if everything had just been taken; [`Answer::corrected`](verdict::Answer::corrected) counts those.
+//! * **Nothing stays**: every key ends when its state is as good as fresh.
+//! * **Nothing is taken twice by us**: a call that failed has changed nothing. One whose answer was lost may have
+//!   been granted; [`RequestId`](batch::RequestId) makes it safe to send again.
+//!
+//! # What it does not do
+//!
+//! It promises nothing about a store that loses writes: after a failover, what the new primary has not seen
+//! can be granted again. It does not wait, retry, or fall back: connections do.
+
+pub mod batch;
+pub mod command;
+pub mod error;
+pub mod fault;
+pub mod key;
+pub mod library;
+pub mod limit;
+pub mod plan;
+pub mod reply;
+pub mod returns;
+pub mod verdict;

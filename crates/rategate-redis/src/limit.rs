@@ -1,0 +1,316 @@
+//! Limits in numbers that a store holds exactly: whole microseconds, parts of one, and all below 2^53.
+//!
+//! The products are made here, in 128 bits, so that the store adds and compares only. A rate of `N`
+//! permits per `P` ns makes a permit take `P / 1000 N` us, reduced to `p / d`: whole microseconds, and
+//! parts of `1/d` us. What does not fit is refused when the limit is made, never rounded.
+
+use rategate_core::compact_log::CompactLog;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::error::ExceedsCapacity;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::sliding_log::SlidingLog;
+
+use crate::error::LimitError;
+
+/// The longest length, in microseconds: 71 years.
+pub const MAX_LENGTH_US: u64 = 1 << 51;
+/// The last instant of the store's clock that is understood: in the year 2112.
+pub const MAX_INSTANT_US: u64 = 1 << 52;
+/// The most permits of a fixed window and of a burst.
+pub const MAX_WINDOW_PERMITS: u64 = 1 << 52;
+/// The most permits of a log, and in flight.
+pub const MAX_PERMITS: u64 = 4_294_967_295;
+/// The most entries of a log: its state has at most half a megabyte.
+pub const MAX_ENTRIES: u64 = 65_536;
+/// The most parts of a microsecond.
+const MAX_PARTS: u128 = 1 << 52;
+
+/// A limit that a store can keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    kind: Kind,
+    most: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A permit takes `numerator / parts` us.
+    Gcra {
+        numerator: u64,
+        parts: u64,
+    },
+    FixedWindow {
+        period_us: u64,
+    },
+    SlidingLog {
+        held_us: u64,
+        grid_us: u64,
+    },
+    Concurrency {
+        lease_us: u64,
+    },
+}
+
+/// A limit and a number of permits, as arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) letter: u8,
+    numbers: [u64; 8],
+    count: usize,
+}
+
+impl Row {
+    fn of(letter: u8, from: &[u64]) -> Self {
+        let mut numbers = [0; 8];
+        for (to, from) in numbers.iter_mut().zip(from) {
+            *to = *from;
+        }
+        Self { letter, numbers, count: from.len() }
+    }
+
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.numbers.iter().copied().take(self.count)
+    }
+}
+
+impl Limit {
+    /// A token bucket.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::NoRate`], [`LimitError::RateTooFine`], [`LimitError::TooManyPermits`],
+    /// [`LimitError::BurstTooLong`].
+    pub fn gcra(bucket: &Gcra) -> Result<Self, LimitError> {
+        let (permits, period_ns) = bucket.rate().fraction().ok_or(LimitError::NoRate)?;
+        let parts = u128::from(permits).saturating_mul(1_000);
+        let common = gcd(parts, period_ns.into());
+        let parts = parts.checked_div(common).filter(|&parts| parts <= MAX_PARTS);
+        let parts = parts.and_then(|parts| u64::try_from(parts).ok());
+        let parts = parts.ok_or(LimitError::RateTooFine)?;
+        let numerator = u128::from(period_ns).checked_div(common);
+        let numerator = numerator.and_then(|numerator| u64::try_from(numerator).ok());
+        let numerator = numerator.ok_or(LimitError::RateTooFine)?;
+        let most = at_most(bucket.burst().get(), MAX_WINDOW_PERMITS)?;
+        let limit = Self { kind: Kind::Gcra { numerator, parts }, most };
+        let burst_us = u128::from(numerator).saturating_mul(most.into()).checked_div(parts.into());
+        match burst_us {
+            Some(burst_us) if burst_us < MAX_LENGTH_US.into() => Ok(limit),
+            _ => Err(LimitError::BurstTooLong),
+        }
+    }
+
+    /// A fixed window, on the grid of the store's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::Anchor`], [`LimitError::NotMicroseconds`], [`LimitError::TooLong`],
+    /// [`LimitError::TooManyPermits`].
+    pub fn fixed_window(window: &FixedWindow) -> Result<Self, LimitError> {
+        if window.anchor() != Anchor::Epoch {
+            return Err(LimitError::Anchor);
+        }
+        let period_us = whole_us(window.period_ns())?;
+        let most = at_most(window.permits(), MAX_WINDOW_PERMITS)?;
+        Ok(Self { kind: Kind::FixedWindow { period_us }, most })
+    }
+
+    /// A sliding log. A grid of less than a microsecond that divides one is that of the clock itself.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::NotMicroseconds`] for another resolution, [`LimitError::TooLong`],
+    /// [`LimitError::TooManyPermits`], [`LimitError::TooManyEntries`].
+    pub fn sliding_log(log: &SlidingLog) -> Result<Self, LimitError> {
+        Self::log(log.permits(), log.held_for_ns(), log.resolution_ns())
+    }
+
+    /// The same, of a log that is meant to be small.
+    ///
+    /// # Errors
+    ///
+    /// As for [`sliding_log`](Self::sliding_log).
+    pub fn compact_log(log: &CompactLog) -> Result<Self, LimitError> {
+        Self::log(log.permits(), log.held_for_ns(), log.resolution_ns())
+    }
+
+    /// Operations in flight, each for `lease_us` at most if nobody renews it.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::NotMicroseconds`] for a lease of no length, [`LimitError::TooLong`],
+    /// [`LimitError::TooManyPermits`].
+    pub fn concurrency(in_flight: &Concurrency, lease_us: u64) -> Result<Self, LimitError> {
+        let most = at_most(in_flight.permits(), MAX_PERMITS)?;
+        if lease_us == 0 {
+            return Err(LimitError::NotMicroseconds);
+        }
+        if lease_us > MAX_LENGTH_US {
+            return Err(LimitError::TooLong);
+        }
+        Ok(Self { kind: Kind::Concurrency { lease_us }, most })
+    }
+
+    /// The most permits that one request can take.
+    #[must_use]
+    pub const fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// Whether its permits are held under the name of a lease.
+    #[must_use]
+    pub const fn holds(&self) -> bool {
+        matches!(self.kind, Kind::Concurrency { .. })
+    }
+
+    fn log(permits: u64, held_for_ns: u64, resolution_ns: u64) -> Result<Self, LimitError> {
+        let most = at_most(permits, MAX_PERMITS)?;
+        // A grant of the clock's microseconds is so old exactly when it is as old as the next of them.
+        let held_us = at_most_long(held_for_ns.div_ceil(1_000))?;
+        let grid_us = match 1_000_u64.checked_rem(resolution_ns) {
+            Some(0) => 1,
+            _ => whole_us(resolution_ns)?,
+        };
+        let limit = Self { kind: Kind::SlidingLog { held_us, grid_us }, most };
+        let entries = limit.entries(held_us, grid_us);
+        if entries > MAX_ENTRIES {
+            return Err(LimitError::TooManyEntries { entries, most: MAX_ENTRIES });
+        }
+        Ok(limit)
+    }
+
+    /// As many as there are permits, or as different points of the grid.
+    fn entries(&self, held_us: u64, grid_us: u64) -> u64 {
+        held_us.div_ceil(grid_us.max(1)).saturating_add(2).min(self.most)
+    }
+
+    /// The letter that ends its keys: a state is never mistaken for another kind's.
+    pub(crate) const fn letter(&self) -> u8 {
+        match self.kind {
+            Kind::Gcra { .. } => b'g',
+            Kind::FixedWindow { .. } => b'w',
+            Kind::SlidingLog { .. } => b'l',
+            Kind::Concurrency { .. } => b'c',
+        }
+    }
+
+    /// Its numbers for a request of so many permits.
+    pub(crate) fn row(&self, permits: u64) -> Result<Row, ExceedsCapacity> {
+        if permits > self.most {
+            return Err(ExceedsCapacity::new(permits, self.most));
+        }
+        Ok(match self.kind {
+            Kind::Gcra { numerator, parts } => {
+                let [burst, cost, unit] =
+                    [self.most, permits, 1].map(|permits| time_of(permits, numerator, parts));
+                let numbers = [parts, burst.0, burst.1, permits, cost.0, cost.1, unit.0, unit.1];
+                Row::of(b'g', &numbers)
+            }
+            Kind::FixedWindow { period_us } => Row::of(b'w', &[period_us, self.most, permits]),
+            Kind::SlidingLog { held_us, grid_us } => {
+                let gap_bytes = bytes_of(held_us.div_ceil(grid_us.max(1)).saturating_add(1));
+                let (count_bytes, capacity) = (bytes_of(self.most), self.entries(held_us, grid_us));
+                let numbers =
+                    [held_us, grid_us, self.most, permits, gap_bytes, count_bytes, capacity];
+                Row::of(b'l', &numbers)
+            }
+            Kind::Concurrency { lease_us } => Row::of(b'c', &[self.most, permits, lease_us]),
+        })
+    }
+
+    /// How many permits one more request could take at `now_us`, by what the store tells.
+    pub(crate) fn remaining(&self, now_us: u64, told: [u64; 3]) -> u64 {
+        match (self.kind, told) {
+            (Kind::Gcra { numerator, parts }, [us, part, _]) => {
+                let parts = u128::from(parts);
+                // Numbers below 2^53 and 2^52.
+                let tat = u128::from(us).saturating_mul(parts).saturating_add(part.into());
+                let now = u128::from(now_us).saturating_mul(parts);
+                let burst = u128::from(self.most).saturating_mul(numerator.into());
+                let free = now.saturating_add(burst).saturating_sub(tat);
+                u64::try_from(free.checked_div(numerator.into()).unwrap_or(0)).unwrap_or(u64::MAX)
+            }
+            (_, [_, used, _]) => self.most.saturating_sub(used),
+        }
+    }
+}
+
+/// Whole microseconds that so many permits take, and the parts of another.
+fn time_of(permits: u64, numerator: u64, parts: u64) -> (u64, u64) {
+    let length = u128::from(permits).saturating_mul(numerator.into());
+    let parts = u128::from(parts);
+    let us = length.checked_div(parts).and_then(|us| u64::try_from(us).ok());
+    let part = length.checked_rem(parts).and_then(|part| u64::try_from(part).ok());
+    (us.unwrap_or(u64::MAX), part.unwrap_or(0))
+}
+
+fn whole_us(length_ns: u64) -> Result<u64, LimitError> {
+    match (length_ns.checked_div(1_000), length_ns.checked_rem(1_000)) {
+        (Some(micros), Some(0)) if micros > 0 => at_most_long(micros),
+        _ => Err(LimitError::NotMicroseconds),
+    }
+}
+
+const fn at_most_long(length_us: u64) -> Result<u64, LimitError> {
+    if length_us > MAX_LENGTH_US { Err(LimitError::TooLong) } else { Ok(length_us) }
+}
+
+const fn at_most(permits: u64, most: u64) -> Result<u64, LimitError> {
+    if permits > most { Err(LimitError::TooManyPermits { most }) } else { Ok(permits) }
+}
+
+/// How many bytes hold all numbers up to this.
+fn bytes_of(number: u64) -> u64 {
+    u64::from(u64::BITS.saturating_sub(number.leading_zeros()).div_ceil(8).max(1))
+}
+
+fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while let Some(rest) = a.checked_rem(b) {
+        (a, b) = (b, rest);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(rate: &str, burst: u64) -> Result<Limit, LimitError> {
+        Limit::gcra(&Gcra::new(rate.parse().unwrap(), burst).unwrap())
+    }
+
+    #[test]
+    fn a_rate_is_split_exactly() {
+        let row = bucket("3/s", 5).unwrap().row(2).unwrap();
+        // 5/3, 2/3 and 1/3 of a second, in thirds of a microsecond.
+        let numbers: Vec<u64> = row.numbers().collect();
+        assert_eq!(numbers, [3, 1_666_666, 2, 2, 666_666, 2, 333_333, 1]);
+        let row = bucket("1000000000/s", 1).unwrap().row(1).unwrap();
+        assert_eq!(row.numbers().collect::<Vec<_>>(), [1_000, 0, 1, 1, 0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert_eq!(bucket("never", 1), Err(LimitError::NoRate));
+        assert_eq!(bucket("unlimited", 1), Err(LimitError::NoRate));
+        assert_eq!(bucket("1/365d", 72), Err(LimitError::BurstTooLong));
+        assert!(bucket("1/365d", 71).is_ok());
+        assert_eq!(
+            bucket("1000000000/s", (1 << 52) + 1),
+            Err(LimitError::TooManyPermits { most: 1 << 52 })
+        );
+        assert!(bucket("1000000000/s", 1 << 52).is_ok());
+        assert_eq!(bucket("9007199254740993/s", 1), Err(LimitError::RateTooFine));
+        let window = |period_ns, anchor| FixedWindow::new(1, period_ns, anchor).unwrap();
+        let window = |period_ns, anchor| Limit::fixed_window(&window(period_ns, anchor));
+        assert_eq!(window(1_500, Anchor::Epoch), Err(LimitError::NotMicroseconds));
+        assert_eq!(window(1_000, Anchor::FirstCall), Err(LimitError::Anchor));
+        let log = SlidingLog::new(MAX_ENTRIES + 1, 1_000_000_000).unwrap();
+        let most = MAX_ENTRIES;
+        let error = LimitError::TooManyEntries { entries: most + 1, most };
+        assert_eq!(Limit::sliding_log(&log), Err(error));
+        assert!(Limit::sliding_log(&log.with_resolution(1_000_000).unwrap()).is_ok());
+        let log = log.with_resolution(1_500).unwrap();
+        assert_eq!(Limit::sliding_log(&log), Err(LimitError::NotMicroseconds));
+    }
+}

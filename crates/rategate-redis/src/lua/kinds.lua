@@ -1,0 +1,28 @@
+-- What the kinds of limits have in common. A kind answers:
+--
+--   numbers            how many numbers follow its letter in the arguments, and what they are
+--   read(key, op, now, call)          a cell: the state of a key, for the time of one call
+--   opening(cell, op, now)            the first whole microsecond at which op.permits pass; false: never
+--   room(cell, op, now)               how many permits would pass now, but op.permits at most
+--   take(cell, op, now, permits, id)  records a grant
+--   tell(cell, op, now)               three whole numbers: what remains follows from them, and a
+--                                     refund after a grant needs them
+--   back(cell, op, now, a, b, c)      how many of op.permits of such a grant can come back
+--   undo(cell, op, now, a, permits)   takes so many back
+--   adopt(cell, op)                   goes on under other numbers of the same call
+--   write(cell, now)                  puts the cell where it came from
+--
+-- A cell that a clock of another server has left too far ahead counts as if everything had just been
+-- taken: it says no, and heals by itself.
+
+local kinds = {}
+
+-- From the first whole millisecond at which nobody can tell the state from a fresh one, and one more.
+local function ttl_ms(until_us, now)
+  return math.max(1, steps_up(math.max(0, until_us - now), 1000) + 1)
+end
+
+local function corrected(cell, call)
+  cell.is_dirty = true
+  call.corrected = call.corrected + 1
+end

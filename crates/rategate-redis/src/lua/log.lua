@@ -1,0 +1,226 @@
+-- The sliding log: a ring of entries in one string, changed in place.
+--
+--   header   form, widths of a gap and of a count, capacity; where the oldest entry is, how many there
+--            are; the points of the oldest and the newest, permits in all, the grid
+--   entries  how many points after the entry before, and how many permits
+--
+-- A grant counts as made at the next point of the grid, which is every microsecond if not said
+-- otherwise. Reading and writing one entry is all that a decision does, however long the log.
+
+local HEADER = '<BBBI4I4I4I7I7I7I7'
+local HEADER_BYTES = 43
+local FORM = 1
+local MOST_ENTRIES = 65536
+-- Entries fetched at once.
+local CHUNK = 32
+
+local log = { numbers = { 'held_us', 'grid_us', 'most', 'permits', 'gap_bytes', 'count_bytes', 'capacity' } }
+kinds.l = log
+
+-- Gap and count of the entry at this place of the ring.
+local function log_entry(cell, place)
+  local bytes = cell.put[place]
+  if not bytes then
+    local chunk = math.floor(place / CHUNK)
+    local text = cell.chunks[chunk]
+    if not text then
+      local from = HEADER_BYTES + chunk * CHUNK * cell.entry_bytes
+      text = redis.call('GETRANGE', cell.key, string.format('%d', from), string.format('%d', from + CHUNK * cell.entry_bytes - 1))
+      cell.chunks[chunk] = text
+    end
+    local at = (place - chunk * CHUNK) * cell.entry_bytes
+    bytes = string.sub(text, at + 1, at + cell.entry_bytes)
+    if #bytes < cell.entry_bytes then return 0, 0 end
+  end
+  return struct.unpack(cell.entry, bytes)
+end
+
+local function log_place(cell, index)
+  local place = cell.head + index
+  if place >= cell.capacity then return place - cell.capacity end
+  return place
+end
+
+local function log_shape(cell, gap_bytes, count_bytes, capacity, grid_us)
+  cell.gap_bytes, cell.count_bytes, cell.capacity, cell.grid_us = gap_bytes, count_bytes, capacity, grid_us
+  cell.entry = '<I' .. gap_bytes .. 'I' .. count_bytes
+  cell.entry_bytes = gap_bytes + count_bytes
+end
+
+-- Nothing in it, and nothing of what the store has is of use.
+local function log_clear(cell, op)
+  log_shape(cell, op.gap_bytes, op.count_bytes, op.capacity, op.grid_us)
+  cell.head, cell.length, cell.total, cell.oldest, cell.newest = 0, 0, 0, 0, 0
+  cell.put, cell.chunks, cell.is_whole = {}, {}, true
+end
+
+local function log_append(cell, point, permits)
+  local last = cell.length - 1
+  if last >= 0 and cell.newest >= point then
+    local place = log_place(cell, last)
+    local gap, count = log_entry(cell, place)
+    cell.put[place] = struct.pack(cell.entry, gap, count + permits)
+  else
+    local gap = 0
+    if last >= 0 then gap = point - cell.newest else cell.oldest = point end
+    cell.put[log_place(cell, cell.length)] = struct.pack(cell.entry, gap, permits)
+    cell.length, cell.newest = cell.length + 1, point
+  end
+  cell.total = cell.total + permits
+end
+
+-- Calls see(point, permits, index) for each entry from the oldest on, until it returns true.
+local function log_walk(cell, see)
+  local point = cell.oldest
+  for index = 0, cell.length - 1 do
+    local gap, count = log_entry(cell, log_place(cell, index))
+    if index > 0 then point = point + gap end
+    if see(point, count, index) then return end
+  end
+end
+
+-- Writes it anew, under the numbers of `op`. Fewer places than entries means fewer permits, too: what
+-- goes then is older than as many as there may be, and decides nothing.
+local function log_rewrite(cell, op, keep)
+  local entries, grid_us = {}, cell.grid_us
+  log_walk(cell, function(point, count)
+    count = keep(point, count)
+    if count > 0 then entries[#entries + 1] = { point, count } end
+  end)
+  log_clear(cell, op)
+  for index = math.max(1, #entries - op.capacity + 1), #entries do
+    local point, count = entries[index][1], entries[index][2]
+    if grid_us ~= op.grid_us then point = steps_up(point * grid_us, op.grid_us) end
+    log_append(cell, point, math.min(count, op.most))
+  end
+end
+
+local function log_forget(cell, op, now)
+  if cell.length > 0 and cell.newest * cell.grid_us + op.held_us <= now then return log_clear(cell, op) end
+  while cell.length > 0 and cell.oldest * cell.grid_us + op.held_us <= now do
+    local _, count = log_entry(cell, cell.head)
+    cell.total, cell.length = cell.total - count, cell.length - 1
+    cell.head = log_place(cell, 1)
+    if cell.length > 0 then cell.oldest = cell.oldest + log_entry(cell, cell.head) end
+  end
+end
+
+local function log_parse(cell, text)
+  if #text < HEADER_BYTES then return false end
+  local form, gap_bytes, count_bytes, capacity, head, length, oldest, newest, total, grid_us = struct.unpack(HEADER, text)
+  if form ~= FORM or gap_bytes < 1 or gap_bytes > 7 or count_bytes < 1 or count_bytes > 4 then return false end
+  if capacity > MOST_ENTRIES or length > capacity or head >= capacity or newest < oldest or grid_us < 1 then return false end
+  if newest * grid_us > 2 * LAST_US then return false end
+  log_shape(cell, gap_bytes, count_bytes, capacity, grid_us)
+  cell.head, cell.length, cell.total, cell.oldest, cell.newest = head, length, total, oldest, newest
+  cell.put, cell.chunks = {}, {}
+  return true
+end
+
+-- The clock of this log: no sooner than its newest grant.
+local function log_now(cell, now)
+  if cell.length == 0 then return now end
+  return math.max(now, (cell.newest - 1) * cell.grid_us + 1)
+end
+
+function log.read(key, op, now, call)
+  local cell = { key = key, held_us = op.held_us }
+  -- With the first entries: of a short log, with all.
+  local until_byte = HEADER_BYTES + CHUNK * (op.gap_bytes + op.count_bytes)
+  local text = redis.call('GETRANGE', key, '0', string.format('%d', until_byte - 1))
+  if text == '' or is_over(key) then
+    log_clear(cell, op)
+    return cell
+  end
+  if not log_parse(cell, text) or cell.newest * cell.grid_us > now + op.grid_us + call.horizon_us then
+    log_clear(cell, op)
+    log_append(cell, steps_up(now, op.grid_us), op.most)
+    corrected(cell, call)
+    return cell
+  end
+  if cell.entry_bytes == op.gap_bytes + op.count_bytes then cell.chunks[0] = string.sub(text, HEADER_BYTES + 1) end
+  log_forget(cell, op, log_now(cell, now))
+  log.adopt(cell, op)
+  return cell
+end
+
+function log.adopt(cell, op)
+  cell.held_us = math.max(cell.held_us, op.held_us)
+  if cell.gap_bytes ~= op.gap_bytes or cell.count_bytes ~= op.count_bytes or cell.capacity ~= op.capacity
+    or cell.grid_us ~= op.grid_us then
+    log_rewrite(cell, op, function(_, count) return count end)
+  end
+end
+
+function log.opening(cell, op, now)
+  local excess = cell.total + op.permits - op.most
+  if excess <= 0 then return now end
+  local opens_us = now
+  log_walk(cell, function(point, count)
+    excess = excess - count
+    opens_us = math.max(now, point * cell.grid_us + op.held_us)
+    return excess <= 0
+  end)
+  return opens_us
+end
+
+function log.room(cell, op)
+  return math.max(0, math.min(op.permits, op.most - cell.total))
+end
+
+function log.take(cell, op, now, permits)
+  log_append(cell, steps_up(log_now(cell, now), op.grid_us), permits)
+end
+
+function log.tell(cell)
+  return cell.newest, cell.total, 0
+end
+
+function log.back(cell, op, _, newest)
+  local found = 0
+  log_walk(cell, function(point, count)
+    if point == newest then found = math.min(op.permits, count) end
+    return point >= newest
+  end)
+  return found
+end
+
+-- Mostly the newest entry, and its permits are others' as well; a place without permits goes.
+function log.undo(cell, op, _, newest, permits)
+  local last = log_place(cell, cell.length - 1)
+  local gap, count = log_entry(cell, last)
+  if newest == cell.newest and count > permits then
+    cell.put[last] = struct.pack(cell.entry, gap, count - permits)
+    cell.total = cell.total - permits
+  else
+    log_rewrite(cell, op, function(point, held)
+      if point == newest then return held - permits end
+      return held
+    end)
+  end
+end
+
+local function log_header(cell)
+  return struct.pack(HEADER, FORM, cell.gap_bytes, cell.count_bytes, cell.capacity, cell.head, cell.length,
+    cell.oldest, cell.newest, cell.total, cell.grid_us)
+end
+
+function log.write(cell, now)
+  if cell.length == 0 then return redis.call('DEL', cell.key) end
+  local ttl = ttl_ms(cell.newest * cell.grid_us + cell.held_us, now)
+  if cell.is_whole then
+    local parts = { log_header(cell) }
+    for index = 0, cell.length - 1 do parts[index + 2] = cell.put[log_place(cell, index)] end
+    -- Its head may not be the first place, once entries of the same call have come and gone.
+    if cell.head ~= 0 then
+      cell.head = 0
+      parts[1] = log_header(cell)
+    end
+    return keep_string(cell.key, table.concat(parts), ttl)
+  end
+  for place, bytes in pairs(cell.put) do
+    redis.call('SETRANGE', cell.key, string.format('%d', HEADER_BYTES + place * cell.entry_bytes), bytes)
+  end
+  redis.call('SETRANGE', cell.key, '0', log_header(cell))
+  keep_for(cell.key, ttl)
+end

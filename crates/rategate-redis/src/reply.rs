@@ -1,0 +1,95 @@
+//! Answers read: values of the protocol become verdicts, and no value makes anything panic.
+
+use std::num::NonZeroU64;
+
+use crate::error::ReplyError;
+use crate::plan::Plan;
+use crate::verdict::{Counts, Denial, Grant, Receipt, Verdict};
+
+/// The version of answers.
+const VERSION: u64 = 1;
+
+/// A value as a connection brings it. An error is none: see [`Fault`](crate::fault::Fault).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A whole number.
+    Int(i64),
+    /// A list.
+    List(Vec<Self>),
+    /// Anything else, of which the functions answer nothing.
+    Other,
+}
+
+/// The numbers of an answer, one after the other.
+#[derive(Debug)]
+pub(crate) struct Numbers<'a> {
+    left: std::slice::Iter<'a, Value>,
+}
+
+impl<'a> Numbers<'a> {
+    /// After the version has been looked at.
+    pub(crate) fn of(value: &'a Value) -> Result<Self, ReplyError> {
+        let Value::List(values) = value else { return Err(ReplyError::Shape) };
+        let mut numbers = Self { left: values.iter() };
+        if numbers.count()? != VERSION {
+            return Err(ReplyError::Version);
+        }
+        Ok(numbers)
+    }
+
+    fn int(&mut self) -> Result<i64, ReplyError> {
+        match self.left.next() {
+            Some(Value::Int(number)) => Ok(*number),
+            Some(_) => Err(ReplyError::Shape),
+            None => Err(ReplyError::Length),
+        }
+    }
+
+    pub(crate) fn count(&mut self) -> Result<u64, ReplyError> {
+        u64::try_from(self.int()?).map_err(|_| ReplyError::Number)
+    }
+
+    /// There is nothing more.
+    pub(crate) fn end(mut self) -> Result<(), ReplyError> {
+        if self.left.next().is_some() { Err(ReplyError::Length) } else { Ok(()) }
+    }
+
+    /// One verdict about `permits` of a plan.
+    pub(crate) fn verdict(
+        &mut self,
+        plan: &Plan,
+        permits: u64,
+        now_us: u64,
+    ) -> Result<Verdict, ReplyError> {
+        let (status, number) = (self.count()?, self.int()?);
+        let mut told = Vec::with_capacity(plan.limits().len());
+        let mut remaining = u64::MAX;
+        for (_, limit) in plan.limits() {
+            let numbers = [self.count()?, self.count()?, self.count()?];
+            remaining = remaining.min(limit.remaining(now_us, numbers));
+            told.push(numbers);
+        }
+        match (status, u64::try_from(number)) {
+            (0, Err(_)) => Ok(Verdict::Denied(Denial { retry_after_ns: None, remaining })),
+            (0, Ok(wait_us)) => {
+                let retry_after_ns = NonZeroU64::new(wait_us.saturating_mul(1_000));
+                let retry_after_ns = Some(retry_after_ns.ok_or(ReplyError::Number)?);
+                Ok(Verdict::Denied(Denial { retry_after_ns, remaining }))
+            }
+            (1 | 2, Ok(granted)) if granted > 0 && granted <= permits => {
+                let (is_repeated, receipt) = (status == 2, Receipt { told });
+                Ok(Verdict::Granted(Grant { permits: granted, remaining, is_repeated, receipt }))
+            }
+            _ => Err(ReplyError::Number),
+        }
+    }
+}
+
+/// Reads the answer to anything but decisions: as many counts as were asked for.
+pub(crate) fn counts(value: &Value, expected: usize) -> Result<Counts, ReplyError> {
+    let mut numbers = Numbers::of(value)?;
+    let (now_us, corrected) = (numbers.count()?, numbers.count()?);
+    let counts = (0..expected).map(|_| numbers.count()).collect::<Result<_, _>>()?;
+    numbers.end()?;
+    Ok(Counts { now_us, corrected, counts })
+}

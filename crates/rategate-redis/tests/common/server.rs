@@ -1,0 +1,184 @@
+//! A real store for one test: on a free port of the loopback, without a file, gone with the test.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::client::{Client, Reply};
+
+/// How long a server may take to answer.
+const STARTED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Whose server it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brand {
+    Redis,
+    Valkey,
+}
+
+impl Brand {
+    /// Those that are installed. Redis has to be.
+    pub(crate) fn installed() -> Vec<Self> {
+        assert!(
+            Self::Redis.program().is_some(),
+            "no redis-server: `cargo xtask servers` installs it (apt-get install redis-server, as root)"
+        );
+        if Self::Valkey.program().is_some() {
+            return vec![Self::Redis, Self::Valkey];
+        }
+        eprintln!("no Valkey: `cargo xtask servers` installs it; tested on Redis only");
+        vec![Self::Redis]
+    }
+
+    fn program(self) -> Option<PathBuf> {
+        match self {
+            Self::Redis => {
+                let folders = std::env::var_os("PATH").unwrap_or_default();
+                let mut programs =
+                    std::env::split_paths(&folders).map(|folder| folder.join("redis-server"));
+                programs.find(|program| program.is_file())
+            }
+            Self::Valkey => {
+                find(Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("valkey").as_path(), 8)
+            }
+        }
+    }
+}
+
+/// The program of the package within its virtual environment.
+fn find(folder: &Path, depth: u32) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(folder).ok()?;
+    let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let program = paths.iter().find(|path| path.is_file() && path.ends_with("valkey-server"));
+    let below = || {
+        let folders = paths.iter().filter(|path| path.is_dir() && !path.is_symlink());
+        folders.clone().find_map(|folder| find(folder, depth.checked_sub(1)?))
+    };
+    program.cloned().or_else(below)
+}
+
+pub(crate) struct Server {
+    brand: Brand,
+    options: Vec<String>,
+    child: Child,
+    port: u16,
+    folder: PathBuf,
+}
+
+impl Server {
+    pub(crate) fn start(brand: Brand) -> Self {
+        Self::with(brand, &[])
+    }
+
+    /// With more options, name and value in turn.
+    pub(crate) fn with(brand: Brand, options: &[&str]) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder =
+            std::env::temp_dir().join(format!("rategate-store-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        // Somebody else may take the port between the question and the start.
+        for _ in 0..5 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut child = spawn(brand, port, &folder, &options);
+            if answers(port, &mut child) {
+                return Self { brand, options, child, port, folder };
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        panic!("{brand:?} does not start; its files are in {}", folder.display());
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn brand(&self) -> Brand {
+        self.brand
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.port).unwrap()
+    }
+
+    /// As if the machine had lost its power.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Answers nothing until it goes on; its connections stay.
+    pub(crate) fn stall(&self) {
+        self.signal("-STOP");
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    /// The same port, and nothing in it: no key, no function.
+    pub(crate) fn restart_empty(&mut self) {
+        self.kill();
+        self.child = spawn(self.brand, self.port, &self.folder, &self.options);
+        assert!(answers(self.port, &mut self.child), "{:?} does not start again", self.brand);
+    }
+
+    pub(crate) fn flush_functions(&self) {
+        self.client().ok(&["FUNCTION", "FLUSH"]);
+    }
+
+    pub(crate) fn flush_scripts(&self) {
+        self.client().ok(&["SCRIPT", "FLUSH"]);
+    }
+
+    /// 0 is none.
+    pub(crate) fn set_maxmemory(&self, bytes: u64) {
+        let bytes = bytes.to_string();
+        self.client().ok(&["CONFIG", "SET", "maxmemory", &bytes]);
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Where the system can, the server dies with the thread that started it, even if that is killed.
+fn spawn(brand: Brand, port: u16, folder: &Path, options: &[String]) -> Child {
+    let program = brand.program().unwrap();
+    let start = |mut command: Command| {
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+        command
+            .args(["--appendonly", "no", "--daemonize", "no", "--dir"])
+            .arg(folder)
+            .args(options);
+        let log = std::fs::File::create(folder.join("log")).unwrap();
+        command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null()).spawn()
+    };
+    let mut bound = Command::new("setpriv");
+    bound.args(["--pdeathsig", "KILL"]).arg(&program);
+    start(bound).or_else(|_| start(Command::new(&program))).unwrap()
+}
+
+fn answers(port: u16, child: &mut Child) -> bool {
+    let until = Instant::now() + STARTED_WITHIN;
+    while Instant::now() < until && child.try_wait().is_ok_and(|ended| ended.is_none()) {
+        let pong = Client::connect(port).and_then(|mut client| client.try_call(&["PING"]));
+        if pong.is_ok_and(|pong| pong == Reply::Status("PONG".to_owned())) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}

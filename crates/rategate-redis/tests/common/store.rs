@@ -1,0 +1,113 @@
+//! A store whose clock the test sets: decisions by the debug functions, one call each.
+
+use rategate_redis::batch::{Batch, Extra};
+use rategate_redis::command::{Command, Settings};
+use rategate_redis::key::{Key, KeySpace};
+use rategate_redis::library::Library;
+use rategate_redis::plan::Plan;
+use rategate_redis::returns;
+use rategate_redis::verdict::{Answer, Counts, Denial, Grant, Verdict};
+
+use super::client::Client;
+use super::server::{Brand, Server};
+
+pub(crate) struct Store {
+    pub(crate) server: Server,
+    pub(crate) client: Client,
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    KeySpace::new("t").unwrap().key(name.as_bytes())
+}
+
+impl Store {
+    pub(crate) fn start(brand: Brand) -> Self {
+        let server = Server::start(brand);
+        let mut client = server.client();
+        client.ok(&Library::DEBUG.load());
+        client.ok(&Library::LIVE.load());
+        Self { server, client }
+    }
+
+    /// Each brand that is installed.
+    pub(crate) fn each() -> impl Iterator<Item = Self> {
+        Brand::installed().into_iter().map(Self::start)
+    }
+
+    pub(crate) fn send(&mut self, command: Command, now_us: u64) -> rategate_redis::reply::Value {
+        self.client.ok(&command.at_us(now_us).fcall(Library::DEBUG)).value()
+    }
+
+    pub(crate) fn answer(&mut self, batch: &Batch<'_>, now_us: u64) -> Answer {
+        let value = self.send(batch.decide(Settings::default()), now_us);
+        batch.read(&value).unwrap()
+    }
+
+    pub(crate) fn ask(
+        &mut self,
+        plan: &Plan,
+        key: &Key,
+        permits: u64,
+        extra: Extra,
+        now_us: u64,
+    ) -> Verdict {
+        let mut batch = Batch::new();
+        batch.try_acquire(plan, key, permits, extra).unwrap();
+        self.answer(&batch, now_us).verdicts.remove(0)
+    }
+
+    pub(crate) fn try_acquire(
+        &mut self,
+        plan: &Plan,
+        key: &Key,
+        permits: u64,
+        now_us: u64,
+    ) -> Verdict {
+        self.ask(plan, key, permits, Extra::default(), now_us)
+    }
+
+    pub(crate) fn peek(&mut self, plan: &Plan, key: &Key, permits: u64, now_us: u64) -> Verdict {
+        let mut batch = Batch::new();
+        batch.try_acquire(plan, key, permits, Extra::default()).unwrap();
+        let value = self.send(batch.peek(Settings::default()), now_us);
+        batch.read(&value).unwrap().verdicts.remove(0)
+    }
+
+    pub(crate) fn debit(&mut self, plan: &Plan, key: &Key, permits: u64, now_us: u64) -> Verdict {
+        let mut batch = Batch::new();
+        batch.debit(plan, key, permits, Extra::default()).unwrap();
+        self.answer(&batch, now_us).verdicts.remove(0)
+    }
+
+    pub(crate) fn refund(
+        &mut self,
+        plan: &Plan,
+        key: &Key,
+        grant: &Grant,
+        permits: u64,
+        now_us: u64,
+    ) -> u64 {
+        let command =
+            returns::refund(plan, key, &grant.receipt, permits, Settings::default()).unwrap();
+        self.counts(plan, &command, now_us).counts[0]
+    }
+
+    pub(crate) fn counts(&mut self, plan: &Plan, command: &Command, now_us: u64) -> Counts {
+        let value = self.send(command.clone(), now_us);
+        returns::read(plan, command, &value).unwrap()
+    }
+}
+
+pub(crate) fn granted(verdict: Verdict) -> Grant {
+    match verdict {
+        Verdict::Granted(grant) => grant,
+        Verdict::Denied(denial) => panic!("{denial:?}"),
+    }
+}
+
+pub(crate) fn denied(verdict: Verdict) -> Denial {
+    match verdict {
+        Verdict::Denied(denial) => denial,
+        Verdict::Granted(grant) => panic!("{grant:?}"),
+    }
+}

@@ -1,0 +1,490 @@
+//! The functions decide as the core does, decision for decision, on a clock of whole microseconds.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::as_conversions,
+    clippy::similar_names,
+    clippy::unwrap_used,
+    reason = "tests: a panic is how they fail"
+)]
+
+mod common;
+
+use common::Random;
+use common::store::{Store, denied, granted, key};
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::bare::Bare;
+use rategate_core::compact_log::CompactLog;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::limit::Limit as _;
+use rategate_core::policy::Policy;
+use rategate_core::refund::Past;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::verdict::Verdict as CoreVerdict;
+use rategate_redis::batch::{Batch, Extra};
+use rategate_redis::limit::Limit;
+use rategate_redis::plan::Plan;
+use rategate_redis::verdict::Verdict;
+
+/// Today, about.
+const NOW_US: u64 = 1_790_000_000_123_457;
+
+/// A policy of the core with the limit that is made of it.
+fn gcra(rate: &str, burst: u64) -> (AnyPolicy, Limit) {
+    let policy = Gcra::new(rate.parse().unwrap(), burst).unwrap();
+    (policy.into(), Limit::gcra(&policy).unwrap())
+}
+
+fn window(permits: u64, period_ns: u64) -> (AnyPolicy, Limit) {
+    let policy = FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap();
+    (policy.into(), Limit::fixed_window(&policy).unwrap())
+}
+
+fn log(permits: u64, period_ns: u64, resolution_ns: u64) -> (AnyPolicy, Limit) {
+    let policy =
+        SlidingLog::new(permits, period_ns).unwrap().with_resolution(resolution_ns).unwrap();
+    (policy.into(), Limit::sliding_log(&policy).unwrap())
+}
+
+/// Core's answer, its wait rounded up to the microseconds of the clock: granted permits or the wait, and
+/// what remains.
+fn core_try(
+    policies: &[AnyPolicy],
+    states: &mut [<AnyPolicy as Policy>::State],
+    now_us: u64,
+    permits: u64,
+) -> (Result<u64, u64>, u64) {
+    let now_ns = now_us * 1_000;
+    let mut limits: Vec<_> = policies
+        .iter()
+        .zip(states)
+        .map(|(policy, state)| Bare::new(policy, state, Past::NONE))
+        .collect();
+    let waits = limits.iter().map(|limit| limit.peek(now_ns, permits).unwrap().unwrap());
+    let wait_ns = waits.max().unwrap();
+    let verdict = if wait_ns == 0 {
+        for limit in &mut limits {
+            assert!(matches!(limit.try_acquire(now_ns, permits), Ok(CoreVerdict::Granted(_))));
+        }
+        Ok(permits)
+    } else {
+        Err(wait_ns.div_ceil(1_000) * 1_000)
+    };
+    (verdict, limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap())
+}
+
+fn shown(verdict: &Verdict) -> (Result<u64, u64>, u64) {
+    match verdict {
+        Verdict::Granted(grant) => (Ok(grant.permits), grant.remaining),
+        Verdict::Denied(denial) => (Err(denial.retry_after_ns.unwrap().get()), denial.remaining),
+    }
+}
+
+/// Random traffic, step by step the same in both; each denial is tried again when it says, and one
+/// microsecond sooner.
+fn agrees(
+    store: &mut Store,
+    name: &str,
+    limits: &[(AnyPolicy, Limit)],
+    steps: u64,
+    typical_us: u64,
+    start_us: u64,
+) {
+    let policies: Vec<AnyPolicy> = limits.iter().map(|(policy, _)| *policy).collect();
+    let mut states: Vec<_> = policies.iter().map(|policy| policy.fresh(start_us * 1_000)).collect();
+    let labels = ["a", "b", "c", "d"];
+    let plan = Plan::new(labels.into_iter().zip(limits.iter().map(|(_, limit)| *limit))).unwrap();
+    let most = limits.iter().map(|(_, limit)| limit.most()).min().unwrap();
+    let (key, mut random, mut now_us) = (key(name), Random::new(7), start_us);
+    let (mut grants, mut denials) = (0_u64, 0_u64);
+    for step in 0..steps {
+        now_us += match random.below(8) {
+            0..3 => 0,
+            3 => 1,
+            7 => random.below(typical_us * 8 + 1),
+            _ => random.below(typical_us * 2 + 1),
+        };
+        let permits = match random.below(4) {
+            0 => 1 + random.below(most),
+            1 => 1 + random.below(most.min(3)),
+            _ => 1,
+        };
+        let expected = core_try(&policies, &mut states, now_us, permits);
+        let looked = store.peek(&plan, &key, permits, now_us);
+        let verdict = store.try_acquire(&plan, &key, permits, now_us);
+        assert_eq!(shown(&verdict), expected, "{name}, step {step}, {permits} permits at {now_us}");
+        assert_eq!(
+            matches!(looked, Verdict::Granted(_)),
+            expected.0.is_ok(),
+            "{name}: a look, step {step}"
+        );
+        let Err(wait_ns) = expected.0 else {
+            grants += 1;
+            continue;
+        };
+        denials += 1;
+        if random.below(3) == 0 {
+            let wait_us = wait_ns / 1_000;
+            let sooner = store.try_acquire(&plan, &key, permits, now_us + wait_us - 1);
+            assert_eq!(denied(sooner).retry_after_ns.unwrap().get(), 1_000, "{name}, step {step}");
+            now_us += wait_us;
+            let then = store.try_acquire(&plan, &key, permits, now_us);
+            let expected = core_try(&policies, &mut states, now_us, permits);
+            assert_eq!(shown(&then), expected, "{name}, step {step}: when it says");
+            assert!(expected.0.is_ok());
+        }
+    }
+    assert!(
+        grants > steps / 50 && denials > steps / 50,
+        "{name}: {grants} grants, {denials} denials"
+    );
+}
+
+#[test]
+fn buckets_decide_as_the_core_does() {
+    for mut store in Store::each() {
+        let rates = [
+            ("1000/s", 5, 1_000),
+            ("3/s", 4, 333_333),
+            ("1/s", 1, 1_000_000),
+            ("7/11s", 3, 1_571_428),
+            ("999999999/s", 3_000_000, 1_000),
+            ("1000000000/s", 100_000, 50),
+            ("1000000007/1000003s", 9, 9_000),
+            ("1/365d", 3, 1 << 42),
+            ("1000000000/s", 1 << 52, 1 << 40),
+            ("104729/17s", 1_000_000, 70_000_000),
+            ("999999999999/s", 7_777_777_777, 5_000),
+        ];
+        for (rate, burst, typical_us) in rates {
+            let name = format!("{rate} {burst}");
+            agrees(
+                &mut store,
+                &name,
+                &[gcra(rate, burst)],
+                if rate == "1/365d" { 60 } else { 400 },
+                typical_us,
+                NOW_US,
+            );
+        }
+        // The ends of the range: the first instants, and the last.
+        agrees(&mut store, "first", &[gcra("3/s", 4)], 200, 300_000, 0);
+        agrees(&mut store, "last", &[gcra("3/s", 4)], 200, 300_000, (1 << 52) - 1_000_000_000);
+    }
+}
+
+#[test]
+fn windows_decide_as_the_core_does() {
+    for mut store in Store::each() {
+        agrees(&mut store, "second", &[window(5, 1_000_000_000)], 600, 100_000, NOW_US);
+        agrees(&mut store, "odd", &[window(3, 7_919_000)], 600, 1_000, NOW_US);
+        agrees(&mut store, "many", &[window(1 << 52, 60_000_000_000)], 300, 1_000_000, NOW_US);
+        agrees(&mut store, "last", &[window(2, 1_000)], 200, 1, (1 << 52) - 1_000_000);
+    }
+}
+
+#[test]
+fn logs_decide_as_the_core_does() {
+    for mut store in Store::each() {
+        agrees(&mut store, "plain", &[log(5, 1_000_000_000, 1)], 600, 100_000, NOW_US);
+        agrees(&mut store, "many", &[log(700, 1_000_000_000, 1)], 3_000, 700, NOW_US);
+        agrees(&mut store, "odd", &[log(9, 7_919_123, 1)], 600, 500, NOW_US);
+        agrees(&mut store, "grid", &[log(40, 1_000_000_000, 10_000_000)], 1_500, 12_000, NOW_US);
+        agrees(
+            &mut store,
+            "coarse",
+            &[log(70_000, 1_000_000_000, 300_000_000)],
+            600,
+            100_000,
+            NOW_US,
+        );
+        agrees(&mut store, "day", &[log(6, 86_400_000_000_000, 1)], 400, 9_000_000_000, NOW_US);
+        agrees(&mut store, "last", &[log(4, 1_000_000, 1)], 300, 200, (1 << 52) - 100_000_000);
+        let compact = CompactLog::new(300, 1_000_000_000).unwrap();
+        let plain =
+            SlidingLog::new(300, 1_000_000_000).unwrap().with_resolution(1_000_000).unwrap();
+        let limit = Limit::compact_log(&compact).unwrap();
+        agrees(&mut store, "compact", &[(plain.into(), limit)], 800, 1_500, NOW_US);
+    }
+}
+
+#[test]
+fn several_limits_decide_all_or_nothing() {
+    for mut store in Store::each() {
+        let three = [gcra("10/s", 10), log(12, 2_000_000_000, 1), window(40, 10_000_000_000)];
+        agrees(&mut store, "three", &three, 1_500, 60_000, NOW_US);
+        let four = [
+            gcra("3/s", 3),
+            gcra("50/min", 20),
+            log(25, 30_000_000_000, 1_000_000),
+            window(9, 1_000_000_000),
+        ];
+        agrees(&mut store, "four", &four, 1_500, 200_000, NOW_US);
+    }
+}
+
+#[test]
+fn a_batch_decides_as_one_call_after_the_other() {
+    for mut store in Store::each() {
+        let plans = [
+            Plan::new([("g", gcra("100/s", 7).1)]).unwrap(),
+            Plan::new([("g", gcra("100/s", 7).1), ("l", log(9, 100_000_000, 1).1)]).unwrap(),
+            Plan::new([("w", window(6, 50_000_000).1), ("m", log(20, 300_000_000, 5_000_000).1)])
+                .unwrap(),
+        ];
+        let (mut random, mut now_us) = (Random::new(3), NOW_US);
+        for round in 0..150 {
+            now_us += random.below(40_000);
+            let mut batch = Batch::new();
+            let mut singles = Vec::new();
+            for _ in 0..=random.below(30) {
+                let plan = &plans[random.below(3).min(random.below(4)).min(2) as usize];
+                let (name, permits) = (random.below(3), 1 + random.below(3) / 2);
+                let is_debit = random.below(5) == 0;
+                let [together, alone] =
+                    ["together", "alone"].map(|side| key(&format!("{side} {name}")));
+                if is_debit {
+                    batch.debit(plan, &together, permits + 2, Extra::default()).unwrap();
+                    singles.push(store.debit(plan, &alone, permits + 2, now_us));
+                } else {
+                    batch.try_acquire(plan, &together, permits, Extra::default()).unwrap();
+                    singles.push(store.try_acquire(plan, &alone, permits, now_us));
+                }
+            }
+            assert_eq!(store.answer(&batch, now_us).verdicts, singles, "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_debit_takes_what_there_is() {
+    for mut store in Store::each() {
+        let limits = [("a", gcra("3/s", 9).1), ("b", log(7, 1_000_000_000, 1).1)];
+        let plan = Plan::new(limits).unwrap();
+        assert_eq!(granted(store.debit(&plan, &key("a"), 5, NOW_US)).permits, 5);
+        let grant = granted(store.debit(&plan, &key("a"), 5, NOW_US));
+        assert_eq!((grant.permits, grant.remaining), (2, 0));
+        let denial = denied(store.debit(&plan, &key("a"), 1, NOW_US));
+        assert_eq!(denial.retry_after_ns.unwrap().get(), 1_000_000_000);
+        // 3 and a third are earned by then, and 2 were left: the bucket has five whole ones.
+        let bucket = Plan::new([limits[0]]).unwrap();
+        assert_eq!(granted(store.debit(&bucket, &key("a"), 9, NOW_US + 1_111_111)).permits, 5);
+    }
+}
+
+#[test]
+fn a_debit_is_what_remains_and_says_when_one_passes() {
+    for mut store in Store::each() {
+        let limits =
+            [("a", gcra("700/s", 9)), ("b", log(7, 9_000_000, 1)), ("c", window(12, 20_000_000))];
+        let plan = Plan::new(limits.map(|(label, (_, limit))| (label, limit))).unwrap();
+        let policies = limits.map(|(_, (policy, _))| policy);
+        let mut states = policies.map(|policy| policy.fresh(0));
+        let (mut random, mut now_us, mut partly, mut denials) = (Random::new(31), NOW_US, 0, 0);
+        for step in 0..1_500 {
+            now_us += random.below(3_000);
+            let permits = 1 + random.below(7);
+            // With one that is looked for, and not taken.
+            let (one, remaining) = core_try(&policies, &mut states.clone(), now_us, 1);
+            match store.debit(&plan, &key("k"), permits, now_us) {
+                Verdict::Granted(grant) => {
+                    assert_eq!(grant.permits, permits.min(remaining + 1), "step {step}");
+                    partly += u64::from(grant.permits < permits);
+                    assert!(core_try(&policies, &mut states, now_us, grant.permits).0.is_ok());
+                }
+                Verdict::Denied(denial) => {
+                    assert_eq!(Err(denial.retry_after_ns.unwrap().get()), one, "step {step}");
+                    denials += 1;
+                }
+            }
+        }
+        assert!(partly > 100 && denials > 100, "{partly} {denials}");
+    }
+}
+
+#[test]
+fn forgetting_never_changes_a_decision() {
+    for mut store in Store::each() {
+        // The debug store forgets by its own clock, to the microsecond; the core never does.
+        for (name, limit, typical_us) in [
+            ("g", gcra("7/11s", 2), 3_000_000),
+            ("w", window(2, 1_000_000), 900),
+            ("l", log(2, 1_000_000, 1), 900),
+            ("q", log(3, 1_000_000, 7_000), 900),
+        ] {
+            agrees(&mut store, name, &[limit], 400, typical_us, NOW_US);
+        }
+    }
+}
+
+#[test]
+fn refunds_are_those_of_the_core() {
+    use rategate_core::ledger::Ledger;
+
+    for mut store in Store::each() {
+        let limits = [
+            ("whole", gcra("1000/s", 6), 900),
+            ("odd", gcra("8/3s", 5), 300_000),
+            ("window", window(6, 50_000_000), 7_000),
+            ("log", log(6, 50_000_000, 1), 7_000),
+            ("long", log(90, 50_000_000, 1), 400),
+        ];
+        for (name, (policy, limit), typical_us) in limits {
+            let plan = Plan::new([("a", limit)]).unwrap();
+            let key = key(name);
+            let (mut random, mut now_us) = (Random::new(11), NOW_US);
+            let mut core = Ledger::new(policy, now_us * 1_000);
+            let mut grants = Vec::new();
+            let mut back = 0;
+            for step in 0..1_500 {
+                now_us += random.below(typical_us * 2);
+                if random.below(3) == 0 && !grants.is_empty() {
+                    let at = grants.len() - 1 - random.below(grants.len().min(5) as u64) as usize;
+                    let (ours, theirs): (
+                        rategate_redis::verdict::Grant,
+                        rategate_core::verdict::Grant,
+                    ) = grants.remove(at);
+                    let permits = 1 + random.below(ours.permits);
+                    let is_full = core.remaining(now_us * 1_000) == limit.most();
+                    let expected = core.refund(now_us * 1_000, &theirs, permits);
+                    let got = store.refund(&plan, &key, &ours, permits, now_us);
+                    // What a bucket that is full anyway says it took back may differ once it has been forgotten.
+                    if !is_full {
+                        assert_eq!(
+                            got, expected,
+                            "{name}, step {step}: {permits} of {ours:?} at {now_us}"
+                        );
+                    }
+                    back += got;
+                    continue;
+                }
+                let permits = 1 + random.below(3);
+                let ours = store.try_acquire(&plan, &key, permits, now_us);
+                let theirs = core.try_acquire(now_us * 1_000, permits).unwrap();
+                match (ours, theirs) {
+                    (Verdict::Granted(ours), CoreVerdict::Granted(theirs)) => {
+                        assert_eq!(ours.remaining, theirs.remaining, "{name}, step {step}");
+                        grants.push((ours, theirs));
+                    }
+                    (Verdict::Denied(ours), CoreVerdict::Denied(theirs)) => {
+                        let theirs = theirs.retry_after_ns.unwrap().get().div_ceil(1_000) * 1_000;
+                        assert_eq!(
+                            ours.retry_after_ns.unwrap().get(),
+                            theirs,
+                            "{name}, step {step}"
+                        );
+                    }
+                    (ours, theirs) => {
+                        panic!("{name}, step {step} at {now_us}: {ours:?}, the core {theirs:?}")
+                    }
+                }
+            }
+            assert!(back > 100, "{name}: {back}");
+        }
+    }
+}
+
+#[test]
+fn a_refund_comes_back_to_all_limits_or_to_as_many_as_all_can() {
+    for mut store in Store::each() {
+        let plan = Plan::new([("a", gcra("1/s", 5).1), ("b", window(5, 1_000_000_000).1)]).unwrap();
+        let start_us = NOW_US - NOW_US % 1_000_000;
+        let grant = granted(store.try_acquire(&plan, &key("a"), 4, start_us));
+        // The bucket could give three back, the window is another one.
+        assert_eq!(store.refund(&plan, &key("a"), &grant, 3, start_us + 1_000_000), 0);
+        let grant = granted(store.try_acquire(&plan, &key("a"), 2, start_us + 1_000_001));
+        assert_eq!(store.refund(&plan, &key("a"), &grant, 2, start_us + 1_000_002), 2);
+        assert_eq!(
+            granted(store.try_acquire(&plan, &key("a"), 2, start_us + 1_000_002)).remaining,
+            0
+        );
+    }
+}
+
+#[test]
+fn what_came_back_is_remembered_until_no_older_grant_can_come_back() {
+    for mut store in Store::each() {
+        let plan = Plan::new([("a", gcra("1/s", 5).1)]).unwrap();
+        let first = granted(store.try_acquire(&plan, &key("a"), 2, NOW_US));
+        let second = granted(store.try_acquire(&plan, &key("a"), 2, NOW_US));
+        assert_eq!(store.refund(&plan, &key("a"), &first, 2, NOW_US), 2);
+        // The bucket is full again, and would have been so without the second grant, too.
+        granted(store.try_acquire(&plan, &key("a"), 5, NOW_US + 2_100_000));
+        assert_eq!(store.refund(&plan, &key("a"), &second, 2, NOW_US + 2_100_000), 0);
+        assert_eq!(denied(store.try_acquire(&plan, &key("a"), 1, NOW_US + 2_100_000)).remaining, 0);
+    }
+}
+
+/// A log of before under the numbers of now, from the first call that has them on.
+fn goes_on(
+    store: &mut Store,
+    name: &str,
+    numbers: impl Iterator<Item = (u64, u64, u64)>,
+    is_exact: bool,
+) {
+    let (mut random, mut now_us) = (Random::new(21), NOW_US);
+    let (mut policy, _) = log(20, 1_000_000_000, 1);
+    let mut state = policy.fresh(0);
+    let mut grants = 0;
+    for (round, (permits, period_ns, resolution_ns)) in numbers.enumerate() {
+        let (next, limit) = log(permits, period_ns, resolution_ns);
+        let plan = Plan::new([("a", limit)]).unwrap();
+        for call in 0..=random.below(40) {
+            now_us += random.below(90_000);
+            if call == 0 {
+                next.rebase(&mut state, &policy, now_us * 1_000);
+                policy = next;
+            }
+            let permits = 1 + random.below(limit.most().min(4));
+            let verdict = store.try_acquire(&plan, &key(name), permits, now_us);
+            let mut asked = state.clone();
+            let expected = core_try(&[policy], std::slice::from_mut(&mut asked), now_us, permits);
+            if is_exact {
+                assert_eq!(shown(&verdict), expected, "round {round}: {policy:?} at {now_us}");
+            }
+            if let Verdict::Granted(_) = verdict {
+                assert!(expected.0.is_ok(), "round {round}: {policy:?} at {now_us}");
+                state = asked;
+                grants += 1;
+            }
+        }
+    }
+    assert!(grants > 20, "{grants}");
+}
+
+#[test]
+fn a_log_keeps_its_grants_under_other_numbers() {
+    for mut store in Store::each() {
+        // More and fewer permits, and shorter periods: as the core.
+        for turn in 0..30 {
+            let numbers = [
+                (20, 2_000),
+                (7, 2_000),
+                (300, 2_000),
+                (3, 2_000),
+                (300, 1_000),
+                (12, 1_000),
+                (5, 400),
+            ];
+            let numbers =
+                numbers.into_iter().map(|(permits, period_ms)| (permits, period_ms * 1_000_000, 1));
+            goes_on(&mut store, &format!("exact {turn}"), numbers, true);
+        }
+        // On other grids instants round up once more, so the store grants no more than the core.
+        let mut random = Random::new(5);
+        let others = [
+            (20, 1_000, 1),
+            (20, 1_000, 70_000_000),
+            (9, 1_000, 1_000),
+            (40, 1_000, 9_000_000),
+            (5, 1_000, 1_000_000),
+        ];
+        let numbers = (0..250).map(|_| others[random.below(5) as usize]);
+        let numbers = numbers.map(|(permits, period_ms, resolution_ns)| {
+            (permits, period_ms * 1_000_000, resolution_ns)
+        });
+        goes_on(&mut store, "others", numbers, false);
+    }
+}

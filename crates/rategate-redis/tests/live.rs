@@ -1,0 +1,291 @@
+//! The functions as they are used: on the store's own clock, with its forgetting, its memory and its
+//! refusals.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::similar_names,
+    clippy::unwrap_used,
+    reason = "tests: a panic is how they fail"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::client::{Client, Reply};
+use common::server::{Brand, Server};
+use common::store::{denied, granted, key};
+use rategate_core::concurrency::Concurrency;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_redis::batch::{Batch, Extra, LeaseId};
+use rategate_redis::command::{Command, Settings};
+use rategate_redis::fault::{Fault, Remedy};
+use rategate_redis::key::KeySpace;
+use rategate_redis::library::Library;
+use rategate_redis::limit::Limit;
+use rategate_redis::plan::Plan;
+use rategate_redis::verdict::{Answer, Verdict};
+
+fn plan() -> Plan {
+    let bucket = Gcra::new("7/11s".parse().unwrap(), 5).unwrap();
+    let window = FixedWindow::new(50, 3_600_000_000_000, Anchor::Epoch).unwrap();
+    let log = SlidingLog::new(20, 60_000_000_000).unwrap();
+    let limits = [
+        ("bucket", Limit::gcra(&bucket)),
+        ("window", Limit::fixed_window(&window)),
+        ("log", Limit::sliding_log(&log)),
+        ("oven", Limit::concurrency(&Concurrency::new(8).unwrap(), 30_000_000)),
+    ];
+    Plan::new(limits.map(|(label, limit)| (label, limit.unwrap()))).unwrap()
+}
+
+fn holder(name: u8) -> Extra {
+    Extra { lease: Some(LeaseId([name; 16])), request: None }
+}
+
+fn one(plan: &Plan, name: u8) -> Batch<'_> {
+    let mut batch = Batch::new();
+    batch.try_acquire(plan, &key("k"), 1, holder(name)).unwrap();
+    batch
+}
+
+fn decide(batch: &Batch<'_>) -> Command {
+    batch.decide(Settings::default())
+}
+
+fn read(batch: &Batch<'_>, reply: &Reply) -> Answer {
+    batch.read(&reply.value()).unwrap()
+}
+
+fn each() -> impl Iterator<Item = (Server, Client)> {
+    Brand::installed().into_iter().map(|brand| {
+        let server = Server::start(brand);
+        let mut client = server.client();
+        client.ok(&Library::LIVE.load());
+        (server, client)
+    })
+}
+
+#[test]
+fn the_stores_clock_decides_and_every_key_ends() {
+    for (_server, mut client) in each() {
+        let plan = plan();
+        let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        for name in 0..5 {
+            let batch = one(&plan, name);
+            let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
+            let off_us = u128::from(answer.now_us).abs_diff(wall.as_micros());
+            assert!(off_us < 60_000_000, "{off_us}");
+            assert_eq!(
+                granted(answer.verdicts.into_iter().next().unwrap()).remaining,
+                (4 - name).into()
+            );
+        }
+        let batch = one(&plan, 5);
+        let peek = batch.peek(Settings::default()).fcall(Library::LIVE);
+        assert_eq!(peek[0], b"FCALL_RO");
+        let looked = denied(read(&batch, &client.ok(&peek)).verdicts.into_iter().next().unwrap());
+        let wait_ns = looked.retry_after_ns.unwrap().get();
+        assert!(wait_ns <= 1_571_429_000 && wait_ns > 1_000_000_000, "{wait_ns}");
+        // Not sooner than its state is as good as fresh, and no later than a few ms after.
+        for (name, from_ms, until_ms) in [
+            ("bucketg", 6_500, 7_860),
+            ("windoww", 0, 3_600_002),
+            ("logl", 59_000, 60_002),
+            ("ovenc", 29_000, 30_002),
+        ] {
+            let left_ms = client.ok(&["PTTL", &format!("t:1r{{k}}:{name}")]).int();
+            assert!((from_ms..=until_ms).contains(&left_ms), "{name}: {left_ms}");
+        }
+        assert_eq!(client.ok(&["DBSIZE"]), Reply::Int(4), "no other key");
+        // When it says, it passes.
+        std::thread::sleep(Duration::from_nanos(wait_ns));
+        granted(
+            read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)))
+                .verdicts
+                .into_iter()
+                .next()
+                .unwrap(),
+        );
+    }
+}
+
+#[test]
+fn a_script_decides_where_there_are_no_functions() {
+    for (server, mut client) in each() {
+        let (plan, script) = (plan(), Library::LIVE.script());
+        let batch = one(&plan, 1);
+        let refused = client.call(&decide(&batch).evalsha(&script));
+        assert_eq!(Fault::of(refused.error()).remedy(), Remedy::SendScript);
+        let answer = read(&batch, &client.ok(&decide(&batch).eval(&script)));
+        assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 4);
+        // The same states, and the hash that we say.
+        let batch = one(&plan, 2);
+        let answer = read(&batch, &client.ok(&decide(&batch).evalsha(&script)));
+        assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 3);
+        let batch = one(&plan, 3);
+        let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
+        assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 2);
+        server.flush_scripts();
+        let refused = client.call(&decide(&batch).evalsha(&script));
+        assert_eq!(Fault::of(refused.error()), Fault::ScriptMissing);
+        // Functions outlive that.
+        client.ok(&decide(&batch).fcall(Library::LIVE));
+    }
+}
+
+#[test]
+fn what_a_store_refuses_is_known() {
+    for (mut server, mut client) in each() {
+        let plan = plan();
+        let words = decide(&one(&plan, 1)).fcall(Library::LIVE);
+        let key = "t:1r{k}:bucketg";
+        client.ok(&["LPUSH", key, "x"]);
+        let refused = client.call(&words);
+        assert_eq!(Fault::of(refused.error()), Fault::WrongType, "{refused:?}");
+        // A call that failed has changed nothing.
+        assert_eq!(client.ok(&["DBSIZE"]), Reply::Int(1));
+        client.ok(&["DEL", key]);
+        server.flush_functions();
+        let refused = client.call(&words);
+        assert_eq!(Fault::of(refused.error()).remedy(), Remedy::LoadThenRetry, "{refused:?}");
+        client.ok(&Library::LIVE.load());
+        client.ok(&words);
+        client.ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+        let port = server.port().to_string();
+        let mut replica =
+            Server::with(server.brand(), &["--replicaof", &format!("127.0.0.1 {port}")]);
+        wait_for_link(&mut replica.client());
+        let refused = replica.client().call(&words);
+        assert_eq!(Fault::of(refused.error()).remedy(), Remedy::RefreshThenRetry, "{refused:?}");
+        // It has the functions and the states from its primary, and may be looked at.
+        let log = SlidingLog::new(20, 60_000_000_000).unwrap();
+        let log = Plan::new([("log", Limit::sliding_log(&log).unwrap())]).unwrap();
+        let batch = one(&log, 2);
+        let looked = replica.client().ok(&batch.peek(Settings::default()).fcall(Library::LIVE));
+        assert_eq!(
+            granted(read(&batch, &looked).verdicts.into_iter().next().unwrap()).remaining,
+            19
+        );
+        server.restart_empty();
+        let refused = server.client().call(&words);
+        assert_eq!(Fault::of(refused.error()), Fault::FunctionMissing, "{refused:?}");
+        replica.kill();
+    }
+}
+
+fn wait_for_link(replica: &mut Client) {
+    let is_up = |replica: &mut Client| {
+        replica.ok(&["INFO", "replication"]).text().contains("master_link_status:up")
+    };
+    for _ in 0..500 {
+        if is_up(replica) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("the replica has no link to its primary");
+}
+
+#[test]
+fn a_full_store_goes_on_deciding_unless_told_otherwise() {
+    for (server, mut client) in each() {
+        let plan = plan();
+        client.ok(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+        client.ok(&decide(&one(&plan, 1)).fcall(Library::LIVE));
+        server.set_maxmemory(1);
+        let batch = one(&plan, 2);
+        let refused = client.call(&decide(&batch).within_memory().fcall(Library::LIVE));
+        assert_eq!(Fault::of(refused.error()), Fault::OutOfMemory, "{refused:?}");
+        let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
+        assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 3);
+        client.ok(&batch.peek(Settings::default()).fcall(Library::LIVE));
+        server.set_maxmemory(0);
+        client.ok(&decide(&one(&plan, 3)).within_memory().fcall(Library::LIVE));
+    }
+}
+
+#[test]
+fn all_keys_of_a_user_lie_in_the_slot_we_say() {
+    for brand in Brand::installed() {
+        let server = Server::with(brand, &["--cluster-enabled", "yes"]);
+        let mut client = server.client();
+        client.ok(&Library::LIVE.load());
+        let (plan, keys) = (plan(), KeySpace::new("shop").unwrap());
+        let long = vec![b'x'; 400];
+        let names: [&[u8]; 9] =
+            [b"a", b"tenant 1", b"", b"}", b"}{", b"{", b"a}b", b"\0\n\xff", &long];
+        for name in names {
+            let key = keys.key(name);
+            let mut batch = Batch::new();
+            batch.try_acquire(&plan, &key, 1, holder(1)).unwrap();
+            for state in decide(&batch).keys() {
+                let words = [&b"CLUSTER"[..], b"KEYSLOT", state];
+                assert_eq!(client.ok(&words).int(), i64::from(key.slot()), "{name:?}");
+            }
+            // Nobody has given this node its slots.
+            let refused = client.call(&decide(&batch).fcall(Library::LIVE));
+            assert_eq!(Fault::of(refused.error()), Fault::ClusterDown, "{refused:?}");
+        }
+        client.ok(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+        let mut batch = Batch::new();
+        batch.try_acquire(&plan, &keys.key(b"a"), 1, holder(1)).unwrap();
+        while !matches!(client.call(&decide(&batch).fcall(Library::LIVE)), Reply::List(_)) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for name in names.iter().skip(1) {
+            let mut other = Batch::new();
+            other.try_acquire(&plan, &keys.key(name), 1, holder(1)).unwrap();
+            let answer = read(&other, &client.ok(&decide(&other).fcall(Library::LIVE)));
+            let grant = granted(answer.verdicts.into_iter().next().unwrap());
+            assert!(grant.remaining == 4 && !grant.is_repeated, "{name:?} is a key of its own");
+        }
+        batch.try_acquire(&plan, &keys.key(b"b"), 1, holder(1)).unwrap();
+        let refused = client.call(&decide(&batch).fcall(Library::LIVE));
+        assert_eq!(Fault::of(refused.error()), Fault::CrossSlot, "{refused:?}");
+    }
+}
+
+#[test]
+fn a_server_that_stalls_or_dies_leaves_nothing_behind() {
+    for (mut server, mut client) in each() {
+        server.stall();
+        server.go_on();
+        assert_eq!(client.ok(&["PING"]).text(), "PONG");
+        server.kill();
+        assert!(client.try_call(&["PING"]).is_err());
+        assert!(Client::connect(server.port()).is_err());
+    }
+}
+
+#[test]
+fn many_processes_share_one_limit() {
+    for (server, _) in each() {
+        let log = Limit::sliding_log(&SlidingLog::new(100, 3_600_000_000_000).unwrap()).unwrap();
+        let plan = Plan::new([("log", log)]).unwrap();
+        let granted: usize = std::thread::scope(|scope| {
+            let callers: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut client = server.client();
+                        let asked = (0..60).filter(|_| {
+                            let mut batch = Batch::new();
+                            batch.try_acquire(&plan, &key("k"), 1, Extra::default()).unwrap();
+                            let answer =
+                                read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
+                            matches!(answer.verdicts[..], [Verdict::Granted(_)])
+                        });
+                        asked.count()
+                    })
+                })
+                .collect();
+            callers.into_iter().map(|caller| caller.join().unwrap()).sum()
+        });
+        assert_eq!(granted, 100);
+    }
+}

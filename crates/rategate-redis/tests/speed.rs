@@ -1,0 +1,122 @@
+//! How many decisions a store makes in a second over one connection: one for each call, in a pipeline, and many
+//! for each call; beside `redis-benchmark`, which calls the same function. It prints and asserts nothing:
+//!
+//! ```text
+//! cargo test --release --package rategate-redis --test speed -- --ignored --nocapture
+//! ```
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_precision_loss,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "it measures, and prints for a living"
+)]
+
+mod common;
+
+use std::process::Command;
+use std::time::Instant;
+
+use common::client::{Client, Reply};
+use common::server::{Brand, Server};
+use common::store::key;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_redis::batch::{Batch, Extra};
+use rategate_redis::command::Settings;
+use rategate_redis::library::Library;
+use rategate_redis::limit::Limit;
+use rategate_redis::plan::Plan;
+
+/// Calls under way at once, as with `redis-benchmark -P 16`.
+const PIPELINE: usize = 16;
+const DECISIONS: usize = 60_000;
+
+#[test]
+#[ignore = "measures; run it alone, on a quiet machine, in release mode"]
+fn decisions_per_second() {
+    let bucket =
+        |rate: &str, burst| Limit::gcra(&Gcra::new(rate.parse().unwrap(), burst).unwrap()).unwrap();
+    let log = Limit::sliding_log(&SlidingLog::new(1_000, 1_000_000_000).unwrap()).unwrap();
+    let window = FixedWindow::new(1_000, 1_000_000_000, Anchor::Epoch).unwrap();
+    let window = Limit::fixed_window(&window).unwrap();
+    let plans = [
+        ("bucket, granted", Plan::new([("a", bucket("1000000000/s", 1 << 40))])),
+        ("bucket, denied", Plan::new([("a", bucket("1/s", 1))])),
+        ("log of 1000 a second", Plan::new([("a", log)])),
+        (
+            "bucket, log, window",
+            Plan::new([("a", bucket("1000/s", 100)), ("b", log), ("c", window)]),
+        ),
+    ];
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let mut client = server.client();
+        client.ok(&Library::LIVE.load());
+        println!("\n{brand:?}, decisions per second");
+        for (name, plan) in &plans {
+            let plan = plan.as_ref().unwrap();
+            let (alone, many) = (benchmark(&server, plan, "1"), benchmark(&server, plan, "256"));
+            print!(
+                "{name:22} redis-benchmark -c 1 -P 16 over 1: {alone:>7.0}, over 256: {many:>7.0}"
+            );
+            for (size, keys) in
+                [(1, 1), (1, 256), (16, 256), (64, 256), (256, 256), (16, 1), (64, 1), (256, 1)]
+            {
+                let rate = ours(&mut client, plan, size, keys);
+                let theirs = if keys == 1 { alone } else { many };
+                print!(" | {size} over {keys}: {rate:>7.0} ({:.2}x)", rate / theirs);
+            }
+            println!();
+        }
+    }
+}
+
+/// Batches of `size` decisions over so many keys.
+fn ours(client: &mut Client, plan: &Plan, size: usize, keys: usize) -> f64 {
+    let calls: Vec<_> = (0..keys.div_ceil(size).max(1))
+        .map(|call| {
+            let mut batch = Batch::new();
+            for at in 0..size {
+                let name = format!("{keys} {}", (call * size + at) % keys);
+                batch.try_acquire(plan, &key(&name), 1, Extra::default()).unwrap();
+            }
+            batch.decide(Settings::default()).fcall(Library::LIVE)
+        })
+        .collect();
+    let rounds = DECISIONS / size / PIPELINE;
+    let start = Instant::now();
+    let mut next = calls.iter().cycle();
+    for _ in 0..rounds {
+        for _ in 0..PIPELINE {
+            client.push(next.next().unwrap());
+        }
+        client.flush();
+        for _ in 0..PIPELINE {
+            assert!(matches!(client.read(), Reply::List(_)));
+        }
+    }
+    (rounds * PIPELINE * size) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// One decision for each call, over so many keys.
+fn benchmark(server: &Server, plan: &Plan, keys: &str) -> f64 {
+    let mut batch = Batch::new();
+    batch.try_acquire(plan, &key("__rand_int__"), 1, Extra::default()).unwrap();
+    let words = batch.decide(Settings::default()).fcall(Library::LIVE);
+    let words = words.iter().map(|word| String::from_utf8_lossy(word).into_owned());
+    let output = Command::new("redis-benchmark")
+        .args(["-p", &server.port().to_string(), "-c", "1", "-P", "16", "-r", keys, "--csv"])
+        .args(["-n", &DECISIONS.to_string()])
+        .args(words)
+        .output();
+    let Ok(output) = output else { return f64::NAN };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let row = text.lines().last().unwrap_or("");
+    // The command is the first field, and has no comma of its own.
+    row.split(',').nth(1).and_then(|rate| rate.trim_matches('"').parse().ok()).unwrap_or(f64::NAN)
+}
