@@ -124,6 +124,7 @@ mod shared;
 #[cfg(feature = "serde")]
 pub mod snapshot;
 pub mod stats;
+pub mod store;
 mod sync;
 mod throttle;
 mod turn;

@@ -1,0 +1,196 @@
+//! Two ways to hear an answer: a future, and a call that blocks.
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::{
+    Answer, Fault, Gone, Grant, Key, LeaseId, Question, Receipt, Reply, Share, Store, Verdict,
+};
+use crate::store::Beat;
+
+/// Questions as futures, for a store that is shared.
+///
+/// A future that is dropped gives up its answer: permits that come after that go back to the store.
+pub trait Ask<P> {
+    /// Puts any question.
+    fn ask(&self, question: Question<P>) -> Asked<Answer>;
+
+    /// All these permits, or none.
+    fn decide(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Asked<Verdict> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.ask(Question::Decide { plan, key, permits, lease: None }).read_as(verdict)
+    }
+
+    /// The same, held under a name until it is released or its time is over.
+    fn hold(
+        &self,
+        plan: &Arc<P>,
+        key: &Key,
+        permits: NonZeroU64,
+        lease: LeaseId,
+    ) -> Asked<Verdict> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.ask(Question::Decide { plan, key, permits, lease: Some(lease) }).read_as(verdict)
+    }
+
+    /// As many of these permits as pass now.
+    fn debit(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Asked<Verdict> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.ask(Question::Debit { plan, key, permits }).read_as(verdict)
+    }
+
+    /// What [`decide`](Self::decide) would say.
+    fn peek(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Asked<Verdict> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.ask(Question::Peek { plan, key, permits }).read_as(verdict)
+    }
+
+    /// Gives permits of a grant back. Says how many came back.
+    fn refund(
+        &self,
+        plan: &Arc<P>,
+        key: &Key,
+        receipt: Receipt,
+        permits: NonZeroU64,
+    ) -> Asked<u64> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.ask(Question::Refund { plan, key, receipt, permits }).read_as(count)
+    }
+
+    /// Ends what was [held](Self::hold). Says 0 if it had ended.
+    fn release(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.ask(Question::Release { plan, key, permits, lease }).read_as(count)
+    }
+
+    /// Lets it go on for its full time from now. Says 0 if it had ended.
+    fn renew(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.ask(Question::Renew { plan, key, permits, lease }).read_as(count)
+    }
+
+    /// Forgets what a key has used. Says of how many limits.
+    fn reset(&self, plan: &Arc<P>, key: &Key) -> Asked<u64> {
+        self.ask(Question::Reset { plan: Arc::clone(plan), key: Arc::clone(key) }).read_as(count)
+    }
+
+    /// A sign of life.
+    fn beat(&self, beat: Beat) -> Asked<Share> {
+        self.ask(Question::Beat(beat)).read_as(share)
+    }
+}
+
+impl<S: Store> Ask<S::Plan> for Arc<S> {
+    fn ask(&self, question: Question<S::Plan>) -> Asked<Answer> {
+        let (told, heard) = oneshot::channel();
+        let unclaimed = Unclaimed::of(&question, self);
+        self.put(
+            question,
+            Box::new(move |answer| {
+                if let (Err(unheard), Some(unclaimed)) = (told.send(answer), unclaimed) {
+                    unclaimed.give_back(unheard.into_inner());
+                }
+            }),
+        );
+        Asked { heard, read: |answer| Some(answer.clone()) }
+    }
+}
+
+/// An answer that is on its way: a future, or a [call](Asked::wait) that blocks.
+///
+/// It ends within the time budget of its store.
+#[derive(Debug)]
+#[must_use = "whoever drops it gives up the answer"]
+pub struct Asked<A> {
+    heard: oneshot::Receiver<Result<Answer, Fault>>,
+    read: fn(&Answer) -> Option<A>,
+}
+
+impl<A> Asked<A> {
+    /// Blocks this thread until the answer is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`].
+    pub fn wait(self) -> Result<A, Fault> {
+        let heard = self.heard.recv().unwrap_or(Err(Fault::Closed));
+        heard.and_then(|answer| understood(self.read, &answer))
+    }
+
+    fn read_as<B>(self, read: fn(&Answer) -> Option<B>) -> Asked<B> {
+        Asked { heard: self.heard, read }
+    }
+}
+
+impl<A> Future for Asked<A> {
+    type Output = Result<A, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let read = self.read;
+        Pin::new(&mut self.heard).poll(context).map(|heard| {
+            heard.unwrap_or(Err(Fault::Closed)).and_then(|answer| understood(read, &answer))
+        })
+    }
+}
+
+/// What goes back to the store if nobody waits for it any more.
+struct Unclaimed<S: Store> {
+    store: Arc<S>,
+    plan: Arc<S::Plan>,
+    key: Key,
+    lease: Option<LeaseId>,
+}
+
+impl<S: Store> Unclaimed<S> {
+    fn of(question: &Question<S::Plan>, store: &Arc<S>) -> Option<Self> {
+        let (plan, key, lease) = match question {
+            Question::Decide { plan, key, lease, .. } => (plan, key, *lease),
+            Question::Debit { plan, key, .. } => (plan, key, None),
+            _ => return None,
+        };
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        Some(Self { store: Arc::clone(store), plan, key, lease })
+    }
+
+    fn give_back(self, unheard: Result<Answer, Fault>) {
+        let Ok(Answer { reply: Reply::Verdict(Verdict::Granted(grant)), .. }) = unheard else {
+            return;
+        };
+        let Self { store, plan, key, lease } = self;
+        let Grant { permits, receipt, .. } = grant;
+        let Some(permits) = NonZeroU64::new(permits) else { return };
+        let question = match lease {
+            Some(lease) => Question::Release { plan, key, permits, lease },
+            None => Question::Refund { plan, key, receipt, permits },
+        };
+        store.put(question, Box::new(|_| ()));
+    }
+}
+
+fn understood<A>(read: fn(&Answer) -> Option<A>, answer: &Answer) -> Result<A, Fault> {
+    read(answer).ok_or_else(|| Fault::Gone(Gone::Broken("an answer to another question".into())))
+}
+
+fn verdict(answer: &Answer) -> Option<Verdict> {
+    match &answer.reply {
+        Reply::Verdict(verdict) => Some(verdict.clone()),
+        _ => None,
+    }
+}
+
+const fn count(answer: &Answer) -> Option<u64> {
+    match &answer.reply {
+        Reply::Count(count) => Some(*count),
+        _ => None,
+    }
+}
+
+const fn share(answer: &Answer) -> Option<Share> {
+    match &answer.reply {
+        Reply::Share(share) => Some(*share),
+        _ => None,
+    }
+}

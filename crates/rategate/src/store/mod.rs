@@ -1,0 +1,68 @@
+//! A place that decides for many machines, and what it is asked.
+//!
+//! A store holds the states of limits that several processes share. It decides by its own clock, one question
+//! after the other, so what it grants keeps the limit wherever the questions come from. [`Store`] is what such
+//! a place has to be able to do; `rategate-redis` is one on Redis or Valkey.
+//!
+//! | I want | it is |
+//! |---|---|
+//! | to say what a store can be asked | [`Question`] |
+//! | to read what it says | [`Answer`], [`Verdict`], [`Fault`] |
+//! | the limits a store can keep | [`Rule`] |
+//! | to ask in tasks, or in threads | [`Ask`], [`Asked::wait`] |
+//!
+//! # Bound
+//!
+//! Whoever acts only on what a store grants, acts within the limit's own ceiling, on the store's clock at the
+//! instants of its decisions. An action that comes later than its grant by up to `J` is within the ceiling
+//! of a window that is longer by `J`.
+
+mod ask;
+mod fault;
+mod question;
+mod reply;
+mod rule;
+
+pub use ask::{Ask, Asked};
+pub use fault::{Fault, Gone};
+pub use question::{Beat, Key, LeaseId, Question};
+pub use reply::{Answer, Denial, Grant, Receipt, Reply, Share, Verdict};
+pub use rule::{PlanError, Rule};
+
+/// What hears the answer to a question.
+pub type Hear = Box<dyn FnOnce(Result<Answer, Fault>) + Send>;
+
+/// A place that keeps the states of limits for many processes.
+///
+/// It has one verb, [`put`](Self::put), which never waits; [`Ask`] makes futures of it, and calls that block.
+pub trait Store: Send + Sync + 'static {
+    /// Limits that were checked against what this store can hold, once.
+    type Plan: Send + Sync + 'static;
+
+    /// Checks the limits of a plan, each with a label that names its states: a call passes all of them or
+    /// takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError`], which names the limit and what would be right.
+    fn plan(&self, rules: &[(&str, Rule)]) -> Result<Self::Plan, PlanError>;
+
+    /// Puts a question. `hear` is called once, on whichever thread has the answer, this one included, and no
+    /// later than the store's time budget says; so nobody should hold a lock here that `hear` takes. It should
+    /// not block.
+    ///
+    /// A question whose answer comes too late, or that nobody waits for any more, is not put again: permits that
+    /// it took are given back if the store can be reached, or age out.
+    fn put(&self, question: Question<Self::Plan>, hear: Hear);
+
+    /// Into how many parts, at least 1, the store can break: what is gone in one may be there in another.
+    fn parts(&self) -> usize {
+        1
+    }
+
+    /// The part that has the states of a key, below [`parts`](Self::parts).
+    fn part_of(&self, key: &Key) -> usize {
+        let _ = key;
+        0
+    }
+}
