@@ -98,6 +98,29 @@ impl Rate {
         Self::from_fraction(permits.into(), 86_400_000_000_000)
     }
 
+    /// `share` of `total` equal parts of it, for one of several that keep a limit together. Exactly so, or a
+    /// little slower where the fraction has more than 63 bits on a side: parts never add up to more than the whole.
+    #[must_use]
+    pub fn part(self, share: u64, total: NonZeroU64) -> Self {
+        let Some((permits, period_ns)) = self.fraction() else { return self };
+        if share == 0 {
+            return Self::NEVER;
+        }
+        // Below 2^128 each, and neither is 0.
+        let permits = u128::from(permits).saturating_mul(share.into());
+        let period_ns = u128::from(period_ns).saturating_mul(total.get().into());
+        let common = gcd(permits, period_ns);
+        let permits = permits.checked_div(common).unwrap_or(permits);
+        let period_ns = period_ns.checked_div(common).unwrap_or(period_ns);
+        let bits = u128::BITS.saturating_sub((permits | period_ns).leading_zeros());
+        let excess = bits.saturating_sub(u64::BITS.saturating_sub(1));
+        // Fewer permits, and a longer period.
+        let fewer = permits.checked_shr(excess).unwrap_or(0);
+        let longer = period_ns.checked_shr(excess).unwrap_or(0);
+        let longer = if excess == 0 { longer } else { longer.saturating_add(1) };
+        Self::from_fraction(fewer, longer).unwrap_or(Self::NEVER)
+    }
+
     /// The reduced fraction `(permits, nanoseconds)`, or `None` at the two ends.
     #[must_use]
     pub const fn fraction(self) -> Option<(u64, u64)> {

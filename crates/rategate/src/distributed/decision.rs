@@ -1,0 +1,138 @@
+//! What a call is told, and by whom it was decided.
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::store::{Fault, LeaseId, Receipt};
+
+/// The answer to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a grant that nobody acts on is a permit lost"]
+pub enum Decision {
+    /// The permits are the caller's.
+    Granted(Grant),
+    /// Nothing was taken.
+    Denied(Denial),
+}
+
+impl Decision {
+    /// Whether it is a grant.
+    #[must_use]
+    pub const fn is_granted(&self) -> bool {
+        matches!(self, Self::Granted(_))
+    }
+
+    /// Who decided.
+    #[must_use]
+    pub const fn by(&self) -> By {
+        match self {
+            Self::Granted(grant) => grant.by,
+            Self::Denied(denial) => denial.by,
+        }
+    }
+
+    pub(super) const fn granted(by: By) -> Self {
+        Self::Granted(Grant { by, receipt: None, lease: None })
+    }
+
+    pub(super) const fn denied(by: By, retry_after_ns: Option<NonZeroU64>) -> Self {
+        Self::Denied(Denial { by, retry_after_ns })
+    }
+}
+
+/// Permits that are the caller's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Who decided.
+    pub by: By,
+    /// What the store needs to take permits back, where it decided itself.
+    pub(super) receipt: Option<Receipt>,
+    /// Under which name they are held, where they are in flight.
+    pub(super) lease: Option<LeaseId>,
+}
+
+/// A refusal for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// Who decided.
+    pub by: By,
+    /// When to come again, in ns from now. From a store, and a lease, it is exact up to the way of the answer: never
+    /// too early, if nobody else comes first. While the store is gone it is when the store is asked
+    /// next. `None` where nobody can say.
+    pub retry_after_ns: Option<NonZeroU64>,
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum By {
+    /// The store, for this call.
+    Store,
+    /// This node, with permits that it had borrowed, or by a denial that it remembers.
+    Lease,
+    /// This node, with its share of the limit.
+    Share,
+    /// This node, because the store is gone, as it was told to for that.
+    Fallback,
+}
+
+/// A decision, at once or when the store has answered: a future, or a [call](Self::wait) that blocks.
+///
+/// It ends within the store's time budget. Whoever drops it gives up the decision; permits go back.
+#[derive(Debug)]
+#[must_use = "whoever drops it gives up the decision"]
+pub struct Deciding(State);
+
+#[derive(Debug)]
+enum State {
+    Now(Option<Result<Decision, Fault>>),
+    Later(oneshot::Receiver<Result<Decision, Fault>>),
+}
+
+impl Deciding {
+    pub(super) const fn now(decision: Result<Decision, Fault>) -> Self {
+        Self(State::Now(Some(decision)))
+    }
+
+    pub(super) const fn later(heard: oneshot::Receiver<Result<Decision, Fault>>) -> Self {
+        Self(State::Later(heard))
+    }
+
+    /// Blocks this thread until it is decided.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`], never [`Fault::Gone`]: that is what the limiter was told to do about.
+    pub fn wait(self) -> Result<Decision, Fault> {
+        match self.0 {
+            State::Now(decision) => decision.unwrap_or(Err(Fault::Closed)),
+            State::Later(heard) => heard.recv().unwrap_or(Err(Fault::Closed)),
+        }
+    }
+
+    /// The decision, if no answer of the store is needed for it.
+    ///
+    /// # Errors
+    ///
+    /// Itself, if one is.
+    pub fn at_once(self) -> Result<Result<Decision, Fault>, Self> {
+        match self.0 {
+            State::Now(decision) => Ok(decision.unwrap_or(Err(Fault::Closed))),
+            State::Later(_) => Err(self),
+        }
+    }
+}
+
+impl Future for Deciding {
+    type Output = Result<Decision, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            State::Now(decision) => Poll::Ready(decision.take().unwrap_or(Err(Fault::Closed))),
+            State::Later(heard) => Pin::new(heard)
+                .poll(context)
+                .map(|heard| heard.unwrap_or(Err(Fault::Closed))),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What the clones of a limiter share.
+
+use std::num::NonZeroU64;
+use std::sync::{Arc, Weak};
+
+use super::counts::Counters;
+use super::decision::{Deciding, Decision};
+use super::fallback::Fallback;
+use super::leased::{Entry, Leasing};
+use super::rounds::Rounds;
+use super::shared_out::SharedOut;
+use super::watch::{Change, Watch};
+use crate::clock::Clock;
+use crate::stats::events;
+use crate::store::{Fault, Key, Store};
+use rategate_core::error::ExceedsCapacity;
+
+pub(super) struct Inner<S: Store, C: Clock + 'static> {
+    pub(super) name: String,
+    pub(super) store: Arc<S>,
+    pub(super) store_plan: Arc<S::Plan>,
+    /// The most permits of one call.
+    pub(super) most: u64,
+    pub(super) clock: C,
+    /// How long a call waits for the store, in ns.
+    pub(super) budget_ns: u64,
+    pub(super) watch: Watch,
+    pub(super) fallback: Fallback<C>,
+    pub(super) way: Way,
+    pub(super) rounds: Rounds<Round>,
+    pub(super) counters: Counters,
+}
+
+/// How calls are decided.
+pub(super) enum Way {
+    Exact,
+    Leased(Leasing),
+    SharedOut(Box<SharedOut>),
+}
+
+/// What is due at an instant.
+pub(super) enum Round {
+    /// A key with borrowed permits, if it is still there.
+    Key(Weak<Entry>),
+    /// A sign of life.
+    Beat,
+}
+
+impl<S: Store, C: Clock + 'static> Inner<S, C> {
+    /// A call.
+    pub(super) fn try_acquire(self: &Arc<Self>, key: &[u8], permits: u64) -> Deciding {
+        let permits = match self.asked(permits) {
+            Ok(permits) => permits,
+            Err(decision) => return Deciding::now(decision),
+        };
+        match &self.way {
+            Way::Exact => self.exact(Key::from(key), permits, None),
+            Way::Leased(leasing) => match leasing.entry(key, self) {
+                Some(entry) => self.leased(&entry, permits),
+                // No room for what it would borrow.
+                None => self.exact(Key::from(key), permits, None),
+            },
+            Way::SharedOut(shared) => self.shared_out(shared, key, permits),
+        }
+    }
+
+    /// How many permits, if it takes a decision at all.
+    pub(super) fn asked(&self, permits: u64) -> Result<NonZeroU64, Result<Decision, Fault>> {
+        if permits > self.most {
+            return Err(Err(Fault::Exceeds(ExceedsCapacity::new(permits, self.most))));
+        }
+        NonZeroU64::new(permits).ok_or(Ok(Decision::granted(super::By::Fallback)))
+    }
+
+    /// A call without an answer of the store.
+    pub(super) fn without_store(
+        &self,
+        key: &Key,
+        permits: NonZeroU64,
+        asked_again_in_ns: Option<NonZeroU64>,
+    ) -> Result<Decision, Fault> {
+        self.fallback.decide(key, permits, asked_again_in_ns)
+    }
+
+    /// Tells of a change of what is in force. Called while no lock is held.
+    pub(super) fn tell(&self, change: Change) {
+        if let Some((sight, why)) = change {
+            self.counters.changed();
+            events::store(&self.name, sight, why.as_ref());
+        }
+    }
+
+    /// Does what is due. Returns when to come again.
+    pub(super) fn attend(self: &Arc<Self>) -> Option<u64> {
+        while let Some(round) = self.rounds.take(self.clock.now_ns()) {
+            match round {
+                Round::Beat => self.beat(),
+                Round::Key(entry) => {
+                    if let Some(entry) = entry.upgrade() {
+                        self.leased_round(&entry);
+                    }
+                }
+            }
+        }
+        self.rounds.next_ns()
+    }
+}

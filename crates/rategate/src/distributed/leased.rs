@@ -1,0 +1,309 @@
+//! Leased: keys whose permits this node has borrowed, and those who wait for an answer of the store.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rategate_core::node::{Errand, ErrandId, Leased, Local, Terms};
+
+use super::decision::{By, Deciding, Decision};
+use super::inner::Inner;
+use super::watch::Worth;
+use crate::clock::Clock;
+use crate::store::{Answer, Fault, Key, Question, Receipt, Reply, Store, Verdict};
+
+/// How many answers a call waits for. The second is of a question that knew of it.
+const MOST_ANSWERS: u8 = 2;
+
+/// One key on this node.
+#[derive(Debug)]
+pub(super) struct Entry {
+    key: Key,
+    /// Which part of the store has it.
+    part: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    machine: Leased<Receipt>,
+    waiting: VecDeque<Waiting>,
+    /// The earliest instant that the rounds know of; `u64::MAX` for none.
+    round_ns: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    told: oneshot::Sender<Result<Decision, Fault>>,
+    permits: NonZeroU64,
+    until_ns: u64,
+    heard: u8,
+}
+
+/// What is to be done once the lock is free.
+#[derive(Debug, Default)]
+struct Chores {
+    errands: Vec<Errand<Receipt>>,
+    answers: Vec<(oneshot::Sender<Result<Decision, Fault>>, Result<Decision, Fault>)>,
+    round_ns: Option<u64>,
+}
+
+impl Entry {
+    pub(super) fn new(key: Key, part: usize, terms: Terms) -> Self {
+        let state =
+            State { machine: Leased::new(terms), waiting: VecDeque::new(), round_ns: u64::MAX };
+        Self { key, part, state: Mutex::new(state) }
+    }
+
+    /// Whether nothing is lost if it is made anew.
+    pub(super) fn may_be_forgotten(&self, now_ns: u64) -> bool {
+        let state = self.state();
+        state.waiting.is_empty() && state.machine.may_be_forgotten(now_ns)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What is due after anything has happened.
+    fn chores(&mut self, now_ns: u64, chores: &mut Chores) {
+        while let Some(errand) = self.machine.errand(now_ns) {
+            chores.errands.push(errand);
+        }
+        let wakes_ns = self.machine.wakes_at_ns().unwrap_or(u64::MAX);
+        let due_ns = self.waiting.front().map_or(wakes_ns, |first| wakes_ns.min(first.until_ns));
+        if due_ns < self.round_ns {
+            self.round_ns = due_ns;
+            chores.round_ns = Some(due_ns);
+        }
+    }
+
+    /// Answers those who waited, in order, as far as can be.
+    fn serve(&mut self, now_ns: u64, chores: &mut Chores) {
+        while let Some(first) = self.waiting.front() {
+            let decision = if first.told.is_closed() {
+                None
+            } else {
+                match self.machine.try_acquire(now_ns, first.permits) {
+                    Local::Granted => Some(Decision::granted(By::Lease)),
+                    Local::Denied { retry_after_ns } => {
+                        Some(Decision::denied(By::Lease, retry_after_ns))
+                    }
+                    Local::Ask if first.heard < MOST_ANSWERS => return,
+                    Local::Ask => Some(Decision::denied(By::Lease, None)),
+                }
+            };
+            let Some(first) = self.waiting.pop_front() else { return };
+            if let Some(decision) = decision {
+                chores.answers.push((first.told, Ok(decision)));
+            }
+        }
+    }
+}
+
+impl<S: Store, C: Clock + 'static> Inner<S, C> {
+    /// A call.
+    pub(super) fn leased(self: &Arc<Self>, entry: &Arc<Entry>, permits: NonZeroU64) -> Deciding {
+        let now_ns = self.clock.now_ns();
+        let mut chores = Chores::default();
+        let mut state = entry.state();
+        // Nobody goes before those who wait.
+        let local = if state.waiting.is_empty() {
+            state.machine.try_acquire(now_ns, permits)
+        } else {
+            Local::Ask
+        };
+        let deciding = match local {
+            Local::Granted => Deciding::now(Ok(Decision::granted(By::Lease))),
+            Local::Denied { retry_after_ns } => {
+                return Deciding::now(Ok(Decision::denied(By::Lease, retry_after_ns)));
+            }
+            Local::Ask => {
+                let (told, heard) = oneshot::channel();
+                let until_ns = now_ns.saturating_add(self.budget_ns);
+                state.waiting.push_back(Waiting { told, permits, until_ns, heard: 0 });
+                Deciding::later(heard)
+            }
+        };
+        state.chores(now_ns, &mut chores);
+        drop(state);
+        self.do_chores(entry, chores);
+        deciding
+    }
+
+    /// What is due at an instant.
+    pub(super) fn leased_round(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let now_ns = self.clock.now_ns();
+        let mut chores = Chores::default();
+        let mut state = entry.state();
+        state.round_ns = u64::MAX;
+        let mut late = Vec::new();
+        while let Some(first) = state.waiting.pop_front_if(|first| first.until_ns <= now_ns) {
+            late.push(first);
+        }
+        state.chores(now_ns, &mut chores);
+        drop(state);
+        for waiting in late {
+            let decision = self.without_store(&entry.key, waiting.permits, None);
+            chores.answers.push((waiting.told, decision));
+        }
+        self.do_chores(entry, chores);
+    }
+
+    fn do_chores(self: &Arc<Self>, entry: &Arc<Entry>, chores: Chores) {
+        for (told, decision) in chores.answers {
+            // Who has gone gave up the decision, and the units age out with their lease.
+            let _ = told.send(decision);
+        }
+        if let Some(at_ns) = chores.round_ns {
+            self.rounds.add(at_ns, Arc::downgrade(entry));
+        }
+        for errand in chores.errands {
+            self.send(entry, errand);
+        }
+    }
+
+    fn send(self: &Arc<Self>, entry: &Arc<Entry>, errand: Errand<Receipt>) {
+        let (plan, key) = (Arc::clone(&self.store_plan), Arc::clone(&entry.key));
+        match errand {
+            Errand::Debit { id, units } => {
+                let now_ns = self.clock.now_ns();
+                if let Err(for_ns) = self.watch.pass(entry.part, now_ns) {
+                    return self.debit_heard(entry, id, Worth::None { for_ns });
+                }
+                let question = Question::Debit { plan, key, permits: units };
+                let (inner, entry) = (Arc::clone(self), Arc::clone(entry));
+                self.store.put(
+                    question,
+                    Box::new(move |answer: Result<Answer, Fault>| {
+                        let now_ns = inner.clock.now_ns();
+                        let (worth, change) = inner.watch.heard(entry.part, now_ns, answer);
+                        inner.tell(change);
+                        inner.debit_heard(&entry, id, worth);
+                    }),
+                );
+            }
+            Errand::Return { receipt, units } => {
+                // If it does not arrive, the units age out.
+                if self.watch.is_well(entry.part) {
+                    let question = Question::Refund { plan, key, receipt, permits: units };
+                    self.store.put(question, Box::new(|_| ()));
+                }
+            }
+        }
+    }
+
+    fn debit_heard(self: &Arc<Self>, entry: &Arc<Entry>, id: ErrandId, worth: Worth) {
+        let now_ns = self.clock.now_ns();
+        let mut chores = Chores::default();
+        let mut state = entry.state();
+        for waiting in &mut state.waiting {
+            waiting.heard = waiting.heard.saturating_add(1);
+        }
+        let gone = match worth {
+            Worth::Good(Reply::Verdict(Verdict::Granted(grant))) => {
+                match NonZeroU64::new(grant.permits) {
+                    Some(units) => {
+                        let ends_ns = grant.window_ends_in_ns;
+                        state.machine.debited(id, now_ns, units, ends_ns, grant.receipt);
+                    }
+                    None => state.machine.lost(id, now_ns),
+                }
+                None
+            }
+            Worth::Good(Reply::Verdict(Verdict::Denied(denial))) => {
+                state.machine.denied(id, now_ns, denial.retry_after_ns);
+                None
+            }
+            Worth::Good(_) => {
+                state.machine.lost(id, now_ns);
+                Some(Ok(None))
+            }
+            Worth::None { for_ns } => {
+                state.machine.lost(id, now_ns);
+                Some(Ok(for_ns))
+            }
+            Worth::Fault(fault) => {
+                state.machine.lost(id, now_ns);
+                Some(Err(fault))
+            }
+        };
+        state.serve(now_ns, &mut chores);
+        let stranded = if gone.is_some() { std::mem::take(&mut state.waiting) } else { VecDeque::new() };
+        state.chores(now_ns, &mut chores);
+        drop(state);
+        for waiting in stranded {
+            let decision = match &gone {
+                Some(Err(fault)) => Err(fault.clone()),
+                Some(Ok(for_ns)) => self.without_store(&entry.key, waiting.permits, *for_ns),
+                None => continue,
+            };
+            chores.answers.push((waiting.told, decision));
+        }
+        self.do_chores(entry, chores);
+    }
+}
+
+/// The keys of this node.
+pub(super) struct Leasing {
+    terms: Terms,
+    shards: Box<[Mutex<Shard>]>,
+    most_keys: usize,
+    hasher: RandomState,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<Key, Arc<Entry>>,
+    /// How many there were after the last look for those to be forgotten.
+    kept: usize,
+}
+
+/// How many parts the keys are in, each with a lock.
+const SHARDS: usize = 64;
+
+impl Leasing {
+    pub(super) fn new(terms: Terms, most_keys: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { terms, shards, most_keys: most_keys.div_ceil(SHARDS), hasher: RandomState::new() }
+    }
+
+    /// A key, unless there is no room for one more.
+    pub(super) fn entry<S: Store, C: Clock + 'static>(
+        &self,
+        key: &[u8],
+        inner: &Inner<S, C>,
+    ) -> Option<Arc<Entry>> {
+        let place = usize::try_from(self.hasher.hash_one(key)).unwrap_or(0) % SHARDS;
+        let mut shard = self.shards.get(place)?.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = shard.entries.get(key) {
+            return Some(Arc::clone(entry));
+        }
+        shard.make_room(self.most_keys, inner.clock.now_ns());
+        if shard.entries.len() >= self.most_keys {
+            return None;
+        }
+        let key = Key::from(key);
+        let part = inner.store.part_of(&key);
+        let entry = Arc::new(Entry::new(Arc::clone(&key), part, self.terms));
+        shard.entries.insert(key, Arc::clone(&entry));
+        Some(entry)
+    }
+}
+
+impl Shard {
+    /// Looks for keys to be forgotten whenever there are twice as many as the last look left, so that a newcomer
+    /// pays for two looks at the most.
+    fn make_room(&mut self, most: usize, now_ns: u64) {
+        let len = self.entries.len();
+        if len < self.kept.saturating_mul(2).clamp(16, most.max(1)) {
+            return;
+        }
+        // Whoever has one in his hand keeps it.
+        self.entries.retain(|_, entry| Arc::strong_count(entry) > 1 || !entry.may_be_forgotten(now_ns));
+        self.kept = self.entries.len();
+    }
+}

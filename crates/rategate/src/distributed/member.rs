@@ -1,0 +1,244 @@
+//! Membership: how large this node's part is, what of late has changed in it, and who waits for the first word.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rategate_core::node::{BeatId, Heard, Member, MemberTerms, Resize};
+
+use super::decision::{Deciding, Decision};
+use super::inner::{Inner, Round, Way};
+use super::shared_out::SharedOut;
+use super::watch::Worth;
+use crate::clock::Clock;
+use crate::store::{Answer, Beat, Fault, Key, Question, Reply, Share, Store};
+
+/// A node's membership in the group of those who share a limit.
+pub(super) struct Membership {
+    group: Key,
+    me: [u8; 16],
+    length_ns: u64,
+    total: u64,
+    /// How long a grant matters, in ns.
+    memory_ns: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    machine: Member,
+    /// What the share was before the oldest of the changes, and since when at least.
+    first: Change,
+    /// Those that still matter, the oldest first.
+    changes: VecDeque<Change>,
+    waiting: Vec<Waiting>,
+    has_heard: bool,
+}
+
+struct Waiting {
+    told: oneshot::Sender<Result<Decision, Fault>>,
+    key: Key,
+    permits: NonZeroU64,
+}
+
+/// What a node has now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) share: u64,
+    /// Of the newest change.
+    pub(super) number: u64,
+    pub(super) has_heard: bool,
+    /// Whether it had a share whose time is over.
+    pub(super) is_lapsed: bool,
+}
+
+/// What has changed for a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shown {
+    /// It has not been asked for so long that it is a new one.
+    Afresh(Change),
+    /// The share became another.
+    Next(Change),
+}
+
+/// A share that became another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    /// Counted from 1.
+    pub(super) number: u64,
+    pub(super) at_ns: u64,
+    /// What it was, 0 if it had lapsed.
+    pub(super) from: u64,
+    pub(super) share: u64,
+    /// How many of the permits that it gained count as unused.
+    pub(super) fresh: u64,
+}
+
+impl Membership {
+    pub(super) fn new(label: &str, terms: MemberTerms, total: u64, memory_ns: u64) -> Self {
+        let first = Change { number: 0, at_ns: 0, from: 0, share: 0, fresh: 0 };
+        let state = State {
+            machine: Member::new(terms),
+            first,
+            changes: VecDeque::new(),
+            waiting: Vec::new(),
+            has_heard: false,
+        };
+        Self {
+            group: Key::from(label.as_bytes()),
+            me: nobody_elses(),
+            length_ns: terms.length_ns().get(),
+            total,
+            memory_ns,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// What this node has now.
+    pub(super) fn now(&self, now_ns: u64) -> Now {
+        let state = self.state();
+        let is_lapsed = state.has_heard && state.machine.ends_ns() <= now_ns;
+        Now {
+            share: state.machine.share(now_ns),
+            number: state.newest().number,
+            has_heard: state.has_heard,
+            is_lapsed,
+        }
+    }
+
+    /// What a key starts with of which nothing is known, before all that [`since`](Self::since) shows of it.
+    pub(super) fn first(&self) -> Change {
+        self.state().first
+    }
+
+    /// Shows the changes after `number`, in order. Those that do not matter any more are shown as the one that a
+    /// key starts with.
+    pub(super) fn since(&self, number: u64, mut show: impl FnMut(Shown)) {
+        let state = self.state();
+        if number < state.first.number {
+            show(Shown::Afresh(state.first));
+        }
+        for change in state.changes.iter().filter(|change| change.number > number) {
+            show(Shown::Next(*change));
+        }
+    }
+
+    /// Waits for the first word. The call is handed back if that has come.
+    pub(super) fn wait_for_word(&self, key: &[u8], permits: NonZeroU64) -> Option<Deciding> {
+        let mut state = self.state();
+        if state.has_heard {
+            return None;
+        }
+        let (told, heard) = oneshot::channel();
+        state.waiting.push(Waiting { told, key: Key::from(key), permits });
+        Some(Deciding::later(heard))
+    }
+
+    fn sign_of_life(&self, length_ns: u64) -> Beat {
+        Beat {
+            group: Arc::clone(&self.group),
+            member: self.me,
+            total: self.total,
+            at_least: 0,
+            length_ns,
+            memory_ns: self.memory_ns,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn newest(&self) -> Change {
+        self.changes.back().copied().unwrap_or(self.first)
+    }
+
+    /// Takes note of a change, and folds those that are older than the limit remembers.
+    fn turn(&mut self, now_ns: u64, resize: Resize, memory_ns: u64) {
+        let newest = self.newest();
+        if resize.to != newest.share || resize.from != newest.share {
+            let number = newest.number.saturating_add(1);
+            // A time in which it had lapsed is a change of its own: what it has now is all gained.
+            let Resize { from, to: share, fresh } = resize;
+            self.changes.push_back(Change { number, at_ns: now_ns, from, share, fresh });
+        }
+        let is_over = |change: &mut Change| change.at_ns.saturating_add(memory_ns) <= now_ns;
+        while let Some(over) = self.changes.pop_front_if(is_over) {
+            self.first = over;
+        }
+    }
+}
+
+impl<S: Store, C: Clock + 'static> Inner<S, C> {
+    /// Sends a sign of life, if it is time.
+    pub(super) fn beat(self: &Arc<Self>, shared: &SharedOut) {
+        let member = &shared.membership;
+        let mut state = member.state();
+        let sent = state.machine.beat(self.clock.now_ns());
+        let wakes_ns = state.machine.wakes_at_ns();
+        drop(state);
+        if let Some(at_ns) = wakes_ns {
+            self.rounds.add(at_ns, Round::Beat);
+        }
+        let Some(id) = sent else { return };
+        let question = Question::Beat(member.sign_of_life(member.length_ns));
+        let inner = Arc::clone(self);
+        self.store.put(question, Box::new(move |answer| inner.beat_heard(id, answer)));
+    }
+
+    fn beat_heard(self: &Arc<Self>, id: BeatId, answer: Result<Answer, Fault>) {
+        let Way::SharedOut(shared) = &self.way else { return };
+        let member = &shared.membership;
+        let now_ns = self.clock.now_ns();
+        let part = self.store.part_of(&member.group);
+        let (worth, change) = self.watch.heard(part, now_ns, answer);
+        self.tell(change);
+        let mut state = member.state();
+        let for_ns = match worth {
+            Worth::Good(Reply::Share(share)) => {
+                let Share { permits, fresh, members, changes_in_ns } = share;
+                let heard = Heard { permits, fresh, members, changes_in_ns };
+                let resize = state.machine.heard(id, now_ns, heard);
+                state.turn(now_ns, resize, member.memory_ns);
+                None
+            }
+            Worth::None { for_ns } => {
+                state.machine.lost(id, now_ns);
+                for_ns
+            }
+            Worth::Good(_) | Worth::Fault(_) => {
+                state.machine.lost(id, now_ns);
+                None
+            }
+        };
+        state.has_heard = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        let wakes_ns = state.machine.wakes_at_ns();
+        drop(state);
+        if let Some(at_ns) = wakes_ns {
+            self.rounds.add(at_ns, Round::Beat);
+        }
+        for Waiting { told, key, permits } in waiting {
+            let _ = told.send(self.share_decides(shared, &key, permits, for_ns));
+        }
+    }
+
+    /// Leaves the group, so that others have its share at once.
+    pub(super) fn leave_group(self: &Arc<Self>, shared: &SharedOut) {
+        let member = &shared.membership;
+        member.state().machine.leave();
+        self.store.put(Question::Beat(member.sign_of_life(0)), Box::new(|_| ()));
+    }
+}
+
+/// 128 bits that nobody else has.
+fn nobody_elses() -> [u8; 16] {
+    let half = |number: u8| RandomState::new().hash_one(number).to_ne_bytes();
+    let mut bytes = [0; 16];
+    for (to, from) in bytes.iter_mut().zip(half(0).into_iter().chain(half(1))) {
+        *to = from;
+    }
+    bytes
+}

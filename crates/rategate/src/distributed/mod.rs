@@ -1,0 +1,234 @@
+//! One limit over many machines.
+//!
+//! A [`Distributed`] is a limit for each key that any number of processes keep together: by a
+//! [store](crate::store) that all of them reach, in one of three [modes](Mode). Each has its own price, and its own
+//! bound.
+//!
+//! | mode | round trips | never more than, in any window | while the store is gone |
+//! |---|---|---|---|
+//! | [`Exact`](Mode::Exact) | one for each call, many in one | the limit | [`WhenGone`], at once |
+//! | [`Leased`](Mode::Leased) | one for as many permits as a node needs in a part of a lease | the limit and what was borrowed when the window began; exactly the limit [with a guard](Leases::with_guard) | what was borrowed first, for one lease at most |
+//! | [`SharedOut`](Mode::SharedOut) | one for each sign of life | the limit | its share, for one and a half signs of life |
+//!
+//! Two more have no need of this module. *Affine*: all calls of a key come to one process, so a
+//! [`Keyed`](crate::Keyed) decides, and saves its state over a restart (feature `serde`). *Relaxed*: `rategate analyze`
+//! reads logs and keeps a list of those over their limit, which [`deny`](crate) consults.
+//!
+//! # Without the store
+//!
+//! No call waits longer than the store's time budget. After some failures in a row the store is not asked at all
+//! but for one probe now and then, and each call is answered [as was said for that](WhenGone); one answer, and all is as
+//! before. [`Distributed::health`] says what is in force, and each change is told once (feature `tracing`).
+//!
+//! A store that takes over from another one may have lost what that one had granted just before. With
+//! [a quarantine](Builder::with_quarantine) nothing it grants is acted on until that cannot matter any more; without it, as much as
+//! was lost can be granted again.
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use rategate::distributed::{Distributed, Mode};
+//! use rategate::store::MemoryStore;
+//! use rategate::{Gcra, MonotonicClock};
+//!
+//! // Over several machines it would be a `RedisStore`.
+//! let store = Arc::new(MemoryStore::new(MonotonicClock::new()));
+//! let limiter = Distributed::builder(store)
+//!     .limit("per tenant", Gcra::new("5/s".parse()?, 2)?)
+//!     .mode(Mode::Exact)
+//!     .build()?;
+//!
+//! assert!(limiter.try_acquire(b"tenant 1", 1).wait()?.is_granted());
+//! assert!(limiter.try_acquire(b"tenant 1", 1).wait()?.is_granted());
+//! assert!(!limiter.try_acquire(b"tenant 1", 1).wait()?.is_granted());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod builder;
+mod decision;
+mod exact;
+mod fallback;
+mod health;
+mod inner;
+mod leased;
+mod mode;
+mod portion;
+mod rounds;
+mod shared_out;
+mod watch;
+
+pub use builder::{Builder, SetupError};
+pub use decision::{By, Deciding, Decision, Denial, Grant};
+pub use health::{Health, Sight};
+pub use mode::{Leases, Mode, Shares, WhenGone};
+pub use builder::{DEFAULT_BUDGET_NS, DEFAULT_KEYS};
+pub use counts::{Calls, Counts};
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use self::inner::{Inner, Way};
+use self::leased::Entry;
+use self::rounds::Rounds;
+use crate::clock::{Clock, MonotonicClock};
+use crate::store::{Fault, Key, LeaseId, Rule, Store};
+
+/// A limit for each key, kept together with other processes. See the [module](self).
+///
+/// Clones are the same limiter.
+pub struct Distributed<S: Store, C: Clock + Clone + 'static = MonotonicClock> {
+    owner: Arc<Owner<S, C>>,
+}
+
+/// Ends what goes on in the background once nobody has the limiter any more.
+struct Owner<S: Store, C: Clock + Clone + 'static> {
+    inner: Arc<Inner<S, C>>,
+}
+
+impl<S: Store> Distributed<S> {
+    /// A limiter over this store, to be set up.
+    #[must_use]
+    pub fn builder(store: Arc<S>) -> Builder<S> {
+        Builder::new(store)
+    }
+}
+
+impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
+    /// Asks for permits of a key: all of them, or none. The answer is there at once where this node can
+    /// decide, and within the store's budget otherwise. No permits are granted without a question.
+    pub fn try_acquire(&self, key: &[u8], permits: u64) -> Deciding {
+        self.inner().try_acquire(key, permits)
+    }
+
+    /// A key to be asked again and again, without looking for it each time.
+    #[must_use]
+    pub fn key(&self, key: &[u8]) -> OneKey<S, C> {
+        let entry = match &self.inner().way {
+            Way::Leased(leasing) => leasing.entry(key, self.inner()),
+            Way::Exact | Way::SharedOut(_) => None,
+        };
+        OneKey { limiter: self.clone(), key: Key::from(key), entry }
+    }
+
+    /// Permits in flight, under a name that nobody else has, until they are [released](Self::release), or their time is
+    /// over and nobody has [renewed](Self::renew) them.
+    pub fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding {
+        match self.inner().asked(permits) {
+            Ok(permits) => self.inner().exact(Key::from(key), permits, Some(lease)),
+            Err(decision) => Deciding::now(decision),
+        }
+    }
+
+    /// Ends what was [held](Self::hold). It is sent, and not waited for: if it does not arrive, the time of the
+    /// permits ends by itself.
+    pub fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) {
+        self.inner().release(Key::from(key), permits, lease);
+    }
+
+    /// Gives permits of a grant back that had no effect and will have none: once for each. What the
+    /// store granted goes back to it; what this node decided ages out as if it had been used.
+    pub fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant) {
+        self.inner().refund(Key::from(key), permits, grant);
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.inner().watch.health()
+    }
+
+    /// How many calls were decided by whom.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.inner().counters.read()
+    }
+
+    /// This node's share of the permits, and `None` where they are not shared out.
+    #[must_use]
+    pub fn share(&self) -> Option<u64> {
+        match &self.inner().way {
+            Way::SharedOut(shared) => Some(shared.share(self.inner().clock.now_ns())),
+            Way::Exact | Way::Leased(_) => None,
+        }
+    }
+
+    /// Does what is due: signs of life, and giving back what was borrowed in vain. Says when to come again, on the
+    /// limiter's clock. Only for a limiter that is [unattended](Builder::unattended).
+    pub fn attend(&self) -> Option<u64> {
+        self.inner().attend()
+    }
+
+    fn start(inner: Inner<S, C>, is_attended: bool) -> Self {
+        let inner = Arc::new(inner);
+        inner.begin();
+        let needs_rounds = !matches!(inner.way, Way::Exact);
+        if needs_rounds && is_attended {
+            let inner = Arc::clone(&inner);
+            let name = String::from("rategate-rounds");
+            // Without a thread borrowed permits age out instead of going back, and shares lapse.
+            let _ = std::thread::Builder::new().name(name).spawn(move || inner.keep_attending());
+        }
+        Self { owner: Arc::new(Owner { inner }) }
+    }
+
+    fn inner(&self) -> &Arc<Inner<S, C>> {
+        &self.owner.inner
+    }
+}
+
+impl<S: Store, C: Clock + Clone + 'static> Clone for Distributed<S, C> {
+    fn clone(&self) -> Self {
+        Self { owner: Arc::clone(&self.owner) }
+    }
+}
+
+impl<S: Store, C: Clock + Clone + 'static> Drop for Owner<S, C> {
+    fn drop(&mut self) {
+        self.inner.rounds.bell().raise();
+        self.inner.leave();
+    }
+}
+
+impl<S: Store, C: Clock + Clone + 'static> fmt::Debug for Distributed<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = self.inner();
+        f.debug_struct("Distributed").field("name", &inner.name).finish_non_exhaustive()
+    }
+}
+
+/// A key of a limiter.
+#[derive(Debug)]
+pub struct OneKey<S: Store, C: Clock + Clone + 'static = MonotonicClock> {
+    limiter: Distributed<S, C>,
+    key: Key,
+    entry: Option<Arc<Entry>>,
+}
+
+impl<S: Store, C: Clock + Clone + 'static> OneKey<S, C> {
+    /// As [`Distributed::try_acquire`].
+    pub fn try_acquire(&self, permits: u64) -> Deciding {
+        let inner = self.limiter.inner();
+        match (&self.entry, inner.asked(permits)) {
+            (Some(entry), Ok(permits)) => inner.leased(entry, permits),
+            (None, Ok(_)) => inner.try_acquire(&self.key, permits),
+            (_, Err(decision)) => Deciding::now(decision),
+        }
+    }
+}
+
+/// For how long a grant matters to a rule, in ns.
+fn remembered_ns(rule: &Rule) -> u64 {
+    match rule {
+        // What a burst takes to be earned.
+        Rule::Bucket(bucket) => bucket.rate().fraction().map_or(0, |(permits, period_ns)| {
+            let burst_ns = u128::from(bucket.burst().get()).saturating_mul(period_ns.into());
+            u64::try_from(burst_ns.div_ceil(u128::from(permits.max(1)))).unwrap_or(u64::MAX)
+        }),
+        Rule::Log(log) => log.held_for_ns(),
+        Rule::Window(window) => window.period_ns(),
+        Rule::InFlight(_, length_ns) => length_ns.get(),
+    }
+}

@@ -1,0 +1,88 @@
+//! What has to happen at an instant though nobody calls: one thread for each limiter that has such things, or
+//! whoever calls [`attend`](super::Distributed::attend).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::wait::{Alarm, Wake};
+
+/// Instants, and what is due at each.
+#[derive(Debug)]
+pub(super) struct Rounds<T> {
+    due: Mutex<BinaryHeap<Due<T>>>,
+    bell: Alarm,
+}
+
+#[derive(Debug)]
+struct Due<T> {
+    at_ns: Reverse<u64>,
+    what: T,
+}
+
+impl<T> Rounds<T> {
+    pub(super) fn new() -> Self {
+        Self { due: Mutex::new(BinaryHeap::new()), bell: Alarm::new() }
+    }
+
+    /// Something is due at `at_ns`.
+    pub(super) fn add(&self, at_ns: u64, what: T) {
+        let mut due = self.due();
+        let is_first = due.peek().is_none_or(|first| at_ns < first.at_ns.0);
+        due.push(Due { at_ns: Reverse(at_ns), what });
+        drop(due);
+        if is_first {
+            self.bell.nudge();
+        }
+    }
+
+    /// The next that is due at `now_ns`.
+    pub(super) fn take(&self, now_ns: u64) -> Option<T> {
+        let mut due = self.due();
+        due.peek().is_some_and(|first| first.at_ns.0 <= now_ns).then(|| due.pop())?.map(|due| due.what)
+    }
+
+    /// When something is due next.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.due().peek().map(|first| first.at_ns.0)
+    }
+
+    /// Blocks until something is due by `now_ns`, or the bell is raised. Returns whether it was not.
+    pub(super) fn wait(bell: &Alarm, mut left_ns: impl FnMut() -> Option<u64>) -> bool {
+        let woken = bell.wait_on(|| match left_ns() {
+            Some(0) => None,
+            left => Some(Duration::from_nanos(left.unwrap_or(u64::MAX))),
+        });
+        woken == Wake::Due
+    }
+
+    /// Ends the thread that waits.
+    pub(super) fn bell(&self) -> &Alarm {
+        &self.bell
+    }
+
+    fn due(&self) -> MutexGuard<'_, BinaryHeap<Due<T>>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> PartialEq for Due<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.at_ns == other.at_ns
+    }
+}
+
+impl<T> Eq for Due<T> {}
+
+impl<T> PartialOrd for Due<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Due<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at_ns.cmp(&other.at_ns)
+    }
+}

@@ -1,0 +1,201 @@
+//! Shared out: this node's part of each key's limit, decided here. [`member`](super::member) knows how large the part is.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::node::MemberTerms;
+use rategate_core::verdict::Verdict;
+
+use super::builder::SetupError;
+use super::decision::{By, Deciding, Decision};
+use super::inner::Inner;
+use super::member::{Change, Membership, Shown};
+use super::mode::Shares;
+use super::portion::portion;
+use super::remembered_ns;
+use crate::clock::Clock;
+use crate::store::{Fault, Key, Rule, Store};
+
+/// How many parts the keys are in, each with a lock.
+const SHARDS: usize = 64;
+
+/// What a node has of a limit, and its keys.
+pub(super) struct SharedOut {
+    pub(super) rule: Rule,
+    pub(super) membership: Membership,
+    shards: Box<[Mutex<Shard>]>,
+    most_keys: usize,
+    hasher: RandomState,
+}
+
+#[derive(Default)]
+struct Shard {
+    keys: HashMap<Key, Part>,
+    /// How many there were after the last look for those to be forgotten.
+    kept: usize,
+}
+
+/// This node's part of a key's limit.
+struct Part {
+    ledger: Ledger<AnyPolicy>,
+    share: u64,
+    /// The newest change that it has gone through.
+    number: u64,
+}
+
+impl SharedOut {
+    pub(super) fn new(
+        rules: &[(&str, Rule)],
+        shares: Shares,
+        most_keys: usize,
+    ) -> Result<Self, SetupError> {
+        let [(label, rule)] = rules else { return Err(SetupError::SeveralShared) };
+        let terms = MemberTerms::new(shares.beat_ns, shares.drift_ppm).map_err(SetupError::Terms)?;
+        Ok(Self {
+            rule: *rule,
+            membership: Membership::new(label, terms, rule.most(), remembered_ns(rule)),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            most_keys: most_keys.div_ceil(SHARDS),
+            hasher: RandomState::new(),
+        })
+    }
+
+    /// A decision with what this node has. `None` where there is no room for one more key.
+    fn decide(
+        &self,
+        key: &[u8],
+        permits: NonZeroU64,
+        now_ns: u64,
+        number: u64,
+    ) -> Option<Decision> {
+        let place = usize::try_from(self.hasher.hash_one(key)).unwrap_or(0) % SHARDS;
+        let mut shard = self.shards.get(place)?.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = match shard.keys.get_mut(key) {
+            Some(part) => part,
+            None => {
+                shard.make_room(self.most_keys, now_ns);
+                if shard.keys.len() >= self.most_keys {
+                    return None;
+                }
+                let part = Part::fresh(&self.rule, self.membership.first())?;
+                shard.keys.entry(Key::from(key)).or_insert(part)
+            }
+        };
+        if part.number != number {
+            self.membership.since(part.number, |shown| part.turn(&self.rule, shown));
+        }
+        Some(part.decide(now_ns, permits))
+    }
+}
+
+impl Shard {
+    /// Looks for keys to be forgotten whenever there are twice as many as the last look left.
+    fn make_room(&mut self, most: usize, now_ns: u64) {
+        if self.keys.len() < self.kept.saturating_mul(2).clamp(16, most.max(1)) {
+            return;
+        }
+        self.keys.retain(|_, part| !part.ledger.is_as_fresh(now_ns));
+        self.kept = self.keys.len();
+    }
+}
+
+impl Part {
+    fn decide(&mut self, now_ns: u64, permits: NonZeroU64) -> Decision {
+        if self.share == 0 {
+            return Decision::denied(By::Share, None);
+        }
+        match self.ledger.try_acquire(now_ns, permits.get()) {
+            Ok(Verdict::Granted(_)) => Decision::granted(By::Share),
+            Ok(Verdict::Denied(denial)) => Decision::denied(By::Share, denial.retry_after_ns),
+            // More than the share, and not more than the limit.
+            Err(_) => Decision::denied(By::Share, None),
+        }
+    }
+
+    /// A key that nothing is known of.
+    fn fresh(rule: &Rule, first: Change) -> Option<Self> {
+        // A ledger has to have some permits; a share of none grants nothing.
+        let policy = policy(&portion(rule, first.share.max(1))?);
+        let ledger = Ledger::new(policy, first.at_ns);
+        Some(Self { ledger, share: first.share, number: first.number })
+    }
+
+    fn turn(&mut self, rule: &Rule, shown: Shown) {
+        match shown {
+            Shown::Afresh(first) => {
+                if let Some(fresh) = Self::fresh(rule, first) {
+                    *self = fresh;
+                }
+            }
+            Shown::Next(change) => self.resize(rule, change),
+        }
+    }
+
+    /// Goes through a change of the share. What it gains counts as used just then, but for what nobody has had for
+    /// long enough.
+    fn resize(&mut self, rule: &Rule, change: Change) {
+        let at_ns = change.at_ns;
+        let had = if change.from == 0 { 0 } else { self.ledger.remaining(at_ns) };
+        self.number = change.number;
+        self.share = change.share;
+        let Some(part) = portion(rule, change.share) else { return };
+        self.ledger.reconfigure(at_ns, policy(&part));
+        let has = self.ledger.remaining(at_ns);
+        let may_have = had.saturating_add(change.fresh);
+        if has <= may_have {
+            return;
+        }
+        // A bucket may have a part of a permit more than it says, and had a part less.
+        let rounded = u64::from(matches!(part, Rule::Bucket(_)));
+        let used = has.saturating_sub(may_have).saturating_add(rounded);
+        // It is never more than a burst and one, which can be owed.
+        let _ = self.ledger.debit(at_ns, used);
+    }
+}
+
+fn policy(rule: &Rule) -> AnyPolicy {
+    match rule {
+        Rule::Bucket(bucket) => (*bucket).into(),
+        Rule::Log(log) => (*log).into(),
+        Rule::Window(window) => (*window).into(),
+        Rule::InFlight(in_flight, _) => (*in_flight).into(),
+    }
+}
+
+impl<S: Store, C: Clock + 'static> Inner<S, C> {
+    /// A call.
+    pub(super) fn shared_out(
+        self: &Arc<Self>,
+        shared: &SharedOut,
+        key: &[u8],
+        permits: NonZeroU64,
+    ) -> Deciding {
+        let waiting = shared.membership.wait_for_word(key, permits);
+        waiting.unwrap_or_else(|| Deciding::now(self.share_decides(shared, key, permits, None)))
+    }
+
+    /// A decision with the share there is, or without the store if that has lapsed.
+    pub(super) fn share_decides(
+        &self,
+        shared: &SharedOut,
+        key: &[u8],
+        permits: NonZeroU64,
+        asked_again_in_ns: Option<NonZeroU64>,
+    ) -> Result<Decision, Fault> {
+        let now_ns = self.clock.now_ns();
+        let now = shared.membership.now(now_ns);
+        if now.is_lapsed {
+            return self.without_store(&Key::from(key), permits, asked_again_in_ns);
+        }
+        if now.share == 0 {
+            return Ok(Decision::denied(By::Share, None));
+        }
+        let decision = shared.decide(key, permits, now_ns, now.number);
+        Ok(decision.unwrap_or(Decision::denied(By::Share, None)))
+    }
+}

@@ -1,0 +1,135 @@
+//! How the store is, as seen from this node: what may be asked of it, and what its answers are worth.
+
+use std::num::NonZeroU64;
+
+use rategate_core::node::{Breaker, BreakerTerms, Pass};
+
+use super::health::{Health, Sight};
+use crate::store::{Answer, Fault, Gone, Reply};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::PoisonError;
+
+/// One for each limiter: the breaker of each part of the store, and the quarantine.
+#[derive(Debug)]
+pub(super) struct Watch {
+    parts: Box<[Mutex<Part>]>,
+    quarantine_ns: u64,
+}
+
+#[derive(Debug)]
+struct Part {
+    breaker: Breaker,
+    /// Until when the store's grants are not acted on.
+    quarantined_until_ns: u64,
+    sight: Sight,
+    since_ns: u64,
+    last_gone: Option<Gone>,
+}
+
+/// What an answer is worth.
+#[derive(Debug)]
+pub(super) enum Worth {
+    /// It is what it says.
+    Good(Reply),
+    /// As if there were none; the store is asked again after so long.
+    None {
+        /// In ns.
+        for_ns: Option<NonZeroU64>,
+    },
+    /// The caller's own mistake.
+    Fault(Fault),
+}
+
+/// A change of what is in force, to be told once no lock is held.
+pub(super) type Change = Option<(Sight, Option<Gone>)>;
+
+impl Watch {
+    pub(super) fn new(parts: usize, terms: BreakerTerms, quarantine_ns: u64, now_ns: u64) -> Self {
+        let part = || {
+            Mutex::new(Part {
+                breaker: Breaker::new(terms),
+                quarantined_until_ns: 0,
+                sight: Sight::Well,
+                since_ns: now_ns,
+                last_gone: None,
+            })
+        };
+        Self { parts: (0..parts.max(1)).map(|_| part()).collect(), quarantine_ns }
+    }
+
+    /// Whether the store may be asked now. If not, for how long.
+    pub(super) fn pass(&self, part: usize, now_ns: u64) -> Result<(), Option<NonZeroU64>> {
+        let Some(mut part) = self.part(part) else { return Ok(()) };
+        if let Some(left) = NonZeroU64::new(part.quarantined_until_ns.saturating_sub(now_ns)) {
+            return Err(Some(left));
+        }
+        match part.breaker.pass(now_ns) {
+            Pass::Go | Pass::Probe => Ok(()),
+            Pass::Stay { for_ns } => Err(NonZeroU64::new(for_ns)),
+        }
+    }
+
+    /// Takes note of an answer, or of none.
+    pub(super) fn heard(
+        &self,
+        part: usize,
+        now_ns: u64,
+        answer: Result<Answer, Fault>,
+    ) -> (Worth, Change) {
+        let Some(mut part) = self.part(part) else { return (Worth::Fault(Fault::Closed), None) };
+        match answer {
+            Ok(answer) => {
+                part.breaker.answered(now_ns);
+                let intact_ns = answer.intact_for_ns.unwrap_or(0);
+                let left = self.quarantine_ns.saturating_sub(intact_ns);
+                match NonZeroU64::new(left) {
+                    None => (Worth::Good(answer.reply), part.turn(Sight::Well, now_ns)),
+                    Some(left) => {
+                        part.quarantined_until_ns = now_ns.saturating_add(left.get());
+                        let change = part.turn(Sight::Quarantined, now_ns);
+                        (Worth::None { for_ns: Some(left) }, change)
+                    }
+                }
+            }
+            Err(Fault::Gone(gone)) => {
+                part.breaker.failed(now_ns);
+                part.last_gone = Some(gone);
+                let is_open = part.breaker.is_open();
+                let change = if is_open { part.turn(Sight::Gone, now_ns) } else { None };
+                let for_ns = NonZeroU64::new(part.breaker.pause_ns(now_ns));
+                (Worth::None { for_ns }, change)
+            }
+            Err(Fault::Closed) => (Worth::Fault(Fault::Closed), None),
+            Err(fault) => {
+                part.breaker.answered(now_ns);
+                (Worth::Fault(fault), part.turn(Sight::Well, now_ns))
+            }
+        }
+    }
+
+    /// What is in force, of the part that is worst.
+    pub(super) fn health(&self) -> Health {
+        let mut health = Health::default();
+        for part in &self.parts {
+            let part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            health.add(part.sight, part.since_ns, part.last_gone.as_ref());
+        }
+        health
+    }
+
+    fn part(&self, part: usize) -> Option<MutexGuard<'_, Part>> {
+        let part = self.parts.get(part).or_else(|| self.parts.first())?;
+        Some(part.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Part {
+    fn turn(&mut self, sight: Sight, now_ns: u64) -> Change {
+        if self.sight == sight {
+            return None;
+        }
+        self.sight = sight;
+        self.since_ns = now_ns;
+        Some((sight, self.last_gone.clone()))
+    }
+}
