@@ -110,6 +110,7 @@
 mod clock;
 mod decision;
 mod dispatcher;
+pub mod distributed;
 mod error;
 mod future;
 mod gate;

@@ -112,6 +112,12 @@ impl Breaker {
         self.open = Some(Open { pause_ns, until_ns, is_probed: false });
     }
 
+    /// For how long it still turns callers away; `None` if it does not.
+    #[must_use]
+    pub fn closed_for_ns(&self, now_ns: u64) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.open?.until_ns.saturating_sub(now_ns))
+    }
+
     /// Whether it turns callers away.
     #[must_use]
     pub const fn is_open(&self) -> bool {

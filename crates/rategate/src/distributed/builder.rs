@@ -5,13 +5,13 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
-use rategate_core::node::{BreakerTerms, GuardError, TermsError, guarded};
+use rategate_core::node::{BreakerTerms, GuardError, Terms, TermsError, guarded};
 
 use super::counts::Counters;
 use super::fallback::Fallback;
 use super::inner::{Inner, Way};
 use super::leased::Leasing;
-use super::mode::{Leases, Mode, Shares, WhenGone};
+use super::mode::{Leases, Mode, WhenGone};
 use super::rounds::Rounds;
 use super::shared_out::SharedOut;
 use super::watch::Watch;
@@ -181,9 +181,10 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
             }
         };
         let kept: Result<Vec<(&str, Rule)>, SetupError> = match self.mode {
-            Mode::Leased(leases) if leases.is_guarded => {
-                rules.iter().map(|(label, rule)| Ok((*label, guard(label, rule, leases)?))).collect()
-            }
+            Mode::Leased(leases) if leases.is_guarded => rules
+                .iter()
+                .map(|(label, rule)| Ok((*label, guard(label, rule, leases)?)))
+                .collect(),
             _ => Ok(rules.clone()),
         };
         let kept = kept?;
@@ -227,9 +228,8 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
 }
 
 impl Leases {
-    fn terms(self) -> Result<rategate_core::node::Terms, SetupError> {
-        rategate_core::node::Terms::new(self.length_ns, self.most, self.drift_ppm)
-            .map_err(SetupError::Terms)
+    fn terms(self) -> Result<Terms, SetupError> {
+        Terms::new(self.length_ns, self.most, self.drift_ppm).map_err(SetupError::Terms)
     }
 }
 
@@ -238,8 +238,8 @@ fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
     let failed = |error| SetupError::Guard { label: label.to_owned(), error };
     let length_ns = leases.length_ns.get();
     match rule {
-        Rule::Bucket(bucket) => guarded::bucket(bucket, length_ns).map(Rule::Bucket).map_err(failed),
-        Rule::Log(log) => guarded::log(log, length_ns).map(Rule::Log).map_err(failed),
+        Rule::Bucket(bucket) => guarded(*bucket, length_ns).map(Rule::Bucket).map_err(failed),
+        Rule::Log(log) => guarded(*log, length_ns).map(Rule::Log).map_err(failed),
         // Leases end with the window.
         Rule::Window(_) | Rule::InFlight(..) => Ok(*rule),
     }

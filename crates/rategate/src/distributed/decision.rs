@@ -75,7 +75,12 @@ pub enum By {
     Share,
     /// This node, because the store is gone, as it was told to for that.
     Fallback,
+    /// Nobody had to: no permits were asked for.
+    Nobody,
 }
+
+/// Where a decision is waited for.
+pub(super) type Told = oneshot::Sender<Result<Decision, Fault>>;
 
 /// A decision, at once or when the store has answered: a future, or a [call](Self::wait) that blocks.
 ///
@@ -130,9 +135,9 @@ impl Future for Deciding {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             State::Now(decision) => Poll::Ready(decision.take().unwrap_or(Err(Fault::Closed))),
-            State::Later(heard) => Pin::new(heard)
-                .poll(context)
-                .map(|heard| heard.unwrap_or(Err(Fault::Closed))),
+            State::Later(heard) => {
+                Pin::new(heard).poll(context).map(|heard| heard.unwrap_or(Err(Fault::Closed)))
+            }
         }
     }
 }

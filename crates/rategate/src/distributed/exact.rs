@@ -18,7 +18,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     ) -> Deciding {
         let part = self.store.part_of(&key);
         if let Err(for_ns) = self.watch.pass(part, self.clock.now_ns()) {
-            return Deciding::now(self.without_store(&key, permits, for_ns));
+            return self.now(Ok(self.without_store(&key, permits, for_ns)));
         }
         let (told, heard) = oneshot::channel();
         let inner = Arc::clone(self);
@@ -28,8 +28,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             question,
             Box::new(move |answer| {
                 let decision = inner.decided(&key, part, permits, lease, answer);
-                if let Err(unheard) = told.send(decision) {
-                    inner.give_up(key, permits, unheard.into_inner());
+                if let Err(unheard) = inner.tell_caller(told, decision) {
+                    inner.give_up(key, permits, unheard);
                 }
             }),
         );
@@ -54,8 +54,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             Worth::Good(Reply::Verdict(Verdict::Denied(denial))) => {
                 Ok(Decision::denied(By::Store, denial.retry_after_ns))
             }
-            Worth::Good(_) => self.without_store(key, permits, None),
-            Worth::None { for_ns } => self.without_store(key, permits, for_ns),
+            Worth::Good(_) => Ok(self.without_store(key, permits, None)),
+            Worth::None { for_ns } => Ok(self.without_store(key, permits, for_ns)),
             Worth::Fault(fault) => Err(fault),
         }
     }

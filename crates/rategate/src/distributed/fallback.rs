@@ -7,7 +7,7 @@ use super::decision::{By, Decision};
 use super::mode::WhenGone;
 use super::portion::portion;
 use crate::clock::Clock;
-use crate::store::{Ask, Fault, Key, LeaseId, MemoryStore, PlanError, Rule, Store, Verdict};
+use crate::store::{Ask, Key, MemoryStore, PlanError, Rule, Store, Verdict};
 
 /// As was said for it.
 pub(super) enum Fallback<C: Clock + 'static> {
@@ -31,7 +31,7 @@ impl<C: Clock + Clone + 'static> Fallback<C> {
         let parts: Option<Vec<(&str, Rule)>> =
             rules.iter().map(|(label, rule)| Some((*label, part_of(rule, nodes)?))).collect();
         let Some(parts) = parts else { return Ok(Self::Nothing) };
-        let store = MemoryStore::new(clock.clone());
+        let store = MemoryStore::with_clock(clock.clone());
         let plan = store.plan(&parts)?;
         Ok(Self::Local(Arc::new(store), Arc::new(plan)))
     }
@@ -43,19 +43,19 @@ impl<C: Clock + 'static> Fallback<C> {
         key: &Key,
         permits: NonZeroU64,
         asked_again_in_ns: Option<NonZeroU64>,
-    ) -> Result<Decision, Fault> {
+    ) -> Decision {
         match self {
-            Self::Deny | Self::Nothing => Ok(Decision::denied(By::Fallback, asked_again_in_ns)),
-            Self::Admit => Ok(Decision::granted(By::Fallback)),
+            Self::Deny | Self::Nothing => Decision::denied(By::Fallback, asked_again_in_ns),
+            Self::Admit => Decision::granted(By::Fallback),
             Self::Local(store, plan) => {
                 // A store in memory answers at once.
                 match store.decide(plan, key, permits).wait() {
-                    Ok(Verdict::Granted(_)) => Ok(Decision::granted(By::Fallback)),
+                    Ok(Verdict::Granted(_)) => Decision::granted(By::Fallback),
                     Ok(Verdict::Denied(denial)) => {
-                        Ok(Decision::denied(By::Fallback, denial.retry_after_ns))
+                        Decision::denied(By::Fallback, denial.retry_after_ns)
                     }
                     // More than this node's part, and not more than the limit: the store may grant it.
-                    Err(_) => Ok(Decision::denied(By::Fallback, asked_again_in_ns)),
+                    Err(_) => Decision::denied(By::Fallback, asked_again_in_ns),
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
 
 use super::counts::Counters;
-use super::decision::{Deciding, Decision};
+use super::decision::{By, Deciding, Decision, Grant, Told};
 use super::fallback::Fallback;
 use super::leased::{Entry, Leasing};
 use super::rounds::Rounds;
@@ -12,7 +12,7 @@ use super::shared_out::SharedOut;
 use super::watch::{Change, Watch};
 use crate::clock::Clock;
 use crate::stats::events;
-use crate::store::{Fault, Key, Store};
+use crate::store::{Fault, Key, LeaseId, Question, Store};
 use rategate_core::error::ExceedsCapacity;
 
 pub(super) struct Inner<S: Store, C: Clock + 'static> {
@@ -51,7 +51,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     pub(super) fn try_acquire(self: &Arc<Self>, key: &[u8], permits: u64) -> Deciding {
         let permits = match self.asked(permits) {
             Ok(permits) => permits,
-            Err(decision) => return Deciding::now(decision),
+            Err(decision) => return self.now(decision),
         };
         match &self.way {
             Way::Exact => self.exact(Key::from(key), permits, None),
@@ -64,12 +64,35 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
     }
 
+    /// A decision that nobody waits for.
+    #[inline]
+    pub(super) fn now(&self, decision: Result<Decision, Fault>) -> Deciding {
+        self.count(&decision);
+        Deciding::now(decision)
+    }
+
+    /// A decision for whoever waits, which comes back if nobody does.
+    pub(super) fn tell_caller(
+        &self,
+        told: Told,
+        decision: Result<Decision, Fault>,
+    ) -> Result<(), Result<Decision, Fault>> {
+        self.count(&decision);
+        told.send(decision).map_err(oneshot::SendError::into_inner)
+    }
+
+    fn count(&self, decision: &Result<Decision, Fault>) {
+        if let Ok(decision) = decision {
+            self.counters.add(decision);
+        }
+    }
+
     /// How many permits, if it takes a decision at all.
     pub(super) fn asked(&self, permits: u64) -> Result<NonZeroU64, Result<Decision, Fault>> {
         if permits > self.most {
             return Err(Err(Fault::Exceeds(ExceedsCapacity::new(permits, self.most))));
         }
-        NonZeroU64::new(permits).ok_or(Ok(Decision::granted(super::By::Fallback)))
+        NonZeroU64::new(permits).ok_or(Ok(Decision::granted(By::Nobody)))
     }
 
     /// A call without an answer of the store.
@@ -78,7 +101,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         key: &Key,
         permits: NonZeroU64,
         asked_again_in_ns: Option<NonZeroU64>,
-    ) -> Result<Decision, Fault> {
+    ) -> Decision {
         self.fallback.decide(key, permits, asked_again_in_ns)
     }
 
@@ -90,11 +113,54 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
     }
 
+    /// Ends what was held.
+    pub(super) fn release(&self, key: Key, permits: NonZeroU64, lease: LeaseId) {
+        let plan = Arc::clone(&self.store_plan);
+        let question = Question::Release { plan, key, permits, lease };
+        self.store.put(question, Box::new(|_| ()));
+    }
+
+    /// Gives permits of a grant of the store's back.
+    pub(super) fn refund(&self, key: Key, permits: NonZeroU64, grant: Grant) {
+        if let Some(question) = self.returned(key, permits, grant) {
+            self.store.put(question, Box::new(|_| ()));
+        }
+    }
+
+    /// What a limiter begins with.
+    pub(super) fn begin(self: &Arc<Self>) {
+        if let Way::SharedOut(shared) = &self.way {
+            self.beat(shared);
+        }
+    }
+
+    /// What it ends with.
+    pub(super) fn leave(self: &Arc<Self>) {
+        if let Way::SharedOut(shared) = &self.way {
+            self.leave_group(shared);
+        }
+    }
+
+    /// Attends until the bell is raised.
+    pub(super) fn keep_attending(self: &Arc<Self>) {
+        let left_ns = || {
+            let next_ns = self.rounds.next_ns()?;
+            Some(next_ns.saturating_sub(self.clock.now_ns()))
+        };
+        while self.rounds.wait(left_ns) {
+            self.attend();
+        }
+    }
+
     /// Does what is due. Returns when to come again.
     pub(super) fn attend(self: &Arc<Self>) -> Option<u64> {
         while let Some(round) = self.rounds.take(self.clock.now_ns()) {
             match round {
-                Round::Beat => self.beat(),
+                Round::Beat => {
+                    if let Way::SharedOut(shared) = &self.way {
+                        self.beat(shared);
+                    }
+                }
                 Round::Key(entry) => {
                     if let Some(entry) = entry.upgrade() {
                         self.leased_round(&entry);

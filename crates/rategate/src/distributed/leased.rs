@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rategate_core::node::{Errand, ErrandId, Leased, Local, Terms};
 
-use super::decision::{By, Deciding, Decision};
-use super::inner::Inner;
+use super::decision::{By, Deciding, Decision, Told};
+use super::inner::{Inner, Round};
 use super::watch::Worth;
 use crate::clock::Clock;
 use crate::store::{Answer, Fault, Key, Question, Receipt, Reply, Store, Verdict};
@@ -35,7 +35,7 @@ struct State {
 
 #[derive(Debug)]
 struct Waiting {
-    told: oneshot::Sender<Result<Decision, Fault>>,
+    told: Told,
     permits: NonZeroU64,
     until_ns: u64,
     heard: u8,
@@ -45,7 +45,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Chores {
     errands: Vec<Errand<Receipt>>,
-    answers: Vec<(oneshot::Sender<Result<Decision, Fault>>, Result<Decision, Fault>)>,
+    answers: Vec<(Told, Result<Decision, Fault>)>,
     round_ns: Option<u64>,
 }
 
@@ -81,11 +81,13 @@ impl State {
         }
     }
 
-    /// Answers those who waited, in order, as far as can be.
-    fn serve(&mut self, now_ns: u64, chores: &mut Chores) {
+    /// Answers those who waited, in order, as far as can be: with what is there, if the store is gone.
+    fn serve(&mut self, now_ns: u64, is_gone: bool, chores: &mut Chores) {
         while let Some(first) = self.waiting.front() {
             let decision = if first.told.is_closed() {
                 None
+            } else if is_gone && self.machine.units(now_ns) < first.permits.get() {
+                return;
             } else {
                 match self.machine.try_acquire(now_ns, first.permits) {
                     Local::Granted => Some(Decision::granted(By::Lease)),
@@ -117,9 +119,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             Local::Ask
         };
         let deciding = match local {
-            Local::Granted => Deciding::now(Ok(Decision::granted(By::Lease))),
+            Local::Granted => self.now(Ok(Decision::granted(By::Lease))),
             Local::Denied { retry_after_ns } => {
-                return Deciding::now(Ok(Decision::denied(By::Lease, retry_after_ns)));
+                return self.now(Ok(Decision::denied(By::Lease, retry_after_ns)));
             }
             Local::Ask => {
                 let (told, heard) = oneshot::channel();
@@ -141,14 +143,14 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let mut state = entry.state();
         state.round_ns = u64::MAX;
         let mut late = Vec::new();
-        while let Some(first) = state.waiting.pop_front_if(|first| first.until_ns <= now_ns) {
-            late.push(first);
+        while state.waiting.front().is_some_and(|first| first.until_ns <= now_ns) {
+            late.extend(state.waiting.pop_front());
         }
         state.chores(now_ns, &mut chores);
         drop(state);
         for waiting in late {
             let decision = self.without_store(&entry.key, waiting.permits, None);
-            chores.answers.push((waiting.told, decision));
+            chores.answers.push((waiting.told, Ok(decision)));
         }
         self.do_chores(entry, chores);
     }
@@ -156,10 +158,10 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     fn do_chores(self: &Arc<Self>, entry: &Arc<Entry>, chores: Chores) {
         for (told, decision) in chores.answers {
             // Who has gone gave up the decision, and the units age out with their lease.
-            let _ = told.send(decision);
+            let _ = self.tell_caller(told, decision);
         }
         if let Some(at_ns) = chores.round_ns {
-            self.rounds.add(at_ns, Arc::downgrade(entry));
+            self.rounds.add(at_ns, Round::Key(Arc::downgrade(entry)));
         }
         for errand in chores.errands {
             self.send(entry, errand);
@@ -231,14 +233,15 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 Some(Err(fault))
             }
         };
-        state.serve(now_ns, &mut chores);
-        let stranded = if gone.is_some() { std::mem::take(&mut state.waiting) } else { VecDeque::new() };
+        state.serve(now_ns, gone.is_some(), &mut chores);
+        let stranded =
+            if gone.is_some() { std::mem::take(&mut state.waiting) } else { VecDeque::new() };
         state.chores(now_ns, &mut chores);
         drop(state);
         for waiting in stranded {
             let decision = match &gone {
                 Some(Err(fault)) => Err(fault.clone()),
-                Some(Ok(for_ns)) => self.without_store(&entry.key, waiting.permits, *for_ns),
+                Some(Ok(for_ns)) => Ok(self.without_store(&entry.key, waiting.permits, *for_ns)),
                 None => continue,
             };
             chores.answers.push((waiting.told, decision));
@@ -303,7 +306,8 @@ impl Shard {
             return;
         }
         // Whoever has one in his hand keeps it.
-        self.entries.retain(|_, entry| Arc::strong_count(entry) > 1 || !entry.may_be_forgotten(now_ns));
+        self.entries
+            .retain(|_, entry| Arc::strong_count(entry) > 1 || !entry.may_be_forgotten(now_ns));
         self.kept = self.entries.len();
     }
 }

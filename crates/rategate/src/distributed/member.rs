@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rategate_core::node::{BeatId, Heard, Member, MemberTerms, Resize};
 
-use super::decision::{Deciding, Decision};
+use super::decision::{Deciding, Told};
 use super::inner::{Inner, Round, Way};
 use super::shared_out::SharedOut;
 use super::watch::Worth;
@@ -36,7 +36,7 @@ struct State {
 }
 
 struct Waiting {
-    told: oneshot::Sender<Result<Decision, Fault>>,
+    told: Told,
     key: Key,
     permits: NonZeroU64,
 }
@@ -47,7 +47,6 @@ pub(super) struct Now {
     pub(super) share: u64,
     /// Of the newest change.
     pub(super) number: u64,
-    pub(super) has_heard: bool,
     /// Whether it had a share whose time is over.
     pub(super) is_lapsed: bool,
 }
@@ -98,12 +97,7 @@ impl Membership {
     pub(super) fn now(&self, now_ns: u64) -> Now {
         let state = self.state();
         let is_lapsed = state.has_heard && state.machine.ends_ns() <= now_ns;
-        Now {
-            share: state.machine.share(now_ns),
-            number: state.newest().number,
-            has_heard: state.has_heard,
-            is_lapsed,
-        }
+        Now { share: state.machine.share(now_ns), number: state.newest().number, is_lapsed }
     }
 
     /// What a key starts with of which nothing is known, before all that [`since`](Self::since) shows of it.
@@ -164,9 +158,9 @@ impl State {
             let Resize { from, to: share, fresh } = resize;
             self.changes.push_back(Change { number, at_ns: now_ns, from, share, fresh });
         }
-        let is_over = |change: &mut Change| change.at_ns.saturating_add(memory_ns) <= now_ns;
-        while let Some(over) = self.changes.pop_front_if(is_over) {
-            self.first = over;
+        let is_over = |change: &Change| change.at_ns.saturating_add(memory_ns) <= now_ns;
+        while self.changes.front().is_some_and(is_over) {
+            self.first = self.changes.pop_front().unwrap_or(self.first);
         }
     }
 }
@@ -221,7 +215,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             self.rounds.add(at_ns, Round::Beat);
         }
         for Waiting { told, key, permits } in waiting {
-            let _ = told.send(self.share_decides(shared, &key, permits, for_ns));
+            let decision = self.share_decides(shared, &key, permits, for_ns);
+            let _ = self.tell_caller(told, Ok(decision));
         }
     }
 

@@ -31,10 +31,10 @@
 //!
 //! use rategate::distributed::{Distributed, Mode};
 //! use rategate::store::MemoryStore;
-//! use rategate::{Gcra, MonotonicClock};
+//! use rategate::Gcra;
 //!
 //! // Over several machines it would be a `RedisStore`.
-//! let store = Arc::new(MemoryStore::new(MonotonicClock::new()));
+//! let store = Arc::new(MemoryStore::new());
 //! let limiter = Distributed::builder(store)
 //!     .limit("per tenant", Gcra::new("5/s".parse()?, 2)?)
 //!     .mode(Mode::Exact)
@@ -47,12 +47,14 @@
 //! ```
 
 mod builder;
+mod counts;
 mod decision;
 mod exact;
 mod fallback;
 mod health;
 mod inner;
 mod leased;
+mod member;
 mod mode;
 mod portion;
 mod rounds;
@@ -60,11 +62,11 @@ mod shared_out;
 mod watch;
 
 pub use builder::{Builder, SetupError};
+pub use builder::{DEFAULT_BUDGET_NS, DEFAULT_KEYS};
+pub use counts::{Calls, Counts};
 pub use decision::{By, Deciding, Decision, Denial, Grant};
 pub use health::{Health, Sight};
 pub use mode::{Leases, Mode, Shares, WhenGone};
-pub use builder::{DEFAULT_BUDGET_NS, DEFAULT_KEYS};
-pub use counts::{Calls, Counts};
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -72,9 +74,8 @@ use std::sync::Arc;
 
 use self::inner::{Inner, Way};
 use self::leased::Entry;
-use self::rounds::Rounds;
 use crate::clock::{Clock, MonotonicClock};
-use crate::store::{Fault, Key, LeaseId, Rule, Store};
+use crate::store::{Key, LeaseId, Rule, Store};
 
 /// A limit for each key, kept together with other processes. See the [module](self).
 ///
@@ -118,7 +119,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     pub fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding {
         match self.inner().asked(permits) {
             Ok(permits) => self.inner().exact(Key::from(key), permits, Some(lease)),
-            Err(decision) => Deciding::now(decision),
+            Err(decision) => self.inner().now(decision),
         }
     }
 
@@ -150,13 +151,16 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     #[must_use]
     pub fn share(&self) -> Option<u64> {
         match &self.inner().way {
-            Way::SharedOut(shared) => Some(shared.share(self.inner().clock.now_ns())),
+            Way::SharedOut(shared) => {
+                Some(shared.membership.now(self.inner().clock.now_ns()).share)
+            }
             Way::Exact | Way::Leased(_) => None,
         }
     }
 
     /// Does what is due: signs of life, and giving back what was borrowed in vain. Says when to come again, on the
     /// limiter's clock. Only for a limiter that is [unattended](Builder::unattended).
+    #[must_use = "it says when to come again"]
     pub fn attend(&self) -> Option<u64> {
         self.inner().attend()
     }
@@ -214,7 +218,7 @@ impl<S: Store, C: Clock + Clone + 'static> OneKey<S, C> {
         match (&self.entry, inner.asked(permits)) {
             (Some(entry), Ok(permits)) => inner.leased(entry, permits),
             (None, Ok(_)) => inner.try_acquire(&self.key, permits),
-            (_, Err(decision)) => Deciding::now(decision),
+            (_, Err(decision)) => inner.now(decision),
         }
     }
 }

@@ -40,7 +40,10 @@ impl<T> Rounds<T> {
     /// The next that is due at `now_ns`.
     pub(super) fn take(&self, now_ns: u64) -> Option<T> {
         let mut due = self.due();
-        due.peek().is_some_and(|first| first.at_ns.0 <= now_ns).then(|| due.pop())?.map(|due| due.what)
+        due.peek()
+            .is_some_and(|first| first.at_ns.0 <= now_ns)
+            .then(|| due.pop())?
+            .map(|due| due.what)
     }
 
     /// When something is due next.
@@ -48,9 +51,10 @@ impl<T> Rounds<T> {
         self.due().peek().map(|first| first.at_ns.0)
     }
 
-    /// Blocks until something is due by `now_ns`, or the bell is raised. Returns whether it was not.
-    pub(super) fn wait(bell: &Alarm, mut left_ns: impl FnMut() -> Option<u64>) -> bool {
-        let woken = bell.wait_on(|| match left_ns() {
+    /// Blocks until nothing is left of the time that `left_ns` says, which is asked again whenever something is
+    /// added. Returns false once the bell is raised.
+    pub(super) fn wait(&self, left_ns: impl Fn() -> Option<u64>) -> bool {
+        let woken = self.bell.wait_on(|| match left_ns() {
             Some(0) => None,
             left => Some(Duration::from_nanos(left.unwrap_or(u64::MAX))),
         });

@@ -19,7 +19,7 @@ use super::mode::Shares;
 use super::portion::portion;
 use super::remembered_ns;
 use crate::clock::Clock;
-use crate::store::{Fault, Key, Rule, Store};
+use crate::store::{Key, Rule, Store};
 
 /// How many parts the keys are in, each with a lock.
 const SHARDS: usize = 64;
@@ -55,7 +55,8 @@ impl SharedOut {
         most_keys: usize,
     ) -> Result<Self, SetupError> {
         let [(label, rule)] = rules else { return Err(SetupError::SeveralShared) };
-        let terms = MemberTerms::new(shares.beat_ns, shares.drift_ppm).map_err(SetupError::Terms)?;
+        let terms =
+            MemberTerms::new(shares.beat_ns, shares.drift_ppm).map_err(SetupError::Terms)?;
         Ok(Self {
             rule: *rule,
             membership: Membership::new(label, terms, rule.most(), remembered_ns(rule)),
@@ -75,17 +76,15 @@ impl SharedOut {
     ) -> Option<Decision> {
         let place = usize::try_from(self.hasher.hash_one(key)).unwrap_or(0) % SHARDS;
         let mut shard = self.shards.get(place)?.lock().unwrap_or_else(PoisonError::into_inner);
-        let part = match shard.keys.get_mut(key) {
-            Some(part) => part,
-            None => {
-                shard.make_room(self.most_keys, now_ns);
-                if shard.keys.len() >= self.most_keys {
-                    return None;
-                }
-                let part = Part::fresh(&self.rule, self.membership.first())?;
-                shard.keys.entry(Key::from(key)).or_insert(part)
+        if !shard.keys.contains_key(key) {
+            shard.make_room(self.most_keys, now_ns);
+            if shard.keys.len() >= self.most_keys {
+                return None;
             }
-        };
+            let part = Part::fresh(&self.rule, self.membership.first())?;
+            shard.keys.insert(Key::from(key), part);
+        }
+        let part = shard.keys.get_mut(key)?;
         if part.number != number {
             self.membership.since(part.number, |shown| part.turn(&self.rule, shown));
         }
@@ -176,7 +175,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         permits: NonZeroU64,
     ) -> Deciding {
         let waiting = shared.membership.wait_for_word(key, permits);
-        waiting.unwrap_or_else(|| Deciding::now(self.share_decides(shared, key, permits, None)))
+        waiting.unwrap_or_else(|| self.now(Ok(self.share_decides(shared, key, permits, None))))
     }
 
     /// A decision with the share there is, or without the store if that has lapsed.
@@ -186,16 +185,16 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         key: &[u8],
         permits: NonZeroU64,
         asked_again_in_ns: Option<NonZeroU64>,
-    ) -> Result<Decision, Fault> {
+    ) -> Decision {
         let now_ns = self.clock.now_ns();
         let now = shared.membership.now(now_ns);
         if now.is_lapsed {
             return self.without_store(&Key::from(key), permits, asked_again_in_ns);
         }
         if now.share == 0 {
-            return Ok(Decision::denied(By::Share, None));
+            return Decision::denied(By::Share, None);
         }
         let decision = shared.decide(key, permits, now_ns, now.number);
-        Ok(decision.unwrap_or(Decision::denied(By::Share, None)))
+        decision.unwrap_or(Decision::denied(By::Share, None))
     }
 }

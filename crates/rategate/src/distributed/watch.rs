@@ -1,13 +1,12 @@
 //! How the store is, as seen from this node: what may be asked of it, and what its answers are worth.
 
 use std::num::NonZeroU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rategate_core::node::{Breaker, BreakerTerms, Pass};
 
 use super::health::{Health, Sight};
 use crate::store::{Answer, Fault, Gone, Reply};
-use crate::sync::{Mutex, MutexGuard};
-use std::sync::PoisonError;
 
 /// One for each limiter: the breaker of each part of the store, and the quarantine.
 #[derive(Debug)]
@@ -65,8 +64,13 @@ impl Watch {
         }
         match part.breaker.pass(now_ns) {
             Pass::Go | Pass::Probe => Ok(()),
-            Pass::Stay { for_ns } => Err(NonZeroU64::new(for_ns)),
+            Pass::Stay { for_ns } => Err(Some(for_ns)),
         }
+    }
+
+    /// Whether there is no reason not to ask.
+    pub(super) fn is_well(&self, part: usize) -> bool {
+        self.part(part).is_none_or(|part| part.sight == Sight::Well)
     }
 
     /// Takes note of an answer, or of none.
@@ -79,7 +83,7 @@ impl Watch {
         let Some(mut part) = self.part(part) else { return (Worth::Fault(Fault::Closed), None) };
         match answer {
             Ok(answer) => {
-                part.breaker.answered(now_ns);
+                part.breaker.answered();
                 let intact_ns = answer.intact_for_ns.unwrap_or(0);
                 let left = self.quarantine_ns.saturating_sub(intact_ns);
                 match NonZeroU64::new(left) {
@@ -96,12 +100,12 @@ impl Watch {
                 part.last_gone = Some(gone);
                 let is_open = part.breaker.is_open();
                 let change = if is_open { part.turn(Sight::Gone, now_ns) } else { None };
-                let for_ns = NonZeroU64::new(part.breaker.pause_ns(now_ns));
+                let for_ns = part.breaker.closed_for_ns(now_ns);
                 (Worth::None { for_ns }, change)
             }
             Err(Fault::Closed) => (Worth::Fault(Fault::Closed), None),
             Err(fault) => {
-                part.breaker.answered(now_ns);
+                part.breaker.answered();
                 (Worth::Fault(fault), part.turn(Sight::Well, now_ns))
             }
         }

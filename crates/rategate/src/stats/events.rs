@@ -3,6 +3,9 @@
 
 use std::num::NonZeroU64;
 
+use crate::distributed::Sight;
+use crate::store::Gone;
+
 #[cfg(feature = "tracing")]
 const TARGET: &str = "rategate";
 
@@ -32,6 +35,23 @@ pub(super) fn closed(limit: &str) {
     tracing::info!(target: TARGET, limit, "closed");
     #[cfg(not(feature = "tracing"))]
     let _ = limit;
+}
+
+/// What is in force at a limiter over many machines has changed.
+pub(crate) fn store(limit: &str, sight: Sight, why: Option<&Gone>) {
+    #[cfg(feature = "tracing")]
+    {
+        let why = why.map(ToString::to_string);
+        match sight {
+            Sight::Well => tracing::info!(target: TARGET, limit, why, "the store is well again"),
+            Sight::Gone => tracing::warn!(target: TARGET, limit, why, "the store is gone"),
+            Sight::Quarantined => {
+                tracing::warn!(target: TARGET, limit, why, "the store may have lost grants");
+            }
+        }
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = (limit, sight, why);
 }
 
 #[cfg(feature = "tracing")]

@@ -67,7 +67,7 @@
 //! Keys are in no event.
 
 mod counts;
-mod events;
+pub(crate) mod events;
 mod keys;
 mod lanes;
 mod limit;
