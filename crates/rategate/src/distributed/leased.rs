@@ -302,7 +302,7 @@ impl Shard {
     /// pays for two looks at the most.
     fn make_room(&mut self, most: usize, now_ns: u64) {
         let len = self.entries.len();
-        if len < self.kept.saturating_mul(2).clamp(16, most.max(1)) {
+        if len < self.kept.saturating_mul(2).max(16).min(most) {
             return;
         }
         // Whoever has one in his hand keeps it.

@@ -95,7 +95,7 @@ impl SharedOut {
 impl Shard {
     /// Looks for keys to be forgotten whenever there are twice as many as the last look left.
     fn make_room(&mut self, most: usize, now_ns: u64) {
-        if self.keys.len() < self.kept.saturating_mul(2).clamp(16, most.max(1)) {
+        if self.keys.len() < self.kept.saturating_mul(2).max(16).min(most) {
             return;
         }
         self.keys.retain(|_, part| !part.ledger.is_as_fresh(now_ns));

@@ -1,0 +1,128 @@
+//! Exact: what the store says, and nothing else.
+
+use std::num::NonZeroU64;
+
+use rategate::SlidingLog;
+use rategate::distributed::{By, Decision, SetupError};
+use rategate::store::{LeaseId, Rule};
+use rategate::{Concurrency, Gcra};
+
+use crate::fleet::Fleet;
+use crate::{MS, S, nonzero};
+
+#[test]
+fn nodes_share_what_the_store_has() {
+    let mut fleet = Fleet::new(1);
+    for _ in 0..4 {
+        fleet.join(|builder| builder.limit("log", SlidingLog::new(50, 100 * MS).unwrap()));
+    }
+    let start_ns = fleet.now_ns();
+    for step in 0..4_000 {
+        let node = usize::try_from(fleet.random.below(4)).unwrap();
+        fleet.call(node, b"key", 1);
+        fleet.run_to(start_ns + step * 250_000);
+    }
+    // On the store's clock the ceiling is exact; on the callers' it moves by an answer's way.
+    assert!(fleet.most_in(98 * MS, |_| true) <= 50);
+    assert!(fleet.granted_since(start_ns) >= 9 * 50);
+    assert!(fleet.grants.iter().all(|grant| grant.by == By::Store));
+}
+
+#[test]
+fn a_denial_says_when_and_is_right() {
+    let mut fleet = Fleet::new(2);
+    let node =
+        fleet.join(|builder| builder.limit("one", Gcra::new("1/s".parse().unwrap(), 1).unwrap()));
+    fleet.call(node, b"key", 1);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    fleet.call(node, b"key", 1);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    let (told_ns, decision) = fleet.denials.pop().unwrap();
+    let Decision::Denied(denial) = decision else { panic!("{decision:?}") };
+    fleet.run_to(told_ns + denial.retry_after_ns.unwrap().get());
+    fleet.call(node, b"key", 1);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    assert_eq!(fleet.grants.len(), 2);
+}
+
+/// Whoever goes away before the answer has used nothing.
+#[test]
+fn a_dropped_call_takes_nothing() {
+    let mut fleet = Fleet::new(3);
+    let rate = "1/h".parse().unwrap();
+    let node = fleet.join(|builder| builder.limit("one", Gcra::new(rate, 1).unwrap()));
+    drop(fleet.nodes[node].node.try_acquire(b"key", 1));
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    fleet.call(node, b"key", 1);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    assert_eq!(fleet.grants.len(), 1);
+}
+
+#[test]
+fn permits_come_back() {
+    let mut fleet = Fleet::new(4);
+    let rate = "1/h".parse().unwrap();
+    let node = fleet.join(|builder| builder.limit("five", Gcra::new(rate, 5).unwrap()));
+    let deciding = fleet.nodes[node].node.try_acquire(b"key", 5);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    let Ok(Decision::Granted(grant)) = deciding.wait() else { panic!("five of five") };
+    fleet.nodes[node].node.refund(b"key", nonzero(3), grant);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    for _ in 0..4 {
+        fleet.call(node, b"key", 1);
+    }
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    assert_eq!((fleet.grants.len(), fleet.denials.len()), (3, 1));
+}
+
+#[test]
+fn permits_in_flight_are_held_by_name() {
+    let mut fleet = Fleet::new(5);
+    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(S));
+    let (a, b) = (
+        fleet.join(|builder| builder.limit("f", rule)),
+        fleet.join(|builder| builder.limit("f", rule)),
+    );
+    let mut hold = |node: usize, name: u8| {
+        let deciding = fleet.nodes[node].node.hold(b"key", 1, LeaseId([name; 16]));
+        fleet.run_to(fleet.now_ns() + 10 * MS);
+        deciding.wait().unwrap().is_granted()
+    };
+    assert!(hold(a, 1));
+    assert!(!hold(b, 2));
+    fleet.nodes[a].node.release(b"key", NonZeroU64::MIN, LeaseId([1; 16]));
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    let deciding = fleet.nodes[b].node.hold(b"key", 1, LeaseId([2; 16]));
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    assert!(deciding.wait().unwrap().is_granted());
+}
+
+#[test]
+fn nonsense_is_refused_when_it_is_set_up() {
+    use rategate::distributed::{Distributed, Leases, Mode, Shares, WhenGone};
+    use rategate::store::MemoryStore;
+    use std::num::NonZeroU32;
+    use std::sync::Arc;
+
+    let builder = || Distributed::builder(Arc::new(MemoryStore::new()));
+    let bucket = Gcra::new("10/s".parse().unwrap(), 5).unwrap();
+    let in_flight = Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(S));
+    assert_eq!(builder().build().unwrap_err(), SetupError::NoLimit);
+    assert!(matches!(
+        builder().limit("a b", bucket).build(),
+        Err(SetupError::Plan(error)) if error.label.as_deref() == Some("a b")
+    ));
+    let leases = Leases::new(nonzero(S), nonzero(10));
+    let guarded = builder().limit("a", bucket).mode(Mode::Leased(leases.with_guard())).build();
+    assert!(matches!(guarded, Err(SetupError::Guard { .. })), "{guarded:?}");
+    assert!(builder().limit("a", bucket).mode(Mode::Leased(leases)).build().is_ok());
+    for mode in [Mode::Leased(leases), Mode::SharedOut(Shares::new(nonzero(S)))] {
+        let refused = builder().limit("f", in_flight).mode(mode).build().unwrap_err();
+        assert_eq!(refused, SetupError::InFlight { label: "f".to_owned() });
+    }
+    let local = WhenGone::Local { nodes: NonZeroU32::MIN };
+    assert!(builder().limit("f", in_flight).when_gone(local).build().is_err());
+    let two = builder().limit("a", bucket).limit("b", bucket);
+    let refused = two.mode(Mode::SharedOut(Shares::new(nonzero(S)))).build().unwrap_err();
+    assert_eq!(refused, SetupError::SeveralShared);
+}

@@ -1,0 +1,132 @@
+//! Without the store: what was asked for, within the budget, and back again with one answer.
+
+use std::num::NonZeroU32;
+
+use rategate::distributed::{Builder, By, Leases, Mode, Sight, WhenGone};
+use rategate::{Gcra, SlidingLog};
+
+use crate::fleet::Fleet;
+use crate::wire::{Way, Wire};
+use crate::{MS, S, nonzero};
+
+fn limited(builder: Builder<Wire>) -> Builder<Wire> {
+    builder.limit("log", SlidingLog::new(100, S).unwrap())
+}
+
+/// 10 calls a ms apart, for so long, with this way down.
+fn call_for(fleet: &mut Fleet, node: usize, ms: u64) {
+    for _ in 0..ms {
+        fleet.call(node, b"key", 1);
+        fleet.run_to(fleet.now_ns() + MS);
+    }
+    fleet.run_to(fleet.now_ns() + 20 * MS);
+}
+
+#[test]
+fn nothing_passes_unless_said_otherwise() {
+    for way in [Way::Cut, Way::Deaf, Way::Refused] {
+        let mut fleet = Fleet::new(1);
+        let node = fleet.join(limited);
+        fleet.set_all(way);
+        call_for(&mut fleet, node, 500);
+        assert_eq!(fleet.grants.len(), 0, "{way:?}");
+        assert_eq!(fleet.denials.len(), 500);
+        assert_eq!(fleet.nodes[node].node.health().sight, Sight::Gone);
+        assert!(fleet.nodes[node].node.health().last_gone.is_some());
+        // Five failures, those under way, and a probe now and then.
+        let asked = fleet.nodes[node].wire.asked();
+        assert!(asked < 40, "{way:?}: {asked} questions");
+    }
+}
+
+#[test]
+fn everything_passes_if_said() {
+    let mut fleet = Fleet::new(2);
+    let node = fleet.join(|builder| limited(builder).when_gone(WhenGone::Admit));
+    fleet.set_all(Way::Refused);
+    call_for(&mut fleet, node, 500);
+    assert_eq!(fleet.grants.len(), 500);
+    assert!(fleet.grants.iter().all(|grant| grant.by == By::Fallback));
+}
+
+#[test]
+fn local_limits_are_parts_of_the_whole() {
+    let mut fleet = Fleet::new(3);
+    let nodes = NonZeroU32::new(3).unwrap();
+    for _ in 0..3 {
+        fleet.join(|builder| limited(builder).when_gone(WhenGone::Local { nodes }));
+    }
+    fleet.set_all(Way::Refused);
+    for _ in 0..3_000 {
+        let node = usize::try_from(fleet.random.below(3)).unwrap();
+        fleet.call(node, b"key", 1);
+        fleet.run_to(fleet.now_ns() + MS);
+    }
+    // 33 each.
+    assert_eq!(fleet.most_in(S, |_| true), 99);
+    assert!(fleet.granted_since(0) >= 2 * 99);
+}
+
+#[test]
+fn one_answer_and_all_is_as_before() {
+    let mut fleet = Fleet::new(4);
+    let node = fleet.join(limited);
+    fleet.set_all(Way::Cut);
+    call_for(&mut fleet, node, 300);
+    fleet.set_all(Way::Open { longest_ns: MS });
+    let back_ns = fleet.now_ns();
+    call_for(&mut fleet, node, 1_000);
+    assert_eq!(fleet.nodes[node].node.health().sight, Sight::Well);
+    let first = fleet.grants.iter().find(|grant| grant.at_ns > back_ns).unwrap();
+    // The longest pause by then is 200 ms or 400 ms.
+    assert!(first.at_ns < back_ns + 450 * MS, "{} ms", (first.at_ns - back_ns) / MS);
+    assert_eq!(fleet.nodes[node].node.counts().changes, 2);
+    assert!(fleet.nodes[node].node.counts().fallback.denied >= 300);
+}
+
+/// What was borrowed is used up first, and no longer than its lease.
+#[test]
+fn borrowed_permits_outlive_the_store_for_one_lease() {
+    let mut fleet = Fleet::new(5);
+    let rule = Gcra::new("1000/s".parse().unwrap(), 1_000).unwrap();
+    let leases = Leases::new(nonzero(100 * MS), nonzero(100));
+    let node = fleet.join(|builder| builder.limit("a", rule).mode(Mode::Leased(leases)));
+    for _ in 0..500 {
+        fleet.call(node, b"key", 1);
+        fleet.run_to(fleet.now_ns() + MS);
+    }
+    let gone_ns = fleet.now_ns();
+    fleet.set_all(Way::Cut);
+    call_for(&mut fleet, node, 500);
+    let last = fleet.grants.last().unwrap();
+    assert!(last.at_ns > gone_ns + 10 * MS, "{} ms", (last.at_ns - gone_ns) / MS);
+    assert!(last.at_ns < gone_ns + 100 * MS, "{} ms", (last.at_ns - gone_ns) / MS);
+}
+
+/// A store that takes over from another and has lost its last second grants nothing that counts until a window
+/// is over: with a quarantine the limit holds over the failover, and without one it does not.
+#[test]
+fn a_quarantine_keeps_the_limit_over_a_failover() {
+    for (is_quarantined, most_expected) in [(true, 100), (false, 200)] {
+        let mut fleet = Fleet::new(6);
+        // The first start is a store that may have lost something too.
+        let node = fleet.join(|builder| {
+            let builder = limited(builder);
+            if is_quarantined { builder.with_quarantine() } else { builder }
+        });
+        fleet.run_to(fleet.now_ns() + 2 * S);
+        call_for(&mut fleet, node, 50);
+        let image = fleet.store.image();
+        call_for(&mut fleet, node, 200);
+        fleet.store.rewind(&image);
+        call_for(&mut fleet, node, 400);
+        let expected = if is_quarantined { Sight::Quarantined } else { Sight::Well };
+        assert_eq!(fleet.nodes[node].node.health().sight, expected);
+        call_for(&mut fleet, node, 2_000);
+        // On the callers' clock a grant is late by its answer's way.
+        let most = fleet.most_in(S - 2 * MS, |_| true);
+        assert!(most <= most_expected, "{most}");
+        assert!(is_quarantined || most > 100, "the failover costs nothing: {most}");
+        assert_eq!(fleet.nodes[node].node.health().sight, Sight::Well);
+    }
+}

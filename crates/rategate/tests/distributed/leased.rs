@@ -1,0 +1,169 @@
+//! Leased: never more than the limit and what was borrowed; never more than the limit with a guard.
+
+use rategate::distributed::{Builder, By, Leases, Mode};
+use rategate::store::Rule;
+use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
+
+use crate::fleet::Fleet;
+use crate::wire::{Way, Wire};
+use crate::{MS, S, nonzero};
+
+const NODES: u64 = 5;
+const UNITS: u64 = 20;
+const LEASE_NS: u64 = 50 * MS;
+
+fn leased(rule: Rule, is_guarded: bool) -> impl Fn(Builder<Wire>) -> Builder<Wire> {
+    let leases = Leases::new(nonzero(LEASE_NS), nonzero(UNITS));
+    let leases = if is_guarded { leases.with_guard() } else { leases };
+    move |builder| builder.limit("limit", rule).mode(Mode::Leased(leases))
+}
+
+/// Nodes that call as they like: some never, some all the time, in bursts, and another one is the busiest from time to time.
+fn traffic(seed: u64, rule: Rule, is_guarded: bool) -> Fleet {
+    let mut fleet = Fleet::new(seed);
+    for _ in 0..NODES {
+        fleet.join(leased(rule, is_guarded));
+    }
+    let start_ns = fleet.now_ns();
+    let mut busiest = 0;
+    for step in 0..6_000 {
+        if fleet.random.below(400) == 0 {
+            busiest = fleet.random.below(NODES);
+        }
+        if fleet.random.below(500) == 0 {
+            let node = usize::try_from(fleet.random.below(NODES)).unwrap();
+            let way = match fleet.random.below(4) {
+                0 => Way::Cut,
+                1 => Way::Deaf,
+                _ => Way::Open { longest_ns: 15 * MS },
+            };
+            fleet.nodes[node].wire.set(way);
+        }
+        let node = if fleet.random.below(3) == 0 { fleet.random.below(NODES) } else { busiest };
+        let permits = if fleet.random.below(20) == 0 { 7 } else { 1 };
+        fleet.call(usize::try_from(node).unwrap(), b"key", permits);
+        let pause_ns = if fleet.random.below(200) == 0 { 80 * MS } else { fleet.random.below(MS) };
+        let _ = step;
+        fleet.run_to(fleet.now_ns() + pause_ns);
+    }
+    assert!(fleet.now_ns() > start_ns + S);
+    assert!(fleet.grants.len() > 200, "{} grants", fleet.grants.len());
+    fleet
+}
+
+fn log() -> Rule {
+    SlidingLog::new(100, 200 * MS).unwrap().into()
+}
+
+fn bucket() -> Rule {
+    Gcra::new("400/s".parse().unwrap(), 60).unwrap().into()
+}
+
+fn window() -> Rule {
+    FixedWindow::new(100, 200 * MS, Anchor::Epoch).unwrap().into()
+}
+
+#[test]
+fn a_log_is_over_by_what_was_borrowed_at_most() {
+    for seed in 0..6 {
+        let fleet = traffic(seed, log(), false);
+        let most = fleet.most_in(200 * MS, |by| by == By::Lease);
+        assert!(most <= 100 + NODES * UNITS, "seed {seed}: {most}");
+    }
+}
+
+#[test]
+fn a_guarded_log_is_never_over() {
+    for seed in 0..6 {
+        let most = traffic(seed, log(), true).most_in(200 * MS, |by| by == By::Lease);
+        assert!(most <= 100, "seed {seed}: {most}");
+    }
+}
+
+#[test]
+fn a_guarded_bucket_is_never_over() {
+    for seed in 0..6 {
+        let fleet = traffic(seed, bucket(), true);
+        for window_ns in [0, MS, 10 * MS, 50 * MS, 100 * MS, 500 * MS, S] {
+            let most = fleet.most_in(window_ns + 1, |by| by == By::Lease);
+            let ceiling = 60 + 400 * window_ns / S;
+            assert!(most <= ceiling, "seed {seed}: {most} in {window_ns} ns");
+        }
+    }
+}
+
+/// Leases end with the window, without a guard.
+#[test]
+fn a_fixed_window_is_never_over() {
+    for seed in 0..6 {
+        let fleet = traffic(seed, window(), false);
+        let mut used = std::collections::BTreeMap::<u64, u64>::new();
+        for grant in fleet.grants.iter().filter(|grant| grant.by == By::Lease) {
+            *used.entry(grant.at_ns / (200 * MS)).or_default() += grant.permits;
+        }
+        let most = used.values().max().copied().unwrap();
+        assert!(most <= 100, "seed {seed}: {most}");
+    }
+}
+
+/// A node with steady demand below the limit waits for its first answer, and asks seldom.
+#[test]
+fn steady_demand_is_met_without_waiting() {
+    let mut fleet = Fleet::new(9);
+    let rule: Rule = Gcra::new("10000/s".parse().unwrap(), 1_000).unwrap().into();
+    let leases = Leases::new(nonzero(100 * MS), nonzero(200));
+    let node = fleet.join(|builder| builder.limit("limit", rule).mode(Mode::Leased(leases)));
+    let mut waited = 0;
+    for _ in 0..4_000 {
+        let deciding = fleet.nodes[node].node.try_acquire(b"key", 1);
+        match deciding.at_once() {
+            Ok(decision) => assert!(decision.unwrap().is_granted()),
+            Err(_) => waited += 1,
+        }
+        fleet.run_to(fleet.now_ns() + MS);
+    }
+    let asked = fleet.nodes[node].wire.asked();
+    assert!(waited <= 10, "{waited} calls waited");
+    // 1000 calls a second, and leases of 100 ms: some dozens of questions a second, returns among them.
+    assert!(asked < 400, "{asked} questions for 4000 calls");
+}
+
+/// What nobody uses goes back before its lease is over.
+#[test]
+fn what_is_not_used_goes_back() {
+    let mut fleet = Fleet::new(10);
+    let rule: Rule = SlidingLog::new(100, 3_600 * S).unwrap().into();
+    let leases = Leases::new(nonzero(100 * MS), nonzero(50));
+    let set_up = |builder: Builder<Wire>| builder.limit("limit", rule).mode(Mode::Leased(leases));
+    let (a, b) = (fleet.join(set_up), fleet.join(set_up));
+    for _ in 0..60 {
+        fleet.call(a, b"key", 1);
+        fleet.run_to(fleet.now_ns() + MS / 2);
+    }
+    let by_a = fleet.granted_since(0);
+    fleet.run_to(fleet.now_ns() + S);
+    for _ in 0..200 {
+        fleet.call(b, b"key", 1);
+        fleet.run_to(fleet.now_ns() + 5 * MS);
+    }
+    assert_eq!(fleet.granted_since(0), 100, "{by_a} of them by the first");
+}
+
+/// Keys of which nothing is borrowed any more make room.
+#[test]
+fn keys_are_forgotten() {
+    let mut fleet = Fleet::new(11);
+    let rule = bucket();
+    let leases = Leases::new(nonzero(LEASE_NS), nonzero(UNITS));
+    let node = fleet.join(|builder| {
+        builder.limit("limit", rule).mode(Mode::Leased(leases)).with_most_keys(640)
+    });
+    for key in 0..5_000_u64 {
+        fleet.call(node, &key.to_le_bytes(), 1);
+        fleet.run_to(fleet.now_ns() + MS);
+    }
+    fleet.run_to(fleet.now_ns() + S);
+    assert_eq!(fleet.grants.len(), 5_000);
+    let leased = fleet.grants.iter().filter(|grant| grant.by == By::Lease).count();
+    assert!(leased > 4_900, "{leased} of 5000 by leases");
+}

@@ -1,0 +1,41 @@
+//! One limit over many nodes, each a real limiter, on one clock that is moved by hand: no mode ever grants more than
+//! it promises, and what is said while the store is gone is what was asked for.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod exact;
+mod fleet;
+mod gone;
+mod leased;
+mod shared_out;
+mod wire;
+
+use std::num::NonZeroU64;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+
+/// xorshift64*: small, seeded, good enough for traffic.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % n
+    }
+}
+
+fn nonzero(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).unwrap()
+}

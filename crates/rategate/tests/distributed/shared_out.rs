@@ -1,0 +1,154 @@
+//! Shared out: parts that are never more than the whole, however nodes come and go.
+
+use rategate::distributed::{Builder, By, Mode, Shares, WhenGone};
+use rategate::store::Rule;
+use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
+
+use crate::fleet::Fleet;
+use crate::wire::{Way, Wire};
+use crate::{MS, S, nonzero};
+
+const BEAT_NS: u64 = 200 * MS;
+
+fn shared(rule: Rule) -> impl Fn(Builder<Wire>) -> Builder<Wire> {
+    move |builder| builder.limit("limit", rule).mode(Mode::SharedOut(Shares::new(nonzero(BEAT_NS))))
+}
+
+fn rules() -> [Rule; 3] {
+    [
+        SlidingLog::new(103, 100 * MS).unwrap().into(),
+        Gcra::new("1000/s".parse().unwrap(), 103).unwrap().into(),
+        FixedWindow::new(103, 100 * MS, Anchor::Epoch).unwrap().into(),
+    ]
+}
+
+/// Everybody calls all the time; nodes join, leave, are killed, and lose their store for a while.
+fn comings_and_goings(seed: u64, rule: Rule) -> Fleet {
+    let mut fleet = Fleet::new(seed);
+    for _ in 0..4 {
+        fleet.join(shared(rule));
+    }
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    for _ in 0..8_000 {
+        let count = u64::try_from(fleet.nodes.len()).unwrap();
+        let node = usize::try_from(fleet.random.below(count)).unwrap();
+        fleet.call(node, b"key", 1);
+        match fleet.random.below(1_500) {
+            0 if count > 2 => fleet.kill(node),
+            1 if count > 2 => drop(fleet.nodes.remove(node)),
+            2 | 3 if count < 7 => {
+                fleet.join(shared(rule));
+            }
+            4 => fleet.nodes[node].wire.set(Way::Cut),
+            5 => fleet.nodes[node].wire.set(Way::Deaf),
+            6..20 => fleet.nodes[node].wire.set(Way::Open { longest_ns: 10 * MS }),
+            _ => {}
+        }
+        let pause_ns = fleet.random.below(MS);
+        fleet.run_to(fleet.now_ns() + pause_ns);
+    }
+    assert!(fleet.grants.iter().any(|grant| grant.by == By::Share));
+    fleet
+}
+
+#[test]
+fn the_parts_are_never_more_than_the_whole() {
+    for seed in 0..8 {
+        for rule in rules() {
+            let fleet = comings_and_goings(seed, rule);
+            let by_share = |by| by == By::Share;
+            match rule {
+                Rule::Bucket(_) => {
+                    for window_ns in [0, MS, 20 * MS, 100 * MS, 300 * MS, S] {
+                        let most = fleet.most_in(window_ns + 1, by_share);
+                        let ceiling = 103 + window_ns / MS;
+                        assert!(most <= ceiling, "seed {seed}: {most} in {window_ns} ns");
+                    }
+                }
+                Rule::Window(_) => {
+                    let mut used = std::collections::BTreeMap::<u64, u64>::new();
+                    for grant in fleet.grants.iter().filter(|grant| by_share(grant.by)) {
+                        *used.entry(grant.at_ns / (100 * MS)).or_default() += grant.permits;
+                    }
+                    let most = used.values().max().copied().unwrap();
+                    assert!(most <= 103, "seed {seed}: {most}");
+                }
+                _ => {
+                    let most = fleet.most_in(100 * MS, by_share);
+                    assert!(most <= 103, "seed {seed}: {most}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_remainder_is_shared_out_too() {
+    let mut fleet = Fleet::new(1);
+    for _ in 0..4 {
+        fleet.join(shared(rules()[0]));
+    }
+    fleet.run_to(fleet.now_ns() + 3 * BEAT_NS);
+    let mut shares: Vec<u64> =
+        fleet.nodes.iter().map(|member| member.node.share().unwrap()).collect();
+    shares.sort_unstable();
+    assert_eq!(shares, [25, 26, 26, 26]);
+}
+
+/// The first node has everything at once: nobody had it before.
+#[test]
+fn a_node_alone_has_everything() {
+    let mut fleet = Fleet::new(2);
+    let node = fleet.join(shared(rules()[0]));
+    for _ in 0..110 {
+        fleet.call(node, b"key", 1);
+    }
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    assert_eq!((fleet.grants.len(), fleet.denials.len()), (103, 7));
+}
+
+/// One is killed: within two signs of life the others have all there is, and use it.
+#[test]
+fn survivors_have_everything_within_two_beats() {
+    let mut fleet = Fleet::new(3);
+    for _ in 0..4 {
+        fleet.join(shared(rules()[1]));
+    }
+    let all = |fleet: &Fleet| -> u64 {
+        fleet.nodes.iter().map(|member| member.node.share().unwrap()).sum()
+    };
+    fleet.run_to(fleet.now_ns() + 5 * BEAT_NS);
+    assert_eq!(all(&fleet), 103);
+    fleet.kill(2);
+    assert!(all(&fleet) < 80);
+    let killed_ns = fleet.now_ns();
+    fleet.run_to(killed_ns + 2 * BEAT_NS);
+    assert_eq!(all(&fleet), 103, "two beats after");
+    // And another takes its part.
+    fleet.join(shared(rules()[1]));
+    fleet.run_to(fleet.now_ns() + 3 * BEAT_NS);
+    assert_eq!(all(&fleet), 103);
+    assert!(fleet.nodes.iter().all(|member| member.node.share().unwrap() >= 25));
+}
+
+/// A share whose time is over is none: what was said for that.
+#[test]
+fn a_share_lapses_without_the_store() {
+    let mut fleet = Fleet::new(4);
+    let node = fleet.join(|builder| shared(rules()[0])(builder).when_gone(WhenGone::Admit));
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    fleet.set_all(Way::Cut);
+    let gone_ns = fleet.now_ns();
+    for _ in 0..800 {
+        fleet.call(node, b"key", 1);
+        fleet.run_to(fleet.now_ns() + MS);
+    }
+    let first = fleet.grants.iter().find(|grant| grant.by == By::Fallback).unwrap();
+    let after_ms = (first.at_ns - gone_ns) / MS;
+    assert!((80..=310).contains(&after_ms), "{after_ms} ms");
+    fleet.set_all(Way::Open { longest_ns: MS });
+    fleet.run_to(fleet.now_ns() + S);
+    fleet.call(node, b"key", 1);
+    fleet.run_to(fleet.now_ns() + MS);
+    assert_eq!(fleet.grants.last().unwrap().by, By::Share);
+}
