@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
-use rategate_conformance::{Arena, flight, laws, scenarios, traffic};
+use rategate_conformance::{Arena, flight, laws, members, scenarios, traffic};
 
 struct InMemory(ManualClock);
 
@@ -47,6 +47,11 @@ fn the_memory_store_decides_as_the_core_does() {
 #[test]
 fn the_memory_store_holds_permits_in_flight() {
     flight::suite(&InMemory::new());
+}
+
+#[test]
+fn the_memory_store_shares_totals_out() {
+    members::suite(&InMemory::new());
 }
 
 #[test]

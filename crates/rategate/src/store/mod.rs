@@ -26,7 +26,7 @@ mod rule;
 
 pub use ask::{Ask, Asked};
 pub use fault::{Fault, Gone};
-pub use memory::{DEFAULT_ROOM, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
+pub use memory::{DEFAULT_ROOM, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
 pub use question::{Beat, Key, LeaseId, Question};
 pub use reply::{Answer, Denial, Grant, Receipt, Reply, Share, Verdict};
 pub use rule::{PlanError, Rule};

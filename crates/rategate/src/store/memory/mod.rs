@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::entry::{Entry, Judged, ReadReceipt, Wanted};
+use self::groups::Groups;
 use self::shard::Shard;
 use super::{
     Answer, Denial, Fault, Grant, Hear, Key, LeaseId, PlanError, Question, Receipt, Reply, Rule,
@@ -13,11 +14,13 @@ use super::{
 use crate::clock::{Clock, MonotonicClock};
 
 mod entry;
+mod groups;
 mod leases;
 mod plan;
 mod shard;
 mod state;
 
+pub use groups::MAX_GROUPS;
 pub use plan::{MAX_LIMITS, MemoryPlan};
 
 /// How many keys a store remembers unless it is told otherwise.
@@ -70,6 +73,7 @@ const SHARD_ROOM: usize = 4_096;
 pub struct MemoryStore<C = MonotonicClock> {
     clock: C,
     shards: Box<[Mutex<Shard>]>,
+    groups: Mutex<Groups>,
     hasher: RandomState,
     born_ns: Mutex<u64>,
 }
@@ -78,6 +82,7 @@ pub struct MemoryStore<C = MonotonicClock> {
 #[derive(Clone, Debug)]
 pub struct MemoryImage {
     shards: Box<[Shard]>,
+    groups: Groups,
 }
 
 impl MemoryStore {
@@ -108,7 +113,8 @@ impl<C: Clock> MemoryStore<C> {
         let each = keys.div_ceil(shards).max(1);
         let shards = (0..shards).map(|_| Mutex::new(Shard::new(each))).collect();
         let born_ns = Mutex::new(clock.now_ns());
-        Self { clock, shards, hasher: RandomState::new(), born_ns }
+        let (groups, hasher) = (Mutex::new(Groups::default()), RandomState::new());
+        Self { clock, shards, groups, hasher, born_ns }
     }
 
     /// How many keys it remembers. Some of them may be as good as unused.
@@ -126,7 +132,8 @@ impl<C: Clock> MemoryStore<C> {
     /// All that it remembers, part by part: an instant of one that nobody asks meanwhile.
     #[must_use]
     pub fn image(&self) -> MemoryImage {
-        MemoryImage { shards: self.shards.iter().map(|shard| lock(shard).clone()).collect() }
+        let shards = self.shards.iter().map(|shard| lock(shard).clone()).collect();
+        MemoryImage { shards, groups: lock(&self.groups).clone() }
     }
 
     /// Goes back to what it remembered then, as a replica that takes over does: whatever came later is lost, and
@@ -136,6 +143,7 @@ impl<C: Clock> MemoryStore<C> {
         for (place, shard) in self.shards.iter().enumerate() {
             lock(shard).rewind(image.shards.get(place));
         }
+        lock(&self.groups).rewind(&image.groups);
     }
 
     fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
@@ -176,7 +184,9 @@ impl<C: Clock> MemoryStore<C> {
                 let entry = shard.entry(&key);
                 Ok(Reply::Count(entry.map_or(0, |entry| entry.reset(&plan, now_ns, era))))
             }
-            Question::Beat(_) => Err(Fault::Question("no groups yet".into())),
+            Question::Beat(beat) => {
+                lock(&self.groups).beat(self.clock.now_ns(), &beat).map(Reply::Share)
+            }
         }
     }
 
