@@ -11,6 +11,8 @@ pub(super) struct Demand {
     begun_ns: u64,
     /// What was used in the current slot, the one before, and the one before that.
     used: [u64; 3],
+    /// In how many calls.
+    calls: [u64; 3],
     /// How much more than the demand is borrowed, since what was borrowed ran out.
     boost: u64,
 }
@@ -18,7 +20,7 @@ pub(super) struct Demand {
 impl Demand {
     pub(super) fn new(usable_ns: u64) -> Self {
         let slot_ns = usable_ns.checked_div(4).unwrap_or(0).max(1);
-        Self { slot_ns, begun_ns: 0, used: [0; 3], boost: 0 }
+        Self { slot_ns, begun_ns: 0, used: [0; 3], calls: [0; 3], boost: 0 }
     }
 
     /// Lets the time pass to `now_ns`.
@@ -33,13 +35,15 @@ impl Demand {
     #[cold]
     fn turn(&mut self, now_ns: u64, into_ns: u64) {
         let slots = into_ns.checked_div(self.slot_ns).unwrap_or(0);
-        let [current, last, _] = self.used;
-        self.used = match slots {
-            0 => self.used,
-            1 => [0, current, last],
-            2 => [0, 0, current],
-            _ => [0; 3],
-        };
+        for counts in [&mut self.used, &mut self.calls] {
+            let [current, last, _] = *counts;
+            *counts = match slots {
+                0 => *counts,
+                1 => [0, current, last],
+                2 => [0, 0, current],
+                _ => [0; 3],
+            };
+        }
         let halvings = u32::try_from(slots).unwrap_or(u32::MAX);
         self.boost = self.boost.checked_shr(halvings).unwrap_or(0);
         let rest_ns = into_ns.checked_rem(self.slot_ns).unwrap_or(0);
@@ -48,8 +52,9 @@ impl Demand {
 
     #[inline]
     pub(super) fn count(&mut self, permits: u64) {
-        let [current, ..] = &mut self.used;
-        *current = current.saturating_add(permits);
+        let ([used, ..], [calls, ..]) = (&mut self.used, &mut self.calls);
+        *used = used.saturating_add(permits);
+        *calls = calls.saturating_add(1);
     }
 
     /// What was borrowed did not last: twice as much, the next time.
@@ -59,8 +64,12 @@ impl Demand {
 
     /// What is used in half a lease.
     pub(super) fn lately(&self) -> u64 {
-        let [current, last, before] = self.used;
-        last.saturating_add(current.max(before))
+        in_two(self.used)
+    }
+
+    /// Whether another call is to be expected soon: there was more than one.
+    pub(super) fn goes_on(&self) -> bool {
+        in_two(self.calls) > 1
     }
 
     /// How much it is good to have: nothing where nothing was used.
@@ -79,4 +88,9 @@ impl Demand {
     pub(super) const fn slot_ns(&self) -> u64 {
         self.slot_ns
     }
+}
+
+/// The last whole slot, and the current or the one before, whichever saw more.
+fn in_two([current, last, before]: [u64; 3]) -> u64 {
+    last.saturating_add(current.max(before))
 }

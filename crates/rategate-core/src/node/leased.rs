@@ -279,7 +279,7 @@ impl<R: Clone> Leased<R> {
         let mut demand = self.demand;
         demand.pass_to(self.latest_ns);
         let first = self.lots.front()?;
-        let is_fading = self.under_way.is_none() && demand.lately() > 1;
+        let is_fading = self.under_way.is_none() && demand.goes_on();
         let fades_ns = first.fades_ns;
         let fades_ns = Some(fades_ns).filter(|&ns| is_fading && ns > self.latest_ns);
         let wakes_ns = first.ends_ns.min(demand.turns_at_ns());
@@ -389,7 +389,7 @@ impl<R: Clone> Leased<R> {
         let lasting = lasting.fold(0_u64, |sum, lot| sum.saturating_add(lot.units));
         let good = self.demand.wanted().max(missed).min(most);
         let is_ahead =
-            self.demand.lately() > 1 && now_ns >= self.calm_until_ns && lasting <= good >> 1;
+            self.demand.goes_on() && now_ns >= self.calm_until_ns && lasting <= good >> 1;
         if missed == 0 && !is_ahead {
             return 0;
         }

@@ -1,0 +1,39 @@
+//! A node's clock: another origin than the store's, and another rate.
+
+use crate::common::XorShift;
+
+const WHOLE_PPM: i128 = 1_000_000;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeClock {
+    origin_ns: u64,
+    off_ppm: i128,
+}
+
+impl NodeClock {
+    /// One whose rate is off by at most `drift_ppm`, as a rule by all of it.
+    pub(crate) fn any(random: &mut XorShift, drift_ppm: u32) -> Self {
+        let drift = i128::from(drift_ppm);
+        let off_ppm = random.pick(&[-drift, -drift / 2, 0, drift / 3, drift]);
+        Self { origin_ns: random.between(0, 1_000_000), off_ppm }
+    }
+
+    /// What it shows at an instant of the store's clock.
+    pub(crate) fn at(&self, true_ns: u64) -> u64 {
+        let passed = i128::from(true_ns) * (WHOLE_PPM + self.off_ppm) / WHOLE_PPM;
+        self.origin_ns + u64::try_from(passed).unwrap()
+    }
+
+    /// The first instant of the store's clock at which it shows this.
+    pub(crate) fn first(&self, local_ns: u64) -> u64 {
+        let passed = i128::from(local_ns.saturating_sub(self.origin_ns)) * WHOLE_PPM;
+        let mut true_ns = u64::try_from(passed / (WHOLE_PPM + self.off_ppm)).unwrap();
+        while true_ns > 0 && self.at(true_ns - 1) >= local_ns {
+            true_ns -= 1;
+        }
+        while self.at(true_ns) < local_ns {
+            true_ns += 1;
+        }
+        true_ns
+    }
+}

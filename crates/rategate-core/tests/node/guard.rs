@@ -1,0 +1,66 @@
+//! Laws of the limit that a store keeps so that what is lent stays within the limit promised.
+
+use rategate_core::compact_log::CompactLog;
+use rategate_core::gcra::Gcra;
+use rategate_core::node::{GuardError, Lent, guarded};
+use rategate_core::rate::Rate;
+use rategate_core::sliding_log::SlidingLog;
+
+use crate::common::{S, XorShift, rate};
+
+fn up_to_bits(random: &mut XorShift, most: u64) -> u64 {
+    let bits = random.between(1, most);
+    random.between(1, 1 << bits)
+}
+
+#[test]
+fn a_log_is_held_longer_by_the_length_on_top_of_its_own_guard() {
+    let log = SlidingLog::new(10, S).unwrap().with_guard(5).unwrap();
+    assert_eq!(guarded(log, 100).unwrap(), log.with_guard(105).unwrap());
+    let compact = CompactLog::new(10, S).unwrap().with_guard(5).unwrap();
+    assert_eq!(guarded(compact, 100).unwrap(), compact.with_guard(105).unwrap());
+    let longest_ns = u64::MAX - S - 5;
+    assert!(guarded(log, longest_ns).is_ok());
+    assert_eq!(guarded(log, longest_ns + 1), Err(GuardError::TooLong { longest_ns }));
+    assert_eq!(guarded(compact, longest_ns + 1), Err(GuardError::TooLong { longest_ns }));
+}
+
+#[test]
+fn a_bucket_loses_what_it_earns_within_the_length_and_the_error_names_the_longest_that_fits() {
+    let bucket = Gcra::new(rate("1000/s"), 100).unwrap();
+    assert_eq!(guarded(bucket, 50_000_000), Gcra::new(rate("1000/s"), 50).map_err(|_| panic!()));
+    // 49.5 permits.
+    assert_eq!(guarded(bucket, 49_500_000).unwrap().burst().get(), 50);
+    let mut random = XorShift::new(3);
+    for _ in 0..20_000 {
+        let permits = up_to_bits(&mut random, 40);
+        let period_ns = up_to_bits(&mut random, 40);
+        let rate = Rate::new(permits, std::time::Duration::from_nanos(period_ns)).unwrap();
+        let bucket = Gcra::new(rate, up_to_bits(&mut random, 30)).unwrap();
+        let Err(GuardError::Burst { longest_ns }) = guarded(bucket, u64::MAX >> 1) else {
+            continue;
+        };
+        assert!(guarded(bucket, longest_ns).is_ok(), "{bucket:?}");
+        assert!(guarded(bucket, longest_ns + 1).is_err(), "{bucket:?}");
+    }
+}
+
+#[test]
+fn the_two_ends_of_the_rate_need_no_guard() {
+    for rate in [Rate::NEVER, Rate::UNLIMITED] {
+        let bucket = Gcra::new(rate, 7).unwrap();
+        assert_eq!(guarded(bucket, S), Ok(bucket));
+    }
+}
+
+#[test]
+fn no_more_is_out_than_nodes_can_have_and_than_was_debited_within_a_length() {
+    let bucket = Gcra::new(rate("1000/s"), 100).unwrap();
+    assert_eq!(bucket.outstanding(10, 5, S), 50);
+    assert_eq!(bucket.outstanding(10, 5_000, S / 10), 199);
+    let log = SlidingLog::new(100, S).unwrap();
+    assert_eq!(log.outstanding(3, 10, S), 30);
+    assert_eq!(log.outstanding(30, 10, S), 100);
+    assert_eq!(log.outstanding(30, 10, S + 1), 200);
+    assert_eq!(log.outstanding(u64::MAX, u64::MAX, S), 100);
+}

@@ -1,0 +1,409 @@
+//! Nodes that borrow from one store: every message of theirs is late by chance, some are lost, and nodes crash. Time is the
+//! store's, in nanoseconds that may be few.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::num::NonZeroU64;
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::node::{Errand, ErrandId, Leased, Local, Terms};
+use rategate_core::verdict::{Grant, Verdict};
+
+use crate::clock::NodeClock;
+use crate::common::{Grants, XorShift};
+use crate::n;
+
+/// What the world is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) policy: AnyPolicy,
+    /// Of a fixed window: the length of its grid.
+    pub(crate) grid_ns: Option<u64>,
+    pub(crate) nodes: usize,
+    pub(crate) length_ns: u64,
+    pub(crate) most_units: u64,
+    pub(crate) drift_ppm: u32,
+    /// A message takes between these.
+    pub(crate) delays_ns: (u64, u64),
+    /// One message in so many is lost; 0 for none.
+    pub(crate) loses_one_in: u64,
+    /// A node gives an answer up after so long, on its own clock.
+    pub(crate) budget_ns: u64,
+    /// A call comes to a node after between so long and so long.
+    pub(crate) gaps_ns: (u64, u64),
+    pub(crate) most_permits: u64,
+    /// One call in so many finds that its node has crashed since; 0 for never.
+    pub(crate) crashes_one_in: u64,
+    pub(crate) ends_ns: u64,
+}
+
+/// A call goes away after so many answers that brought nothing.
+const PATIENCE: u32 = 4;
+
+/// Which debit it was: the store's count of them.
+type Receipt = usize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Call { node: usize },
+    Wake { node: usize },
+    GivenUp { node: usize, life: u64, id: ErrandId },
+    AtStore { node: usize, life: u64, id: ErrandId, units: u64 },
+    Answer { node: usize, life: u64, id: ErrandId, answer: Answer },
+    Returned { receipt: Receipt, units: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    Debited { receipt: Receipt, units: u64, window_ends_in_ns: Option<u64> },
+    Denied { retry_after_ns: Option<u64>, at_ns: u64 },
+}
+
+struct Node {
+    life: u64,
+    clock: NodeClock,
+    leased: Leased<Receipt>,
+    under_way: Option<ErrandId>,
+    /// Calls that wait for an answer, and how many they have heard.
+    waiting: Vec<(u64, u32)>,
+    /// What it may use: when it was debited, and what is left. What the machine does is held to this.
+    usable: BTreeMap<Receipt, Debit>,
+    opens_ns: Option<u64>,
+    wakes_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Debit {
+    at_ns: u64,
+    ends_ns: u64,
+    left: u64,
+    /// Its answer came after it was given up.
+    is_late: bool,
+}
+
+/// Where all permits have gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Books {
+    pub(crate) debits: u64,
+    pub(crate) debited: u64,
+    pub(crate) used: u64,
+    pub(crate) sent_back: u64,
+    pub(crate) lost_on_the_way: u64,
+    pub(crate) lost_in_crashes: u64,
+    /// Left over when a window of the grid ended.
+    pub(crate) let_go: u64,
+    pub(crate) asks: u64,
+    pub(crate) denials: u64,
+}
+
+pub(crate) struct World {
+    plan: Plan,
+    random: XorShift,
+    store: Ledger<AnyPolicy>,
+    grants_of: Vec<(Grant, u64)>,
+    nodes: Vec<Node>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    count: u64,
+    now_ns: u64,
+    pub(crate) used: Grants,
+    pub(crate) debits: Grants,
+    pub(crate) books: Books,
+    /// When a call had to wait for an answer for the last time.
+    pub(crate) last_ask_ns: u64,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, seed: u64) -> Self {
+        let mut random = XorShift::new(seed);
+        let terms = terms(&plan);
+        let node = |_| Node {
+            life: 0,
+            clock: NodeClock::any(&mut random, plan.drift_ppm),
+            leased: Leased::new(terms),
+            under_way: None,
+            waiting: Vec::new(),
+            usable: BTreeMap::new(),
+            opens_ns: None,
+            wakes_ns: None,
+        };
+        let nodes = (0..plan.nodes).map(node).collect();
+        Self {
+            random,
+            store: Ledger::new(plan.policy, 0),
+            plan,
+            grants_of: Vec::new(),
+            nodes,
+            events: BinaryHeap::new(),
+            count: 0,
+            now_ns: 0,
+            used: Grants::default(),
+            debits: Grants::default(),
+            books: Books::default(),
+            last_ask_ns: 0,
+        }
+    }
+
+    /// Runs until nothing is left to happen.
+    pub(crate) fn run(mut self) -> Self {
+        for node in 0..self.nodes.len() {
+            let first_ns = self.random.between(0, self.plan.gaps_ns.1);
+            self.at(first_ns, Event::Call { node });
+        }
+        while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
+            self.now_ns = at_ns;
+            self.happen(event);
+        }
+        self
+    }
+
+    fn at(&mut self, at_ns: u64, event: Event) {
+        self.count += 1;
+        self.events.push(Reverse((at_ns, self.count, event)));
+    }
+
+    /// Sends something. Says whether it comes to its end.
+    fn send(&mut self, event: Event) -> bool {
+        let one_in = self.plan.loses_one_in;
+        if one_in > 0 && self.random.once_in(one_in) {
+            return false;
+        }
+        let (low_ns, high_ns) = self.plan.delays_ns;
+        let delay_ns = self.random.between(low_ns, high_ns);
+        self.at(self.now_ns + delay_ns, event);
+        true
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Call { node } => self.call(node),
+            Event::Wake { node } => {
+                if self.nodes[node].wakes_ns == Some(self.now_ns) {
+                    self.nodes[node].wakes_ns = None;
+                    self.errands(node);
+                }
+            }
+            Event::GivenUp { node, life, id } => {
+                let here = &mut self.nodes[node];
+                if here.life == life
+                    && here.under_way.take_if(|under_way| *under_way == id).is_some()
+                {
+                    here.leased.lost(id, here.clock.at(self.now_ns));
+                    here.waiting.clear();
+                    self.errands(node);
+                }
+            }
+            Event::AtStore { node, life, id, units } => {
+                let answer = self.decide(units);
+                if !self.send(Event::Answer { node, life, id, answer }) {
+                    if let Answer::Debited { units, .. } = answer {
+                        self.books.lost_on_the_way += units;
+                    }
+                }
+            }
+            Event::Answer { node, life, id, answer } => self.answer(node, life, id, answer),
+            Event::Returned { receipt, units } => {
+                let (grant, left) = &mut self.grants_of[receipt];
+                *left = left.checked_sub(units).expect("more came back than was debited");
+                let grant = *grant;
+                self.store.refund(self.now_ns, &grant, units);
+            }
+        }
+    }
+
+    fn decide(&mut self, units: u64) -> Answer {
+        let now_ns = self.now_ns;
+        let units = self.store.remaining(now_ns).min(units);
+        if units == 0 {
+            let retry_after_ns = self.store.peek(now_ns, 1).unwrap();
+            return Answer::Denied { retry_after_ns, at_ns: now_ns };
+        }
+        let Ok(Verdict::Granted(grant)) = self.store.try_acquire(now_ns, units) else {
+            panic!("what remains passes");
+        };
+        self.debits.add(now_ns, units);
+        self.books.debits += 1;
+        self.books.debited += units;
+        self.grants_of.push((grant, units));
+        let window_ends_in_ns = self.plan.grid_ns.map(|grid_ns| grid_ns - now_ns % grid_ns);
+        Answer::Debited { receipt: self.grants_of.len() - 1, units, window_ends_in_ns }
+    }
+
+    fn call(&mut self, node: usize) {
+        let (low_ns, high_ns) = self.plan.gaps_ns;
+        // Now and then a node is not asked for long.
+        let times = if self.random.once_in(60) { 40 } else { 1 };
+        let next_ns = self.now_ns + self.random.between(low_ns, high_ns) * times;
+        if next_ns < self.plan.ends_ns {
+            self.at(next_ns, Event::Call { node });
+        }
+        if self.plan.crashes_one_in > 0 && self.random.once_in(self.plan.crashes_one_in) {
+            self.crash(node);
+        }
+        let permits = self.random.between(1, self.plan.most_permits);
+        self.decide_locally(node, permits, 0);
+        self.errands(node);
+    }
+
+    fn crash(&mut self, node: usize) {
+        let terms = terms(&self.plan);
+        let here = &mut self.nodes[node];
+        here.life += 1;
+        here.leased = Leased::new(terms);
+        here.under_way = None;
+        here.waiting.clear();
+        here.opens_ns = None;
+        let usable = std::mem::take(&mut here.usable);
+        self.books.lost_in_crashes += usable.values().map(|debit| debit.left).sum::<u64>();
+    }
+
+    fn decide_locally(&mut self, node: usize, permits: u64, heard: u32) {
+        let now_ns = self.now_ns;
+        let here = &mut self.nodes[node];
+        let local_ns = here.clock.at(now_ns);
+        match here.leased.try_acquire(local_ns, n(permits)) {
+            Local::Granted => {
+                self.books.used += permits;
+                self.used.add(now_ns, permits);
+                here.use_up(now_ns, permits);
+            }
+            Local::Denied { retry_after_ns } => {
+                self.books.denials += 1;
+                let opens_ns = here.opens_ns.expect("only what the store said is remembered");
+                assert!(now_ns < opens_ns, "denied though the store would grant");
+                let told_ns = local_ns + retry_after_ns.map_or(0, NonZeroU64::get);
+                assert!(here.clock.at(opens_ns) <= told_ns, "told to come back too early");
+            }
+            Local::Ask => {
+                self.books.asks += 1;
+                self.last_ask_ns = now_ns;
+                if heard < PATIENCE {
+                    here.waiting.push((permits, heard));
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, node: usize, life: u64, id: ErrandId, answer: Answer) {
+        let now_ns = self.now_ns;
+        let here = &mut self.nodes[node];
+        let local_ns = here.clock.at(now_ns);
+        if here.life != life {
+            if let Answer::Debited { units, .. } = answer {
+                self.books.lost_in_crashes += units;
+            }
+            return;
+        }
+        let is_late = here.under_way.take_if(|under_way| *under_way == id).is_none();
+        match answer {
+            Answer::Debited { receipt, units, window_ends_in_ns } => {
+                let at_ns = self.grants_of[receipt].0.start_ns;
+                let length_ns = window_ends_in_ns.unwrap_or(u64::MAX).min(self.plan.length_ns);
+                let debit = Debit { at_ns, ends_ns: at_ns + length_ns, left: units, is_late };
+                here.usable.insert(receipt, debit);
+                here.leased.debited(id, local_ns, n(units), window_ends_in_ns, receipt);
+            }
+            Answer::Denied { retry_after_ns, at_ns } => {
+                if !is_late {
+                    here.opens_ns = Some(at_ns + retry_after_ns.unwrap_or(0));
+                }
+                here.leased.denied(id, local_ns, retry_after_ns.and_then(NonZeroU64::new));
+            }
+        }
+        for (permits, heard) in std::mem::take(&mut self.nodes[node].waiting) {
+            self.decide_locally(node, permits, heard + 1);
+        }
+        self.errands(node);
+    }
+
+    fn errands(&mut self, node: usize) {
+        let local_ns = self.nodes[node].clock.at(self.now_ns);
+        while let Some(errand) = self.nodes[node].leased.errand(local_ns) {
+            match errand {
+                Errand::Debit { id, units } => self.debit(node, id, units.get()),
+                Errand::Return { receipt, units } => {
+                    let units = units.get();
+                    self.nodes[node].give_back(receipt, units);
+                    self.books.sent_back += units;
+                    self.send(Event::Returned { receipt, units });
+                }
+            }
+        }
+        let here = &mut self.nodes[node];
+        let Some(wakes_ns) = here.leased.wakes_at_ns() else { return };
+        assert!(wakes_ns > local_ns, "wakes again and again");
+        let wakes_ns = here.clock.first(wakes_ns);
+        if here.wakes_ns != Some(wakes_ns) {
+            here.wakes_ns = Some(wakes_ns);
+            self.at(wakes_ns, Event::Wake { node });
+        }
+    }
+
+    fn debit(&mut self, node: usize, id: ErrandId, units: u64) {
+        let here = &mut self.nodes[node];
+        here.under_way = Some(id);
+        let most = self.plan.most_units.max(self.plan.most_permits);
+        let has = here.leased.units(here.clock.at(self.now_ns));
+        assert!(has + units <= most, "{has} units and {units} more");
+        let life = here.life;
+        let budget_ns = here.clock.at(self.now_ns) + self.plan.budget_ns;
+        let gives_up_ns = here.clock.first(budget_ns);
+        self.at(gives_up_ns, Event::GivenUp { node, life, id });
+        self.send(Event::AtStore { node, life, id, units });
+    }
+
+    /// Every permit the store debited is accounted for: what nodes still have was never used.
+    pub(crate) fn settle(&mut self) {
+        let usable = self.nodes.iter().flat_map(|node| node.usable.values());
+        let left: u64 = usable.map(|debit| debit.left).sum();
+        self.books.let_go = left;
+        for node in &self.nodes {
+            assert!(node.leased.wakes_at_ns().is_none(), "something is left to do");
+            let later_ns = node.clock.at(self.now_ns + 4 * self.plan.length_ns + 4);
+            assert!(node.leased.may_be_forgotten(later_ns), "never forgotten");
+        }
+    }
+}
+
+impl Node {
+    /// The model of a node: what it uses comes off the oldest debit that it may still use.
+    fn use_up(&mut self, now_ns: u64, permits: u64) {
+        let mut left = permits;
+        for debit in self.usable.values_mut() {
+            if debit.is_late || now_ns >= debit.ends_ns {
+                continue;
+            }
+            assert!(now_ns >= debit.at_ns, "used before it was debited");
+            let taken = left.min(debit.left);
+            debit.left -= taken;
+            left -= taken;
+        }
+        assert_eq!(left, 0, "more than it had, or after its end");
+        self.usable.retain(|_, debit| debit.left > 0);
+    }
+}
+
+impl Node {
+    /// What it returns was not used. The model may have used up another lease than the machine, for which one ends a little
+    /// sooner.
+    fn give_back(&mut self, receipt: Receipt, units: u64) {
+        let mut left = units;
+        if let Some(debit) = self.usable.get_mut(&receipt) {
+            let own = debit.left.min(units);
+            debit.left -= own;
+            left -= own;
+        }
+        for debit in self.usable.values_mut() {
+            let taken = left.min(debit.left);
+            debit.left -= taken;
+            left -= taken;
+        }
+        assert_eq!(left, 0, "used, and returned as well");
+        self.usable.retain(|_, debit| debit.left > 0);
+    }
+}
+
+fn terms(plan: &Plan) -> Terms {
+    Terms::new(n(plan.length_ns), n(plan.most_units), plan.drift_ppm).unwrap()
+}
