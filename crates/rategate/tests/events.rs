@@ -122,3 +122,59 @@ fn no_key_is_in_an_event() {
     });
     assert_eq!(lines, vec![r#"DEBUG message=denied limit="clients" permits=1"#; 3]);
 }
+
+/// A store that goes and comes back: one line for each change, however many calls there are.
+#[test]
+fn a_store_is_told_of_once_for_each_change() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rategate::distributed::Distributed;
+    use rategate::store::{Fault, Gone, Hear, MemoryStore, PlanError, Question, Rule, Store};
+
+    struct Moody(MemoryStore<ManualClock>, AtomicBool);
+
+    impl Store for Moody {
+        type Plan = <MemoryStore<ManualClock> as Store>::Plan;
+
+        fn plan(&self, rules: &[(&str, Rule)]) -> Result<Self::Plan, PlanError> {
+            self.0.plan(rules)
+        }
+
+        fn put(&self, question: Question<Self::Plan>, hear: Hear) {
+            if self.1.load(Ordering::Relaxed) {
+                hear(Err(Fault::Gone(Gone::Unreachable("cut off".to_owned()))));
+            } else {
+                self.0.put(question, hear);
+            }
+        }
+    }
+
+    let lines = Tape::of(|| {
+        let clock = ManualClock::stepped();
+        let memory = MemoryStore::with_clock(clock.clone());
+        let store = Arc::new(Moody(memory, AtomicBool::new(false)));
+        let limiter = Distributed::builder(Arc::clone(&store))
+            .with_clock(clock.clone())
+            .named("mail")
+            .limit("a", SlidingLog::new(1_000, S).unwrap())
+            .build()
+            .unwrap();
+        for is_gone in [false, true, false] {
+            store.1.store(is_gone, Ordering::Relaxed);
+            for _ in 0..50 {
+                let _ = limiter.try_acquire(b"key", 1).wait().unwrap();
+                clock.advance(S / 50);
+            }
+        }
+    });
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let [gone, back] = lines[..] else { panic!("{lines:#?}") };
+    assert!(
+        gone.starts_with("WARN") && gone.contains("is gone") && gone.contains("cut off"),
+        "{gone}"
+    );
+    assert!(
+        back.starts_with("INFO") && back.contains("well again") && back.contains("mail"),
+        "{back}"
+    );
+}

@@ -80,3 +80,39 @@ fn a_key_never_becomes_a_label() {
     assert_eq!(shown["rategate_overflows_total{limit=per client}"], 1);
     assert_eq!(shown["rategate_keys{limit=per client}"], 50);
 }
+
+#[test]
+fn a_limiter_over_many_machines_publishes_who_decided() {
+    use std::sync::Arc;
+
+    use rategate::distributed::{Distributed, WhenGone};
+    use rategate::store::MemoryStore;
+
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        stats::describe();
+        let clock = ManualClock::stepped();
+        let store = Arc::new(MemoryStore::with_clock(clock.clone()));
+        let limiter = Distributed::builder(store)
+            .with_clock(clock)
+            .named("mail")
+            .limit("a", SlidingLog::new(2, S).unwrap())
+            .when_gone(WhenGone::Admit)
+            .build()
+            .unwrap();
+        for _ in 0..3 {
+            let _ = limiter.try_acquire(KEY.as_bytes(), 1).wait().unwrap();
+        }
+        limiter.publish();
+    });
+    let shown = shown(&snapshotter);
+    let calls = |by: &str, outcome: &str| {
+        shown[&format!("rategate_distributed_calls_total{{limit=mail,by={by},outcome={outcome}}}")]
+    };
+    assert_eq!((calls("store", "granted"), calls("store", "denied")), (2, 1));
+    assert_eq!((calls("fallback", "granted"), calls("lease", "granted")), (0, 0));
+    assert_eq!(shown["rategate_store_state{limit=mail}"], 0);
+    assert_eq!(shown["rategate_store_changes_total{limit=mail}"], 0);
+    assert!(!format!("{shown:?}").contains(KEY));
+}

@@ -29,7 +29,8 @@
 //! * **Denials** of the store are remembered. Until the instant the store named, counted from the *sending*, the node
 //!   denies by itself: no call is denied for longer than the store said. Callers are told the wait counted
 //!   from the *hearing*: nobody comes back too early. After a lease's length it asks again in any case,
-//!   because other nodes return permits.
+//!   because other nodes return permits. With a [pause](Terms::with_pause_ns) both are at least that long, and a debit
+//!   that brought less than it asked for counts as a denial too.
 //! * **Crash.** What a node had is lost until it ages out of the store: at most its units (theory 5.4).
 //! * **Clock.** The node's own, monotonic; a reading older than the newest counts as that one.
 //! * **Cost.** A decision is a few comparisons, without allocation. At most [`MAX_LOTS`] leases.
@@ -235,6 +236,7 @@ impl<R: Clone> Leased<R> {
         self.denial = None;
         if units.get() < asked.units {
             self.calm_until_ns = now_ns.saturating_add(self.demand.slot_ns());
+            self.pause(asked.sent_ns, now_ns, 0);
         }
         let usable_ns = self.terms.usable_ns().get();
         let window_ns = window_ends_in_ns.map(|ns| at_least_ns(ns, self.terms.drift_ppm()));
@@ -254,14 +256,14 @@ impl<R: Clone> Leased<R> {
     pub fn denied(&mut self, id: ErrandId, now_ns: u64, retry_after_ns: Option<NonZeroU64>) {
         let now_ns = self.pass_to(now_ns);
         let Some(asked) = self.answered(id) else { return };
-        let drift_ppm = self.terms.drift_ppm();
-        let retry_after_ns = retry_after_ns.map(NonZeroU64::get);
-        let longest_ns = self.terms.length_ns().get();
-        let denies_for_ns = retry_after_ns.unwrap_or(longest_ns).min(longest_ns);
-        self.denial = Some(Remembered {
-            until_ns: asked.sent_ns.saturating_add(at_least_ns(denies_for_ns, drift_ppm)),
-            retry_ns: retry_after_ns.map(|ns| now_ns.saturating_add(at_most_ns(ns, drift_ppm))),
-        });
+        match retry_after_ns {
+            Some(ns) => self.pause(asked.sent_ns, now_ns, ns.get()),
+            None => {
+                let longest_ns = at_least_ns(self.terms.length_ns().get(), self.terms.drift_ppm());
+                let until_ns = asked.sent_ns.saturating_add(longest_ns);
+                self.denial = Some(Remembered { until_ns, retry_ns: None });
+            }
+        }
     }
 
     /// No answer came, and the store may have debited or not: those units are never used.
@@ -405,6 +407,20 @@ impl<R: Clone> Leased<R> {
         let id = ErrandId(self.last_id);
         self.under_way = Some(UnderWay { id, sent_ns: now_ns, units: units.get() });
         Errand::Debit { id, units }
+    }
+
+    /// Denies for as long as the store has nothing, at least a pause and at most a lease.
+    fn pause(&mut self, sent_ns: u64, now_ns: u64, retry_after_ns: u64) {
+        let retry_after_ns = retry_after_ns.max(self.terms.pause_ns());
+        if retry_after_ns == 0 {
+            return;
+        }
+        let drift_ppm = self.terms.drift_ppm();
+        let denies_for_ns = retry_after_ns.min(self.terms.length_ns().get());
+        self.denial = Some(Remembered {
+            until_ns: sent_ns.saturating_add(at_least_ns(denies_for_ns, drift_ppm)),
+            retry_ns: Some(now_ns.saturating_add(at_most_ns(retry_after_ns, drift_ppm))),
+        });
     }
 
     /// Takes note that the debit under way has ended, if it is this one.

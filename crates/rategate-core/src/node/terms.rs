@@ -18,6 +18,7 @@ pub struct Terms {
     usable_ns: NonZeroU64,
     most_units: NonZeroU64,
     drift_ppm: u32,
+    pause_ns: u64,
 }
 
 impl Terms {
@@ -37,7 +38,21 @@ impl Terms {
         }
         let usable_ns = NonZeroU64::new(at_least_ns(length_ns.get(), drift_ppm));
         let usable_ns = usable_ns.ok_or(TermsError::TooShort)?;
-        Ok(Self { length_ns, usable_ns, most_units, drift_ppm })
+        Ok(Self { length_ns, usable_ns, most_units, drift_ppm, pause_ns: 0 })
+    }
+
+    /// A store that had less than was asked for is left alone for `pause_ns`, or longer if it says so: calls are denied
+    /// meanwhile. Without it, a limit that is in demand is asked again for each permit that it earns; with it,
+    /// once for all that it earns in a pause, as long as the limit does not reach its burst in that time.
+    #[must_use]
+    pub const fn with_pause_ns(self, pause_ns: u64) -> Self {
+        Self { pause_ns, ..self }
+    }
+
+    /// For how long a store is left alone that had too little.
+    #[must_use]
+    pub const fn pause_ns(&self) -> u64 {
+        self.pause_ns
     }
 
     /// For how long a lease holds on the store's clock.

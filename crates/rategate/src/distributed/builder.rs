@@ -173,13 +173,6 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         let memory_ns = rules.iter().map(|(_, rule)| remembered_ns(rule)).max().unwrap_or(0);
         let quarantine_ns =
             if self.is_quarantined { memory_ns.saturating_add(lease_ns) } else { 0 };
-        let way = match self.mode {
-            Mode::Exact => Way::Exact,
-            Mode::Leased(leases) => Way::Leased(Leasing::new(leases.terms()?, self.most_keys)),
-            Mode::SharedOut(shares) => {
-                Way::SharedOut(Box::new(SharedOut::new(&rules, shares, self.most_keys)?))
-            }
-        };
         let kept: Result<Vec<(&str, Rule)>, SetupError> = match self.mode {
             Mode::Leased(leases) if leases.is_guarded => rules
                 .iter()
@@ -189,6 +182,15 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         };
         let kept = kept?;
         let most = kept.iter().map(|(_, rule)| rule.most()).min().unwrap_or(0);
+        let way = match self.mode {
+            Mode::Exact => Way::Exact,
+            Mode::Leased(leases) => {
+                Way::Leased(Leasing::new(leases.terms(memory_ns, most)?, self.most_keys))
+            }
+            Mode::SharedOut(shares) => {
+                Way::SharedOut(Box::new(SharedOut::new(&rules, shares, self.most_keys)?))
+            }
+        };
         let store_plan = Arc::new(self.store.plan(&kept).map_err(SetupError::Plan)?);
         let fallback =
             Fallback::new(self.when_gone, &rules, &self.clock).map_err(SetupError::Plan)?;
@@ -228,8 +230,14 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
 }
 
 impl Leases {
-    fn terms(self) -> Result<Terms, SetupError> {
-        Terms::new(self.length_ns, self.most, self.drift_ppm).map_err(SetupError::Terms)
+    /// A store that has too little is asked at most sixteen times in a lease, and four times in what a limit
+    /// remembers, so that no burst fills up meanwhile.
+    fn terms(self, memory_ns: u64, most: u64) -> Result<Terms, SetupError> {
+        let pause_ns = (self.length_ns.get() >> 4).min(memory_ns >> 2);
+        // More than passes at once would never be granted.
+        let most = NonZeroU64::new(most).map_or(self.most, |most| most.min(self.most));
+        let terms = Terms::new(self.length_ns, most, self.drift_ppm);
+        terms.map(|terms| terms.with_pause_ns(pause_ns)).map_err(SetupError::Terms)
     }
 }
 

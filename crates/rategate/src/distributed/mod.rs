@@ -46,6 +46,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod acquire;
 mod builder;
 mod counts;
 mod decision;
@@ -75,6 +76,8 @@ use std::sync::Arc;
 use self::inner::{Inner, Way};
 use self::leased::Entry;
 use crate::clock::{Clock, MonotonicClock};
+#[cfg(feature = "metrics")]
+use crate::stats::publish;
 use crate::store::{Key, LeaseId, Rule, Store};
 
 /// A limit for each key, kept together with other processes. See the [module](self).
@@ -133,6 +136,13 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// store granted goes back to it; what this node decided ages out as if it had been used.
     pub fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant) {
         self.inner().refund(Key::from(key), permits, grant);
+    }
+
+    /// Tells the recorder that the program has installed how many calls were decided by whom, and how the store is.
+    #[cfg(feature = "metrics")]
+    pub fn publish(&self) {
+        let inner = self.inner();
+        publish::distributed(&inner.name, &self.counts(), &self.health());
     }
 
     /// What is in force.

@@ -73,7 +73,7 @@ mod lanes;
 mod limit;
 mod outcome;
 #[cfg(feature = "metrics")]
-mod publish;
+pub(crate) mod publish;
 mod report;
 mod sample;
 mod top;

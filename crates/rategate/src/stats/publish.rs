@@ -4,12 +4,16 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
 use super::counts::Counts;
+use crate::distributed::{self, Health, Sight};
 
 const CALLS: &str = "rategate_calls_total";
 const PERMITS: &str = "rategate_permits_total";
 const NEAR_CALLS: &str = "rategate_near_calls_total";
 const OVERFLOWS: &str = "rategate_overflows_total";
 const KEYS: &str = "rategate_keys";
+const DECIDED: &str = "rategate_distributed_calls_total";
+const CHANGES: &str = "rategate_store_changes_total";
+const STORE: &str = "rategate_store_state";
 
 /// Tells the recorder what the metrics are. Once, when the recorder is in place; without it they have no
 /// help texts.
@@ -19,6 +23,13 @@ pub fn describe() {
     describe_counter!(NEAR_CALLS, Unit::Count, "Granted calls that left less than a tenth");
     describe_counter!(OVERFLOWS, Unit::Count, "Newcomers that a full table had no room for");
     describe_gauge!(KEYS, Unit::Count, "Keys in a table");
+    describe_counter!(DECIDED, Unit::Count, "Calls of a limit over many machines, by who decided");
+    describe_counter!(
+        CHANGES,
+        Unit::Count,
+        "How often a store has become well, gone or quarantined"
+    );
+    describe_gauge!(STORE, Unit::Count, "How a store is: 0 well, 1 quarantined, 2 gone");
 }
 
 pub(super) fn counts(limit: &str, counts: &Counts) {
@@ -40,4 +51,26 @@ pub(super) fn table(limit: &str, all: &Counts, keys: usize) {
     // More keys than that fit into no memory.
     let keys = f64::from(u32::try_from(keys).unwrap_or(u32::MAX));
     gauge!(KEYS, "limit" => limit.to_owned()).set(keys);
+}
+
+pub(crate) fn distributed(limit: &str, counts: &distributed::Counts, health: &Health) {
+    let ways = [
+        ("store", counts.store),
+        ("lease", counts.lease),
+        ("share", counts.share),
+        ("fallback", counts.fallback),
+    ];
+    for (by, calls) in ways {
+        for (outcome, calls) in [("granted", calls.granted), ("denied", calls.denied)] {
+            counter!(DECIDED, "limit" => limit.to_owned(), "by" => by, "outcome" => outcome)
+                .absolute(calls);
+        }
+    }
+    counter!(CHANGES, "limit" => limit.to_owned()).absolute(counts.changes);
+    let state = match health.sight {
+        Sight::Well => 0_u8,
+        Sight::Quarantined => 1,
+        Sight::Gone => 2,
+    };
+    gauge!(STORE, "limit" => limit.to_owned()).set(f64::from(state));
 }

@@ -167,3 +167,28 @@ fn keys_are_forgotten() {
     let leased = fleet.grants.iter().filter(|grant| grant.by == By::Lease).count();
     assert!(leased > 4_900, "{leased} of 5000 by leases");
 }
+
+/// A limit that is in far too much demand: all of it is used, and the store is not asked for each permit.
+#[test]
+fn a_store_in_demand_is_not_asked_for_each_permit() {
+    for (burst, per_second) in [(1_000, 10_000), (1, 100)] {
+        let mut fleet = Fleet::new(12);
+        let rate = format!("{per_second}/s").parse().unwrap();
+        let rule: Rule = Gcra::new(rate, burst).unwrap().into();
+        let leases = Leases::new(nonzero(100 * MS), nonzero(500));
+        for _ in 0..2 {
+            fleet.join(|builder| builder.limit("limit", rule).mode(Mode::Leased(leases)));
+        }
+        let start_ns = fleet.now_ns();
+        while fleet.now_ns() < start_ns + 4 * S {
+            for node in 0..2 {
+                fleet.call(node, b"key", 1);
+            }
+            fleet.run_to(fleet.now_ns() + 50_000);
+        }
+        let granted = fleet.granted_since(start_ns + S);
+        assert!(granted > 3 * per_second * 9 / 10, "{granted} of {} granted", 3 * per_second);
+        let asked: u64 = fleet.nodes.iter().map(|member| member.wire.asked()).sum();
+        assert!(asked < 4 * 2 * 410, "{asked} questions");
+    }
+}

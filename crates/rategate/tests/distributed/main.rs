@@ -8,6 +8,7 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+mod acquire;
 mod exact;
 mod fleet;
 mod gone;

@@ -1,0 +1,60 @@
+//! Waiting: whoever waits gets his permits when they are there, and no sooner; who would wait too long does not.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use rategate::distributed::{Decision, Distributed};
+use rategate::store::MemoryStore;
+use rategate::{Clock, Gcra, ManualClock, Rate};
+
+use crate::{MS, S};
+
+fn limiter(clock: &ManualClock) -> Distributed<MemoryStore<ManualClock>, ManualClock> {
+    let store = Arc::new(MemoryStore::with_clock(clock.clone()));
+    let bucket = Gcra::new(Rate::per_second(10).unwrap(), 1).unwrap();
+    Distributed::builder(store).with_clock(clock.clone()).limit("a", bucket).build().unwrap()
+}
+
+#[test]
+fn a_thread_waits_as_long_as_it_has_to() {
+    let clock = ManualClock::new();
+    let limiter = limiter(&clock);
+    let start_ns = clock.now_ns();
+    for turn in 0..5 {
+        assert!(limiter.acquire_within_blocking(b"key", 1, S).unwrap().is_granted());
+        let after_ns = clock.now_ns() - start_ns;
+        // Each wait is longer than the exact one by a sixteenth at most.
+        let least_ns = turn * 100 * MS;
+        assert!((least_ns..=least_ns * 17 / 16).contains(&after_ns), "turn {turn}: {after_ns} ns");
+    }
+}
+
+#[test]
+fn nobody_waits_for_what_comes_too_late() {
+    let clock = ManualClock::new();
+    let limiter = limiter(&clock);
+    assert!(limiter.acquire_within_blocking(b"key", 1, 0).unwrap().is_granted());
+    let before_ns = clock.now_ns();
+    let denied = limiter.acquire_within_blocking(b"key", 1, 99 * MS).unwrap();
+    let Decision::Denied(denial) = denied else { panic!("there is nothing") };
+    assert_eq!(denial.retry_after_ns.unwrap().get(), 100 * MS);
+    assert_eq!(clock.now_ns(), before_ns);
+    assert!(limiter.acquire_within_blocking(b"key", 1, 100 * MS).unwrap().is_granted());
+}
+
+#[test]
+fn a_task_waits_by_the_clock() {
+    let clock = ManualClock::stepped();
+    let limiter = limiter(&clock);
+    assert!(limiter.try_acquire(b"key", 1).wait().unwrap().is_granted());
+    let mut acquiring = pin!(limiter.acquire_within(b"key", 1, S));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(acquiring.as_mut().poll(&mut context).is_pending());
+    clock.advance(99 * MS);
+    assert!(acquiring.as_mut().poll(&mut context).is_pending());
+    clock.advance(8 * MS);
+    let Poll::Ready(decision) = acquiring.as_mut().poll(&mut context) else { panic!("it is time") };
+    assert!(decision.unwrap().is_granted());
+}
