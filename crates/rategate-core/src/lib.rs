@@ -53,6 +53,7 @@ pub mod gcra;
 pub mod ledger;
 pub mod limit;
 pub mod narrow;
+pub mod node;
 pub mod pacer;
 pub mod policy;
 pub mod portable;

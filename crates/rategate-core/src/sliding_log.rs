@@ -161,6 +161,12 @@ impl SlidingLog {
         self.permits.get()
     }
 
+    /// By how much later than the quickest effects may come.
+    #[must_use]
+    pub const fn guard_ns(&self) -> u64 {
+        self.guard_ns
+    }
+
     /// How long a grant stays in the log: the window and its guard.
     #[must_use]
     pub const fn held_for_ns(&self) -> u64 {

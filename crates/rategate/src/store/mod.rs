@@ -19,12 +19,14 @@
 
 mod ask;
 mod fault;
+mod memory;
 mod question;
 mod reply;
 mod rule;
 
 pub use ask::{Ask, Asked};
 pub use fault::{Fault, Gone};
+pub use memory::{DEFAULT_ROOM, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
 pub use question::{Beat, Key, LeaseId, Question};
 pub use reply::{Answer, Denial, Grant, Receipt, Reply, Share, Verdict};
 pub use rule::{PlanError, Rule};

@@ -1,0 +1,157 @@
+//! Permits in flight: held under a name until they are released or their time is over.
+
+use rategate::store::{LeaseId, Rule, Verdict};
+use rategate::{Concurrency, Gcra};
+use rategate_sim::random::Random;
+
+use crate::Arena;
+use crate::asker::{Asker, denied, granted, wait_us};
+use crate::traffic::NOW_US;
+
+const LENGTH_US: u64 = 50_000;
+
+fn in_flight(permits: u64) -> Rule {
+    let length_ns = (LENGTH_US * 1_000).try_into().unwrap();
+    Rule::InFlight(Concurrency::new(permits).unwrap(), length_ns)
+}
+
+/// All of it.
+pub fn suite(arena: &impl Arena) {
+    for (most, seed) in [(1, 1), (3, 2), (10, 3), (1_000, 4)] {
+        random_holders(arena, most, seed);
+    }
+    a_repetition_takes_nothing(arena);
+    a_hold_that_another_limit_denies_holds_nothing(arena);
+}
+
+fn name(number: u64) -> LeaseId {
+    let mut id = [0x5a; 16];
+    id[..8].copy_from_slice(&number.to_be_bytes());
+    LeaseId(id)
+}
+
+/// Who holds what until when, plainly.
+#[derive(Debug, Default)]
+struct Holders(Vec<(u64, u64, u64)>);
+
+impl Holders {
+    fn held(&self) -> u64 {
+        self.0.iter().map(|(_, permits, _)| permits).sum()
+    }
+
+    /// The end of leases by which there is room.
+    fn free_at_us(&self, permits: u64, most: u64) -> u64 {
+        let mut ends: Vec<(u64, u64)> = self.0.iter().map(|&(_, held, end)| (end, held)).collect();
+        ends.sort_unstable();
+        let mut held = self.held();
+        for (end_us, freed) in ends {
+            held -= freed;
+            if held + permits <= most {
+                return end_us;
+            }
+        }
+        panic!("{permits} never fit under {most}")
+    }
+}
+
+/// Random holders: as a plain list has it.
+pub fn random_holders<A: Arena>(arena: &A, most: u64, seed: u64) {
+    let mut now_us = NOW_US;
+    arena.set_now_us(now_us);
+    let asker = Asker::new(&arena.store(), &[("f", in_flight(most))], "k");
+    let (mut random, mut holders, mut next) = (Random::new(seed), Holders::default(), 0);
+    let (mut denials, mut ended) = (0, 0);
+    for step in 0..1_500 {
+        let mut below = |bound: u64| random.bits() % bound;
+        now_us += [0, 0, 1, below(LENGTH_US / 3), below(LENGTH_US)][below(5) as usize];
+        arena.set_now_us(now_us);
+        holders.0.retain(|&(_, _, end_us)| end_us > now_us);
+        let about = format!("{most} in flight, step {step} at {now_us} us: {holders:?}");
+        let known = holders.0.len() as u64;
+        match below(6) {
+            // A holder who is there, and one who never was.
+            0 if known > 0 => {
+                let (number, permits, _) = holders.0.swap_remove(below(known) as usize);
+                assert_eq!(asker.release(permits, name(number)).unwrap(), 1, "{about}");
+                assert_eq!(asker.release(permits, name(number)).unwrap(), 0, "{about}: twice");
+                ended += 1;
+            }
+            1 if known > 0 => {
+                let place = below(known) as usize;
+                let (number, permits, _) = holders.0[place];
+                assert_eq!(asker.renew(permits, name(number)).unwrap(), 1, "{about}");
+                holders.0[place].2 = now_us + LENGTH_US;
+            }
+            2 => {
+                let nobody = name(u64::MAX - below(9));
+                assert_eq!(asker.renew(1, nobody).unwrap(), 0, "{about}");
+                assert_eq!(asker.release(1, nobody).unwrap(), 0, "{about}");
+            }
+            3 if known > 0 => {
+                let (number, permits, _) = holders.0[below(known) as usize];
+                let again = granted(asker.hold(permits, name(number)).unwrap());
+                let seen = (again.permits, again.remaining);
+                assert_eq!(seen, (permits, most - holders.held()), "{about}: again");
+            }
+            _ => {
+                next += 1;
+                let few = 1 + below(most);
+                let permits = 1 + below(few);
+                match asker.hold(permits, name(next)).unwrap() {
+                    Verdict::Granted(grant) => {
+                        holders.0.push((next, permits, now_us + LENGTH_US));
+                        assert_eq!(grant.remaining + holders.held(), most, "{about}");
+                    }
+                    Verdict::Denied(denial) => {
+                        assert!(holders.held() + permits > most, "{about}: {permits} fit");
+                        let free_in_us = holders.free_at_us(permits, most) - now_us;
+                        let seen = (wait_us(denial), denial.remaining);
+                        let expected = (Some(free_in_us), most - holders.held());
+                        assert_eq!(seen, expected, "{about}: {permits}");
+                        denials += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(denials > 20 && ended > 20, "{denials} {ended}");
+}
+
+/// Whoever asks again under the same name has what he has.
+pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
+    arena.set_now_us(NOW_US);
+    let store = arena.store();
+    let bucket: Rule = Gcra::new("1/s".parse().unwrap(), 9).unwrap().into();
+    let both = Asker::new(&store, &[("b", bucket), ("f", in_flight(2))], "k");
+    let alone = Asker::new(&store, &[("b", bucket)], "k");
+    granted(both.hold(2, name(1)).unwrap());
+    for _ in 0..5 {
+        assert_eq!(granted(both.hold(2, name(1)).unwrap()).permits, 2);
+    }
+    assert_eq!(alone.remaining(), 7);
+    // Once its time is over it is another grant.
+    arena.set_now_us(NOW_US + LENGTH_US - 1);
+    assert_eq!(granted(both.hold(2, name(1)).unwrap()).remaining, 0);
+    arena.set_now_us(NOW_US + LENGTH_US);
+    assert_eq!(both.renew(2, name(1)).unwrap(), 0, "it is over");
+    granted(both.hold(2, name(1)).unwrap());
+    assert_eq!(alone.remaining(), 5);
+    assert_eq!(both.reset().unwrap(), 2);
+    assert_eq!(both.release(2, name(1)).unwrap(), 0, "a reset has ended it");
+}
+
+/// All limits of a plan, or none: here the others.
+pub fn a_hold_that_another_limit_denies_holds_nothing<A: Arena>(arena: &A) {
+    arena.set_now_us(NOW_US);
+    let store = arena.store();
+    let bucket: Rule = Gcra::new("10/s".parse().unwrap(), 2).unwrap().into();
+    let both = Asker::new(&store, &[("b", bucket), ("f", in_flight(5))], "k");
+    let flight = Asker::new(&store, &[("f", in_flight(5))], "k");
+    granted(both.hold(2, name(1)).unwrap());
+    assert_eq!(wait_us(denied(both.hold(1, name(2)).unwrap())), Some(100_000));
+    assert_eq!(granted(flight.hold(3, name(3)).unwrap()).remaining, 0);
+    assert_eq!(both.release(1, name(2)).unwrap(), 0, "it never held");
+    // The longest wait of all: of those in flight only 50 ms are left.
+    assert_eq!(wait_us(denied(both.hold(2, name(4)).unwrap())), Some(200_000));
+    assert_eq!(wait_us(denied(flight.hold(1, name(4)).unwrap())), Some(LENGTH_US));
+}

@@ -1,0 +1,260 @@
+//! The laws of [`Store`](rategate::store::Store), one by one.
+
+use std::sync::Arc;
+use std::thread;
+
+use rategate::store::{Fault, LeaseId, Receipt, Rule, Store as _, Verdict};
+use rategate::{Anchor, Concurrency, ExceedsCapacity, FixedWindow, Gcra, SlidingLog};
+
+use crate::Arena;
+use crate::asker::{Asker, denied, granted, wait_us};
+use crate::traffic::NOW_US;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A permit in 10 ms, and `burst` at once.
+fn bucket(burst: u64) -> Rule {
+    Gcra::new("100/s".parse().unwrap(), burst).unwrap().into()
+}
+
+fn log(permits: u64) -> Rule {
+    SlidingLog::new(permits, SECOND_NS).unwrap().into()
+}
+
+fn window(permits: u64, period_ns: u64) -> Rule {
+    FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into()
+}
+
+fn in_flight(permits: u64) -> Rule {
+    Rule::InFlight(Concurrency::new(permits).unwrap(), SECOND_NS.try_into().unwrap())
+}
+
+/// How many microseconds a denial says.
+pub(crate) fn wait_of(verdict: Verdict) -> Option<u64> {
+    wait_us(denied(verdict))
+}
+
+/// All of them.
+pub fn suite(arena: &impl Arena) {
+    all_or_nothing(arena);
+    a_denial_takes_nothing(arena);
+    a_look_takes_nothing(arena);
+    labels_and_keys_name_states(arena);
+    a_debit_takes_what_there_is(arena);
+    a_reset_forgets(arena);
+    windows_say_when_they_end(arena);
+    what_comes_back_comes_back_to_all(arena);
+    nonsense_is_an_error_with_a_type(arena);
+    plans_are_checked(arena);
+    threads_share_a_limit(arena);
+}
+
+fn asker<A: Arena>(arena: &A, rules: &[(&str, Rule)], key: &str) -> Asker<A::Store> {
+    arena.set_now_us(NOW_US);
+    Asker::new(&arena.store(), rules, key)
+}
+
+/// A call that one limit denies takes nothing of another.
+pub fn all_or_nothing<A: Arena>(arena: &A) {
+    arena.set_now_us(NOW_US);
+    let store = arena.store();
+    let both = Asker::new(&store, &[("bucket", bucket(5)), ("log", log(2))], "k");
+    let bucket_alone = Asker::new(&store, &[("bucket", bucket(5))], "k");
+    let log_alone = Asker::new(&store, &[("log", log(2))], "k");
+    assert_eq!(both.granted(2).remaining, 0);
+    assert_eq!(bucket_alone.remaining(), 3);
+    for _ in 0..10 {
+        assert_eq!(wait_us(both.denied(1)), Some(1_000_000));
+    }
+    assert_eq!((bucket_alone.remaining(), log_alone.remaining()), (3, 0));
+    // And the other way round.
+    arena.set_now_us(NOW_US + 1_000_000);
+    bucket_alone.granted(5);
+    assert_eq!(wait_us(both.denied(2)), Some(20_000));
+    assert_eq!(log_alone.remaining(), 2);
+}
+
+/// Whoever is denied may ask a thousand times: the answer stays.
+pub fn a_denial_takes_nothing(arena: &impl Arena) {
+    let rules = [("bucket", bucket(3)), ("log", log(5)), ("window", window(9, SECOND_NS))];
+    let asker = asker(arena, &rules, "k");
+    asker.granted(3);
+    let first = asker.denied(2);
+    assert_eq!((wait_us(first), first.remaining), (Some(20_000), 0));
+    for _ in 0..300 {
+        assert_eq!(asker.denied(2), first);
+    }
+    arena.set_now_us(NOW_US + 20_000);
+    asker.granted(2);
+}
+
+/// A look says what a decision would, and leaves nothing behind.
+pub fn a_look_takes_nothing(arena: &impl Arena) {
+    let asker = asker(arena, &[("bucket", bucket(3)), ("log", log(2))], "k");
+    for _ in 0..50 {
+        let grant = granted(asker.peek(2).unwrap());
+        assert_eq!((grant.permits, grant.remaining), (2, 2));
+    }
+    assert_eq!(asker.reset().unwrap(), 0, "there is no state yet");
+    asker.granted(2);
+    for _ in 0..50 {
+        assert_eq!(wait_of(asker.peek(1).unwrap()), Some(1_000_000));
+    }
+    assert_eq!(asker.reset().unwrap(), 2);
+}
+
+/// A state is found by key and label, whichever plan it is asked by.
+pub fn labels_and_keys_name_states<A: Arena>(arena: &A) {
+    arena.set_now_us(NOW_US);
+    let store = arena.store();
+    let one = Asker::new(&store, &[("a", log(2)), ("b", log(9))], "k");
+    let other = Asker::new(&store, &[("a", log(2)), ("c", log(9))], "k");
+    one.granted(2);
+    other.denied(1);
+    other.with_key("l").granted(2);
+    other.with_key("").granted(2);
+    other.with_key("k\0").granted(2);
+    one.with_key("l").denied(1);
+    // Another kind of limit under a label is another state.
+    Asker::new(&store, &[("a", bucket(2))], "k").granted(2);
+    let (plan, key) = one.plan_and_key();
+    assert!(store.parts() > 0 && store.part_of(&key) < store.parts());
+    drop(plan);
+}
+
+/// As many as pass, and where none does, when one will.
+pub fn a_debit_takes_what_there_is(arena: &impl Arena) {
+    let asker = asker(arena, &[("bucket", bucket(9)), ("log", log(7))], "k");
+    let some = |permits| granted(asker.debit(permits).unwrap());
+    assert_eq!((some(5).permits, some(5).permits), (5, 2));
+    assert_eq!(wait_of(asker.debit(7).unwrap()), Some(1_000_000));
+    arena.set_now_us(NOW_US + 999_999);
+    assert_eq!(wait_of(asker.debit(7).unwrap()), Some(1));
+    arena.set_now_us(NOW_US + 1_000_000);
+    assert_eq!(some(6).permits, 6);
+    assert_eq!((some(7).permits, asker.remaining()), (1, 0));
+}
+
+/// A key that is reset has used nothing; how many states there were is told.
+pub fn a_reset_forgets(arena: &impl Arena) {
+    let rules = [("bucket", bucket(3)), ("log", log(3)), ("window", window(3, SECOND_NS))];
+    let asker = asker(arena, &rules, "k");
+    assert_eq!(asker.reset().unwrap(), 0);
+    asker.granted(3);
+    asker.with_key("l").granted(3);
+    asker.denied(1);
+    assert_eq!(asker.reset().unwrap(), 3);
+    assert_eq!(asker.granted(3).remaining, 0);
+    asker.with_key("l").denied(1);
+    // A state that is as good as fresh is none.
+    arena.set_now_us(NOW_US + 3_000_000);
+    assert_eq!(asker.reset().unwrap(), 0);
+}
+
+/// Permits of a fixed window have to be used while it lasts.
+pub fn windows_say_when_they_end<A: Arena>(arena: &A) {
+    let start_us = NOW_US - NOW_US % 6_000_000;
+    arena.set_now_us(start_us + 1_250_000);
+    let store = arena.store();
+    let of = |rules: &[(&str, Rule)]| Asker::new(&store, rules, "k");
+    let (two, three) = (window(9, 2 * SECOND_NS), window(9, 3 * SECOND_NS));
+    assert_eq!(of(&[("b", bucket(9)), ("l", log(9))]).granted(1).window_ends_in_ns, None);
+    let ends_in = |asker: Asker<A::Store>| asker.granted(1).window_ends_in_ns;
+    assert_eq!(ends_in(of(&[("b", bucket(9)), ("t", three)])), Some(1_750_000_000));
+    assert_eq!(ends_in(of(&[("t", three), ("w", two)])), Some(750_000_000));
+    arena.set_now_us(start_us + 2_000_000);
+    let debit = granted(of(&[("t", three), ("w", two)]).debit(3).unwrap());
+    assert_eq!(debit.window_ends_in_ns, Some(1_000_000_000));
+}
+
+/// As many as every limit can take back, and to all the same.
+pub fn what_comes_back_comes_back_to_all<A: Arena>(arena: &A) {
+    let start_us = NOW_US - NOW_US % 1_000_000;
+    arena.set_now_us(start_us);
+    let store = arena.store();
+    let slow = Gcra::new("1/s".parse().unwrap(), 5).unwrap().into();
+    let both = Asker::new(&store, &[("b", slow), ("w", window(5, SECOND_NS))], "k");
+    let grant = both.granted(4);
+    // The bucket could give three back; the window is another one.
+    arena.set_now_us(start_us + 1_000_000);
+    assert_eq!(both.refund(&grant.receipt, 3).unwrap(), 0);
+    arena.set_now_us(start_us + 1_000_001);
+    let grant = both.granted(2);
+    assert_eq!(both.refund(&grant.receipt, 2).unwrap(), 2);
+    assert_eq!(both.granted(2).remaining, 0);
+    // Nothing comes back to a key that was never used, or is as good as that.
+    assert_eq!(both.with_key("never").refund(&grant.receipt, 1).unwrap(), 0);
+    arena.set_now_us(start_us + 60_000_000);
+    let _ = both.refund(&grant.receipt, 1).unwrap();
+    assert_eq!(both.granted(5).remaining, 0);
+    both.denied(1);
+}
+
+/// What cannot be asked is an error, of the asker's, and nothing is taken.
+pub fn nonsense_is_an_error_with_a_type<A: Arena>(arena: &A) {
+    arena.set_now_us(NOW_US);
+    let store = arena.store();
+    let paced = Asker::new(&store, &[("b", bucket(5)), ("l", log(3))], "k");
+    let held = Asker::new(&store, &[("b", bucket(5)), ("f", in_flight(2))], "k");
+    let (name, receipt) = (LeaseId([7; 16]), paced.granted(1).receipt);
+    let too_many = |most| Some(Fault::Exceeds(ExceedsCapacity::new(4, most)));
+    assert_eq!(paced.decide(4).err(), too_many(3));
+    assert_eq!(paced.debit(4).err(), too_many(3));
+    assert_eq!(paced.peek(4).err(), too_many(3));
+    assert_eq!(held.hold(4, name).err(), too_many(2));
+    assert_eq!(held.release(4, name).err(), too_many(2));
+    let is_nonsense = |fault: Option<Fault>| {
+        assert!(matches!(&fault, Some(Fault::Question(why)) if !why.is_empty()), "{fault:?}");
+    };
+    is_nonsense(held.decide(1).err());
+    is_nonsense(held.debit(1).err());
+    is_nonsense(held.refund(&receipt, 1).err());
+    is_nonsense(paced.release(1, name).err());
+    is_nonsense(paced.renew(1, name).err());
+    is_nonsense(paced.refund(&Receipt::default(), 1).err());
+    let alone = Asker::new(&store, &[("b", bucket(5))], "k");
+    is_nonsense(alone.refund(&receipt, 1).err());
+    assert_eq!((paced.remaining(), alone.remaining()), (2, 4), "nothing was taken");
+}
+
+/// From 1 to 16 limits with a label each; a grid that a first call lays is nobody else's.
+pub fn plans_are_checked(arena: &impl Arena) {
+    arena.set_now_us(NOW_US);
+    let store = arena.store();
+    let fails = |rules: &[(&str, Rule)], label: Option<&str>| {
+        let Err(error) = store.plan(rules) else { panic!("{rules:?} is a plan") };
+        assert!(!error.why.is_empty());
+        if label.is_some() {
+            assert_eq!(error.label.as_deref(), label, "{error}");
+        }
+    };
+    fails(&[], None);
+    let names: Vec<String> = (0..17).map(|number| format!("l{number}")).collect();
+    let many: Vec<(&str, Rule)> = names.iter().map(|name| (name.as_str(), log(1))).collect();
+    fails(&many, None);
+    assert!(store.plan(&many[..16]).is_ok());
+    fails(&[("a", log(1)), ("a", bucket(1))], None);
+    fails(&[("", log(1))], None);
+    fails(&[("a b", log(1))], None);
+    let first_call = FixedWindow::new(1, SECOND_NS, Anchor::FirstCall).unwrap();
+    fails(&[("a", log(1)), ("w", first_call.into())], Some("w"));
+}
+
+/// Many threads at once: each question is answered, and together they take what there is.
+pub fn threads_share_a_limit<A: Arena>(arena: &A) {
+    arena.set_now_us(NOW_US);
+    let store = arena.store();
+    let asker = Arc::new(Asker::new(&store, &[("b", bucket(300)), ("l", log(250))], "k"));
+    let threads = (0..4).map(|_| {
+        let asker = Arc::clone(&asker);
+        thread::spawn(move || {
+            let grants = (0..100).filter(|_| {
+                matches!(asker.decide(1).unwrap(), Verdict::Granted(grant) if grant.permits == 1)
+            });
+            grants.count()
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    let granted: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert_eq!(granted, 250);
+}

@@ -1,0 +1,285 @@
+//! The scenario files that speak of what a store keeps, played on a store.
+//!
+//! A store makes nobody wait and promises no start. Files of tries, looks and permits that come back are played
+//! step by step. Files in which everybody waits are played by asking again when a denial says, in the order
+//! of coming: each has to start exactly when the world's limiter starts it. What can be said of neither is
+//! skipped by a rule, and the rule has a name; see [`Skip`].
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use rategate::AnyPolicy;
+use rategate::store::{Fault, Receipt, Rule, Verdict};
+use rategate_sim::report::{Outcome, Report, StepReport};
+use rategate_sim::scenario::{Asks, Call, Scenario};
+use rategate_sim::world;
+
+use crate::asker::{Asker, wait_us};
+use crate::{Arena, SKIPPED};
+
+/// Hundred years.
+const LAST_US: u64 = 3_200_000_000_000_000;
+const LABELS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// Which files were played, and which were not, and why.
+#[derive(Debug, Default)]
+pub struct Played {
+    /// By their names.
+    pub played: Vec<String>,
+    /// With the rule that skips them.
+    pub skipped: Vec<(String, Skip)>,
+}
+
+/// Why a file says nothing of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Skip {
+    /// It is about a policy that is kept in a process only.
+    Policy,
+    /// It goes back in time, or lies after what stores know, or somebody comes or starts between two microseconds.
+    Instants,
+    /// Permits are borrowed, put in, or counted under other numbers: a store says itself what it makes of that.
+    Change,
+    /// Whoever waits changes his mind, has a deadline or a class, or others try meanwhile: the line is a process's.
+    Line,
+    /// A promise keeps a fraction of a microsecond that whoever asks again loses.
+    Fraction,
+}
+
+/// Plays all files of `testdata/scenarios`, but for those of [`SKIPPED`].
+///
+/// # Panics
+///
+/// Where the store says anything else than the files do, or than the world's limiters.
+pub fn suite(arena: &impl Arena) -> Played {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let mut played = Played::default();
+    for file in files {
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        let mut scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
+        // What comes between two microseconds comes at the first of them, and the world says what is to come of it.
+        for step in &mut scenario.steps {
+            step.at_ns -= step.at_ns % 1_000;
+        }
+        let report = world::run(&scenario);
+        match skip(&scenario, &report) {
+            Some(skip) => played.skipped.push((name, skip)),
+            None => {
+                play(arena, &name, &scenario, &report);
+                played.played.push(name);
+            }
+        }
+    }
+    let skipped: Vec<(&str, Skip)> =
+        played.skipped.iter().map(|(name, skip)| (name.as_str(), *skip)).collect();
+    assert_eq!(skipped, SKIPPED, "files are skipped that were not before, or the other way round");
+    played
+}
+
+/// The rule that skips a file, if one does.
+fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
+    if scenario.limits.iter().any(|limit| rule(*limit).is_none()) {
+        return Some(Skip::Policy);
+    }
+    let instants = report.steps.iter().map(|step| step.at_ns);
+    let arrivals = report.operations.iter().map(|operation| operation.arrival_ns);
+    let starts = report.operations.iter().filter_map(|operation| operation.start_ns);
+    let is_whole = |instant_ns: u64| instant_ns % 1_000 == 0;
+    let is_known = scenario.clock_start_ns / 1_000 < LAST_US;
+    if !instants.is_sorted() || !is_known || !arrivals.chain(starts).all(is_whole) {
+        return Some(Skip::Instants);
+    }
+    let changes = |call: &Call| matches!(call, Call::Set { .. } | Call::Refill { .. });
+    if scenario.steps.iter().any(|step| changes(&step.call))
+        || report.steps.iter().any(|step| step.owed.is_some_and(|owed| owed > 0))
+    {
+        return Some(Skip::Change);
+    }
+    if is_stepwise(scenario) {
+        return None;
+    }
+    if !is_one_line(scenario) || !all_start(report) {
+        return Some(Skip::Line);
+    }
+    scenario.limits.iter().any(|limit| keeps_a_fraction(*limit)).then_some(Skip::Fraction)
+}
+
+/// Whether nobody waits.
+fn is_stepwise(scenario: &Scenario) -> bool {
+    let at_once = |call: &Call| {
+        matches!(
+            call,
+            Call::Try { .. } | Call::Peek { .. } | Call::Refund { .. } | Call::Settle { .. }
+        )
+    };
+    scenario.callers.is_empty()
+        && scenario.arrivals.is_empty()
+        && scenario.steps.iter().all(|step| at_once(&step.call))
+}
+
+/// Whether everybody waits, as long as it takes, in one line.
+fn is_one_line(scenario: &Scenario) -> bool {
+    let waits = |call: &Call| match call {
+        Call::Reserve { max_wait_ns, .. } => max_wait_ns.is_none(),
+        Call::Wait { max_wait_ns, class, .. } => max_wait_ns.is_none() && class.index() == 0,
+        _ => false,
+    };
+    let holds = scenario.limits.iter().any(|limit| matches!(limit, AnyPolicy::Concurrency(_)));
+    !holds
+        && scenario.steps.iter().all(|step| waits(&step.call))
+        && scenario.classes.is_empty()
+        && scenario.arrivals.iter().all(|arrivals| arrivals.asks != Asks::Try)
+}
+
+/// Whether everybody starts at some time, but those who never could.
+fn all_start(report: &Report) -> bool {
+    let starts = |outcome| matches!(outcome, Outcome::Granted | Outcome::Never);
+    report.steps.iter().all(|step| starts(step.outcome))
+        && report.operations.iter().all(|operation| starts(operation.outcome))
+}
+
+/// Whether a permit takes no whole number of microseconds.
+fn keeps_a_fraction(limit: AnyPolicy) -> bool {
+    match limit {
+        AnyPolicy::Gcra(bucket) => match bucket.rate().fraction() {
+            Some((permits, period_ns)) => {
+                u128::from(period_ns) % (u128::from(permits) * 1_000) != 0
+            }
+            None => true,
+        },
+        AnyPolicy::SlidingLog(log) => log.held_for_ns() % 1_000 != 0,
+        _ => false,
+    }
+}
+
+fn rule(limit: AnyPolicy) -> Option<Rule> {
+    match limit {
+        AnyPolicy::Gcra(bucket) if bucket.rate().fraction().is_some() => Some(bucket.into()),
+        AnyPolicy::SlidingLog(log) => Some(log.into()),
+        AnyPolicy::FixedWindow(window) => {
+            (window.anchor() == rategate::Anchor::Epoch).then_some(window.into())
+        }
+        // For longer than any file goes on.
+        AnyPolicy::Concurrency(in_flight) => {
+            Some(Rule::InFlight(in_flight, 1_000_000_000_000_000.try_into().unwrap()))
+        }
+        _ => None,
+    }
+}
+
+fn play<A: Arena>(arena: &A, name: &str, scenario: &Scenario, report: &Report) {
+    let rules = scenario.limits.iter().filter_map(|limit| rule(*limit));
+    let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
+    let start_us = scenario.clock_start_ns / 1_000;
+    arena.set_now_us(start_us);
+    let asker = Asker::new(&arena.store(), &rules, name);
+    if is_stepwise(scenario) {
+        let mut play = Steps { asker, given: BTreeMap::new(), settled: BTreeMap::new() };
+        for (number, (step, expected)) in (1..).zip(scenario.steps.iter().zip(&report.steps)) {
+            arena.set_now_us(start_us + step.at_ns / 1_000);
+            play.step(&format!("{name}, step {number}"), &step.call, expected);
+        }
+    } else {
+        play_line(arena, name, &asker, (start_us, report));
+    }
+}
+
+/// A file in which nobody waits.
+struct Steps<'s, S: rategate::store::Store> {
+    asker: Asker<S>,
+    given: BTreeMap<&'s str, (Receipt, u64)>,
+    /// How much of a grant has come back.
+    settled: BTreeMap<&'s str, u64>,
+}
+
+impl<'s, S: rategate::store::Store> Steps<'s, S> {
+    fn step(&mut self, about: &str, call: &'s Call, expected: &StepReport) {
+        let remaining = self.asker.remaining();
+        match call {
+            Call::Try { permits, name } => {
+                let seen = match self.asker.decide(*permits) {
+                    Ok(Verdict::Granted(grant)) => {
+                        assert_eq!(grant.remaining, expected.remaining, "{about}");
+                        if let Some(name) = name {
+                            self.given.insert(name, (grant.receipt, grant.permits));
+                        }
+                        (Outcome::Granted, None)
+                    }
+                    Ok(Verdict::Denied(denial)) => (Outcome::Denied, wait_us(denial)),
+                    Err(Fault::Exceeds(_)) => (Outcome::Never, None),
+                    Err(fault) => panic!("{about}: {fault}"),
+                };
+                assert_eq!(seen, (expected.outcome, told_us(expected)), "{about}");
+            }
+            Call::Peek { permits } => {
+                let seen = match self.asker.peek(*permits) {
+                    Ok(Verdict::Granted(_)) => (Outcome::Peeked, None),
+                    Ok(Verdict::Denied(denial)) => (Outcome::Peeked, wait_us(denial)),
+                    Err(Fault::Exceeds(_)) => (Outcome::Never, None),
+                    Err(fault) => panic!("{about}: {fault}"),
+                };
+                assert_eq!(seen, (expected.outcome, told_us(expected)), "{about}");
+                assert_eq!(remaining, expected.remaining, "{about}: before it");
+            }
+            Call::Refund { name, permits } => self.give_back(about, name, *permits, expected),
+            Call::Settle { name, actual } => {
+                let granted = self.given.get(name.as_str()).map_or(0, |(_, permits)| *permits);
+                self.give_back(about, name, granted.saturating_sub(*actual), expected);
+            }
+            other => panic!("{about}: {other:?} is not played"),
+        }
+        assert_eq!(self.asker.remaining(), expected.remaining, "{about}: behind it");
+    }
+
+    /// What a process does before it asks a store: no permit comes back twice.
+    fn give_back(&mut self, about: &str, name: &'s str, permits: u64, expected: &StepReport) {
+        let Some((receipt, granted)) = self.given.get(name) else {
+            assert_eq!(expected.outcome, Outcome::Ungranted, "{about}");
+            return;
+        };
+        let before = self.settled.entry(name).or_default();
+        let permits = permits.min(granted - *before);
+        let back = match permits {
+            0 => 0,
+            permits => self.asker.refund(receipt, permits).unwrap(),
+        };
+        *before += back;
+        assert_eq!(back, expected.back.unwrap_or(0), "{about}");
+    }
+}
+
+fn told_us(expected: &StepReport) -> Option<u64> {
+    expected.retry_after_ns.map(|ns| ns.div_ceil(1_000))
+}
+
+/// A file in which everybody waits: each asks when he is the first in line, and again when a denial says.
+fn play_line<A: Arena>(
+    arena: &A,
+    name: &str,
+    asker: &Asker<A::Store>,
+    (start_us, report): (u64, &Report),
+) {
+    let steps =
+        report.steps.iter().filter_map(|step| Some((step.at_ns, step.start_ns?, step.permits?)));
+    let operations = report.operations.iter().filter_map(|operation| {
+        Some((operation.arrival_ns, operation.start_ns?, operation.permits))
+    });
+    let mut calls: Vec<(u64, u64, u64)> = steps.chain(operations).collect();
+    // The line is in the order of coming, and those who come together start in some order.
+    calls.sort_unstable();
+    let mut now_us = start_us;
+    for (number, (at_ns, start_ns, permits)) in (1..).zip(calls) {
+        now_us = now_us.max(start_us + at_ns / 1_000);
+        arena.set_now_us(now_us);
+        if let Verdict::Denied(denial) = asker.decide(permits).unwrap() {
+            now_us += wait_us(denial).unwrap();
+            arena.set_now_us(now_us);
+            let again = asker.decide(permits).unwrap();
+            assert!(matches!(again, Verdict::Granted(_)), "{name}, call {number}: {again:?}");
+        }
+        assert_eq!(now_us, start_us + start_ns / 1_000, "{name}, call {number} starts");
+    }
+}

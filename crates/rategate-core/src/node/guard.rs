@@ -1,0 +1,167 @@
+//! The limit that a store has to keep so that what is lent never adds up to more than the limit promised.
+//!
+//! A store decides about *debits*; a node acts up to the lease's length `L` later. An action in a window
+//! `[t, t + M)` therefore comes of a debit in `[t - L, t + M)`, which is a window of length `M + L`:
+//!
+//! ```text
+//!   debits      |<-- L -->|<------------ M ------------>|
+//!   ------------d---------+----a------------------------+--------> time
+//!               debited here   used here
+//! ```
+//!
+//! So nothing more is needed than a limit that keeps the promise for windows longer by `L` (theory 5.2):
+//!
+//! * **Sliding log, compact log**, `N` in any `M`: a debit stays in the log for `M + L`. At most `N` debits are in any
+//!   window of `M + L`, so at most `N` actions in any of `M`. The price is rate: `N / (M + L)`.
+//! * **Token bucket** of rate `r` and burst `b`: the same rate and the burst `b' = b - ceil(r L)`. Debits in any window `W` are at
+//!   most `ceil(r W + b' - 1)`, so actions in any window `M` are at most
+//!   `ceil(r (M + L) + b' - 1) <= ceil(r M + b - 1)`, which is the bucket's own ceiling for every `M`. The price is burst.
+//! * **Fixed window**: no guard, and no price. A lease ends with the window of its debit, so every action is in the
+//!   window that counted it.
+//!
+//! Without a guard, actions in a window are at most the limit's ceiling and [`outstanding`](Lent::outstanding) more: what
+//! was lent before the window began and could still be used then.
+
+use core::error::Error;
+use core::fmt;
+
+use crate::compact_log::CompactLog;
+use crate::fixed_window::FixedWindow;
+use crate::gcra::Gcra;
+use crate::rate::Rate;
+use crate::sliding_log::SlidingLog;
+use crate::wide::{mul_div_ceil, mul_div_floor};
+
+/// A limit whose permits can be lent for a time.
+pub trait Lent: Sized {
+    /// The limit on debits that keeps this limit on actions up to `length_ns` later.
+    ///
+    /// # Errors
+    ///
+    /// [`GuardError`], which names the longest length that would do.
+    fn guarded(self, length_ns: u64) -> Result<Self, GuardError>;
+
+    /// By how much actions may be over the limit in any window, if the store does not keep the guarded limit but
+    /// this one: the most permits that `nodes` can have at one instant, each at most `units`, lent for `length_ns`.
+    fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64;
+}
+
+/// The limit on debits that keeps `policy` for actions up to `length_ns` later.
+///
+/// # Errors
+///
+/// [`GuardError`], which names the longest length that would do.
+pub fn guarded<P: Lent>(policy: P, length_ns: u64) -> Result<P, GuardError> {
+    policy.guarded(length_ns)
+}
+
+/// Why permits of a limit cannot be lent for so long without going over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// The bucket earns its whole burst within the length: nothing is left to lend.
+    Burst {
+        /// The longest length that leaves a burst of one permit; 0 where there is none, of a burst of one.
+        longest_ns: u64,
+    },
+    /// Period, guard and length together are over 584 years.
+    TooLong {
+        /// The longest length that is not.
+        longest_ns: u64,
+    },
+}
+
+impl fmt::Display for GuardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Burst { longest_ns: 0 } => f.write_str(
+                "a bucket with a burst of 1 has nothing to lend; give it a larger burst, or ask the store each time",
+            ),
+            Self::Burst { longest_ns } => write!(
+                f,
+                "the bucket earns its whole burst while a lease lasts; lend for at most {longest_ns}ns, or give it a larger burst"
+            ),
+            Self::TooLong { longest_ns } => write!(
+                f,
+                "window and lease together are longer than 584 years; lend for at most {longest_ns}ns"
+            ),
+        }
+    }
+}
+
+impl Error for GuardError {}
+
+impl Lent for Gcra {
+    fn guarded(self, length_ns: u64) -> Result<Self, GuardError> {
+        let Some((permits, period_ns)) = self.rate().fraction() else { return Ok(self) };
+        let burst = self.burst().get();
+        let left = burst.checked_sub(earned(self.rate(), length_ns)).filter(|&left| left > 0);
+        left.and_then(|left| Self::new(self.rate(), left).ok()).ok_or_else(|| {
+            // ceil(r L) <= b - 1 as long as L <= (b - 1) / r.
+            let spare = u128::from(burst.saturating_sub(1));
+            let longest_ns = mul_div_floor(spare, period_ns, permits.into());
+            let longest_ns = longest_ns.and_then(|ns| u64::try_from(ns).ok());
+            GuardError::Burst { longest_ns: longest_ns.unwrap_or(u64::MAX) }
+        })
+    }
+
+    /// No more than was debited within a length: `ceil(r L) + b - 1`.
+    fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64 {
+        let debits = match self.rate() {
+            // Whoever has no limit cannot be over it, and whoever earns nothing can lend its burst.
+            Rate::UNLIMITED => return 0,
+            Rate::NEVER => self.burst().get(),
+            rate => earned(rate, length_ns).saturating_add(self.burst().get().saturating_sub(1)),
+        };
+        nodes.saturating_mul(units).min(debits)
+    }
+}
+
+impl Lent for SlidingLog {
+    fn guarded(self, length_ns: u64) -> Result<Self, GuardError> {
+        let longest_ns = u64::MAX.saturating_sub(self.held_for_ns());
+        let guard_ns = self.guard_ns().saturating_add(length_ns);
+        self.with_guard(guard_ns).map_err(|_| GuardError::TooLong { longest_ns })
+    }
+
+    fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64 {
+        in_logs(self.permits(), self.held_for_ns(), length_ns).min(nodes.saturating_mul(units))
+    }
+}
+
+impl Lent for CompactLog {
+    fn guarded(self, length_ns: u64) -> Result<Self, GuardError> {
+        let longest_ns = u64::MAX.saturating_sub(self.held_for_ns());
+        let guard_ns = self.guard_ns().saturating_add(length_ns);
+        self.with_guard(guard_ns).map_err(|_| GuardError::TooLong { longest_ns })
+    }
+
+    fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64 {
+        in_logs(self.permits(), self.held_for_ns(), length_ns).min(nodes.saturating_mul(units))
+    }
+}
+
+impl Lent for FixedWindow {
+    /// The window itself: leases end with it.
+    fn guarded(self, _length_ns: u64) -> Result<Self, GuardError> {
+        Ok(self)
+    }
+
+    /// None: leases end with the window, for as long as nodes are told when that is.
+    fn outstanding(&self, _nodes: u64, _units: u64, _length_ns: u64) -> u64 {
+        0
+    }
+}
+
+/// How many permits a bucket earns in a time, rounded up.
+fn earned(rate: Rate, length_ns: u64) -> u64 {
+    let Some((permits, period_ns)) = rate.fraction() else { return 0 };
+    let earned = mul_div_ceil(length_ns.into(), permits, period_ns.into());
+    earned.and_then(|earned| u64::try_from(earned).ok()).unwrap_or(u64::MAX)
+}
+
+/// How many permits a log grants within a length: once full, no more until the oldest leave it.
+fn in_logs(permits: u64, held_for_ns: u64, length_ns: u64) -> u64 {
+    let windows = u128::from(length_ns).div_ceil(u128::from(held_for_ns.max(1))).max(1);
+    u64::try_from(windows).unwrap_or(u64::MAX).saturating_mul(permits)
+}

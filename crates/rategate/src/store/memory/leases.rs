@@ -1,0 +1,80 @@
+//! Permits in flight, each under the name of its holder and until its time is over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::store::LeaseId;
+
+/// A holder's name and how many permits it has: another number is another lease.
+type Holder = ([u8; 16], u64);
+
+/// Who holds how much until when.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leases {
+    until_ns: BTreeMap<Holder, u64>,
+    by_end: BTreeSet<(u64, Holder)>,
+    /// The permits of all that are listed, over or not.
+    listed: u64,
+}
+
+impl Leases {
+    /// The permits of those whose time is not over.
+    pub(super) fn held(&self, now_ns: u64) -> u64 {
+        let over = self.by_end.iter().take_while(|(until_ns, _)| *until_ns <= now_ns);
+        let over = over.fold(0, |sum: u64, (_, (_, permits))| sum.saturating_add(*permits));
+        self.listed.saturating_sub(over)
+    }
+
+    /// How long until `permits` fit under `most`, if nobody renews: 0 if they do, `None` if they never will.
+    pub(super) fn wait_ns(&self, now_ns: u64, permits: u64, most: u64) -> Option<u64> {
+        let mut excess = self.held(now_ns).saturating_add(permits).saturating_sub(most);
+        if excess == 0 {
+            return Some(0);
+        }
+        for (until_ns, (_, permits)) in self.by_end.iter().filter(|(until, _)| *until > now_ns) {
+            excess = excess.saturating_sub(*permits);
+            if excess == 0 {
+                return Some(until_ns.saturating_sub(now_ns));
+            }
+        }
+        None
+    }
+
+    /// Whether this is held already.
+    pub(super) fn has(&self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
+        self.until_ns.get(&(lease.0, permits)).is_some_and(|&until_ns| until_ns > now_ns)
+    }
+
+    /// Holds, or holds on, until then.
+    pub(super) fn hold(&mut self, now_ns: u64, lease: LeaseId, permits: u64, until_ns: u64) {
+        self.forget_before(now_ns);
+        self.end(lease, permits);
+        self.until_ns.insert((lease.0, permits), until_ns);
+        self.by_end.insert((until_ns, (lease.0, permits)));
+        self.listed = self.listed.saturating_add(permits);
+    }
+
+    /// Ends a lease. Says whether its time was not over.
+    pub(super) fn release(&mut self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
+        self.forget_before(now_ns);
+        self.end(lease, permits)
+    }
+
+    /// Forgets those whose time is over. Says whether none is left.
+    pub(super) fn forget_before(&mut self, now_ns: u64) -> bool {
+        while let Some((until_ns, (id, permits))) = self.by_end.first().copied() {
+            if until_ns > now_ns {
+                return false;
+            }
+            self.end(LeaseId(id), permits);
+        }
+        true
+    }
+
+    fn end(&mut self, lease: LeaseId, permits: u64) -> bool {
+        let holder = (lease.0, permits);
+        let Some(until_ns) = self.until_ns.remove(&holder) else { return false };
+        self.by_end.remove(&(until_ns, holder));
+        self.listed = self.listed.saturating_sub(permits);
+        true
+    }
+}

@@ -1,0 +1,266 @@
+//! A store in this process's own memory.
+
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use self::entry::{Entry, Judged, ReadReceipt, Wanted};
+use self::shard::Shard;
+use super::{
+    Answer, Denial, Fault, Grant, Hear, Key, LeaseId, PlanError, Question, Receipt, Reply, Rule,
+    Store, Verdict,
+};
+use crate::clock::{Clock, MonotonicClock};
+
+mod entry;
+mod leases;
+mod plan;
+mod shard;
+mod state;
+
+pub use plan::{MAX_LIMITS, MemoryPlan};
+
+/// How many keys a store remembers unless it is told otherwise.
+pub const DEFAULT_ROOM: usize = 1_000_000;
+/// Into how many parts a store with much room is cut, each behind a lock of its own.
+const SHARDS: usize = 16;
+/// How much room each of them has at least.
+const SHARD_ROOM: usize = 4_096;
+
+/// A store in this process's own memory, which answers at once.
+///
+/// It is for programs of one process that may be several one day, for tests of whatever asks a store, and for
+/// servers that keep the limits of others. It decides with the algorithms of
+/// [`rategate_core`], to the nanosecond of its clock; on a clock of whole microseconds it makes the same
+/// decisions as the functions of `rategate-redis`.
+///
+/// # Contract
+///
+/// * **Clock.** Any [`Clock`], read once for a question. A reading that goes back counts as the newest.
+///   Windows lie on the grid of that clock, which is not the time of day: [`MonotonicClock`] begins at some
+///   instant of its own, so two processes with a store each have two grids.
+/// * **Decisions.** All limits of a plan or none; a wait is exact to the nanosecond. Other numbers under a
+///   label that is known go on from its state, as in [`Ledger::reconfigure`](crate::Ledger::reconfigure).
+/// * **Refunds.** Exact: only so many come back that each limit is at least as full as if they had never been
+///   taken. Of a grant of before a reset, or of other numbers, nothing comes back to a bucket.
+/// * **Room.** Only keys that somebody could tell from unused ones need it. Whoever would be one too many is
+///   refused, with [`Gone::Unable`](super::Gone::Unable), and has taken nothing; the others go on.
+/// * **Loss.** It forgets everything when the process ends. [`Answer::intact_for_ns`] is its age.
+/// * **Cost.** One lock of many, and about a microsecond; about half a kilobyte for each limit of a key in
+///   use, and what a log has entries.
+///
+/// ```
+/// use rategate::store::{MemoryStore, Store, Verdict};
+/// use rategate::store::Ask as _;
+/// use rategate::SlidingLog;
+/// use std::num::NonZeroU64;
+/// use std::sync::Arc;
+///
+/// let store = Arc::new(MemoryStore::new());
+/// let plan = Arc::new(store.plan(&[("api", SlidingLog::new(2, 60_000_000_000)?.into())])?);
+/// let (key, one) = (b"tenant 1"[..].into(), NonZeroU64::MIN);
+/// for _ in 0..2 {
+///     assert!(matches!(store.decide(&plan, &key, one).wait()?, Verdict::Granted(_)));
+/// }
+/// let Verdict::Denied(denial) = store.decide(&plan, &key, one).wait()? else { unreachable!() };
+/// assert!(denial.retry_after_ns.is_some_and(|ns| ns.get() <= 60_000_000_000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct MemoryStore<C = MonotonicClock> {
+    clock: C,
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    born_ns: Mutex<u64>,
+}
+
+/// All that a store remembered at some moment.
+#[derive(Clone, Debug)]
+pub struct MemoryImage {
+    shards: Box<[Shard]>,
+}
+
+impl MemoryStore {
+    /// An empty store on real time.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(MonotonicClock::new())
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// An empty store on a clock of one's own.
+    #[must_use]
+    pub fn with_clock(clock: C) -> Self {
+        Self::with_room(clock, DEFAULT_ROOM)
+    }
+
+    /// The same that remembers at most about so many keys at once, and 1 at least.
+    #[must_use]
+    pub fn with_room(clock: C, keys: usize) -> Self {
+        let shards = keys.checked_div(SHARD_ROOM).unwrap_or(0).clamp(1, SHARDS);
+        let each = keys.div_ceil(shards).max(1);
+        let shards = (0..shards).map(|_| Mutex::new(Shard::new(each))).collect();
+        let born_ns = Mutex::new(clock.now_ns());
+        Self { clock, shards, hasher: RandomState::new(), born_ns }
+    }
+
+    /// How many keys it remembers. Some of them may be as good as unused.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).keys()).fold(0, usize::saturating_add)
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub const fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// All that it remembers, part by part: an instant of one that nobody asks meanwhile.
+    #[must_use]
+    pub fn image(&self) -> MemoryImage {
+        MemoryImage { shards: self.shards.iter().map(|shard| lock(shard).clone()).collect() }
+    }
+
+    /// Goes back to what it remembered then, as a replica that takes over does: whatever came later is lost, and
+    /// its [age](Answer::intact_for_ns) begins again. It has to be an image of this store.
+    pub fn rewind(&self, image: &MemoryImage) {
+        *lock(&self.born_ns) = self.clock.now_ns();
+        for (place, shard) in self.shards.iter().enumerate() {
+            lock(shard).rewind(image.shards.get(place));
+        }
+    }
+
+    fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
+        let hash = usize::try_from(self.hasher.hash_one(key) & u64::from(u32::MAX)).unwrap_or(0);
+        let place = hash.checked_rem(self.shards.len()).unwrap_or(0);
+        #[expect(clippy::indexing_slicing, reason = "a remainder by their number, which is not 0")]
+        lock(&self.shards[place])
+    }
+
+    fn answer(&self, question: Question<MemoryPlan>) -> Result<Reply, Fault> {
+        match question {
+            Question::Decide { plan, key, permits, lease } => {
+                self.decide(&key, Wanted { plan: &plan, permits, lease, is_debit: false })
+            }
+            Question::Debit { plan, key, permits } => {
+                refuse_if(plan.holds(), "permits in flight are all or none: no debit")?;
+                self.decide(&key, Wanted { plan: &plan, permits, lease: None, is_debit: true })
+            }
+            Question::Peek { plan, key, permits } => self.peek(&key, &plan, permits),
+            Question::Refund { plan, key, receipt, permits } => {
+                refuse_if(plan.holds(), "permits in flight are released, not refunded")?;
+                plan.check(permits.get()).map_err(Fault::Exceeds)?;
+                let receipt = ReadReceipt::of(&receipt, &plan)?;
+                let refund = |entry: &mut Entry, now_ns| {
+                    entry.refund(&plan, &receipt, permits.get(), now_ns)
+                };
+                Ok(Reply::Count(self.change(&key, refund)))
+            }
+            Question::Release { plan, key, permits, lease } => {
+                self.end_or_renew(&key, &plan, (lease, permits), false)
+            }
+            Question::Renew { plan, key, permits, lease } => {
+                self.end_or_renew(&key, &plan, (lease, permits), true)
+            }
+            Question::Reset { plan, key } => {
+                let mut shard = self.shard(&key);
+                let (now_ns, era) = (shard.pass_to(self.clock.now_ns()), shard.next_era());
+                let entry = shard.entry(&key);
+                Ok(Reply::Count(entry.map_or(0, |entry| entry.reset(&plan, now_ns, era))))
+            }
+            Question::Beat(_) => Err(Fault::Question("no groups yet".into())),
+        }
+    }
+
+    fn decide(&self, key: &Key, wanted: Wanted<'_>) -> Result<Reply, Fault> {
+        let Wanted { plan, permits, lease, .. } = wanted;
+        plan.check(permits.get()).map_err(Fault::Exceeds)?;
+        refuse_if(plan.holds() && lease.is_none(), "permits in flight need the name of a lease")?;
+        let mut shard = self.shard(key);
+        let now_ns = shard.pass_to(self.clock.now_ns());
+        if let Some(entry) = shard.entry(key) {
+            return Ok(Reply::Verdict(entry.decide(wanted, now_ns)));
+        }
+        let mut entry = shard.unused();
+        let verdict = entry.decide(wanted, now_ns);
+        if let Verdict::Granted(_) = verdict {
+            shard.remember(Key::clone(key), entry)?;
+        }
+        Ok(Reply::Verdict(verdict))
+    }
+
+    fn peek(&self, key: &Key, plan: &MemoryPlan, permits: NonZeroU64) -> Result<Reply, Fault> {
+        plan.check(permits.get()).map_err(Fault::Exceeds)?;
+        let mut shard = self.shard(key);
+        let now_ns = shard.pass_to(self.clock.now_ns());
+        let unused = shard.unused();
+        let entry = shard.entry(key).map_or(&unused, |entry| entry);
+        let wanted = Wanted { plan, permits, lease: None, is_debit: false };
+        Ok(Reply::Verdict(match entry.judge(wanted, now_ns) {
+            Judged::Denied(denial) => Verdict::Denied(denial),
+            Judged::Passes(permits) => Verdict::Granted(Grant {
+                permits: permits.get(),
+                remaining: entry.remaining(plan, now_ns),
+                window_ends_in_ns: plan.window_ends_in_ns(now_ns),
+                receipt: Receipt::default(),
+            }),
+            // Nobody has said a name.
+            Judged::Repeated => Verdict::Denied(Denial { retry_after_ns: None, remaining: 0 }),
+        }))
+    }
+
+    fn end_or_renew(
+        &self,
+        key: &Key,
+        plan: &MemoryPlan,
+        (lease, permits): (LeaseId, NonZeroU64),
+        renews: bool,
+    ) -> Result<Reply, Fault> {
+        refuse_if(!plan.holds(), "no limit of the plan is of permits in flight")?;
+        plan.check(permits.get()).map_err(Fault::Exceeds)?;
+        let held = (lease, permits.get());
+        let change = |entry: &mut Entry, now_ns| entry.end_or_renew(plan, held, renews, now_ns);
+        Ok(Reply::Count(self.change(key, change)))
+    }
+
+    /// Changes what is remembered of a key; of one that is not, nothing.
+    fn change(&self, key: &Key, change: impl FnOnce(&mut Entry, u64) -> u64) -> u64 {
+        let mut shard = self.shard(key);
+        let now_ns = shard.pass_to(self.clock.now_ns());
+        shard.entry(key).map_or(0, |entry| change(entry, now_ns))
+    }
+}
+
+impl<C: Clock + 'static> Store for MemoryStore<C> {
+    type Plan = MemoryPlan;
+
+    fn plan(&self, rules: &[(&str, Rule)]) -> Result<MemoryPlan, PlanError> {
+        MemoryPlan::new(rules)
+    }
+
+    /// Calls `hear` before it returns, with no lock held.
+    fn put(&self, question: Question<MemoryPlan>, hear: Hear) {
+        let answer = self.answer(question).map(|reply| {
+            let age_ns = self.clock.now_ns().saturating_sub(*lock(&self.born_ns));
+            Answer { reply, intact_for_ns: Some(age_ns) }
+        });
+        hear(answer);
+    }
+}
+
+fn refuse_if(is_wrong: bool, why: &str) -> Result<(), Fault> {
+    if is_wrong { Err(Fault::Question(why.into())) } else { Ok(()) }
+}
+
+/// Nobody runs foreign code under these locks, but a clock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,111 @@
+//! The limits of a plan, checked once, with the same rules for labels that other stores have.
+
+use std::sync::Arc;
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::error::ExceedsCapacity;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+
+use crate::store::{PlanError, Rule};
+
+/// The most limits of one plan.
+pub const MAX_LIMITS: usize = 16;
+/// The longest label, in bytes.
+const MAX_LABEL_BYTES: usize = 32;
+
+/// Limits that a [`MemoryStore`](super::MemoryStore) has checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    limits: Box<[Labelled]>,
+}
+
+/// One limit, and what its states are found by besides the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Labelled {
+    pub(super) label: Arc<str>,
+    pub(super) rule: Rule,
+}
+
+impl MemoryPlan {
+    pub(super) fn new(rules: &[(&str, Rule)]) -> Result<Self, PlanError> {
+        if rules.is_empty() || rules.len() > MAX_LIMITS {
+            let why = format!("a plan has from 1 to {MAX_LIMITS} limits, and not {}", rules.len());
+            return Err(PlanError { label: None, why });
+        }
+        for (at, (label, rule)) in rules.iter().enumerate() {
+            let complain =
+                |why: &str| PlanError { label: Some((*label).to_owned()), why: why.to_owned() };
+            if !is_label(label) {
+                return Err(complain("a label is 1 to 32 letters, digits, `-`, `_` and `.`"));
+            }
+            if rules.iter().take(at).any(|(other, _)| other == label) {
+                return Err(complain("two limits of one plan need two labels"));
+            }
+            if matches!(rule, Rule::Window(window) if window.anchor() != Anchor::Epoch) {
+                return Err(complain("in a store the grid of windows starts at the clock's zero"));
+            }
+        }
+        let limits =
+            rules.iter().map(|&(label, rule)| Labelled { label: Arc::from(label), rule }).collect();
+        Ok(Self { limits })
+    }
+
+    pub(super) fn limits(&self) -> &[Labelled] {
+        &self.limits
+    }
+
+    /// Whether a decision needs the name of a lease.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.limits.iter().any(Labelled::holds)
+    }
+
+    /// More than one of the limits could ever let pass.
+    pub(super) fn check(&self, permits: u64) -> Result<(), ExceedsCapacity> {
+        let most = |limit: &Labelled| match limit.rule {
+            // It has no capacity: anything passes.
+            Rule::Bucket(bucket) if bucket.rate() == rategate_core::rate::Rate::UNLIMITED => {
+                u64::MAX
+            }
+            rule => rule.most(),
+        };
+        match self.limits.iter().map(most).find(|&most| permits > most) {
+            Some(most) => Err(ExceedsCapacity::new(permits, most)),
+            None => Ok(()),
+        }
+    }
+
+    /// How long the window lasts that is the first to end.
+    pub(super) fn window_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
+        let left_ns = |window: &FixedWindow| {
+            let into_ns = now_ns.checked_rem(window.period_ns()).unwrap_or(0);
+            window.period_ns().saturating_sub(into_ns)
+        };
+        let windows = self.limits.iter().filter_map(|limit| match &limit.rule {
+            Rule::Window(window) => Some(left_ns(window)),
+            _ => None,
+        });
+        windows.min()
+    }
+}
+
+impl Labelled {
+    pub(super) const fn holds(&self) -> bool {
+        matches!(self.rule, Rule::InFlight(..))
+    }
+
+    /// The policy of the core, where that keeps the state.
+    pub(super) fn policy(&self) -> Option<AnyPolicy> {
+        match self.rule {
+            Rule::Bucket(bucket) => Some(bucket.into()),
+            Rule::Log(log) => Some(log.into()),
+            Rule::Window(window) => Some(window.into()),
+            Rule::InFlight(..) => None,
+        }
+    }
+}
+
+fn is_label(label: &str) -> bool {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !label.is_empty() && label.len() <= MAX_LABEL_BYTES && label.bytes().all(is_known)
+}

@@ -1,0 +1,193 @@
+//! What is remembered of one limit of one key: a ledger of the core, or who holds permits.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::refund::Past;
+use rategate_core::verdict::{Grant, Ticket};
+
+use super::leases::Leases;
+use super::plan::Labelled;
+use crate::store::{LeaseId, Rule};
+
+/// One limit of one key.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    label: Arc<str>,
+    live: Live,
+    /// Grants of before the last reset, or of what was lost, have another.
+    era: u64,
+}
+
+#[expect(clippy::large_enum_variant, reason = "a store has few leases, and paths to a box cost")]
+#[derive(Clone, Debug)]
+enum Live {
+    Paced(Ledger<AnyPolicy>),
+    Held(Leases),
+}
+
+/// What a refund is judged by, of one limit: see [`Ticket`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trace {
+    pub(super) busy_until_ns: u64,
+    pub(super) past: u64,
+    pub(super) era: u64,
+}
+
+/// A grant of which permits are to come back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Back {
+    pub(super) granted: u64,
+    pub(super) start_ns: u64,
+    pub(super) permits: u64,
+}
+
+impl State {
+    /// As nobody has used it.
+    pub(super) fn fresh(limit: &Labelled, now_ns: u64, era: u64) -> Self {
+        let live = limit.policy().map_or_else(
+            || Live::Held(Leases::default()),
+            |policy| Live::Paced(Ledger::new(policy, now_ns)),
+        );
+        Self { label: Arc::clone(&limit.label), live, era }
+    }
+
+    /// Whether it is of this limit, be it under other numbers: the label is the same, and the kind.
+    pub(super) fn is_of(&self, limit: &Labelled) -> bool {
+        let same_kind = match (&self.live, limit.policy()) {
+            (Live::Held(_), None) => true,
+            (Live::Paced(ledger), Some(policy)) => policy.can_follow(ledger.policy()).is_ok(),
+            _ => false,
+        };
+        same_kind && self.label == limit.label
+    }
+
+    /// Whether it has the numbers of this limit.
+    pub(super) fn has_numbers_of(&self, limit: &Labelled) -> bool {
+        match (&self.live, limit.policy()) {
+            (Live::Paced(ledger), Some(policy)) => *ledger.policy() == policy,
+            // Leases are counted, and by whom they are counted says how many there may be.
+            _ => true,
+        }
+    }
+
+    /// Goes on under the numbers of this limit.
+    pub(super) fn follow(&mut self, limit: &Labelled, now_ns: u64) {
+        if let (Live::Paced(ledger), Some(policy)) = (&mut self.live, limit.policy()) {
+            ledger.reconfigure(now_ns, policy);
+        }
+    }
+
+    /// How long until `permits` pass: 0 if they do, `None` if time alone cannot help.
+    pub(super) fn wait_ns(&self, limit: &Labelled, now_ns: u64, permits: u64) -> Option<u64> {
+        match &self.live {
+            // More than could ever pass has been looked at before.
+            Live::Paced(ledger) => ledger.peek(now_ns, permits).ok().flatten(),
+            Live::Held(leases) => leases.wait_ns(now_ns, permits, limit.rule.most()),
+        }
+    }
+
+    pub(super) fn remaining(&self, limit: &Labelled, now_ns: u64) -> u64 {
+        match &self.live {
+            Live::Paced(ledger) => ledger.remaining(now_ns),
+            Live::Held(leases) => limit.rule.most().saturating_sub(leases.held(now_ns)),
+        }
+    }
+
+    /// Whether these permits are held already.
+    pub(super) fn has(&self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
+        matches!(&self.live, Live::Held(leases) if leases.has(now_ns, lease, permits))
+    }
+
+    /// Takes what passes now.
+    pub(super) fn take(
+        &mut self,
+        limit: &Labelled,
+        now_ns: u64,
+        permits: NonZeroU64,
+        lease: Option<LeaseId>,
+    ) -> Trace {
+        let (mut trace, rule) = (Trace { busy_until_ns: 0, past: 0, era: self.era }, limit.rule);
+        match (&mut self.live, rule, lease) {
+            (Live::Paced(ledger), _, _) => {
+                let ticket = ledger.book(now_ns, now_ns, permits);
+                trace.busy_until_ns = ticket.busy_until_ns();
+                trace.past = ticket.past().bits();
+            }
+            (Live::Held(leases), Rule::InFlight(_, length_ns), Some(lease)) => {
+                let until_ns = now_ns.saturating_add(length_ns.get());
+                leases.hold(now_ns, lease, permits.get(), until_ns);
+            }
+            (Live::Held(_), ..) => {}
+        }
+        trace
+    }
+
+    /// Takes permits of a grant back. Says how many it took.
+    pub(super) fn refund(&mut self, now_ns: u64, back: Back, trace: Trace) -> u64 {
+        let Live::Paced(ledger) = &mut self.live else { return 0 };
+        if trace.era != self.era {
+            return 0;
+        }
+        let Back { granted, start_ns, permits } = back;
+        let past = Past::from_bits(trace.past);
+        let ticket = Ticket::booked(start_ns, trace.busy_until_ns, past);
+        let (scheduled_ns, remaining) = (start_ns, 0);
+        let grant = Grant { start_ns, scheduled_ns, permits: granted, remaining, ticket };
+        ledger.refund(now_ns, &grant, permits)
+    }
+
+    /// Ends a lease, or lets it go on. Says whether its time was not over.
+    pub(super) fn end_or_renew(
+        &mut self,
+        limit: &Labelled,
+        now_ns: u64,
+        (lease, permits): (LeaseId, u64),
+        renews: bool,
+    ) -> bool {
+        let (Live::Held(leases), Rule::InFlight(_, length_ns)) = (&mut self.live, limit.rule)
+        else {
+            return false;
+        };
+        let is_there = leases.has(now_ns, lease, permits);
+        if is_there && renews {
+            leases.hold(now_ns, lease, permits, now_ns.saturating_add(length_ns.get()));
+        } else {
+            leases.release(now_ns, lease, permits);
+        }
+        is_there
+    }
+
+    /// Grants of before give nothing back.
+    pub(super) const fn begin(&mut self, era: u64) {
+        self.era = era;
+    }
+
+    /// Forgets what was used. Says whether anything was. Grants of before give nothing back to it.
+    pub(super) fn reset(&mut self, now_ns: u64, era: u64) -> bool {
+        self.begin(era);
+        match &mut self.live {
+            Live::Paced(ledger) => {
+                let was_used = !ledger.is_as_fresh(now_ns);
+                ledger.restart(now_ns);
+                was_used
+            }
+            Live::Held(leases) => {
+                let was_used = !leases.forget_before(now_ns);
+                *leases = Leases::default();
+                was_used
+            }
+        }
+    }
+
+    /// Whether nobody could tell it from a fresh one, neither by a decision nor by giving back.
+    pub(super) fn may_be_forgotten(&mut self, now_ns: u64) -> bool {
+        match &mut self.live {
+            Live::Paced(ledger) => ledger.may_be_forgotten(now_ns),
+            Live::Held(leases) => leases.forget_before(now_ns),
+        }
+    }
+}

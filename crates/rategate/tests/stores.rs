@@ -1,0 +1,57 @@
+//! The stores of this crate do what every store has to do.
+
+#![cfg(not(loom))]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::sync::Arc;
+
+use rategate::ManualClock;
+use rategate::store::MemoryStore;
+use rategate_conformance::{Arena, flight, laws, scenarios, traffic};
+
+struct InMemory(ManualClock);
+
+impl InMemory {
+    fn new() -> Self {
+        Self(ManualClock::stepped())
+    }
+}
+
+impl Arena for InMemory {
+    type Store = MemoryStore<ManualClock>;
+
+    fn store(&self) -> Arc<Self::Store> {
+        Arc::new(MemoryStore::with_clock(self.0.clone()))
+    }
+
+    fn set_now_us(&self, now_us: u64) {
+        self.0.set(now_us * 1_000);
+    }
+}
+
+#[test]
+fn the_memory_store_keeps_the_laws() {
+    laws::suite(&InMemory::new());
+}
+
+#[test]
+fn the_memory_store_decides_as_the_core_does() {
+    traffic::suite(&InMemory::new());
+}
+
+#[test]
+fn the_memory_store_holds_permits_in_flight() {
+    flight::suite(&InMemory::new());
+}
+
+#[test]
+fn the_memory_store_plays_the_scenarios() {
+    let played = scenarios::suite(&InMemory::new());
+    println!("{played:#?}");
+    assert!(played.played.len() >= 10);
+}
