@@ -174,11 +174,11 @@ fn tell_all(
     kit.shared.stats.corrected(said.corrected);
     let (mut back, now) = (Vec::new(), Instant::now());
     for (item, verdict) in items.iter_mut().zip(said.verdicts) {
-        let plan = match &item.question {
-            Question::Decide { plan, .. }
-            | Question::Debit { plan, .. }
-            | Question::Peek { plan, .. } => plan,
-            _ => continue,
+        let (Question::Decide { plan, .. }
+        | Question::Debit { plan, .. }
+        | Question::Peek { plan, .. }) = &item.question
+        else {
+            continue;
         };
         let told = answer(Reply::Verdict(plan.verdict(verdict, said.now_us)), intact_for_ns);
         if item.is_waited_for() {
@@ -205,8 +205,7 @@ fn tell_one(
             | Question::Reset { plan, .. } => {
                 let counts = returns::read(&plan.plan, command, value)?;
                 kit.shared.stats.corrected(counts.corrected);
-                // Of permits in flight each limit has its own lease: gone in one is gone.
-                let count = counts.counts.iter().copied().min().unwrap_or(0);
+                let count = counts.counts.iter().fold(0_u64, |sum, &one| sum.saturating_add(one));
                 (Reply::Count(count), counts.now_us)
             }
             _ => {

@@ -117,10 +117,9 @@ fn limit_of(rule: &Rule) -> Result<Limit, LimitError> {
         Rule::Log(log) => Limit::sliding_log(log),
         Rule::Window(window) => Limit::fixed_window(window),
         Rule::InFlight(in_flight, lease_ns) => {
-            match (lease_ns.get().checked_div(1_000), lease_ns.get().checked_rem(1_000)) {
-                (Some(lease_us), Some(0)) => Limit::concurrency(in_flight, lease_us),
-                _ => Err(LimitError::NotMicroseconds),
-            }
+            let whole = lease_ns.get().checked_rem(1_000) == Some(0);
+            let lease_us = lease_ns.get().checked_div(1_000).filter(|_| whole);
+            Limit::concurrency(in_flight, lease_us.ok_or(LimitError::NotMicroseconds)?)
         }
     }
 }
