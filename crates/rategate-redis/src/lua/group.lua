@@ -32,8 +32,9 @@ local function group_read(key)
   return group
 end
 
-local function group_write(key, group, now, memory)
-  local words, until_us = { string.format('l0:%d', group.latest) }, now
+-- It is kept until nothing of it matters, and until the clock has come to the newest instant seen.
+local function group_write(key, group, real, memory)
+  local words, until_us = { string.format('l0:%d', group.latest) }, group.latest
   for _, part in ipairs(group.given_up) do
     words[#words + 1] = string.format('g%d:%d', part[1], part[2])
     until_us = math.max(until_us, part[2])
@@ -45,7 +46,7 @@ local function group_write(key, group, now, memory)
       until_us = math.max(until_us, step[2])
     end
   end
-  keep_string(key, table.concat(words, ' '), ttl_ms(until_us + memory, now))
+  keep_string(key, table.concat(words, ' '), ttl_ms(until_us + memory, real))
 end
 
 local function group_held(member)
@@ -163,6 +164,6 @@ function verbs.beat(keys, args, at)
     if not is_there then table.insert(group.members, place, { name = name, late = 0, steps = {} }) end
     permits, fresh, changes = group_share(group, place, now, total, at_least, length)
   end
-  group_write(keys[1], group, now, memory)
+  group_write(keys[1], group, real, memory)
   return { 1, real, 0, permits, fresh, #group.members, changes }
 end
