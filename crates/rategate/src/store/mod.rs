@@ -19,6 +19,7 @@
 
 mod ask;
 mod fault;
+mod faulty;
 mod memory;
 mod question;
 mod reply;
@@ -26,6 +27,7 @@ mod rule;
 
 pub use ask::{Ask, Asked};
 pub use fault::{Fault, Gone};
+pub use faulty::{Course, FaultyStore, Odds};
 pub use memory::{DEFAULT_ROOM, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
 pub use question::{Beat, Key, LeaseId, Question};
 pub use reply::{Answer, Denial, Grant, Receipt, Reply, Share, Verdict};
