@@ -4,6 +4,7 @@
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
+    clippy::similar_names,
     clippy::unwrap_used,
     reason = "a test computes in plain numbers and may panic"
 )]
@@ -360,22 +361,18 @@ fn a_cancelled_hold_is_released() {
 fn whoever_waits_when_it_is_dropped_hears_so() {
     let Bench { clock, store, plan, key } = Bench::new();
     store.script([Course::Slow { there_ns: MS, back_ns: MS }, Course::LostThere]);
-    let (first, mut second) = {
-        let faulty: &Faulty = &store;
-        let hears = |told: &Arc<Mutex<Option<Fault>>>| -> rategate::store::Hear {
-            let told = Arc::clone(told);
-            Box::new(move |answer| *told.lock().unwrap() = answer.err())
-        };
-        let (first, second) = (Arc::default(), Arc::default());
-        for told in [&first, &second] {
-            let (plan, key) = (Arc::clone(&plan), Arc::clone(&key));
-            faulty.put(Question::Reset { plan, key }, hears(told));
-        }
-        (first, second)
-    };
+    let told: [Arc<Mutex<Option<Fault>>>; 2] = Default::default();
+    for told in &told {
+        let (plan, key, told) = (Arc::clone(&plan), Arc::clone(&key), Arc::clone(told));
+        let hear = Box::new(move |answer: Result<Answer, Fault>| {
+            *told.lock().unwrap() = answer.err();
+        });
+        store.put(Question::Reset { plan, key }, hear);
+    }
     drop(store);
-    assert_eq!(first.lock().unwrap().take(), Some(Fault::Closed));
-    assert_eq!(Arc::get_mut(&mut second).unwrap().lock().unwrap().take(), Some(Fault::Closed));
+    for told in told {
+        assert_eq!(told.lock().unwrap().take(), Some(Fault::Closed));
+    }
     assert_eq!(clock.step(), None, "no timer is left");
 }
 
