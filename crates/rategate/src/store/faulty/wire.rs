@@ -135,7 +135,7 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
             if due.at_ns <= now_ns {
                 let event = first.remove();
                 drop(on_the_way);
-                self.happen(event);
+                self.happen(due.at_ns, event);
                 continue;
             }
             drop(on_the_way);
@@ -154,7 +154,8 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
         }
     }
 
-    fn happen(self: &Arc<Self>, event: Event<S>) {
+    /// What was due at `due_ns`, be that a while ago: a clock may be moved by more than a step.
+    fn happen(self: &Arc<Self>, due_ns: u64, event: Event<S>) {
         match event {
             Event::Reaches { question, exchange, back_ns } => {
                 let now_ns = self.clock.now_ns();
@@ -164,11 +165,12 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
                 let wire = Arc::clone(self);
                 let returns = move |answer| {
                     let Some(back_ns) = back_ns else { return };
-                    let at_ns = wire.clock.now_ns().saturating_add(back_ns);
+                    let took_ns = wire.clock.now_ns().saturating_sub(now_ns);
+                    let at_ns = due_ns.saturating_add(took_ns).saturating_add(back_ns);
                     let mut on_the_way = wire.on_the_way();
                     if on_the_way.is_closed {
                         drop(on_the_way);
-                        return wire.happen(Event::Returns { answer, exchange });
+                        return wire.happen(at_ns, Event::Returns { answer, exchange });
                     }
                     let due = on_the_way.due(at_ns, false);
                     on_the_way.events.insert(due, Event::Returns { answer, exchange });
