@@ -17,7 +17,7 @@ fn bucket(burst: u64) -> Rule {
     Gcra::new("100/s".parse().unwrap(), burst).unwrap().into()
 }
 
-fn log(permits: u64) -> Rule {
+pub(crate) fn log(permits: u64) -> Rule {
     SlidingLog::new(permits, SECOND_NS).unwrap().into()
 }
 

@@ -29,8 +29,13 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
     clippy::indexing_slicing,
+    clippy::missing_errors_doc,
     clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::similar_names,
     clippy::unwrap_used,
     reason = "tests: they compute in plain numbers, and a panic is how they fail"
 )]
@@ -41,6 +46,7 @@ use rategate::store::Store;
 
 pub mod flight;
 pub mod laws;
+pub mod members;
 pub mod scenarios;
 pub mod traffic;
 
@@ -73,5 +79,6 @@ pub fn suite(arena: &impl Arena) -> scenarios::Played {
     laws::suite(arena);
     traffic::suite(arena);
     flight::suite(arena);
+    members::suite(arena);
     scenarios::suite(arena)
 }

@@ -127,7 +127,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let Counts { granted, denied, partly, back } = self.counts;
         let enough = granted > steps / 20
             && denied > steps / 20
-            && back > 20
+            && back > 10
             && (partly > 0 || self.oracle.most() == 1);
         assert!(enough, "{}: too little happened: {:?}", self.name, self.counts);
     }

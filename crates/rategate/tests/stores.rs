@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
-use rategate_conformance::{Arena, flight, laws, scenarios, traffic};
+use rategate_conformance::{Arena, flight, laws, members, scenarios, traffic};
 
 struct InMemory(ManualClock);
 
@@ -50,8 +50,16 @@ fn the_memory_store_holds_permits_in_flight() {
 }
 
 #[test]
+fn the_memory_store_shares_totals_out() {
+    members::suite(&InMemory::new());
+}
+
+#[test]
 fn the_memory_store_plays_the_scenarios() {
     let played = scenarios::suite(&InMemory::new());
-    println!("{played:#?}");
+    #[expect(clippy::print_stdout, reason = "nothing is skipped in silence")]
+    {
+        println!("{played:#?}");
+    }
     assert!(played.played.len() >= 10);
 }

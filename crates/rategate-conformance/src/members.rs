@@ -1,0 +1,135 @@
+//! A total shared out among members that come, go and fall silent.
+
+use std::sync::Arc;
+
+use rategate::store::{Beat, Reply, Share};
+use rategate_sim::random::Random;
+
+use crate::Arena;
+use crate::asker::Asker;
+use crate::laws;
+use crate::traffic::NOW_US;
+
+const LENGTH_US: u64 = 300_000;
+const MEMORY_US: u64 = 1_000_000;
+
+/// All of it.
+pub fn suite(arena: &impl Arena) {
+    for seed in 0..6 {
+        shares_are_never_more_than_the_total(arena, seed);
+    }
+    what_nobody_had_is_fresh(arena);
+    groups_are_apart(arena);
+}
+
+fn beat<A: Arena>(asker: &Asker<A::Store>, member: u8, total: u64, length_us: u64) -> Share {
+    let beat = Beat {
+        group: Arc::from(&b"group"[..]),
+        member: [member; 16],
+        total,
+        at_least: 0,
+        length_ns: length_us * 1_000,
+        memory_ns: MEMORY_US * 1_000,
+    };
+    beat_as::<A>(asker, beat)
+}
+
+fn beat_as<A: Arena>(asker: &Asker<A::Store>, beat: Beat) -> Share {
+    match asker.put(rategate::store::Question::Beat(beat)).unwrap().reply {
+        Reply::Share(share) => share,
+        other => panic!("{other:?} is no share"),
+    }
+}
+
+fn anybody<A: Arena>(arena: &A) -> Asker<A::Store> {
+    arena.set_now_us(NOW_US);
+    Asker::new(&arena.store(), &[("any", laws::log(1))], "any")
+}
+
+/// Whoever comes or goes, and whose answers are lost: the sum of what members may believe to have is
+/// within the total. Once nobody comes or goes it is the total, evenly.
+pub fn shares_are_never_more_than_the_total<A: Arena>(arena: &A, seed: u64) {
+    let asker = anybody(arena);
+    let mut random = Random::new(seed);
+    let (mut now_us, total) = (NOW_US, [100, 7, 1, 1_000_003, 12, 3][seed as usize % 6]);
+    // What each has heard, and until when it may use that.
+    let mut held = [(0_u64, 0_u64); 6];
+    let sum = |held: &[(u64, u64); 6], now_us: u64| {
+        held.iter().filter(|held| held.1 > now_us).map(|held| held.0).sum::<u64>()
+    };
+    for step in 0..600 {
+        let mut below = |bound: u64| random.bits() % bound;
+        now_us += below(LENGTH_US / 4);
+        arena.set_now_us(now_us);
+        let member = below(6) as usize;
+        let leaves = below(12) == 0;
+        let length_us = if leaves { 0 } else { LENGTH_US };
+        let name = u8::try_from(member).unwrap();
+        if leaves {
+            held[member] = (0, 0);
+        }
+        let share = beat::<A>(&asker, name, total, length_us);
+        assert!(share.permits <= total && share.fresh <= share.permits, "{share:?}");
+        assert!(share.changes_in_ns.is_none_or(|ns| ns.get() <= LENGTH_US * 1_000));
+        if leaves {
+            assert_eq!(share.permits, 0, "whoever has left has nothing");
+        } else if below(5) > 0 {
+            held[member] = (share.permits, now_us + LENGTH_US);
+        }
+        let sum = sum(&held, now_us);
+        assert!(sum <= total, "seed {seed}, step {step}: {sum} of {total}: {held:?}");
+    }
+    // Five of them go on, in turns, for a few lengths.
+    for _ in 0..5 * 4 {
+        for (member, held) in held.iter_mut().enumerate().take(5) {
+            now_us += LENGTH_US / 15;
+            arena.set_now_us(now_us);
+            let share = beat::<A>(&asker, u8::try_from(member).unwrap(), total, LENGTH_US);
+            *held = (share.permits, now_us + LENGTH_US);
+        }
+    }
+    let even: Vec<u64> = (0..5).map(|place| total / 5 + u64::from(place < total % 5)).collect();
+    let mut shares: Vec<u64> = held[..5].iter().map(|held| held.0).collect();
+    shares.sort_unstable_by_key(|&share| std::cmp::Reverse(share));
+    assert_eq!(shares, even, "seed {seed}: nobody comes or goes");
+}
+
+/// The first has everything fresh; what somebody had a moment ago is not, and in the end it is again.
+pub fn what_nobody_had_is_fresh<A: Arena>(arena: &A) {
+    let asker = anybody(arena);
+    let at = |us: u64| arena.set_now_us(NOW_US + us);
+    let first = beat::<A>(&asker, 1, 10, LENGTH_US);
+    assert_eq!((first.permits, first.fresh, first.members), (10, 10, 1));
+    at(1_000);
+    let second = beat::<A>(&asker, 2, 10, LENGTH_US);
+    assert_eq!((second.permits, second.members), (0, 2), "the first has it all");
+    at(2_000);
+    assert_eq!(beat::<A>(&asker, 1, 10, 0).permits, 0);
+    at(3_000);
+    let second = beat::<A>(&asker, 2, 10, LENGTH_US);
+    assert_eq!((second.permits, second.fresh, second.members), (10, 0, 1));
+    at(4_000);
+    beat::<A>(&asker, 2, 10, 0);
+    at(4_000 + MEMORY_US - 1);
+    let third = beat::<A>(&asker, 3, 10, LENGTH_US);
+    assert_eq!((third.permits, third.fresh), (10, 0), "a microsecond too soon");
+    beat::<A>(&asker, 3, 10, 0);
+    at(4_000 + 2 * MEMORY_US);
+    assert_eq!(beat::<A>(&asker, 4, 10, LENGTH_US).fresh, 10);
+}
+
+/// Another group is another total.
+pub fn groups_are_apart<A: Arena>(arena: &A) {
+    let asker = anybody(arena);
+    for group in ["one", "other", ""] {
+        let beat = Beat {
+            group: group.as_bytes().into(),
+            member: [9; 16],
+            total: 5,
+            at_least: 0,
+            length_ns: LENGTH_US * 1_000,
+            memory_ns: MEMORY_US * 1_000,
+        };
+        assert_eq!(beat_as::<A>(&asker, beat).permits, 5, "{group}");
+    }
+}
