@@ -65,12 +65,11 @@ pub fn suite(arena: &impl Arena) -> Played {
             step.at_ns -= step.at_ns % 1_000;
         }
         let report = world::run(&scenario);
-        match skip(&scenario, &report) {
-            Some(skip) => played.skipped.push((name, skip)),
-            None => {
-                play(arena, &name, &scenario, &report);
-                played.played.push(name);
-            }
+        if let Some(skip) = skip(&scenario, &report) {
+            played.skipped.push((name, skip));
+        } else {
+            play(arena, &name, &scenario, &report);
+            played.played.push(name);
         }
     }
     let skipped: Vec<(&str, Skip)> =
@@ -87,7 +86,7 @@ fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
     let instants = report.steps.iter().map(|step| step.at_ns);
     let arrivals = report.operations.iter().map(|operation| operation.arrival_ns);
     let starts = report.operations.iter().filter_map(|operation| operation.start_ns);
-    let is_whole = |instant_ns: u64| instant_ns % 1_000 == 0;
+    let is_whole = |instant_ns: u64| instant_ns.is_multiple_of(1_000);
     let is_known = scenario.clock_start_ns / 1_000 < LAST_US;
     if !instants.is_sorted() || !is_known || !arrivals.chain(starts).all(is_whole) {
         return Some(Skip::Instants);

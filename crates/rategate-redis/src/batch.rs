@@ -140,13 +140,7 @@ impl<'a> Batch<'a> {
     ///
     /// [`ReplyError`] if it is none.
     pub fn read(&self, value: &Value) -> Result<Answer, ReplyError> {
-        let mut numbers = Numbers::of(value)?;
-        let (now_us, corrected) = (numbers.count()?, numbers.count()?);
-        let verdicts =
-            self.asked.iter().map(|(plan, permits)| numbers.verdict(plan, *permits, now_us));
-        let verdicts = verdicts.collect::<Result<_, _>>()?;
-        numbers.end()?;
-        Ok(Answer { now_us, corrected, verdicts })
+        read(value, self.asked.iter().copied())
     }
 
     fn push(
@@ -249,6 +243,19 @@ impl Group {
             letters.iter().filter(|(is, _)| *is).map(|(_, letter)| *letter).collect();
         if modes.is_empty() { vec![b'-'] } else { modes }
     }
+}
+
+/// Reads the answer to such decisions.
+pub(crate) fn read<'a>(
+    value: &Value,
+    asked: impl Iterator<Item = (&'a Plan, u64)>,
+) -> Result<Answer, ReplyError> {
+    let mut numbers = Numbers::of(value)?;
+    let (now_us, corrected) = (numbers.count()?, numbers.count()?);
+    let verdicts = asked.map(|(plan, permits)| numbers.verdict(plan, permits, now_us));
+    let verdicts = verdicts.collect::<Result<_, _>>()?;
+    numbers.end()?;
+    Ok(Answer { now_us, corrected, verdicts })
 }
 
 /// The numbers of all limits of a plan for so many permits.

@@ -33,9 +33,7 @@ impl Command {
     /// The same for [`Library::DEBUG`], at an instant in microseconds.
     #[must_use]
     pub fn at_us(mut self, now_us: u64) -> Self {
-        if self.verb != Verb::Reset {
-            self.args.insert(0, now_us.to_string().into_bytes());
-        }
+        self.args.insert(0, now_us.to_string().into_bytes());
         self
     }
 

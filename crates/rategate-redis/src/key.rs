@@ -54,6 +54,28 @@ impl KeySpace {
         base.push(b'}');
         Key { base }
     }
+
+    /// Where a group's members are.
+    pub(crate) fn group(&self, group: &[u8]) -> Vec<u8> {
+        let mut name = self.key(group).base;
+        name.extend_from_slice(b"#members");
+        name
+    }
+
+    /// The slot that is in.
+    #[cfg(feature = "client")]
+    pub(crate) fn slot_of_group(&self, group: &[u8]) -> u16 {
+        self.key(group).slot()
+    }
+
+    /// Where a store keeps since when it has lost nothing: in a cluster, in this slot.
+    pub(crate) fn marker(&self, slot: Option<u16>) -> Vec<u8> {
+        // One number in 16 384 is of the slot; some below 2^20 is of every one.
+        let is_there =
+            |tag: &u32| slot.is_none_or(|slot| slot_of(tag.to_string().as_bytes()) == slot);
+        let tag = (0..1_u32 << 20).find(is_there).unwrap_or(0);
+        format!("{}:{VERSION}m{{{tag}}}", self.prefix).into_bytes()
+    }
 }
 
 /// A user's key, and all names in the store that begin with it.
@@ -69,7 +91,7 @@ impl Key {
         let after = |bytes: &[u8], brace: u8| bytes.iter().position(|&byte| byte == brace);
         let tag = after(&self.base, b'{').and_then(|open| self.base.get(open.saturating_add(1)..));
         let tag = tag.and_then(|tag| tag.get(..after(tag, b'}')?)).unwrap_or(&self.base);
-        crc16(tag).checked_rem(SLOTS).unwrap_or(0)
+        slot_of(tag)
     }
 
     /// Where the state of a limit is.
@@ -99,12 +121,16 @@ pub(crate) fn check_label(label: &str) -> Result<(), LimitError> {
     if is_long || !label.bytes().all(is_known) { Err(LimitError::Label) } else { Ok(()) }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a text does not fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+fn slot_of(tag: &[u8]) -> u16 {
+    crc16(tag).checked_rem(SLOTS).unwrap_or(0)
 }
 
 /// CRC-16/XMODEM, by which a cluster finds slots.

@@ -3,7 +3,7 @@
 //! The decision is made in the store, by functions that are loaded into it: one call, one round trip, one
 //! or many limits, all or nothing, by the store's clock alone. This crate holds the functions, and the layer
 //! without IO around them: requests become words, answers become verdicts, errors become what to do.
-//! Connections are the caller's.
+//! Connections are the caller's, or [`client`]'s: a store whose driver gathers what many ask.
 //!
 //! | I want | it is |
 //! |---|---|
@@ -14,7 +14,9 @@
 //! | to give back, to release, to renew, to forget | [`returns`] |
 //! | the words to send | [`command::Command`] |
 //! | to know what an error of the store calls for | [`fault::Fault`] |
+//! | to share a total among members, and to know what a store has lost | [`group`] |
 //! | the functions themselves | [`library::Library`] |
+//! | all of this over connections, as a store of the library's | [`client::RedisStore`] |
 //!
 //! # Smallest example
 //!
@@ -64,9 +66,12 @@
 //! can be granted again. It does not wait, retry, or fall back: connections do.
 
 pub mod batch;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod command;
 pub mod error;
 pub mod fault;
+pub mod group;
 pub mod key;
 pub mod library;
 pub mod limit;

@@ -38,10 +38,14 @@ pub enum Verb {
     Renew,
     /// Keys become fresh.
     Reset,
+    /// A member of a group is alive, and asks for its share.
+    Beat,
+    /// Since when the store has lost nothing.
+    Hello,
 }
 
 impl Verb {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Decide,
         Self::DecideWithinMemory,
         Self::Peek,
@@ -49,6 +53,8 @@ impl Verb {
         Self::Release,
         Self::Renew,
         Self::Reset,
+        Self::Beat,
+        Self::Hello,
     ];
 
     /// As the source calls it, and as a function is called after the library's name.
@@ -61,6 +67,8 @@ impl Verb {
             Self::Release => ("release", "release"),
             Self::Renew => ("renew", "renew"),
             Self::Reset => ("reset", "reset"),
+            Self::Beat => ("beat", "beat"),
+            Self::Hello => ("hello", "hello"),
         }
     }
 
@@ -160,6 +168,8 @@ impl Library {
             include_str!("lua/log.lua"),
             include_str!("lua/holds.lua"),
             include_str!("lua/verbs.lua"),
+            include_str!("lua/group.lua"),
+            include_str!("lua/hello.lua"),
         ]
         .concat()
     }
@@ -197,7 +207,7 @@ mod tests {
         assert!(all.iter().all(|name| name.starts_with("rategate_v1_")));
         all.sort();
         all.dedup();
-        assert_eq!(all.len(), 14);
+        assert_eq!(all.len(), 18);
         assert!(Library::LIVE.source().starts_with("#!lua name=rategate_v1\n"));
         assert_eq!(Library::LIVE.script().sha().len(), 40);
     }

@@ -163,6 +163,16 @@ impl Limit {
         matches!(self.kind, Kind::Concurrency { .. })
     }
 
+    /// When the window ends that a grant was made in, by what the store told; `None` for other kinds.
+    pub(crate) const fn window_ends_us(&self, told: [u64; 3]) -> Option<u64> {
+        match (self.kind, told) {
+            (Kind::FixedWindow { period_us }, [start_us, ..]) => {
+                Some(start_us.saturating_add(period_us))
+            }
+            _ => None,
+        }
+    }
+
     fn log(permits: u64, held_for_ns: u64, resolution_ns: u64) -> Result<Self, LimitError> {
         let most = at_most(permits, MAX_PERMITS)?;
         // A grant of the clock's microseconds is so old exactly when it is as old as the next of them.

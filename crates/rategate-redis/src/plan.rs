@@ -43,6 +43,13 @@ impl Plan {
         self.limits.iter().map(|(label, limit)| (label.as_str(), limit))
     }
 
+    /// When the first window ends that a grant was made in.
+    #[cfg(feature = "client")]
+    pub(crate) fn window_ends_us(&self, receipt: &crate::verdict::Receipt) -> Option<u64> {
+        let ends = self.limits.iter().zip(&receipt.told);
+        ends.filter_map(|((_, limit), told)| limit.window_ends_us(*told)).min()
+    }
+
     /// Whether a decision needs the name of a lease.
     #[must_use]
     pub fn holds(&self) -> bool {

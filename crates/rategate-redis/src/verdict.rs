@@ -58,7 +58,7 @@ pub struct Answer {
 /// The numbers that a call of another kind is answered with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// The store's clock, in microseconds; 0 of a reset, which does not look.
+    /// The store's clock, in microseconds.
     pub now_us: u64,
     /// As in [`Answer::corrected`].
     pub corrected: u64,

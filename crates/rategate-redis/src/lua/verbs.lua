@@ -244,8 +244,11 @@ function verbs.renew(keys, args, at)
 end
 
 -- Forgets: all of these keys are fresh.
-function verbs.reset(keys)
-  local gone = 0
-  for _, key in ipairs(keys) do gone = gone + redis.call('DEL', key) end
-  return { 1, 0, 0, gone }
+function verbs.reset(keys, args, at)
+  local now, gone = clock(args, at or 1), 0
+  for _, key in ipairs(keys) do
+    local there = is_over(key) and 0 or 1
+    gone = gone + math.min(there, redis.call('DEL', key))
+  end
+  return { 1, now, 0, gone }
 end

@@ -41,6 +41,13 @@ impl Reply {
         }
     }
 
+    pub(crate) fn list_text(&self) -> Vec<String> {
+        match self {
+            Self::List(items) => items.iter().map(Self::text).collect(),
+            other => panic!("no list: {other:?}"),
+        }
+    }
+
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),

@@ -11,6 +11,9 @@
 )]
 
 pub(crate) mod client;
+pub(crate) mod cluster;
+pub(crate) mod load;
+pub(crate) mod proxy;
 pub(crate) mod server;
 pub(crate) mod store;
 

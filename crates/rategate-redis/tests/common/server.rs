@@ -93,6 +93,11 @@ impl Server {
         panic!("{brand:?} does not start; its files are in {}", folder.display());
     }
 
+    /// A sentinel, by its file.
+    pub(crate) fn sentinel(brand: Brand, file: &Path) -> Self {
+        Self::with(brand, &["--sentinel", &file.display().to_string()])
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -158,11 +163,18 @@ impl Drop for Server {
 fn spawn(brand: Brand, port: u16, folder: &Path, options: &[String]) -> Child {
     let program = brand.program().unwrap();
     let start = |mut command: Command| {
-        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
-        command
-            .args(["--appendonly", "no", "--daemonize", "no", "--dir"])
-            .arg(folder)
-            .args(options);
+        let options = match options {
+            [sentinel, file, rest @ ..] if sentinel == "--sentinel" => {
+                command.args([file, sentinel]);
+                rest
+            }
+            options => {
+                command.args(["--save", "", "--appendonly", "no"]);
+                options
+            }
+        };
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
+        command.arg("--dir").arg(folder).args(options);
         let log = std::fs::File::create(folder.join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null()).spawn()
     };

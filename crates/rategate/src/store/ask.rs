@@ -137,7 +137,7 @@ impl<A> Future for Asked<A> {
 }
 
 /// What goes back to the store if nobody waits for it any more.
-struct Unclaimed<S: Store> {
+pub(super) struct Unclaimed<S: Store> {
     store: Arc<S>,
     plan: Arc<S::Plan>,
     key: Key,
@@ -145,7 +145,7 @@ struct Unclaimed<S: Store> {
 }
 
 impl<S: Store> Unclaimed<S> {
-    fn of(question: &Question<S::Plan>, store: &Arc<S>) -> Option<Self> {
+    pub(super) fn of(question: &Question<S::Plan>, store: &Arc<S>) -> Option<Self> {
         let (plan, key, lease) = match question {
             Question::Decide { plan, key, lease, .. } => (plan, key, *lease),
             Question::Debit { plan, key, .. } => (plan, key, None),
@@ -155,7 +155,7 @@ impl<S: Store> Unclaimed<S> {
         Some(Self { store: Arc::clone(store), plan, key, lease })
     }
 
-    fn give_back(self, unheard: Result<Answer, Fault>) {
+    pub(super) fn give_back(self, unheard: Result<Answer, Fault>) {
         let Ok(Answer { reply: Reply::Verdict(Verdict::Granted(grant)), .. }) = unheard else {
             return;
         };

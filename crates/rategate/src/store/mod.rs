@@ -2,7 +2,7 @@
 //!
 //! A store holds the states of limits that several processes share. It decides by its own clock, one question
 //! after the other, so what it grants keeps the limit wherever the questions come from. [`Store`] is what such
-//! a place has to be able to do; `rategate-redis` is one on Redis or Valkey.
+//! a place has to be able to do: [`MemoryStore`] is one in this process, `rategate-redis` one on Redis or Valkey.
 //!
 //! | I want | it is |
 //! |---|---|
@@ -10,6 +10,40 @@
 //! | to read what it says | [`Answer`], [`Verdict`], [`Fault`] |
 //! | the limits a store can keep | [`Rule`] |
 //! | to ask in tasks, or in threads | [`Ask`], [`Asked::wait`] |
+//! | a store in this process | [`MemoryStore`] |
+//! | a store that is slow, cut off or forgetful, for tests | [`FaultyStore`] |
+//!
+//! # Smallest example
+//!
+//! What asks is the same for every store, so a program may begin with one in memory:
+//!
+//! ```
+//! use rategate::store::{Ask, Fault, Key, MemoryStore, Store, Verdict};
+//! use rategate::Gcra;
+//! use std::num::NonZeroU64;
+//! use std::sync::Arc;
+//!
+//! /// Whether a tenant may call now; in any thread.
+//! fn admits<S: Store>(store: &Arc<S>, plan: &Arc<S::Plan>, tenant: &Key) -> Result<bool, Fault> {
+//!     Ok(match store.decide(plan, tenant, NonZeroU64::MIN).wait()? {
+//!         Verdict::Granted(_) => true,
+//!         Verdict::Denied(denial) => {
+//!             println!("again in {:?} ns", denial.retry_after_ns);
+//!             false
+//!         }
+//!     })
+//! }
+//!
+//! let store = Arc::new(MemoryStore::new());
+//! // 100 calls a second, and 2 at once.
+//! let plan = Arc::new(store.plan(&[("calls", Gcra::new("100/s".parse()?, 2)?.into())])?);
+//! let tenant = Key::from(&b"tenant 1"[..]);
+//! assert!(admits(&store, &plan, &tenant)?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! In a task the same is `store.decide(..).await`. A future that is dropped takes nothing in the end: what comes for it
+//! goes back.
 //!
 //! # Bound
 //!
@@ -19,6 +53,7 @@
 
 mod ask;
 mod fault;
+mod faulty;
 mod memory;
 mod question;
 mod reply;
@@ -26,6 +61,7 @@ mod rule;
 
 pub use ask::{Ask, Asked};
 pub use fault::{Fault, Gone};
+pub use faulty::{Course, FaultyStore, Odds};
 pub use memory::{DEFAULT_ROOM, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
 pub use question::{Beat, Key, LeaseId, Question};
 pub use reply::{Answer, Denial, Grant, Receipt, Reply, Share, Verdict};

@@ -180,6 +180,8 @@ impl Entry {
     fn state(&mut self, limit: &Labelled, now_ns: u64) -> &mut State {
         let place = self.states.iter().position(|state| state.is_of(limit));
         let place = place.unwrap_or_else(|| {
+            // Not four at once: most keys have one or two.
+            self.states.reserve_exact(1);
             self.states.push(State::fresh(limit, now_ns, self.era));
             self.states.len().saturating_sub(1)
         });

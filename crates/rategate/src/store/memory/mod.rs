@@ -34,8 +34,10 @@ const SHARD_ROOM: usize = 4_096;
 ///
 /// It is for programs of one process that may be several one day, for tests of whatever asks a store, and for
 /// servers that keep the limits of others. It decides with the algorithms of
-/// [`rategate_core`], to the nanosecond of its clock; on a clock of whole microseconds it makes the same
-/// decisions as the functions of `rategate-redis`.
+/// [`rategate_core`], to the nanosecond of its clock. On a clock of whole microseconds its decisions are those
+/// of the functions of `rategate-redis`, which take fewer numbers: whole microseconds and what fits in
+/// 53 bits. What the two make of numbers that change, and of a clock that goes back, is their own: each grants
+/// no more than it may.
 ///
 /// # Contract
 ///
@@ -45,16 +47,17 @@ const SHARD_ROOM: usize = 4_096;
 /// * **Decisions.** All limits of a plan or none; a wait is exact to the nanosecond. Other numbers under a
 ///   label that is known go on from its state, as in [`Ledger::reconfigure`](crate::Ledger::reconfigure).
 /// * **Refunds.** Exact: only so many come back that each limit is at least as full as if they had never been
-///   taken. Of a grant of before a reset, or of other numbers, nothing comes back to a bucket.
+///   taken. Nothing comes back of a grant of before a reset or a [`rewind`](Self::rewind), nor to a bucket
+///   whose numbers have changed since.
+/// * **Leases.** A name and a number of permits are a lease; with another number it is another.
 /// * **Room.** Only keys that somebody could tell from unused ones need it. Whoever would be one too many is
 ///   refused, with [`Gone::Unable`](super::Gone::Unable), and has taken nothing; the others go on.
 /// * **Loss.** It forgets everything when the process ends. [`Answer::intact_for_ns`] is its age.
-/// * **Cost.** One lock of many, and about a microsecond; about half a kilobyte for each limit of a key in
-///   use, and what a log has entries.
+/// * **Cost.** One lock, of [some](Self::with_room), and no thread. About half a kilobyte for each limit of a
+///   key in use, and 16 bytes for each entry of a log.
 ///
 /// ```
-/// use rategate::store::{MemoryStore, Store, Verdict};
-/// use rategate::store::Ask as _;
+/// use rategate::store::{Ask as _, MemoryStore, Store, Verdict};
 /// use rategate::SlidingLog;
 /// use std::num::NonZeroU64;
 /// use std::sync::Arc;
@@ -106,7 +109,8 @@ impl<C: Clock> MemoryStore<C> {
         Self::with_room(clock, DEFAULT_ROOM)
     }
 
-    /// The same that remembers at most about so many keys at once, and 1 at least.
+    /// The same that remembers at most so many keys at once, and 1 at least. With room for 8 192 or more there are
+    /// several locks, up to 16, each for a part of the keys; a part may be full a little before the whole is.
     #[must_use]
     pub fn with_room(clock: C, keys: usize) -> Self {
         let shards = keys.checked_div(SHARD_ROOM).unwrap_or(0).clamp(1, SHARDS);

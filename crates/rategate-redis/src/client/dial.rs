@@ -1,0 +1,167 @@
+//! A connection made ready: who is it, has it the functions, since when has it lost nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate::store::Gone;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
+};
+
+use super::config::{Config, Server};
+use super::line::{Failure, Kit, Line};
+use super::slots::text;
+use crate::fault::{Fault, Remedy};
+use crate::group;
+use crate::key::KeySpace;
+use crate::reply;
+
+/// How long a connection may take to be ready.
+pub(crate) const READY_WITHIN: Duration = Duration::from_secs(1);
+
+/// A server that decides.
+pub(crate) struct Ready {
+    pub(crate) line: Line,
+    /// Which run of the server this is.
+    pub(crate) run: String,
+    /// It drops keys of ours when its memory is full.
+    pub(crate) evicts: Option<String>,
+}
+
+/// Why a server does not decide.
+#[derive(Debug)]
+pub(crate) struct NotReady {
+    pub(crate) gone: Gone,
+    /// Somebody else may be the primary.
+    pub(crate) is_elsewhere: bool,
+}
+
+/// Connects, and makes ready. `slot` is one whose keys the server has.
+pub(crate) async fn dial(
+    server: Server,
+    config: Arc<Config>,
+    kit: Arc<Kit>,
+    keys: KeySpace,
+    slot: Option<u16>,
+) -> Result<Ready, NotReady> {
+    let ready = async {
+        let mut line =
+            connect(&server, &config, kit).await.map_err(|failure| not_ready(&failure))?;
+        let run = who(&mut line).await?;
+        hello(&mut line, &keys, slot, &run).await.map_err(|failure| not_ready(&failure))?;
+        let evicts = evicts(&mut line).await;
+        Ok(Ready { line, run, evicts })
+    };
+    match tokio::time::timeout(READY_WITHIN, ready).await {
+        Ok(ready) => ready,
+        Err(_) => Err(unreachable(format!("{server} does not answer"))),
+    }
+}
+
+/// A connection alone.
+pub(crate) async fn connect(
+    server: &Server,
+    config: &Config,
+    kit: Arc<Kit>,
+) -> Result<Line, Failure> {
+    let lost = |error: redis::RedisError| match error.code() {
+        Some(code) => {
+            let line = format!("{code} {}", error.detail().unwrap_or(""));
+            Failure::Refused { fault: Fault::of(&line), line }
+        }
+        None => Failure::Lost(format!("{server}: {error}")),
+    };
+    let address = match server {
+        Server::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
+        Server::Tls(host, port) => ConnectionAddr::TcpTls {
+            host: host.clone(),
+            port: *port,
+            insecure: false,
+            tls_params: None,
+        },
+        Server::Unix(path) => ConnectionAddr::Unix(path.clone()),
+    };
+    let mut user = RedisConnectionInfo::default().set_db(config.database).set_skip_set_lib_name();
+    if let Some(name) = &config.user {
+        user = user.set_username(name);
+    }
+    if let Some(password) = &config.password.0 {
+        user = user.set_password(password);
+    }
+    let settings = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+    let info = address.into_connection_info().map_err(lost)?;
+    let info = info.set_redis_settings(user).set_tcp_settings(settings);
+    let client = Client::open(info).map_err(lost)?;
+    // Time is kept by whoever waits; a call under way is not given up by the connection.
+    let quiet = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(READY_WITHIN))
+        .set_response_timeout(None);
+    let connection =
+        client.get_multiplexed_async_connection_with_config(&quiet).await.map_err(lost)?;
+    kit.shared.stats.connection();
+    Ok(Line::new(connection, kit))
+}
+
+/// Which run of which server this is, if it is a primary.
+async fn who(line: &mut Line) -> Result<String, NotReady> {
+    let mut told = String::new();
+    for section in ["server", "replication"] {
+        let answer = line.send(&["INFO", section], false).await;
+        told.push_str(&text(&answer.map_err(|failure| not_ready(&failure))?));
+    }
+    let of = |name: &str| {
+        let mut lines = told.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
+    };
+    if of("role") != "master" {
+        let why = format!("it is a replica of {}:{}", of("master_host"), of("master_port"));
+        return Err(NotReady { gone: Gone::Unable(why), is_elsewhere: true });
+    }
+    let run: String = of("run_id").chars().filter(char::is_ascii_alphanumeric).take(64).collect();
+    Ok(if run.is_empty() { "unknown".to_owned() } else { run })
+}
+
+/// Asks since when the store has lost nothing. A store that does not know us begins now.
+pub(crate) async fn hello(
+    line: &mut Line,
+    keys: &KeySpace,
+    slot: Option<u16>,
+    run: &str,
+) -> Result<(), Failure> {
+    let value = line.call(group::hello(keys, slot, run), false).await?;
+    let counts = reply::counts(&value, 1);
+    let counts = counts.map_err(|error| Failure::Lost(error.to_string()))?;
+    line.intact_since(counts.counts.first().copied().unwrap_or(counts.now_us), counts.now_us);
+    Ok(())
+}
+
+/// By which policy it drops keys that are in use; nobody has to let us know.
+async fn evicts(line: &mut Line) -> Option<String> {
+    let told = line.send(&["CONFIG", "GET", "maxmemory-policy"], false).await.ok()?;
+    let redis::Value::Array(words) = told else { return None };
+    words
+        .iter()
+        .map(text)
+        .find(|word| word.starts_with("allkeys-") || word.starts_with("volatile-"))
+}
+
+fn not_ready(failure: &Failure) -> NotReady {
+    match failure {
+        Failure::Lost(why) => unreachable(why.clone()),
+        Failure::Refused { fault, line } => NotReady {
+            gone: gone_of(fault, line),
+            is_elsewhere: matches!(fault.remedy(), Remedy::RefreshThenRetry | Remedy::GoTo { .. }),
+        },
+    }
+}
+
+const fn unreachable(why: String) -> NotReady {
+    NotReady { gone: Gone::Unreachable(why), is_elsewhere: true }
+}
+
+/// A refusal, in the library's words.
+pub(crate) fn gone_of(fault: &Fault, line: &str) -> Gone {
+    let line: String = line.chars().take(200).collect();
+    let why = format!("{fault} ({line})");
+    if fault.remedy() == Remedy::Report { Gone::Broken(why) } else { Gone::Unable(why) }
+}

@@ -1,0 +1,423 @@
+//! The thread that owns all connections: who is asked what, and what is done about refusals.
+
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rategate::store::{Fault, Gone};
+use tokio::task::JoinSet;
+
+use super::call::{Call, Manner, Outcome};
+use super::config::{Config, Places, Server};
+use super::dial::{NotReady, Ready, dial, gone_of, hello};
+use super::item::Item;
+use super::line::{Failure, Kit};
+use super::node::{HELLO_EVERY, Node};
+use super::places::find;
+use super::shared::Shared;
+use super::slots::{Owner, Slots};
+use crate::fault::{Fault as Refusal, Remedy};
+use crate::key::KeySpace;
+use crate::library::Library;
+
+/// The shortest time between two searches for the primary, or for the owners of slots.
+const SEARCH_PAUSE: Duration = Duration::from_millis(50);
+/// How long the driver sleeps at most.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// Starts the thread. It ends when the store is closed.
+pub(crate) fn start(shared: Arc<Shared>, config: Arc<Config>, keys: KeySpace) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let body = move || {
+        runtime.block_on(async { Driver::new(shared, config, keys).run().await });
+        // A name that is still looked up must not hold the thread.
+        runtime.shutdown_background();
+    };
+    thread::Builder::new().name("rategate-redis".to_owned()).spawn(body).map(|_| ())
+}
+
+/// What a task of the driver's brings back.
+enum Event {
+    Called { node: usize, epoch: u64, round: u64, outcome: Outcome },
+    Dialed { node: usize, ready: Result<Ready, NotReady> },
+    Greeted { node: usize, epoch: u64, said: Result<(), Failure> },
+    Found(Result<Vec<Owner>, Gone>),
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    config: Arc<Config>,
+    kit: Arc<Kit>,
+    manner: Manner,
+    nodes: Vec<Node>,
+    slots: Slots,
+    /// Questions for which no server is known yet.
+    homeless: Vec<Item>,
+    /// Why none is known, once that is so.
+    nowhere: Option<Gone>,
+    tasks: JoinSet<Event>,
+    search: Search,
+    has_warned: bool,
+}
+
+struct Search {
+    is_wanted: bool,
+    is_under_way: bool,
+    at: Instant,
+}
+
+impl Driver {
+    fn new(shared: Arc<Shared>, config: Arc<Config>, keys: KeySpace) -> Self {
+        let now = Instant::now();
+        let library = if config.clock.is_some() { Library::DEBUG } else { Library::LIVE };
+        let kit = Kit {
+            library,
+            script: library.script(),
+            clock: config.clock.clone(),
+            shared: Arc::clone(&shared),
+        };
+        let manner = Manner {
+            keys,
+            settings: config.settings,
+            is_within_memory: config.is_within_memory,
+            is_cluster: config.is_cluster(),
+        };
+        let (nodes, slots) = match &config.places {
+            Places::One(server) => (vec![Node::new(server.clone(), now)], Slots::all(0)),
+            _ => (Vec::new(), Slots::new()),
+        };
+        let search = Search { is_wanted: nodes.is_empty(), is_under_way: false, at: now };
+        Self {
+            shared,
+            config,
+            kit: Arc::new(kit),
+            manner,
+            nodes,
+            slots,
+            homeless: Vec::new(),
+            nowhere: None,
+            tasks: JoinSet::new(),
+            search,
+            has_warned: false,
+        }
+    }
+
+    async fn run(mut self) {
+        let mut news = Vec::new();
+        loop {
+            let is_full = !self.nodes.is_empty()
+                && self
+                    .nodes
+                    .iter()
+                    .all(|node| node.line().is_some() && !node.has_room(self.config.rounds));
+            if !self.shared.take(&mut news, is_full) {
+                return;
+            }
+            let now = Instant::now();
+            for item in news.drain(..) {
+                self.route(item);
+            }
+            self.expire(now);
+            self.tend(now);
+            self.send(now);
+            let sleep = tokio::time::sleep_until(self.wakes_at(now).into());
+            tokio::select! {
+                biased;
+                Some(event) = self.tasks.join_next() => {
+                    self.on(event);
+                    while let Some(event) = self.tasks.try_join_next() {
+                        self.on(event);
+                    }
+                }
+                () = self.shared.told() => {}
+                () = sleep => {}
+            }
+        }
+    }
+
+    /// To the server that has its slot.
+    fn route(&mut self, mut item: Item) {
+        let slot = if self.manner.is_cluster { self.manner.slot_of(&item.question) } else { 0 };
+        match self.slots.node_of(slot).and_then(|node| self.nodes.get_mut(node)) {
+            Some(node) => node.put(item, &self.shared),
+            None => match &self.nowhere {
+                Some(gone) => {
+                    item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
+                }
+                None => self.homeless.push(item),
+            },
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        for node in &mut self.nodes {
+            node.expire(now, &self.shared);
+        }
+        let shared = &self.shared;
+        self.homeless.retain_mut(|item| {
+            let is_over = item.until <= now;
+            if is_over {
+                item.late(shared);
+            }
+            !is_over
+        });
+    }
+
+    /// Connects, greets and searches, as far as it is time.
+    fn tend(&mut self, now: Instant) {
+        let patience = self.config.patience();
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            let slot = if self.manner.is_cluster { self.slots.any_of(at) } else { None };
+            // Whoever has no slot any more is not asked, and need not be there.
+            let is_of_use = slot.is_some() || !self.manner.is_cluster || !node.queue.is_empty();
+            if is_of_use && node.needs_dial(now, patience) {
+                node.is_dialing = true;
+                let (server, config) = (node.server.clone(), Arc::clone(&self.config));
+                let (kit, keys) = (Arc::clone(&self.kit), self.manner.keys.clone());
+                self.tasks.spawn(async move {
+                    Event::Dialed { node: at, ready: dial(server, config, kit, keys, slot).await }
+                });
+            }
+            let is_due = is_of_use && !node.is_greeting && node.hello_at <= now;
+            if let (true, Some(line)) = (is_due, node.line()) {
+                let (mut line, keys, run) =
+                    (line.clone(), self.manner.keys.clone(), node.run.clone());
+                let epoch = node.epoch;
+                node.is_greeting = true;
+                self.tasks.spawn(async move {
+                    let said = hello(&mut line, &keys, slot, &run).await;
+                    Event::Greeted { node: at, epoch, said }
+                });
+            }
+        }
+        if self.search.is_wanted && !self.search.is_under_way && self.search.at <= now {
+            self.search = Search {
+                is_wanted: false,
+                is_under_way: true,
+                at: now.checked_add(SEARCH_PAUSE).unwrap_or(now),
+            };
+            let known = self.nodes.iter().map(|node| node.server.clone()).collect();
+            let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
+            self.tasks.spawn(async move { Event::Found(find(config, kit, known).await) });
+        }
+    }
+
+    /// Sends what waits, where there is room for another round.
+    fn send(&mut self, now: Instant) {
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            while !node.queue.is_empty() && node.has_room(self.config.rounds) {
+                let Some(line) = node.line().cloned() else { break };
+                let many = node.queue.len().min(self.config.batch);
+                let calls = Call::gather(node.queue.drain(..many), &self.manner);
+                let round = node.begin(calls.len(), now);
+                let epoch = node.epoch;
+                for call in calls {
+                    let (line, manner) = (line.clone(), self.manner.clone());
+                    let kit = Arc::clone(&self.kit);
+                    self.tasks.spawn(async move {
+                        let outcome = call.run(line, manner, &kit).await;
+                        Event::Called { node: at, epoch, round, outcome }
+                    });
+                }
+            }
+        }
+    }
+
+    fn wakes_at(&self, now: Instant) -> Instant {
+        let longest = now.checked_add(LONGEST_SLEEP).unwrap_or(now);
+        let patience = self.config.patience();
+        let mut at = now.checked_add(self.config.budget).unwrap_or(now).min(longest);
+        if self.shared.open() == 0 {
+            at = longest;
+        }
+        for node in &self.nodes {
+            let queued = node.queue.front().map(|item| item.until);
+            let greets = node.line().filter(|_| !node.is_greeting).map(|_| node.hello_at);
+            let times = [queued, greets, node.dials_at(patience)];
+            at = times.into_iter().flatten().fold(at, Instant::min);
+        }
+        if self.search.is_wanted && !self.search.is_under_way {
+            at = at.min(self.search.at);
+        }
+        at
+    }
+
+    fn on(&mut self, event: Result<Event, tokio::task::JoinError>) {
+        let now = Instant::now();
+        // A task that panicked has told its own by being dropped.
+        match event {
+            Ok(Event::Called { node, epoch, round, outcome }) => {
+                self.called(node, epoch, round, outcome, now);
+            }
+            Ok(Event::Dialed { node, ready }) => self.dialed(node, ready, now),
+            Ok(Event::Greeted { node, epoch, said }) => self.greeted(node, epoch, &said, now),
+            Ok(Event::Found(owners)) => self.found(owners, now),
+            Err(_) => {}
+        }
+        let connected = self.nodes.iter().filter(|node| node.line().is_some()).count();
+        self.shared.stats.connected(connected);
+    }
+
+    fn called(&mut self, at: usize, epoch: u64, round: u64, outcome: Outcome, now: Instant) {
+        if let Some(node) = self.nodes.get_mut(at) {
+            node.ended(epoch, round);
+            if matches!(outcome, Outcome::Lost) && node.epoch == epoch {
+                node.broke(now);
+                self.search.is_wanted |= self.config.places.may_move();
+            }
+        }
+        match outcome {
+            Outcome::Answered(back) => {
+                for item in back {
+                    self.shared.stats.returned();
+                    self.route(item);
+                }
+            }
+            Outcome::Refused { fault, line, items } => self.refused(at, &fault, &line, items, now),
+            Outcome::Lost | Outcome::Forgotten => {}
+        }
+    }
+
+    /// Nothing was changed by it: some go out again, within their time.
+    fn refused(&mut self, at: usize, fault: &Refusal, line: &str, items: Vec<Item>, now: Instant) {
+        let remedy = fault.remedy();
+        let is_elsewhere = matches!(remedy, Remedy::RefreshThenRetry | Remedy::GoTo { .. })
+            || matches!(fault, Refusal::ClusterDown | Refusal::MasterDown);
+        self.search.is_wanted |= is_elsewhere && self.config.places.may_move();
+        let is_many = items.len() > 1;
+        let goes_to = match (&remedy, fault) {
+            (Remedy::GoTo { address, asking }, _) => {
+                self.known(at, address, now).map(|node| (node, *asking))
+            }
+            _ => None,
+        };
+        if let (Some((node, false)), Refusal::Moved { slot, .. }) = (goes_to, fault) {
+            self.slots.set(*slot, node);
+        }
+        let gone = gone_of(fault, line);
+        for mut item in items {
+            let may_help = match &remedy {
+                Remedy::GoTo { .. } => goes_to.is_some(),
+                Remedy::RefreshThenRetry => self.config.places.may_move(),
+                Remedy::RetrySoon => true,
+                // Among many it may be another's fault.
+                Remedy::Report => is_many,
+                _ => false,
+            };
+            if !may_help || item.until <= now || !item.resend() {
+                item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
+                continue;
+            }
+            self.shared.stats.resent();
+            item.is_asking = false;
+            match (&remedy, goes_to) {
+                (Remedy::GoTo { .. }, Some((node, asking))) => {
+                    item.is_asking = asking;
+                    if let Some(node) = self.nodes.get_mut(node) {
+                        node.put(item, &self.shared);
+                    }
+                }
+                (Remedy::RefreshThenRetry, _) => {
+                    // Until it is found who took over.
+                    self.homeless.push(item);
+                }
+                _ => {
+                    item.is_alone = true;
+                    self.route(item);
+                }
+            }
+        }
+    }
+
+    /// The place of a node by the address that another one named.
+    fn known(&mut self, from: usize, address: &str, now: Instant) -> Option<usize> {
+        let server = self.nodes.get(from)?.server.at(address)?;
+        Some(self.place_of(server, now))
+    }
+
+    fn place_of(&mut self, server: Server, now: Instant) -> usize {
+        let known = self.nodes.iter().position(|node| node.server == server);
+        known.unwrap_or_else(|| {
+            self.nodes.push(Node::new(server, now));
+            self.nodes.len().saturating_sub(1)
+        })
+    }
+
+    fn dialed(&mut self, at: usize, ready: Result<Ready, NotReady>, now: Instant) {
+        let Some(node) = self.nodes.get_mut(at) else { return };
+        node.is_dialing = false;
+        match ready {
+            Ok(Ready { line, run, evicts }) => {
+                node.up(line, run, now);
+                if let (Some(policy), false, Some(warn)) =
+                    (evicts, self.has_warned, &self.config.warn)
+                {
+                    self.has_warned = true;
+                    (warn.0)(&format!(
+                        "{} has maxmemory-policy {policy}: when its memory is full it drops states, and limits \
+                         begin anew; noeviction is right",
+                        node.server
+                    ));
+                }
+            }
+            Err(NotReady { gone, is_elsewhere }) => {
+                node.failed(gone, now, &self.shared);
+                self.search.is_wanted |= is_elsewhere && self.config.places.may_move();
+            }
+        }
+    }
+
+    fn greeted(&mut self, at: usize, epoch: u64, said: &Result<(), Failure>, now: Instant) {
+        let Some(node) = self.nodes.get_mut(at).filter(|node| node.epoch == epoch) else { return };
+        node.is_greeting = false;
+        node.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
+        match said {
+            Ok(()) => {}
+            Err(Failure::Lost(_)) => {
+                node.broke(now);
+                self.search.is_wanted |= self.config.places.may_move();
+            }
+            Err(Failure::Refused { fault, .. }) => {
+                let is_elsewhere =
+                    matches!(fault.remedy(), Remedy::RefreshThenRetry | Remedy::GoTo { .. });
+                self.search.is_wanted |= is_elsewhere && self.config.places.may_move();
+            }
+        }
+    }
+
+    fn found(&mut self, owners: Result<Vec<Owner>, Gone>, now: Instant) {
+        self.search.is_under_way = false;
+        let owners = match owners {
+            Ok(owners) => owners,
+            Err(gone) => {
+                for mut item in mem::take(&mut self.homeless) {
+                    item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
+                }
+                self.nowhere = Some(gone);
+                self.search.is_wanted = true;
+                return;
+            }
+        };
+        self.nowhere = None;
+        let mut slots = Slots::new();
+        for (server, ranges) in owners {
+            let node = self.place_of(server, now);
+            for slot in ranges.into_iter().flat_map(|(first, last)| first..=last) {
+                slots.set(slot, node);
+            }
+        }
+        self.slots = slots;
+        let mut homeless = mem::take(&mut self.homeless);
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            // What waits for a server that has nothing any more waits for the wrong one.
+            if self.slots.any_of(at).is_none() {
+                homeless.extend(node.queue.drain(..));
+            }
+        }
+        for item in homeless {
+            self.route(item);
+        }
+    }
+}

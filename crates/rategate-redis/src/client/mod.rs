@@ -1,0 +1,176 @@
+//! A store on Redis or Valkey: a thread of its own that asks, and gathers what many ask at once.
+//!
+//! [`RedisStore`] is a [`Store`]. A question goes over a queue to the driver's thread, which owns all
+//! connections; the answer's callback is called there. No runtime is needed where the question comes from.
+//!
+//! | I want | it is |
+//! |---|---|
+//! | to say which store, and how long to wait | [`Config`], [`Server`] |
+//! | to open it | [`RedisStore::open`] |
+//! | to know how it is | [`RedisStore::stats`] |
+//!
+//! ```no_run
+//! use std::num::NonZeroU64;
+//! use std::sync::Arc;
+//!
+//! use rategate::store::{Ask, Store, Verdict};
+//! use rategate_core::gcra::Gcra;
+//! use rategate_redis::client::{Config, RedisStore, Server};
+//!
+//! let store = RedisStore::open(Config::server(Server::tcp("127.0.0.1", 6379)).prefix("shop"))?;
+//! let store = Arc::new(store);
+//! let plan = Arc::new(store.plan(&[("api", Gcra::new("100/s".parse()?, 10)?.into())])?);
+//! let verdict = store.decide(&plan, &Arc::from(&b"tenant 1"[..]), NonZeroU64::MIN).wait()?;
+//! let passes = matches!(verdict, Verdict::Granted(_));
+//! # let _ = passes;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it promises
+//!
+//! * **Gathering without delay.** A question goes out at once while fewer than [`Config::rounds`] rounds of calls
+//!   are under way; what comes meanwhile goes together in the next, up to [`Config::batch`] decisions in a call.
+//! * **A budget.** Each question is answered within [`Config::budget`] of when it was put, by the store or by
+//!   [`Gone`](rategate::store::Gone), whatever the store does. A grant that comes later is given back.
+//! * **Bounds.** So many questions are without an answer at a time, and no more: [`Config::queue`].
+//! * **No answer that was lost is asked for again**: a call goes out a second time only after a refusal that is
+//!   known to have changed nothing.
+//! * **Recovery by itself**: servers that restart, functions that are flushed, primaries and slots that move.
+//!
+//! # What it does not do
+//!
+//! It does not fall back: a store that is gone is said to be gone. It sends nothing to replicas.
+
+mod call;
+mod config;
+mod dial;
+mod driver;
+mod item;
+mod line;
+mod node;
+mod places;
+mod plan;
+mod shared;
+mod slots;
+mod stats;
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rategate::store::{Hear, Key, PlanError, Question, Rule, Store};
+
+pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_ROUNDS, Server};
+pub use plan::SharedPlan;
+pub use stats::Stats;
+
+use self::item::Item;
+use self::shared::Shared;
+use crate::error::LimitError;
+use crate::key::KeySpace;
+
+/// Ranges of slots of a cluster that can be gone one by one.
+const PARTS: u16 = 16;
+/// How many slots each has.
+const SLOTS_OF_PART: u16 = 1_024;
+
+/// A store on Redis or Valkey.
+///
+/// Dropping it closes it: everything without an answer hears [`Fault::Closed`](rategate::store::Fault::Closed), and
+/// the thread ends.
+pub struct RedisStore {
+    shared: Arc<Shared>,
+    config: Arc<Config>,
+    keys: KeySpace,
+}
+
+/// Why a store cannot be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The prefix is not as keys can begin.
+    Prefix(LimitError),
+    /// No server was named.
+    NoServer,
+    /// The system has no thread, or no file handles, for the driver.
+    Driver(std::io::Error),
+}
+
+impl RedisStore {
+    /// Starts a driver. It connects in the background: a store that is not there is no error here, but
+    /// one of each question.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open(config: Config) -> Result<Self, OpenError> {
+        let keys = KeySpace::new(&config.prefix).map_err(OpenError::Prefix)?;
+        if config.places.is_empty() {
+            return Err(OpenError::NoServer);
+        }
+        let (shared, config) = (Arc::new(Shared::new(config.queue)), Arc::new(config));
+        driver::start(Arc::clone(&shared), Arc::clone(&config), keys.clone())
+            .map_err(OpenError::Driver)?;
+        Ok(Self { shared, config, keys })
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.stats.read(self.shared.open())
+    }
+}
+
+impl Store for RedisStore {
+    type Plan = SharedPlan;
+
+    fn plan(&self, rules: &[(&str, Rule)]) -> Result<SharedPlan, PlanError> {
+        SharedPlan::new(rules)
+    }
+
+    fn put(&self, question: Question<SharedPlan>, hear: Hear) {
+        if let Err(fault) = plan::check(&question) {
+            hear(Err(fault));
+            return;
+        }
+        let now = Instant::now();
+        let until = now.checked_add(self.config.budget).unwrap_or(now);
+        self.shared.put(Item::new(question, hear, until));
+    }
+
+    fn parts(&self) -> usize {
+        if self.config.is_cluster() { PARTS.into() } else { 1 }
+    }
+
+    fn part_of(&self, key: &Key) -> usize {
+        if !self.config.is_cluster() {
+            return 0;
+        }
+        self.keys.key(key).slot().checked_div(SLOTS_OF_PART).unwrap_or(0).into()
+    }
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prefix(error) => write!(f, "the prefix: {error}"),
+            Self::NoServer => f.write_str("no server was named"),
+            Self::Driver(error) => write!(f, "no driver: {error}"),
+        }
+    }
+}
+
+impl Error for OpenError {}

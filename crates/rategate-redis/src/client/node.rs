@@ -1,0 +1,164 @@
+//! A server: its connection, and what is to be asked there.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use rategate::store::{Fault, Gone};
+
+use super::config::Server;
+use super::item::Item;
+use super::line::Line;
+use super::shared::Shared;
+
+/// The first pause between two attempts to connect, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// How often a server that is ready is asked whether it still is, and what it has lost.
+pub(crate) const HELLO_EVERY: Duration = Duration::from_secs(1);
+
+/// A server: its connection, and what is to be asked there.
+pub(crate) struct Node {
+    pub(crate) server: Server,
+    pub(crate) queue: VecDeque<Item>,
+    link: Link,
+    /// Which connection this is: what came over another does not count for it.
+    pub(crate) epoch: u64,
+    pub(crate) is_dialing: bool,
+    dial_at: Instant,
+    pause: Duration,
+    /// Rounds under way on this connection: how many calls of each have no answer yet, since when.
+    rounds: Vec<Round>,
+    next_round: u64,
+    pub(crate) hello_at: Instant,
+    pub(crate) is_greeting: bool,
+    /// Of the run that the connection is to.
+    pub(crate) run: String,
+}
+
+struct Round {
+    id: u64,
+    calls: usize,
+    since: Instant,
+}
+
+enum Link {
+    Up(Line),
+    /// Not yet, or no longer; why, once that is known.
+    Down(Option<Gone>),
+}
+
+impl Node {
+    pub(crate) fn new(server: Server, now: Instant) -> Self {
+        Self {
+            server,
+            queue: VecDeque::new(),
+            link: Link::Down(None),
+            epoch: 0,
+            is_dialing: false,
+            dial_at: now,
+            pause: PAUSES.0,
+            rounds: Vec::new(),
+            next_round: 0,
+            hello_at: now,
+            is_greeting: false,
+            run: String::new(),
+        }
+    }
+
+    pub(crate) const fn line(&self) -> Option<&Line> {
+        match &self.link {
+            Link::Up(line) => Some(line),
+            Link::Down(_) => None,
+        }
+    }
+
+    pub(crate) fn up(&mut self, line: Line, run: String, now: Instant) {
+        self.link = Link::Up(line);
+        self.run = run;
+        self.epoch = self.epoch.wrapping_add(1);
+        self.rounds.clear();
+        self.pause = PAUSES.0;
+        self.is_greeting = false;
+        self.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
+    }
+
+    /// The connection is of no use any more; another is tried at once.
+    pub(crate) fn broke(&mut self, now: Instant) {
+        self.link = Link::Down(None);
+        self.epoch = self.epoch.wrapping_add(1);
+        self.rounds.clear();
+        self.is_greeting = false;
+        self.dial_at = now;
+    }
+
+    /// It could not be reached. Who asks meanwhile hears why, at once.
+    pub(crate) fn failed(&mut self, gone: Gone, now: Instant, shared: &Shared) {
+        if let Link::Down(why) = &mut self.link {
+            for item in &mut self.queue {
+                item.hear(shared, Err(Fault::Gone(gone.clone())));
+            }
+            self.queue.clear();
+            *why = Some(gone);
+        }
+        self.dial_at = now.checked_add(self.pause).unwrap_or(now);
+        self.pause = self.pause.saturating_mul(2).min(PAUSES.1);
+    }
+
+    /// Queues a question, or tells at once that nobody is there.
+    pub(crate) fn put(&mut self, mut item: Item, shared: &Shared) {
+        if let Link::Down(Some(gone)) = &self.link {
+            item.hear(shared, Err(Fault::Gone(gone.clone())));
+        } else {
+            self.queue.push_back(item);
+        }
+    }
+
+    /// Whether a connection has to be tried now: there is none, or it owes an answer for too long.
+    pub(crate) fn needs_dial(&self, now: Instant, patience: Duration) -> bool {
+        !self.is_dialing && self.dials_at(patience).is_some_and(|at| at <= now)
+    }
+
+    pub(crate) fn dials_at(&self, patience: Duration) -> Option<Instant> {
+        if self.is_dialing {
+            return None;
+        }
+        match self.link {
+            Link::Down(_) => Some(self.dial_at),
+            Link::Up(_) => {
+                let oldest = self.rounds.iter().map(|round| round.since).min()?;
+                Some(oldest.checked_add(patience)?.max(self.dial_at))
+            }
+        }
+    }
+
+    pub(crate) fn has_room(&self, rounds: usize) -> bool {
+        matches!(self.link, Link::Up(_)) && self.rounds.len() < rounds
+    }
+
+    /// Begins a round of so many calls.
+    pub(crate) fn begin(&mut self, calls: usize, now: Instant) -> u64 {
+        self.next_round = self.next_round.wrapping_add(1);
+        if calls > 0 {
+            self.rounds.push(Round { id: self.next_round, calls, since: now });
+        }
+        self.next_round
+    }
+
+    pub(crate) fn ended(&mut self, epoch: u64, id: u64) {
+        if epoch != self.epoch {
+            return;
+        }
+        if let Some(round) = self.rounds.iter_mut().find(|round| round.id == id) {
+            round.calls = round.calls.saturating_sub(1);
+        }
+        self.rounds.retain(|round| round.calls > 0);
+    }
+
+    /// Tells those whose time is over.
+    pub(crate) fn expire(&mut self, now: Instant, shared: &Shared) {
+        while self.queue.front().is_some_and(|item| item.until <= now) {
+            if let Some(mut item) = self.queue.pop_front() {
+                item.late(shared);
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Limits as the library names them, in the numbers of a store.
+
+use std::num::NonZeroU64;
+
+use rategate::store::{
+    Answer, Denial, Fault, Grant, PlanError, Question, Receipt, Reply, Rule, Verdict,
+};
+use rategate_core::error::ExceedsCapacity;
+
+use crate::error::LimitError;
+use crate::limit::Limit;
+use crate::plan::Plan;
+use crate::verdict;
+
+/// Limits that were checked against what Redis can hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedPlan {
+    pub(crate) plan: Plan,
+    /// The most permits that one call can take.
+    most: u64,
+}
+
+impl SharedPlan {
+    pub(crate) fn new(rules: &[(&str, Rule)]) -> Result<Self, PlanError> {
+        let mut limits = Vec::with_capacity(rules.len());
+        for (label, rule) in rules {
+            let limit = limit_of(rule).map_err(|error| error_of(Some(label), error))?;
+            limits.push((*label, limit));
+        }
+        let most = limits.iter().map(|(_, limit)| limit.most()).min().unwrap_or(0);
+        let plan = Plan::new(limits).map_err(|error| error_of(None, error))?;
+        Ok(Self { plan, most })
+    }
+
+    fn admits(&self, permits: NonZeroU64) -> Result<(), Fault> {
+        if permits.get() > self.most {
+            return Err(Fault::Exceeds(ExceedsCapacity::new(permits.get(), self.most)));
+        }
+        Ok(())
+    }
+
+    /// What the store said, in the library's words.
+    pub(crate) fn verdict(&self, verdict: verdict::Verdict, now_us: u64) -> Verdict {
+        match verdict {
+            verdict::Verdict::Granted(grant) => {
+                let ends_us = self.plan.window_ends_us(&grant.receipt);
+                let window_ends_in_ns =
+                    ends_us.map(|ends_us| ends_us.saturating_sub(now_us).saturating_mul(1_000));
+                Verdict::Granted(Grant {
+                    permits: grant.permits,
+                    remaining: grant.remaining,
+                    window_ends_in_ns,
+                    receipt: Receipt::new(grant.receipt.told.concat()),
+                })
+            }
+            verdict::Verdict::Denied(denial) => Verdict::Denied(Denial {
+                retry_after_ns: denial.retry_after_ns,
+                remaining: denial.remaining,
+            }),
+        }
+    }
+
+    /// The receipt as the store reads it.
+    pub(crate) fn receipt(&self, receipt: &Receipt) -> Option<verdict::Receipt> {
+        let (told, rest) = receipt.words().as_chunks::<3>();
+        let fits = rest.is_empty() && told.len() == self.plan.limits().len();
+        fits.then(|| verdict::Receipt { told: told.to_vec() })
+    }
+}
+
+/// Whether a question makes sense: what is put to a store is known to be answered by it.
+pub(crate) fn check(question: &Question<SharedPlan>) -> Result<(), Fault> {
+    let refuse = |why: &str| Err(Fault::Question(why.to_owned()));
+    match question {
+        Question::Decide { plan, permits, lease, .. } => {
+            if plan.plan.holds() && lease.is_none() {
+                return refuse(
+                    "permits in flight are held under the name of a lease: none was given",
+                );
+            }
+            plan.admits(*permits)
+        }
+        Question::Peek { plan, permits, .. } => plan.admits(*permits),
+        Question::Debit { plan, permits, .. } => {
+            if plan.plan.holds() {
+                return refuse("permits in flight are taken all or none, by decide, not by debit");
+            }
+            plan.admits(*permits)
+        }
+        Question::Refund { plan, receipt, permits, .. } => {
+            if plan.plan.holds() {
+                return refuse("permits in flight come back by release, not by refund");
+            }
+            if plan.receipt(receipt).is_none() {
+                return refuse("the receipt is of another plan");
+            }
+            plan.admits(*permits)
+        }
+        Question::Release { plan, permits, .. } | Question::Renew { plan, permits, .. } => {
+            if !plan.plan.holds() {
+                return refuse("no limit of this plan is of permits in flight");
+            }
+            plan.admits(*permits)
+        }
+        Question::Reset { .. } | Question::Beat(_) => Ok(()),
+    }
+}
+
+/// An answer with nothing else known.
+pub(crate) const fn answer(reply: Reply, intact_for_ns: u64) -> Answer {
+    Answer { reply, intact_for_ns: Some(intact_for_ns) }
+}
+
+fn limit_of(rule: &Rule) -> Result<Limit, LimitError> {
+    match rule {
+        Rule::Bucket(bucket) => Limit::gcra(bucket),
+        Rule::Log(log) => Limit::sliding_log(log),
+        Rule::Window(window) => Limit::fixed_window(window),
+        Rule::InFlight(in_flight, lease_ns) => {
+            let whole = lease_ns.get().checked_rem(1_000) == Some(0);
+            let lease_us = lease_ns.get().checked_div(1_000).filter(|_| whole);
+            Limit::concurrency(in_flight, lease_us.ok_or(LimitError::NotMicroseconds)?)
+        }
+    }
+}
+
+fn error_of(label: Option<&str>, error: LimitError) -> PlanError {
+    PlanError { label: label.map(str::to_owned), why: error.to_string() }
+}

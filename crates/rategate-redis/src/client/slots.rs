@@ -1,0 +1,100 @@
+//! Which server has which slots of a cluster.
+
+use super::config::Server;
+
+/// How many slots a cluster has.
+pub(crate) const SLOTS: usize = 16_384;
+
+/// A server and the slots that it has, first and last.
+pub(crate) type Owner = (Server, Vec<(u16, u16)>);
+
+/// For each slot the place of its node in the driver's list.
+pub(crate) struct Slots(Vec<Option<usize>>);
+
+impl Slots {
+    /// Nobody's.
+    pub(crate) fn new() -> Self {
+        Self(vec![None; SLOTS])
+    }
+
+    /// All slots are one node's: no cluster.
+    pub(crate) fn all(node: usize) -> Self {
+        Self(vec![Some(node); SLOTS])
+    }
+
+    pub(crate) fn node_of(&self, slot: u16) -> Option<usize> {
+        self.0.get(usize::from(slot)).copied().flatten()
+    }
+
+    pub(crate) fn set(&mut self, slot: u16, node: usize) {
+        if let Some(place) = self.0.get_mut(usize::from(slot)) {
+            *place = Some(node);
+        }
+    }
+
+    /// Some slot of a node's.
+    pub(crate) fn any_of(&self, node: usize) -> Option<u16> {
+        let at = self.0.iter().position(|owner| *owner == Some(node))?;
+        u16::try_from(at).ok()
+    }
+}
+
+/// Owners by what `CLUSTER SLOTS` says to a client of `asked`.
+pub(crate) fn owners(asked: &Server, told: &redis::Value) -> Option<Vec<Owner>> {
+    let redis::Value::Array(rows) = told else { return None };
+    let mut owners: Vec<Owner> = Vec::new();
+    for row in rows {
+        let redis::Value::Array(row) = row else { return None };
+        let [first, last, redis::Value::Array(node), ..] = row.as_slice() else { return None };
+        let [host, port, ..] = node.as_slice() else { return None };
+        let range = (number(first)?, number(last)?);
+        let server = asked.beside(&text(host), number(port)?);
+        match owners.iter_mut().find(|(known, _)| *known == server) {
+            Some((_, ranges)) => ranges.push(range),
+            None => owners.push((server, vec![range])),
+        }
+    }
+    (!owners.is_empty()).then_some(owners)
+}
+
+pub(crate) fn number(value: &redis::Value) -> Option<u16> {
+    match value {
+        redis::Value::Int(number) => u16::try_from(*number).ok(),
+        _ => text(value).parse().ok(),
+    }
+}
+
+/// What a server says in letters; nothing, if it is something else.
+pub(crate) fn text(value: &redis::Value) -> String {
+    match value {
+        redis::Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        redis::Value::SimpleString(text) | redis::Value::VerbatimString { text, .. } => {
+            text.clone()
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value::{Array, BulkString, Int};
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_tells_who_has_what() {
+        let node = |host: &str, port| Array(vec![BulkString(host.into()), Int(port)]);
+        let row = |first, last, node| Array(vec![Int(first), Int(last), node]);
+        let told = Array(vec![
+            row(0, 10, node("", 7_000)),
+            row(11, 16_383, node("b", 7_001)),
+            row(5, 5, node("", 7_000)),
+        ]);
+        let (a, b) = (Server::tcp("a", 7_000), Server::tcp("b", 7_001));
+        let expected = vec![(a.clone(), vec![(0, 10), (5, 5)]), (b, vec![(11, 16_383)])];
+        assert_eq!(owners(&a, &told), Some(expected));
+        assert_eq!(owners(&a, &Array(vec![])), None);
+        assert_eq!(owners(&a, &Array(vec![Array(vec![Int(1)])])), None);
+        assert_eq!(owners(&a, &Int(1)), None);
+    }
+}

@@ -1,0 +1,21 @@
+-- Since when a store is known to have lost nothing: a marker names the run of the server that it was
+-- written in, and when that was. What is new, was emptied, started again or took over has none, or another's.
+
+-- Longer than any limit is doubted for; each hello begins it anew.
+local MARKER_MS = 2592000000
+
+function verbs.hello(keys, args, at)
+  local now
+  now, at = clock(args, at or 1)
+  if not now or now < 0 or now > LAST_US then error('RATEGATE the clock is out of range') end
+  local run, text = args[at], redis.call('GET', keys[1])
+  local since
+  if text and not is_over(keys[1]) then
+    local kept, kept_us = string.match(text, '^(%S+) (%d+)$')
+    if kept == run then since = tonumber(kept_us) end
+  end
+  -- A clock that went back tells nothing of the time between.
+  if not since or since > now then since = now end
+  keep_string(keys[1], string.format('%s %d', run, since), MARKER_MS)
+  return { 1, now, 0, since }
+end

@@ -1,0 +1,306 @@
+//! What a driver does when its server does not do what it should: no call lasts longer than its budget, nothing is
+//! granted twice, and all is well again without a new driver.
+
+#![cfg(feature = "client")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests: a panic is how they fail"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::load::{
+    at, config, decide, eventually, key, open, permits, plan, recovers, under_load,
+};
+use common::proxy::Proxy;
+use common::server::{Brand, Server};
+use rategate::store::{Answer, Ask, Fault, Gone, LeaseId, Question, Reply, Rule, Store, Verdict};
+use rategate_core::concurrency::Concurrency;
+use rategate_redis::client::Config;
+
+const SOON: Duration = Duration::from_secs(8);
+/// Machines may be slow, and stand still: how much later than its budget a call may end here.
+const SLACK: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_server_that_is_killed_and_starts_again_is_used_again() {
+    for brand in Brand::installed() {
+        let mut server = Server::start(brand);
+        let store = open(config(&server));
+        let plan = plan(&store, 40);
+        assert!(recovers(&store, &plan, "k0", SOON));
+        let mut told = under_load(&store, &plan, 2, || {
+            thread::sleep(Duration::from_millis(200));
+            server.kill();
+            thread::sleep(Duration::from_millis(300));
+            server.restart_empty();
+            recovers(&store, &plan, "other", SOON);
+            thread::sleep(Duration::from_millis(100));
+        });
+        let (most, longest) = told.slowest();
+        println!("{brand:?} killed: 99.9 % within {most:?}, all {longest:?}, {:?}", store.stats());
+        assert!(told.granted <= 2 * 80, "{}", told.granted);
+        assert!(told.denied > 0 && !told.faults.is_empty());
+        assert!(longest < Duration::from_millis(20) + SLACK, "{longest:?}");
+        assert_eq!(store.stats().open, 0);
+    }
+}
+
+#[test]
+fn a_server_that_stalls_keeps_nobody_waiting_and_nothing_it_granted_late() {
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let store = open(config(&server));
+        let plan = plan(&store, 2_000);
+        recovers(&store, &plan, "other", SOON);
+        let mut told = under_load(&store, &plan, 1, || {
+            thread::sleep(Duration::from_millis(100));
+            server.stall();
+            thread::sleep(Duration::from_secs(3));
+            server.go_on();
+            recovers(&store, &plan, "other", SOON);
+        });
+        let (most, longest) = told.slowest();
+        println!("{brand:?} stalled: 99.9 % within {most:?}, all {longest:?}, {:?}", store.stats());
+        assert!(longest < Duration::from_millis(20) + SLACK, "{longest:?}");
+        assert!(told.faults.iter().all(|fault| matches!(fault, Fault::Gone(_))));
+        assert!(told.faults.contains(&Fault::Gone(Gone::Late)));
+        assert!(told.granted <= 2_000);
+        // What was granted and never heard has come back: all that is left can be had.
+        assert_eq!(store.stats().lost, 0);
+        let left = permits(2_000 - told.granted);
+        eventually(SOON, "what came late comes back", || {
+            let looked = store.peek(&plan, &key("k0"), permits(1)).wait();
+            matches!(looked, Ok(Verdict::Granted(grant)) if grant.remaining == left.get())
+        });
+    }
+}
+
+#[test]
+fn a_server_that_pauses_its_clients_is_late() {
+    let server = Server::start(Brand::Redis);
+    let store = open(config(&server));
+    let plan = plan(&store, 1_000);
+    recovers(&store, &plan, "k", SOON);
+    server.client().ok(&["CLIENT", "PAUSE", "400", "ALL"]);
+    let start = Instant::now();
+    assert_eq!(decide(&store, &plan, "k"), Err(Fault::Gone(Gone::Late)));
+    assert!(start.elapsed() >= Duration::from_millis(20) && start.elapsed() < SLACK);
+    recovers(&store, &plan, "k", SOON);
+}
+
+#[test]
+fn functions_and_scripts_that_are_flushed_are_not_missed() {
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let store = open(config(&server).budget(Duration::from_secs(10)));
+        let plan = plan(&store, 100);
+        let told = under_load(&store, &plan, 3, || {
+            for _ in 0..20 {
+                server.flush_functions();
+                server.flush_scripts();
+                thread::sleep(Duration::from_millis(15));
+            }
+        });
+        assert_eq!(told.faults, []);
+        assert!(told.granted <= 300 && told.granted + told.denied > 100, "{}", told.granted);
+        assert!(store.stats().loads > 2, "{:?}", store.stats());
+    }
+}
+
+#[test]
+fn a_store_without_functions_gets_the_script() {
+    let hidden = ["FUNCTION", "FCALL", "FCALL_RO"];
+    let options: Vec<&str> =
+        hidden.iter().flat_map(|&name| ["--rename-command", name, ""]).collect();
+    let server = Server::with(Brand::Redis, &options);
+    let store = open(config(&server).budget(Duration::from_secs(10)));
+    let plan = plan(&store, 100);
+    let told = under_load(&store, &plan, 3, || {
+        for _ in 0..10 {
+            server.flush_scripts();
+            thread::sleep(Duration::from_millis(15));
+        }
+        thread::sleep(Duration::from_millis(200));
+    });
+    assert_eq!(told.faults, []);
+    assert_eq!(told.granted, 300);
+}
+
+#[test]
+fn a_full_store_decides_unless_told_not_to() {
+    let server = Server::start(Brand::Redis);
+    let slow = Duration::from_secs(5);
+    let (goes_on, stops) =
+        (open(config(&server).budget(slow)), open(config(&server).budget(slow).within_memory()));
+    let plan = plan(&goes_on, 100);
+    assert_eq!(decide(&goes_on, &plan, "k"), Ok(true));
+    assert_eq!(decide(&stops, &plan, "k"), Ok(true));
+    server.set_maxmemory(1);
+    assert_eq!(decide(&goes_on, &plan, "k"), Ok(true));
+    let refused = decide(&stops, &plan, "k");
+    assert!(matches!(&refused, Err(Fault::Gone(Gone::Unable(_)))), "{refused:?}");
+    server.set_maxmemory(0);
+    assert_eq!(decide(&stops, &plan, "k"), Ok(true));
+}
+
+#[test]
+fn a_store_that_drops_keys_is_told_of_once() {
+    let mut server = Server::with(Brand::Redis, &["--maxmemory-policy", "allkeys-lru"]);
+    let warned = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&warned);
+    let config = config(&server).on_warning(move |text| {
+        assert!(text.contains("allkeys-lru"), "{text}");
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let store = open(config);
+    let plan = plan(&store, 100);
+    recovers(&store, &plan, "k", SOON);
+    server.restart_empty();
+    recovers(&store, &plan, "k", SOON);
+    assert_eq!(warned.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn late_grants_go_back_over_a_slow_network() {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port());
+    let store = open(Config::server(at(proxy.port())).budget(Duration::from_millis(60)));
+    let plan = plan(&store, 100);
+    let oven = Rule::InFlight(Concurrency::new(4).unwrap(), permits(600_000_000_000));
+    let oven = Arc::new(store.plan(&[("oven", oven)]).unwrap());
+    recovers(&store, &plan, "k", SOON);
+    proxy.weather.delay_ms.store(150, Ordering::Relaxed);
+    for name in 0..3 {
+        let held = store.hold(&oven, &key("o"), permits(1), LeaseId([name; 16]));
+        assert_eq!(held.wait(), Err(Fault::Gone(Gone::Late)));
+        assert_eq!(decide(&store, &plan, "l"), Err(Fault::Gone(Gone::Late)));
+        assert_eq!(store.debit(&plan, &key("m"), permits(9)).wait(), Err(Fault::Gone(Gone::Late)));
+    }
+    proxy.weather.delay_ms.store(0, Ordering::Relaxed);
+    for (plan, name, most) in [(&plan, "l", 100), (&plan, "m", 100), (&oven, "o", 4)] {
+        eventually(SOON, name, || {
+            let looked = store.peek(plan, &key(name), permits(1)).wait();
+            matches!(looked, Ok(Verdict::Granted(grant)) if grant.remaining == most)
+        });
+    }
+    // Those that were never sent have taken nothing.
+    assert!((3..=9).contains(&store.stats().returned), "{:?}", store.stats());
+}
+
+#[test]
+fn answers_that_are_cut_or_spoilt_are_lost_and_not_asked_for_again() {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port());
+    let store = open(Config::server(at(proxy.port())).budget(Duration::from_millis(500)));
+    let plan = plan(&store, 1_000);
+    recovers(&store, &plan, "k", SOON);
+    for _ in 0..10 {
+        proxy.weather.cuts.store(true, Ordering::Relaxed);
+        let said = decide(&store, &plan, "cut");
+        assert!(matches!(said, Err(Fault::Gone(_))), "{said:?}");
+        recovers(&store, &plan, "k", SOON);
+    }
+    // Each was decided once, though nobody has heard of it.
+    let Ok(Verdict::Granted(grant)) = store.peek(&plan, &key("cut"), permits(1)).wait() else {
+        panic!("denied")
+    };
+    assert!(grant.remaining >= 990, "{grant:?}");
+    for place in 1..30 {
+        proxy.weather.spoils.store(place, Ordering::Relaxed);
+        let said = decide(&store, &plan, "spoilt");
+        assert!(said.is_ok() || matches!(said, Err(Fault::Gone(_))), "{said:?}");
+        recovers(&store, &plan, "k", SOON);
+    }
+    assert_eq!(store.stats().open, 0);
+}
+
+#[test]
+fn too_many_questions_are_refused_at_once() {
+    let server = Server::start(Brand::Redis);
+    let store = open(config(&server).queue(10).budget(Duration::from_millis(300)));
+    let plan = plan(&store, 1_000);
+    recovers(&store, &plan, "k", SOON);
+    server.stall();
+    let asked: Vec<_> = (0..30).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
+    let said: Vec<_> = asked.into_iter().map(|asked| asked.wait().unwrap_err()).collect();
+    server.go_on();
+    let late = said.iter().filter(|fault| **fault == Fault::Gone(Gone::Late)).count();
+    let full = said.iter().filter(|fault| matches!(fault, Fault::Gone(Gone::Unable(_)))).count();
+    assert_eq!((late, full), (10, 20));
+    recovers(&store, &plan, "k", SOON);
+}
+
+#[test]
+fn a_store_that_is_closed_says_so_and_a_callback_that_panics_harms_nobody() {
+    let server = Server::start(Brand::Redis);
+    let store = open(config(&server).budget(Duration::from_secs(30)));
+    let plan = plan(&store, 1_000);
+    let question = |name: &str| Question::Decide {
+        plan: Arc::clone(&plan),
+        key: key(name),
+        permits: permits(1),
+        lease: None,
+    };
+    store.put(question("k"), Box::new(|_| panic!("a callback of a test's own")));
+    assert_eq!(decide(&store, &plan, "k"), Ok(true));
+    server.stall();
+    let asked: Vec<_> = (0..20).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
+    // A future of `Ask` keeps the store; a callback does not.
+    let (told, heard) = std::sync::mpsc::channel();
+    for _ in 0..20 {
+        let told = told.clone();
+        store.put(question("l"), Box::new(move |said| told.send(said).unwrap()));
+    }
+    drop(asked);
+    server.go_on();
+    for _ in 0..20 {
+        assert!(heard.recv_timeout(SOON).unwrap().is_ok());
+    }
+    server.stall();
+    store.put(question("l"), Box::new(move |said| told.send(said).unwrap()));
+    let store = Arc::into_inner(store);
+    drop(store.expect("nobody else has it"));
+    assert_eq!(heard.recv_timeout(SOON).unwrap(), Err(Fault::Closed));
+    server.go_on();
+}
+
+#[test]
+fn a_store_says_for_how_long_it_has_lost_nothing() {
+    for brand in Brand::installed() {
+        let mut server = Server::start(brand);
+        let store = open(config(&server).budget(Duration::from_secs(5)));
+        let plan = plan(&store, 1_000);
+        let intact = || {
+            let (plan, key, permits) = (Arc::clone(&plan), key("k"), permits(1));
+            let said = store.ask(Question::Peek { plan, key, permits }).wait();
+            match said {
+                Ok(Answer { reply: Reply::Verdict(_), intact_for_ns: Some(ns) }) => ns,
+                other => panic!("{other:?}"),
+            }
+        };
+        recovers(&store, &plan, "k", SOON);
+        let first = intact();
+        thread::sleep(Duration::from_millis(300));
+        let second = intact();
+        assert!(second >= first + 300_000_000 && second < 60_000_000_000, "{first} {second}");
+        // Another driver hears the same; its connection is new, the store is not.
+        let other = open(config(&server).budget(Duration::from_secs(5)));
+        recovers(&other, &plan, "k", SOON);
+        assert!(intact() > second);
+        server.restart_empty();
+        recovers(&store, &plan, "k", SOON);
+        assert!(intact() < second, "a server that started again has lost everything");
+        thread::sleep(Duration::from_millis(400));
+        let before = intact();
+        server.client().ok(&["FLUSHALL"]);
+        eventually(SOON, "a store that was emptied is new", || intact() < before);
+    }
+}

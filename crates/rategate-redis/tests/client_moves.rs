@@ -1,0 +1,210 @@
+//! A driver whose server is another one from time to time: failovers by hand and by sentinels, clusters.
+
+#![cfg(feature = "client")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests: a panic is how they fail"
+)]
+
+mod common;
+
+use std::collections::HashSet;
+use std::thread;
+use std::time::Duration;
+
+use common::cluster::Cluster;
+use common::load::{at, decide, eventually, key, open, plan, recovers, under_load};
+use common::server::{Brand, Server};
+use rategate::store::{Fault, Gone, Store};
+use rategate_redis::client::Config;
+use rategate_redis::key::KeySpace;
+
+const SOON: Duration = Duration::from_secs(12);
+
+/// A primary and a replica of it that has all it has.
+fn pair(brand: Brand) -> (Server, Server) {
+    let primary = Server::start(brand);
+    primary.client().ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+    let of = format!("127.0.0.1 {}", primary.port());
+    let replica = Server::with(brand, &["--replicaof", &of]);
+    linked(&replica);
+    (primary, replica)
+}
+
+fn linked(replica: &Server) {
+    eventually(SOON, "a replica is linked", || {
+        replica.client().ok(&["INFO", "replication"]).text().contains("master_link_status:up")
+    });
+}
+
+#[test]
+fn a_replica_that_takes_over_by_hand_is_found() {
+    for brand in Brand::installed() {
+        let (mut primary, replica) = pair(brand);
+        let places = [at(primary.port()), at(replica.port())];
+        let store = open(Config::primary_of(places));
+        let plan = plan(&store, 60);
+        assert!(recovers(&store, &plan, "k0", SOON));
+        let told = under_load(&store, &plan, 1, || {
+            thread::sleep(Duration::from_millis(200));
+            primary.kill();
+            thread::sleep(Duration::from_millis(200));
+            replica.client().ok(&["REPLICAOF", "NO", "ONE"]);
+            recovers(&store, &plan, "other", SOON);
+            thread::sleep(Duration::from_millis(100));
+        });
+        println!(
+            "{brand:?}: {} granted, {} faults, {:?}",
+            told.granted,
+            told.faults.len(),
+            store.stats()
+        );
+        // What the replica had not seen can be granted again, and no more.
+        assert!(told.granted <= 2 * 60 && told.denied > 0, "{}", told.granted);
+        assert_eq!(store.stats().open, 0);
+    }
+}
+
+#[test]
+fn a_primary_that_becomes_a_replica_under_load_fails_no_call() {
+    let (primary, replica) = pair(Brand::Redis);
+    let places = [at(primary.port()), at(replica.port())];
+    let store = open(Config::primary_of(places).budget(Duration::from_secs(10)));
+    let plan = plan(&store, 5_000);
+    assert!(recovers(&store, &plan, "k0", SOON));
+    let told = under_load(&store, &plan, 1, || {
+        thread::sleep(Duration::from_millis(150));
+        replica.client().ok(&["REPLICAOF", "NO", "ONE"]);
+        primary.client().ok(&["REPLICAOF", "127.0.0.1", &replica.port().to_string()]);
+        thread::sleep(Duration::from_millis(300));
+    });
+    // Its connections are cut by some versions as it becomes a replica: those answers are lost.
+    println!("{} granted, faults {:?}, {:?}", told.granted, told.faults, store.stats());
+    assert!(told.faults.len() < 40, "{:?}", told.faults);
+    assert!(told.granted > 0 && told.granted <= 5_000);
+    linked(&primary);
+    assert_eq!(decide(&store, &plan, "k0").map(|_| ()), Ok(()));
+}
+
+#[test]
+fn sentinels_say_who_took_over() {
+    let (mut primary, replica) = pair(Brand::Redis);
+    let file = std::env::temp_dir().join(format!("rategate-sentinel-{}", std::process::id()));
+    let text = format!(
+        "sentinel monitor shop 127.0.0.1 {} 1\nsentinel down-after-milliseconds shop 300\nsentinel failover-timeout shop 2000\n",
+        primary.port()
+    );
+    std::fs::write(&file, text).unwrap();
+    let sentinel = Server::sentinel(Brand::Redis, &file);
+    let store = open(Config::sentinel("shop", [at(1), at(sentinel.port())]));
+    let plan = plan(&store, 60);
+    assert!(recovers(&store, &plan, "k0", SOON));
+    eventually(SOON, "the sentinel knows the replica", || {
+        sentinel
+            .client()
+            .ok(&["SENTINEL", "MASTER", "shop"])
+            .list_text()
+            .windows(2)
+            .any(|pair| pair == ["num-slaves", "1"])
+    });
+    let told = under_load(&store, &plan, 1, || {
+        thread::sleep(Duration::from_millis(100));
+        primary.kill();
+        recovers(&store, &plan, "other", SOON);
+        thread::sleep(Duration::from_millis(100));
+    });
+    println!("{} granted, {} faults, {:?}", told.granted, told.faults.len(), store.stats());
+    assert!(told.granted <= 2 * 60 && told.denied > 0, "{}", told.granted);
+    assert!(replica.client().ok(&["INFO", "replication"]).text().contains("role:master"));
+    let _ = std::fs::remove_file(file);
+}
+
+#[test]
+fn a_slot_that_moves_under_load_fails_no_call() {
+    for brand in Brand::installed() {
+        let cluster = Cluster::start(brand);
+        let store =
+            open(Config::cluster(cluster.places()).prefix("t").budget(Duration::from_secs(10)));
+        let plan = plan(&store, 40);
+        let slot = KeySpace::new("t").unwrap().key(b"{k}").slot();
+        assert_eq!(store.parts(), 16);
+        assert_eq!(store.part_of(&key("{k}")), usize::from(slot / 1_024));
+        assert!(recovers(&store, &plan, "other", SOON));
+        let (from, to) = (usize::from(slot / 5_462), usize::from((slot / 5_462 + 1) % 3));
+        // Keys of many slots, and of the one that moves.
+        let others = under_load(&store, &plan, 50, || {
+            let moved = thread::scope(|scope| {
+                let load = scope.spawn(|| of_one_slot(&store, &plan));
+                thread::sleep(Duration::from_millis(200));
+                cluster.migrate(slot, from, to, Duration::from_millis(10));
+                thread::sleep(Duration::from_millis(200));
+                cluster.migrate(slot, to, from, Duration::from_millis(5));
+                load.join().unwrap()
+            });
+            assert!(moved <= 30 * 40 && moved > 300, "{moved}");
+        });
+        println!("{brand:?}: {} granted, {:?}", others.granted, store.stats());
+        assert_eq!(others.faults, []);
+        assert!(others.granted <= 50 * 40);
+    }
+}
+
+/// Asks for keys that all lie in one slot. Says how many were granted.
+fn of_one_slot(
+    store: &std::sync::Arc<rategate_redis::client::RedisStore>,
+    plan: &std::sync::Arc<rategate_redis::client::SharedPlan>,
+) -> u64 {
+    // Keys of one slot by brute force: a key's tag is the key itself.
+    let keys = KeySpace::new("t").unwrap();
+    let slot = keys.key(b"{k}").slot();
+    let of_slot = (0_u32..).map(|number| number.to_string());
+    let names: Vec<String> =
+        of_slot.filter(|name| keys.key(name.as_bytes()).slot() == slot).take(30).collect();
+    let mut granted = 0;
+    for _ in 0..45 {
+        let asked: Vec<_> = names
+            .iter()
+            .map(|name| {
+                rategate::store::Ask::decide(store, plan, &key(name), std::num::NonZeroU64::MIN)
+            })
+            .collect();
+        for asked in asked {
+            let verdict = asked.wait().unwrap();
+            granted += u64::from(matches!(verdict, rategate::store::Verdict::Granted(_)));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    granted
+}
+
+#[test]
+fn a_part_of_a_cluster_that_is_gone_takes_no_other_with_it() {
+    let mut cluster = Cluster::start(Brand::Redis);
+    let store = open(Config::cluster(cluster.places()));
+    let plan = plan(&store, 1_000);
+    let names: Vec<String> = (0..40).map(|name| format!("k{name}")).collect();
+    for name in &names {
+        assert!(recovers(&store, &plan, name, SOON));
+    }
+    cluster.servers.remove(0);
+    thread::sleep(Duration::from_millis(200));
+    let (mut there, mut gone) = (HashSet::new(), HashSet::new());
+    for _ in 0..5 {
+        for name in &names {
+            let slot = KeySpace::new("rategate").unwrap().key(name.as_bytes()).slot();
+            match decide(&store, &plan, name) {
+                Ok(_) => {
+                    there.insert(slot > 5_460);
+                }
+                Err(Fault::Gone(Gone::Late)) => {}
+                Err(fault) => {
+                    assert!(matches!(fault, Fault::Gone(_)), "{fault:?}");
+                    gone.insert(slot <= 5_460);
+                }
+            }
+        }
+    }
+    assert_eq!((there, gone), (HashSet::from([true]), HashSet::from([true])));
+}

@@ -1,0 +1,142 @@
+//! Callers that ask all the time, and what they were told.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rategate::store::{Ask, Fault, Store, Verdict};
+use rategate_core::sliding_log::SlidingLog;
+use rategate_redis::client::{self, Config, RedisStore, SharedPlan};
+
+use super::server::Server;
+
+pub(crate) fn key(name: &str) -> Arc<[u8]> {
+    Arc::from(name.as_bytes())
+}
+
+pub(crate) fn permits(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).unwrap()
+}
+
+pub(crate) fn config(server: &Server) -> Config {
+    Config::server(at(server.port())).prefix("t")
+}
+
+pub(crate) fn at(port: u16) -> client::Server {
+    client::Server::tcp("127.0.0.1", port)
+}
+
+pub(crate) fn open(config: Config) -> Arc<RedisStore> {
+    Arc::new(RedisStore::open(config).unwrap())
+}
+
+/// So many in ten minutes, which no test lasts: what is granted in all is at most that.
+pub(crate) fn plan(store: &Arc<RedisStore>, most: u64) -> Arc<SharedPlan> {
+    let log = SlidingLog::new(most, 600_000_000_000).unwrap();
+    Arc::new(store.plan(&[("log", log.into())]).unwrap())
+}
+
+pub(crate) fn decide(
+    store: &Arc<RedisStore>,
+    plan: &Arc<SharedPlan>,
+    name: &str,
+) -> Result<bool, Fault> {
+    let verdict = store.decide(plan, &key(name), NonZeroU64::MIN).wait()?;
+    Ok(matches!(verdict, Verdict::Granted(_)))
+}
+
+/// Asks until the store answers again.
+pub(crate) fn recovers(
+    store: &Arc<RedisStore>,
+    plan: &Arc<SharedPlan>,
+    name: &str,
+    within: Duration,
+) -> bool {
+    let start = Instant::now();
+    loop {
+        match decide(store, plan, name) {
+            Ok(is_granted) => return is_granted,
+            Err(fault) => {
+                assert!(start.elapsed() < within, "not back within {within:?}: {fault:?}")
+            }
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Until something is so.
+pub(crate) fn eventually(within: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < within, "{what}: not within {within:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What callers were told.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) granted: u64,
+    pub(crate) denied: u64,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) took: Vec<Duration>,
+}
+
+impl Told {
+    /// The longest of a thousand, and the longest of all.
+    pub(crate) fn slowest(&mut self) -> (Duration, Duration) {
+        self.took.sort_unstable();
+        let at = self.took.len() * 999 / 1_000;
+        let last = self.took.last().copied().unwrap_or_default();
+        (self.took.get(at).copied().unwrap_or_default(), last)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.granted += other.granted;
+        self.denied += other.denied;
+        self.faults.extend(other.faults);
+        self.took.extend(other.took);
+    }
+}
+
+/// Callers in threads over so many keys, while something happens.
+pub(crate) fn under_load(
+    store: &Arc<RedisStore>,
+    plan: &Arc<SharedPlan>,
+    keys: u64,
+    happens: impl FnOnce(),
+) -> Told {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let callers: Vec<_> = (0..6_u64)
+            .map(|caller| {
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    let (mut told, mut turn) = (Told::default(), caller);
+                    while !is_over.load(Ordering::Relaxed) {
+                        turn += 1;
+                        let start = Instant::now();
+                        match decide(store, plan, &format!("k{}", turn % keys)) {
+                            Ok(true) => told.granted += 1,
+                            Ok(false) => told.denied += 1,
+                            Err(fault) => told.faults.push(fault),
+                        }
+                        told.took.push(start.elapsed());
+                        // A store that is gone answers at once.
+                        thread::sleep(Duration::from_micros(300));
+                    }
+                    told
+                })
+            })
+            .collect();
+        happens();
+        is_over.store(true, Ordering::Relaxed);
+        let mut all = Told::default();
+        for caller in callers {
+            all.add(caller.join().unwrap());
+        }
+        all
+    })
+}

@@ -1,0 +1,90 @@
+//! A proxy on the loopback that does to connections what networks do.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// What is done to answers.
+#[derive(Default)]
+pub(crate) struct Weather {
+    /// Each piece of an answer comes so much later.
+    pub(crate) delay_ms: AtomicU64,
+    /// The next answer is cut in half, and the connection with it.
+    pub(crate) cuts: AtomicBool,
+    /// One byte of the next answer is another: its place from the start.
+    pub(crate) spoils: AtomicU64,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) weather: Arc<Weather>,
+    port: u16,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    pub(crate) fn before(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = listener.local_addr().unwrap().port();
+        let (weather, is_over) = (Arc::<Weather>::default(), Arc::new(AtomicBool::new(false)));
+        let (sky, ends) = (Arc::clone(&weather), Arc::clone(&is_over));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if ends.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", port)))
+                else {
+                    continue;
+                };
+                for stream in [&client, &server] {
+                    stream.set_nodelay(true).unwrap();
+                }
+                let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                thread::spawn(move || carry(from, to, None));
+                let sky = Arc::clone(&sky);
+                thread::spawn(move || carry(server, client, Some(&sky)));
+            }
+        });
+        Self { weather, port: own, is_over }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, weather: Option<&Weather>) {
+    let mut bytes = [0; 65_536];
+    while let Ok(count) = from.read(&mut bytes) {
+        let Some(piece) = bytes.get_mut(..count).filter(|piece| !piece.is_empty()) else { break };
+        let mut end = piece.len();
+        let mut is_cut = false;
+        if let Some(weather) = weather {
+            thread::sleep(Duration::from_millis(weather.delay_ms.load(Ordering::Relaxed)));
+            let place = weather.spoils.swap(0, Ordering::Relaxed);
+            let place = usize::try_from(place).unwrap() % piece.len().max(1);
+            if let Some(byte) = piece.get_mut(place).filter(|_| place > 0) {
+                *byte ^= 0x15;
+            }
+            is_cut = weather.cuts.swap(false, Ordering::Relaxed);
+            if is_cut {
+                end /= 2;
+            }
+        }
+        if to.write_all(piece.get(..end).unwrap_or_default()).is_err() || is_cut {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}

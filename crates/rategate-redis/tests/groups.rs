@@ -1,0 +1,115 @@
+//! Groups in a store share a total out as the core's do, sign of life by sign of life.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests: a panic is how they fail"
+)]
+
+mod common;
+
+use std::num::NonZeroU64;
+
+use common::Random;
+use common::store::Store;
+use rategate_core::node::{Beat as CoreBeat, Group};
+use rategate_redis::group::{self, Beat};
+use rategate_redis::key::KeySpace;
+
+const NOW_US: u64 = 1_790_000_000_000_000;
+
+/// The core counts in whatever unit it is given: here microseconds.
+fn core_of(beat: &Beat) -> CoreBeat {
+    CoreBeat {
+        member: beat.member,
+        total: beat.total,
+        at_least: beat.at_least,
+        length_ns: beat.length_us,
+        memory_ns: beat.memory_us,
+    }
+}
+
+#[test]
+fn a_group_in_a_store_is_the_cores() {
+    let keys = KeySpace::new("t").unwrap();
+    for mut store in Store::each() {
+        let (mut grown, mut shrunk, mut stale, mut forgotten) = (0, 0, 0, 0);
+        for seed in 1..=25_u64 {
+            let mut random = Random::new(seed);
+            let name = format!("group {seed}");
+            let (mut group, mut now_us) = (Group::new(), NOW_US);
+            let mut shares = [0_u64; 12];
+            // One memory for a group, as its members agree.
+            let memory_us = [0, 1_000, 30_000][random.below(3) as usize];
+            let members = 1 + random.below(11);
+            for step in 0..120 {
+                now_us += match random.below(12) {
+                    0 => 60_000 + random.below(60_000),
+                    1..=3 => 0,
+                    _ => random.below(9_000),
+                };
+                let at_us = if random.below(15) == 0 { now_us - 5_000 } else { now_us };
+                let who = random.below(members) as usize;
+                let beat = Beat {
+                    member: [(who * 23) as u8; 16],
+                    total: [10, 10, 10, 7, 1, 0, 1 << 50][random.below(7) as usize],
+                    at_least: if random.below(3) == 0 { random.below(12) } else { 0 },
+                    length_us: [0, 1, 9_000, 9_001, 20_000, 20_000][random.below(6) as usize],
+                    memory_us,
+                };
+                if group.may_be_forgotten(at_us, memory_us) && step > 0 {
+                    forgotten += 1;
+                }
+                let expected = group.beat(at_us, &core_of(&beat));
+                let value = store.send(group::beat(&keys, name.as_bytes(), beat), at_us);
+                let seen = group::read(&value).unwrap();
+                let about = format!("seed {seed}, step {step}: {beat:?}");
+                assert_eq!(
+                    (seen.permits, seen.fresh, seen.members),
+                    (expected.permits, expected.fresh, expected.members),
+                    "{about}"
+                );
+                let changes_in_us = expected.changes_in_ns.map(NonZeroU64::get);
+                assert_eq!(seen.changes_in_us, changes_in_us, "{about}");
+                assert_eq!(seen.now_us, at_us);
+                let gained = seen.permits.saturating_sub(shares[who]);
+                grown += u64::from(gained > 0);
+                stale += u64::from(seen.fresh < gained);
+                shrunk += u64::from(seen.permits < shares[who]);
+                shares[who] = seen.permits;
+            }
+        }
+        println!("{grown} grown, {shrunk} shrunk, {stale} stale, {forgotten} afresh");
+        assert!(grown > 100 && shrunk > 100 && stale > 50 && forgotten > 20);
+    }
+}
+
+#[test]
+fn a_group_ends_with_its_memory_and_is_bounded() {
+    let keys = KeySpace::new("t").unwrap();
+    for store in Store::each() {
+        let mut client = store.server.client();
+        let beat = |number: u64, length_us| {
+            let mut member = [0; 16];
+            member[..8].copy_from_slice(&number.to_be_bytes());
+            let beat = Beat { member, total: 10, at_least: 0, length_us, memory_us: 2_000_000 };
+            group::beat(&keys, b"g", beat).fcall(rategate_redis::library::Library::LIVE)
+        };
+        let share = group::read(&client.ok(&beat(0, 1_000_000)).value()).unwrap();
+        assert_eq!((share.permits, share.fresh, share.members), (10, 10, 1));
+        let left_ms = client.ok(&["PTTL", "t:1r{g}#members"]).int();
+        assert!((1..=3_002).contains(&left_ms), "{left_ms}");
+        for number in 1..64 {
+            client.push(&beat(number, 60_000_000));
+        }
+        client.flush();
+        for _ in 1..64 {
+            assert!(group::read(&client.read().value()).is_ok());
+        }
+        let share = group::read(&client.ok(&beat(0, 0)).value()).unwrap();
+        assert_eq!((share.permits, share.members), (0, 63));
+    }
+}

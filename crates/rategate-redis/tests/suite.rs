@@ -1,0 +1,67 @@
+//! What every store has to do, done by this one: on real servers, whose clock the suite sets.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::server::{Brand, Server};
+use rategate_conformance::{Arena, flight, laws, scenarios, traffic};
+use rategate_redis::client::{self, Config, RedisStore};
+
+struct Redis {
+    server: Server,
+    now_us: Arc<AtomicU64>,
+    store: Arc<RedisStore>,
+}
+
+impl Redis {
+    fn each() -> impl Iterator<Item = Self> {
+        Brand::installed().into_iter().map(|brand| {
+            let server = Server::start(brand);
+            let now_us = Arc::new(AtomicU64::new(0));
+            let config = Config::server(client::Server::tcp("127.0.0.1", server.port()))
+                .budget(Duration::from_secs(10))
+                .debug_clock(Arc::clone(&now_us));
+            let store = Arc::new(RedisStore::open(config).expect("a store opens"));
+            Self { server, now_us, store }
+        })
+    }
+}
+
+impl Arena for Redis {
+    type Store = RedisStore;
+
+    fn store(&self) -> Arc<RedisStore> {
+        self.server.client().ok(&["FLUSHALL"]);
+        Arc::clone(&self.store)
+    }
+
+    fn set_now_us(&self, now_us: u64) {
+        self.now_us.store(now_us, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn laws_hold() {
+    Redis::each().for_each(|arena| laws::suite(&arena));
+}
+
+#[test]
+fn traffic_is_decided_as_by_the_core() {
+    Redis::each().for_each(|arena| traffic::suite(&arena));
+}
+
+#[test]
+fn what_is_in_flight_is_counted() {
+    Redis::each().for_each(|arena| flight::suite(&arena));
+}
+
+#[test]
+fn scenarios_play() {
+    Redis::each().for_each(|arena| {
+        let played = scenarios::suite(&arena);
+        println!("{played:?}");
+    });
+}

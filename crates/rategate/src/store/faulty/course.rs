@@ -1,0 +1,128 @@
+//! What becomes of questions: by a script, by a seed, and by where the network is cut.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// What becomes of one question and its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Course {
+    /// The store is asked at once, and heard at once.
+    #[default]
+    Straight,
+    /// The store is asked after a while, and heard after another. Past the budget nobody waits any more, and what
+    /// the answer grants goes back.
+    Slow {
+        /// From the question to the store's decision.
+        there_ns: u64,
+        /// From the decision to the hearing.
+        back_ns: u64,
+    },
+    /// The question is lost: the store never knows of it.
+    LostThere,
+    /// The answer is lost: the store has decided, and whoever asked never knows what.
+    LostBack,
+    /// There is no connection, which is known at once.
+    Unreachable,
+    /// The store answers at once that it cannot.
+    Unable,
+}
+
+/// How often, in so many of 1 000 questions, what happens. All else goes straight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Odds {
+    /// [`Course::Slow`], with two delays of up to [`longest_ns`](Self::longest_ns) each.
+    pub slow: u64,
+    /// [`Course::LostThere`].
+    pub lost_there: u64,
+    /// [`Course::LostBack`].
+    pub lost_back: u64,
+    /// [`Course::Unreachable`].
+    pub unreachable: u64,
+    /// [`Course::Unable`].
+    pub unable: u64,
+    /// The longest delay on one way.
+    pub longest_ns: u64,
+}
+
+/// What decides the course of the next question.
+#[derive(Debug, Default)]
+pub(super) struct Courses {
+    script: VecDeque<Course>,
+    usual: Course,
+    odds: Option<(Odds, u64)>,
+    cut: BTreeMap<usize, Course>,
+}
+
+impl Courses {
+    /// Of the next questions, one after the other, before all else but a cut.
+    pub(super) fn script(&mut self, courses: impl IntoIterator<Item = Course>) {
+        self.script.extend(courses);
+    }
+
+    /// Of all others.
+    pub(super) fn usual(&mut self, course: Course) {
+        (self.usual, self.odds) = (course, None);
+    }
+
+    /// Of all others, by chance.
+    pub(super) const fn odds(&mut self, odds: Odds, seed: u64) {
+        self.odds = Some((odds, seed));
+    }
+
+    /// Of all about a part.
+    pub(super) fn cut(&mut self, part: usize, course: Option<Course>) {
+        match course {
+            Some(course) => self.cut.insert(part, course),
+            None => self.cut.remove(&part),
+        };
+    }
+
+    /// What becomes of the next one, about this part.
+    pub(super) fn next(&mut self, part: usize) -> Course {
+        if let Some(course) = self.cut.get(&part) {
+            return *course;
+        }
+        if let Some(course) = self.script.pop_front() {
+            return course;
+        }
+        match &mut self.odds {
+            Some((odds, seed)) => odds.draw(seed),
+            None => self.usual,
+        }
+    }
+}
+
+impl Odds {
+    fn draw(&self, seed: &mut u64) -> Course {
+        let mut left = bits(seed).checked_rem(1_000).unwrap_or(0);
+        let mut is_drawn = |often: u64| {
+            let drawn = left < often;
+            left = left.saturating_sub(often);
+            drawn
+        };
+        let mut delay_ns =
+            || bits(seed).checked_rem(self.longest_ns.saturating_add(1)).unwrap_or(0);
+        if is_drawn(self.slow) {
+            Course::Slow { there_ns: delay_ns(), back_ns: delay_ns() }
+        } else if is_drawn(self.lost_there) {
+            Course::LostThere
+        } else if is_drawn(self.lost_back) {
+            Course::LostBack
+        } else if is_drawn(self.unreachable) {
+            Course::Unreachable
+        } else if is_drawn(self.unable) {
+            Course::Unable
+        } else {
+            Course::Straight
+        }
+    }
+}
+
+/// The next 64 bits of SplitMix64 (Steele, Lea and Flood, 2014).
+pub(super) const fn bits(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut mixed = *seed;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}

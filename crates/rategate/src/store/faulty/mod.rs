@@ -1,0 +1,192 @@
+//! A store with faults, for tests of whatever asks one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use self::images::Images;
+use self::wire::Wire;
+use super::{Hear, Key, MemoryStore, PlanError, Question, Rule, Store};
+use crate::clock::Clock;
+
+mod course;
+mod images;
+mod wire;
+
+pub use course::{Course, Odds};
+
+/// A store between which and those who ask it things go wrong: answers late, out of order or never, cut
+/// connections, replicas that take over without the newest writes.
+///
+/// Each question takes a [`Course`]: of a part that is [cut](Self::cut) the one for it, else the next of the
+/// [script](Self::script), else one [drawn by a seed](Self::set_odds), else the [usual](Self::set_usual) one. On a
+/// [`ManualClock`](crate::ManualClock) everything happens in an order that does not change: what is on its way comes
+/// when the clock is moved there.
+///
+/// # Contract
+///
+/// * **Budget.** Whoever asks hears within it, at latest [`Gone::Late`](super::Gone::Late). At the last instant an answer
+///   counts as in time.
+/// * **Late grants** go back to the store when they come: a lease is released, other permits are refunded.
+/// * **Clock.** Delays are by the clock given here; the store decides by its own, mostly the same one.
+/// * **Close.** When this is dropped, whoever waits hears [`Fault::Closed`](super::Fault::Closed).
+///
+/// ```
+/// use rategate::store::{Ask as _, Course, Fault, FaultyStore, Gone, MemoryStore, Store};
+/// use rategate::{ManualClock, SlidingLog};
+/// use std::num::NonZeroU64;
+/// use std::sync::Arc;
+///
+/// let clock = ManualClock::stepped();
+/// let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
+/// let store = Arc::new(FaultyStore::new(memory, clock.clone(), 20_000_000));
+/// let plan = Arc::new(store.plan(&[("api", SlidingLog::new(1, 1_000_000_000)?.into())])?);
+/// let (key, one) = (b"tenant 1"[..].into(), NonZeroU64::MIN);
+///
+/// // The store decides in time, and its answer is on its way for longer than anybody waits.
+/// store.script([Course::Slow { there_ns: 5_000_000, back_ns: 30_000_000 }]);
+/// let asked = store.decide(&plan, &key, one);
+/// clock.set(20_000_000);
+/// assert_eq!(asked.wait(), Err(Fault::Gone(Gone::Late)));
+/// // When it comes, what it granted goes back.
+/// clock.set(35_000_000);
+/// assert!(matches!(store.decide(&plan, &key, one).wait()?, rategate::store::Verdict::Granted(_)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct FaultyStore<S: Store, C: Clock + 'static> {
+    wire: Arc<Wire<S, C>>,
+    parts: usize,
+}
+
+impl<S: Store, C: Clock + 'static> FaultyStore<S, C> {
+    /// A store that answers within `budget_ns`, and without faults so far.
+    #[must_use]
+    pub fn new(store: Arc<S>, clock: C, budget_ns: u64) -> Self {
+        let parts = store.parts().max(1);
+        Self { wire: Wire::new(store, clock, budget_ns), parts }
+    }
+
+    /// The same in so many parts, 1 at least, where the store itself is one. Each key is always of the same one.
+    #[must_use]
+    pub fn with_parts(mut self, parts: usize) -> Self {
+        if self.store().parts() == 1 {
+            self.parts = parts.max(1);
+        }
+        self
+    }
+
+    /// What becomes of the next questions, after those that a script says already.
+    pub fn script(&self, courses: impl IntoIterator<Item = Course>) {
+        self.wire.on_the_way().courses.script(courses);
+    }
+
+    /// What becomes of all that no script speaks of.
+    pub fn set_usual(&self, course: Course) {
+        self.wire.on_the_way().courses.usual(course);
+    }
+
+    /// Draws what becomes of them: the same seed gives the same draws.
+    pub fn set_odds(&self, odds: Odds, seed: u64) {
+        self.wire.on_the_way().courses.odds(odds, seed);
+    }
+
+    /// Cuts a part off: questions about its keys all take this course. Groups of members are in the part of
+    /// the group's name.
+    pub fn cut(&self, part: usize, course: Course) {
+        self.wire.on_the_way().courses.cut(part, Some(course));
+    }
+
+    /// Mends it.
+    pub fn mend(&self, part: usize) {
+        self.wire.on_the_way().courses.cut(part, None);
+    }
+
+    /// The store behind the faults.
+    #[must_use]
+    pub fn store(&self) -> &Arc<S> {
+        &self.wire.store
+    }
+}
+
+impl<D: Clock + 'static, C: Clock + 'static> FaultyStore<MemoryStore<D>, C> {
+    /// Has a replica that knows of each question `lag_ns` after the store, in order. It costs an image of the whole store
+    /// for each question, so it is for few keys.
+    pub fn lag(&self, lag_ns: u64) {
+        let take = |store: &MemoryStore<D>| -> images::Back<MemoryStore<D>> {
+            let image = store.image();
+            Box::new(move |store| store.rewind(&image))
+        };
+        self.wire.on_the_way().images = Some(Images::new(lag_ns, Box::new(take)));
+    }
+
+    /// The replica takes over: what the store decided within the last [`lag`](Self::lag) is lost, and
+    /// [`Answer::intact_for_ns`](super::Answer::intact_for_ns) begins again. Nothing is lost of a store without one.
+    pub fn fail_over(&self) {
+        let now_ns = self.wire.clock.now_ns();
+        let store = self.store();
+        let images = self.wire.on_the_way().images.take();
+        let Some(mut images) = images else { return store.rewind(&store.image()) };
+        (images.replica(now_ns, store))(store);
+        self.wire.on_the_way().images = Some(images);
+    }
+}
+
+impl<S: Store, C: Clock + 'static> Store for FaultyStore<S, C> {
+    type Plan = S::Plan;
+
+    fn plan(&self, rules: &[(&str, Rule)]) -> Result<S::Plan, PlanError> {
+        self.wire.store.plan(rules)
+    }
+
+    fn put(&self, question: Question<S::Plan>, hear: Hear) {
+        let course = {
+            let part = self.part_of(key_of(&question));
+            self.wire.on_the_way().courses.next(part)
+        };
+        self.wire.send(question, course, hear);
+    }
+
+    fn parts(&self) -> usize {
+        self.parts
+    }
+
+    fn part_of(&self, key: &Key) -> usize {
+        if self.store().parts() > 1 {
+            return self.store().part_of(key);
+        }
+        // FNV-1a: the same in each run.
+        let mix =
+            |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        let mut hash = key.iter().fold(0xCBF2_9CE4_8422_2325, mix);
+        let hash = course::bits(&mut hash);
+        let parts = u64::try_from(self.parts).unwrap_or(1);
+        usize::try_from(hash.checked_rem(parts).unwrap_or(0)).unwrap_or(0)
+    }
+}
+
+/// Whose limits, or which group, a question is about.
+const fn key_of<P>(question: &Question<P>) -> &Key {
+    match question {
+        Question::Decide { key, .. }
+        | Question::Debit { key, .. }
+        | Question::Peek { key, .. }
+        | Question::Refund { key, .. }
+        | Question::Release { key, .. }
+        | Question::Renew { key, .. }
+        | Question::Reset { key, .. } => key,
+        Question::Beat(beat) => &beat.group,
+    }
+}
+
+impl<S: Store, C: Clock + 'static> Drop for FaultyStore<S, C> {
+    fn drop(&mut self) {
+        self.wire.close();
+    }
+}
+
+impl<S: Store, C: Clock + 'static> fmt::Debug for FaultyStore<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("FaultyStore");
+        shown.field("budget_ns", &self.wire.budget_ns).field("parts", &self.parts);
+        shown.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,390 @@
+//! Questions that go wrong: what each course comes to, and that whoever gives up loses nothing.
+
+#![cfg(not(loom))]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::similar_names,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use rategate::store::{
+    Answer, Ask as _, Asked, Course, Fault, FaultyStore, Gone, Key, LeaseId, MemoryPlan,
+    MemoryStore, Odds, Question, Reply, Rule, Store, Verdict,
+};
+use rategate::{Clock, Concurrency, ManualClock, MonotonicClock, SlidingLog};
+use rategate_conformance::{Arena, flight, laws, members, traffic};
+
+const MS: u64 = 1_000_000;
+const BUDGET_NS: u64 = 20 * MS;
+const MINUTE_NS: u64 = 60_000 * MS;
+
+type Faulty = FaultyStore<MemoryStore<ManualClock>, ManualClock>;
+
+/// A store, and a plan of ten permits in a minute.
+struct Bench {
+    clock: ManualClock,
+    store: Arc<Faulty>,
+    plan: Arc<MemoryPlan>,
+    key: Key,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::of(SlidingLog::new(10, MINUTE_NS).unwrap().into())
+    }
+
+    fn of(rule: Rule) -> Self {
+        let clock = ManualClock::stepped();
+        let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
+        let store = FaultyStore::new(memory, clock.clone(), BUDGET_NS).with_parts(4);
+        let plan = Arc::new(store.plan(&[("a", rule)]).unwrap());
+        Self { clock, store: Arc::new(store), plan, key: b"key"[..].into() }
+    }
+
+    fn decide(&self, permits: u64) -> Asked<Verdict> {
+        self.store.decide(&self.plan, &self.key, permits.try_into().unwrap())
+    }
+
+    /// What is left, as the store itself has it.
+    fn left(&self) -> u64 {
+        match self.store.store().peek(&self.plan, &self.key, NonZeroU64::MIN).wait().unwrap() {
+            Verdict::Granted(grant) => grant.remaining,
+            Verdict::Denied(denial) => denial.remaining,
+        }
+    }
+}
+
+fn poll<A>(asked: &mut Asked<A>) -> Poll<Result<A, Fault>> {
+    Pin::new(asked).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn is_granted(heard: &Poll<Result<Verdict, Fault>>) -> bool {
+    matches!(heard, Poll::Ready(Ok(Verdict::Granted(_))))
+}
+
+fn late<A>() -> Result<A, Fault> {
+    Err(Fault::Gone(Gone::Late))
+}
+
+struct Faultless(ManualClock);
+
+impl Arena for Faultless {
+    type Store = Faulty;
+
+    fn store(&self) -> Arc<Faulty> {
+        let memory = Arc::new(MemoryStore::with_clock(self.0.clone()));
+        Arc::new(FaultyStore::new(memory, self.0.clone(), BUDGET_NS))
+    }
+
+    fn set_now_us(&self, now_us: u64) {
+        self.0.set(now_us * 1_000);
+    }
+}
+
+#[test]
+fn without_faults_it_is_the_store_itself() {
+    let arena = Faultless(ManualClock::stepped());
+    laws::suite(&arena);
+    traffic::suite(&arena);
+    flight::suite(&arena);
+    members::suite(&arena);
+}
+
+#[test]
+fn a_slow_answer_comes_when_it_comes() {
+    let bench = Bench::new();
+    bench.store.script([Course::Slow { there_ns: 5 * MS, back_ns: 15 * MS }]);
+    let mut asked = bench.decide(3);
+    for (now_ns, left) in [(0, 10), (5 * MS - 1, 10), (5 * MS, 7), (20 * MS - 1, 7)] {
+        bench.clock.set(now_ns);
+        assert!(poll(&mut asked).is_pending(), "{now_ns}");
+        assert_eq!(bench.left(), left, "{now_ns}");
+    }
+    // At the last instant of the budget it is in time.
+    bench.clock.set(20 * MS);
+    assert!(is_granted(&poll(&mut asked)));
+    bench.clock.set(100 * MS);
+    assert_eq!(bench.left(), 7);
+}
+
+#[test]
+fn what_a_late_answer_grants_goes_back() {
+    let bench = Bench::new();
+    for (there_ns, back_ns) in [(5 * MS, 15 * MS + 1), (19 * MS, 200 * MS), (50 * MS, 50 * MS)] {
+        let start_ns = bench.clock.now_ns();
+        bench.store.script([Course::Slow { there_ns, back_ns }]);
+        let mut asked = bench.decide(3);
+        bench.clock.set(start_ns + BUDGET_NS - 1);
+        assert!(poll(&mut asked).is_pending());
+        bench.clock.set(start_ns + BUDGET_NS);
+        assert_eq!(poll(&mut asked), Poll::Ready(late()));
+        bench.clock.set(start_ns + there_ns.max(BUDGET_NS));
+        assert_eq!(bench.left(), 7, "the store has decided");
+        while bench.clock.step().is_some() {}
+        assert_eq!(bench.left(), 10, "and has them back");
+    }
+}
+
+#[test]
+fn a_late_hold_is_released() {
+    let length_ns = NonZeroU64::new(MINUTE_NS).unwrap();
+    let bench = Bench::of(Rule::InFlight(Concurrency::new(4).unwrap(), length_ns));
+    bench.store.script([Course::Slow { there_ns: 0, back_ns: 30 * MS }]);
+    let (three, name) = (3.try_into().unwrap(), LeaseId([1; 16]));
+    let mut asked = bench.store.hold(&bench.plan, &bench.key, three, name);
+    bench.clock.set(BUDGET_NS);
+    assert_eq!(poll(&mut asked), Poll::Ready(late()));
+    assert_eq!(bench.left(), 1);
+    bench.clock.set(30 * MS);
+    assert_eq!(bench.left(), 4);
+}
+
+#[test]
+fn what_is_lost_is_lost_on_one_side_or_the_other() {
+    for (course, left) in [(Course::LostThere, 10), (Course::LostBack, 7)] {
+        let bench = Bench::new();
+        bench.store.script([course]);
+        let mut asked = bench.decide(3);
+        assert_eq!(bench.left(), left, "{course:?}");
+        bench.clock.set(BUDGET_NS - 1);
+        assert!(poll(&mut asked).is_pending());
+        bench.clock.set(BUDGET_NS);
+        assert_eq!(poll(&mut asked), Poll::Ready(late()));
+        while bench.clock.step().is_some() {}
+        assert_eq!(bench.left(), left, "{course:?}");
+    }
+}
+
+#[test]
+fn what_is_known_to_fail_fails_at_once() {
+    let bench = Bench::new();
+    bench.store.script([Course::Unreachable, Course::Unable]);
+    assert!(matches!(bench.decide(1).wait(), Err(Fault::Gone(Gone::Unreachable(_)))));
+    assert!(matches!(bench.decide(1).wait(), Err(Fault::Gone(Gone::Unable(_)))));
+    assert!(matches!(bench.decide(1).wait(), Ok(Verdict::Granted(_))));
+    bench.store.set_usual(Course::Unreachable);
+    assert!(bench.decide(1).wait().is_err());
+    bench.store.set_usual(Course::Straight);
+    assert_eq!((bench.decide(1).wait().is_ok(), bench.left()), (true, 8));
+}
+
+/// What goes straight, or fails at once, leaves nothing to wait for: a clock that waits move stands still.
+#[test]
+fn what_is_over_leaves_no_timer() {
+    let clock = ManualClock::new();
+    let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
+    let store = Arc::new(FaultyStore::new(memory, clock.clone(), BUDGET_NS));
+    let log = SlidingLog::new(10, MINUTE_NS).unwrap();
+    let plan = Arc::new(store.plan(&[("a", log.into())]).unwrap());
+    let ask = || store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait();
+    assert!(ask().is_ok());
+    store.script([Course::Unreachable]);
+    assert!(ask().is_err());
+    assert_eq!(clock.now_ns(), 0);
+    store.script([Course::Slow { there_ns: MS, back_ns: 2 * MS }, Course::LostBack]);
+    assert!(ask().is_ok());
+    assert_eq!(clock.now_ns(), 3 * MS);
+    assert_eq!(ask(), late());
+    assert_eq!(clock.now_ns(), 3 * MS + BUDGET_NS);
+}
+
+#[test]
+fn answers_may_come_out_of_order() {
+    let bench = Bench::new();
+    let slow = |back_ms: u64| Course::Slow { there_ns: MS, back_ns: back_ms * MS };
+    bench.store.script([slow(9), slow(3), slow(6)]);
+    let mut asked: Vec<_> = (0..3).map(|_| bench.decide(4)).collect();
+    bench.clock.set(MS);
+    // The store has decided in the order of asking: the third had none left.
+    for (now_ms, which, granted) in [(4, 1, true), (7, 2, false), (10, 0, true)] {
+        bench.clock.set(now_ms * MS - 1);
+        assert!(poll(&mut asked[which]).is_pending(), "{which}");
+        bench.clock.set(now_ms * MS);
+        assert_eq!(is_granted(&poll(&mut asked[which])), granted, "{which}");
+    }
+}
+
+#[test]
+fn a_cut_is_of_one_part() {
+    let bench = Bench::new();
+    let keys: Vec<Key> = (0_u8..40).map(|name| Key::from([name])).collect();
+    let part = bench.store.part_of(&keys[0]);
+    let asked = |key| bench.store.decide(&bench.plan, key, NonZeroU64::MIN).wait();
+    bench.store.cut(part, Course::Unreachable);
+    let gone: Vec<&Key> = keys.iter().filter(|key| asked(key).is_err()).collect();
+    let there: Vec<&Key> = keys.iter().filter(|key| bench.store.part_of(key) == part).collect();
+    assert_eq!(gone, there);
+    assert!(gone.len() > 2 && gone.len() < 30, "{}", gone.len());
+    assert!(keys.iter().all(|key| bench.store.part_of(key) < bench.store.parts()));
+    bench.store.mend(part);
+    assert!(keys.iter().all(|key| asked(key).is_ok()));
+}
+
+#[test]
+fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
+    let bench = Bench::new();
+    bench.store.lag(100 * MS);
+    let mut receipts = Vec::new();
+    for at_ms in [0, 50, 99, 100, 150, 199] {
+        bench.clock.set(at_ms * MS);
+        let Ok(Verdict::Granted(grant)) = bench.decide(1).wait() else { panic!("{at_ms}") };
+        receipts.push(grant.receipt);
+    }
+    assert_eq!(bench.left(), 4);
+    let intact = |bench: &Bench| {
+        let told = Arc::new(Mutex::new(None));
+        let hears = Arc::clone(&told);
+        let (plan, key) = (Arc::clone(&bench.plan), Arc::clone(&bench.key));
+        bench.store.put(
+            Question::Reset { plan, key: [&key[..], b"another"].concat().into() },
+            Box::new(move |answer| *hears.lock().unwrap() = answer.ok()),
+        );
+        told.lock().unwrap().take().and_then(|answer: Answer| answer.intact_for_ns)
+    };
+    assert_eq!(intact(&bench), Some(199 * MS));
+    // What came at 99 ms has just been seen, what came at 100 has not.
+    bench.store.fail_over();
+    assert_eq!(bench.left(), 7);
+    assert_eq!(intact(&bench), Some(0));
+    bench.clock.advance(5 * MS);
+    assert_eq!(intact(&bench), Some(5 * MS));
+    // Nobody is given back what the replica does not know of.
+    for receipt in receipts {
+        let back = bench.store.refund(&bench.plan, &bench.key, receipt, NonZeroU64::MIN);
+        assert_eq!(back.wait(), Ok(0));
+    }
+    assert_eq!(bench.left(), 7);
+}
+
+/// What each of many questions came to, and when.
+fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, Fault>)> {
+    let bench = Bench::new();
+    let odds = Odds {
+        slow: 400,
+        lost_there: 50,
+        lost_back: 50,
+        unreachable: 50,
+        unable: 50,
+        longest_ns: 15 * MS,
+    };
+    bench.store.set_odds(odds, seed);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..400_u64 {
+        let (hears, clock) = (Arc::clone(&heard), bench.clock.clone());
+        let (plan, key) = (Arc::clone(&bench.plan), Arc::clone(&bench.key));
+        let asked_ns = clock.now_ns();
+        let question = Question::Decide { plan, key, permits: NonZeroU64::MIN, lease: None };
+        bench.store.put(
+            question,
+            Box::new(move |answer| {
+                assert!(clock.now_ns() <= asked_ns + BUDGET_NS);
+                let granted = answer.map(|answer| match answer.reply {
+                    Reply::Verdict(Verdict::Granted(grant)) => Some(grant.remaining),
+                    _ => None,
+                });
+                hears.lock().unwrap().push((number, granted));
+            }),
+        );
+        // To each instant at which something happens, and no further.
+        let until_ns = bench.clock.now_ns() + (number % 7) * MS;
+        while bench.clock.sleeping() > 0 && bench.clock.now_ns() < until_ns {
+            bench.clock.step();
+        }
+        bench.clock.set(bench.clock.now_ns().max(until_ns));
+    }
+    while bench.clock.step().is_some() {}
+    let heard = heard.lock().unwrap();
+    heard.clone()
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let first = run(1);
+    assert_eq!(first, run(1));
+    assert_ne!(first, run(2));
+    let mut numbers: Vec<u64> = first.iter().map(|(number, _)| *number).collect();
+    assert!(!numbers.is_sorted(), "answers overtake each other");
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..400).collect::<Vec<_>>(), "each is heard once");
+    let of = |is: fn(&Result<Option<u64>, Fault>) -> bool| {
+        first.iter().filter(|(_, heard)| is(heard)).count()
+    };
+    assert!(of(|heard| matches!(heard, Err(Fault::Gone(Gone::Late)))) > 40);
+    assert!(of(|heard| matches!(heard, Err(Fault::Gone(Gone::Unreachable(_))))) > 5);
+    assert!(of(|heard| matches!(heard, Err(Fault::Gone(Gone::Unable(_))))) > 5);
+    assert!(of(Result::is_ok) > 200);
+}
+
+/// A future that is dropped while its answer is on its way takes nothing in the end.
+#[test]
+fn a_cancelled_question_gives_its_permits_back() {
+    let bench = Bench::new();
+    let slow = Course::Slow { there_ns: 5 * MS, back_ns: 5 * MS };
+    bench.store.script([slow, slow, slow]);
+    let (cancelled, mut kept) = (bench.decide(3), bench.decide(2));
+    let debit = bench.store.debit(&bench.plan, &bench.key, 9.try_into().unwrap());
+    bench.clock.set(4 * MS);
+    drop(cancelled);
+    bench.clock.set(5 * MS);
+    assert_eq!(bench.left(), 0, "the store knows nothing of it");
+    drop(debit);
+    bench.clock.set(10 * MS);
+    assert!(is_granted(&poll(&mut kept)));
+    assert_eq!(bench.left(), 8, "what nobody has heard of has come back");
+    // And one that has been heard is the asker's, dropped or not.
+    drop(kept);
+    while bench.clock.step().is_some() {}
+    assert_eq!(bench.left(), 8);
+}
+
+#[test]
+fn a_cancelled_hold_is_released() {
+    let length_ns = NonZeroU64::new(MINUTE_NS).unwrap();
+    let bench = Bench::of(Rule::InFlight(Concurrency::new(4).unwrap(), length_ns));
+    bench.store.script([Course::Slow { there_ns: 0, back_ns: MS }]);
+    let (three, name) = (3.try_into().unwrap(), LeaseId([1; 16]));
+    drop(bench.store.hold(&bench.plan, &bench.key, three, name));
+    assert_eq!(bench.left(), 1);
+    bench.clock.set(MS);
+    assert_eq!(bench.left(), 4);
+}
+
+#[test]
+fn whoever_waits_when_it_is_dropped_hears_so() {
+    let Bench { clock, store, plan, key } = Bench::new();
+    store.script([Course::Slow { there_ns: MS, back_ns: MS }, Course::LostThere]);
+    let told: [Arc<Mutex<Option<Fault>>>; 2] = Default::default();
+    for told in &told {
+        let (plan, key, told) = (Arc::clone(&plan), Arc::clone(&key), Arc::clone(told));
+        let hear = Box::new(move |answer: Result<Answer, Fault>| {
+            *told.lock().unwrap() = answer.err();
+        });
+        store.put(Question::Reset { plan, key }, hear);
+    }
+    drop(store);
+    for told in told {
+        assert_eq!(told.lock().unwrap().take(), Some(Fault::Closed));
+    }
+    assert_eq!(clock.step(), None, "no timer is left");
+}
+
+#[test]
+fn real_time_does_as_well() {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Arc::new(FaultyStore::new(memory, MonotonicClock::new(), 500 * MS));
+    let log = SlidingLog::new(10, MINUTE_NS).unwrap();
+    let plan = Arc::new(store.plan(&[("a", log.into())]).unwrap());
+    store.script([Course::Slow { there_ns: 2 * MS, back_ns: 2 * MS }]);
+    let heard = store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait();
+    assert!(matches!(heard, Ok(Verdict::Granted(_))), "{heard:?}");
+    store.script([Course::LostThere]);
+    assert_eq!(store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait(), late());
+}

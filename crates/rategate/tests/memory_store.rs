@@ -1,0 +1,242 @@
+//! What is the memory store's own: its room, its clock to the nanosecond, numbers that change, images.
+
+#![cfg(not(loom))]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::thread;
+
+use rategate::store::{
+    Ask as _, Beat, Fault, Gone, Key, LeaseId, MemoryPlan, MemoryStore, Receipt, Rule, Store,
+    Verdict,
+};
+use rategate::{Concurrency, Gcra, ManualClock, SlidingLog};
+use rategate_sim::random::Random;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+type Memory = MemoryStore<ManualClock>;
+
+struct Bench {
+    clock: ManualClock,
+    store: Arc<Memory>,
+    plan: Arc<MemoryPlan>,
+}
+
+impl Bench {
+    fn new(room: usize, rules: &[(&str, Rule)]) -> Self {
+        let clock = ManualClock::stepped();
+        let store = Arc::new(MemoryStore::with_room(clock.clone(), room));
+        let plan = Arc::new(store.plan(rules).unwrap());
+        Self { clock, store, plan }
+    }
+
+    fn decide(&self, key: &str, permits: u64) -> Result<Verdict, Fault> {
+        self.store.decide(&self.plan, &key_of(key), permits.try_into().unwrap()).wait()
+    }
+
+    fn is_granted(&self, key: &str, permits: u64) -> bool {
+        matches!(self.decide(key, permits), Ok(Verdict::Granted(_)))
+    }
+
+    fn wait_ns(&self, key: &str, permits: u64) -> u64 {
+        match self.decide(key, permits).unwrap() {
+            Verdict::Denied(denial) => denial.retry_after_ns.unwrap().get(),
+            Verdict::Granted(grant) => panic!("{grant:?}"),
+        }
+    }
+
+    fn receipt(&self, key: &str, permits: u64) -> Receipt {
+        match self.decide(key, permits).unwrap() {
+            Verdict::Granted(grant) => grant.receipt,
+            Verdict::Denied(denial) => panic!("{denial:?}"),
+        }
+    }
+
+    fn refund(&self, key: &str, receipt: &Receipt, permits: u64) -> u64 {
+        let permits = permits.try_into().unwrap();
+        self.store.refund(&self.plan, &key_of(key), receipt.clone(), permits).wait().unwrap()
+    }
+}
+
+fn key_of(key: &str) -> Key {
+    key.as_bytes().into()
+}
+
+fn log(permits: u64) -> Rule {
+    SlidingLog::new(permits, SECOND_NS).unwrap().into()
+}
+
+fn bucket(rate: &str, burst: u64) -> Rule {
+    Gcra::new(rate.parse().unwrap(), burst).unwrap().into()
+}
+
+#[test]
+fn a_wait_is_exact_to_the_nanosecond() {
+    let bench = Bench::new(10, &[("a", bucket("3/s", 1)), ("b", log(100))]);
+    for _ in 0..100 {
+        assert!(bench.is_granted("k", 1));
+        let wait_ns = bench.wait_ns("k", 1);
+        assert_eq!(wait_ns, 333_333_334);
+        bench.clock.advance(wait_ns - 1);
+        assert_eq!(bench.wait_ns("k", 1), 1);
+        bench.clock.advance(1);
+    }
+}
+
+#[test]
+fn a_clock_that_goes_back_earns_nothing() {
+    let bench = Bench::new(10, &[("a", bucket("10/s", 2))]);
+    bench.clock.set(SECOND_NS);
+    assert!(bench.is_granted("k", 2));
+    bench.clock.set(0);
+    assert_eq!(bench.wait_ns("k", 1), SECOND_NS / 10);
+    bench.clock.set(SECOND_NS + SECOND_NS / 10);
+    assert!(bench.is_granted("k", 1));
+    bench.clock.set(u64::MAX);
+    assert!(bench.is_granted("k", 2));
+    assert_eq!(bench.wait_ns("k", 1), SECOND_NS / 10, "the end of the clock is one like any other");
+}
+
+#[test]
+fn there_is_room_for_live_keys_only() {
+    let bench = Bench::new(100, &[("a", log(1))]);
+    for name in 0..100 {
+        assert!(bench.is_granted(&format!("k{name}"), 1));
+    }
+    // One too many is refused, and has taken nothing; the others go on.
+    assert!(matches!(bench.decide("late", 1), Err(Fault::Gone(Gone::Unable(_)))));
+    assert_eq!((bench.wait_ns("k7", 1), bench.store.keys()), (SECOND_NS, 100));
+    bench.clock.set(SECOND_NS - 1);
+    assert!(bench.decide("late", 1).is_err());
+    bench.clock.set(SECOND_NS);
+    assert!(bench.is_granted("late", 1));
+    assert!(bench.store.keys() < 60, "{}", bench.store.keys());
+    assert!(bench.is_granted("k7", 1));
+}
+
+#[test]
+fn what_is_over_goes_as_others_come() {
+    let bench = Bench::new(1_000_000, &[("a", log(1))]);
+    let mut most = 0;
+    for name in 0..20_000_u64 {
+        bench.clock.advance(SECOND_NS / 1_000);
+        assert!(bench.is_granted(&name.to_string(), 1));
+        most = most.max(bench.store.keys());
+    }
+    assert!((1_000..5_000).contains(&most), "a thousand are live at a time: {most}");
+}
+
+#[test]
+fn no_key_is_remembered_for_nothing() {
+    let bench = Bench::new(100, &[("a", bucket("never", 1)), ("b", log(1))]);
+    for name in 0..200 {
+        let name = name.to_string();
+        assert!(matches!(bench.decide(&name, 1), Ok(Verdict::Denied(_))));
+        let one = NonZeroU64::MIN;
+        assert!(bench.store.peek(&bench.plan, &key_of(&name), one).wait().is_ok());
+        assert_eq!(bench.store.reset(&bench.plan, &key_of(&name)).wait(), Ok(0));
+        assert_eq!(bench.refund(&name, &Receipt::new([1, 0, 0, 1, 0, 0, 1, 0]), 1), 0);
+    }
+    assert_eq!(bench.store.keys(), 0);
+}
+
+#[test]
+fn a_reset_ends_what_receipts_say() {
+    let bench = Bench::new(10, &[("a", bucket("1/s", 5)), ("b", log(5))]);
+    let before = bench.receipt("k", 3);
+    assert_eq!(bench.store.reset(&bench.plan, &key_of("k")).wait(), Ok(2));
+    let after = bench.receipt("k", 5);
+    assert_eq!(bench.refund("k", &before, 3), 0, "it is another's by now");
+    assert_eq!(bench.refund("k", &after, 2), 2);
+    assert!(bench.is_granted("k", 2) && !bench.is_granted("k", 1));
+}
+
+#[test]
+fn an_image_is_what_was_and_nobody_gets_back_what_it_does_not_know() {
+    let bench = Bench::new(100_000, &[("a", bucket("1/s", 5)), ("b", log(50))]);
+    let group = |member: u8| Beat {
+        group: key_of("group"),
+        member: [member; 16],
+        total: 10,
+        at_least: 0,
+        length_ns: SECOND_NS,
+        memory_ns: SECOND_NS,
+    };
+    assert!(bench.is_granted("old", 2));
+    assert_eq!(bench.store.beat(group(1)).wait().unwrap().permits, 10);
+    let image = bench.store.image();
+    let (lost, lost_too) = (bench.receipt("old", 3), bench.receipt("new", 3));
+    assert_eq!(bench.store.beat(group(1)).wait().unwrap().members, 1);
+    assert_eq!(bench.store.beat(group(2)).wait().unwrap().members, 2);
+    bench.store.rewind(&image);
+    assert_eq!((bench.refund("old", &lost, 3), bench.refund("new", &lost_too, 3)), (0, 0));
+    assert!(bench.is_granted("old", 3) && !bench.is_granted("old", 1));
+    assert!(bench.is_granted("new", 5), "the image knows nothing of it");
+    assert_eq!(bench.refund("new", &lost_too, 3), 0);
+    assert_eq!(bench.store.beat(group(1)).wait().unwrap().members, 1);
+}
+
+#[test]
+fn other_numbers_go_on_from_what_was() {
+    let bench = Bench::new(10, &[("a", log(5)), ("b", bucket("1/s", 5))]);
+    assert!(bench.is_granted("k", 5));
+    let ask = |rules: &[(&str, Rule)], permits: u64| {
+        let plan = Arc::new(bench.store.plan(rules).unwrap());
+        let permits = NonZeroU64::new(permits).unwrap();
+        matches!(bench.store.decide(&plan, &key_of("k"), permits).wait(), Ok(Verdict::Granted(_)))
+    };
+    assert!(ask(&[("a", log(7))], 2), "two more");
+    assert!(!ask(&[("a", log(7))], 1));
+    assert!(!ask(&[("b", bucket("1/s", 9))], 1), "what was used stays used");
+    // Less in flight is what new ones have to fit under.
+    let length_ns = NonZeroU64::new(SECOND_NS).unwrap();
+    let in_flight = |permits| Rule::InFlight(Concurrency::new(permits).unwrap(), length_ns);
+    let hold = |rule: Rule, permits: u64, name: u8| {
+        let plan = Arc::new(bench.store.plan(&[("f", rule)]).unwrap());
+        let permits = NonZeroU64::new(permits).unwrap();
+        let held = bench.store.hold(&plan, &key_of("k"), permits, LeaseId([name; 16]));
+        matches!(held.wait(), Ok(Verdict::Granted(_)))
+    };
+    assert!(hold(in_flight(5), 4, 1));
+    assert!(!hold(in_flight(3), 1, 2) && hold(in_flight(6), 2, 3));
+}
+
+#[test]
+fn threads_never_take_more_than_there_is() {
+    let store = Arc::new(MemoryStore::new());
+    let rules = [("a", SlidingLog::new(100, 3_600 * SECOND_NS).unwrap().into())];
+    let plan = Arc::new(store.plan(&rules).unwrap());
+    let threads = (0..4).map(|seed| {
+        let (store, plan) = (Arc::clone(&store), Arc::clone(&plan));
+        thread::spawn(move || {
+            let (mut random, mut taken) = (Random::new(seed), vec![0_u64; 20]);
+            for _ in 0..4_000 {
+                let (place, permits) = (random.bits() % 20, 1 + random.bits() % 3);
+                let key = key_of(&place.to_string());
+                let permits = NonZeroU64::new(permits).unwrap();
+                let Ok(Verdict::Granted(grant)) = store.debit(&plan, &key, permits).wait() else {
+                    continue;
+                };
+                let back = match random.bits() % 4 {
+                    0 => store.refund(&plan, &key, grant.receipt, NonZeroU64::MIN).wait().unwrap(),
+                    _ => 0,
+                };
+                taken[usize::try_from(place).unwrap()] += grant.permits - back;
+            }
+            taken
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    let taken: Vec<Vec<u64>> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    for place in 0..20 {
+        let taken: u64 = taken.iter().map(|taken| taken[place]).sum();
+        assert_eq!(taken, 100, "{place}");
+    }
+}
