@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use rategate_bench::engines::{self, Made};
 use rategate_bench::harness::Plan;
+use rategate_bench::machine;
 use serde_json::{Value, json};
 
 const FULL: Plan = Plan { rounds: 31, lap: Duration::from_millis(6), cpu_used: Some(cpu::used) };
@@ -99,19 +100,10 @@ fn measure(quick: bool) -> Made<Value> {
     rows.extend(pacing::all(Duration::from_secs(paced_for))?);
     rows.extend(waiting::all(Duration::from_secs(paced_for))?);
     Ok(json!({
-        "machine": machine(),
+        "machine": machine::name(),
         "quick": quick,
         "rounds": plan.rounds,
         "rows": rows,
         "keyed": keyed::all(quick)?,
     }))
-}
-
-/// The processor's name as the system tells it, and how many of its cores are ours.
-fn machine() -> String {
-    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = told.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let name = name.map_or(env::consts::ARCH, |(_, name)| name);
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    format!("{name}, {cores} cores, {}", env::consts::OS)
 }

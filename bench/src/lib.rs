@@ -9,3 +9,4 @@ pub mod engines;
 pub mod floors;
 #[path = "../../crates/rategate-cli/src/bench/harness.rs"]
 pub mod harness;
+pub mod machine;

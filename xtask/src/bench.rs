@@ -1,7 +1,6 @@
 //! The table of speeds: one process measures ours, the rivals and the machine; here it is printed
 //! and written down.
 
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -9,13 +8,14 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 mod figure;
+mod page;
+pub(crate) mod store;
 
 use self::figure::{figure, goal};
+use self::page::{Page, table};
 
-/// The page that holds the table, between two marks.
-const PAGE: &str = "docs/performance.md";
-const BEGIN: &str = "<!-- written by cargo xtask bench: begin -->\n";
-const END: &str = "<!-- written by cargo xtask bench: end -->\n";
+/// Of the block of the page.
+const NAME: &str = "cargo xtask bench";
 
 const HEADER: [&str; 6] = ["path", "threads", "ours", "rival", "ratio (least)", "machine's floor"];
 /// Of the tables of keys, which have goals.
@@ -26,17 +26,12 @@ const KEYED_HEADER: [&str; 7] =
 /// page.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     // Before the minute that measuring takes.
-    let page = fs::read_to_string(root.join(PAGE)).with_context(|| PAGE.to_owned())?;
-    let (before, after) = around_block(&page)?;
+    let page = Page::read(root, NAME)?;
     let json = measure(root, quick)?;
     let report: Value = serde_json::from_str(&json).context("what the benches printed")?;
     let block = block(&report)?;
     print!("{block}");
-    let file = target.join("bench.json");
-    fs::write(&file, json).with_context(|| file.display().to_string())?;
-    fs::write(root.join(PAGE), format!("{before}{BEGIN}\n{block}\n{END}{after}"))?;
-    println!("\nwritten to {} and {PAGE}", file.display());
-    Ok(())
+    page.write(&block, &target.join("bench.json"), &json)
 }
 
 fn measure(root: &Path, quick: bool) -> Result<String> {
@@ -48,15 +43,6 @@ fn measure(root: &Path, quick: bool) -> Result<String> {
     let output = command.output().context("start cargo")?;
     ensure!(output.status.success(), "the benches failed");
     Ok(String::from_utf8(output.stdout)?)
-}
-
-/// What stands before the marks, and what after.
-fn around_block(page: &str) -> Result<(&str, &str)> {
-    let around = page.split_once(BEGIN).and_then(|(before, rest)| {
-        let (_, after) = rest.split_once(END)?;
-        Some((before, after))
-    });
-    around.with_context(|| format!("{PAGE} lacks the marks of the generated table"))
 }
 
 /// The machine and the tables.
@@ -104,33 +90,11 @@ fn threads(row: &Value) -> String {
     }
 }
 
-/// A table that reads well as Markdown and as text.
-fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let header = header.map(str::to_owned);
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        let cells = rows.iter().chain([&header]).map(|row| row[column].chars().count());
-        cells.max().unwrap_or_default()
-    });
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!(" {cell:<width$} |"));
-        format!("|{}\n", cells.collect::<String>())
-    };
-    let rule = widths.map(|width| "-".repeat(width + 2)).join("|");
-    format!("{}|{rule}|\n{}", line(&header), rows.iter().map(line).collect::<String>())
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::{BEGIN, END, around_block, block};
-
-    #[test]
-    fn only_the_block_is_replaced() {
-        let page = format!("# Title\n\n{BEGIN}old\n{END}\nmore\n");
-        assert_eq!(around_block(&page).unwrap(), ("# Title\n\n", "\nmore\n"));
-        assert!(around_block(BEGIN).is_err());
-    }
+    use super::block;
 
     #[test]
     fn a_row_of_each_kind() {

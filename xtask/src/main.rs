@@ -35,7 +35,10 @@ usage: cargo xtask <command>
   loom      the twins, and those who wait, under every schedule of a few threads [--full: of more]
   stress    the limiters under eight real threads [--minutes M: for so long, 10 by default]
   bench     times our engines beside others', and writes docs/performance.md [--quick: in half a
-            minute in place of one and a half]";
+            minute in place of one and a half]
+  bench redis
+            limits over many processes and a store that breaks, to the same page [--quick: in a
+            minute in place of two]";
 
 fn main() -> ExitCode {
     match run() {
@@ -62,6 +65,10 @@ fn run() -> Result<()> {
         ["servers"] => servers::run(&target_folder()?),
         ["bench"] => bench::run(&workspace_root()?, &target_folder()?, false),
         ["bench", "--quick"] => bench::run(&workspace_root()?, &target_folder()?, true),
+        ["bench", "redis"] => bench::store::run(&workspace_root()?, &target_folder()?, false),
+        ["bench", "redis", "--quick"] => {
+            bench::store::run(&workspace_root()?, &target_folder()?, true)
+        }
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             Ok(())

@@ -50,8 +50,10 @@ fn span(ns: f64) -> String {
         format!("{ns:.0} ns")
     } else if ns < 1e6 {
         format!("{:.0} µs", ns / 1e3)
-    } else {
+    } else if ns < 1e9 {
         format!("{:.1} ms", ns / 1e6)
+    } else {
+        format!("{:.2} s", ns / 1e9)
     }
 }
 
@@ -81,8 +83,7 @@ pub(super) fn goal(goal: &Value) -> String {
     let told = |number: f64| match unit {
         "" => format!("{number:.2}"),
         "ns beyond" => format!("{} beyond", span(number)),
-        "bytes" => size(number),
-        _ => format!("{number:.0} {unit}"),
+        _ => amount(number, unit),
     };
     let (sign, bound, met) = match (goal["most"].as_f64(), goal["least"].as_f64()) {
         (Some(most), _) => ("≤", most, measured <= most),
@@ -93,6 +94,19 @@ pub(super) fn goal(goal: &Value) -> String {
         format!("{sign} {}, met", told(bound))
     } else {
         format!("{sign} {}, missed: {}", told(bound), told(measured))
+    }
+}
+
+/// A number with its unit.
+pub(super) fn amount(number: f64, unit: &str) -> String {
+    match unit {
+        "ns" => span(number),
+        "bytes" => size(number),
+        "/s" if number >= 1e6 => format!("{:.2} M/s", number / 1e6),
+        "/s" => format!("{:.1} k/s", number / 1e3),
+        "" => format!("{number:.1}"),
+        "keys" | "permits" => format!("{number:.0} {unit}"),
+        _ => format!("{number:.1} {unit}"),
     }
 }
 

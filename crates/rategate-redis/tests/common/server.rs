@@ -40,9 +40,10 @@ impl Brand {
                     std::env::split_paths(&folders).map(|folder| folder.join("redis-server"));
                 programs.find(|program| program.is_file())
             }
-            Self::Valkey => {
-                find(Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("valkey").as_path(), 8)
-            }
+            Self::Valkey => find(
+                Path::new(option_env!("CARGO_TARGET_TMPDIR")?).parent()?.join("valkey").as_path(),
+                8,
+            ),
         }
     }
 }

@@ -1,0 +1,147 @@
+//! The exact mode: how many decisions a process makes, and how long one takes at half of that.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rategate::{Gcra, Rate};
+use rategate_bench::engines::Made;
+use rategate_redis::batch::{Batch, Extra};
+use rategate_redis::command::Settings;
+use rategate_redis::key::KeySpace;
+use rategate_redis::library::Library;
+use rategate_redis::limit::Limit;
+use rategate_redis::plan::Plan;
+
+use crate::common::server::{Brand, Server};
+use crate::job::{Job, Load, Manner, together};
+use crate::nodes::work;
+use crate::report::Row;
+use crate::{Lengths, PREFIX};
+
+const TASKS: u64 = 512;
+const KEYS: u64 = 256;
+
+const GOAL_ONE_BY_ONE: f64 = 10.0;
+const GOAL_BENCHMARK: f64 = 1.5;
+const GOAL_P99_NS: f64 = 2e6;
+const GOAL_GRANTED: f64 = 99.9;
+
+/// A bucket's rate, and its burst.
+#[derive(Clone, Copy)]
+struct Limits {
+    per_s: u64,
+    burst: u64,
+}
+
+const GRANTS: Limits = Limits { per_s: 1_000_000_000, burst: 1_000_000 };
+const DENIES: Limits = Limits { per_s: 1, burst: 1 };
+
+pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (answer, limits) in [("granted", GRANTS), ("denied", DENIES)] {
+        let alone = one_by_one(limits, lengths.lasts / 2)?;
+        let benchmark = benchmark(limits, lengths.decisions_of_rivals)?;
+        let (ours, together) = tasks(limits, lengths.lasts)?;
+        let row = Row::new(format!("exact, {TASKS} tasks, {KEYS} keys, {answer}"))
+            .measured("decisions", ours, "/s")
+            .measured("in a call", together, "")
+            .beside("one call each", alone, "/s")
+            .beside("redis-benchmark -P 16", benchmark, "/s")
+            .at_least(GOAL_ONE_BY_ONE, ours / alone, "times one call each")
+            .at_least(GOAL_BENCHMARK, ours / benchmark, "times redis-benchmark");
+        rows.push(row);
+        if answer == "granted" {
+            rows.push(at_half(limits, lengths.lasts, (ours / 2.0) as u64)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn job(server: &Server, limits: Limits, load: Load) -> Job {
+    Job {
+        ports: vec![server.port()],
+        burst: limits.burst,
+        per_s: limits.per_s,
+        mode: Manner::Exact,
+        is_quarantined: false,
+        keys: KEYS,
+        load,
+        grants: None,
+    }
+}
+
+/// And how many go together in a call.
+fn tasks(limits: Limits, lasts: Duration) -> Made<(f64, f64)> {
+    let server = Server::start(Brand::Redis);
+    let load = Load::Tasks { tasks: TASKS, pause_us: 0 };
+    let told = work(&[job(&server, limits, load)], lasts)?;
+    let told = told.first().ok_or("no node")?;
+    Ok((told.per_s(), told.together_hundredths as f64 / 100.0))
+}
+
+/// By a schedule: what a call took is counted from when it was due.
+fn at_half(limits: Limits, lasts: Duration, per_s: u64) -> Made<Row> {
+    let server = Server::start(Brand::Redis);
+    let told = work(&[job(&server, limits, Load::Schedule { per_s })], lasts)?;
+    let took_ns = together(&told)?;
+    let at = |quantile| took_ns.value_at_quantile(quantile) as f64;
+    // What the store did not decide in time was denied at once, and would make the others look fast.
+    let (granted, asked) = told
+        .iter()
+        .fold((0, 0), |(granted, asked), told| (granted + told.granted, asked + told.decisions));
+    let granted = granted as f64 * 100.0 / asked as f64;
+    Ok(Row::new("exact, at half of that, by a schedule")
+        .measured("p50", at(0.5), "ns")
+        .measured("p99", at(0.99), "ns")
+        .measured("p99.9", at(0.999), "ns")
+        .beside("asked", per_s as f64, "/s")
+        .beside("granted", granted, "%")
+        .at_most(GOAL_P99_NS, at(0.99), "ns")
+        .at_least(GOAL_GRANTED, granted, "% granted"))
+}
+
+/// What a store is asked for one decision.
+fn words(limits: Limits, key: &str) -> Made<Vec<Vec<u8>>> {
+    let bucket = Gcra::new(Rate::per_second(limits.per_s)?, limits.burst)?;
+    let plan = Plan::new([("bench", Limit::gcra(&bucket)?)])?;
+    let key = KeySpace::new(PREFIX)?.key(key.as_bytes());
+    let mut batch = Batch::new();
+    batch.try_acquire(&plan, &key, 1, Extra::default())?;
+    Ok(batch.decide(Settings::default()).fcall(Library::LIVE))
+}
+
+/// One call for each decision, one after the other, on one connection.
+fn one_by_one(limits: Limits, lasts: Duration) -> Made<f64> {
+    let server = Server::start(Brand::Redis);
+    let mut client = server.client();
+    client.ok(&Library::LIVE.load());
+    let keys = (0..KEYS).map(|key| words(limits, &format!("k{key}")));
+    let keys: Vec<Vec<Vec<u8>>> = keys.collect::<Made<_>>()?;
+    let (begun, mut count) = (Instant::now(), 0_u64);
+    for words in keys.iter().cycle() {
+        if begun.elapsed() >= lasts {
+            break;
+        }
+        client.ok(words);
+        count += 1;
+    }
+    Ok(count as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// One decision for each call, sixteen on their way on each of its fifty connections.
+fn benchmark(limits: Limits, decisions: u64) -> Made<f64> {
+    let server = Server::start(Brand::Redis);
+    server.client().ok(&Library::LIVE.load());
+    let words = words(limits, "__rand_int__")?;
+    let words = words.iter().map(|word| String::from_utf8_lossy(word).into_owned());
+    let output = Command::new("redis-benchmark")
+        .args(["-p", &server.port().to_string(), "-P", "16", "-r", &KEYS.to_string(), "--csv"])
+        .args(["-n", &decisions.to_string()])
+        .args(words)
+        .output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let row = text.lines().last().ok_or("redis-benchmark said nothing")?;
+    // The command is the first field, and has no comma of its own.
+    let rate = row.split(',').nth(1).ok_or("redis-benchmark said no rate")?;
+    Ok(rate.trim_matches('"').parse()?)
+}

@@ -1,0 +1,209 @@
+//! A store that is killed, stalled, failed over or cut off, under the load of two processes.
+
+use std::thread;
+use std::time::Duration;
+
+use rategate_bench::engines::Made;
+
+use crate::Lengths;
+use crate::clock::now_ns;
+use crate::common::load::eventually;
+use crate::common::server::{Brand, Server};
+use crate::job::{Job, Load, Manner, Told, read_grants, together};
+use crate::nodes::{begin, end};
+use crate::oracle::{Bucket, Excess, Grant};
+use crate::partition::Proxy;
+use crate::report::Row;
+use crate::scratch::Scratch;
+
+const NODES: u64 = 2;
+const TASKS: u64 = 32;
+const PAUSE_US: u64 = 1_000;
+/// It takes two seconds to earn the burst, so what a store loses shows.
+const LIMIT: Bucket = Bucket { per_s: 2_000, burst: 4_000 };
+const LEASE_MS: u64 = 100;
+const LEASE_MOST: u64 = 500;
+
+/// The budget, and what a call may take besides.
+const GOAL_TOOK_NS: f64 = 25e6;
+/// The longest pause between two probes.
+const GOAL_BACK_NS: f64 = 5e9;
+
+/// Before anything happens: the burst is used up.
+const BEFORE: Duration = Duration::from_millis(1_000);
+/// How long a store is gone.
+const KILLED: Duration = Duration::from_secs(1);
+const STALLED: Duration = Duration::from_secs(3);
+const PROMOTED: Duration = Duration::from_millis(500);
+const CUT_OFF: Duration = Duration::from_secs(2);
+/// After a store is back, until the end.
+const AFTER: Duration = Duration::from_millis(2_500);
+/// A grant so long before the store is said to be back is of the store that is.
+const SOONER_NS: u64 = 50_000_000;
+
+const EXACT: Manner = Manner::Exact;
+const LEASED: Manner = Manner::Leased { length_ms: LEASE_MS, most: LEASE_MOST, is_guarded: false };
+
+pub(crate) fn all(_: Lengths) -> Made<Vec<Row>> {
+    let lost = LIMIT.burst;
+    let lent = NODES * LEASE_MOST;
+    let mut rows = Vec::new();
+    for (path, way, bound) in [
+        ("killed, empty after 1 s; exact", Way { mode: EXACT, is_quarantined: false }, lost),
+        (
+            "killed, empty after 1 s; exact, quarantined",
+            Way { mode: EXACT, is_quarantined: true },
+            0,
+        ),
+        (
+            "killed, empty after 1 s; leased",
+            Way { mode: LEASED, is_quarantined: false },
+            lost + lent,
+        ),
+    ] {
+        rows.extend(killed(way)?.rows(path, bound)?);
+    }
+    rows.extend(stalled()?.rows("stalled for 3 s; exact", 0)?);
+    rows.extend(failed_over()?.rows("killed, replica promoted after 500 ms; exact", lost)?);
+    rows.extend(cut_off()?.rows("cut off for 2 s; exact", 0)?);
+    Ok(rows)
+}
+
+/// How nodes keep the limit.
+#[derive(Clone, Copy)]
+struct Way {
+    mode: Manner,
+    is_quarantined: bool,
+}
+
+const PLAIN: Way = Way { mode: EXACT, is_quarantined: false };
+
+/// What became of it.
+struct Found {
+    told: Vec<Told>,
+    grants: Vec<Vec<Grant>>,
+    /// When the store was there again.
+    back_ns: u64,
+}
+
+impl Found {
+    fn rows(self, path: &str, bound: u64) -> Made<[Row; 2]> {
+        let took_ns = together(&self.told)?;
+        let at = |quantile| took_ns.value_at_quantile(quantile) as f64;
+        let longest = took_ns.max() as f64;
+        let paused = self.told.iter().map(|told| told.paused_longer_ns).max().unwrap_or(0);
+        let all: Vec<Grant> = self.grants.iter().flatten().copied().collect();
+        let Excess { certain, by_before, by_after } = LIMIT.judge(&all);
+        let faults: u64 = self.told.iter().map(|told| told.faults).sum();
+        let took = Row::new(format!("store {path}: a call"))
+            .measured("p99.9", at(0.999), "ns")
+            .measured("longest", longest, "ns")
+            .beside("a pause longer by at most", paused as f64, "ns")
+            .at_most(GOAL_TOOK_NS, at(0.999), "ns")
+            .at_most(GOAL_TOOK_NS, longest, "ns");
+        let row = Row::new(format!("store {path}: over the limit, and back"))
+            .measured("over", certain as f64, "permits")
+            .beside("by the reading before", by_before as f64, "permits")
+            .beside("by the reading after", by_after as f64, "permits")
+            .at_most(bound as f64, certain as f64, "permits");
+        let row = match self.back_after_ns() {
+            Some(ns) => {
+                row.measured("granted again after", ns, "ns").at_most(GOAL_BACK_NS, ns, "ns")
+            }
+            None => row.said("no grant again").at_least(1.0, 0.0, "grants by each node again"),
+        };
+        let row = if faults > 0 { row.measured("errors", faults as f64, "") } else { row };
+        Ok([took, row])
+    }
+
+    /// Until the last node has granted something again.
+    fn back_after_ns(&self) -> Option<f64> {
+        let first = |grants: &Vec<Grant>| {
+            let since_ns = self.back_ns.saturating_sub(SOONER_NS);
+            let afterwards = grants.iter().map(|grant| grant.after_ns);
+            let first_ns = afterwards.filter(|&at_ns| at_ns >= since_ns).min()?;
+            Some(first_ns.saturating_sub(self.back_ns) as f64)
+        };
+        let each: Option<Vec<f64>> = self.grants.iter().map(first).collect();
+        each?.into_iter().reduce(f64::max)
+    }
+}
+
+/// Two processes under way, while something happens, which says when the store was there again.
+fn under_load(
+    ports: &[u16],
+    way: Way,
+    gone_for: Duration,
+    happens: impl FnOnce() -> u64,
+) -> Made<Found> {
+    let scratch = Scratch::new("faults")?;
+    let job = |node: u64| Job {
+        ports: ports.to_vec(),
+        burst: LIMIT.burst,
+        per_s: LIMIT.per_s,
+        mode: way.mode,
+        is_quarantined: way.is_quarantined,
+        keys: 1,
+        load: Load::Tasks { tasks: TASKS, pause_us: PAUSE_US },
+        grants: Some(scratch.file(&node.to_string())),
+    };
+    let jobs: Vec<Job> = (0..NODES).map(job).collect();
+    // A quarantine lasts for as long as a burst takes to be earned.
+    let quarantine = if way.is_quarantined { Duration::from_secs(2) } else { Duration::ZERO };
+    let mut nodes = begin(&jobs, BEFORE + gone_for + quarantine + AFTER)?;
+    thread::sleep(BEFORE);
+    let back_ns = happens();
+    let told = end(&mut nodes)?;
+    let grants = jobs.iter().flat_map(|job| &job.grants).map(|file| read_grants(file));
+    Ok(Found { told, grants: grants.collect::<Made<_>>()?, back_ns })
+}
+
+fn killed(way: Way) -> Made<Found> {
+    let mut server = Server::start(Brand::Redis);
+    under_load(&[server.port()], way, KILLED, || {
+        server.kill();
+        thread::sleep(KILLED);
+        server.restart_empty();
+        now_ns()
+    })
+}
+
+fn stalled() -> Made<Found> {
+    let server = Server::start(Brand::Redis);
+    under_load(&[server.port()], PLAIN, STALLED, || {
+        server.stall();
+        thread::sleep(STALLED);
+        let back_ns = now_ns();
+        server.go_on();
+        back_ns
+    })
+}
+
+fn failed_over() -> Made<Found> {
+    let mut primary = Server::start(Brand::Redis);
+    primary.client().ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+    let of = format!("127.0.0.1 {}", primary.port());
+    let replica = Server::with(Brand::Redis, &["--replicaof", &of]);
+    eventually(Duration::from_secs(10), "a replica is linked", || {
+        replica.client().ok(&["INFO", "replication"]).text().contains("master_link_status:up")
+    });
+    under_load(&[primary.port(), replica.port()], PLAIN, PROMOTED, || {
+        primary.kill();
+        thread::sleep(PROMOTED);
+        let back_ns = now_ns();
+        replica.client().ok(&["REPLICAOF", "NO", "ONE"]);
+        back_ns
+    })
+}
+
+fn cut_off() -> Made<Found> {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port())?;
+    under_load(&[proxy.port()], PLAIN, CUT_OFF, || {
+        proxy.cut();
+        thread::sleep(CUT_OFF);
+        let back_ns = now_ns();
+        proxy.mend();
+        back_ns
+    })
+}

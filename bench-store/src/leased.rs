@@ -1,0 +1,103 @@
+//! The leased mode: two processes that call as often as they can, beside the exact mode, and all grants judged.
+
+use std::time::Duration;
+
+use rategate_bench::engines::Made;
+
+use crate::common::server::{Brand, Server};
+use crate::job::{Job, Load, Manner, Told, read_grants, together};
+use crate::nodes::work;
+use crate::oracle::Excess;
+use crate::report::Row;
+use crate::scratch::Scratch;
+use crate::{Lengths, clock};
+
+const NODES: u64 = 2;
+const PER_S: u64 = 10_000;
+const BURST: u64 = 1_000;
+/// Of the permits of a lease.
+const MOST: u64 = 500;
+const LENGTH_MS: u64 = 100;
+/// The guard keeps what is earned in a lease out of the burst, so the lease has to be shorter than the burst is long.
+const GUARDED_LENGTH_MS: u64 = 50;
+/// Of each process, where it is exact.
+const TASKS: u64 = 256;
+
+const GOAL_TIMES: f64 = 50.0;
+const GOAL_P99_NS: f64 = 1e3;
+
+pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
+    let exact = run(Manner::Exact, Load::Tasks { tasks: TASKS, pause_us: 0 }, lengths.lasts)?;
+    let leases = |length_ms, is_guarded| Manner::Leased { length_ms, most: MOST, is_guarded };
+    let free = run(leases(LENGTH_MS, false), Load::Hammer, lengths.lasts)?;
+    let guarded = run(leases(GUARDED_LENGTH_MS, true), Load::Hammer, lengths.lasts)?;
+    let took_ns = together(&free.told)?;
+    let at = |quantile| took_ns.value_at_quantile(quantile) as f64;
+    let times = free.of_each() / exact.of_each();
+    let (lent, none) = ((NODES * MOST) as f64, 0.0);
+    Ok(vec![
+        Row::new(format!("leased, {NODES} processes, decisions of each"))
+            .measured("leased", free.of_each(), "/s")
+            .measured("granted in all", free.granted_per_s(), "/s")
+            .beside(&format!("exact, {TASKS} tasks"), exact.of_each(), "/s")
+            .beside("granted in all", exact.granted_per_s(), "/s")
+            .at_least(GOAL_TIMES, times, "times"),
+        Row::new("leased, a decision where it is asked for")
+            .measured("p50", at(0.5), "ns")
+            .measured("p99", at(0.99), "ns")
+            .beside("of it the clock", clock::cost_ns() as f64, "ns")
+            .at_most(GOAL_P99_NS, at(0.99), "ns"),
+        over(&exact, "exact", none),
+        over(&free, &format!("leased for {LENGTH_MS} ms"), lent),
+        over(&guarded, &format!("leased for {GUARDED_LENGTH_MS} ms with a guard"), none),
+    ])
+}
+
+fn over(run: &Run, how: &str, bound: f64) -> Row {
+    let Excess { certain, by_before, by_after } = run.excess;
+    Row::new(format!("{how}: over {BURST} and {PER_S} a second"))
+        .measured("over", certain as f64, "permits")
+        .measured("granted", run.granted_per_s(), "/s")
+        .beside("by the reading before", by_before as f64, "permits")
+        .beside("by the reading after", by_after as f64, "permits")
+        .at_most(bound, certain as f64, "permits")
+}
+
+struct Run {
+    told: Vec<Told>,
+    excess: Excess,
+}
+
+impl Run {
+    /// A node's decisions a second, on an average.
+    fn of_each(&self) -> f64 {
+        self.told.iter().map(Told::per_s).sum::<f64>() / self.told.len() as f64
+    }
+
+    fn granted_per_s(&self) -> f64 {
+        let per_s = |told: &Told| told.granted as f64 * 1e9 / told.lasted_ns.max(1) as f64;
+        self.told.iter().map(per_s).sum()
+    }
+}
+
+fn run(mode: Manner, load: Load, lasts: Duration) -> Made<Run> {
+    let (server, scratch) = (Server::start(Brand::Redis), Scratch::new("leased")?);
+    let job = |node: u64| Job {
+        ports: vec![server.port()],
+        burst: BURST,
+        per_s: PER_S,
+        mode,
+        is_quarantined: false,
+        keys: 1,
+        load,
+        grants: Some(scratch.file(&node.to_string())),
+    };
+    let jobs: Vec<Job> = (0..NODES).map(job).collect();
+    let told = work(&jobs, lasts)?;
+    let mut grants = Vec::new();
+    for file in jobs.iter().flat_map(|job| &job.grants) {
+        grants.extend(read_grants(file)?);
+    }
+    let bucket = jobs.first().ok_or("no node")?.bucket();
+    Ok(Run { told, excess: bucket.judge(&grants) })
+}

@@ -1,0 +1,122 @@
+//! One limit over many machines, measured: real servers on the loopback, processes of this program as nodes, one JSON object
+//! on stdout. `cargo xtask bench redis` makes a table of it.
+//!
+//! Nothing outlives it: servers die with the thread that started them, nodes when their stdin closes.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "it prints for a living, and its panic only stops a measurement"
+)]
+
+mod analyze;
+mod clock;
+#[path = "../../crates/rategate-redis/tests/common/mod.rs"]
+mod common;
+mod exact;
+mod faults;
+mod job;
+mod leased;
+mod node;
+mod nodes;
+mod oracle;
+mod partition;
+mod report;
+mod scratch;
+mod shared_out;
+
+use std::env;
+use std::process::{self, ExitCode};
+use std::thread;
+use std::time::Duration;
+
+use rategate_bench::engines::Made;
+use rategate_bench::machine;
+use serde_json::{Value, json};
+
+use crate::report::Row;
+
+/// How keys begin in the stores.
+const PREFIX: &str = "bench";
+/// What takes longer hangs.
+const NEVER_LONGER: Duration = Duration::from_secs(600);
+
+/// How long things are measured.
+#[derive(Clone, Copy, Debug)]
+struct Lengths {
+    /// Of a row.
+    lasts: Duration,
+    /// Of the log that is analyzed.
+    log_mb: u64,
+    decisions_of_rivals: u64,
+}
+
+const FULL: Lengths =
+    Lengths { lasts: Duration::from_secs(5), log_mb: 1_000, decisions_of_rivals: 500_000 };
+const QUICK: Lengths =
+    Lengths { lasts: Duration::from_millis(1_500), log_mb: 100, decisions_of_rivals: 100_000 };
+
+/// What can be measured by itself.
+type Part = fn(Lengths) -> Made<Vec<Row>>;
+const PARTS: [(&str, Part); 5] = [
+    ("exact", exact::all),
+    ("leased", leased::all),
+    ("shared-out", shared_out::all),
+    ("faults", faults::all),
+    ("analyze", analyze::all),
+];
+
+const USAGE: &str = "\
+usage: rategate-bench-store [--with-parent] [--quick] [PART]...
+
+PART is one of exact, leased, shared-out, faults, analyze; all of them if none is named.
+With --with-parent it ends when its stdin is closed.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let done = match arguments.as_slice() {
+        [flag, job] if flag == nodes::NODE => node::run(job),
+        _ => measure(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(arguments: &[String]) -> Made<()> {
+    let (mut quick, mut parts) = (false, Vec::new());
+    for argument in arguments {
+        let part = PARTS.into_iter().find(|(name, _)| name == argument);
+        match (argument.as_str(), part) {
+            ("--quick", _) => quick = true,
+            ("--with-parent", _) => node::end_with_parent(),
+            (_, Some(part)) => parts.push(part),
+            (_, None) => return Err(USAGE.into()),
+        }
+    }
+    if parts.is_empty() {
+        parts = PARTS.to_vec();
+    }
+    thread::spawn(|| {
+        thread::sleep(NEVER_LONGER);
+        eprintln!("error: not done within {NEVER_LONGER:?}");
+        process::exit(1);
+    });
+    let lengths = if quick { QUICK } else { FULL };
+    let mut rows: Vec<Value> = Vec::new();
+    for (_, measure) in parts {
+        rows.extend(measure(lengths)?.into_iter().map(Row::json));
+    }
+    println!("{:#}", json!({ "machine": machine::name(), "quick": quick, "rows": rows }));
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! A process as a node: it keeps one limit together with others, for as long as its parent lives.
+
+mod calls;
+mod schedule;
+mod tasks;
+
+use std::io::{self, BufRead as _, Read as _, Write as _};
+use std::process;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rategate::distributed::{By, Distributed, Leases, Mode, Shares};
+use rategate::{Gcra, Rate};
+use rategate_bench::engines::Made;
+use rategate_redis::client::{Config, RedisStore, Server};
+
+use crate::PREFIX;
+use crate::job::{Grants, Job, Load, Manner, Told};
+
+pub(crate) type Limiter = Distributed<RedisStore>;
+
+/// For how long a store may be quarantined before the first call.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a node works with.
+struct Node {
+    limiter: Limiter,
+    keys: Vec<Vec<u8>>,
+    until_ns: u64,
+    grants: Grants,
+}
+
+/// Does the job that is written in JSON, from when stdin says until when.
+pub(crate) fn run(job: &str) -> Made<()> {
+    let job: Job = serde_json::from_str(job)?;
+    let store = Arc::new(RedisStore::open(config(&job))?);
+    let limiter = limiter(&store, &job)?;
+    warm(&limiter, &job)?;
+    let grants = Grants::create(job.grants.as_deref())?;
+    println!("ready");
+    io::stdout().flush()?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    let until_ns = line.trim().parse()?;
+    end_with_parent();
+    let keys = (0..job.keys.max(1)).map(|key| format!("k{key}").into_bytes()).collect();
+    let node = Node { limiter, keys, until_ns, grants };
+    let mut told = match job.load {
+        Load::Tasks { tasks, pause_us } => tasks::run(node, tasks, Duration::from_micros(pause_us)),
+        Load::Hammer => calls::hammer(node),
+        Load::Sips => calls::sips(node),
+        Load::Schedule { per_s } => schedule::run(node, per_s),
+    }?;
+    let stats = store.stats();
+    told.together_hundredths = stats.questions.saturating_mul(100) / stats.calls.max(1);
+    println!("{}", serde_json::to_string(&told)?);
+    Ok(io::stdout().flush()?)
+}
+
+fn config(job: &Job) -> Config {
+    let places: Vec<Server> =
+        job.ports.iter().map(|&port| Server::tcp("127.0.0.1", port)).collect();
+    let config = match places.as_slice() {
+        [one] => Config::server(one.clone()),
+        _ => Config::primary_of(places),
+    };
+    config.prefix(PREFIX)
+}
+
+fn limiter(store: &Arc<RedisStore>, job: &Job) -> Made<Limiter> {
+    let ms = |ms: u64| Duration::from_millis(ms).as_nanos() as u64;
+    let mode = match job.mode {
+        Manner::Exact => Mode::Exact,
+        Manner::Leased { length_ms, most, is_guarded } => {
+            let leases = Leases::new(ms(length_ms).try_into()?, most.try_into()?);
+            Mode::Leased(if is_guarded { leases.with_guard() } else { leases })
+        }
+        Manner::SharedOut { beat_ms } => Mode::SharedOut(Shares::new(ms(beat_ms).try_into()?)),
+    };
+    let bucket = Gcra::new(Rate::per_second(job.per_s)?, job.burst)?;
+    let builder = Distributed::builder(Arc::clone(store)).limit("bench", bucket).mode(mode);
+    let builder = if job.is_quarantined { builder.with_quarantine() } else { builder };
+    Ok(builder.build()?)
+}
+
+/// Until the store has answered, on a key that nobody counts.
+fn warm(limiter: &Limiter, job: &Job) -> Made<()> {
+    let begun = Instant::now();
+    loop {
+        let decision = limiter.try_acquire(b"warm", 1).wait()?;
+        let is_there = decision.by() != By::Fallback;
+        // What is shared out begins with whatever the others leave.
+        if is_there || matches!(job.mode, Manner::SharedOut { .. }) {
+            return Ok(());
+        }
+        if begun.elapsed() > READY_WITHIN {
+            return Err("the store does not answer".into());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whoever started this process holds its stdin for as long as it lives.
+pub(crate) fn end_with_parent() {
+    thread::spawn(|| {
+        let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+        process::exit(1);
+    });
+}
+
+impl Node {
+    fn key(&self, turn: u64) -> &[u8] {
+        let place = usize::try_from(turn).unwrap_or(0) % self.keys.len().max(1);
+        self.keys.get(place).map_or(b"k0", Vec::as_slice)
+    }
+}
+
+/// What all loads count alike.
+#[derive(Default)]
+struct Count {
+    decisions: u64,
+    granted: u64,
+    faults: u64,
+}
+
+impl Count {
+    fn told(self, lasted_ns: u64) -> Told {
+        let Self { decisions, granted, faults } = self;
+        Told { decisions, granted, faults, lasted_ns, ..Told::default() }
+    }
+}

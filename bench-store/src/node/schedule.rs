@@ -1,0 +1,53 @@
+//! Calls by a schedule: each is due at an instant, whatever became of those before it.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rategate::distributed::Deciding;
+use rategate_bench::engines::Made;
+
+use super::{Count, Node};
+use crate::clock::now_ns;
+use crate::job::{Told, histogram, pairs};
+
+/// How long whoever calls sleeps when nothing is due: it is as late as that by itself.
+const LOOK_EVERY: Duration = Duration::from_micros(50);
+
+/// One thread calls, another waits for the answers in the order of the calls. What a call took is counted from when it
+/// was due.
+pub(super) fn run(node: Node, per_s: u64) -> Made<Told> {
+    let from_ns = now_ns();
+    let (calls, answers) = mpsc::channel::<(u64, Deciding)>();
+    let waits = thread::spawn(move || {
+        let mut took_ns = histogram().ok()?;
+        let mut count = Count::default();
+        for (due_ns, deciding) in answers {
+            match deciding.wait() {
+                Ok(decision) => count.granted += u64::from(decision.is_granted()),
+                Err(_) => count.faults += 1,
+            }
+            took_ns.saturating_record(now_ns().saturating_sub(due_ns));
+            count.decisions += 1;
+        }
+        Some((count, took_ns))
+    });
+    let due_at_ns = |turn: u64| from_ns + turn.saturating_mul(1_000_000_000) / per_s.max(1);
+    let mut turn = 0;
+    loop {
+        let now_ns = now_ns();
+        if now_ns >= node.until_ns {
+            break;
+        }
+        while due_at_ns(turn) <= now_ns {
+            calls.send((due_at_ns(turn), node.limiter.try_acquire(node.key(turn), 1)))?;
+            turn += 1;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    drop(calls);
+    let heard = waits.join().map_err(|_| "whoever waits for answers")?;
+    let (count, took_ns) = heard.ok_or("no histogram")?;
+    let lasted_ns = now_ns().saturating_sub(from_ns);
+    Ok(Told { took_ns: pairs(&took_ns), ..count.told(lasted_ns) })
+}

@@ -1,0 +1,49 @@
+//! The rows of the table, as JSON.
+
+use serde_json::{Value, json};
+
+/// A row: what was measured, what it is compared with, and how it should be.
+#[must_use]
+pub(crate) struct Row {
+    path: String,
+    measured: Vec<Value>,
+    beside: Vec<Value>,
+    goals: Vec<Value>,
+}
+
+impl Row {
+    pub(crate) fn new(path: impl Into<String>) -> Self {
+        Self { path: path.into(), measured: Vec::new(), beside: Vec::new(), goals: Vec::new() }
+    }
+
+    pub(crate) fn measured(mut self, name: &str, value: f64, unit: &str) -> Self {
+        self.measured.push(json!({ "name": name, "value": value, "unit": unit }));
+        self
+    }
+
+    pub(crate) fn beside(mut self, name: &str, value: f64, unit: &str) -> Self {
+        self.beside.push(json!({ "name": name, "value": value, "unit": unit }));
+        self
+    }
+
+    /// In place of a figure.
+    pub(crate) fn said(mut self, words: &str) -> Self {
+        self.measured.push(json!({ "name": words }));
+        self
+    }
+
+    pub(crate) fn at_least(mut self, bound: f64, measured: f64, unit: &str) -> Self {
+        self.goals.push(json!({ "least": bound, "measured": measured, "unit": unit }));
+        self
+    }
+
+    pub(crate) fn at_most(mut self, bound: f64, measured: f64, unit: &str) -> Self {
+        self.goals.push(json!({ "most": bound, "measured": measured, "unit": unit }));
+        self
+    }
+
+    pub(crate) fn json(self) -> Value {
+        let Self { path, measured, beside, goals } = self;
+        json!({ "path": path, "measured": measured, "beside": beside, "goals": goals })
+    }
+}
