@@ -196,9 +196,6 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         if now.is_lapsed {
             return self.without_store(&Key::from(key), permits, asked_again_in_ns);
         }
-        if now.share == 0 {
-            return Decision::denied(By::Share, None);
-        }
         let decision = shared.decide(key, permits, now_ns, now.number);
         decision.unwrap_or(Decision::denied(By::Share, None))
     }

@@ -192,3 +192,42 @@ fn a_store_in_demand_is_not_asked_for_each_permit() {
         assert!(asked < 4 * 2 * 410, "{asked} questions");
     }
 }
+
+/// Who asks for little does not overtake who waits for more.
+#[test]
+fn nobody_goes_before_those_who_wait() {
+    let mut fleet = Fleet::new(13);
+    let rule: Rule = SlidingLog::new(100, S).unwrap().into();
+    let node = fleet.join(leased(rule, false));
+    for _ in 0..40 {
+        fleet.call(node, b"key", 1);
+        fleet.run_to(fleet.now_ns() + 3 * MS);
+    }
+    let limiter = &fleet.nodes[node].node;
+    assert!(limiter.try_acquire(b"key", 1).at_once().is_ok(), "there is something left");
+    let many = limiter.try_acquire(b"key", 19);
+    let one = limiter.try_acquire(b"key", 1);
+    let (Err(many), Err(one)) = (many.at_once(), one.at_once()) else { panic!("both wait") };
+    fleet.run_to(fleet.now_ns() + 20 * MS);
+    assert!(many.wait().unwrap().is_granted());
+    assert!(one.wait().unwrap().is_granted());
+}
+
+/// A flood of keys that are asked for once costs the others nothing.
+#[test]
+fn keys_in_use_are_kept() {
+    let mut fleet = Fleet::new(14);
+    let leases = Leases::new(nonzero(LEASE_NS), nonzero(UNITS));
+    let node = fleet.join(|builder| {
+        builder.limit("limit", bucket()).mode(Mode::Leased(leases)).with_most_keys(640)
+    });
+    let mut waited = 0;
+    for step in 0..4_000_u64 {
+        let hot = step % 4;
+        let deciding = fleet.nodes[node].node.try_acquire(&[b'h', hot.to_le_bytes()[0]], 1);
+        waited += u64::from(deciding.at_once().is_err());
+        fleet.call(node, &step.to_le_bytes(), 1);
+        fleet.run_to(fleet.now_ns() + MS);
+    }
+    assert!(waited < 12, "{waited} calls of keys in use waited");
+}
