@@ -256,14 +256,13 @@ impl<R: Clone> Leased<R> {
     pub fn denied(&mut self, id: ErrandId, now_ns: u64, retry_after_ns: Option<NonZeroU64>) {
         let now_ns = self.pass_to(now_ns);
         let Some(asked) = self.answered(id) else { return };
-        match retry_after_ns {
-            Some(ns) => self.pause(asked.sent_ns, now_ns, ns.get()),
-            None => {
-                let longest_ns = at_least_ns(self.terms.length_ns().get(), self.terms.drift_ppm());
-                let until_ns = asked.sent_ns.saturating_add(longest_ns);
-                self.denial = Some(Remembered { until_ns, retry_ns: None });
-            }
+        if let Some(ns) = retry_after_ns {
+            self.pause(asked.sent_ns, now_ns, ns.get());
+            return;
         }
+        let longest_ns = at_least_ns(self.terms.length_ns().get(), self.terms.drift_ppm());
+        let until_ns = asked.sent_ns.saturating_add(longest_ns);
+        self.denial = Some(Remembered { until_ns, retry_ns: None });
     }
 
     /// No answer came, and the store may have debited or not: those units are never used.

@@ -72,6 +72,7 @@ fn a_log_is_over_by_what_was_borrowed_at_most() {
     }
 }
 
+/// S3.16, X3.8: what nodes count by themselves was reserved before, so no two of them admit on the same total.
 #[test]
 fn a_guarded_log_is_never_over() {
     for seed in 0..6 {

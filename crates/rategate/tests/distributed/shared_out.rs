@@ -51,6 +51,7 @@ fn comings_and_goings(seed: u64, rule: Rule) -> Fleet {
     fleet
 }
 
+/// X3.7: never above the total, whoever comes and goes.
 #[test]
 fn the_parts_are_never_more_than_the_whole() {
     for seed in 0..8 {
@@ -82,6 +83,7 @@ fn the_parts_are_never_more_than_the_whole() {
     }
 }
 
+/// S3.15, X3.7: total over nodes, and no remainder is dropped.
 #[test]
 fn the_remainder_is_shared_out_too() {
     let mut fleet = Fleet::new(1);
