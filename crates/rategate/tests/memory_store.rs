@@ -104,6 +104,27 @@ fn a_clock_that_goes_back_earns_nothing() {
     assert_eq!(bench.wait_ns("k", 1), SECOND_NS / 10, "the end of the clock is one like any other");
 }
 
+/// What is over for one who asks is over for all who ask later.
+#[test]
+fn a_lease_that_was_over_does_not_begin_again() {
+    let length_ns = NonZeroU64::new(SECOND_NS).unwrap();
+    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), length_ns);
+    let bench = Bench::new(10, &[("f", rule)]);
+    let one = NonZeroU64::MIN;
+    let held = bench.store.hold(&bench.plan, &key_of("k"), one, LeaseId([1; 16]));
+    assert!(matches!(held.wait(), Ok(Verdict::Granted(_))));
+    let is_free = || {
+        let seen = bench.store.peek(&bench.plan, &key_of("k"), one).wait();
+        matches!(seen, Ok(Verdict::Granted(_)))
+    };
+    bench.clock.set(SECOND_NS - 1);
+    assert!(!is_free());
+    bench.clock.set(SECOND_NS);
+    assert!(is_free());
+    bench.clock.set(SECOND_NS / 2);
+    assert!(is_free());
+}
+
 #[test]
 fn there_is_room_for_live_keys_only() {
     let bench = Bench::new(100, &[("a", log(1))]);
