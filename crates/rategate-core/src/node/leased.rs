@@ -117,8 +117,18 @@ pub struct Leased<R> {
     missed: Missed,
     /// Before that, nothing is debited but for calls that wait for it.
     calm_until_ns: u64,
+    rest: Rest,
     latest_ns: u64,
     last_id: u64,
+}
+
+/// Until when there is nothing to send, as it looked the last time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rest {
+    until_ns: u64,
+    /// What there is, and down to what.
+    units: u64,
+    low: u64,
 }
 
 /// What one debit brought.
@@ -171,6 +181,7 @@ impl<R: Clone> Leased<R> {
             demand: Demand::new(terms.usable_ns().get()),
             missed: Missed::default(),
             calm_until_ns: 0,
+            rest: Rest::default(),
             latest_ns: 0,
             last_id: 0,
         }
@@ -184,6 +195,7 @@ impl<R: Clone> Leased<R> {
         if let Some(first) = self.lots.front_mut() {
             if now_ns < first.ends_ns && wanted <= first.units {
                 first.units = first.units.saturating_sub(wanted);
+                self.rest.units = self.rest.units.saturating_sub(wanted);
                 self.demand.count(wanted);
                 return Local::Granted;
             }
@@ -196,23 +208,23 @@ impl<R: Clone> Leased<R> {
     }
 
     /// What has to be sent at `now_ns`, and counts as sent then. To be asked until there is nothing more, after each of the
-    /// other verbs, and at [`wakes_at_ns`](Self::wakes_at_ns).
+    /// other verbs, and at [`wakes_at_ns`](Self::wakes_at_ns). As a rule, three comparisons say that there is nothing.
+    #[inline]
     pub fn errand(&mut self, now_ns: u64) -> Option<Errand<R>> {
         let now_ns = self.pass_to(now_ns);
-        if let Some(over) = self.over(now_ns) {
-            return Some(over);
+        let Rest { until_ns, units, low } = self.rest;
+        if now_ns < until_ns && units > low && self.missed.all == 0 {
+            return None;
         }
-        if let Some(surplus) = self.surplus(now_ns) {
-            return Some(surplus);
+        if self.lots.is_empty() && (self.under_way.is_some() || self.denies(now_ns)) {
+            return None;
         }
-        let units = NonZeroU64::new(self.lacking(now_ns))?;
-        if self.lots.len() >= MAX_LOTS {
-            self.lots.retain(|lot| lot.units > 0);
+        self.rest = Rest::default();
+        let errand = self.next_errand(now_ns);
+        if errand.is_none() {
+            self.rest = self.rest_from(now_ns);
         }
-        if self.lots.len() >= MAX_LOTS {
-            return self.lots.pop_front().and_then(Lot::into_return);
-        }
-        Some(self.debit(now_ns, units))
+        errand
     }
 
     /// The store has debited these units, at most those that were asked for; where a window of its grid ends, in so
@@ -228,6 +240,7 @@ impl<R: Clone> Leased<R> {
         receipt: R,
     ) {
         let now_ns = self.pass_to(now_ns);
+        self.rest = Rest::default();
         let Some(asked) = self.answered(id) else {
             self.keep(Lot::dead(units.get(), receipt));
             return;
@@ -316,6 +329,37 @@ impl<R: Clone> Leased<R> {
         &self.terms
     }
 
+    fn next_errand(&mut self, now_ns: u64) -> Option<Errand<R>> {
+        if let Some(over) = self.over(now_ns) {
+            return Some(over);
+        }
+        if let Some(surplus) = self.surplus(now_ns) {
+            return Some(surplus);
+        }
+        let units = NonZeroU64::new(self.lacking(now_ns))?;
+        if self.lots.len() >= MAX_LOTS {
+            self.lots.retain(|lot| lot.units > 0);
+        }
+        if self.lots.len() >= MAX_LOTS {
+            return self.lots.pop_front().and_then(Lot::into_return);
+        }
+        Some(self.debit(now_ns, units))
+    }
+
+    /// Until when there is nothing to do, as long as nothing is heard, nobody misses anything, and half is left.
+    fn rest_from(&self, now_ns: u64) -> Rest {
+        let kept = self.lots.iter().map(|lot| lot.kept_until_ns);
+        let held_off = self.denial.map(|denial| denial.until_ns);
+        let others = kept.chain(held_off).chain([self.calm_until_ns]);
+        let until_ns = others.filter(|&at_ns| at_ns > now_ns).min();
+        let until_ns = until_ns.unwrap_or(u64::MAX).min(self.wakes_at_ns().unwrap_or(0));
+        let units = self.units_at(now_ns);
+        // Demand may grow meanwhile, so it is looked at again whenever half is gone.
+        let low = (self.demand.wanted().min(self.terms.most_units().get()) >> 1).max(units >> 1);
+        let low = if self.under_way.is_some() { 0 } else { low };
+        Rest { until_ns, units, low }
+    }
+
     #[inline]
     fn pass_to(&mut self, now_ns: u64) -> u64 {
         self.latest_ns = self.latest_ns.max(now_ns);
@@ -337,6 +381,7 @@ impl<R: Clone> Leased<R> {
             lot.units = lot.units.saturating_sub(taken);
             left = left.saturating_sub(taken);
         }
+        self.rest.units = self.rest.units.saturating_sub(permits);
         self.demand.count(permits);
     }
 
@@ -379,8 +424,7 @@ impl<R: Clone> Leased<R> {
 
     /// How much is worth a debit now.
     fn lacking(&self, now_ns: u64) -> u64 {
-        let is_denied = self.denial.is_some_and(|denial| now_ns < denial.until_ns);
-        if self.under_way.is_some() || is_denied {
+        if self.under_way.is_some() || self.denies(now_ns) {
             return 0;
         }
         let most = self.terms.most_units().get().max(self.missed.largest);
@@ -394,6 +438,11 @@ impl<R: Clone> Leased<R> {
             return 0;
         }
         good.saturating_sub(lasting).min(most.saturating_sub(self.units_at(now_ns)))
+    }
+
+    /// Whether the store would say no, as far as it has said.
+    fn denies(&self, now_ns: u64) -> bool {
+        self.denial.is_some_and(|denial| now_ns < denial.until_ns)
     }
 
     fn debit(&mut self, now_ns: u64, units: NonZeroU64) -> Errand<R> {
@@ -410,6 +459,7 @@ impl<R: Clone> Leased<R> {
     /// Takes note that the debit under way has ended, if it is this one.
     fn answered(&mut self, id: ErrandId) -> Option<UnderWay> {
         let asked = self.under_way.take_if(|asked| asked.id == id)?;
+        self.rest = Rest::default();
         // Whoever waits for the answer tries again.
         self.missed = Missed::default();
         Some(asked)

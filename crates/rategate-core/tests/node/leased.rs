@@ -86,7 +86,7 @@ fn balance(plan: &Plan, books: &Books) {
 #[test]
 fn a_guarded_log_keeps_its_limit_whatever_happens_and_an_open_one_is_over_by_what_is_lent() {
     let (mut over, mut full) = (0_u64, 0_u64);
-    for seed in 0..250 {
+    for seed in 0..160 {
         let (plan, mut random) = any_plan(seed);
         let period_ns = plan.length_ns * random.between(1, 12) / 4 + 1;
         let log = SlidingLog::new(random.between(3, 20), period_ns).unwrap();
@@ -101,14 +101,14 @@ fn a_guarded_log_keeps_its_limit_whatever_happens_and_an_open_one_is_over_by_wha
         assert!(most <= bound, "seed {seed}: {most} of {log:?} in {open:?}");
         over += u64::from(most > log.permits());
     }
-    assert!(full > 25, "the guarded limit was reached {full} times");
-    assert!(over > 25, "without the guard it was passed {over} times");
+    assert!(full > 15, "the guarded limit was reached {full} times");
+    assert!(over > 10, "without the guard it was passed {over} times");
 }
 
 #[test]
 fn a_guarded_bucket_keeps_its_ceiling_in_every_window_and_an_open_one_is_over_by_what_is_lent() {
     let (mut over, mut fit) = (0_u64, 0_u64);
-    for seed in 0..250 {
+    for seed in 0..160 {
         let (plan, mut random) = any_plan(seed);
         let permits = random.between(1, 9);
         let period = std::time::Duration::from_nanos(plan.length_ns * random.between(1, 8) / 2 + 1);
@@ -127,14 +127,14 @@ fn a_guarded_bucket_keeps_its_ceiling_in_every_window_and_an_open_one_is_over_by
         assert!(most <= bound * permit, "seed {seed}: {most} {bucket:?} {open:?}");
         over += u64::from(most > burst * permit);
     }
-    assert!(fit > 50, "the guard fits {fit} times");
-    assert!(over > 15, "without the guard it was passed {over} times");
+    assert!(fit > 30, "the guard fits {fit} times");
+    assert!(over > 10, "without the guard it was passed {over} times");
 }
 
 #[test]
 fn what_is_borrowed_of_a_window_is_used_in_it() {
     let mut full = 0_u64;
-    for seed in 0..250 {
+    for seed in 0..160 {
         let (plan, mut random) = any_plan(seed);
         let grid_ns = plan.length_ns * random.between(1, 12) / 4 + 1;
         let window = FixedWindow::new(random.between(3, 20), grid_ns, Anchor::Epoch).unwrap();
@@ -149,7 +149,7 @@ fn what_is_borrowed_of_a_window_is_used_in_it() {
         assert!(most <= window.permits(), "seed {seed}: {most} of {window:?} in {plan:?}");
         full += u64::from(most == window.permits());
     }
-    assert!(full > 25, "the limit was reached {full} times");
+    assert!(full > 15, "the limit was reached {full} times");
 }
 
 /// One node whose store is a millisecond away, and calls evenly spaced.
