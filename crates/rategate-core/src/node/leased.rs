@@ -53,14 +53,13 @@
 //! # Ok::<(), rategate_core::node::TermsError>(())
 //! ```
 
-use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
 
 use super::demand::Demand;
+use super::lots::{Back, Lot, Lots};
 use super::terms::{Terms, at_least_ns, at_most_ns};
 
-/// The most leases that a node has of one key. When it needs another, the one that ends first goes back.
-pub const MAX_LOTS: usize = 16;
+pub use super::lots::MAX_LOTS;
 
 /// Which debit an answer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -87,6 +86,12 @@ pub enum Errand<R> {
     },
 }
 
+impl<R> Errand<R> {
+    fn back((receipt, units): Back<R>) -> Self {
+        Self::Return { receipt, units }
+    }
+}
+
 /// What a node decides by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -108,8 +113,7 @@ pub enum Local {
 #[derive(Clone, Debug)]
 pub struct Leased<R> {
     terms: Terms,
-    /// The lease that ends first is first.
-    lots: VecDeque<Lot<R>>,
+    lots: Lots<R>,
     under_way: Option<UnderWay>,
     denial: Option<Remembered>,
     demand: Demand,
@@ -129,21 +133,6 @@ struct Rest {
     /// What there is, and down to what.
     units: u64,
     low: u64,
-}
-
-/// What one debit brought.
-#[derive(Clone, Debug)]
-struct Lot<R> {
-    units: u64,
-    /// It may be used before that.
-    ends_ns: u64,
-    /// From then on the next debit does not count on it.
-    fades_ns: u64,
-    /// Before that none of it is given back: those who asked for it are about to come.
-    kept_until_ns: u64,
-    /// Whether there is any use in giving it back once it has ended.
-    is_returned_at_end: bool,
-    receipt: R,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -175,7 +164,7 @@ impl<R: Clone> Leased<R> {
     pub fn new(terms: Terms) -> Self {
         Self {
             terms,
-            lots: VecDeque::new(),
+            lots: Lots::new(),
             under_way: None,
             denial: None,
             demand: Demand::new(terms.usable_ns().get()),
@@ -192,17 +181,10 @@ impl<R: Clone> Leased<R> {
     pub fn try_acquire(&mut self, now_ns: u64, permits: NonZeroU64) -> Local {
         let now_ns = self.pass_to(now_ns);
         let wanted = permits.get();
-        if let Some(first) = self.lots.front_mut() {
-            if now_ns < first.ends_ns && wanted <= first.units {
-                first.units = first.units.saturating_sub(wanted);
-                self.rest.units = self.rest.units.saturating_sub(wanted);
-                self.demand.count(wanted);
-                return Local::Granted;
-            }
-            if wanted <= self.units_at(now_ns) {
-                self.take(now_ns, wanted);
-                return Local::Granted;
-            }
+        if self.lots.take(now_ns, wanted) {
+            self.rest.units = self.rest.units.saturating_sub(wanted);
+            self.demand.count(wanted);
+            return Local::Granted;
         }
         self.without(now_ns, wanted)
     }
@@ -242,7 +224,7 @@ impl<R: Clone> Leased<R> {
         let now_ns = self.pass_to(now_ns);
         self.rest = Rest::default();
         let Some(asked) = self.answered(id) else {
-            self.keep(Lot::dead(units.get(), receipt));
+            self.lots.add(Lot::dead(units.get(), receipt));
             return;
         };
         self.denial = None;
@@ -253,7 +235,7 @@ impl<R: Clone> Leased<R> {
         let window_ns = window_ends_in_ns.map(|ns| at_least_ns(ns, self.terms.drift_ppm()));
         let window_ns = window_ns.filter(|&ns| ns < usable_ns);
         let fades_ns = window_ns.unwrap_or_else(|| usable_ns.saturating_sub(usable_ns >> 3));
-        self.keep(Lot {
+        self.lots.add(Lot {
             units: units.get().min(asked.units),
             ends_ns: asked.sent_ns.saturating_add(window_ns.unwrap_or(usable_ns)),
             fades_ns: asked.sent_ns.saturating_add(fades_ns),
@@ -291,7 +273,7 @@ impl<R: Clone> Leased<R> {
     pub fn wakes_at_ns(&self) -> Option<u64> {
         let mut demand = self.demand;
         demand.pass_to(self.latest_ns);
-        let first = self.lots.front()?;
+        let first = self.lots.first()?;
         let is_fading = self.under_way.is_none() && demand.goes_on();
         let fades_ns = first.fades_ns;
         let fades_ns = Some(fades_ns).filter(|&ns| is_fading && ns > self.latest_ns);
@@ -305,7 +287,7 @@ impl<R: Clone> Leased<R> {
         let now_ns = now_ns.max(self.latest_ns);
         let mut demand = self.demand;
         demand.pass_to(now_ns);
-        self.lots.iter().all(|lot| lot.units == 0)
+        self.lots.are_used_up()
             && self.under_way.is_none()
             && self.denial.is_none_or(|denial| denial.until_ns <= now_ns)
             && demand.lately() == 0
@@ -314,7 +296,7 @@ impl<R: Clone> Leased<R> {
     /// How many permits can be handed out at `now_ns` without asking.
     #[must_use]
     pub fn units(&self, now_ns: u64) -> u64 {
-        self.units_at(now_ns.max(self.latest_ns))
+        self.lots.units(now_ns.max(self.latest_ns))
     }
 
     /// Whether a debit waits for its answer.
@@ -330,30 +312,24 @@ impl<R: Clone> Leased<R> {
     }
 
     fn next_errand(&mut self, now_ns: u64) -> Option<Errand<R>> {
-        if let Some(over) = self.over(now_ns) {
-            return Some(over);
-        }
-        if let Some(surplus) = self.surplus(now_ns) {
-            return Some(surplus);
+        let back = self.lots.over(now_ns).or_else(|| self.surplus(now_ns));
+        if back.is_some() {
+            return back.map(Errand::back);
         }
         let units = NonZeroU64::new(self.lacking(now_ns))?;
-        if self.lots.len() >= MAX_LOTS {
-            self.lots.retain(|lot| lot.units > 0);
-        }
-        if self.lots.len() >= MAX_LOTS {
-            return self.lots.pop_front().and_then(Lot::into_return);
+        if let Some(first) = self.lots.too_many() {
+            return Some(Errand::back(first));
         }
         Some(self.debit(now_ns, units))
     }
 
     /// Until when there is nothing to do, as long as nothing is heard, nobody misses anything, and half is left.
     fn rest_from(&self, now_ns: u64) -> Rest {
-        let kept = self.lots.iter().map(|lot| lot.kept_until_ns);
-        let held_off = self.denial.map(|denial| denial.until_ns);
-        let others = kept.chain(held_off).chain([self.calm_until_ns]);
-        let until_ns = others.filter(|&at_ns| at_ns > now_ns).min();
+        let held_off = [Some(self.calm_until_ns), self.denial.map(|denial| denial.until_ns)];
+        let held_off = held_off.into_iter().flatten().filter(|&at_ns| at_ns > now_ns);
+        let until_ns = held_off.chain(self.lots.settles_ns(now_ns)).min();
         let until_ns = until_ns.unwrap_or(u64::MAX).min(self.wakes_at_ns().unwrap_or(0));
-        let units = self.units_at(now_ns);
+        let units = self.lots.units(now_ns);
         // Demand may grow meanwhile, so it is looked at again whenever half is gone.
         let low = (self.demand.wanted().min(self.terms.most_units().get()) >> 1).max(units >> 1);
         let low = if self.under_way.is_some() { 0 } else { low };
@@ -367,24 +343,6 @@ impl<R: Clone> Leased<R> {
         self.latest_ns
     }
 
-    /// The units of all leases that have not ended.
-    fn units_at(&self, now_ns: u64) -> u64 {
-        let live = self.lots.iter().filter(|lot| now_ns < lot.ends_ns);
-        live.fold(0, |sum, lot| sum.saturating_add(lot.units))
-    }
-
-    /// Takes what is known to be there, from the leases that end first.
-    fn take(&mut self, now_ns: u64, permits: u64) {
-        let mut left = permits;
-        for lot in self.lots.iter_mut().filter(|lot| now_ns < lot.ends_ns) {
-            let taken = left.min(lot.units);
-            lot.units = lot.units.saturating_sub(taken);
-            left = left.saturating_sub(taken);
-        }
-        self.rest.units = self.rest.units.saturating_sub(permits);
-        self.demand.count(permits);
-    }
-
     /// Decides about a call for which there is not enough.
     fn without(&mut self, now_ns: u64, wanted: u64) -> Local {
         if let Some(denial) = self.denial.filter(|denial| now_ns < denial.until_ns) {
@@ -396,30 +354,14 @@ impl<R: Clone> Leased<R> {
         Local::Ask
     }
 
-    /// What is left of a lease that has ended.
-    fn over(&mut self, now_ns: u64) -> Option<Errand<R>> {
-        let is_over = |lot: &Lot<R>| lot.units == 0 || lot.ends_ns <= now_ns;
-        while self.lots.front().is_some_and(is_over) {
-            let lot = self.lots.pop_front()?;
-            if lot.is_returned_at_end && lot.units > 0 {
-                return lot.into_return();
-            }
-        }
-        None
-    }
-
     /// What is more than twice as much as is going to be used, from the lease that ends last.
-    fn surplus(&mut self, now_ns: u64) -> Option<Errand<R>> {
-        let held = self.units_at(now_ns);
+    fn surplus(&mut self, now_ns: u64) -> Option<Back<R>> {
+        let held = self.lots.units(now_ns);
         let surplus = held.saturating_sub(self.demand.wanted());
         if surplus == 0 || surplus < held.div_ceil(2) || self.missed.all > 0 {
             return None;
         }
-        let is_settled = |lot: &&mut Lot<R>| lot.units > 0 && lot.kept_until_ns <= now_ns;
-        let lot = self.lots.iter_mut().rev().find(is_settled)?;
-        let units = NonZeroU64::new(surplus.min(lot.units))?;
-        lot.units = lot.units.saturating_sub(units.get());
-        Some(Errand::Return { receipt: lot.receipt.clone(), units })
+        self.lots.cut(now_ns, surplus)
     }
 
     /// How much is worth a debit now.
@@ -429,15 +371,14 @@ impl<R: Clone> Leased<R> {
         }
         let most = self.terms.most_units().get().max(self.missed.largest);
         let Missed { all: missed, .. } = self.missed;
-        let lasting = self.lots.iter().filter(|lot| now_ns < lot.fades_ns);
-        let lasting = lasting.fold(0_u64, |sum, lot| sum.saturating_add(lot.units));
+        let lasting = self.lots.lasting(now_ns);
         let good = self.demand.wanted().max(missed).min(most);
         let is_ahead =
             self.demand.goes_on() && now_ns >= self.calm_until_ns && lasting <= good >> 1;
         if missed == 0 && !is_ahead {
             return 0;
         }
-        good.saturating_sub(lasting).min(most.saturating_sub(self.units_at(now_ns)))
+        good.saturating_sub(lasting).min(most.saturating_sub(self.lots.units(now_ns)))
     }
 
     /// Whether the store would say no, as far as it has said.
@@ -463,22 +404,5 @@ impl<R: Clone> Leased<R> {
         // Whoever waits for the answer tries again.
         self.missed = Missed::default();
         Some(asked)
-    }
-
-    fn keep(&mut self, lot: Lot<R>) {
-        let sooner = self.lots.iter().take_while(|other| other.ends_ns <= lot.ends_ns).count();
-        self.lots.insert(sooner, lot);
-    }
-}
-
-impl<R> Lot<R> {
-    /// One that cannot be used, only given back.
-    const fn dead(units: u64, receipt: R) -> Self {
-        Self { units, ends_ns: 0, fades_ns: 0, kept_until_ns: 0, is_returned_at_end: true, receipt }
-    }
-
-    fn into_return(self) -> Option<Errand<R>> {
-        let units = NonZeroU64::new(self.units)?;
-        Some(Errand::Return { receipt: self.receipt, units })
     }
 }

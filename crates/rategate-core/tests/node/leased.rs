@@ -177,7 +177,6 @@ fn steady_demand_never_waits_once_the_node_knows_it_and_asks_once_for_half_to_al
     for (gap_ns, most_units) in [(MS, 100), (MS / 10, 100), (MS / 10, 1_000), (MS / 3, 50)] {
         let world = run(&alone(gap_ns, most_units), 1);
         let Books { used, asks, debits, denials, sent_back, .. } = world.books;
-        println!("{gap_ns} {most_units}: {:?} {}", world.books, world.last_ask_ns);
         assert!(used > 49 * S / gap_ns / 10 && denials == 0);
         let most = used * 2 / most_units + 16;
         assert!(debits >= used / most_units && debits <= most, "{debits} debits for {used}");

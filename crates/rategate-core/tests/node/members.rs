@@ -251,9 +251,9 @@ impl World {
     fn at_store(&mut self, name: usize, id: Option<BeatId>, at_least: u64) {
         self.beats += 1;
         // Names in another order than that of coming.
+        let scrambled = u64::try_from(name).unwrap().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut member = [0; 16];
-        member[..8]
-            .copy_from_slice(&(name as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
+        member[..8].copy_from_slice(&scrambled.to_be_bytes());
         let length_ns = self.plan.beat_ns + self.plan.beat_ns.div_ceil(2);
         let beat = Beat {
             member,

@@ -198,10 +198,9 @@ impl World {
             }
             Event::AtStore { node, life, id, units } => {
                 let answer = self.decide(units);
-                if !self.send(Event::Answer { node, life, id, answer }) {
-                    if let Answer::Debited { units, .. } = answer {
-                        self.books.lost_on_the_way += units;
-                    }
+                let is_sent = self.send(Event::Answer { node, life, id, answer });
+                if let (false, Answer::Debited { units, .. }) = (is_sent, answer) {
+                    self.books.lost_on_the_way += units;
                 }
             }
             Event::Answer { node, life, id, answer } => self.answer(node, life, id, answer),
