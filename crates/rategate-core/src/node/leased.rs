@@ -22,8 +22,8 @@
 //!   and then counts as that many. What the store's limit has to be like for the sum of all nodes' actions to keep
 //!   the limit, or by how much they can be over it, says [`guard`](super::guard).
 //! * **Ahead.** With steady demand the next debit is sent when half is left, so callers do not wait. A debit is for
-//!   what is used in half a lease, twice as much each time it ran out, and no more than `most_units`; so the store
-//!   is asked once for each half to whole of it. Rare calls debit what they need and nothing ahead.
+//!   what was used in half a lease, or for what calls wait for if that is more, and no more than `most_units`; so the
+//!   store is asked once for each half to whole of it. Rare calls debit what they need and nothing ahead.
 //! * **Early return.** What is not going to be used goes back: more than twice the demand, from a slot of a quarter of a
 //!   lease on; all of it, three slots after the last use; and what is left when a lease ends.
 //! * **Denials** of the store are remembered. Until the instant the store named, counted from the *sending*, the node
@@ -331,7 +331,7 @@ impl<R: Clone> Leased<R> {
         let until_ns = until_ns.unwrap_or(u64::MAX).min(self.wakes_at_ns().unwrap_or(0));
         let units = self.lots.units(now_ns);
         // Demand may grow meanwhile, so it is looked at again whenever half is gone.
-        let low = (self.demand.wanted().min(self.terms.most_units().get()) >> 1).max(units >> 1);
+        let low = (self.demand.lately().min(self.terms.most_units().get()) >> 1).max(units >> 1);
         let low = if self.under_way.is_some() { 0 } else { low };
         Rest { until_ns, units, low }
     }
@@ -357,7 +357,7 @@ impl<R: Clone> Leased<R> {
     /// What is more than twice as much as is going to be used, from the lease that ends last.
     fn surplus(&mut self, now_ns: u64) -> Option<Back<R>> {
         let held = self.lots.units(now_ns);
-        let surplus = held.saturating_sub(self.demand.wanted());
+        let surplus = held.saturating_sub(self.demand.lately());
         if surplus == 0 || surplus < held.div_ceil(2) || self.missed.all > 0 {
             return None;
         }
@@ -372,7 +372,7 @@ impl<R: Clone> Leased<R> {
         let most = self.terms.most_units().get().max(self.missed.largest);
         let Missed { all: missed, .. } = self.missed;
         let lasting = self.lots.lasting(now_ns);
-        let good = self.demand.wanted().max(missed).min(most);
+        let good = self.demand.lately().max(missed).min(most);
         let is_ahead =
             self.demand.goes_on() && now_ns >= self.calm_until_ns && lasting <= good >> 1;
         if missed == 0 && !is_ahead {
@@ -387,9 +387,6 @@ impl<R: Clone> Leased<R> {
     }
 
     fn debit(&mut self, now_ns: u64, units: NonZeroU64) -> Errand<R> {
-        if self.missed.all > 0 {
-            self.demand.ran_out(self.terms.most_units().get());
-        }
         self.missed = Missed::default();
         self.last_id = self.last_id.wrapping_add(1);
         let id = ErrandId(self.last_id);
