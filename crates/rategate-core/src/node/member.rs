@@ -17,6 +17,10 @@
 //!   lost before the share is.
 //! * **Growing.** What comes [fresh](Heard::fresh) may be used at once. The rest of a gain was somebody else's a moment
 //!   ago, and counts as just used: a log counts it as taken now, a bucket gains room but no permits.
+//!   Then each permit of the total is used at most once in any window of the limit's memory, whoever has it, so
+//!   actions of all members are within the total: think of a slot for each permit, which changes hands (theory 2.2).
+//! * **Buckets.** Of a bucket with rate `r` and burst `b`, a share of `s` permits is a bucket with burst `s` and rate `r s / b`; its
+//!   memory is `b / r`, the time it takes to fill.
 //! * **A new life has a new name.** A member that has left, or forgot what it held, must not come back under its old
 //!   one: a message of its old life may still be on the way.
 //! * **Clock.** The node's own, monotonic; a reading older than the newest counts as that one.

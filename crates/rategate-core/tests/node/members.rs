@@ -44,6 +44,8 @@ struct Node {
     clock: NodeClock,
     member: Member,
     is_alive: bool,
+    /// Nothing from it or to it comes through before that.
+    cut_off_until_ns: u64,
     log: ShareLog,
     wakes_ns: Option<u64>,
 }
@@ -145,7 +147,10 @@ impl World {
         self.now_ns >= self.plan.quiet_from_ns
     }
 
-    fn send(&mut self, event: Event) {
+    fn send(&mut self, name: usize, event: Event) {
+        if self.now_ns < self.nodes[name].cut_off_until_ns && !self.is_quiet() {
+            return;
+        }
         let one_in = self.plan.loses_one_in;
         if one_in > 0 && !self.is_quiet() && self.random.once_in(one_in) {
             return;
@@ -189,18 +194,23 @@ impl World {
                 clock: NodeClock::any(&mut self.random, self.plan.drift_ppm),
                 member: Member::new(terms),
                 is_alive: true,
+                cut_off_until_ns: 0,
                 log: ShareLog::default(),
                 wakes_ns: None,
             });
             let name = self.nodes.len() - 1;
             self.beat(name);
             self.at(self.now_ns, Event::Use { name });
+        } else if self.plan.loses_one_in > 0 && !alive.is_empty() && self.random.once_in(2) {
+            let name = self.random.pick(&alive);
+            let length_ns = self.random.between(0, self.plan.beat_ns * 4);
+            self.nodes[name].cut_off_until_ns = self.now_ns + length_ns;
         } else if alive.len() > 1 {
             let name = self.random.pick(&alive);
             self.nodes[name].is_alive = false;
             if self.random.once_in(2) {
                 self.nodes[name].member.leave();
-                self.send(Event::AtStore { name, id: None, at_least: 0 });
+                self.send(name, Event::AtStore { name, id: None, at_least: 0 });
             }
         }
         let next_ns = self.now_ns + self.random.between(1, self.plan.beat_ns * 3);
@@ -237,7 +247,7 @@ impl World {
             let at_least = if self.plan.holds_on { self.random.between(0, share) } else { 0 };
             let gives_up_ns = node.clock.first(local_ns + self.plan.budget_ns);
             self.at(gives_up_ns, Event::GivenUp { name, id });
-            self.send(Event::AtStore { name, id: Some(id), at_least });
+            self.send(name, Event::AtStore { name, id: Some(id), at_least });
         }
         let node = &mut self.nodes[name];
         let Some(wakes_ns) = node.member.wakes_at_ns() else { return };
@@ -265,7 +275,7 @@ impl World {
         let Heard { permits, fresh, members, changes_in_ns } = self.group.beat(self.now_ns, &beat);
         if let Some(id) = id {
             let heard = [permits, fresh, members, changes_in_ns.map_or(0, u64::from)];
-            self.send(Event::Answer { name, id, heard });
+            self.send(name, Event::Answer { name, id, heard });
         }
     }
 

@@ -30,7 +30,7 @@ fn any_plan(seed: u64) -> Plan {
 #[test]
 fn shares_are_never_more_than_the_total_and_all_of_it_once_things_are_quiet() {
     let mut churned = 0_u64;
-    for seed in 0..400 {
+    for seed in 0..200 {
         let plan = any_plan(seed);
         let world = World::new(plan.clone(), seed).run();
         let shares = world.shares_now();
@@ -41,12 +41,12 @@ fn shares_are_never_more_than_the_total_and_all_of_it_once_things_are_quiet() {
         }
         churned += world.beats;
     }
-    assert!(churned > 10_000);
+    assert!(churned > 5_000);
 }
 
 #[test]
 fn the_total_is_full_two_beats_and_a_half_after_the_last_coming_or_going() {
-    for seed in 0..400 {
+    for seed in 0..200 {
         let plan = Plan { loses_one_in: 0, holds_on: false, ..any_plan(seed) };
         let world = World::new(plan.clone(), seed).run();
         let full_ns = world.full_since_ns.expect("full in the end");
@@ -60,14 +60,14 @@ fn the_total_is_full_two_beats_and_a_half_after_the_last_coming_or_going() {
 #[test]
 fn no_window_sees_more_than_the_total_whoever_held_it() {
     let mut full = 0_u64;
-    for seed in 0..400 {
+    for seed in 0..200 {
         let plan = any_plan(seed);
         let world = World::new(plan.clone(), seed).run();
         let most = world.used.most_in(plan.memory_ns);
         assert!(most <= plan.total, "seed {seed}: {most} of {plan:?}");
         full += u64::from(most == plan.total);
     }
-    assert!(full > 200, "{full}");
+    assert!(full > 100, "{full}");
 }
 
 fn beat(name: u8, total: u64) -> Beat {
