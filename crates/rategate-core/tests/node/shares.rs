@@ -178,3 +178,34 @@ fn a_member_asks_again_when_somebody_elses_time_is_over() {
     let _ = member.heard(id, S, Heard { changes_in_ns: Some(n(1)), ..heard });
     assert_eq!(member.wakes_at_ns(), Some(S + S / 8));
 }
+
+/// One beat each nanosecond, each told of one permit less, and nobody knows which answers were heard.
+#[test]
+fn many_small_steps_are_joined_to_the_safe_side() {
+    const STEPS: u64 = 40;
+    let (total, length_ns, memory_ns) = (100, 1_000, 500);
+    let mut group = Group::new();
+    for at_ns in 0..STEPS {
+        let told = Beat { total: total - at_ns, length_ns, memory_ns, ..beat(1, 0) };
+        assert_eq!(group.beat(at_ns, &told).permits, total - at_ns);
+    }
+    // What was told at `t` may be held until `t + 1000`.
+    let may_hold = |at_ns: u64| {
+        let first = (at_ns + 1).saturating_sub(length_ns);
+        if first < STEPS { total - first } else { 0 }
+    };
+    let last_ns = length_ns + STEPS + memory_ns;
+    for at_ns in STEPS..=last_ns {
+        let held = group.held(at_ns);
+        assert!(held >= may_hold(at_ns) && held <= total, "{held} at {at_ns}");
+        let newcomer = Beat { total, length_ns, memory_ns, ..beat(2, 0) };
+        let heard = group.clone().beat(at_ns, &newcomer);
+        assert!(heard.permits + may_hold(at_ns) <= total, "{heard:?} at {at_ns}");
+        let since_ns = (at_ns + 1).saturating_sub(memory_ns);
+        let fresh = total - may_hold(since_ns);
+        assert!(heard.fresh <= fresh, "{heard:?} at {at_ns}, {fresh} fresh");
+    }
+    assert_eq!(group.held(last_ns), 0);
+    let newcomer = Beat { total, length_ns, memory_ns, ..beat(2, 0) };
+    assert_eq!(group.beat(last_ns, &newcomer).fresh, total);
+}
