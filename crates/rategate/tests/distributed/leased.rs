@@ -165,8 +165,8 @@ fn keys_are_forgotten() {
     }
     fleet.run_to(fleet.now_ns() + S);
     assert_eq!(fleet.grants.len(), 5_000);
-    let leased = fleet.grants.iter().filter(|grant| grant.by == By::Lease).count();
-    assert!(leased > 4_900, "{leased} of 5000 by leases");
+    let by_lease = fleet.grants.iter().filter(|grant| grant.by == By::Lease).count();
+    assert!(by_lease > 4_900, "{by_lease} of 5000 by leases");
 }
 
 /// A limit that is in far too much demand: all of it is used, and the store is not asked for each permit.
