@@ -190,6 +190,13 @@ impl<R: Clone> Leased<R> {
         self.without(now_ns, wanted)
     }
 
+    /// Somebody waits for so many permits behind a call that has to [ask](Local::Ask), so the next debit is for them too.
+    /// To be said again after each answer, for those who still wait.
+    pub fn waits_for(&mut self, permits: u64) {
+        self.missed.all = self.missed.all.saturating_add(permits);
+        self.missed.largest = self.missed.largest.max(permits);
+    }
+
     /// What has to be sent at `now_ns`, and counts as sent then. To be asked until there is nothing more, after each of the
     /// other verbs, and at [`wakes_at_ns`](Self::wakes_at_ns). As a rule, three comparisons say that there is nothing.
     #[inline]
@@ -350,8 +357,7 @@ impl<R: Clone> Leased<R> {
             let retry_after_ns = denial.retry_ns.map(|at_ns| at_ns.saturating_sub(now_ns));
             return Local::Denied { retry_after_ns: retry_after_ns.and_then(NonZeroU64::new) };
         }
-        self.missed.all = self.missed.all.saturating_add(wanted);
-        self.missed.largest = self.missed.largest.max(wanted);
+        self.waits_for(wanted);
         Local::Ask
     }
 

@@ -211,7 +211,8 @@ fn nobody_goes_before_those_who_wait() {
     let (Err(many), Err(one)) = (many.at_once(), one.at_once()) else { panic!("both wait") };
     fleet.run_to(fleet.now_ns() + 20 * MS);
     assert!(many.wait().unwrap().is_granted());
-    assert!(one.wait().unwrap().is_granted());
+    let one = one.wait().unwrap();
+    assert!(one.is_granted(), "{one:?}");
 }
 
 /// A flood of keys that are asked for once costs the others nothing.
@@ -231,4 +232,20 @@ fn keys_in_use_are_kept() {
         fleet.run_to(fleet.now_ns() + MS);
     }
     assert!(waited < 12, "{waited} calls of keys in use waited");
+}
+
+/// Many who wait at once are served with few questions, in order.
+#[test]
+fn a_crowd_is_served_with_few_questions() {
+    let mut fleet = Fleet::new(15);
+    let rule: Rule = SlidingLog::new(1_000, S).unwrap().into();
+    let leases = Leases::new(nonzero(100 * MS), nonzero(300));
+    let node = fleet.join(|builder| builder.limit("limit", rule).mode(Mode::Leased(leases)));
+    for _ in 0..600 {
+        fleet.call(node, b"key", 1);
+    }
+    fleet.run_to(fleet.now_ns() + 15 * MS);
+    assert_eq!(fleet.grants.len(), 600);
+    let asked = fleet.nodes[node].wire.asked();
+    assert!(asked <= 8, "{asked} questions");
 }
