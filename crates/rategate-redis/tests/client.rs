@@ -1,5 +1,6 @@
 //! A store through its driver, on real servers.
 
+#![cfg(feature = "client")]
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -52,7 +53,6 @@ fn a_store_decides() {
         assert!(denial.retry_after_ns.unwrap().get() > 50_000_000_000);
         assert!(matches!(store.decide(&plan, &key, permits(6)).wait(), Err(Fault::Exceeds(_))));
         assert_eq!(store.reset(&plan, &key).wait(), Ok(1));
-        println!("{:?}", store.stats());
     }
 }
 
@@ -66,4 +66,92 @@ fn nobody_there_is_said_in_time() {
     let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
     let said = store.decide(&plan, &key("k"), permits(1)).wait();
     assert!(matches!(said, Err(Fault::Gone(Gone::Unreachable(_)))), "{said:?}");
+}
+
+#[test]
+fn a_key_with_something_elses_data_harms_no_other() {
+    let server = Server::start(Brand::Redis);
+    let store = store(&server);
+    let bucket = Gcra::new("1/60s".parse().unwrap(), 5).unwrap();
+    let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
+    assert!(store.decide(&plan, &key("0"), permits(1)).wait().is_ok());
+    let mut other = server.client();
+    other.ok(&["LPUSH", "t:1r{13}:apig", "x"]);
+    // What is asked while the server stands still goes together.
+    server.stall();
+    let names: Vec<String> = (1..30).map(|name| name.to_string()).collect();
+    let asked: Vec<_> =
+        names.iter().map(|name| store.decide(&plan, &key(name), permits(1))).collect();
+    server.go_on();
+    for (name, asked) in names.iter().zip(asked) {
+        let said = asked.wait();
+        if name == "13" {
+            assert!(matches!(said, Err(Fault::Gone(Gone::Broken(_)))), "{said:?}");
+        } else {
+            assert!(matches!(said, Ok(Verdict::Granted(_))), "{name}: {said:?}");
+        }
+    }
+    assert!(store.stats().largest_call > 5, "{:?}", store.stats());
+    for name in names.iter().filter(|name| *name != "13") {
+        let Ok(Verdict::Granted(grant)) = store.peek(&plan, &key(name), permits(1)).wait() else {
+            panic!("denied")
+        };
+        assert_eq!(grant.remaining, 4, "{name} was decided once");
+    }
+}
+
+#[test]
+fn passwords_users_databases_and_sockets_are_as_said() {
+    let folder = std::env::temp_dir().join(format!("rategate-socket-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let socket = folder.join("redis");
+    let user = ["user", "teller", "on", ">sesame", "~t:*", "+@all"].join(" ");
+    let file = folder.join("users");
+    std::fs::write(&file, user + "\n").unwrap();
+    let (path, users) = (socket.display().to_string(), file.display().to_string());
+    let server = Server::with(Brand::Redis, &["--unixsocket", &path, "--aclfile", &users]);
+    let bucket = Gcra::new("1/60s".parse().unwrap(), 5).unwrap();
+    let slow = Duration::from_secs(5);
+    for place in [client::Server::Unix(socket), client::Server::tcp("127.0.0.1", server.port())] {
+        let config = Config::server(place).prefix("t").budget(slow).user("teller").database(3);
+        let wrong = Arc::new(RedisStore::open(config.clone().password("simsim")).unwrap());
+        let plan = Arc::new(wrong.plan(&[("api", bucket.into())]).unwrap());
+        let said = wrong.decide(&plan, &key("k"), permits(1)).wait();
+        assert!(matches!(said, Err(Fault::Gone(Gone::Broken(_)))), "{said:?}");
+        let right = Arc::new(RedisStore::open(config.password("sesame")).unwrap());
+        assert!(right.decide(&plan, &key("k"), permits(1)).wait().is_ok());
+    }
+    assert_eq!(server.client().ok(&["DBSIZE"]).int(), 0);
+    let mut third = server.client();
+    third.ok(&["SELECT", "3"]);
+    assert!(third.ok(&["EXISTS", "t:1r{k}:apig"]).int() == 1);
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+#[test]
+fn what_was_opened_is_closed() {
+    let server = Server::start(Brand::Redis);
+    let count = |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).map(Iterator::count);
+    let Ok(threads) = count("task") else { return };
+    let files = count("fd").unwrap();
+    for _ in 0..30 {
+        let store = store(&server);
+        let bucket = Gcra::new("1/60s".parse().unwrap(), 5).unwrap();
+        let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
+        let _ = store.decide(&plan, &key("k"), permits(1)).wait().unwrap();
+    }
+    common::load::eventually(Duration::from_secs(8), "threads and files end", || {
+        count("task").unwrap() <= threads && count("fd").unwrap() <= files
+    });
+    common::load::eventually(Duration::from_secs(8), "connections end", || {
+        server.client().ok(&["INFO", "clients"]).text().contains("connected_clients:1\r")
+    });
+}
+
+#[test]
+fn nonsense_is_refused_when_a_store_is_opened() {
+    let place = client::Server::tcp("127.0.0.1", 1);
+    assert!(RedisStore::open(Config::server(place).prefix("a{b")).is_err());
+    assert!(RedisStore::open(Config::cluster([])).is_err());
+    assert!(RedisStore::open(Config::sentinel("shop", [])).is_err());
 }

@@ -5,6 +5,7 @@
 //! cargo test --release -p rategate-redis --test client_speed -- --ignored --nocapture
 //! ```
 
+#![cfg(feature = "client")]
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
@@ -43,14 +44,22 @@ fn bucket() -> Gcra {
 fn decisions_per_second() {
     for brand in Brand::installed() {
         let server = Server::start(brand);
+        let there = || cpu(&server).1;
+        let before = there();
         let alone = one_by_one(&server);
+        let between = there();
         let (bench_one, bench_many) = (benchmark(&server, "1"), benchmark(&server, "1000"));
+        println!(
+            "the server's processor: one call each {:.2} us, redis-benchmark {:.2} us",
+            (between - before) / (alone * LASTS.as_secs_f64()) * 1e6,
+            (there() - between) / 0.4
+        );
         println!(
             "\n{brand:?}: one call each {alone:.0}/s, redis-benchmark -P 16 over 1 key {bench_one:.0}/s, over 1000 \
              {bench_many:.0}/s"
         );
         for (tasks, keys) in [(64, 1_000), (512, 1_000), (2_048, 1_000), (2_048, 1)] {
-            for (batch, rounds) in [(256, 1), (256, 2), (512, 2), (1_024, 2), (512, 4)] {
+            for (batch, rounds) in [(256, 2), (512, 1), (512, 2), (512, 4), (1_024, 2)] {
                 let (rate, percentiles, size) = driven(&server, tasks, keys, batch, rounds, None);
                 println!(
                     "{tasks} tasks over {keys} keys, batch {batch} rounds {rounds}: {rate:.0}/s ({:.1}x, {:.2}x) \
@@ -86,6 +95,7 @@ fn driven(
         .rounds(rounds);
     let store = Arc::new(RedisStore::open(config).unwrap());
     let plan = Arc::new(store.plan(&[("api", bucket().into())]).unwrap());
+    let before = cpu(server);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (mut took, lasted) = runtime.block_on(async {
         let start = Instant::now();
@@ -107,7 +117,7 @@ fn driven(
                         let key: Arc<[u8]> = format!("k{}", turn % keys).into_bytes().into();
                         turn += tasks;
                         let asked = Instant::now();
-                        store.decide(&plan, &key, NonZeroU64::MIN).await.unwrap();
+                        let _ = store.decide(&plan, &key, NonZeroU64::MIN).await.unwrap();
                         took.push(asked.elapsed());
                     }
                     took
@@ -124,7 +134,28 @@ fn driven(
     let at = |share: usize| took.get(took.len() * share / 1_000).copied().unwrap_or_default();
     let stats = store.stats();
     let size = stats.questions as f64 / stats.calls as f64;
+    let (after, count) = (cpu(server), took.len() as f64 / 1e6);
+    print!(
+        "[us each: here {:.2}, there {:.2}] ",
+        (after.0 - before.0) / count,
+        (after.1 - before.1) / count
+    );
     (took.len() as f64 / lasted.as_secs_f64(), [at(500), at(990)], size)
+}
+
+/// Seconds of processor time that this process has used, and the server. What they do in a second of their
+/// own does not depend on who else is on the machine.
+fn cpu(server: &Server) -> (f64, f64) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
+    let own = (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0;
+    let told = server.client().ok(&["INFO", "cpu"]).text();
+    let of = |name: &str| {
+        let line = told.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.trim_start_matches(':').trim().parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    (own, of("used_cpu_user") + of("used_cpu_sys"))
 }
 
 fn words(key: &[u8]) -> Vec<Vec<u8>> {

@@ -225,6 +225,7 @@ fn several_limits_decide_all_or_nothing() {
     }
 }
 
+/// S3.19: a decision is one call that reads and writes, and callers are apart by their keys.
 #[test]
 fn a_batch_decides_as_one_call_after_the_other() {
     for mut store in Store::each() {

@@ -82,7 +82,6 @@ fn a_group_in_a_store_is_the_cores() {
                 shares[who] = seen.permits;
             }
         }
-        println!("{grown} grown, {shrunk} shrunk, {stale} stale, {forgotten} afresh");
         assert!(grown > 100 && shrunk > 100 && stale > 50 && forgotten > 20);
     }
 }

@@ -44,6 +44,7 @@
 //! | a caller that waits in its own way, or may change its mind | [`Reservation`] |
 //! | kinds of callers that should share fairly | [`Limiter::class`] |
 //! | one of many callers, each with a limit of its own | [`Keyed`] |
+//! | on several machines that share one limit | [`distributed`] |
 //! | a call that has to pass several of them | [`try_all`] |
 //! | an operation whose end or effect counts, not only its start | [`Permit`] |
 //! | one loop that waits after each operation | [`Throttle`] |
@@ -93,8 +94,8 @@
 //!
 //! # What it does not do
 //!
-//! * It does not share a limit between processes or machines, and forgets it when the process ends, unless it is
-//!   saved (`serde`).
+//! * A limiter forgets all when the process ends, unless it is saved (`serde`), and knows nothing of other processes: that is what
+//!   [`distributed`] is for.
 //! * It does not spin unless asked to, and so wakes as exactly as the system's sleep does, usually
 //!   0.1 ms late. See [`Precision`].
 //! * It does not see that a machine was suspended: where the system's monotonic clock stands still

@@ -91,6 +91,7 @@ fn goes_on<P: Twinned + Portable>(policies: &[P], away: Duration) {
     assert!(alike > 20 * 211 - 160, "{alike}");
 }
 
+/// S3.18: where all calls of a key come to one server, its state is there alone, and saved over a restart.
 #[test]
 fn a_restored_table_goes_on() {
     for away in [0, 1, 7] {

@@ -13,6 +13,20 @@
 //! * **Pauses** double from one failed probe to the next, exactly, up to the longest. A probe nobody hears of any
 //!   more holds up the next one for a pause, no longer.
 //! * **Closes** with any answer.
+//!
+//! ```
+//! use rategate_core::node::{Breaker, BreakerTerms, Pass};
+//!
+//! let mut breaker = Breaker::new(BreakerTerms::default());
+//! for _ in 0..5 {
+//!     assert_eq!(breaker.pass(0), Pass::Go);
+//!     breaker.failed(0);
+//! }
+//! assert!(matches!(breaker.pass(99_999_999), Pass::Stay { .. }));
+//! assert_eq!(breaker.pass(100_000_000), Pass::Probe);
+//! breaker.answered();
+//! assert_eq!(breaker.pass(100_000_000), Pass::Go);
+//! ```
 
 use core::num::{NonZeroU32, NonZeroU64};
 

@@ -13,14 +13,12 @@ pub(super) struct Demand {
     used: [u64; 3],
     /// In how many calls.
     calls: [u64; 3],
-    /// How much more than the demand is borrowed, since what was borrowed ran out.
-    boost: u64,
 }
 
 impl Demand {
     pub(super) fn new(usable_ns: u64) -> Self {
         let slot_ns = usable_ns.checked_div(4).unwrap_or(0).max(1);
-        Self { slot_ns, begun_ns: 0, used: [0; 3], calls: [0; 3], boost: 0 }
+        Self { slot_ns, begun_ns: 0, used: [0; 3], calls: [0; 3] }
     }
 
     /// Lets the time pass to `now_ns`.
@@ -44,8 +42,6 @@ impl Demand {
                 _ => [0; 3],
             };
         }
-        let halvings = u32::try_from(slots).unwrap_or(u32::MAX);
-        self.boost = self.boost.checked_shr(halvings).unwrap_or(0);
         let rest_ns = into_ns.checked_rem(self.slot_ns).unwrap_or(0);
         self.begun_ns = now_ns.saturating_sub(rest_ns);
     }
@@ -57,12 +53,7 @@ impl Demand {
         *calls = calls.saturating_add(1);
     }
 
-    /// What was borrowed did not last: twice as much, the next time.
-    pub(super) fn ran_out(&mut self, most: u64) {
-        self.boost = self.boost.max(self.lately()).saturating_mul(2).min(most);
-    }
-
-    /// What is used in half a lease.
+    /// What is used in half a lease: so much it is good to have.
     pub(super) fn lately(&self) -> u64 {
         in_two(self.used)
     }
@@ -70,14 +61,6 @@ impl Demand {
     /// Whether another call is to be expected soon: there was more than one.
     pub(super) fn goes_on(&self) -> bool {
         in_two(self.calls) > 1
-    }
-
-    /// How much it is good to have: nothing where nothing was used.
-    pub(super) fn wanted(&self) -> u64 {
-        match self.lately() {
-            0 => 0,
-            lately => lately.max(self.boost),
-        }
     }
 
     /// When the current slot ends.

@@ -21,6 +21,21 @@
 //!
 //! Without a guard, actions in a window are at most the limit's ceiling and [`outstanding`](Lent::outstanding) more: what
 //! was lent before the window began and could still be used then.
+//!
+//! ```
+//! use rategate_core::gcra::Gcra;
+//! use rategate_core::node::{GuardError, Lent, guarded};
+//! use rategate_core::rate::Rate;
+//!
+//! let bucket = Gcra::new(Rate::per_second(1_000)?, 100)?;
+//! // Lent for 40 ms, in which it earns 40 permits.
+//! assert_eq!(guarded(bucket, 40_000_000)?.burst().get(), 60);
+//! let too_long = GuardError::Burst { longest_ns: 99_000_000 };
+//! assert_eq!(guarded(bucket, 1_000_000_000), Err(too_long));
+//! // Without a guard, ten nodes with up to five units each are over the limit by at most:
+//! assert_eq!(bucket.outstanding(10, 5, 1_000_000_000), 50);
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
 
 use core::error::Error;
 use core::fmt;

@@ -22,8 +22,8 @@
 //!   and then counts as that many. What the store's limit has to be like for the sum of all nodes' actions to keep
 //!   the limit, or by how much they can be over it, says [`guard`](super::guard).
 //! * **Ahead.** With steady demand the next debit is sent when half is left, so callers do not wait. A debit is for
-//!   what is used in half a lease, twice as much each time it ran out, and no more than `most_units`; so the store
-//!   is asked once for each half to whole of it. Rare calls debit what they need and nothing ahead.
+//!   what was used in half a lease, or for what calls wait for if that is more, and no more than `most_units`; so the
+//!   store is asked once for each half to whole of it. Rare calls debit what they need and nothing ahead.
 //! * **Early return.** What is not going to be used goes back: more than twice the demand, from a slot of a quarter of a
 //!   lease on; all of it, three slots after the last use; and what is left when a lease ends.
 //! * **Denials** of the store are remembered. Until the instant the store named, counted from the *sending*, the node
@@ -54,14 +54,13 @@
 //! # Ok::<(), rategate_core::node::TermsError>(())
 //! ```
 
-use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
 
 use super::demand::Demand;
+use super::lots::{Back, Lot, Lots};
 use super::terms::{Terms, at_least_ns, at_most_ns};
 
-/// The most leases that a node has of one key. When it needs another, the one that ends first goes back.
-pub const MAX_LOTS: usize = 16;
+pub use super::lots::MAX_LOTS;
 
 /// Which debit an answer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,6 +87,12 @@ pub enum Errand<R> {
     },
 }
 
+impl<R> Errand<R> {
+    fn back((receipt, units): Back<R>) -> Self {
+        Self::Return { receipt, units }
+    }
+}
+
 /// What a node decides by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -109,8 +114,7 @@ pub enum Local {
 #[derive(Clone, Debug)]
 pub struct Leased<R> {
     terms: Terms,
-    /// The lease that ends first is first.
-    lots: VecDeque<Lot<R>>,
+    lots: Lots<R>,
     under_way: Option<UnderWay>,
     denial: Option<Remembered>,
     demand: Demand,
@@ -118,23 +122,18 @@ pub struct Leased<R> {
     missed: Missed,
     /// Before that, nothing is debited but for calls that wait for it.
     calm_until_ns: u64,
+    rest: Rest,
     latest_ns: u64,
     last_id: u64,
 }
 
-/// What one debit brought.
-#[derive(Clone, Debug)]
-struct Lot<R> {
+/// Until when there is nothing to send, as it looked the last time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rest {
+    until_ns: u64,
+    /// What there is, and down to what.
     units: u64,
-    /// It may be used before that.
-    ends_ns: u64,
-    /// From then on the next debit does not count on it.
-    fades_ns: u64,
-    /// Before that none of it is given back: those who asked for it are about to come.
-    kept_until_ns: u64,
-    /// Whether there is any use in giving it back once it has ended.
-    is_returned_at_end: bool,
-    receipt: R,
+    low: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -166,12 +165,13 @@ impl<R: Clone> Leased<R> {
     pub fn new(terms: Terms) -> Self {
         Self {
             terms,
-            lots: VecDeque::new(),
+            lots: Lots::new(),
             under_way: None,
             denial: None,
             demand: Demand::new(terms.usable_ns().get()),
             missed: Missed::default(),
             calm_until_ns: 0,
+            rest: Rest::default(),
             latest_ns: 0,
             last_id: 0,
         }
@@ -182,38 +182,39 @@ impl<R: Clone> Leased<R> {
     pub fn try_acquire(&mut self, now_ns: u64, permits: NonZeroU64) -> Local {
         let now_ns = self.pass_to(now_ns);
         let wanted = permits.get();
-        if let Some(first) = self.lots.front_mut() {
-            if now_ns < first.ends_ns && wanted <= first.units {
-                first.units = first.units.saturating_sub(wanted);
-                self.demand.count(wanted);
-                return Local::Granted;
-            }
-            if wanted <= self.units_at(now_ns) {
-                self.take(now_ns, wanted);
-                return Local::Granted;
-            }
+        if self.lots.take(now_ns, wanted) {
+            self.rest.units = self.rest.units.saturating_sub(wanted);
+            self.demand.count(wanted);
+            return Local::Granted;
         }
         self.without(now_ns, wanted)
     }
 
+    /// Somebody waits for so many permits behind a call that has to [ask](Local::Ask), so the next debit is for them too.
+    /// To be said again after each answer, for those who still wait.
+    pub fn waits_for(&mut self, permits: u64) {
+        self.missed.all = self.missed.all.saturating_add(permits);
+        self.missed.largest = self.missed.largest.max(permits);
+    }
+
     /// What has to be sent at `now_ns`, and counts as sent then. To be asked until there is nothing more, after each of the
-    /// other verbs, and at [`wakes_at_ns`](Self::wakes_at_ns).
+    /// other verbs, and at [`wakes_at_ns`](Self::wakes_at_ns). As a rule, three comparisons say that there is nothing.
+    #[inline]
     pub fn errand(&mut self, now_ns: u64) -> Option<Errand<R>> {
         let now_ns = self.pass_to(now_ns);
-        if let Some(over) = self.over(now_ns) {
-            return Some(over);
+        let Rest { until_ns, units, low } = self.rest;
+        if now_ns < until_ns && units > low && self.missed.all == 0 {
+            return None;
         }
-        if let Some(surplus) = self.surplus(now_ns) {
-            return Some(surplus);
+        if self.lots.is_empty() && (self.under_way.is_some() || self.denies(now_ns)) {
+            return None;
         }
-        let units = NonZeroU64::new(self.lacking(now_ns))?;
-        if self.lots.len() >= MAX_LOTS {
-            self.lots.retain(|lot| lot.units > 0);
+        self.rest = Rest::default();
+        let errand = self.next_errand(now_ns);
+        if errand.is_none() {
+            self.rest = self.rest_from(now_ns);
         }
-        if self.lots.len() >= MAX_LOTS {
-            return self.lots.pop_front().and_then(Lot::into_return);
-        }
-        Some(self.debit(now_ns, units))
+        errand
     }
 
     /// The store has debited these units, at most those that were asked for; where a window of its grid ends, in so
@@ -229,8 +230,9 @@ impl<R: Clone> Leased<R> {
         receipt: R,
     ) {
         let now_ns = self.pass_to(now_ns);
+        self.rest = Rest::default();
         let Some(asked) = self.answered(id) else {
-            self.keep(Lot::dead(units.get(), receipt));
+            self.lots.add(Lot::dead(units.get(), receipt));
             return;
         };
         self.denial = None;
@@ -242,7 +244,7 @@ impl<R: Clone> Leased<R> {
         let window_ns = window_ends_in_ns.map(|ns| at_least_ns(ns, self.terms.drift_ppm()));
         let window_ns = window_ns.filter(|&ns| ns < usable_ns);
         let fades_ns = window_ns.unwrap_or_else(|| usable_ns.saturating_sub(usable_ns >> 3));
-        self.keep(Lot {
+        self.lots.add(Lot {
             units: units.get().min(asked.units),
             ends_ns: asked.sent_ns.saturating_add(window_ns.unwrap_or(usable_ns)),
             fades_ns: asked.sent_ns.saturating_add(fades_ns),
@@ -256,14 +258,13 @@ impl<R: Clone> Leased<R> {
     pub fn denied(&mut self, id: ErrandId, now_ns: u64, retry_after_ns: Option<NonZeroU64>) {
         let now_ns = self.pass_to(now_ns);
         let Some(asked) = self.answered(id) else { return };
-        match retry_after_ns {
-            Some(ns) => self.pause(asked.sent_ns, now_ns, ns.get()),
-            None => {
-                let longest_ns = at_least_ns(self.terms.length_ns().get(), self.terms.drift_ppm());
-                let until_ns = asked.sent_ns.saturating_add(longest_ns);
-                self.denial = Some(Remembered { until_ns, retry_ns: None });
-            }
+        if let Some(ns) = retry_after_ns {
+            self.pause(asked.sent_ns, now_ns, ns.get());
+            return;
         }
+        let longest_ns = at_least_ns(self.terms.length_ns().get(), self.terms.drift_ppm());
+        let until_ns = asked.sent_ns.saturating_add(longest_ns);
+        self.denial = Some(Remembered { until_ns, retry_ns: None });
     }
 
     /// No answer came, and the store may have debited or not: those units are never used.
@@ -280,7 +281,7 @@ impl<R: Clone> Leased<R> {
     pub fn wakes_at_ns(&self) -> Option<u64> {
         let mut demand = self.demand;
         demand.pass_to(self.latest_ns);
-        let first = self.lots.front()?;
+        let first = self.lots.first()?;
         let is_fading = self.under_way.is_none() && demand.goes_on();
         let fades_ns = first.fades_ns;
         let fades_ns = Some(fades_ns).filter(|&ns| is_fading && ns > self.latest_ns);
@@ -294,7 +295,7 @@ impl<R: Clone> Leased<R> {
         let now_ns = now_ns.max(self.latest_ns);
         let mut demand = self.demand;
         demand.pass_to(now_ns);
-        self.lots.iter().all(|lot| lot.units == 0)
+        self.lots.are_used_up()
             && self.under_way.is_none()
             && self.denial.is_none_or(|denial| denial.until_ns <= now_ns)
             && demand.lately() == 0
@@ -303,7 +304,7 @@ impl<R: Clone> Leased<R> {
     /// How many permits can be handed out at `now_ns` without asking.
     #[must_use]
     pub fn units(&self, now_ns: u64) -> u64 {
-        self.units_at(now_ns.max(self.latest_ns))
+        self.lots.units(now_ns.max(self.latest_ns))
     }
 
     /// Whether a debit waits for its answer.
@@ -318,28 +319,36 @@ impl<R: Clone> Leased<R> {
         &self.terms
     }
 
+    fn next_errand(&mut self, now_ns: u64) -> Option<Errand<R>> {
+        let back = self.lots.over(now_ns).or_else(|| self.surplus(now_ns));
+        if back.is_some() {
+            return back.map(Errand::back);
+        }
+        let units = NonZeroU64::new(self.lacking(now_ns))?;
+        if let Some(first) = self.lots.too_many() {
+            return Some(Errand::back(first));
+        }
+        Some(self.debit(now_ns, units))
+    }
+
+    /// Until when there is nothing to do, as long as nothing is heard, nobody misses anything, and half is left.
+    fn rest_from(&self, now_ns: u64) -> Rest {
+        let held_off = [Some(self.calm_until_ns), self.denial.map(|denial| denial.until_ns)];
+        let held_off = held_off.into_iter().flatten().filter(|&at_ns| at_ns > now_ns);
+        let until_ns = held_off.chain(self.lots.settles_ns(now_ns)).min();
+        let until_ns = until_ns.unwrap_or(u64::MAX).min(self.wakes_at_ns().unwrap_or(0));
+        let units = self.lots.units(now_ns);
+        // Demand may grow meanwhile, so it is looked at again whenever half is gone.
+        let low = (self.demand.lately().min(self.terms.most_units().get()) >> 1).max(units >> 1);
+        let low = if self.under_way.is_some() { 0 } else { low };
+        Rest { until_ns, units, low }
+    }
+
     #[inline]
     fn pass_to(&mut self, now_ns: u64) -> u64 {
         self.latest_ns = self.latest_ns.max(now_ns);
         self.demand.pass_to(self.latest_ns);
         self.latest_ns
-    }
-
-    /// The units of all leases that have not ended.
-    fn units_at(&self, now_ns: u64) -> u64 {
-        let live = self.lots.iter().filter(|lot| now_ns < lot.ends_ns);
-        live.fold(0, |sum, lot| sum.saturating_add(lot.units))
-    }
-
-    /// Takes what is known to be there, from the leases that end first.
-    fn take(&mut self, now_ns: u64, permits: u64) {
-        let mut left = permits;
-        for lot in self.lots.iter_mut().filter(|lot| now_ns < lot.ends_ns) {
-            let taken = left.min(lot.units);
-            lot.units = lot.units.saturating_sub(taken);
-            left = left.saturating_sub(taken);
-        }
-        self.demand.count(permits);
     }
 
     /// Decides about a call for which there is not enough.
@@ -348,60 +357,43 @@ impl<R: Clone> Leased<R> {
             let retry_after_ns = denial.retry_ns.map(|at_ns| at_ns.saturating_sub(now_ns));
             return Local::Denied { retry_after_ns: retry_after_ns.and_then(NonZeroU64::new) };
         }
-        self.missed.all = self.missed.all.saturating_add(wanted);
-        self.missed.largest = self.missed.largest.max(wanted);
+        self.waits_for(wanted);
         Local::Ask
     }
 
-    /// What is left of a lease that has ended.
-    fn over(&mut self, now_ns: u64) -> Option<Errand<R>> {
-        let is_over = |lot: &Lot<R>| lot.units == 0 || lot.ends_ns <= now_ns;
-        while self.lots.front().is_some_and(is_over) {
-            let lot = self.lots.pop_front()?;
-            if lot.is_returned_at_end && lot.units > 0 {
-                return lot.into_return();
-            }
-        }
-        None
-    }
-
     /// What is more than twice as much as is going to be used, from the lease that ends last.
-    fn surplus(&mut self, now_ns: u64) -> Option<Errand<R>> {
-        let held = self.units_at(now_ns);
-        let surplus = held.saturating_sub(self.demand.wanted());
+    fn surplus(&mut self, now_ns: u64) -> Option<Back<R>> {
+        let held = self.lots.units(now_ns);
+        let surplus = held.saturating_sub(self.demand.lately());
         if surplus == 0 || surplus < held.div_ceil(2) || self.missed.all > 0 {
             return None;
         }
-        let is_settled = |lot: &&mut Lot<R>| lot.units > 0 && lot.kept_until_ns <= now_ns;
-        let lot = self.lots.iter_mut().rev().find(is_settled)?;
-        let units = NonZeroU64::new(surplus.min(lot.units))?;
-        lot.units = lot.units.saturating_sub(units.get());
-        Some(Errand::Return { receipt: lot.receipt.clone(), units })
+        self.lots.cut(now_ns, surplus)
     }
 
     /// How much is worth a debit now.
     fn lacking(&self, now_ns: u64) -> u64 {
-        let is_denied = self.denial.is_some_and(|denial| now_ns < denial.until_ns);
-        if self.under_way.is_some() || is_denied {
+        if self.under_way.is_some() || self.denies(now_ns) {
             return 0;
         }
         let most = self.terms.most_units().get().max(self.missed.largest);
         let Missed { all: missed, .. } = self.missed;
-        let lasting = self.lots.iter().filter(|lot| now_ns < lot.fades_ns);
-        let lasting = lasting.fold(0_u64, |sum, lot| sum.saturating_add(lot.units));
-        let good = self.demand.wanted().max(missed).min(most);
+        let lasting = self.lots.lasting(now_ns);
+        let good = self.demand.lately().max(missed).min(most);
         let is_ahead =
             self.demand.goes_on() && now_ns >= self.calm_until_ns && lasting <= good >> 1;
         if missed == 0 && !is_ahead {
             return 0;
         }
-        good.saturating_sub(lasting).min(most.saturating_sub(self.units_at(now_ns)))
+        good.saturating_sub(lasting).min(most.saturating_sub(self.lots.units(now_ns)))
+    }
+
+    /// Whether the store would say no, as far as it has said.
+    fn denies(&self, now_ns: u64) -> bool {
+        self.denial.is_some_and(|denial| now_ns < denial.until_ns)
     }
 
     fn debit(&mut self, now_ns: u64, units: NonZeroU64) -> Errand<R> {
-        if self.missed.all > 0 {
-            self.demand.ran_out(self.terms.most_units().get());
-        }
         self.missed = Missed::default();
         self.last_id = self.last_id.wrapping_add(1);
         let id = ErrandId(self.last_id);
@@ -426,25 +418,9 @@ impl<R: Clone> Leased<R> {
     /// Takes note that the debit under way has ended, if it is this one.
     fn answered(&mut self, id: ErrandId) -> Option<UnderWay> {
         let asked = self.under_way.take_if(|asked| asked.id == id)?;
+        self.rest = Rest::default();
         // Whoever waits for the answer tries again.
         self.missed = Missed::default();
         Some(asked)
-    }
-
-    fn keep(&mut self, lot: Lot<R>) {
-        let sooner = self.lots.iter().take_while(|other| other.ends_ns <= lot.ends_ns).count();
-        self.lots.insert(sooner, lot);
-    }
-}
-
-impl<R> Lot<R> {
-    /// One that cannot be used, only given back.
-    const fn dead(units: u64, receipt: R) -> Self {
-        Self { units, ends_ns: 0, fades_ns: 0, kept_until_ns: 0, is_returned_at_end: true, receipt }
-    }
-
-    fn into_return(self) -> Option<Errand<R>> {
-        let units = NonZeroU64::new(self.units)?;
-        Some(Errand::Return { receipt: self.receipt, units })
     }
 }

@@ -17,9 +17,34 @@
 //!   lost before the share is.
 //! * **Growing.** What comes [fresh](Heard::fresh) may be used at once. The rest of a gain was somebody else's a moment
 //!   ago, and counts as just used: a log counts it as taken now, a bucket gains room but no permits.
+//!   Then each permit of the total is used at most once in any window of the limit's memory, whoever has it, so
+//!   actions of all members are within the total: think of a slot for each permit, which changes hands (theory 2.2).
+//! * **Buckets.** Of a bucket with rate `r` and burst `b`, a share of `s` permits is a bucket with burst `s` and rate `r s / b`; its
+//!   memory is `b / r`, the time it takes to fill.
 //! * **A new life has a new name.** A member that has left, or forgot what it held, must not come back under its old
 //!   one: a message of its old life may still be on the way.
 //! * **Clock.** The node's own, monotonic; a reading older than the newest counts as that one.
+//!
+//! # Example
+//!
+//! ```
+//! use core::num::NonZeroU64;
+//! use rategate_core::node::{Beat, Group, Member, MemberTerms, Resize};
+//!
+//! let second = NonZeroU64::new(1_000_000_000).unwrap();
+//! let terms = MemberTerms::new(second, 200)?;
+//! let (mut group, mut member) = (Group::new(), Member::new(terms));
+//!
+//! let id = member.beat(0).expect("it is time");
+//! let (length_ns, memory_ns) = (terms.length_ns().get(), second.get());
+//! let beat = Beat { member: [7; 16], total: 45, at_least: 0, length_ns, memory_ns };
+//! // The store's clock is another.
+//! let heard = group.beat(123_456_789, &beat);
+//! assert_eq!(member.heard(id, 1_000_000, heard), Resize { from: 0, to: 45, fresh: 45 });
+//! assert_eq!(member.share(1_499_699_999), 45);
+//! assert_eq!(member.share(1_499_700_000), 0);
+//! # Ok::<(), rategate_core::node::TermsError>(())
+//! ```
 
 use core::num::NonZeroU64;
 

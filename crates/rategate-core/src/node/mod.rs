@@ -29,6 +29,7 @@
 //! quartz. No instant ever travels.
 
 mod demand;
+mod lots;
 
 pub mod breaker;
 pub mod group;

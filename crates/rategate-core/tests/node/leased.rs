@@ -28,6 +28,7 @@ fn any_plan(seed: u64) -> (Plan, XorShift) {
         loses_one_in: 0,
         budget_ns: some(6, 14),
         gaps_ns: (some(0, 2), some(3, 16)),
+        pauses_one_in: 60,
         most_permits: 0,
         crashes_one_in: 0,
         ends_ns: length_ns * 60 + some(0, 200),
@@ -85,7 +86,7 @@ fn balance(plan: &Plan, books: &Books) {
 #[test]
 fn a_guarded_log_keeps_its_limit_whatever_happens_and_an_open_one_is_over_by_what_is_lent() {
     let (mut over, mut full) = (0_u64, 0_u64);
-    for seed in 0..250 {
+    for seed in 0..160 {
         let (plan, mut random) = any_plan(seed);
         let period_ns = plan.length_ns * random.between(1, 12) / 4 + 1;
         let log = SlidingLog::new(random.between(3, 20), period_ns).unwrap();
@@ -100,14 +101,14 @@ fn a_guarded_log_keeps_its_limit_whatever_happens_and_an_open_one_is_over_by_wha
         assert!(most <= bound, "seed {seed}: {most} of {log:?} in {open:?}");
         over += u64::from(most > log.permits());
     }
-    assert!(full > 25, "the guarded limit was reached {full} times");
-    assert!(over > 25, "without the guard it was passed {over} times");
+    assert!(full > 15, "the guarded limit was reached {full} times");
+    assert!(over > 10, "without the guard it was passed {over} times");
 }
 
 #[test]
 fn a_guarded_bucket_keeps_its_ceiling_in_every_window_and_an_open_one_is_over_by_what_is_lent() {
     let (mut over, mut fit) = (0_u64, 0_u64);
-    for seed in 0..250 {
+    for seed in 0..160 {
         let (plan, mut random) = any_plan(seed);
         let permits = random.between(1, 9);
         let period = std::time::Duration::from_nanos(plan.length_ns * random.between(1, 8) / 2 + 1);
@@ -126,14 +127,14 @@ fn a_guarded_bucket_keeps_its_ceiling_in_every_window_and_an_open_one_is_over_by
         assert!(most <= bound * permit, "seed {seed}: {most} {bucket:?} {open:?}");
         over += u64::from(most > burst * permit);
     }
-    assert!(fit > 50, "the guard fits {fit} times");
-    assert!(over > 15, "without the guard it was passed {over} times");
+    assert!(fit > 30, "the guard fits {fit} times");
+    assert!(over > 10, "without the guard it was passed {over} times");
 }
 
 #[test]
 fn what_is_borrowed_of_a_window_is_used_in_it() {
     let mut full = 0_u64;
-    for seed in 0..250 {
+    for seed in 0..160 {
         let (plan, mut random) = any_plan(seed);
         let grid_ns = plan.length_ns * random.between(1, 12) / 4 + 1;
         let window = FixedWindow::new(random.between(3, 20), grid_ns, Anchor::Epoch).unwrap();
@@ -148,7 +149,7 @@ fn what_is_borrowed_of_a_window_is_used_in_it() {
         assert!(most <= window.permits(), "seed {seed}: {most} of {window:?} in {plan:?}");
         full += u64::from(most == window.permits());
     }
-    assert!(full > 25, "the limit was reached {full} times");
+    assert!(full > 15, "the limit was reached {full} times");
 }
 
 /// One node whose store is a millisecond away, and calls evenly spaced.
@@ -164,6 +165,7 @@ fn alone(gap_ns: u64, most_units: u64) -> Plan {
         loses_one_in: 0,
         budget_ns: 20 * MS,
         gaps_ns: (gap_ns, gap_ns),
+        pauses_one_in: 0,
         most_permits: 1,
         crashes_one_in: 0,
         ends_ns: 5 * S,
@@ -173,14 +175,14 @@ fn alone(gap_ns: u64, most_units: u64) -> Plan {
 #[test]
 fn steady_demand_never_waits_once_the_node_knows_it_and_asks_once_for_half_to_all_of_its_units() {
     for (gap_ns, most_units) in [(MS, 100), (MS / 10, 100), (MS / 10, 1_000), (MS / 3, 50)] {
-        // The world's long pauses are those of a seed; here they only start the demand anew.
         let world = run(&alone(gap_ns, most_units), 1);
-        let Books { used, asks, debits, .. } = world.books;
-        println!("{gap_ns} {most_units}: {:?} {}", world.books, world.last_ask_ns);
-        assert!(used > 2 * S / gap_ns);
-        let most = used * 2 / most_units + used / most_units / 2 + 60;
+        let Books { used, asks, debits, denials, sent_back, .. } = world.books;
+        assert!(used > 49 * S / gap_ns / 10 && denials == 0);
+        let most = used * 2 / most_units + 16;
         assert!(debits >= used / most_units && debits <= most, "{debits} debits for {used}");
-        assert!(asks <= 60 + used / 1_000, "{asks} calls of {used} had to wait");
+        assert!(asks <= 2 * most_units, "{asks} calls had to wait");
+        assert!(world.last_ask_ns < S / 10, "the last waited at {}", world.last_ask_ns);
+        assert!(sent_back <= most_units, "{sent_back} for nothing");
     }
 }
 
@@ -201,4 +203,94 @@ fn a_rare_call_debits_what_it_needs_and_leaves_nothing_to_return() {
         assert!(!leased.may_be_forgotten(now_ns + MS));
         assert!(leased.may_be_forgotten(now_ns + S));
     }
+}
+
+/// A node that has just sent a debit for `units` at `sent_ns`.
+fn asked(sent_ns: u64, units: u64, terms: Terms) -> (Leased<u8>, rategate_core::node::ErrandId) {
+    let mut leased = Leased::new(terms);
+    assert_eq!(leased.try_acquire(sent_ns, n(units)), Local::Ask);
+    let Some(Errand::Debit { id, .. }) = leased.errand(sent_ns) else { panic!("no debit") };
+    (leased, id)
+}
+
+#[test]
+fn a_lease_ends_a_length_after_it_was_sent_less_the_drift_or_with_its_window() {
+    let terms = Terms::new(n(S), n(100), 200).unwrap();
+    let (leased, id) = asked(5, 10, terms);
+    for (window_ends_in_ns, usable_ns) in [
+        (None, S / 1_000_000 * 999_800),
+        (Some(S), S / 1_000_000 * 999_800),
+        (Some(S / 2), S / 2_000_000 * 999_800),
+        (Some(9_999), 9_997),
+    ] {
+        let mut leased = leased.clone();
+        leased.debited(id, 5 + 9_000, n(10), window_ends_in_ns, 1);
+        let ends_ns = 5 + usable_ns;
+        assert_eq!(leased.try_acquire(ends_ns - 1, n(1)), Local::Granted);
+        assert_eq!(leased.units(ends_ns - 1), 9);
+        assert_eq!(leased.try_acquire(ends_ns, n(1)), Local::Ask);
+    }
+}
+
+#[test]
+fn what_is_left_of_a_lease_goes_back_unless_its_window_is_over() {
+    let terms = Terms::new(n(S), n(100), 0).unwrap();
+    let (leased, id) = asked(0, 10, terms);
+    let mut whole = leased.clone();
+    whole.debited(id, MS, n(10), None, 1);
+    // Whoever asked for it may be about to come, for a quarter of a lease.
+    assert_eq!(whole.errand(S / 4), None);
+    let units = n(10);
+    assert_eq!(whole.errand(MS + S / 4), Some(Errand::Return { receipt: 1, units }));
+    assert_eq!(whole.try_acquire(MS + S / 4, n(1)), Local::Ask, "and is not used after");
+
+    let mut cut = leased;
+    cut.debited(id, MS, n(10), Some(S / 5), 1);
+    assert_eq!(cut.errand(S / 5), None);
+    assert_eq!(cut.units(S / 5), 0);
+}
+
+#[test]
+fn an_answer_that_was_given_up_is_returned_and_never_used() {
+    let terms = Terms::new(n(S), n(100), 0).unwrap();
+    let (mut leased, id) = asked(0, 10, terms);
+    leased.lost(id, 20 * MS);
+    leased.debited(id, 30 * MS, n(10), None, 1);
+    assert_eq!(leased.units(30 * MS), 0);
+    assert_eq!(leased.try_acquire(30 * MS, n(1)), Local::Ask);
+    assert_eq!(leased.errand(30 * MS), Some(Errand::Return { receipt: 1, units: n(10) }));
+    assert!(matches!(leased.errand(30 * MS), Some(Errand::Debit { .. })));
+}
+
+#[test]
+fn a_denial_holds_from_the_sending_and_is_told_from_the_hearing_and_asked_anew_after_a_length() {
+    let terms = Terms::new(n(S), n(100), 1_000).unwrap();
+    let (leased, id) = asked(1_000, 10, terms);
+    let mut short = leased.clone();
+    short.denied(id, 3_000, Some(n(10_000)));
+    let denied = |wait| Local::Denied { retry_after_ns: Some(n(wait)) };
+    assert_eq!(short.try_acquire(3_000, n(1)), denied(10_010));
+    assert_eq!(short.try_acquire(1_000 + 9_989, n(1)), denied(2_021));
+    assert_eq!(short.errand(1_000 + 9_989), None);
+    assert_eq!(short.try_acquire(1_000 + 9_990, n(1)), Local::Ask);
+
+    let mut long = leased.clone();
+    long.denied(id, 3_000, Some(n(100 * S)));
+    assert_eq!(long.try_acquire(S / 2, n(1)), denied(100 * S + S / 10 + 3_000 - S / 2));
+    assert_eq!(long.try_acquire(S, n(1)), Local::Ask);
+
+    let mut never = leased;
+    never.denied(id, 3_000, None);
+    assert_eq!(never.try_acquire(S / 2, n(1)), Local::Denied { retry_after_ns: None });
+    assert_eq!(never.try_acquire(S, n(1)), Local::Ask);
+}
+
+#[test]
+fn a_clock_that_goes_back_revives_nothing() {
+    let terms = Terms::new(n(S), n(100), 0).unwrap();
+    let (mut leased, id) = asked(0, 10, terms);
+    leased.debited(id, MS, n(10), None, 1);
+    assert_eq!(leased.units(S), 0);
+    assert_eq!(leased.try_acquire(S, n(1)), Local::Ask);
+    assert_eq!(leased.try_acquire(MS, n(1)), Local::Ask);
 }

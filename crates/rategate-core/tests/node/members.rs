@@ -1,1 +1,307 @@
-//! Laws of shares.
+//! Members that share a total: they join, leave and crash, their messages are late or lost, and their clocks go at other
+//! rates. Time is the store's.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rategate_core::node::group::{Beat, Group, Heard};
+use rategate_core::node::member::{BeatId, Member, MemberTerms};
+
+use crate::clock::NodeClock;
+use crate::common::{Grants, XorShift};
+use crate::n;
+
+/// What the world is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) total: u64,
+    pub(crate) most_members: usize,
+    pub(crate) beat_ns: u64,
+    pub(crate) drift_ppm: u32,
+    pub(crate) delays_ns: (u64, u64),
+    pub(crate) loses_one_in: u64,
+    pub(crate) budget_ns: u64,
+    /// The period of the limit that is shared out: at most `total` in any.
+    pub(crate) memory_ns: u64,
+    /// Whether members have permits in flight that they cannot give up.
+    pub(crate) holds_on: bool,
+    /// Until when members come and go, and messages are lost.
+    pub(crate) quiet_from_ns: u64,
+    pub(crate) ends_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Turn,
+    Use { name: usize },
+    Wake { name: usize },
+    AtStore { name: usize, id: Option<BeatId>, at_least: u64 },
+    Answer { name: usize, id: BeatId, heard: [u64; 4] },
+    GivenUp { name: usize, id: BeatId },
+}
+
+struct Node {
+    clock: NodeClock,
+    member: Member,
+    is_alive: bool,
+    /// Nothing from it or to it comes through before that.
+    cut_off_until_ns: u64,
+    log: ShareLog,
+    wakes_ns: Option<u64>,
+}
+
+/// The simplest log there is of a limit whose size changes: one instant for each permit, the last use of it.
+#[derive(Clone, Debug, Default)]
+struct ShareLog {
+    used_ns: Vec<Option<u64>>,
+}
+
+impl ShareLog {
+    /// Of what it gains, `fresh` were used by nobody, and the others just now. Of what it loses, it gives up those that were
+    /// used longest ago.
+    fn resize(&mut self, now_ns: u64, to: u64, fresh: u64) {
+        let (to, fresh) = (usize::try_from(to).unwrap(), usize::try_from(fresh).unwrap());
+        self.used_ns.sort_unstable();
+        let lost = self.used_ns.len().saturating_sub(to);
+        self.used_ns.drain(..lost);
+        let gain = to - self.used_ns.len();
+        self.used_ns.extend(std::iter::repeat_n(None, fresh.min(gain)));
+        self.used_ns.resize(to, Some(now_ns));
+    }
+
+    fn take(&mut self, now_ns: u64, period_ns: u64) -> bool {
+        let is_free = |used: &&mut Option<u64>| used.is_none_or(|at| at + period_ns <= now_ns);
+        let free = self.used_ns.iter_mut().find(is_free);
+        free.map(|used| *used = Some(now_ns)).is_some()
+    }
+}
+
+pub(crate) struct World {
+    plan: Plan,
+    random: XorShift,
+    group: Group,
+    nodes: Vec<Node>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    count: u64,
+    now_ns: u64,
+    pub(crate) used: Grants,
+    pub(crate) beats: u64,
+    pub(crate) fullest: u64,
+    /// Since when shares are the total, without a break.
+    pub(crate) full_since_ns: Option<u64>,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, seed: u64) -> Self {
+        Self {
+            random: XorShift::new(seed),
+            plan,
+            group: Group::new(),
+            nodes: Vec::new(),
+            events: BinaryHeap::new(),
+            count: 0,
+            now_ns: 0,
+            used: Grants::default(),
+            beats: 0,
+            fullest: 0,
+            full_since_ns: None,
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Self {
+        self.at(0, Event::Turn);
+        while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
+            if at_ns > self.plan.ends_ns {
+                break;
+            }
+            self.check_until(at_ns);
+            self.now_ns = at_ns;
+            self.happen(event);
+        }
+        self
+    }
+
+    /// What all members may use by their own clocks, at an instant. One of them who is late is told by its clock alone.
+    fn shares(&self, at_ns: u64) -> u64 {
+        let alive = self.nodes.iter().filter(|node| node.is_alive);
+        alive.map(|node| node.member.share(node.clock.at(at_ns))).sum()
+    }
+
+    /// Between two events shares only end, so what was true after the last is the most. The sum is also looked at just before the next.
+    fn check_until(&mut self, next_ns: u64) {
+        let sum = self.shares(self.now_ns);
+        assert!(sum <= self.plan.total, "{sum} at {}: {:?}", self.now_ns, self.plan);
+        self.fullest = self.fullest.max(sum);
+        let held = self.group.held(self.now_ns);
+        assert!(sum <= held && held <= self.plan.total, "{sum} used, {held} held");
+        let is_full = sum == self.plan.total && self.shares(next_ns.max(1) - 1) == sum;
+        self.full_since_ns = if is_full { self.full_since_ns.or(Some(self.now_ns)) } else { None };
+    }
+
+    fn at(&mut self, at_ns: u64, event: Event) {
+        self.count += 1;
+        self.events.push(Reverse((at_ns, self.count, event)));
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.now_ns >= self.plan.quiet_from_ns
+    }
+
+    fn send(&mut self, name: usize, event: Event) {
+        if self.now_ns < self.nodes[name].cut_off_until_ns && !self.is_quiet() {
+            return;
+        }
+        let one_in = self.plan.loses_one_in;
+        if one_in > 0 && !self.is_quiet() && self.random.once_in(one_in) {
+            return;
+        }
+        let (low_ns, high_ns) = self.plan.delays_ns;
+        let mut delay_ns = self.random.between(low_ns, high_ns);
+        // Some come when everybody has given them up.
+        if one_in > 0 && !self.is_quiet() && self.random.once_in(12) {
+            delay_ns = self.random.between(high_ns, self.plan.beat_ns * 2);
+        }
+        self.at(self.now_ns + delay_ns, event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Turn => self.turn(),
+            Event::Use { name } => self.use_up(name),
+            Event::Wake { name } => {
+                if self.nodes[name].wakes_ns.take_if(|at| *at == self.now_ns).is_some() {
+                    self.beat(name);
+                }
+            }
+            Event::AtStore { name, id, at_least } => self.at_store(name, id, at_least),
+            Event::Answer { name, id, heard } => self.answer(name, id, heard),
+            Event::GivenUp { name, id } => {
+                let local_ns = self.nodes[name].clock.at(self.now_ns);
+                self.nodes[name].member.lost(id, local_ns);
+                self.beat(name);
+            }
+        }
+    }
+
+    /// Somebody comes, or goes, or falls silent.
+    fn turn(&mut self) {
+        let alive: Vec<usize> =
+            (0..self.nodes.len()).filter(|&at| self.nodes[at].is_alive).collect();
+        let comes = alive.is_empty() || self.random.once_in(2);
+        if comes && alive.len() < self.plan.most_members {
+            let terms = MemberTerms::new(n(self.plan.beat_ns), self.plan.drift_ppm).unwrap();
+            self.nodes.push(Node {
+                clock: NodeClock::any(&mut self.random, self.plan.drift_ppm),
+                member: Member::new(terms),
+                is_alive: true,
+                cut_off_until_ns: 0,
+                log: ShareLog::default(),
+                wakes_ns: None,
+            });
+            let name = self.nodes.len() - 1;
+            self.beat(name);
+            self.at(self.now_ns, Event::Use { name });
+        } else if self.plan.loses_one_in > 0 && !alive.is_empty() && self.random.once_in(2) {
+            let name = self.random.pick(&alive);
+            let length_ns = self.random.between(0, self.plan.beat_ns * 4);
+            self.nodes[name].cut_off_until_ns = self.now_ns + length_ns;
+        } else if alive.len() > 1 {
+            let name = self.random.pick(&alive);
+            self.nodes[name].is_alive = false;
+            if self.random.once_in(2) {
+                self.nodes[name].member.leave();
+                self.send(name, Event::AtStore { name, id: None, at_least: 0 });
+            }
+        }
+        let next_ns = self.now_ns + self.random.between(1, self.plan.beat_ns * 3);
+        if next_ns < self.plan.quiet_from_ns {
+            self.at(next_ns, Event::Turn);
+        }
+    }
+
+    fn use_up(&mut self, name: usize) {
+        let node = &mut self.nodes[name];
+        if !node.is_alive {
+            return;
+        }
+        let share = node.member.share(node.clock.at(self.now_ns));
+        if share > 0 {
+            assert_eq!(node.log.used_ns.len(), usize::try_from(share).unwrap());
+            while node.log.take(self.now_ns, self.plan.memory_ns) {
+                self.used.add(self.now_ns, 1);
+            }
+        }
+        let next_ns =
+            self.now_ns + self.random.between(1, self.plan.memory_ns.min(self.plan.beat_ns));
+        self.at(next_ns, Event::Use { name });
+    }
+
+    fn beat(&mut self, name: usize) {
+        let node = &mut self.nodes[name];
+        if !node.is_alive {
+            return;
+        }
+        let local_ns = node.clock.at(self.now_ns);
+        if let Some(id) = node.member.beat(local_ns) {
+            let share = node.member.share(local_ns);
+            let at_least = if self.plan.holds_on { self.random.between(0, share) } else { 0 };
+            let gives_up_ns = node.clock.first(local_ns + self.plan.budget_ns);
+            self.at(gives_up_ns, Event::GivenUp { name, id });
+            self.send(name, Event::AtStore { name, id: Some(id), at_least });
+        }
+        let node = &mut self.nodes[name];
+        let Some(wakes_ns) = node.member.wakes_at_ns() else { return };
+        let wakes_ns = node.clock.first(wakes_ns).max(self.now_ns + 1);
+        if node.wakes_ns != Some(wakes_ns) {
+            node.wakes_ns = Some(wakes_ns);
+            self.at(wakes_ns, Event::Wake { name });
+        }
+    }
+
+    fn at_store(&mut self, name: usize, id: Option<BeatId>, at_least: u64) {
+        self.beats += 1;
+        // Names in another order than that of coming.
+        let scrambled = u64::try_from(name).unwrap().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut member = [0; 16];
+        member[..8].copy_from_slice(&scrambled.to_be_bytes());
+        let length_ns = self.plan.beat_ns + self.plan.beat_ns.div_ceil(2);
+        let beat = Beat {
+            member,
+            total: self.plan.total,
+            at_least,
+            length_ns: if id.is_some() { length_ns } else { 0 },
+            memory_ns: self.plan.memory_ns,
+        };
+        let Heard { permits, fresh, members, changes_in_ns } = self.group.beat(self.now_ns, &beat);
+        if let Some(id) = id {
+            let heard = [permits, fresh, members, changes_in_ns.map_or(0, u64::from)];
+            self.send(name, Event::Answer { name, id, heard });
+        }
+    }
+
+    fn answer(&mut self, name: usize, id: BeatId, heard: [u64; 4]) {
+        let node = &mut self.nodes[name];
+        if !node.is_alive {
+            return;
+        }
+        let local_ns = node.clock.at(self.now_ns);
+        let [permits, fresh, members, changes_in_ns] = heard;
+        let changes_in_ns = std::num::NonZeroU64::new(changes_in_ns);
+        let heard = Heard { permits, fresh, members, changes_in_ns };
+        let resize = node.member.heard(id, local_ns, heard);
+        if resize.from == 0 {
+            node.log = ShareLog::default();
+        }
+        node.log.resize(self.now_ns, resize.to, resize.fresh);
+        self.beat(name);
+    }
+
+    /// The shares of those who are there, from the smallest.
+    pub(crate) fn shares_now(&self) -> Vec<u64> {
+        let alive = self.nodes.iter().filter(|node| node.is_alive);
+        let share = |node: &Node| node.member.share(node.clock.at(self.now_ns));
+        let mut shares: Vec<u64> = alive.map(share).collect();
+        shares.sort_unstable();
+        shares
+    }
+}

@@ -1,1 +1,211 @@
-//! Laws of shares.
+//! Laws of a total that is shared out.
+
+use rategate_core::node::group::{Beat, Group, Heard};
+use rategate_core::node::member::{Member, MemberTerms, Resize};
+
+use crate::common::{MS, S, XorShift};
+use crate::members::{Plan, World};
+use crate::n;
+
+fn any_plan(seed: u64) -> Plan {
+    let mut random = XorShift::new(seed ^ 0xA11);
+    let scale = random.pick(&[1, 1, 1_000]);
+    let beat_ns = random.between(24, 80) * scale;
+    let quiet_from_ns = beat_ns * 30;
+    Plan {
+        total: random.between(0, 30),
+        most_members: usize::try_from(random.between(1, 7)).unwrap(),
+        beat_ns,
+        drift_ppm: u32::try_from(random.pick(&[0, 200, 30_000, 100_000])).unwrap(),
+        delays_ns: (0, random.between(0, 2 * scale)),
+        loses_one_in: random.pick(&[0, 10, 3]),
+        budget_ns: 6 * scale,
+        memory_ns: random.between(1, 4) * beat_ns / random.between(1, 6) + 1,
+        holds_on: random.once_in(3),
+        quiet_from_ns,
+        ends_ns: quiet_from_ns + 12 * beat_ns,
+    }
+}
+
+#[test]
+fn shares_are_never_more_than_the_total_and_all_of_it_once_things_are_quiet() {
+    let mut churned = 0_u64;
+    for seed in 0..200 {
+        let plan = any_plan(seed);
+        let world = World::new(plan.clone(), seed).run();
+        let shares = world.shares_now();
+        assert_eq!(shares.iter().sum::<u64>(), plan.total, "seed {seed}: {shares:?} {plan:?}");
+        if !plan.holds_on {
+            let even = shares.last().unwrap() - shares.first().unwrap();
+            assert!(even <= 1, "seed {seed}: {shares:?}");
+        }
+        churned += world.beats;
+    }
+    assert!(churned > 5_000);
+}
+
+#[test]
+fn the_total_is_full_two_beats_and_a_half_after_the_last_coming_or_going() {
+    for seed in 0..200 {
+        let plan = Plan { loses_one_in: 0, holds_on: false, ..any_plan(seed) };
+        let world = World::new(plan.clone(), seed).run();
+        let full_ns = world.full_since_ns.expect("full in the end");
+        // A length, a beat, and what the clocks and messages take.
+        let slack_ns = plan.beat_ns * 2 / 5 + 12 * plan.delays_ns.1 + 4;
+        let latest_ns = plan.quiet_from_ns + plan.beat_ns * 5 / 2 + slack_ns;
+        assert!(full_ns <= latest_ns, "seed {seed}: {full_ns} > {latest_ns} {plan:?}");
+    }
+}
+
+#[test]
+fn no_window_sees_more_than_the_total_whoever_held_it() {
+    let mut full = 0_u64;
+    for seed in 0..200 {
+        let plan = any_plan(seed);
+        let world = World::new(plan.clone(), seed).run();
+        let most = world.used.most_in(plan.memory_ns);
+        assert!(most <= plan.total, "seed {seed}: {most} of {plan:?}");
+        full += u64::from(most == plan.total);
+    }
+    assert!(full > 100, "{full}");
+}
+
+fn beat(name: u8, total: u64) -> Beat {
+    Beat { member: [name; 16], total, at_least: 0, length_ns: 3 * S / 2, memory_ns: S }
+}
+
+#[test]
+fn the_remainder_goes_to_the_first_names_and_nothing_is_dropped() {
+    let mut group = Group::new();
+    for at in 0..8 {
+        for name in 0..7 {
+            let _ = group.beat(at * S / 2, &beat(name, 45));
+        }
+    }
+    let shares: Vec<u64> = (0..7).map(|name| group.beat(4 * S, &beat(name, 45)).permits).collect();
+    assert_eq!(shares, [7, 7, 7, 6, 6, 6, 6]);
+    assert_eq!(group.held(4 * S), 45);
+}
+
+#[test]
+fn one_who_joins_gets_its_part_when_the_others_have_given_theirs_up_for_sure() {
+    let mut group = Group::new();
+    let all = Heard { permits: 10, fresh: 10, members: 1, changes_in_ns: None };
+    assert_eq!(group.beat(0, &beat(1, 10)), all);
+    let joined = group.beat(S / 10, &beat(2, 10));
+    assert_eq!(joined, Heard { permits: 0, fresh: 0, members: 2, changes_in_ns: None });
+    // The first is told of less, and may not have heard it.
+    assert_eq!(group.beat(S, &beat(1, 10)).permits, 5);
+    let told = group.beat(S, &beat(2, 10));
+    assert_eq!((told.permits, told.changes_in_ns), (0, Some(n(S / 2))));
+    // From then on it has heard it or uses nothing. What the second gains was just used, or might have been.
+    let got = group.beat(3 * S / 2, &beat(2, 10));
+    assert_eq!(got, Heard { permits: 5, fresh: 0, members: 2, changes_in_ns: None });
+}
+
+#[test]
+fn one_who_is_silent_is_missed_and_what_it_had_is_fresh_when_nobody_had_it_for_the_memory() {
+    let mut group = Group::new();
+    for at in 0..4 {
+        for name in [1, 2] {
+            let _ = group.beat(at * S, &beat(name, 10));
+        }
+    }
+    // The second is silent from here on: heard at 3 s, over at 4.5 s, late after two thirds of that.
+    assert_eq!(group.beat(4 * S - 1, &beat(1, 10)).changes_in_ns, None);
+    assert_eq!(group.beat(4 * S, &beat(1, 10)).changes_in_ns, Some(n(S / 2)));
+    let mut soon = group.clone();
+    assert_eq!(soon.beat(9 * S / 2, &beat(1, 10)).permits, 10);
+    let got = group.beat(11 * S / 2 - 1, &beat(1, 10));
+    assert_eq!((got.permits, got.fresh), (10, 0));
+    let mut later = soon.clone();
+    let _ = later.beat(9 * S / 2, &Beat { length_ns: 0, ..beat(1, 10) });
+    assert!(!later.may_be_forgotten(11 * S / 2 - 1, S));
+    assert!(later.may_be_forgotten(11 * S / 2, S));
+    assert_eq!(later.beat(11 * S / 2, &beat(3, 10)).fresh, 10);
+}
+
+#[test]
+fn a_member_keeps_what_it_cannot_give_up_and_no_more_than_it_has() {
+    let mut group = Group::new();
+    let _ = group.beat(0, &beat(1, 10));
+    let _ = group.beat(0, &beat(2, 10));
+    let kept = group.beat(S, &Beat { at_least: 8, ..beat(1, 10) });
+    assert_eq!(kept.permits, 8);
+    assert_eq!(group.beat(5 * S / 2 - 1, &beat(2, 10)).permits, 2);
+    let greedy = group.beat(5 * S / 2 - 1, &Beat { at_least: 100, ..beat(2, 10) });
+    assert_eq!(greedy.permits, 2);
+}
+
+#[test]
+fn a_share_ends_a_length_after_its_sign_of_life_was_sent_and_is_told_to_a_late_answer_no_more() {
+    let terms = MemberTerms::new(n(S), 1_000).unwrap();
+    let mut member = Member::new(terms);
+    let heard = Heard { permits: 10, fresh: 4, members: 3, changes_in_ns: None };
+    let first = member.beat(7).unwrap();
+    assert_eq!(member.beat(8), None, "one at a time");
+    // It comes late, and counts from the sending all the same.
+    assert_eq!(member.heard(first, S, heard), Resize { from: 0, to: 10, fresh: 4 });
+    let usable_ns = 3 * S / 2 / 1_000 * 999;
+    assert_eq!(member.share(7 + usable_ns - 1), 10);
+    assert_eq!(member.share(7 + usable_ns), 0);
+    assert_eq!(member.wakes_at_ns(), Some(7 + S));
+
+    let second = member.beat(7 + S).unwrap();
+    member.lost(second, 7 + S + 20 * MS);
+    assert_eq!(member.wakes_at_ns(), Some(7 + S + 20 * MS + S / 8), "soon again");
+    // It was not lost, but late: nothing changes.
+    let late = member.heard(second, 8 + S + 20 * MS, heard);
+    assert_eq!(late, Resize { from: 10, to: 10, fresh: 0 });
+    assert_eq!(member.share(7 + usable_ns), 0);
+    let third = member.beat(3 * S).unwrap();
+    let again = member.heard(third, 3 * S, Heard { fresh: 0, ..heard });
+    assert_eq!((again.from, again.stale()), (0, 10));
+    member.leave();
+    assert_eq!((member.share(3 * S), member.wakes_at_ns(), member.beat(9 * S)), (0, None, None));
+}
+
+#[test]
+fn a_member_asks_again_when_somebody_elses_time_is_over() {
+    let mut member = Member::new(MemberTerms::new(n(S), 1_000).unwrap());
+    let id = member.beat(0).unwrap();
+    let changes_in_ns = Some(n(S / 2));
+    let heard = Heard { permits: 1, fresh: 0, members: 2, changes_in_ns };
+    let _ = member.heard(id, MS, heard);
+    assert_eq!(member.wakes_at_ns(), Some(MS + S / 2 + S / 2_000), "on a clock that may be fast");
+    // Never more than eight times in a beat.
+    let id = member.beat(S).unwrap();
+    let _ = member.heard(id, S, Heard { changes_in_ns: Some(n(1)), ..heard });
+    assert_eq!(member.wakes_at_ns(), Some(S + S / 8));
+}
+
+/// One beat each nanosecond, each told of one permit less, and nobody knows which answers were heard.
+#[test]
+fn many_small_steps_are_joined_to_the_safe_side() {
+    const STEPS: u64 = 40;
+    let (total, length_ns, memory_ns) = (100, 1_000, 500);
+    let mut group = Group::new();
+    for at_ns in 0..STEPS {
+        let told = Beat { total: total - at_ns, length_ns, memory_ns, ..beat(1, 0) };
+        assert_eq!(group.beat(at_ns, &told).permits, total - at_ns);
+    }
+    // What was told at `t` may be held until `t + 1000`.
+    let may_hold = |at_ns: u64| {
+        let first = (at_ns + 1).saturating_sub(length_ns);
+        if first < STEPS { total - first } else { 0 }
+    };
+    let last_ns = length_ns + STEPS + memory_ns;
+    for at_ns in STEPS..=last_ns {
+        let held = group.held(at_ns);
+        assert!(held >= may_hold(at_ns) && held <= total, "{held} at {at_ns}");
+        let newcomer = Beat { total, length_ns, memory_ns, ..beat(2, 0) };
+        let heard = group.clone().beat(at_ns, &newcomer);
+        assert!(heard.permits + may_hold(at_ns) <= total, "{heard:?} at {at_ns}");
+        let since_ns = (at_ns + 1).saturating_sub(memory_ns);
+        let fresh = total - may_hold(since_ns);
+        assert!(heard.fresh <= fresh, "{heard:?} at {at_ns}, {fresh} fresh");
+    }
+    assert_eq!(group.held(last_ns), 0);
+    let newcomer = Beat { total, length_ns, memory_ns, ..beat(2, 0) };
+    assert_eq!(group.beat(last_ns, &newcomer).fresh, total);
+}

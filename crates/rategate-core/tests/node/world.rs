@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) budget_ns: u64,
     /// A call comes to a node after between so long and so long.
     pub(crate) gaps_ns: (u64, u64),
+    /// One gap in so many is forty times as long; 0 for none.
+    pub(crate) pauses_one_in: u64,
     pub(crate) most_permits: u64,
     /// One call in so many finds that its node has crashed since; 0 for never.
     pub(crate) crashes_one_in: u64,
@@ -196,10 +198,9 @@ impl World {
             }
             Event::AtStore { node, life, id, units } => {
                 let answer = self.decide(units);
-                if !self.send(Event::Answer { node, life, id, answer }) {
-                    if let Answer::Debited { units, .. } = answer {
-                        self.books.lost_on_the_way += units;
-                    }
+                let is_sent = self.send(Event::Answer { node, life, id, answer });
+                if let (false, Answer::Debited { units, .. }) = (is_sent, answer) {
+                    self.books.lost_on_the_way += units;
                 }
             }
             Event::Answer { node, life, id, answer } => self.answer(node, life, id, answer),
@@ -232,8 +233,8 @@ impl World {
 
     fn call(&mut self, node: usize) {
         let (low_ns, high_ns) = self.plan.gaps_ns;
-        // Now and then a node is not asked for long.
-        let times = if self.random.once_in(60) { 40 } else { 1 };
+        let one_in = self.plan.pauses_one_in;
+        let times = if one_in > 0 && self.random.once_in(one_in) { 40 } else { 1 };
         let next_ns = self.now_ns + self.random.between(low_ns, high_ns) * times;
         if next_ns < self.plan.ends_ns {
             self.at(next_ns, Event::Call { node });
@@ -331,6 +332,7 @@ impl World {
             }
         }
         let here = &mut self.nodes[node];
+        assert!(here.waiting.is_empty() || here.under_way.is_some(), "waits for nothing");
         let Some(wakes_ns) = here.leased.wakes_at_ns() else { return };
         assert!(wakes_ns > local_ns, "wakes again and again");
         let wakes_ns = here.clock.first(wakes_ns);

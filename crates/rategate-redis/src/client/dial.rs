@@ -64,13 +64,7 @@ pub(crate) async fn connect(
     config: &Config,
     kit: Arc<Kit>,
 ) -> Result<Line, Failure> {
-    let lost = |error: redis::RedisError| match error.code() {
-        Some(code) => {
-            let line = format!("{code} {}", error.detail().unwrap_or(""));
-            Failure::Refused { fault: Fault::of(&line), line }
-        }
-        None => Failure::Lost(format!("{server}: {error}")),
-    };
+    let lost = |error: redis::RedisError| failure_of(server, &error);
     let address = match server {
         Server::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
         Server::Tls(host, port) => ConnectionAddr::TcpTls {
@@ -100,6 +94,16 @@ pub(crate) async fn connect(
         client.get_multiplexed_async_connection_with_config(&quiet).await.map_err(lost)?;
     kit.shared.stats.connection();
     Ok(Line::new(connection, kit))
+}
+
+fn failure_of(server: &Server, error: &redis::RedisError) -> Failure {
+    let detail = error.detail().unwrap_or("");
+    let refused = |line: String| Failure::Refused { fault: Fault::of(&line), line };
+    match (error.code(), error.kind()) {
+        (Some(code), _) => refused(format!("{code} {detail}")),
+        (None, redis::ErrorKind::AuthenticationFailed) => refused(format!("WRONGPASS {error}")),
+        (None, _) => Failure::Lost(format!("{server}: {error}")),
+    }
 }
 
 /// Which run of which server this is, if it is a primary.

@@ -118,8 +118,8 @@ fn limit_of(rule: &Rule) -> Result<Limit, LimitError> {
         Rule::Window(window) => Limit::fixed_window(window),
         Rule::InFlight(in_flight, lease_ns) => {
             let whole = lease_ns.get().checked_rem(1_000) == Some(0);
-            let lease_us = lease_ns.get().checked_div(1_000).filter(|_| whole);
-            Limit::concurrency(in_flight, lease_us.ok_or(LimitError::NotMicroseconds)?)
+            let length = lease_ns.get().checked_div(1_000).filter(|_| whole);
+            Limit::concurrency(in_flight, length.ok_or(LimitError::NotMicroseconds)?)
         }
     }
 }

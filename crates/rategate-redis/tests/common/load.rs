@@ -59,7 +59,7 @@ pub(crate) fn recovers(
         match decide(store, plan, name) {
             Ok(is_granted) => return is_granted,
             Err(fault) => {
-                assert!(start.elapsed() < within, "not back within {within:?}: {fault:?}")
+                assert!(start.elapsed() < within, "not back within {within:?}: {fault:?}");
             }
         }
         thread::sleep(Duration::from_millis(5));

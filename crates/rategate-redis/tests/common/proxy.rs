@@ -64,7 +64,7 @@ impl Drop for Proxy {
 }
 
 fn carry(mut from: TcpStream, mut to: TcpStream, weather: Option<&Weather>) {
-    let mut bytes = [0; 65_536];
+    let mut bytes = vec![0; 65_536];
     while let Ok(count) = from.read(&mut bytes) {
         let Some(piece) = bytes.get_mut(..count).filter(|piece| !piece.is_empty()) else { break };
         let mut end = piece.len();

@@ -94,7 +94,7 @@ impl State {
                     Local::Denied { retry_after_ns } => {
                         Some(Decision::denied(By::Lease, retry_after_ns))
                     }
-                    Local::Ask if first.heard < MOST_ANSWERS => return,
+                    Local::Ask if first.heard < MOST_ANSWERS => return self.say_who_waits(),
                     Local::Ask => Some(Decision::denied(By::Lease, None)),
                 }
             };
@@ -102,6 +102,13 @@ impl State {
             if let Some(decision) = decision {
                 chores.answers.push((first.told, Ok(decision)));
             }
+        }
+    }
+
+    /// The next debit is for all who wait behind the first.
+    fn say_who_waits(&mut self) {
+        for waiting in self.waiting.iter().skip(1) {
+            self.machine.waits_for(waiting.permits.get());
         }
     }
 }
@@ -116,6 +123,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let local = if state.waiting.is_empty() {
             state.machine.try_acquire(now_ns, permits)
         } else {
+            state.machine.waits_for(permits.get());
             Local::Ask
         };
         let deciding = match local {
@@ -202,8 +210,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let now_ns = self.clock.now_ns();
         let mut chores = Chores::default();
         let mut state = entry.state();
-        for waiting in &mut state.waiting {
-            waiting.heard = waiting.heard.saturating_add(1);
+        // The others' time has not come yet.
+        if let Some(first) = state.waiting.front_mut() {
+            first.heard = first.heard.saturating_add(1);
         }
         let gone = match worth {
             Worth::Good(Reply::Verdict(Verdict::Granted(grant))) => {

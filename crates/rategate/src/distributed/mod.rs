@@ -12,7 +12,7 @@
 //!
 //! Two more have no need of this module. *Affine*: all calls of a key come to one process, so a
 //! [`Keyed`](crate::Keyed) decides, and saves its state over a restart (feature `serde`). *Relaxed*: `rategate analyze`
-//! reads logs and keeps a list of those over their limit, which [`deny`](crate) consults.
+//! reads logs and keeps a list of those over their limit, which limiters look at.
 //!
 //! # Without the store
 //!
@@ -78,7 +78,7 @@ use self::leased::Entry;
 use crate::clock::{Clock, MonotonicClock};
 #[cfg(feature = "metrics")]
 use crate::stats::publish;
-use crate::store::{Key, LeaseId, Rule, Store};
+use crate::store::{Ask, Asked, Key, LeaseId, Rule, Store};
 
 /// A limit for each key, kept together with other processes. See the [module](self).
 ///
@@ -124,6 +124,13 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
             Ok(permits) => self.inner().exact(Key::from(key), permits, Some(lease)),
             Err(decision) => self.inner().now(decision),
         }
+    }
+
+    /// Lets what was [held](Self::hold) go on for its full time from now. Says 0 if it had ended: the permits may be
+    /// somebody else's by now.
+    pub fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
+        let inner = self.inner();
+        inner.store.renew(&inner.store_plan, &Key::from(key), permits, lease)
     }
 
     /// Ends what was [held](Self::hold). It is sent, and not waited for: if it does not arrive, the time of the

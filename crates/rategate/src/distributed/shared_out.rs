@@ -138,21 +138,26 @@ impl Part {
     /// Goes through a change of the share. What it gains counts as used just then, but for what nobody has had for
     /// long enough.
     fn resize(&mut self, rule: &Rule, change: Change) {
-        let at_ns = change.at_ns;
-        let had = if change.from == 0 { 0 } else { self.ledger.remaining(at_ns) };
-        self.number = change.number;
-        self.share = change.share;
-        let Some(part) = portion(rule, change.share) else { return };
-        self.ledger.reconfigure(at_ns, policy(&part));
-        let has = self.ledger.remaining(at_ns);
-        let may_have = had.saturating_add(change.fresh);
-        if has <= may_have {
+        let Change { number, at_ns, from, share, fresh } = change;
+        self.number = number;
+        self.share = share;
+        let Some(part) = portion(rule, share) else { return };
+        let policy = policy(&part);
+        if from == 0 {
+            self.ledger = Ledger::new(policy, at_ns);
+            self.use_up(at_ns, fresh);
             return;
         }
-        // A bucket may have a part of a permit more than it says, and had a part less.
-        let rounded = u64::from(matches!(part, Rule::Bucket(_)));
-        let used = has.saturating_sub(may_have).saturating_add(rounded);
-        // It is never more than a burst and one, which can be owed.
+        let had = self.ledger.remaining(at_ns);
+        // A bucket that grows earns nothing by it; the others have to be told.
+        self.ledger.reconfigure(at_ns, policy);
+        self.use_up(at_ns, had.saturating_add(fresh));
+    }
+
+    /// Leaves so much, if there is more.
+    fn use_up(&mut self, at_ns: u64, may_have: u64) {
+        let used = self.ledger.remaining(at_ns).saturating_sub(may_have);
+        // It is there, so it can be taken.
         let _ = self.ledger.debit(at_ns, used);
     }
 }
@@ -191,10 +196,33 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         if now.is_lapsed {
             return self.without_store(&Key::from(key), permits, asked_again_in_ns);
         }
-        if now.share == 0 {
-            return Decision::denied(By::Share, None);
-        }
         let decision = shared.decide(key, permits, now_ns, now.number);
         decision.unwrap_or(Decision::denied(By::Share, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rategate_core::gcra::Gcra;
+
+    use super::{Change, Ledger, Limit, Part, Rule, Shown, policy, portion};
+
+    /// A share that goes up and down gains nothing by it, not even the parts of a permit that are rounded
+    /// each time.
+    #[test]
+    fn changes_of_a_share_earn_nothing() {
+        let rule = Rule::Bucket(Gcra::new("7/s".parse().unwrap(), 100).unwrap());
+        let part = portion(&rule, 60).unwrap();
+        let mut part = Part { ledger: Ledger::new(policy(&part), 0), share: 60, number: 0 };
+        for permits in [57, 1] {
+            let _ = part.ledger.try_acquire(0, permits).unwrap();
+        }
+        let at_ns = 100_000_001;
+        let had = part.ledger.remaining(at_ns);
+        for (number, share) in (1_u64..).zip([61, 60].into_iter().cycle()).take(200) {
+            let from = part.share;
+            part.turn(&rule, Shown::Next(Change { number, at_ns, from, share, fresh: 0 }));
+            assert!(part.ledger.remaining(at_ns) <= had, "after {number} changes");
+        }
     }
 }

@@ -10,6 +10,7 @@ use rategate::{Concurrency, Gcra};
 use crate::fleet::Fleet;
 use crate::{MS, S, nonzero};
 
+/// S3.17: one state that all share, and no node asks another.
 #[test]
 fn nodes_share_what_the_store_has() {
     let mut fleet = Fleet::new(1);
@@ -79,22 +80,28 @@ fn permits_come_back() {
 fn permits_in_flight_are_held_by_name() {
     let mut fleet = Fleet::new(5);
     let rule = Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(S));
-    let (a, b) = (
-        fleet.join(|builder| builder.limit("f", rule)),
-        fleet.join(|builder| builder.limit("f", rule)),
-    );
-    let mut hold = |node: usize, name: u8| {
-        let deciding = fleet.nodes[node].node.hold(b"key", 1, LeaseId([name; 16]));
+    for _ in 0..2 {
+        fleet.join(|builder| builder.limit("f", rule));
+    }
+    let (first, second) = (LeaseId([1; 16]), LeaseId([2; 16]));
+    let hold = |fleet: &mut Fleet, node: usize, name: LeaseId| {
+        let deciding = fleet.nodes[node].node.hold(b"key", 1, name);
         fleet.run_to(fleet.now_ns() + 10 * MS);
         deciding.wait().unwrap().is_granted()
     };
-    assert!(hold(a, 1));
-    assert!(!hold(b, 2));
-    fleet.nodes[a].node.release(b"key", NonZeroU64::MIN, LeaseId([1; 16]));
+    assert!(hold(&mut fleet, 0, first));
+    assert!(!hold(&mut fleet, 1, second));
+    // It goes on for as long as it is renewed.
+    for _ in 0..3 {
+        fleet.run_to(fleet.now_ns() + 700 * MS);
+        let renewed = fleet.nodes[0].node.renew(b"key", NonZeroU64::MIN, first);
+        fleet.run_to(fleet.now_ns() + 10 * MS);
+        assert_eq!(renewed.wait(), Ok(1));
+        assert!(!hold(&mut fleet, 1, second));
+    }
+    fleet.nodes[0].node.release(b"key", NonZeroU64::MIN, first);
     fleet.run_to(fleet.now_ns() + 10 * MS);
-    let deciding = fleet.nodes[b].node.hold(b"key", 1, LeaseId([2; 16]));
-    fleet.run_to(fleet.now_ns() + 10 * MS);
-    assert!(deciding.wait().unwrap().is_granted());
+    assert!(hold(&mut fleet, 1, second));
 }
 
 #[test]

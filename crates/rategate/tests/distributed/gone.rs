@@ -39,6 +39,19 @@ fn nothing_passes_unless_said_otherwise() {
     }
 }
 
+/// Neither is a store asked for leases that does not answer.
+#[test]
+fn a_store_that_is_gone_is_not_asked_for_leases() {
+    let mut fleet = Fleet::new(7);
+    let leases = Leases::new(nonzero(100 * MS), nonzero(20));
+    let node = fleet.join(|builder| limited(builder).mode(Mode::Leased(leases)));
+    fleet.set_all(Way::Refused);
+    call_for(&mut fleet, node, 500);
+    assert_eq!(fleet.denials.len(), 500);
+    let asked = fleet.nodes[node].wire.asked();
+    assert!(asked < 12, "{asked} questions");
+}
+
 #[test]
 fn everything_passes_if_said() {
     let mut fleet = Fleet::new(2);

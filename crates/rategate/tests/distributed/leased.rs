@@ -72,6 +72,7 @@ fn a_log_is_over_by_what_was_borrowed_at_most() {
     }
 }
 
+/// S3.16, X3.8: what nodes count by themselves was reserved before, so no two of them admit on the same total.
 #[test]
 fn a_guarded_log_is_never_over() {
     for seed in 0..6 {
@@ -164,8 +165,8 @@ fn keys_are_forgotten() {
     }
     fleet.run_to(fleet.now_ns() + S);
     assert_eq!(fleet.grants.len(), 5_000);
-    let leased = fleet.grants.iter().filter(|grant| grant.by == By::Lease).count();
-    assert!(leased > 4_900, "{leased} of 5000 by leases");
+    let by_lease = fleet.grants.iter().filter(|grant| grant.by == By::Lease).count();
+    assert!(by_lease > 4_900, "{by_lease} of 5000 by leases");
 }
 
 /// A limit that is in far too much demand: all of it is used, and the store is not asked for each permit.
@@ -191,4 +192,60 @@ fn a_store_in_demand_is_not_asked_for_each_permit() {
         let asked: u64 = fleet.nodes.iter().map(|member| member.wire.asked()).sum();
         assert!(asked < 4 * 2 * 410, "{asked} questions");
     }
+}
+
+/// Who asks for little does not overtake who waits for more.
+#[test]
+fn nobody_goes_before_those_who_wait() {
+    let mut fleet = Fleet::new(13);
+    let rule: Rule = SlidingLog::new(100, S).unwrap().into();
+    let node = fleet.join(leased(rule, false));
+    for _ in 0..40 {
+        fleet.call(node, b"key", 1);
+        fleet.run_to(fleet.now_ns() + 3 * MS);
+    }
+    let limiter = &fleet.nodes[node].node;
+    assert!(limiter.try_acquire(b"key", 1).at_once().is_ok(), "there is something left");
+    let many = limiter.try_acquire(b"key", 19);
+    let one = limiter.try_acquire(b"key", 1);
+    let (Err(many), Err(one)) = (many.at_once(), one.at_once()) else { panic!("both wait") };
+    fleet.run_to(fleet.now_ns() + 20 * MS);
+    assert!(many.wait().unwrap().is_granted());
+    let one = one.wait().unwrap();
+    assert!(one.is_granted(), "{one:?}");
+}
+
+/// A flood of keys that are asked for once costs the others nothing.
+#[test]
+fn keys_in_use_are_kept() {
+    let mut fleet = Fleet::new(14);
+    let leases = Leases::new(nonzero(LEASE_NS), nonzero(UNITS));
+    let node = fleet.join(|builder| {
+        builder.limit("limit", bucket()).mode(Mode::Leased(leases)).with_most_keys(640)
+    });
+    let mut waited = 0;
+    for step in 0..4_000_u64 {
+        let hot = step % 4;
+        let deciding = fleet.nodes[node].node.try_acquire(&[b'h', hot.to_le_bytes()[0]], 1);
+        waited += u64::from(deciding.at_once().is_err());
+        fleet.call(node, &step.to_le_bytes(), 1);
+        fleet.run_to(fleet.now_ns() + MS);
+    }
+    assert!(waited < 12, "{waited} calls of keys in use waited");
+}
+
+/// Many who wait at once are served with few questions, in order.
+#[test]
+fn a_crowd_is_served_with_few_questions() {
+    let mut fleet = Fleet::new(15);
+    let rule: Rule = SlidingLog::new(1_000, S).unwrap().into();
+    let leases = Leases::new(nonzero(100 * MS), nonzero(300));
+    let node = fleet.join(|builder| builder.limit("limit", rule).mode(Mode::Leased(leases)));
+    for _ in 0..600 {
+        fleet.call(node, b"key", 1);
+    }
+    fleet.run_to(fleet.now_ns() + 15 * MS);
+    assert_eq!(fleet.grants.len(), 600);
+    let asked = fleet.nodes[node].wire.asked();
+    assert!(asked <= 8, "{asked} questions");
 }

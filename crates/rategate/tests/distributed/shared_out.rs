@@ -51,6 +51,7 @@ fn comings_and_goings(seed: u64, rule: Rule) -> Fleet {
     fleet
 }
 
+/// X3.7: never above the total, whoever comes and goes.
 #[test]
 fn the_parts_are_never_more_than_the_whole() {
     for seed in 0..8 {
@@ -82,6 +83,7 @@ fn the_parts_are_never_more_than_the_whole() {
     }
 }
 
+/// S3.15, X3.7: total over nodes, and no remainder is dropped.
 #[test]
 fn the_remainder_is_shared_out_too() {
     let mut fleet = Fleet::new(1);
@@ -98,13 +100,15 @@ fn the_remainder_is_shared_out_too() {
 /// The first node has everything at once: nobody had it before.
 #[test]
 fn a_node_alone_has_everything() {
-    let mut fleet = Fleet::new(2);
-    let node = fleet.join(shared(rules()[0]));
-    for _ in 0..110 {
-        fleet.call(node, b"key", 1);
+    for rule in rules() {
+        let mut fleet = Fleet::new(2);
+        let node = fleet.join(shared(rule));
+        for _ in 0..200 {
+            fleet.call(node, b"key", 1);
+        }
+        fleet.run_to(fleet.now_ns() + 10 * MS);
+        assert_eq!((fleet.grants.len(), fleet.denials.len()), (103, 97), "{rule:?}");
     }
-    fleet.run_to(fleet.now_ns() + 10 * MS);
-    assert_eq!((fleet.grants.len(), fleet.denials.len()), (103, 7));
 }
 
 /// One is killed: within two signs of life the others have all there is, and use it.
@@ -129,6 +133,24 @@ fn survivors_have_everything_within_two_beats() {
     fleet.run_to(fleet.now_ns() + 3 * BEAT_NS);
     assert_eq!(all(&fleet), 103);
     assert!(fleet.nodes.iter().all(|member| member.node.share().unwrap() >= 25));
+}
+
+/// Whoever goes says so, and is not waited for.
+#[test]
+fn who_leaves_leaves_his_share() {
+    let mut fleet = Fleet::new(5);
+    for _ in 0..3 {
+        fleet.join(shared(rules()[1]));
+    }
+    // Half a beat, so that nothing of his is on its way.
+    fleet.run_to(fleet.now_ns() + 11 * BEAT_NS / 2);
+    let gone = fleet.nodes.remove(0);
+    drop(gone.node);
+    fleet.run_to(fleet.now_ns() + MS);
+    gone.wire.turn();
+    fleet.run_to(fleet.now_ns() + BEAT_NS * 8 / 10);
+    let shares: u64 = fleet.nodes.iter().map(|member| member.node.share().unwrap()).sum();
+    assert_eq!(shares, 103);
 }
 
 /// A share whose time is over is none: what was said for that.
