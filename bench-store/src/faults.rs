@@ -7,7 +7,6 @@ use rategate_bench::engines::Made;
 
 use crate::Lengths;
 use crate::clock::now_ns;
-use crate::common::load::eventually;
 use crate::common::server::{Brand, Server};
 use crate::job::{Job, Load, Manner, Told, read_grants, together};
 use crate::nodes::{begin, end};
@@ -30,7 +29,7 @@ const GOAL_TOOK_NS: f64 = 25e6;
 const GOAL_BACK_NS: f64 = 5e9;
 
 /// Before anything happens: the burst is used up.
-const BEFORE: Duration = Duration::from_millis(1_000);
+const BEFORE: Duration = Duration::from_secs(1);
 /// How long a store is gone.
 const KILLED: Duration = Duration::from_secs(1);
 const STALLED: Duration = Duration::from_secs(3);
@@ -184,9 +183,10 @@ fn failed_over() -> Made<Found> {
     primary.client().ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
     let of = format!("127.0.0.1 {}", primary.port());
     let replica = Server::with(Brand::Redis, &["--replicaof", &of]);
-    eventually(Duration::from_secs(10), "a replica is linked", || {
-        replica.client().ok(&["INFO", "replication"]).text().contains("master_link_status:up")
-    });
+    let linked = "master_link_status:up";
+    while !replica.client().ok(&["INFO", "replication"]).text().contains(linked) {
+        thread::sleep(Duration::from_millis(10));
+    }
     under_load(&[primary.port(), replica.port()], PLAIN, PROMOTED, || {
         primary.kill();
         thread::sleep(PROMOTED);

@@ -17,7 +17,6 @@
 
 mod analyze;
 mod clock;
-#[path = "../../crates/rategate-redis/tests/common/mod.rs"]
 mod common;
 mod exact;
 mod faults;

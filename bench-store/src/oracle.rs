@@ -190,7 +190,7 @@ mod tests {
             (seed >> 33) % below
         };
         for _ in 0..300 {
-            let grants: Vec<Grant> = (0..1 + random(40))
+            let grants: Vec<Grant> = (0..=random(40))
                 .map(|_| {
                     let before_ns = random(50_000_000);
                     at(before_ns, before_ns + random(10) * random(1_000_000))

@@ -69,7 +69,7 @@ fn join(client: TcpStream, server: TcpStream, is_cut: &Arc<AtomicBool>) -> std::
 }
 
 fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
-    let mut bytes = [0; 65_536];
+    let mut bytes = vec![0; 65_536];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         wait_while(is_cut);
         if to.write_all(bytes.get(..count).unwrap_or_default()).is_err() {

@@ -50,7 +50,7 @@ pub(crate) fn run(job: &str) -> Made<()> {
         Load::Tasks { tasks, pause_us } => tasks::run(node, tasks, Duration::from_micros(pause_us)),
         Load::Hammer => calls::hammer(node),
         Load::Sips => calls::sips(node),
-        Load::Schedule { per_s } => schedule::run(node, per_s),
+        Load::Schedule { per_s } => schedule::run(&node, per_s),
     }?;
     let stats = store.stats();
     told.together_hundredths = stats.questions.saturating_mul(100) / stats.calls.max(1);

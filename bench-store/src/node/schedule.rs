@@ -16,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(50);
 
 /// One thread calls, another waits for the answers in the order of the calls. What a call took is counted from when it
 /// was due.
-pub(super) fn run(node: Node, per_s: u64) -> Made<Told> {
+pub(super) fn run(node: &Node, per_s: u64) -> Made<Told> {
     let from_ns = now_ns();
     let (calls, answers) = mpsc::channel::<(u64, Deciding)>();
     let waits = thread::spawn(move || {
