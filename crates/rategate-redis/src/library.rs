@@ -38,10 +38,14 @@ pub enum Verb {
     Renew,
     /// Keys become fresh.
     Reset,
+    /// Callers come onto a deny list; as small as it is, even where the store has reached its `maxmemory`.
+    List,
+    /// Who is on it. Writes nothing.
+    Denied,
 }
 
 impl Verb {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Decide,
         Self::DecideWithinMemory,
         Self::Peek,
@@ -49,6 +53,8 @@ impl Verb {
         Self::Release,
         Self::Renew,
         Self::Reset,
+        Self::List,
+        Self::Denied,
     ];
 
     /// As the source calls it, and as a function is called after the library's name.
@@ -61,6 +67,8 @@ impl Verb {
             Self::Release => ("release", "release"),
             Self::Renew => ("renew", "renew"),
             Self::Reset => ("reset", "reset"),
+            Self::List => ("list", "list"),
+            Self::Denied => ("denied", "denied"),
         }
     }
 
@@ -69,11 +77,11 @@ impl Verb {
         self.names().0
     }
 
-    /// All but one write, and may do so whatever the memory: they take none, or were told to.
+    /// All but a few write, and may do so whatever the memory: they take none, or were told to.
     const fn flags(self, world: World) -> &'static str {
         match (self, world) {
             (Self::DecideWithinMemory, _) => "",
-            (Self::Peek, World::Live) => "'no-writes'",
+            (Self::Peek | Self::Denied, World::Live) => "'no-writes'",
             _ => "'allow-oom'",
         }
     }
@@ -160,6 +168,7 @@ impl Library {
             include_str!("lua/log.lua"),
             include_str!("lua/holds.lua"),
             include_str!("lua/verbs.lua"),
+            include_str!("lua/denied.lua"),
         ]
         .concat()
     }
@@ -197,7 +206,7 @@ mod tests {
         assert!(all.iter().all(|name| name.starts_with("rategate_v1_")));
         all.sort();
         all.dedup();
-        assert_eq!(all.len(), 14);
+        assert_eq!(all.len(), 18);
         assert!(Library::LIVE.source().starts_with("#!lua name=rategate_v1\n"));
         assert_eq!(Library::LIVE.script().sha().len(), 40);
     }
