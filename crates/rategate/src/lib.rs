@@ -109,6 +109,7 @@
 
 mod clock;
 mod decision;
+pub mod deny;
 mod dispatcher;
 mod error;
 mod future;
