@@ -3,6 +3,7 @@
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
+    clippy::cast_possible_truncation,
     clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "tests: a panic is how they fail"
@@ -175,7 +176,7 @@ fn what_cannot_be_asked_or_read_is_told() {
     for (value, wrong) in [
         (Value::Other, ReplyError::Shape),
         (Value::List(vec![Value::Int(2)]), ReplyError::Version),
-        (list_of(&[name.clone()]), ReplyError::Length),
+        (list_of(std::slice::from_ref(&name)), ReplyError::Length),
         (list_of(&[Value::Int(1), Value::Int(1)]), ReplyError::Shape),
         (list_of(&[Value::Bytes(Vec::new()), Value::Int(1)]), ReplyError::Shape),
         (list_of(&[name.clone(), Value::Int(-1)]), ReplyError::Number),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use rategate::stats::Top;
 use rategate::{HashedId, Seeds};
 
+use super::hold::Hold;
 use super::key::MAX_NAME;
 use super::peak::{Grid, Peak};
 
@@ -18,6 +19,7 @@ pub(super) struct Caller {
     pub(super) calls: u64,
     pub(super) denied: u64,
     pub(super) peak: Peak,
+    pub(super) hold: Hold,
 }
 
 /// All callers.
@@ -63,24 +65,32 @@ impl Callers {
         self.seeds.hashed(name)
     }
 
-    /// Takes note of a call.
-    pub(super) fn count(&mut self, id: HashedId, name: &[u8], call: Call) {
+    /// Takes note of a call, and returns the place of a caller who is remembered.
+    pub(super) fn count(&mut self, id: HashedId, name: &[u8], call: Call) -> Option<usize> {
         let denied = u64::from(call.is_denied);
         let place = match self.places.get(&id) {
             Some(place) => *place,
             None if self.list.len() < self.most => {
                 let place = self.list.len();
                 self.places.insert(id, place);
-                let peak = Peak::default();
-                self.list.push(Caller { name: cut(name), calls: 0, denied: 0, peak });
+                let (peak, hold) = (Peak::default(), Hold::default());
+                self.list.push(Caller { name: cut(name), calls: 0, denied: 0, peak, hold });
                 place
             }
-            None => return self.others.count(id, name, denied),
+            None => {
+                self.others.count(id, name, denied);
+                return None;
+            }
         };
-        let Some(caller) = self.list.get_mut(place) else { return };
+        let caller = self.list.get_mut(place)?;
         caller.calls = caller.calls.saturating_add(1);
         caller.denied = caller.denied.saturating_add(denied);
         caller.peak.add(call.grid, call.at_ns, call.amount);
+        Some(place)
+    }
+
+    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut Caller> {
+        self.list.get_mut(place)
     }
 
     pub(super) fn list(&self) -> &[Caller] {
