@@ -102,8 +102,13 @@ fn an_unchanged_list_is_a_short_answer() {
         assert!(matches!(value, Value::List(numbers) if numbers.len() == 4));
         // What has ended since is no news either: whoever has a copy knows.
         assert_eq!(fetch(&mut store, found.version, NOW_US + 59_999_999), None);
+        // At its end an entry is over, though others are not.
+        let longer = denied::extend(&key("list"), &[entry(b"longer", 60_000_001)], MAX_LISTED);
+        publish(&mut store, longer.unwrap(), NOW_US);
+        let left = fetch(&mut store, Version::NONE, NOW_US + 60_000_000).unwrap();
+        assert_eq!(left.entries, [entry(b"longer", 1)]);
         // The key has ended with its last entry, and who knew of it is told.
-        let gone = fetch(&mut store, found.version, NOW_US + 60_000_000).unwrap();
+        let gone = fetch(&mut store, found.version, NOW_US + 61_000_000).unwrap();
         assert_eq!(gone, Fetched { version: Version::NONE, entries: Vec::new() });
     }
 }

@@ -1,6 +1,7 @@
 //! What each caller has done, for as many as there is room for.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use rategate::stats::Top;
 use rategate::{HashedId, Seeds};
@@ -26,10 +27,26 @@ pub(super) struct Caller {
 #[derive(Debug)]
 pub(super) struct Callers {
     seeds: Seeds,
-    places: HashMap<HashedId, usize>,
+    places: HashMap<HashedId, usize, BuildHasherDefault<AsItIs>>,
     list: Vec<Caller>,
     most: usize,
     others: Others,
+}
+
+/// An id is the keyed hash of a name already: its last word will do.
+#[derive(Clone, Copy, Debug, Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(word) = bytes.last_chunk() {
+            self.0 = u64::from_ne_bytes(*word);
+        }
+    }
 }
 
 /// Those who came when there was no room: only the heaviest of them are known.
@@ -58,7 +75,7 @@ impl Callers {
     pub(super) fn new(seeds: Seeds, most: usize) -> Self {
         let others =
             Others { calls: 0, denied: 0, by_denied: Top::new(RANKED), names: HashMap::new() };
-        Self { seeds, places: HashMap::new(), list: Vec::new(), most, others }
+        Self { seeds, places: HashMap::default(), list: Vec::new(), most, others }
     }
 
     pub(super) fn id(&self, name: &[u8]) -> HashedId {
