@@ -159,7 +159,7 @@ fn several_logs_are_followed_side_by_side() {
     append(&second, &rest);
     followed.await_denied("x", true);
     // The new file is read once the old one has been quiet for a while.
-    thread::sleep(Duration::from_millis(2_000));
+    thread::sleep(Duration::from_secs(2));
     let report = followed.finish();
     assert_eq!((&report["calls"], &report["skipped"]), (&Value::from(3), &Value::from(0)));
     assert_eq!(report["denied"], 1);
