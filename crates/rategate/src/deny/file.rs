@@ -48,7 +48,7 @@ pub fn write<'a>(
     fs::rename(&beside, path)
 }
 
-/// A list that follows a file: the file of `rategate analyze --gate`, or any that is [written](write) like it.
+/// A list that follows a file: the file of `rategate analyze --gate`, or any that is [written](write()) like it.
 ///
 /// It does nothing in the background: somebody has to [`refresh`](Self::refresh) it, from a thread or a
 /// timer. A look at a file that has not changed takes about a microsecond. One that has changed is read by whoever

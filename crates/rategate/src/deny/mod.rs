@@ -10,7 +10,7 @@
 //! | to ask whether a caller may come | [`DenyList::denied_for`] |
 //! | a list from a file that changes | [`DenyFile`] |
 //! | a list from anywhere else, such as a store | [`DenyList::replace`] |
-//! | to write such a file | [`write`] |
+//! | to write such a file | [`write()`] |
 //!
 //! # Smallest example
 //!
