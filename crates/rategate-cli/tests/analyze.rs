@@ -184,6 +184,11 @@ fn reports_are_as_they_were() {
         ),
         ("bytes.txt", "lines.json", &["20kB/10s", "--key", "user"]),
         ("two_limits.txt", "lines.json", &["10/min", "--at-most", "2/1s"]),
+        (
+            "list.txt",
+            "combined.log",
+            &["10/min", "--delay", "2s", "--hold", "30s", "--ahead", "2s"],
+        ),
     ] {
         let mut command = rategate(&[&["analyze", arguments[0], log], &arguments[1..]].concat());
         let output = command.current_dir(file("")).stdin(Stdio::null()).output().unwrap();
@@ -304,12 +309,8 @@ fn the_deny_list_has_who_was_denied_until_their_time_has_come() {
     .unwrap();
     assert_eq!(analyze("1h")["gate"]["callers"], 3);
     let list = fs::read_to_string(&gate).unwrap();
-    let expected = format!(
-        "{}\t10.0.0.1\n{}\t10.0.0.2\n{}\told\\x20one\n",
-        hour + 3_601,
-        hour + 3_650,
-        hour + 52
-    );
+    let expected =
+        format!("{}\t10.0.0.1\n{}\t10.0.0.2\n{}\told one\n", hour + 3_601, hour + 3_650, hour + 52);
     assert_eq!(list, format!("# rategate deny list 1\n{expected}"));
     assert!(!folder.join("deny.new").exists());
     // A file that is something else is left alone.
@@ -317,6 +318,119 @@ fn the_deny_list_has_who_was_denied_until_their_time_has_come() {
     let output = run(&["analyze", "1/min", "--gate", gate.to_str().unwrap()], b"");
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert_eq!(fs::read_to_string(&gate).unwrap(), "mine\n");
+}
+
+/// S3.20: what the report says of a list is what a simple list would have done, call by call.
+#[test]
+fn a_list_does_what_a_simple_list_would() {
+    for (seed, hold, delay) in [(1, 10, 3), (2, 60, 0), (3, 5, 20), (4, 30, 1)] {
+        let calls = calls(seed);
+        let ordered = in_order(&calls);
+        let texts = [hold, delay].map(|seconds| format!("{seconds}s"));
+        let arguments = ["5/10s", "--hold", &texts[0], "--delay", &texts[1], "--top", "100"];
+        let found = report(&arguments, text(&calls).as_bytes());
+        // [within, over] that passed, then that were denied; who is listed from when to when.
+        let (mut sums, mut closings, mut worst) = ([[0_u64; 2]; 2], 0_u64, 0_u64);
+        let mut lists: BTreeMap<u64, (u64, u64, u64)> = BTreeMap::new();
+        let mut passed: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (caller, second, _) in ordered {
+            let passed = passed.entry(caller).or_default();
+            let is_over = passed.iter().filter(|at| **at + 10 > second).count() >= 5;
+            if !is_over {
+                passed.push(second);
+            }
+            let (from, until, over) = lists.entry(caller).or_default();
+            let is_held = *from <= second && second < *until;
+            sums[usize::from(is_held)][usize::from(is_over)] += 1;
+            if is_over && second >= *until {
+                (*from, *over) = (second + delay, 0);
+                closings += 1;
+            }
+            if is_over {
+                *until = second + hold;
+            }
+            if is_over && !is_held {
+                *over += 1;
+                worst = worst.max(*over);
+            }
+        }
+        let field = |name: &str| found["list"][name].as_u64().unwrap();
+        let names = [["passed_within", "passed_over"], ["denied_within", "denied_over"]];
+        assert_eq!(names.map(|names| names.map(field)), sums, "{seed}");
+        assert_eq!((field("closings"), field("overshoot")), (closings, worst), "{seed}");
+        assert_eq!((field("closings_early"), field("callers_never_over")), (0, 0));
+        // Theory 5.10: the rate at its peak, for as long as the delay is.
+        assert!(worst <= field("overshoot_at_most"), "{seed}: {worst}");
+        assert_eq!(field("delay_ns"), delay * 1_000_000_000);
+    }
+}
+
+/// A caller whose rate is steady, or rises steadily, is listed before it is over the limit; one who stays far below is not.
+#[test]
+fn a_warning_comes_before_the_limit() {
+    let steady = |rate: u64| (0..300).flat_map(move |second| (0..rate).map(move |_| second));
+    let rising = (0..300_u64).flat_map(|second| (0..=second / 4).map(move |_| second));
+    let quiet = (0..300).step_by(30);
+    for delay in [1, 2, 5, 10] {
+        let text = format!("{delay}s");
+        for (calls, is_over) in [
+            (steady(10).collect::<Vec<u64>>(), true),
+            (steady(40).collect(), true),
+            (rising.clone().collect(), true),
+            (quiet.clone().collect(), false),
+        ] {
+            // Who takes all within twice the warning is faster than it.
+            if delay == 10 && calls.len() == 12_000 {
+                continue;
+            }
+            let log: String = calls.iter().map(|second| line(1, *second, 0)).collect();
+            let run = |ahead: &[&str]| {
+                let arguments = ["500/60s", "--hold", "10min", "--delay", &text];
+                report(&[&arguments, ahead].concat(), log.as_bytes())["list"].clone()
+            };
+            let (late, early) = (run(&[]), run(&["--ahead", &text]));
+            assert_eq!(late["passed_over"].as_u64() > Some(0), is_over, "{delay}");
+            assert_eq!(
+                (&early["passed_over"], &early["overshoot"]),
+                (&0.into(), &0.into()),
+                "{delay}"
+            );
+            assert_eq!(early["closings_early"], u64::from(is_over), "{delay}");
+        }
+    }
+    // Close to the limit, and never over it: listed all the same, and told.
+    let log: String = steady(8).map(|second| line(1, second, 0)).collect();
+    let arguments = ["500/60s", "--delay", "1s", "--ahead", "5s", "--set-aside", "0%"];
+    let list = report(&arguments, log.as_bytes())["list"].clone();
+    assert_eq!((&list["callers_never_over"], &list["well_behaved_listed"]), (&1.into(), &1.into()));
+    assert_eq!(list["well_behaved_denied_within"], list["denied_within"]);
+    assert!(list["denied_within"].as_u64() > Some(0) && list["denied_over"] == 0);
+}
+
+#[test]
+fn a_caller_can_be_a_field_within_others() {
+    let lines = [
+        r#"{"ts": 1, "user": {"id": 7, "name": {"first": "a"}}}"#,
+        r#"{"user": {"name": {"last": "b", "first": "a"}, "id": "7"}, "ts": 1}"#,
+        r#"{"ts": 1, "user.id": "9", "user": {"id": 7}}"#,
+        r#"{"ts": 1, "user": "ann"}"#,
+        r#"{"ts": 1, "user": {"id": null}}"#,
+        r#"{"ts": 1, "user": [{"id": 7}]}"#,
+    ];
+    let log = lines.map(|line| format!("{line}\n")).concat();
+    for (key, callers, skipped) in [
+        ("json=user.id", &[("7", 2), ("9", 1)][..], 3),
+        ("json=user.name.first", &[("a", 2)], 4),
+        ("json=user.name.first.x", &[], 6),
+        ("json=user..id", &[], 6),
+    ] {
+        let found = report(&["5/s", "--key", key], log.as_bytes());
+        let rows = found["by_calls"].as_array().unwrap().iter();
+        let rows =
+            rows.map(|row| (row["caller"].as_str().unwrap(), row["calls"].as_u64().unwrap()));
+        assert_eq!(rows.collect::<Vec<_>>(), callers, "{key}");
+        assert_eq!(found["skipped"], skipped, "{key}");
+    }
 }
 
 #[test]
@@ -333,8 +447,14 @@ fn a_wrong_argument_is_named() {
         (&["5/s", "--status", "2x"], "not a list of statuses"),
         (&["5/s", "--spare", "101%"], "not a share"),
         (&["5/s", "--spare", "1"], "not a share"),
-        (&["5/s", "--hold", "1h"], "add --gate FILE"),
-        (&["5/s", "--follow"], "--follow needs one FILE"),
+        (&["5/s", "--hold", "1h"], "--hold is about a deny list; add --gate FILE"),
+        (&["5/s", "--ahead", "1s"], "--ahead is about a deny list; add --gate FILE"),
+        (&["5/s", "--delay", "1s", "--ahead", "1s"], "it must be at most 250ms"),
+        (&["5/s", "--delay", "1s", "--ahead", "auto"], "measured with --follow only"),
+        (&["5/s", "--delay", "soon"], "--delay \"soon\""),
+        (&["5/s", "--delay", "1s", "--follow", "x"], "--follow measures the delay"),
+        (&["5/s", "--follow"], "--follow needs FILEs"),
+        (&["5/s", "--follow", "x", "-"], "and not stdin"),
         (&["5/s", "/nowhere/at/all"], "/nowhere/at/all: "),
         (&["5/s", "."], "is a directory"),
     ] {

@@ -136,3 +136,35 @@ fn the_gate_opens_again_without_a_line() {
     let report = followed.finish();
     assert_eq!(report["follow"]["lines"], 0);
 }
+
+/// Several logs are one to the limit; each has its own rotation and its own incomplete line.
+#[test]
+fn several_logs_are_followed_side_by_side() {
+    let folder = folder("several_logs_are_followed_side_by_side");
+    let [first, second, gate] = ["a.log", "b.log", "deny"].map(|name| folder.join(name));
+    append(&first, "");
+    append(&second, "");
+    let arguments =
+        ["analyze", "2/1h", "--format", "json", "--follow", "--ahead", "auto", "--gate"];
+    let paths = [&gate, &first, &second].map(|path| path.to_str().unwrap());
+    let session = Session::start(&[&arguments[..], &paths].concat());
+    let followed = Followed { session, log: first.clone(), gate };
+    thread::sleep(Duration::from_millis(700));
+    let (start, rest) = (line("x"), line("x"));
+    append(&first, &start[..9]);
+    append(&second, &line("x"));
+    thread::sleep(Duration::from_millis(450));
+    append(&first, &start[9..]);
+    fs::rename(&second, second.with_extension("1")).unwrap();
+    append(&second, &rest);
+    followed.await_denied("x", true);
+    // The new file is read once the old one has been quiet for a while.
+    thread::sleep(Duration::from_secs(2));
+    let report = followed.finish();
+    assert_eq!((&report["calls"], &report["skipped"]), (&Value::from(3), &Value::from(0)));
+    assert_eq!(report["denied"], 1);
+    assert_eq!(report["follow"]["rotations"], 1);
+    let list = |name: &str| report["list"][name].as_u64().unwrap();
+    assert_eq!(list("closings"), 1);
+    assert!(list("overshoot") <= list("overshoot_at_most"));
+}

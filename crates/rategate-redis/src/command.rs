@@ -43,10 +43,10 @@ impl Command {
         &self.keys
     }
 
-    /// A call of the function; a peek in the form that replicas answer.
+    /// A call of the function; one that writes nothing in the form that replicas answer.
     #[must_use]
     pub fn fcall(&self, library: Library) -> Vec<Vec<u8>> {
-        let reads = self.verb == Verb::Peek && library == Library::LIVE;
+        let reads = matches!(self.verb, Verb::Peek | Verb::Denied) && library == Library::LIVE;
         let word: &[u8] = if reads { b"FCALL_RO" } else { b"FCALL" };
         self.words(word, library.function(self.verb).into_bytes(), None)
     }

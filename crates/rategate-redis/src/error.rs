@@ -58,6 +58,8 @@ pub enum RequestError {
     OtherPlan,
     /// As many in one call as there may be.
     Full,
+    /// A name on a deny list of no bytes, or of more than 256.
+    Name,
 }
 
 /// Why an answer was not understood. Nobody knows then what the store has done.
@@ -103,6 +105,7 @@ impl fmt::Display for RequestError {
             Self::HeldByLease => "permits in flight come and go with their lease, all together",
             Self::OtherPlan => "the receipt is not of this plan",
             Self::Full => "the call is full",
+            Self::Name => "a name on a deny list has from 1 to 256 bytes",
         })
     }
 }

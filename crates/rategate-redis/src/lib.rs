@@ -12,6 +12,7 @@
 //! | a user's key as names in the store | [`key::KeySpace`] |
 //! | to ask, for one caller or for many in one call | [`batch::Batch`] |
 //! | to give back, to release, to renew, to forget | [`returns`] |
+//! | a deny list that many machines share | [`denied`] |
 //! | the words to send | [`command::Command`] |
 //! | to know what an error of the store calls for | [`fault::Fault`] |
 //! | to share a total among members, and to know what a store has lost | [`group`] |
@@ -69,6 +70,7 @@ pub mod batch;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod command;
+pub mod denied;
 pub mod error;
 pub mod fault;
 pub mod group;

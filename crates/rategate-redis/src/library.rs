@@ -42,10 +42,14 @@ pub enum Verb {
     Beat,
     /// Since when the store has lost nothing.
     Hello,
+    /// Callers come onto a deny list; as small as it is, even where the store has reached its `maxmemory`.
+    List,
+    /// Who is on it. Writes nothing.
+    Denied,
 }
 
 impl Verb {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Decide,
         Self::DecideWithinMemory,
         Self::Peek,
@@ -55,6 +59,8 @@ impl Verb {
         Self::Reset,
         Self::Beat,
         Self::Hello,
+        Self::List,
+        Self::Denied,
     ];
 
     /// As the source calls it, and as a function is called after the library's name.
@@ -69,6 +75,8 @@ impl Verb {
             Self::Reset => ("reset", "reset"),
             Self::Beat => ("beat", "beat"),
             Self::Hello => ("hello", "hello"),
+            Self::List => ("list", "list"),
+            Self::Denied => ("denied", "denied"),
         }
     }
 
@@ -77,11 +85,11 @@ impl Verb {
         self.names().0
     }
 
-    /// All but one write, and may do so whatever the memory: they take none, or were told to.
+    /// All but a few write, and may do so whatever the memory: they take none, or were told to.
     const fn flags(self, world: World) -> &'static str {
         match (self, world) {
             (Self::DecideWithinMemory, _) => "",
-            (Self::Peek, World::Live) => "'no-writes'",
+            (Self::Peek | Self::Denied, World::Live) => "'no-writes'",
             _ => "'allow-oom'",
         }
     }
@@ -170,6 +178,7 @@ impl Library {
             include_str!("lua/verbs.lua"),
             include_str!("lua/group.lua"),
             include_str!("lua/hello.lua"),
+            include_str!("lua/denied.lua"),
         ]
         .concat()
     }
@@ -207,7 +216,7 @@ mod tests {
         assert!(all.iter().all(|name| name.starts_with("rategate_v1_")));
         all.sort();
         all.dedup();
-        assert_eq!(all.len(), 18);
+        assert_eq!(all.len(), 22);
         assert!(Library::LIVE.source().starts_with("#!lua name=rategate_v1\n"));
         assert_eq!(Library::LIVE.script().sha().len(), 40);
     }

@@ -14,6 +14,8 @@ const VERSION: u64 = 1;
 pub enum Value {
     /// A whole number.
     Int(i64),
+    /// A text of any bytes: names in a [deny list](crate::denied).
+    Bytes(Vec<u8>),
     /// A list.
     List(Vec<Self>),
     /// Anything else, of which the functions answer nothing.
@@ -47,6 +49,19 @@ impl<'a> Numbers<'a> {
 
     pub(crate) fn count(&mut self) -> Result<u64, ReplyError> {
         u64::try_from(self.int()?).map_err(|_| ReplyError::Number)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], ReplyError> {
+        match self.left.next() {
+            Some(Value::Bytes(bytes)) => Ok(bytes),
+            Some(_) => Err(ReplyError::Shape),
+            None => Err(ReplyError::Length),
+        }
+    }
+
+    /// Whether there is nothing more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left.len() == 0
     }
 
     /// There is nothing more.

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, response};
+use rategate::deny::DenyList;
 use rategate::{Clock, Concurrent, Keyed, Ledger, Limiter, Twinned};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -24,8 +25,8 @@ use crate::refusal::{Answers, Form, Reason, Refusal};
 /// the limiter, or the table. A server that makes a service for each connection, as
 /// axum's does, is limited as a whole.
 ///
-/// For each request, in this order: the key, the cost, the decision, the wait if there is one, and the
-/// service within, or an answer without it.
+/// For each request, in this order: the deny list if there is one, the key, the cost, the decision, the wait if there
+/// is one, and the service within, or an answer without it.
 ///
 /// | I want | verb |
 /// |---|---|
@@ -37,6 +38,7 @@ use crate::refusal::{Answers, Form, Reason, Refusal};
 /// | to tell clients where they stand | [`headers`](Self::headers) |
 /// | another answer than a problem | [`form`](Self::form), [`answer`](Self::answer) |
 /// | something else for requests without a key | [`missing`](Self::missing) |
+/// | to turn away who is on a list | [`deny`](Self::deny) |
 ///
 /// # Panics in user code
 ///
@@ -90,9 +92,17 @@ type Cost = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 /// Whether a response gives back what its request has taken.
 type Returns = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
 
+/// Who is not let in, and whose requests are whose.
+#[derive(Clone)]
+struct Denied {
+    list: DenyList<Key>,
+    source: Arc<dyn KeySource>,
+}
+
 /// What all services of a layer share.
 #[derive(Clone)]
 pub(crate) struct Rules {
+    denied: Option<Denied>,
     gate: Arc<dyn Gate>,
     source: Option<Arc<dyn KeySource>>,
     missing: Missing,
@@ -151,13 +161,71 @@ impl RateLimitLayer {
         let answers = Answers::As(Form::default());
         let missing = Missing::default();
         let (longest_wait, cost, returns, headers) = (None, None, None, None);
-        let rules = Rules { gate, source, missing, longest_wait, cost, returns, headers, answers };
+        let rules = Rules {
+            denied: None,
+            gate,
+            source,
+            missing,
+            longest_wait,
+            cost,
+            returns,
+            headers,
+            answers,
+        };
         Self { rules: Arc::new(rules) }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Rules)) -> Self {
         change(Arc::make_mut(&mut self.rules));
         self
+    }
+
+    /// Turns away clients on a deny list, before anything else is asked: `source` says whose a request is, and need
+    /// not be that of the limit. A request without such a key is on no list.
+    ///
+    /// The answer is that of a request over the limit, a 429, with the exact time until the entry ends; it takes
+    /// nothing from the limit. [`answer`](Self::answer) can make a 403 of it. The list is a handle, consulted in some
+    /// tens of nanoseconds without a lock; somebody has to keep it up to date, such as a thread with a
+    /// [`DenyFile`](rategate::deny::DenyFile):
+    ///
+    /// ```no_run
+    /// use http::{Response, StatusCode};
+    /// use rategate::deny::{DenyFile, DenyList};
+    /// use rategate::{Limiter, SlidingLog};
+    /// use rategate_tower::{RateLimitLayer, Reason, key};
+    ///
+    /// # use std::net::SocketAddr;
+    /// # use axum::extract::ConnectInfo;
+    /// // The list of `rategate analyze --follow --gate deny.list`, whose names are addresses.
+    /// let list = DenyList::new(100_000);
+    /// let file = DenyFile::with_names("deny.list", list.clone(), |list, name| {
+    ///     Some(list.id(&key::named_address(name)?))
+    /// });
+    /// std::thread::spawn(move || {
+    ///     loop {
+    ///         if let Err(error) = file.refresh() {
+    ///             eprintln!("deny.list: {error}");
+    ///         }
+    ///         std::thread::sleep(std::time::Duration::from_secs(1));
+    ///     }
+    /// });
+    ///
+    /// let peer = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
+    /// let limiter = Limiter::new(SlidingLog::new(10_000, 1_000_000_000)?);
+    /// let layer = RateLimitLayer::new(limiter).deny(list, peer).answer(|refusal, _request| {
+    ///     let mut response = Response::new(refusal.detail().to_owned());
+    ///     *response.status_mut() = match refusal.reason() {
+    ///         Reason::OnDenyList => StatusCode::FORBIDDEN,
+    ///         _ => refusal.status(),
+    ///     };
+    ///     response
+    /// });
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn deny(self, list: DenyList<Key>, source: impl KeySource + 'static) -> Self {
+        self.with(|rules| rules.denied = Some(Denied { list, source: Arc::new(source) }))
     }
 
     /// How many permits a request takes, judged by its head. One if not given.
@@ -319,6 +387,10 @@ where
 
 impl Rules {
     fn decide(&self, head: &Parts) -> Pass {
+        if let Some(wait) = self.denied.as_ref().and_then(|denied| denied.wait(head)) {
+            let refusal = Refusal::new(Reason::OnDenyList, Some(wait));
+            return Pass::Now(Outcome::Refused(refusal, None));
+        }
         let key = match &self.source {
             None => Key::nobody(),
             Some(source) => match (source.key(head), self.missing) {
@@ -371,9 +443,17 @@ impl Rules {
     }
 }
 
+impl Denied {
+    /// How long the client has to stay away yet.
+    fn wait(&self, head: &Parts) -> Option<Duration> {
+        self.list.denied_for(&self.source.key(head)?)
+    }
+}
+
 impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
+            .field("denied", &self.denied.as_ref().map(|denied| &denied.list))
             .field("is_keyed", &self.source.is_some())
             .field("missing", &self.missing)
             .field("longest_wait", &self.longest_wait)

@@ -12,6 +12,7 @@
 //! | a limit for each client, key, user or route | [`RateLimitLayer::keyed`], with a [`Keyed`](rategate::Keyed) table and a source in [`key`] |
 //! | requests over the limit to wait for their turn instead of being refused | [`RateLimitLayer::wait_within`] |
 //! | only some responses to count | [`RateLimitLayer::refund_when`] |
+//! | clients that somebody has listed to be turned away | [`RateLimitLayer::deny`] |
 //! | several limits, one inside the other | several layers; the outer one is asked first |
 //! | a client that stays below its own limit, and below what the server says | [`client::PaceLayer`] |
 //! | only what a response says | [`client::learn`] |
@@ -40,6 +41,7 @@
 //! | the request | HTTP | gRPC |
 //! |---|---|---|
 //! | is over the limit | 429, `Retry-After` | 8 `RESOURCE_EXHAUSTED`, `grpc-retry-pushback-ms` |
+//! | is from a client on the deny list | 429, `Retry-After` | 8, `grpc-retry-pushback-ms` |
 //! | costs more than could ever pass | 400 | 3 `INVALID_ARGUMENT` |
 //! | has no key, with [`Missing::Refuse`] | 400 | 3 |
 //! | is a newcomer's, with [`Overflow::Refuse`](rategate::Overflow::Refuse) and the table full | 503 | 14 `UNAVAILABLE` |

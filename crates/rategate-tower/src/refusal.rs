@@ -24,6 +24,8 @@ pub struct Refusal {
 pub enum Reason {
     /// The limit is reached, or the wait would be too long: 429.
     OverLimit,
+    /// The client is on the [deny list](crate::RateLimitLayer::deny): 429.
+    OnDenyList,
     /// The request costs more permits than could ever pass together: 400.
     TooCostly,
     /// The request has no key, and [`Missing::Refuse`](crate::Missing::Refuse) was chosen: 400.
@@ -57,7 +59,8 @@ impl Refusal {
         self.reason
     }
 
-    /// How long until the same request passes, if nobody else comes first: exact, and never zero.
+    /// How long until the same request passes, if nobody else comes first: exact, and never zero. For a client on the
+    /// deny list, how long until its entry ends.
     /// `None` where time alone cannot help, or nobody knows.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
@@ -74,7 +77,7 @@ impl Refusal {
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.reason {
-            Reason::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+            Reason::OverLimit | Reason::OnDenyList => StatusCode::TOO_MANY_REQUESTS,
             Reason::TooCostly | Reason::NoKey => StatusCode::BAD_REQUEST,
             Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -88,6 +91,9 @@ impl Refusal {
     pub const fn detail(&self) -> &'static str {
         match self.reason {
             Reason::OverLimit => "The limit is reached.",
+            Reason::OnDenyList => {
+                "The client has been over the limit, and is not let in for a while."
+            }
             Reason::TooCostly => "The request costs more than could ever pass at once.",
             Reason::NoKey => "The request does not say whose it is.",
             Reason::TooManyKeys => "There is no room for another client.",
@@ -106,10 +112,10 @@ impl Refusal {
     /// The status that gRPC has for it.
     const fn grpc_status(&self) -> u8 {
         match self.reason {
-            Reason::OverLimit => 8,                 // RESOURCE_EXHAUSTED
-            Reason::TooCostly | Reason::NoKey => 3, // INVALID_ARGUMENT
+            Reason::OverLimit | Reason::OnDenyList => 8, // RESOURCE_EXHAUSTED
+            Reason::TooCostly | Reason::NoKey => 3,      // INVALID_ARGUMENT
             Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => 14, // UNAVAILABLE
-            Reason::NoSuchTier => 13,               // INTERNAL
+            Reason::NoSuchTier => 13,                    // INTERNAL
         }
     }
 }

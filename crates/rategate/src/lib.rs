@@ -110,6 +110,7 @@
 
 mod clock;
 mod decision;
+pub mod deny;
 mod dispatcher;
 pub mod distributed;
 mod error;

@@ -23,7 +23,7 @@ pub(crate) struct AnalyzeArgs {
     #[arg(value_name = "LIMIT")]
     pub(super) limit: String,
 
-    /// The logs, in the order of time; "-" or none is stdin
+    /// The logs, in the order of time; "-" or none is stdin; with --follow they are read side by side
     #[arg(value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
 
@@ -41,7 +41,8 @@ pub(crate) struct AnalyzeArgs {
 
     /// Who counts as one caller: addr, user, agent, path, path=2, json=FIELD
     ///
-    /// path=2 is the first two segments of the path; path is all of it, without the query.
+    /// path=2 is the first two segments of the path; path is all of it, without the query. FIELD is a
+    /// field at the top of a JSON object, or, as in user.id, one within others.
     #[arg(long, value_name = "KEY", default_value = "addr")]
     pub(super) key: String,
 
@@ -85,7 +86,7 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
 
-    /// Go on as the one FILE grows, over its rotation, until interrupted
+    /// Go on as the FILEs grow, over their rotation, until interrupted
     #[arg(long)]
     pub(super) follow: bool,
 
@@ -102,6 +103,21 @@ pub(crate) struct AnalyzeArgs {
     /// How long a denial keeps a caller on the deny list [default: the period of LIMIT]
     #[arg(long, value_name = "DUR")]
     pub(super) hold: Option<String>,
+
+    /// List a caller so long before it would be over LIMIT by its recent rate: DUR, or auto
+    ///
+    /// A caller is listed once no more is left to it than it is expected to take within DUR: as much as it
+    /// took in the last DUR, and as much more as that was more than in the DUR before. So it comes too late for
+    /// who takes all of LIMIT within twice DUR. auto is the delay measured with --follow. Callers who come close to LIMIT without ever being over it are listed too; the report
+    /// says how many.
+    #[arg(long, value_name = "DUR")]
+    pub(super) ahead: Option<String>,
+
+    /// Report what a deny list would have done that has a caller so long after a denial
+    ///
+    /// Without --follow, which measures the delay itself. [default with --gate: 200ms]
+    #[arg(long, value_name = "DUR")]
+    pub(super) delay: Option<String>,
 }
 
 /// What a LIMIT of N in M means.
@@ -133,6 +149,7 @@ Examples:
   rategate analyze 10MB/min --status 2xx --format json < access.log
   rategate analyze 100/min --format svg --out night.svg access.log
   rategate analyze 600/min --key user --follow --gate deny.list --hold 10min access.log
+  rategate analyze 600/min --hold 10min --ahead 2s --delay 2s access.log      what would a list have done?
 
 Time in JSON:
   A string in RFC 3339 or as in the common format, or a number: seconds of Unix time, with decimals

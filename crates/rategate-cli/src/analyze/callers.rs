@@ -1,10 +1,12 @@
 //! What each caller has done, for as many as there is room for.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use rategate::stats::Top;
 use rategate::{HashedId, Seeds};
 
+use super::hold::Hold;
 use super::key::MAX_NAME;
 use super::peak::{Grid, Peak};
 
@@ -18,16 +20,33 @@ pub(super) struct Caller {
     pub(super) calls: u64,
     pub(super) denied: u64,
     pub(super) peak: Peak,
+    pub(super) hold: Hold,
 }
 
 /// All callers.
 #[derive(Debug)]
 pub(super) struct Callers {
     seeds: Seeds,
-    places: HashMap<HashedId, usize>,
+    places: HashMap<HashedId, usize, BuildHasherDefault<AsItIs>>,
     list: Vec<Caller>,
     most: usize,
     others: Others,
+}
+
+/// An id is the keyed hash of a name already: its last word will do.
+#[derive(Clone, Copy, Debug, Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(word) = bytes.last_chunk() {
+            self.0 = u64::from_ne_bytes(*word);
+        }
+    }
 }
 
 /// Those who came when there was no room: only the heaviest of them are known.
@@ -56,31 +75,39 @@ impl Callers {
     pub(super) fn new(seeds: Seeds, most: usize) -> Self {
         let others =
             Others { calls: 0, denied: 0, by_denied: Top::new(RANKED), names: HashMap::new() };
-        Self { seeds, places: HashMap::new(), list: Vec::new(), most, others }
+        Self { seeds, places: HashMap::default(), list: Vec::new(), most, others }
     }
 
     pub(super) fn id(&self, name: &[u8]) -> HashedId {
         self.seeds.hashed(name)
     }
 
-    /// Takes note of a call.
-    pub(super) fn count(&mut self, id: HashedId, name: &[u8], call: Call) {
+    /// Takes note of a call, and returns the place of a caller who is remembered.
+    pub(super) fn count(&mut self, id: HashedId, name: &[u8], call: Call) -> Option<usize> {
         let denied = u64::from(call.is_denied);
         let place = match self.places.get(&id) {
             Some(place) => *place,
             None if self.list.len() < self.most => {
                 let place = self.list.len();
                 self.places.insert(id, place);
-                let peak = Peak::default();
-                self.list.push(Caller { name: cut(name), calls: 0, denied: 0, peak });
+                let (peak, hold) = (Peak::default(), Hold::default());
+                self.list.push(Caller { name: cut(name), calls: 0, denied: 0, peak, hold });
                 place
             }
-            None => return self.others.count(id, name, denied),
+            None => {
+                self.others.count(id, name, denied);
+                return None;
+            }
         };
-        let Some(caller) = self.list.get_mut(place) else { return };
+        let caller = self.list.get_mut(place)?;
         caller.calls = caller.calls.saturating_add(1);
         caller.denied = caller.denied.saturating_add(denied);
         caller.peak.add(call.grid, call.at_ns, call.amount);
+        Some(place)
+    }
+
+    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut Caller> {
+        self.list.get_mut(place)
     }
 
     pub(super) fn list(&self) -> &[Caller] {

@@ -4,21 +4,34 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Instant;
 
 use super::input;
+use super::log::Lines;
 use crate::failure::Failure;
 
 /// The file that a name stands for, and how far it has been read.
 #[derive(Debug)]
 pub(super) struct Tail {
     path: PathBuf,
-    file: File,
-    position: u64,
+    /// The same for people.
+    pub(super) name: Rc<str>,
+    /// How many lines of the file have been read, and what of it is no line yet.
+    pub(super) line: u64,
+    pub(super) lines: Lines,
+    growing: Growing,
     /// How often another file has taken the name, or the file has been cut.
-    pub(super) rotations: u64,
+    rotations: u64,
     /// When the name was first seen to stand for another file.
     renamed: Option<Instant>,
+}
+
+/// A file, and how far it has been read.
+#[derive(Debug)]
+struct Growing {
+    file: File,
+    position: u64,
 }
 
 /// What became of a file that has no more bytes.
@@ -35,7 +48,28 @@ pub(super) enum Turn {
 impl Tail {
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let file = input::open_growing(path)?;
-        Ok(Self { path: path.to_owned(), file, position: 0, rotations: 0, renamed: None })
+        Ok(Self {
+            path: path.to_owned(),
+            name: Rc::from(path.display().to_string()),
+            line: 0,
+            lines: Lines::new(),
+            growing: Growing { file, position: 0 },
+            rotations: 0,
+            renamed: None,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) const fn rotations(&self) -> u64 {
+        self.rotations
+    }
+
+    /// Reads once, and returns how many bytes came.
+    pub(super) fn fill(&mut self) -> io::Result<usize> {
+        self.lines.fill(&mut self.growing)
     }
 
     /// Looks whether the name stands for another file by now, or the file is shorter than what was read of it. A
@@ -47,12 +81,12 @@ impl Tail {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Turn::Same),
             named => named?,
         };
-        let own = self.file.metadata()?;
+        let own = self.growing.file.metadata()?;
         let is_other = (named.dev(), named.ino()) != (own.dev(), own.ino());
         if is_other {
             return Ok(Turn::Renamed(*self.renamed.get_or_insert_with(Instant::now)));
         }
-        Ok(if own.len() < self.position { Turn::Cut } else { Turn::Same })
+        Ok(if own.len() < self.growing.position { Turn::Cut } else { Turn::Same })
     }
 
     /// Begins with the file that the name stands for now.
@@ -62,14 +96,14 @@ impl Tail {
             file => file?,
         };
         self.rotations = self.rotations.saturating_add(1);
-        self.file = named;
-        self.position = 0;
+        self.growing = Growing { file: named, position: 0 };
+        self.line = 0;
         self.renamed = None;
         Ok(())
     }
 }
 
-impl Read for Tail {
+impl Read for Growing {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(buffer)?;
         self.position = self.position.saturating_add(u64::try_from(count).unwrap_or(0));

@@ -68,6 +68,11 @@ impl Judge {
         }
     }
 
+    /// How many permits of the first limit are left.
+    pub(super) fn left(&self, id: HashedId) -> u64 {
+        self.tables.first().and_then(|table| table.remaining(&id).ok()).unwrap_or(u64::MAX)
+    }
+
     /// How many calls have found no room, and passed without being asked.
     pub(super) fn overflows(&self) -> u64 {
         self.tables.iter().map(Keyed::overflows).fold(0, u64::saturating_add)

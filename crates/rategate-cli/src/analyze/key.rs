@@ -6,7 +6,7 @@ use super::args::AnalyzeArgs;
 use crate::failure::Failure;
 
 /// The longest name that is kept; longer ones are told apart all the same.
-pub(super) const MAX_NAME: usize = 256;
+pub(super) const MAX_NAME: usize = rategate::deny::MAX_NAME_BYTES;
 
 /// Which part of a line tells callers apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,19 +112,6 @@ fn path(written: &[u8], segments: usize) -> &[u8] {
     let named = cut.and_then(|cut| path.get(..cut)).unwrap_or(path);
     // Of "?a" nothing would be left, and a name is something.
     if named.is_empty() { written } else { named }
-}
-
-/// A name for people, and for files: printable ASCII, all else and the backslash as `\xHH`.
-pub(super) fn escaped(name: &[u8]) -> String {
-    let mut text = String::with_capacity(name.len());
-    for byte in name {
-        match byte {
-            b'\\' => text.push_str("\\x5c"),
-            b' '..=b'~' => text.push(char::from(*byte)),
-            _ => text.extend([format!("\\x{byte:02x}")]),
-        }
-    }
-    text
 }
 
 #[cfg(test)]

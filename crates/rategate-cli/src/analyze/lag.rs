@@ -37,17 +37,26 @@ impl Lag {
         }
     }
 
+    /// How long a denial takes until the list has it, by the worst that was seen, and never less than between two
+    /// looks.
+    pub(super) fn lead_ns(&self, look_ns: u64) -> u64 {
+        self.worst_ns.max(self.worst_published_ns).max(look_ns)
+    }
+
     pub(super) fn mean_ns(&self) -> u64 {
         self.sum_ns.checked_div(self.lines).unwrap_or(0)
     }
 
-    /// The most that one caller can have passed over the limit before the gate closed, where `most_in_second` is
-    /// what the fullest second of any caller has: `lambda_peak * D`, and one second more, because `D` touches so many
-    /// (theory 5.10).
     pub(super) fn overshoot(&self, most_in_second: u64) -> u64 {
-        let delay_ns = self.worst_ns.max(self.worst_published_ns);
-        most_in_second.saturating_mul(delay_ns.div_ceil(SECOND_NS).saturating_add(1))
+        overshoot(most_in_second, self.worst_ns.max(self.worst_published_ns))
     }
+}
+
+/// The most that one caller can have passed over the limit before the gate closed, where `most_in_second` is
+/// what the fullest second of any caller has: `lambda_peak * D`, and one second more, because `D` touches so many
+/// (theory 5.10).
+pub(super) fn overshoot(most_in_second: u64, delay_ns: u64) -> u64 {
+    most_in_second.saturating_mul(delay_ns.div_ceil(SECOND_NS).saturating_add(1))
 }
 
 #[cfg(test)]

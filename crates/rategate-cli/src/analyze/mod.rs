@@ -4,6 +4,7 @@ mod args;
 mod callers;
 mod follow;
 mod gate;
+mod hold;
 mod input;
 mod judge;
 mod key;
@@ -19,7 +20,8 @@ mod timeline;
 
 use std::fs;
 use std::io::{self, Read, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::args::Format;
@@ -29,7 +31,7 @@ use follow::{Tail, Turn};
 use gate::Gate;
 use input::Bytes;
 use log::{Lines, Next};
-use plan::Plan;
+use plan::{LOOK_NS, Plan};
 use progress::Progress;
 use report::Report;
 use tally::{Tally, wall_ns};
@@ -37,7 +39,9 @@ use tally::{Tally, wall_ns};
 pub(crate) use args::AnalyzeArgs;
 
 /// How often a file is looked at that has no more bytes.
-const POLL: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_nanos(LOOK_NS);
+/// The most files that are followed side by side.
+const MAX_FOLLOWED: usize = 64;
 /// How long a log that was renamed is still read, once the new one is there: servers write to both for a moment.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -45,20 +49,19 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let plan = Plan::of(args)?;
     let most = usize::try_from(args.keys).unwrap_or(usize::MAX);
-    let followed = args.follow.then(|| followed(&args.files)).transpose()?;
-    if args.hold.is_some() && args.gate.is_none() {
-        return Err(Failure::Usage(
-            "--hold says how long --gate denies; add --gate FILE".to_owned(),
-        ));
+    if args.follow {
+        can_be_followed(&args.files)?;
     }
     let gate = args.gate.as_deref().map(|path| Gate::open(path, most)).transpose()?;
     let mut tally = Tally::new(args, plan, gate)?;
 
-    let (status, rotations) = if let Some(path) = followed {
+    let (status, rotations) = if args.follow {
         let stop = Stop::watch()?;
-        let mut tail = Tail::open(path)?;
-        follow(&mut tail, path, &mut tally, &stop)?;
-        (stop.interrupted_status().unwrap_or(0), Some(tail.rotations))
+        let tails: Result<Vec<_>, _> = args.files.iter().map(|path| Tail::open(path)).collect();
+        let mut tails = tails?;
+        follow(&mut tails, &mut tally, &stop)?;
+        let rotations = tails.iter().fold(0_u64, |sum, tail| sum.saturating_add(tail.rotations()));
+        (stop.interrupted_status().unwrap_or(0), Some(rotations))
     } else {
         read_all(&args.files, &mut tally)?;
         tally.publish(tally.counts.newest_ns)?;
@@ -72,14 +75,20 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// The one file that can be followed.
-fn followed(files: &[PathBuf]) -> Result<&Path, Failure> {
-    match files {
-        [file] if !input::is_stdin(file) => Ok(file),
-        _ => Err(Failure::Usage(
-            "--follow needs one FILE, and not stdin, which it reads to its end anyway".to_owned(),
-        )),
+/// Whether there are files that can be followed.
+fn can_be_followed(files: &[PathBuf]) -> Result<(), Failure> {
+    if files.is_empty() || files.iter().any(|file| input::is_stdin(file)) {
+        return Err(Failure::Usage(
+            "--follow needs FILEs, and not stdin, which is read to its end anyway".to_owned(),
+        ));
     }
+    if files.len() > MAX_FOLLOWED {
+        return Err(Failure::Usage(format!(
+            "--follow: {} files; it must be at most {MAX_FOLLOWED}",
+            files.len()
+        )));
+    }
+    Ok(())
 }
 
 /// Reads one file after the other.
@@ -91,11 +100,12 @@ fn read_all(files: &[PathBuf], tally: &mut Tally) -> Result<(), Failure> {
     let mut lines = Lines::new();
     for path in files {
         let mut input = input::open(path, &bytes)?;
-        tally.begin(if input::is_stdin(path) {
-            "stdin".to_owned()
+        let name = if input::is_stdin(path) {
+            Rc::from("stdin")
         } else {
-            path.display().to_string()
-        });
+            Rc::from(path.display().to_string())
+        };
+        tally.go_on(&name, 0);
         let read = read(&mut *input, &mut lines, tally, &mut || progress.tick());
         if let Err(error) = read {
             progress.finish();
@@ -141,31 +151,20 @@ fn last(lines: &mut Lines, tally: &mut Tally) {
     }
 }
 
-/// Reads a file as it grows, until a stop is asked for.
-fn follow(tail: &mut Tail, path: &Path, tally: &mut Tally, stop: &Stop) -> Result<(), Failure> {
-    let failure = |error| input::failure(path, error);
-    let mut lines = Lines::new();
+/// Reads files as they grow, until a stop is asked for.
+fn follow(tails: &mut [Tail], tally: &mut Tally, stop: &Stop) -> Result<(), Failure> {
     let mut published = Instant::now();
-    tally.begin(path.display().to_string());
     while !stop.is_asked() {
-        if lines.fill(tail).map_err(failure)? > 0 {
-            drain(&mut lines, tally);
+        let mut is_dry = true;
+        for tail in &mut *tails {
+            is_dry &= !look(tail, tally).map_err(|error| input::failure(tail.path(), error))?;
+        }
+        if !is_dry {
             // However fast it goes, the list is not far behind.
             if published.elapsed() >= POLL {
                 tally.publish(wall_ns())?;
                 published = Instant::now();
             }
-            continue;
-        }
-        let is_over = match tail.turn().map_err(failure)? {
-            Turn::Same => false,
-            Turn::Renamed(since) => since.elapsed() >= GRACE,
-            Turn::Cut => true,
-        };
-        if is_over {
-            last(&mut lines, tally);
-            tail.go_on().map_err(failure)?;
-            tally.begin(path.display().to_string());
             continue;
         }
         tally.catch_up();
@@ -176,9 +175,32 @@ fn follow(tail: &mut Tail, path: &Path, tally: &mut Tally, stop: &Stop) -> Resul
         let mut left = Some(POLL);
         let _ = stop.alarm().wait_on(|| left.take());
     }
-    last(&mut lines, tally);
+    for tail in tails {
+        tally.go_on(&tail.name, tail.line);
+        last(&mut tail.lines, tally);
+    }
     tally.finish();
     tally.publish(wall_ns())
+}
+
+/// Reads what a file has, once, or goes on with the next one of its name. Returns whether there was anything.
+fn look(tail: &mut Tail, tally: &mut Tally) -> io::Result<bool> {
+    tally.go_on(&tail.name, tail.line);
+    if tail.fill()? > 0 {
+        drain(&mut tail.lines, tally);
+        tail.line = tally.line();
+        return Ok(true);
+    }
+    let is_over = match tail.turn()? {
+        Turn::Same => false,
+        Turn::Renamed(since) => since.elapsed() >= GRACE,
+        Turn::Cut => true,
+    };
+    if is_over {
+        last(&mut tail.lines, tally);
+        tail.go_on()?;
+    }
+    Ok(is_over)
 }
 
 fn print(args: &AnalyzeArgs, report: &Report) -> Result<(), Failure> {

@@ -84,6 +84,26 @@ impl Peak {
         let too_old = too_old.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
         self.least = self.least.max(self.within.saturating_sub(too_old));
     }
+
+    /// What is to be expected within the next `lead_ns`, by what came lately: as much as in the newest stretch of that
+    /// length, and as much more as that has more than the one before it. A stretch is a cell longer than it need be,
+    /// because the newest cell has only begun.
+    pub(super) fn expected(&self, grid: Grid, at_ns: u64, lead_ns: u64) -> u64 {
+        let stretch = lead_ns.div_ceil(grid.cell_ns.max(1)).saturating_add(1);
+        let newest = grid.cell(at_ns);
+        let (mut recent, mut before) = (0_u64, 0_u64);
+        for &(cell, count) in self.cells.iter().rev() {
+            let age = newest.saturating_sub(cell);
+            if age < stretch {
+                recent = recent.saturating_add(count);
+            } else if age < stretch.saturating_mul(2) {
+                before = before.saturating_add(count);
+            } else {
+                break;
+            }
+        }
+        recent.saturating_add(recent.saturating_sub(before))
+    }
 }
 
 #[cfg(test)]

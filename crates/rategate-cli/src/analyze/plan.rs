@@ -9,6 +9,9 @@ use super::args::{AnalyzeArgs, Manner};
 use crate::amount::Amount;
 use crate::failure::Failure;
 
+/// How often a log that is followed is looked at.
+pub(super) const LOOK_NS: u64 = 200_000_000;
+
 /// The arguments as limits.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -20,6 +23,9 @@ pub(super) struct Plan {
     pub(super) in_bytes: bool,
     pub(super) period_ns: u64,
     pub(super) hold_ns: u64,
+    pub(super) ahead: Option<Ahead>,
+    /// How long a denial takes until the list has it; none, where it is measured, or nobody asks.
+    pub(super) delay_ns: Option<u64>,
     pub(super) set_aside: Share,
     pub(super) spare: Share,
     pub(super) statuses: Statuses,
@@ -56,16 +62,19 @@ impl Plan {
         }
         let hold_ns = match args.hold.as_deref() {
             None => limit.period_ns,
-            Some(text) => {
-                span::parse(text).map_err(|error| Failure::argument("--hold", text, error))?
-            }
+            Some(text) => duration("--hold", text)?,
         };
+        let delay_ns = delay(args)?;
+        let ahead =
+            args.ahead.as_deref().map(|text| Ahead::parse(args, text, limit)).transpose()?;
         Ok(Self {
             policies,
             title,
             in_bytes: limit.in_bytes,
             period_ns: limit.period_ns,
             hold_ns,
+            ahead,
+            delay_ns,
             set_aside: Share::parse("--set-aside", &args.set_aside)?,
             spare: Share::parse("--spare", &args.spare)?,
             statuses: Statuses::parse(args.status.as_deref())?,
@@ -94,6 +103,61 @@ fn burst(args: &AnalyzeArgs, text: &str, limit: Window) -> Result<u64, Failure> 
         return Err(fail(&"counts something else than LIMIT; both count calls, or both bytes"));
     }
     amount.whole().map_err(|error| fail(&error))
+}
+
+fn duration(name: &str, text: &str) -> Result<u64, Failure> {
+    span::parse(text).map_err(|error| Failure::argument(name, text, error))
+}
+
+/// How long a denial takes until the list has it, if that is not measured. What needs a list is refused without one.
+fn delay(args: &AnalyzeArgs) -> Result<Option<u64>, Failure> {
+    let is_listed = args.gate.is_some() || args.delay.is_some();
+    for (name, is_given) in [("--hold", args.hold.is_some()), ("--ahead", args.ahead.is_some())] {
+        if is_given && !is_listed {
+            let complaint =
+                "is about a deny list; add --gate FILE, or --delay DUR for the report alone";
+            return Err(Failure::Usage(format!("{name} {complaint}")));
+        }
+    }
+    match args.delay.as_deref() {
+        Some(_) if args.follow => Err(Failure::Usage(
+            "--delay is for logs that are read to their end; --follow measures the delay"
+                .to_owned(),
+        )),
+        Some(text) => duration("--delay", text).map(Some),
+        None => Ok((is_listed && !args.follow).then_some(LOOK_NS)),
+    }
+}
+
+/// How long before it would be over the limit a caller is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// So long.
+    By(u64),
+    /// As long as a denial takes until the list has it, and at most so long.
+    Measured(u64),
+}
+
+impl Ahead {
+    fn parse(args: &AnalyzeArgs, text: &str, limit: Window) -> Result<Self, Failure> {
+        // What came lately says something only about what is soon.
+        let most_ns = limit.period_ns.div_euclid(4);
+        if text == "auto" {
+            if !args.follow {
+                let complaint = "measured with --follow only; write a duration, as in \"2s\"";
+                return Err(Failure::argument("--ahead", text, complaint));
+            }
+            return Ok(Self::Measured(most_ns));
+        }
+        let ns = duration("--ahead", text)?;
+        if ns > most_ns {
+            let most = span::Text(most_ns);
+            let complaint =
+                format!("longer than a quarter of the period; it must be at most {most}");
+            return Err(Failure::argument("--ahead", text, complaint));
+        }
+        Ok(Self::By(ns))
+    }
 }
 
 /// So many in any window of so long.

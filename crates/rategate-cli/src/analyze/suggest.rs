@@ -50,6 +50,7 @@ pub(super) fn suggest(
 mod tests {
     use super::suggest;
     use crate::analyze::callers::Caller;
+    use crate::analyze::hold::Hold;
     use crate::analyze::peak::Peak;
     use crate::analyze::plan::Share;
 
@@ -59,8 +60,13 @@ mod tests {
             (peak.least, peak.most) = (least, least.saturating_add(1));
             peak
         };
-        let caller =
-            |least| Caller { name: Box::default(), calls: 1, denied: 0, peak: peak(least) };
+        let caller = |least| Caller {
+            name: Box::default(),
+            calls: 1,
+            denied: 0,
+            peak: peak(least),
+            hold: Hold::default(),
+        };
         peaks.into_iter().map(caller).collect()
     }
 

@@ -1,16 +1,20 @@
 //! Line after line: read, named, decided and counted.
 
+use std::rc::Rc;
 use std::time::SystemTime;
+
+use rategate::HashedId;
 
 use super::args::AnalyzeArgs;
 use super::callers::{Call, Callers};
 use super::gate::Gate;
+use super::hold::{Decided, Effects};
 use super::judge::{Judge, Verdict};
 use super::key::{Namer, Source};
 use super::lag::Lag;
 use super::log::{Parser, Unread};
 use super::peak::Grid;
-use super::plan::Plan;
+use super::plan::{Ahead, LOOK_NS, Plan};
 use super::timeline::Timeline;
 use crate::failure::Failure;
 
@@ -31,11 +35,16 @@ pub(super) struct Tally {
     pub(super) lag: Lag,
     /// Whether lines come as they are written, so that delays mean something.
     pub(super) is_live: bool,
+    /// What a list would have done, or does.
+    pub(super) effects: Effects,
+    /// Callers who are on the list, but not in the file of the gate yet.
+    unpublished: Vec<usize>,
+    is_followed: bool,
     parser: Parser,
     namer: Namer,
     judge: Judge,
     grid: Grid,
-    file: String,
+    file: Rc<str>,
     line: u64,
     scratch: Vec<u8>,
     held: Option<Held>,
@@ -72,6 +81,7 @@ pub(super) struct Counts {
 struct Held {
     at_ns: u64,
     amount: u64,
+    file: Rc<str>,
     line: u64,
     name: Vec<u8>,
 }
@@ -88,21 +98,29 @@ impl Tally {
             gate,
             lag: Lag::default(),
             is_live: false,
+            effects: Effects::default(),
+            unpublished: Vec::new(),
+            is_followed: args.follow,
             parser: Parser::new(args.log, source.clone()),
             namer: Namer::new(source, args),
             judge,
             grid: Grid::of(plan.period_ns),
             plan,
-            file: String::new(),
+            file: Rc::from(""),
             line: 0,
             scratch: Vec::new(),
             held: None,
         })
     }
 
-    /// Begins with another file.
-    pub(super) fn begin(&mut self, file: String) {
-        (self.file, self.line) = (file, 0);
+    /// Goes on with a file, of which so many lines have been read.
+    pub(super) fn go_on(&mut self, file: &Rc<str>, line: u64) {
+        (self.file, self.line) = (Rc::clone(file), line);
+    }
+
+    /// How many lines of the file have been read.
+    pub(super) const fn line(&self) -> u64 {
+        self.line
     }
 
     /// The next line, without its end.
@@ -114,7 +132,7 @@ impl Tally {
         }
         let entry = match self.parser.read(line) {
             Ok(entry) => entry,
-            Err(why) => return self.skip(self.line, why),
+            Err(why) => return self.skip_this(why),
         };
         if !self.plan.statuses.has(entry.status) {
             self.counts.filtered = self.counts.filtered.saturating_add(1);
@@ -130,7 +148,7 @@ impl Tally {
     /// The next line was too long.
     pub(super) fn add_too_long(&mut self) {
         self.count_line();
-        self.skip(self.line, Unread::TooLong);
+        self.skip_this(Unread::TooLong);
     }
 
     /// All lines that are there have been read.
@@ -152,7 +170,13 @@ impl Tally {
     pub(super) fn publish(&mut self, now_ns: u64) -> Result<(), Failure> {
         if let Some(gate) = &mut self.gate {
             gate.publish(now_ns)?;
-            self.lag.published(wall_ns());
+            let wall_ns = wall_ns();
+            self.lag.published(wall_ns);
+            for place in self.unpublished.drain(..) {
+                if let Some(caller) = self.callers.get_mut(place) {
+                    caller.hold.published(wall_ns);
+                }
+            }
         }
         Ok(())
     }
@@ -167,10 +191,15 @@ impl Tally {
         self.counts.lines = self.counts.lines.saturating_add(1);
     }
 
-    fn skip(&mut self, line: u64, why: Unread) {
+    fn skip_this(&mut self, why: Unread) {
+        let file = Rc::clone(&self.file);
+        self.skip(&file, self.line, why);
+    }
+
+    fn skip(&mut self, file: &str, line: u64, why: Unread) {
         self.counts.skipped = self.counts.skipped.saturating_add(1);
         if self.counts.shown.len() < SHOWN {
-            self.counts.shown.push((self.file.clone(), line, why));
+            self.counts.shown.push((file.to_owned(), line, why));
         }
     }
 
@@ -181,12 +210,13 @@ impl Tally {
             if at_ns.saturating_add(DAY_NS) >= held.at_ns {
                 self.decide(held.at_ns, held.amount, &held.name);
             } else {
-                self.skip(held.line, Unread::Ahead);
+                self.skip(&held.file, held.line, Unread::Ahead);
             }
         }
         let is_ahead = at_ns.saturating_sub(self.counts.newest_ns) > DAY_NS;
         if is_ahead {
-            self.held = Some(Held { at_ns, amount, line: self.line, name: name.to_vec() });
+            let (file, name) = (Rc::clone(&self.file), name.to_vec());
+            self.held = Some(Held { at_ns, amount, file, line: self.line, name });
         } else {
             self.decide(at_ns, amount, name);
         }
@@ -198,16 +228,59 @@ impl Tally {
         let verdict = self.judge.ask(id, amount);
         let is_denied = verdict != Verdict::Allowed;
         self.count(verdict, amount);
-        self.callers.count(id, name, Call { grid: self.grid, at_ns: now_ns, amount, is_denied });
+        let call = Call { grid: self.grid, at_ns: now_ns, amount, is_denied };
+        let place = self.callers.count(id, name, call);
         self.timeline.add(now_ns, is_denied);
         if self.is_live {
             self.lag.decided(at_ns, wall_ns());
         }
-        if let Some(gate) = self.gate.as_mut().filter(|_| is_denied) {
+        if !self.has_list() {
+            return;
+        }
+        let is_warned = !is_denied && place.is_some_and(|place| self.is_close(id, place, now_ns));
+        if let Some(place) = place {
+            let call = Decided { at_ns: now_ns, amount, is_denied, is_warned };
+            self.overlay(place, call);
+        }
+        if let Some(gate) = self.gate.as_mut().filter(|_| is_denied || is_warned) {
             gate.deny(name, now_ns.saturating_add(self.plan.hold_ns));
             if self.is_live {
                 self.lag.denied(at_ns);
             }
+        }
+    }
+
+    /// Whether there is a deny list, if only in the report.
+    pub(super) const fn has_list(&self) -> bool {
+        self.gate.is_some() || self.plan.delay_ns.is_some()
+    }
+
+    /// Whether the caller will be over the limit soon, by what it did lately.
+    fn is_close(&mut self, id: HashedId, place: usize, now_ns: u64) -> bool {
+        let lead_ns = match self.plan.ahead {
+            None => return false,
+            Some(Ahead::By(ns)) => ns,
+            Some(Ahead::Measured(most_ns)) => self.lag.lead_ns(LOOK_NS).min(most_ns),
+        };
+        let Some(caller) = self.callers.get_mut(place) else { return false };
+        // Whoever is turned away need not be warned of.
+        if caller.hold.denies(now_ns) {
+            return false;
+        }
+        caller.peak.expected(self.grid, now_ns, lead_ns) > self.judge.left(id)
+    }
+
+    /// Counts what the list does to a call. Of a log that is followed only news count: nobody could have known
+    /// of what was there before.
+    fn overlay(&mut self, place: usize, call: Decided) {
+        let Some(caller) = self.callers.get_mut(place) else { return };
+        let (hold_ns, delay_ns) = (self.plan.hold_ns, self.plan.delay_ns);
+        let mut unheard = Effects::default();
+        let is_news = !self.is_followed || self.is_live;
+        let effects = if is_news { &mut self.effects } else { &mut unheard };
+        let is_new = effects.count(&mut caller.hold, call, hold_ns, delay_ns);
+        if is_new && delay_ns.is_none() {
+            self.unpublished.push(place);
         }
     }
 

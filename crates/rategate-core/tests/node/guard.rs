@@ -2,11 +2,13 @@
 
 use rategate_core::compact_log::CompactLog;
 use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
 use rategate_core::node::{GuardError, Lent, guarded};
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 
-use crate::common::{S, XorShift, rate};
+use crate::common::{S, XorShift, granted, rate};
 
 fn up_to_bits(random: &mut XorShift, most: u64) -> u64 {
     let bits = random.between(1, most);
@@ -63,4 +65,21 @@ fn no_more_is_out_than_nodes_can_have_and_than_was_debited_within_a_length() {
     assert_eq!(log.outstanding(30, 10, S), 100);
     assert_eq!(log.outstanding(30, 10, S + 1), 200);
     assert_eq!(log.outstanding(u64::MAX, u64::MAX, S), 100);
+}
+
+/// Used in the last moment of its lease, while the next is used at once.
+#[test]
+fn the_latest_use_of_one_lease_and_the_soonest_of_the_next_are_a_period_apart() {
+    let (period_ns, length_ns) = (10, 6);
+    let promised = SlidingLog::new(1, period_ns).unwrap();
+    let mut store = Ledger::new(guarded(promised, length_ns).unwrap(), 0);
+    let mut actions = Vec::new();
+    for now_ns in 0..200 {
+        if granted(store.try_acquire(now_ns, 1)).is_some() {
+            let is_late = actions.len() % 2 == 0;
+            actions.push(now_ns + if is_late { length_ns - 1 } else { 0 });
+        }
+    }
+    assert!(actions.len() > 10);
+    assert!(actions.windows(2).all(|two| two[1] - two[0] >= period_ns), "{actions:?}");
 }

@@ -209,3 +209,37 @@ fn many_small_steps_are_joined_to_the_safe_side() {
     let newcomer = Beat { total, length_ns, memory_ns, ..beat(2, 0) };
     assert_eq!(group.beat(last_ns, &newcomer).fresh, total);
 }
+
+#[test]
+fn what_many_gave_up_one_after_the_other_is_fresh_no_sooner_than_each_of_them() {
+    let (total, memory_ns) = (20, 500);
+    let mut group = Group::new();
+    for name in 1..=total {
+        let beat = Beat { memory_ns, ..beat(u8::try_from(name).unwrap(), name) };
+        assert_eq!(group.beat(0, &beat).permits, 1);
+    }
+    // One leaves each nanosecond.
+    for name in 1..=total {
+        let beat = Beat { length_ns: 0, memory_ns, ..beat(u8::try_from(name).unwrap(), total) };
+        let _ = group.beat(9 + name, &beat);
+    }
+    for at_ns in 500..=529 {
+        let heard = group.clone().beat(at_ns, &Beat { memory_ns, ..beat(99, total) });
+        assert_eq!(heard.permits, total);
+        let fresh = (at_ns + 1).saturating_sub(510).min(total);
+        assert!(heard.fresh <= fresh, "{heard:?} at {at_ns}, {fresh} fresh");
+        assert!(at_ns < 529 || heard.fresh == total);
+    }
+}
+
+#[test]
+fn no_more_is_fresh_than_is_gained() {
+    let mut member = Member::new(MemberTerms::new(n(S), 0).unwrap());
+    let id = member.beat(0).unwrap();
+    let heard = Heard { permits: 3, fresh: 3, members: 2, changes_in_ns: None };
+    assert_eq!(member.heard(id, 0, heard), Resize { from: 0, to: 3, fresh: 3 });
+    // An answer in between was lost, in which it had less.
+    let id = member.beat(S).unwrap();
+    let heard = Heard { permits: 4, fresh: 2, ..heard };
+    assert_eq!(member.heard(id, S, heard), Resize { from: 3, to: 4, fresh: 1 });
+}

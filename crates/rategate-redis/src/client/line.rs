@@ -162,6 +162,7 @@ fn value_of(value: &redis::Value) -> Value {
     match value {
         redis::Value::Int(number) => Value::Int(*number),
         redis::Value::Array(items) => Value::List(items.iter().map(value_of).collect()),
+        redis::Value::BulkString(bytes) => Value::Bytes(bytes.clone()),
         _ => Value::Other,
     }
 }

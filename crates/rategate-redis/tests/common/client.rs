@@ -22,6 +22,7 @@ impl Reply {
     pub(crate) fn value(&self) -> Value {
         match self {
             Self::Int(number) => Value::Int(*number),
+            Self::Bulk(bytes) => Value::Bytes(bytes.clone()),
             Self::List(items) => Value::List(items.iter().map(Self::value).collect()),
             _ => Value::Other,
         }

@@ -26,6 +26,7 @@
 mod address;
 mod client;
 mod forwarded;
+mod named;
 mod network;
 mod sources;
 
@@ -39,6 +40,7 @@ use rategate::{HashedId, Hashing, Seeds};
 pub use self::address::{Peer, peer};
 pub use self::client::{Client, Field, Trust, client};
 pub use self::forwarded::MAX_HOPS;
+pub use self::named::named_address;
 pub use self::network::{Network, NetworkError};
 pub use self::sources::{
     By, Constant, Extension, Header, Method, Path, by, constant, extension, header, method, path,

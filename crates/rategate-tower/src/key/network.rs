@@ -53,6 +53,11 @@ impl Network {
             _ => false,
         }
     }
+
+    /// The first address.
+    pub(super) const fn first(&self) -> IpAddr {
+        self.first
+    }
 }
 
 impl FromStr for Network {

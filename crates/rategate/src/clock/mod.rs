@@ -9,7 +9,6 @@ mod counter;
 mod manual;
 mod monotonic;
 mod system;
-#[cfg(feature = "serde")]
 mod wall;
 
 use std::sync::Arc;
@@ -17,7 +16,6 @@ use std::sync::Arc;
 pub use self::manual::ManualClock;
 pub use self::monotonic::MonotonicClock;
 pub use self::system::SystemClock;
-#[cfg(feature = "serde")]
 pub(crate) use self::wall::wall_ns;
 use crate::wait::{Alarm, Sleep, ThreadTimer, Timer, Wait, Wake};
 

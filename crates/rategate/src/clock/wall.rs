@@ -1,5 +1,5 @@
-//! The wall clock, which outlives the process and can be set. No decision reads it: it only tells how long a limit
-//! has been away.
+//! The wall clock, which outlives the process and can be set. No limit reads it: it tells how long one has been away,
+//! and when an entry of a deny list ends.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -12,7 +12,7 @@
 //!
 //! Two more have no need of this module. *Affine*: all calls of a key come to one process, so a
 //! [`Keyed`](crate::Keyed) decides, and saves its state over a restart (feature `serde`). *Relaxed*: `rategate analyze`
-//! reads logs and keeps a list of those over their limit, which limiters look at.
+//! reads logs and keeps a list of those over their limit, which nodes look at: [`deny`](crate::deny).
 //!
 //! # Without the store
 //!
@@ -36,7 +36,7 @@
 //! // Over several machines it would be a `RedisStore`.
 //! let store = Arc::new(MemoryStore::new());
 //! let limiter = Distributed::builder(store)
-//!     .limit("per tenant", Gcra::new("5/s".parse()?, 2)?)
+//!     .limit("tenant", Gcra::new("5/s".parse()?, 2)?)
 //!     .mode(Mode::Exact)
 //!     .build()?;
 //!

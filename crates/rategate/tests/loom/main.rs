@@ -18,6 +18,7 @@
 
 mod changes;
 mod closing;
+mod deny;
 mod keyed;
 mod line;
 mod timer;

@@ -17,7 +17,7 @@ const STATUSES: [&[u8]; 3] = [b"status", b"status_code", b"response"];
 const SIZES: [&[u8]; 4] = [b"body_bytes_sent", b"bytes_sent", b"bytes", b"size"];
 
 /// Reads what is needed of a line. Of several names for one thing, the first of the list counts; of several
-/// fields of one name, the last. Texts are taken as they are written, with their escapes.
+/// fields of one name, the last; of a field whose name has dots, and one at the path that they make, the former. Texts are taken as they are written, with their escapes.
 pub(super) fn read<'a>(parser: &Parser, line: &'a [u8]) -> Result<Entry<'a>, Unread> {
     let own: [&[u8]; 1];
     let names: &[&[u8]] = match &parser.source {
@@ -33,9 +33,17 @@ pub(super) fn read<'a>(parser: &Parser, line: &'a [u8]) -> Result<Entry<'a>, Unr
     let (mut time, mut key) = (Best::default(), Best::default());
     let (mut status, mut bytes) = (Best::default(), Best::default());
     let mut fields = Fields::of(line).ok_or(Unread::Malformed)?;
+    let path = match &parser.source {
+        Source::Json(field) => field.split_once('.'),
+        _ => None,
+    };
+    let mut inner = None;
     while let Some((name, value)) = fields.next().ok_or(Unread::Malformed)? {
         time.see(&TIMES, name, value);
         key.see(names, name, value);
+        if let Some((_, rest)) = path.filter(|(first, _)| first.as_bytes() == name) {
+            inner = within(value, rest);
+        }
         status.see(&STATUSES, name, value);
         bytes.see(&SIZES, name, value);
     }
@@ -44,7 +52,8 @@ pub(super) fn read<'a>(parser: &Parser, line: &'a [u8]) -> Result<Entry<'a>, Unr
         Value::Plain(text) => epoch(text),
     });
     let at_ns = at_ns.ok_or(Unread::NoTime)?;
-    let key = key.value.map(Value::written).filter(|key| !key.is_empty() && *key != b"null");
+    let key =
+        key.value.or(inner).map(Value::written).filter(|key| !key.is_empty() && *key != b"null");
     let key = key.ok_or(Unread::NoKey)?;
     let is_request = matches!(parser.source, Source::Path(_)) && !key.starts_with(b"/");
     // "GET /path HTTP/1.1".
@@ -57,6 +66,22 @@ pub(super) fn read<'a>(parser: &Parser, line: &'a [u8]) -> Result<Entry<'a>, Unr
     })
 }
 
+/// The field at a dotted path within an object. No stack grows with its length.
+fn within<'a>(object: Value<'a>, path: &str) -> Option<Value<'a>> {
+    let mut value = object;
+    for segment in path.split('.') {
+        let mut fields = Fields::of(value.object()?)?;
+        let mut found = None;
+        while let Some((name, value)) = fields.next()? {
+            if name == segment.as_bytes() {
+                found = Some(value);
+            }
+        }
+        value = found?;
+    }
+    Some(value)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value<'a> {
     /// What stands between quotes.
@@ -66,6 +91,13 @@ enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    fn object(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Plain(text) => text.starts_with(b"{").then_some(text),
+            Self::Text(_) => None,
+        }
+    }
+
     const fn written(self) -> &'a [u8] {
         match self {
             Self::Text(text) | Self::Plain(text) => text,

@@ -104,6 +104,7 @@ impl Report {
             }
             None => writeln!(json, "  \"gate\": null,")?,
         }
+        self.write_list(json)?;
         let Some(follow) = &self.follow else { return writeln!(json, "  \"follow\": null,") };
         let lag = &follow.lag;
         writeln!(
@@ -119,6 +120,33 @@ impl Report {
             lag.overshoot(follow.most_in_second)
         )
     }
+
+    fn write_list(&self, json: &mut String) -> fmt::Result {
+        let Some(list) = &self.list else { return writeln!(json, "  \"list\": null,") };
+        let (effects, innocent) = (&list.effects, &list.innocent);
+        let numbers = [
+            ("hold_ns", list.hold_ns),
+            ("delay_ns", list.delay_ns),
+            ("passed_within", effects.passed_within),
+            ("passed_over", effects.passed_over),
+            ("denied_within", effects.denied_within),
+            ("denied_over", effects.denied_over),
+            ("closings", effects.closings),
+            ("closings_early", effects.early),
+            ("callers_never_over", count(innocent.never_over)),
+            ("well_behaved", count(innocent.well_behaved)),
+            ("well_behaved_listed", count(innocent.listed)),
+            ("well_behaved_denied_within", innocent.calls),
+            ("overshoot", effects.overshoot),
+            ("overshoot_at_most", list.overshoot_at_most),
+        ];
+        let fields = numbers.map(|(name, number)| format!("\"{name}\": {number}"));
+        writeln!(json, "  \"list\": {{{}}},", fields.join(", "))
+    }
+}
+
+fn count(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 fn write_rows(name: &str, rows: &[Row], json: &mut String) -> fmt::Result {

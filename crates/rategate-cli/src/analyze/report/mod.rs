@@ -6,7 +6,8 @@ mod text;
 
 use super::args::AnalyzeArgs;
 use super::callers::Row;
-use super::lag::Lag;
+use super::hold::{Effects, Innocent};
+use super::lag::{Lag, overshoot};
 use super::suggest::{Suggestion, suggest};
 use super::tally::{Counts, Tally};
 use super::timeline::Timeline;
@@ -39,6 +40,20 @@ pub(super) struct Report {
     /// Who is on the deny list, and how many found no place there.
     gate: Option<(usize, u64)>,
     follow: Option<Follow>,
+    list: Option<ListReport>,
+}
+
+/// What a deny list would have done, or did.
+#[derive(Clone, Copy, Debug)]
+struct ListReport {
+    effects: Effects,
+    innocent: Innocent,
+    hold_ns: u64,
+    /// Assumed, or the worst that was measured.
+    delay_ns: u64,
+    /// The most that was possible within that delay, for the fullest second of any caller.
+    overshoot_at_most: u64,
+    most_in_second: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +73,10 @@ impl Report {
         };
         let others = tally.callers.others();
         let most_in_second = list.iter().map(|caller| caller.peak.most_in_second).max();
-        let follow = rotations.map(|rotations| Follow {
-            rotations,
-            lag: tally.lag,
-            most_in_second: most_in_second.unwrap_or(0),
-        });
+        let most_in_second = most_in_second.unwrap_or(0);
+        let list_report = tally.has_list().then(|| list_report(tally, most_in_second));
+        let follow =
+            rotations.map(|rotations| Follow { rotations, lag: tally.lag, most_in_second });
         Self {
             title: plan.title.clone(),
             key: args.key.clone(),
@@ -83,11 +97,27 @@ impl Report {
             timeline: tally.timeline.clone(),
             gate: tally.gate.as_ref().map(|gate| (gate.len(), gate.left_out)),
             follow,
+            list: list_report,
         }
     }
 
     fn calls(&self) -> u64 {
         self.counts.allowed.saturating_add(self.counts.denied)
+    }
+}
+
+fn list_report(tally: &Tally, most_in_second: u64) -> ListReport {
+    let plan = &tally.plan;
+    let delay_ns = plan.delay_ns.unwrap_or_else(|| tally.lag.lead_ns(0));
+    let callers = tally.callers.list().iter();
+    let callers = callers.map(|caller| (caller.peak.least, caller.denied, &caller.hold));
+    ListReport {
+        effects: tally.effects,
+        innocent: Innocent::among(callers, plan.set_aside),
+        hold_ns: plan.hold_ns,
+        delay_ns,
+        overshoot_at_most: overshoot(most_in_second, delay_ns),
+        most_in_second,
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::fmt::{self, Write as _};
 
+use rategate::deny::escaped;
 use rategate_core::span;
 
 use super::super::callers::Row;
-use super::super::key::escaped;
 use super::super::log::Utc;
-use super::{Follow, Report, percent, share};
+use super::{Follow, ListReport, Report, percent, share};
 
 impl Report {
     pub(in crate::analyze) fn to_text(&self) -> String {
@@ -64,6 +64,9 @@ impl Report {
         }
         if let Some(follow) = &self.follow {
             self.write_follow(follow, text)?;
+        }
+        if let Some(list) = &self.list {
+            self.write_with_list(list, text)?;
         }
         write_rows("most denied", &self.by_denied, text)?;
         write_rows("most calls", &self.by_calls, text)
@@ -157,6 +160,34 @@ impl Report {
             text,
             "overshoot at most {overshoot} {} of one caller before a denial took hold: up to {most} a second for so long",
             self.unit
+        )
+    }
+
+    fn write_with_list(&self, list: &ListReport, text: &mut String) -> fmt::Result {
+        let (effects, innocent) = (&list.effects, &list.innocent);
+        let ([passed, denied], unit) = (effects.sums(), self.unit);
+        let (hold, delay) = (span::Text(list.hold_ns), rounded(list.delay_ns));
+        writeln!(
+            text,
+            "with list {passed} calls passed, {} of them over the limit; {denied} denied, {} of them within the limit",
+            effects.passed_over, effects.denied_within
+        )?;
+        writeln!(
+            text,
+            "          {} times a caller was listed for {hold}, {} of them before it was over the limit",
+            effects.closings, effects.early
+        )?;
+        writeln!(
+            text,
+            "          {} {unit} of one caller over the limit passed before the list had it; at most {} could, \
+             up to {} a second for {delay}",
+            effects.overshoot, list.overshoot_at_most, list.most_in_second
+        )?;
+        writeln!(
+            text,
+            "          listed without need: {} callers who were never over the limit; {} of the {} well-behaved ones, \
+             of whom {} calls within the limit were denied",
+            innocent.never_over, innocent.listed, innocent.well_behaved, innocent.calls
         )
     }
 }

@@ -1,0 +1,199 @@
+//! What a deny list would have done to the calls of a log, beside what the limit decides.
+
+use super::plan::Share;
+
+/// A caller's place on the list, as those who consult it see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hold {
+    /// From when it is known; the end of time while nobody has published it.
+    from_ns: u64,
+    until_ns: u64,
+    /// What was over the limit and passed since the caller was listed.
+    over: u64,
+    /// How many calls it has denied that the limit allowed.
+    pub(super) within: u64,
+    /// Whether the caller was ever listed.
+    pub(super) is_listed: bool,
+}
+
+/// A call that the limit has decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decided {
+    pub(super) at_ns: u64,
+    pub(super) amount: u64,
+    pub(super) is_denied: bool,
+    /// Whether the caller will be over the limit soon.
+    pub(super) is_warned: bool,
+}
+
+/// What became of calls, in calls, and what passed over the limit, in what the limit counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Effects {
+    pub(super) passed_within: u64,
+    pub(super) passed_over: u64,
+    pub(super) denied_within: u64,
+    pub(super) denied_over: u64,
+    /// How often a caller was listed who was not on the list.
+    pub(super) closings: u64,
+    /// How many of these came before the caller was over the limit.
+    pub(super) early: u64,
+    /// The most of one caller that was over the limit and passed before the list had it.
+    pub(super) overshoot: u64,
+}
+
+impl Hold {
+    /// Whether the call is turned away.
+    pub(super) const fn denies(&self, at_ns: u64) -> bool {
+        self.from_ns <= at_ns && at_ns < self.until_ns
+    }
+
+    /// Lists the caller for so long; the list has it `delay_ns` later, or once it is [published](Self::published).
+    /// Returns whether it was not on it before.
+    fn list(&mut self, at_ns: u64, hold_ns: u64, delay_ns: Option<u64>) -> bool {
+        let is_new = at_ns >= self.until_ns;
+        self.until_ns = self.until_ns.max(at_ns.saturating_add(hold_ns));
+        if is_new {
+            self.from_ns = delay_ns.map_or(u64::MAX, |delay_ns| at_ns.saturating_add(delay_ns));
+            self.over = 0;
+            self.is_listed = true;
+        }
+        is_new
+    }
+
+    /// Those who consult the list have it now.
+    pub(super) fn published(&mut self, now_ns: u64) {
+        self.from_ns = self.from_ns.min(now_ns);
+    }
+}
+
+impl Effects {
+    /// Counts a call, and lists its caller if that is called for. Returns whether the caller was not on the list
+    /// before.
+    ///
+    /// The limit decides about all calls of the log, those included that the list would have turned away: a caller
+    /// who is turned away and goes on all the same stays over the limit.
+    pub(super) fn count(
+        &mut self,
+        hold: &mut Hold,
+        call: Decided,
+        hold_ns: u64,
+        delay_ns: Option<u64>,
+    ) -> bool {
+        let Decided { at_ns, amount, is_denied, is_warned } = call;
+        let is_held = hold.denies(at_ns);
+        let is_new = (is_denied || is_warned) && hold.list(at_ns, hold_ns, delay_ns);
+        let count = match (is_held, is_denied) {
+            (false, false) => &mut self.passed_within,
+            (false, true) => &mut self.passed_over,
+            (true, false) => &mut self.denied_within,
+            (true, true) => &mut self.denied_over,
+        };
+        *count = count.saturating_add(1);
+        if is_held && !is_denied {
+            hold.within = hold.within.saturating_add(1);
+        }
+        if is_denied && !is_held {
+            hold.over = hold.over.saturating_add(amount);
+            self.overshoot = self.overshoot.max(hold.over);
+        }
+        self.closings = self.closings.saturating_add(is_new.into());
+        self.early = self.early.saturating_add((is_new && !is_denied).into());
+        is_new
+    }
+
+    /// How many of the calls would have passed, and how many would have been denied.
+    pub(super) const fn sums(&self) -> [u64; 2] {
+        [
+            self.passed_within.saturating_add(self.passed_over),
+            self.denied_within.saturating_add(self.denied_over),
+        ]
+    }
+}
+
+/// Callers whom a list has hit without need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Innocent {
+    /// Listed, and never over the limit.
+    pub(super) never_over: usize,
+    /// How many callers count as well-behaved: all but those set aside.
+    pub(super) well_behaved: usize,
+    /// How many of them were listed.
+    pub(super) listed: usize,
+    /// How many calls of theirs the list has denied that the limit allowed.
+    pub(super) calls: u64,
+}
+
+impl Innocent {
+    /// Looks at all callers: the fullest window, how often the limit denied, and what the list did.
+    pub(super) fn among<'a>(
+        callers: impl Iterator<Item = (u64, u64, &'a Hold)>,
+        set_aside: Share,
+    ) -> Self {
+        let mut callers: Vec<_> = callers.collect();
+        let never_over = callers.iter().filter(|(_, denied, hold)| *denied == 0 && hold.is_listed);
+        let never_over = never_over.count();
+        let aside = set_aside.of_rounded_up(callers.len()).min(callers.len());
+        callers.sort_by_key(|(fullest, ..)| std::cmp::Reverse(*fullest));
+        let behaved = callers.get(aside..).unwrap_or_default();
+        Self {
+            never_over,
+            well_behaved: behaved.len(),
+            listed: behaved.iter().filter(|(.., hold)| hold.is_listed).count(),
+            calls: behaved.iter().fold(0, |sum, (.., hold)| sum.saturating_add(hold.within)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Decided, Effects, Hold, Innocent};
+    use crate::analyze::plan::Share;
+
+    fn call(at_ns: u64, is_denied: bool, is_warned: bool) -> Decided {
+        Decided { at_ns, amount: 10, is_denied, is_warned }
+    }
+
+    /// S3.20: what is over the limit passes until the list has the caller, and not after.
+    #[test]
+    fn a_listed_caller_is_denied_once_the_list_is_known() {
+        let (mut hold, mut effects) = (Hold::default(), Effects::default());
+        for at_ns in 100..200 {
+            let is_new = effects.count(&mut hold, call(at_ns, at_ns < 150, false), 30, Some(7));
+            assert_eq!(is_new, at_ns == 100, "{at_ns}");
+        }
+        // The last denial is at 149, so the hold ends at 179; nobody was held before 107.
+        assert_eq!((effects.passed_over, effects.denied_over), (7, 43));
+        assert_eq!((effects.denied_within, effects.passed_within), (29, 21));
+        assert_eq!((effects.overshoot, effects.closings, effects.early), (70, 1, 0));
+        assert_eq!((hold.within, effects.sums()), (29, [28, 72]));
+        // Over the limit again later, by less: the worst counts.
+        for at_ns in 300..303 {
+            effects.count(&mut hold, call(at_ns, true, false), 30, Some(7));
+        }
+        assert_eq!((effects.overshoot, effects.closings), (70, 2));
+    }
+
+    /// While nobody has published a list it denies nobody; a warning lists a caller before it is over the limit.
+    #[test]
+    fn a_list_holds_from_its_publication() {
+        let (mut hold, mut effects) = (Hold::default(), Effects::default());
+        assert!(effects.count(&mut hold, call(5, false, true), 100, None));
+        assert!(!effects.count(&mut hold, call(6, true, true), 100, None));
+        hold.published(8);
+        hold.published(20);
+        assert!(!effects.count(&mut hold, call(7, true, false), 100, None));
+        assert!(!effects.count(&mut hold, call(8, false, false), 100, None));
+        assert_eq!((effects.closings, effects.early, effects.overshoot), (1, 1, 20));
+        assert_eq!((effects.passed_over, effects.denied_within), (2, 1));
+    }
+
+    #[test]
+    fn the_innocent_are_those_who_were_never_over_or_are_not_set_aside() {
+        let listed = |within| Hold { is_listed: true, within, ..Hold::default() };
+        let free = Hold::default();
+        let (a, b, c) = (listed(3), listed(4), listed(5));
+        let callers = [(90, 7, &a), (20, 0, &b), (30, 1, &c), (10, 0, &free)];
+        let found = Innocent::among(callers.into_iter(), Share(250_000));
+        assert_eq!(found, Innocent { never_over: 1, well_behaved: 3, listed: 2, calls: 9 });
+    }
+}

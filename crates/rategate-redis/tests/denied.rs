@@ -1,0 +1,195 @@
+//! A deny list that machines share: what a copy says is what the store says, by the store's clock alone.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests: a panic is how they fail"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+use common::Random;
+use common::client::Reply;
+use common::store::{Store, key};
+use rategate_redis::command::Command;
+use rategate_redis::denied::{
+    self, Fetched, Listed, MAX_LISTED, Published, Version, read_fetched, read_published,
+};
+use rategate_redis::error::{ReplyError, RequestError};
+use rategate_redis::library::Library;
+use rategate_redis::reply::Value;
+
+const NOW_US: u64 = 1_790_000_000_123_457;
+
+fn entry(name: &[u8], left_us: u64) -> Listed {
+    Listed { name: name.to_vec(), left_ns: left_us * 1_000 }
+}
+
+fn publish(store: &mut Store, command: Command, now_us: u64) -> Published {
+    read_published(&store.send(command, now_us)).unwrap()
+}
+
+fn fetch(store: &mut Store, known: Version, now_us: u64) -> Option<Fetched> {
+    let value = store.send(denied::fetch(&key("list"), known), now_us);
+    read_fetched(&value, known).unwrap()
+}
+
+/// S3.20: whatever is published, a copy that is fetched has who is on the list yet, to the microsecond.
+#[test]
+fn a_copy_says_what_a_simple_list_says() {
+    for mut store in Store::each() {
+        let (mut random, mut now_us) = (Random::new(20), NOW_US);
+        let (mut list, mut known) = (BTreeMap::<Vec<u8>, u64>::new(), Version::NONE);
+        for step in 0..600 {
+            now_us += random.below(2_000);
+            let draw = |random: &mut Random| {
+                let name = [b"caller ".as_slice(), &[random.below(30) as u8]].concat();
+                entry(&name, random.below(9_000))
+            };
+            let entries: Vec<Listed> = (0..random.below(6)).map(|_| draw(&mut random)).collect();
+            let is_new = random.below(8) == 0;
+            let make = if is_new { denied::replace } else { denied::extend };
+            let command = make(&key("list"), &entries, 100).unwrap();
+            let before = known;
+            let published = publish(&mut store, command, now_us);
+            if is_new {
+                list.clear();
+            }
+            list.retain(|_, until_us| *until_us > now_us);
+            for Listed { name, left_ns } in entries.into_iter().filter(|entry| entry.left_ns > 0) {
+                let until_us = list.entry(name).or_default();
+                *until_us = (now_us + left_ns / 1_000).max(*until_us);
+            }
+            assert_eq!(published.listed, list.len() as u64, "step {step}");
+            assert_eq!(published.version == Version::NONE, list.is_empty(), "step {step}");
+            assert!(list.is_empty() || published.version != before, "step {step}");
+            now_us += random.below(1_000);
+            let found = fetch(&mut store, known, now_us);
+            let expected = list.iter().filter(|(_, until_us)| **until_us > now_us);
+            let expected = expected.map(|(name, until_us)| entry(name, until_us - now_us));
+            let mut expected: Vec<Listed> = expected.collect();
+            expected.sort_by(|a, b| (a.left_ns, &a.name).cmp(&(b.left_ns, &b.name)));
+            if let Some(found) = found {
+                assert_eq!(found.entries, expected, "step {step}");
+                known = found.version;
+            } else {
+                assert!(expected.is_empty(), "step {step}");
+            }
+            assert_eq!(fetch(&mut store, known, now_us), None, "step {step}");
+        }
+    }
+}
+
+/// A list that is the same is a few numbers, however long it is.
+#[test]
+fn an_unchanged_list_is_a_short_answer() {
+    for mut store in Store::each() {
+        let entries: Vec<Listed> =
+            (0..20_000).map(|number: u32| entry(&number.to_be_bytes(), 60_000_000)).collect();
+        let command = denied::replace(&key("list"), &entries, MAX_LISTED).unwrap();
+        let published = publish(&mut store, command, NOW_US);
+        assert_eq!((published.listed, published.left_out), (20_000, 0));
+        let found = fetch(&mut store, Version::NONE, NOW_US).unwrap();
+        assert_eq!((found.entries.len(), found.version), (20_000, published.version));
+        let value = store.send(denied::fetch(&key("list"), found.version), NOW_US + 1);
+        assert!(matches!(value, Value::List(numbers) if numbers.len() == 4));
+        // What has ended since is no news either: whoever has a copy knows.
+        assert_eq!(fetch(&mut store, found.version, NOW_US + 59_999_999), None);
+        // At its end an entry is over, though others are not.
+        let longer = denied::extend(&key("list"), &[entry(b"longer", 60_000_001)], MAX_LISTED);
+        publish(&mut store, longer.unwrap(), NOW_US);
+        let left = fetch(&mut store, Version::NONE, NOW_US + 60_000_000).unwrap();
+        assert_eq!(left.entries, [entry(b"longer", 1)]);
+        // The key has ended with its last entry, and who knew of it is told.
+        let gone = fetch(&mut store, found.version, NOW_US + 61_000_000).unwrap();
+        assert_eq!(gone, Fetched { version: Version::NONE, entries: Vec::new() });
+    }
+}
+
+/// A list has a bound: those who are welcome again last stay.
+#[test]
+fn a_full_list_keeps_the_longest() {
+    for mut store in Store::each() {
+        let entries: Vec<Listed> =
+            (1..=9).map(|number: u8| entry(&[number], number.into())).collect();
+        let command = denied::extend(&key("list"), &entries, 4).unwrap();
+        let published = publish(&mut store, command, NOW_US);
+        assert_eq!((published.listed, published.left_out), (4, 5));
+        let found = fetch(&mut store, Version::NONE, NOW_US).unwrap();
+        assert_eq!(found.entries, entries[5..]);
+        // A version never comes again, even where the clock stands still.
+        let again = publish(&mut store, denied::extend(&key("list"), &[], 4).unwrap(), NOW_US);
+        assert_ne!(again.version, published.version);
+        assert_eq!(again.listed, 4);
+    }
+}
+
+/// On the store's own clock: the key ends by itself, replicas may answer, and names are any bytes.
+#[test]
+fn a_list_lives_on_the_stores_clock() {
+    for mut store in Store::each() {
+        let name: Vec<u8> = (0..=255).collect();
+        let list = key("list");
+        let command = denied::extend(&list, &[entry(&name, 300_000)], 10).unwrap();
+        let value = store.client.ok(&command.fcall(Library::LIVE)).value();
+        let published = read_published(&value).unwrap();
+        let words = denied::fetch(&list, Version::NONE).fcall(Library::LIVE);
+        assert_eq!(words[0], b"FCALL_RO");
+        let value = store.client.ok(&words).value();
+        let found = read_fetched(&value, Version::NONE).unwrap().unwrap();
+        assert_eq!((found.version, found.entries.len()), (published.version, 1));
+        assert_eq!(found.entries[0].name, name);
+        assert!((1..=300_000_000).contains(&found.entries[0].left_ns));
+        // As a script too.
+        let script = Library::LIVE.script();
+        let value = store.client.ok(&denied::fetch(&list, Version::NONE).eval(&script)).value();
+        assert_eq!(
+            read_fetched(&value, Version::NONE).unwrap().unwrap().version,
+            published.version
+        );
+        thread::sleep(Duration::from_millis(350));
+        assert_eq!(store.client.ok(&["EXISTS", "t:1r{list}:d"]), Reply::Int(0));
+        // A list is there for those who ask, whatever the memory.
+        store.server.set_maxmemory(1);
+        let command = denied::extend(&list, &[entry(b"a", 9_000_000)], 10).unwrap();
+        let value = store.client.ok(&command.fcall(Library::LIVE)).value();
+        assert_eq!(read_published(&value).unwrap().listed, 1);
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_or_read_is_told() {
+    let list = key("list");
+    for name in [Vec::new(), vec![0; 257]] {
+        let entries = [Listed { name, left_ns: 1 }];
+        assert_eq!(denied::extend(&list, &entries, 1), Err(RequestError::Name));
+    }
+    let many = vec![entry(b"a", 1); MAX_LISTED + 1];
+    assert_eq!(denied::replace(&list, &many, 1), Err(RequestError::Full));
+    let list_of = |values: &[Value]| {
+        let head = [1, 5, 0, 7].map(Value::Int);
+        Value::List([&head, values].concat())
+    };
+    let name = Value::Bytes(b"a".to_vec());
+    for (value, wrong) in [
+        (Value::Other, ReplyError::Shape),
+        (Value::List(vec![Value::Int(2)]), ReplyError::Version),
+        (list_of(std::slice::from_ref(&name)), ReplyError::Length),
+        (list_of(&[Value::Int(1), Value::Int(1)]), ReplyError::Shape),
+        (list_of(&[Value::Bytes(Vec::new()), Value::Int(1)]), ReplyError::Shape),
+        (list_of(&[name.clone(), Value::Int(-1)]), ReplyError::Number),
+    ] {
+        assert_eq!(read_fetched(&value, Version::NONE), Err(wrong), "{value:?}");
+    }
+    let value = list_of(&[name, Value::Int(i64::MAX)]);
+    let found = read_fetched(&value, Version::NONE).unwrap().unwrap();
+    assert_eq!(found.entries[0].left_ns, u64::MAX);
+    assert_eq!(read_fetched(&value, found.version), Err(ReplyError::Length));
+}

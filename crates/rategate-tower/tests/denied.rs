@@ -1,0 +1,127 @@
+//! Clients on a deny list are turned away before any limit is asked.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime};
+
+use http::{Request, Response, StatusCode};
+use rategate::deny::{DenyFile, DenyList, write};
+use rategate::{Ledger, Limiter, SlidingLog};
+use rategate_tower::key::{self, Key, KeySource};
+use rategate_tower::{Form, RateLimitLayer, Reason};
+use tower::{Layer, Service, service_fn};
+
+fn limiter() -> Limiter<Ledger<SlidingLog>> {
+    Limiter::new(SlidingLog::new(3, 3_600_000_000_000).unwrap())
+}
+
+fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_nanos()).unwrap()
+}
+
+fn ask(layer: &RateLimitLayer, user: Option<&str>) -> Response<String> {
+    let mut service = layer.layer(service_fn(|_: Request<()>| {
+        ready(Ok::<_, Infallible>(Response::new(String::from("within"))))
+    }));
+    let mut request = Request::get("/");
+    if let Some(user) = user {
+        request = request.header("x-user", user);
+    }
+    let answer = service.call(request.body(()).unwrap());
+    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(response)) => response.map(|_| String::new()),
+        Poll::Pending => panic!("nobody may wait"),
+    }
+}
+
+/// S3.20: the list is consulted before the limit, which loses nothing by it, and says when to come again.
+#[test]
+fn a_listed_client_is_refused_until_its_entry_ends() {
+    let (limiter, list) = (limiter(), DenyList::new(10));
+    let source = key::header("x-user".parse().unwrap());
+    let layer = RateLimitLayer::new(limiter.clone()).deny(list.clone(), source);
+    let listed = |wait: Duration| {
+        let until_ns = wall_ns() + u64::try_from(wait.as_nanos()).unwrap();
+        list.replace([(list.id(&Key::of(b"noisy".as_slice())), until_ns)]);
+    };
+    assert_eq!(ask(&layer, Some("noisy")).status(), 200);
+    listed(Duration::from_millis(99_500));
+    for _ in 0..5 {
+        let response = ask(&layer, Some("noisy"));
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        let seconds: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((90..=100).contains(&seconds), "{seconds}");
+    }
+    assert_eq!(limiter.remaining().unwrap(), 2, "a refusal takes nothing");
+    assert_eq!(ask(&layer, Some("quiet")).status(), 200);
+    assert_eq!(ask(&layer, None).status(), 200, "without a key nobody is listed");
+    assert_eq!(ask(&layer, Some("quiet")).status(), 429, "the limit is there still");
+}
+
+#[test]
+fn an_entry_that_has_ended_denies_nobody() {
+    let list = DenyList::new(10);
+    let source = key::header("x-user".parse().unwrap());
+    let layer = RateLimitLayer::new(limiter()).deny(list.clone(), source);
+    list.replace([(list.id(&Key::of(b"noisy".as_slice())), wall_ns())]);
+    assert_eq!(ask(&layer, Some("noisy")).status(), 200);
+}
+
+#[test]
+fn the_answer_can_be_another_one() {
+    let list = DenyList::new(10);
+    list.replace([(list.id(&Key::of(b"noisy".as_slice())), u64::MAX)]);
+    let source = || key::header("x-user".parse().unwrap());
+    let layer = RateLimitLayer::new(limiter()).deny(list, source());
+    let grpc = ask(&layer.clone().form(Form::Grpc), Some("noisy"));
+    assert_eq!(
+        (grpc.status().as_u16(), &grpc.headers()["grpc-status"]),
+        (200, &"8".parse().unwrap())
+    );
+    let layer = layer.answer(|refusal, _| {
+        assert_eq!(refusal.reason(), Reason::OnDenyList);
+        Response::builder().status(403).body(String::new()).unwrap()
+    });
+    let response = ask(&layer, Some("noisy"));
+    assert_eq!(response.status(), 403);
+    assert!(response.headers().contains_key("retry-after"));
+}
+
+/// A list of addresses as the analysis of a log writes it means the clients that the sources name.
+#[test]
+fn names_of_a_file_are_the_keys_of_the_sources() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("names_of_a_file");
+    let names = ["10.0.0.7", "10.1.2.0/24", "2001:db8:1:2::/64", "host.example"];
+    write(&path, names.map(|name| (name.as_bytes(), u64::MAX))).unwrap();
+    let list: DenyList<Key> = DenyList::new(10);
+    let file = DenyFile::with_names(&path, list.clone(), |list, name| {
+        Some(list.id(&key::named_address(name)?))
+    });
+    file.refresh().unwrap();
+    assert_eq!(list.len(), 3);
+    for (address, v4_bits, is_listed) in [
+        ("10.0.0.7", 32, true),
+        ("10.0.0.8", 32, false),
+        ("10.1.2.9", 24, true),
+        ("10.1.2.9", 32, false),
+        ("2001:db8:1:2:9::1", 32, true),
+        ("2001:db8:1:3::1", 32, false),
+        ("::ffff:10.0.0.7", 32, true),
+    ] {
+        let source = key::peer(|address: &IpAddr| *address).group_v4(v4_bits);
+        let address: IpAddr = address.parse().unwrap();
+        let (head, ()) = Request::get("/").extension(address).body(()).unwrap().into_parts();
+        let key = source.key(&head).unwrap();
+        assert_eq!(list.denied_for(&key).is_some(), is_listed, "{address}");
+    }
+}

@@ -1,0 +1,214 @@
+//! A list as text: what a file of it says, line by line, and what is wrong with one that says something else.
+//!
+//! The first line is `# rategate deny list 1`. Each line after it is an entry: the second of Unix time from which the
+//! caller is welcome again, a tab, and the caller's name. A name is any bytes, at least one; all but printable ASCII, and the
+//! backslash, are written as `\xHH`. Every line has its end, the last one too, so that one that was cut is not taken
+//! for a shorter name.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, BufRead, Read as _, Write};
+use std::str;
+
+/// What the first line says.
+const HEADING: &str = "# rategate deny list 1";
+/// The longest name of a caller, in bytes.
+pub const MAX_NAME_BYTES: usize = 256;
+/// A number, a tab, a name whose every byte is escaped, and the end.
+const MAX_LINE_BYTES: u64 = 1_048;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A caller who is denied.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Who, in 1 to [`MAX_NAME_BYTES`] bytes.
+    pub name: Vec<u8>,
+    /// The second of Unix time from which the caller is welcome again.
+    pub until_s: u64,
+}
+
+impl Entry {
+    /// The same in nanoseconds; the end of 64 bits, which is in the year 2554, for all beyond.
+    #[must_use]
+    pub const fn until_ns(&self) -> u64 {
+        self.until_s.saturating_mul(SECOND_NS)
+    }
+}
+
+/// Why a list could not be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The system refused.
+    Io(io::Error),
+    /// The text is no deny list, or too long a one.
+    Wrong {
+        /// In which line, from 1 on.
+        line: u64,
+        /// What is wrong there.
+        wrong: Wrong,
+    },
+}
+
+/// What is wrong with a line of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wrong {
+    /// The first line is not that of a deny list of this version.
+    Heading,
+    /// A line is not a second, a tab and a name.
+    Malformed,
+    /// A name has a byte that has to be escaped, or a backslash that begins no `\xHH`.
+    Escape,
+    /// A name is longer than [`MAX_NAME_BYTES`].
+    NameTooLong,
+    /// The last line has no end: the file was cut, or is being written in place.
+    Cut,
+    /// There are more entries than there is room for.
+    TooMany {
+        /// For how many there is.
+        most: usize,
+    },
+}
+
+/// Reads a list of at most `most` entries.
+pub(super) fn parse(input: &mut impl BufRead, most: usize) -> Result<Vec<Entry>, FileError> {
+    let mut entries = Vec::new();
+    let mut text = Vec::new();
+    for line in 1.. {
+        text.clear();
+        let wrong = |wrong| FileError::Wrong { line, wrong };
+        input.take(MAX_LINE_BYTES.saturating_add(1)).read_until(b'\n', &mut text)?;
+        if text.is_empty() && line > 1 {
+            break;
+        }
+        let is_long = u64::try_from(text.len()).is_ok_and(|length| length > MAX_LINE_BYTES);
+        let ended = text.strip_suffix(b"\n");
+        if line == 1 {
+            match ended {
+                Some(heading) if heading == HEADING.as_bytes() => continue,
+                _ => return Err(wrong(Wrong::Heading)),
+            }
+        }
+        let whole = ended.ok_or(wrong(if is_long { Wrong::NameTooLong } else { Wrong::Cut }))?;
+        if entries.len() >= most {
+            return Err(wrong(Wrong::TooMany { most }));
+        }
+        entries.push(entry(whole).map_err(wrong)?);
+    }
+    Ok(entries)
+}
+
+/// Writes a list.
+pub(super) fn format<'a>(
+    output: &mut impl Write,
+    entries: impl IntoIterator<Item = (&'a [u8], u64)>,
+) -> io::Result<()> {
+    writeln!(output, "{HEADING}")?;
+    for (name, until_s) in entries {
+        writeln!(output, "{until_s}\t{}", escaped(name))?;
+    }
+    Ok(())
+}
+
+/// A name for people, and for files: printable ASCII, all else and the backslash as `\xHH`.
+///
+/// ```
+/// assert_eq!(rategate::deny::escaped(b"a b\\\xff"), "a b\\x5c\\xff");
+/// ```
+#[must_use]
+pub fn escaped(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name {
+        match byte {
+            b'\\' => text.push_str("\\x5c"),
+            b' '..=b'~' => text.push(char::from(*byte)),
+            _ => text.extend([format!("\\x{byte:02x}")]),
+        }
+    }
+    text
+}
+
+fn entry(line: &[u8]) -> Result<Entry, Wrong> {
+    let tab = line.iter().position(|byte| *byte == b'\t').ok_or(Wrong::Malformed)?;
+    let (until, name) = line.split_at(tab);
+    let is_number = until.iter().all(u8::is_ascii_digit);
+    let until = str::from_utf8(until).ok().filter(|_| is_number);
+    let until_s = until.and_then(|until| until.parse().ok()).ok_or(Wrong::Malformed)?;
+    let name = unescaped(name.get(1..).unwrap_or_default()).ok_or(Wrong::Escape)?;
+    match name.len() {
+        0 => Err(Wrong::Malformed),
+        length if length > MAX_NAME_BYTES => Err(Wrong::NameTooLong),
+        _ => Ok(Entry { name, until_s }),
+    }
+}
+
+fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    let mut name = Vec::with_capacity(text.len());
+    let mut left = text;
+    while let Some((first, rest)) = left.split_first() {
+        left = rest;
+        match first {
+            b'\\' => {
+                let (digits, rest) = rest.strip_prefix(b"x")?.split_at_checked(2)?;
+                // `from_str_radix` would take a sign.
+                let are_digits = digits.iter().all(u8::is_ascii_hexdigit);
+                let digits = str::from_utf8(digits).ok().filter(|_| are_digits)?;
+                name.push(u8::from_str_radix(digits, 16).ok()?);
+                left = rest;
+            }
+            b' '..=b'~' => name.push(*first),
+            _ => return None,
+        }
+    }
+    Some(name)
+}
+
+impl From<io::Error> for FileError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Wrong { line, wrong } => write!(f, "line {line}: {wrong}"),
+        }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Heading => {
+                write!(f, "not a deny list of this version; the first line must be \"{HEADING}\"")
+            }
+            Self::Malformed => f.write_str("not a second of Unix time, a tab and a name"),
+            Self::Escape => f.write_str(
+                "a byte of the name must be escaped; all but printable ASCII, and the backslash, are \\xHH",
+            ),
+            Self::NameTooLong => {
+                write!(f, "the name is too long; it must have at most {MAX_NAME_BYTES} bytes")
+            }
+            Self::Cut => f.write_str(
+                "the line has no end; a list must be complete before it takes its name",
+            ),
+            Self::TooMany { most } => {
+                write!(f, "more entries than there is room for; there must be at most {most}")
+            }
+        }
+    }
+}
+
+impl Error for FileError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Wrong { .. } => None,
+        }
+    }
+}
+
+impl Error for Wrong {}
