@@ -35,36 +35,28 @@ const KILLED: Duration = Duration::from_secs(1);
 const STALLED: Duration = Duration::from_secs(3);
 const PROMOTED: Duration = Duration::from_millis(500);
 const CUT_OFF: Duration = Duration::from_secs(2);
-/// After a store is back, until the end.
-const AFTER: Duration = Duration::from_millis(2_500);
 /// A grant so long before the store is said to be back is of the store that is.
 const SOONER_NS: u64 = 50_000_000;
 
-const EXACT: Manner = Manner::Exact;
 const LEASED: Manner = Manner::Leased { length_ms: LEASE_MS, most: LEASE_MOST, is_guarded: false };
 
-pub(crate) fn all(_: Lengths) -> Made<Vec<Row>> {
+pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
     let lost = LIMIT.burst;
     let lent = NODES * LEASE_MOST;
+    let after = lengths.lasts;
     let mut rows = Vec::new();
+    let (quarantined, leased) =
+        (Way { is_quarantined: true, ..PLAIN }, Way { mode: LEASED, ..PLAIN });
     for (path, way, bound) in [
-        ("killed, empty after 1 s; exact", Way { mode: EXACT, is_quarantined: false }, lost),
-        (
-            "killed, empty after 1 s; exact, quarantined",
-            Way { mode: EXACT, is_quarantined: true },
-            0,
-        ),
-        (
-            "killed, empty after 1 s; leased",
-            Way { mode: LEASED, is_quarantined: false },
-            lost + lent,
-        ),
+        ("killed, empty after 1 s; exact", PLAIN, lost),
+        ("killed, empty after 1 s; exact, quarantined", quarantined, 0),
+        ("killed, empty after 1 s; leased", leased, lost + lent),
     ] {
-        rows.extend(killed(way)?.rows(path, bound)?);
+        rows.extend(killed(way, after)?.rows(path, bound)?);
     }
-    rows.extend(stalled()?.rows("stalled for 3 s; exact", 0)?);
-    rows.extend(failed_over()?.rows("killed, replica promoted after 500 ms; exact", lost)?);
-    rows.extend(cut_off()?.rows("cut off for 2 s; exact", 0)?);
+    rows.extend(stalled(after)?.rows("stalled for 3 s; exact", 0)?);
+    rows.extend(failed_over(after)?.rows("killed, replica promoted after 500 ms; exact", lost)?);
+    rows.extend(cut_off(after)?.rows("cut off for 2 s; exact", 0)?);
     Ok(rows)
 }
 
@@ -75,7 +67,7 @@ struct Way {
     is_quarantined: bool,
 }
 
-const PLAIN: Way = Way { mode: EXACT, is_quarantined: false };
+const PLAIN: Way = Way { mode: Manner::Exact, is_quarantined: false };
 
 /// What became of it.
 struct Found {
@@ -132,7 +124,7 @@ impl Found {
 fn under_load(
     ports: &[u16],
     way: Way,
-    gone_for: Duration,
+    goes_on: Duration,
     happens: impl FnOnce() -> u64,
 ) -> Made<Found> {
     let scratch = Scratch::new("faults")?;
@@ -149,7 +141,7 @@ fn under_load(
     let jobs: Vec<Job> = (0..NODES).map(job).collect();
     // A quarantine lasts for as long as a burst takes to be earned.
     let quarantine = if way.is_quarantined { Duration::from_secs(2) } else { Duration::ZERO };
-    let mut nodes = begin(&jobs, BEFORE + gone_for + quarantine + AFTER)?;
+    let mut nodes = begin(&jobs, BEFORE + goes_on + quarantine)?;
     thread::sleep(BEFORE);
     let back_ns = happens();
     let told = end(&mut nodes)?;
@@ -157,9 +149,9 @@ fn under_load(
     Ok(Found { told, grants: grants.collect::<Made<_>>()?, back_ns })
 }
 
-fn killed(way: Way) -> Made<Found> {
+fn killed(way: Way, after: Duration) -> Made<Found> {
     let mut server = Server::start(Brand::Redis);
-    under_load(&[server.port()], way, KILLED, || {
+    under_load(&[server.port()], way, KILLED + after, || {
         server.kill();
         thread::sleep(KILLED);
         server.restart_empty();
@@ -167,9 +159,9 @@ fn killed(way: Way) -> Made<Found> {
     })
 }
 
-fn stalled() -> Made<Found> {
+fn stalled(after: Duration) -> Made<Found> {
     let server = Server::start(Brand::Redis);
-    under_load(&[server.port()], PLAIN, STALLED, || {
+    under_load(&[server.port()], PLAIN, STALLED + after, || {
         server.stall();
         thread::sleep(STALLED);
         let back_ns = now_ns();
@@ -178,7 +170,7 @@ fn stalled() -> Made<Found> {
     })
 }
 
-fn failed_over() -> Made<Found> {
+fn failed_over(after: Duration) -> Made<Found> {
     let mut primary = Server::start(Brand::Redis);
     primary.client().ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
     let of = format!("127.0.0.1 {}", primary.port());
@@ -187,7 +179,7 @@ fn failed_over() -> Made<Found> {
     while !replica.client().ok(&["INFO", "replication"]).text().contains(linked) {
         thread::sleep(Duration::from_millis(10));
     }
-    under_load(&[primary.port(), replica.port()], PLAIN, PROMOTED, || {
+    under_load(&[primary.port(), replica.port()], PLAIN, PROMOTED + after, || {
         primary.kill();
         thread::sleep(PROMOTED);
         let back_ns = now_ns();
@@ -196,10 +188,10 @@ fn failed_over() -> Made<Found> {
     })
 }
 
-fn cut_off() -> Made<Found> {
+fn cut_off(after: Duration) -> Made<Found> {
     let server = Server::start(Brand::Redis);
     let proxy = Proxy::before(server.port())?;
-    under_load(&[proxy.port()], PLAIN, CUT_OFF, || {
+    under_load(&[proxy.port()], PLAIN, CUT_OFF + after, || {
         proxy.cut();
         thread::sleep(CUT_OFF);
         let back_ns = now_ns();
