@@ -40,6 +40,7 @@ fn a_store_decides() {
         let bucket = Gcra::new("1/60s".parse().unwrap(), 5).unwrap();
         let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
         let key = key("k");
+        let start = std::time::Instant::now();
         for left in (0..5).rev() {
             let Verdict::Granted(grant) = store.decide(&plan, &key, permits(1)).wait().unwrap()
             else {
@@ -53,6 +54,8 @@ fn a_store_decides() {
         assert!(denial.retry_after_ns.unwrap().get() > 50_000_000_000);
         assert!(matches!(store.decide(&plan, &key, permits(6)).wait(), Err(Fault::Exceeds(_))));
         assert_eq!(store.reset(&plan, &key).wait(), Ok(1));
+        // Somebody looks when a question comes, and not once a second.
+        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     }
 }
 

@@ -223,6 +223,29 @@ fn answers_that_are_cut_or_spoilt_are_lost_and_not_asked_for_again() {
 }
 
 #[test]
+fn a_connection_that_owes_an_answer_is_replaced() {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port());
+    let store = open(Config::server(at(proxy.port())));
+    let plan = plan(&store, 1_000);
+    recovers(&store, &plan, "k", SOON);
+    for is_idle in [false, true] {
+        let connections = proxy.weather.connections.load(Ordering::Relaxed);
+        proxy.weather.swallows.store(connections, Ordering::Relaxed);
+        if is_idle {
+            // A hello finds out.
+            thread::sleep(Duration::from_secs(3));
+            eventually(SOON, "a slow machine", || decide(&store, &plan, "k").is_ok());
+            assert!(store.stats().late < 200);
+        } else {
+            assert_eq!(decide(&store, &plan, "k"), Err(Fault::Gone(Gone::Late)));
+            recovers(&store, &plan, "k", Duration::from_secs(5));
+        }
+        assert!(proxy.weather.connections.load(Ordering::Relaxed) > connections);
+    }
+}
+
+#[test]
 fn too_many_questions_are_refused_at_once() {
     let server = Server::start(Brand::Redis);
     let store = open(config(&server).queue(10).budget(Duration::from_millis(300)));

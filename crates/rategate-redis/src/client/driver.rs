@@ -180,12 +180,12 @@ impl Driver {
                     Event::Dialed { node: at, ready: dial(server, config, kit, keys, slot).await }
                 });
             }
-            let is_due = is_of_use && !node.is_greeting && node.hello_at <= now;
+            let is_due = is_of_use && node.greeting_since.is_none() && node.hello_at <= now;
             if let (true, Some(line)) = (is_due, node.line()) {
                 let (mut line, keys, run) =
                     (line.clone(), self.manner.keys.clone(), node.run.clone());
                 let epoch = node.epoch;
-                node.is_greeting = true;
+                node.greeting_since = Some(now);
                 self.tasks.spawn(async move {
                     let said = hello(&mut line, &keys, slot, &run).await;
                     Event::Greeted { node: at, epoch, said }
@@ -234,7 +234,8 @@ impl Driver {
         }
         for node in &self.nodes {
             let queued = node.queue.front().map(|item| item.until);
-            let greets = node.line().filter(|_| !node.is_greeting).map(|_| node.hello_at);
+            let greets =
+                node.line().filter(|_| node.greeting_since.is_none()).map(|_| node.hello_at);
             let times = [queued, greets, node.dials_at(patience)];
             at = times.into_iter().flatten().fold(at, Instant::min);
         }
@@ -301,7 +302,8 @@ impl Driver {
             let may_help = match &remedy {
                 Remedy::GoTo { .. } => goes_to.is_some(),
                 Remedy::RefreshThenRetry => self.config.places.may_move(),
-                Remedy::RetrySoon => true,
+                // Flushed once more, since they were loaded.
+                Remedy::RetrySoon | Remedy::LoadThenRetry | Remedy::SendScript => true,
                 // Among many it may be another's fault.
                 Remedy::Report => is_many,
                 _ => false,
@@ -324,7 +326,7 @@ impl Driver {
                     self.homeless.push(item);
                 }
                 _ => {
-                    item.is_alone = true;
+                    item.is_alone = matches!(remedy, Remedy::RetrySoon | Remedy::Report);
                     self.route(item);
                 }
             }
@@ -371,7 +373,7 @@ impl Driver {
 
     fn greeted(&mut self, at: usize, epoch: u64, said: &Result<(), Failure>, now: Instant) {
         let Some(node) = self.nodes.get_mut(at).filter(|node| node.epoch == epoch) else { return };
-        node.is_greeting = false;
+        node.greeting_since = None;
         node.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
         match said {
             Ok(()) => {}

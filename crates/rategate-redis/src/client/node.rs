@@ -29,7 +29,8 @@ pub(crate) struct Node {
     rounds: Vec<Round>,
     next_round: u64,
     pub(crate) hello_at: Instant,
-    pub(crate) is_greeting: bool,
+    /// Since when a hello is under way.
+    pub(crate) greeting_since: Option<Instant>,
     /// Of the run that the connection is to.
     pub(crate) run: String,
 }
@@ -59,7 +60,7 @@ impl Node {
             rounds: Vec::new(),
             next_round: 0,
             hello_at: now,
-            is_greeting: false,
+            greeting_since: None,
             run: String::new(),
         }
     }
@@ -77,7 +78,7 @@ impl Node {
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
         self.pause = PAUSES.0;
-        self.is_greeting = false;
+        self.greeting_since = None;
         self.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
     }
 
@@ -86,7 +87,7 @@ impl Node {
         self.link = Link::Down(None);
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
-        self.is_greeting = false;
+        self.greeting_since = None;
         self.dial_at = now;
     }
 
@@ -124,7 +125,8 @@ impl Node {
         match self.link {
             Link::Down(_) => Some(self.dial_at),
             Link::Up(_) => {
-                let oldest = self.rounds.iter().map(|round| round.since).min()?;
+                let rounds = self.rounds.iter().map(|round| round.since);
+                let oldest = rounds.chain(self.greeting_since).min()?;
                 Some(oldest.checked_add(patience)?.max(self.dial_at))
             }
         }
