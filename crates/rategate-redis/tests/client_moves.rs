@@ -35,6 +35,21 @@ fn pair(brand: Brand) -> (Server, Server) {
     (primary, replica)
 }
 
+/// Nobody asks, so nothing is done: hardly any processor time is used.
+fn idles() {
+    let used = || {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let fields: Vec<String> =
+            stat.rsplit(')').next().unwrap_or("").split_whitespace().map(str::to_owned).collect();
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+        ticks(11).unwrap_or(0) + ticks(12).unwrap_or(0)
+    };
+    let before = used();
+    thread::sleep(Duration::from_secs(1));
+    // Of a hundred.
+    assert!(used() - before < 20, "{}", used() - before);
+}
+
 /// For how long the store says it has lost nothing.
 fn intact_for_ns(store: &Arc<RedisStore>, plan: &Arc<SharedPlan>) -> u64 {
     let mut said = None;
@@ -80,6 +95,7 @@ fn a_replica_that_takes_over_by_hand_is_found() {
             told.faults.len(),
             store.stats()
         );
+        idles();
         // What the replica had not seen can be granted again, and no more.
         assert!(told.granted <= 2 * 60 && told.denied > 0, "{}", told.granted);
         assert_eq!(store.stats().open, 0);
@@ -178,6 +194,7 @@ fn a_slot_that_moves_under_load_fails_no_call() {
         println!("{brand:?}: {} granted, {:?}", others.granted, store.stats());
         assert_eq!(others.faults, []);
         assert!(others.granted <= 50 * 40);
+        idles();
     }
 }
 
@@ -237,5 +254,6 @@ fn a_part_of_a_cluster_that_is_gone_takes_no_other_with_it() {
             }
         }
     }
+    idles();
     assert_eq!((there, gone), (HashSet::from([true]), HashSet::from([true])));
 }

@@ -22,8 +22,9 @@ use crate::fault::{Fault as Refusal, Remedy};
 use crate::key::KeySpace;
 use crate::library::Library;
 
-/// The shortest time between two searches for the primary, or for the owners of slots.
-const SEARCH_PAUSE: Duration = Duration::from_millis(50);
+/// The shortest time between two searches for the primary, or for the owners of slots, and the longest where nobody
+/// knows.
+const SEARCH_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How long the driver sleeps at most.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
@@ -66,6 +67,7 @@ struct Search {
     is_wanted: bool,
     is_under_way: bool,
     at: Instant,
+    pause: Duration,
 }
 
 impl Driver {
@@ -85,10 +87,19 @@ impl Driver {
             is_cluster: config.is_cluster(),
         };
         let (nodes, slots) = match &config.places {
-            Places::One(server) => (vec![Node::new(server.clone(), now)], Slots::all(0)),
+            Places::One(server) => {
+                let mut node = Node::new(server.clone(), now);
+                node.slot = Some(0);
+                (vec![node], Slots::all(0))
+            }
             _ => (Vec::new(), Slots::new()),
         };
-        let search = Search { is_wanted: nodes.is_empty(), is_under_way: false, at: now };
+        let search = Search {
+            is_wanted: nodes.is_empty(),
+            is_under_way: false,
+            at: now,
+            pause: SEARCH_PAUSES.0,
+        };
         Self {
             shared,
             config,
@@ -169,10 +180,8 @@ impl Driver {
     fn tend(&mut self, now: Instant) {
         let patience = self.config.patience();
         for (at, node) in self.nodes.iter_mut().enumerate() {
-            let slot = if self.manner.is_cluster { self.slots.any_of(at) } else { None };
-            // Whoever has no slot any more is not asked, and need not be there.
-            let is_of_use = slot.is_some() || !self.manner.is_cluster || !node.queue.is_empty();
-            if is_of_use && node.needs_dial(now, patience) {
+            let slot = node.slot.filter(|_| self.manner.is_cluster);
+            if node.needs_dial(now, patience) {
                 node.is_dialing = true;
                 let (server, config) = (node.server.clone(), Arc::clone(&self.config));
                 let (kit, keys) = (Arc::clone(&self.kit), self.manner.keys.clone());
@@ -180,7 +189,7 @@ impl Driver {
                     Event::Dialed { node: at, ready: dial(server, config, kit, keys, slot).await }
                 });
             }
-            let is_due = is_of_use && node.greeting_since.is_none() && node.hello_at <= now;
+            let is_due = node.greeting_since.is_none() && node.hello_at <= now;
             if let (true, Some(line)) = (is_due, node.line()) {
                 let (mut line, keys, run) =
                     (line.clone(), self.manner.keys.clone(), node.run.clone());
@@ -193,11 +202,9 @@ impl Driver {
             }
         }
         if self.search.is_wanted && !self.search.is_under_way && self.search.at <= now {
-            self.search = Search {
-                is_wanted: false,
-                is_under_way: true,
-                at: now.checked_add(SEARCH_PAUSE).unwrap_or(now),
-            };
+            self.search.is_wanted = false;
+            self.search.is_under_way = true;
+            self.search.at = now.checked_add(self.search.pause).unwrap_or(now);
             let known = self.nodes.iter().map(|node| node.server.clone()).collect();
             let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
             self.tasks.spawn(async move { Event::Found(find(config, kit, known).await) });
@@ -296,6 +303,9 @@ impl Driver {
         };
         if let (Some((node, false)), Refusal::Moved { slot, .. }) = (goes_to, fault) {
             self.slots.set(*slot, node);
+            if let Some(node) = self.nodes.get_mut(node) {
+                node.slot.get_or_insert(*slot);
+            }
         }
         let gone = gone_of(fault, line);
         for mut item in items {
@@ -399,10 +409,12 @@ impl Driver {
                 }
                 self.nowhere = Some(gone);
                 self.search.is_wanted = true;
+                self.search.pause = self.search.pause.saturating_mul(2).min(SEARCH_PAUSES.1);
                 return;
             }
         };
         self.nowhere = None;
+        self.search.pause = SEARCH_PAUSES.0;
         let mut slots = Slots::new();
         for (server, ranges) in owners {
             let node = self.place_of(server, now);
@@ -413,9 +425,10 @@ impl Driver {
         self.slots = slots;
         let mut homeless = mem::take(&mut self.homeless);
         for (at, node) in self.nodes.iter_mut().enumerate() {
+            node.slot = self.slots.any_of(at);
             // What waits for a server that has nothing any more waits for the wrong one.
-            if self.slots.any_of(at).is_none() {
-                homeless.extend(node.queue.drain(..));
+            if node.slot.is_none() {
+                homeless.extend(node.retire(now));
             }
         }
         for item in homeless {

@@ -18,6 +18,8 @@ pub(crate) const HELLO_EVERY: Duration = Duration::from_secs(1);
 /// A server: its connection, and what is to be asked there.
 pub(crate) struct Node {
     pub(crate) server: Server,
+    /// Some slot that it has. Whoever has none is not asked, and need not be there.
+    pub(crate) slot: Option<u16>,
     pub(crate) queue: VecDeque<Item>,
     link: Link,
     /// Which connection this is: what came over another does not count for it.
@@ -51,6 +53,7 @@ impl Node {
     pub(crate) fn new(server: Server, now: Instant) -> Self {
         Self {
             server,
+            slot: None,
             queue: VecDeque::new(),
             link: Link::Down(None),
             epoch: 0,
@@ -119,7 +122,7 @@ impl Node {
     }
 
     pub(crate) fn dials_at(&self, patience: Duration) -> Option<Instant> {
-        if self.is_dialing {
+        if self.is_dialing || !self.is_of_use() {
             return None;
         }
         match self.link {
@@ -130,6 +133,17 @@ impl Node {
                 Some(oldest.checked_add(patience)?.max(self.dial_at))
             }
         }
+    }
+
+    pub(crate) fn is_of_use(&self) -> bool {
+        self.slot.is_some() || !self.queue.is_empty()
+    }
+
+    /// It has no slot any more: its connection ends with the calls that are under way.
+    pub(crate) fn retire(&mut self, now: Instant) -> std::collections::vec_deque::Drain<'_, Item> {
+        self.broke(now);
+        self.slot = None;
+        self.queue.drain(..)
     }
 
     pub(crate) fn has_room(&self, rounds: usize) -> bool {
