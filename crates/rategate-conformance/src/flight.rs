@@ -63,7 +63,10 @@ pub fn random_holders<A: Arena>(arena: &A, most: u64, seed: u64) {
     let (mut denials, mut ended) = (0, 0);
     for step in 0..1_500 {
         let mut below = |bound: u64| random.bits() % bound;
-        now_us += [0, 0, 1, below(LENGTH_US / 3), below(LENGTH_US)][below(5) as usize];
+        // Now and then to the very end of a lease.
+        let to_end_us = holders.0.iter().map(|(_, _, end_us)| end_us - now_us).min().unwrap_or(0);
+        let steps_us = [0, 0, 1, to_end_us, below(LENGTH_US / 3), below(LENGTH_US)];
+        now_us += steps_us[below(6) as usize];
         arena.set_now_us(now_us);
         holders.0.retain(|&(_, _, end_us)| end_us > now_us);
         let about = format!("{most} in flight, step {step} at {now_us} us: {holders:?}");

@@ -117,6 +117,8 @@ pub fn labels_and_keys_name_states<A: Arena>(arena: &A) {
     one.with_key("l").denied(1);
     // Another kind of limit under a label is another state.
     Asker::new(&store, &[("a", bucket(2))], "k").granted(2);
+    one.denied(1);
+    Asker::new(&store, &[("a", bucket(2))], "k").denied(1);
     let (plan, key) = one.plan_and_key();
     assert!(store.parts() > 0 && store.part_of(&key) < store.parts());
     drop(plan);

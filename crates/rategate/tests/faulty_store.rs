@@ -369,7 +369,22 @@ fn whoever_waits_when_it_is_dropped_hears_so() {
         });
         store.put(Question::Reset { plan, key }, hear);
     }
+    // An answer on its way grants three.
+    let memory = Arc::clone(store.store());
+    store.script([Course::Slow { there_ns: 0, back_ns: MS }]);
+    let heard = Arc::new(Mutex::new(None));
+    let hears = Arc::clone(&heard);
+    let (permits, of) = (3.try_into().unwrap(), (Arc::clone(&plan), Arc::clone(&key)));
+    let question = Question::Decide { plan: of.0, key: of.1, permits, lease: None };
+    // A future would keep the store until it is answered.
+    store.put(question, Box::new(move |answer| *hears.lock().unwrap() = answer.err()));
+    let left = || match memory.peek(&plan, &key, NonZeroU64::MIN).wait() {
+        Ok(Verdict::Granted(grant)) => grant.remaining,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(left(), 7);
     drop(store);
+    assert_eq!((heard.lock().unwrap().take(), left()), (Some(Fault::Closed), 10));
     for told in told {
         assert_eq!(told.lock().unwrap().take(), Some(Fault::Closed));
     }

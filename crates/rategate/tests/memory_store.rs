@@ -104,6 +104,27 @@ fn a_clock_that_goes_back_earns_nothing() {
     assert_eq!(bench.wait_ns("k", 1), SECOND_NS / 10, "the end of the clock is one like any other");
 }
 
+/// What is over for one who asks is over for all who ask later.
+#[test]
+fn a_lease_that_was_over_does_not_begin_again() {
+    let length_ns = NonZeroU64::new(SECOND_NS).unwrap();
+    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), length_ns);
+    let bench = Bench::new(10, &[("f", rule)]);
+    let one = NonZeroU64::MIN;
+    let held = bench.store.hold(&bench.plan, &key_of("k"), one, LeaseId([1; 16]));
+    assert!(matches!(held.wait(), Ok(Verdict::Granted(_))));
+    let is_free = || {
+        let seen = bench.store.peek(&bench.plan, &key_of("k"), one).wait();
+        matches!(seen, Ok(Verdict::Granted(_)))
+    };
+    bench.clock.set(SECOND_NS - 1);
+    assert!(!is_free());
+    bench.clock.set(SECOND_NS);
+    assert!(is_free());
+    bench.clock.set(SECOND_NS / 2);
+    assert!(is_free());
+}
+
 #[test]
 fn there_is_room_for_live_keys_only() {
     let bench = Bench::new(100, &[("a", log(1))]);
@@ -159,6 +180,17 @@ fn a_reset_ends_what_receipts_say() {
 }
 
 #[test]
+fn nothing_comes_back_to_a_limit_that_nobody_has_used() {
+    let bench = Bench::new(10, &[("a", bucket("1/s", 5))]);
+    let receipt = bench.receipt("k", 3);
+    let other = Arc::new(bench.store.plan(&[("b", log(5))]).unwrap());
+    let decided = bench.store.decide(&other, &key_of("l"), NonZeroU64::MIN).wait();
+    assert!(matches!(decided, Ok(Verdict::Granted(_))));
+    assert_eq!(bench.refund("l", &receipt, 3), 0);
+    assert_eq!(bench.refund("k", &receipt, 3), 3);
+}
+
+#[test]
 fn an_image_is_what_was_and_nobody_gets_back_what_it_does_not_know() {
     let bench = Bench::new(100_000, &[("a", bucket("1/s", 5)), ("b", log(50))]);
     let group = |member: u8| Beat {
@@ -195,6 +227,13 @@ fn other_numbers_go_on_from_what_was() {
     assert!(ask(&[("a", log(7))], 2), "two more");
     assert!(!ask(&[("a", log(7))], 1));
     assert!(!ask(&[("b", bucket("1/s", 9))], 1), "what was used stays used");
+    // From the first grant under them on, the new numbers count.
+    let faster = [("b", bucket("10/s", 5))];
+    assert!(!ask(&faster, 1));
+    bench.clock.set(10 * SECOND_NS);
+    assert!(ask(&faster, 5) && !ask(&faster, 1));
+    bench.clock.advance(SECOND_NS / 10);
+    assert!(ask(&faster, 1) && !ask(&faster, 1));
     // Less in flight is what new ones have to fit under.
     let length_ns = NonZeroU64::new(SECOND_NS).unwrap();
     let in_flight = |permits| Rule::InFlight(Concurrency::new(permits).unwrap(), length_ns);

@@ -24,7 +24,8 @@ pub trait Ask<P> {
         self.ask(Question::Decide { plan, key, permits, lease: None }).read_as(verdict)
     }
 
-    /// The same, held under a name until it is released or its time is over.
+    /// The same, held under a name until it is released or its time is over. Whoever drops this future ends
+    /// what is held under the name, be it granted before.
     fn hold(
         &self,
         plan: &Arc<P>,

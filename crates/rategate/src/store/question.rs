@@ -8,14 +8,16 @@ use super::reply::Receipt;
 /// Whose limit it is: any bytes.
 pub type Key = Arc<[u8]>;
 
-/// The name of permits in flight: 128 bits that no other holder has.
+/// The name of permits in flight: 128 bits that no other holder has. With another number of permits the same name
+/// is another lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseId(pub [u8; 16]);
 
 /// A question to a store.
 #[derive(Clone, Debug)]
 pub enum Question<P> {
-    /// These permits under all limits of the plan, or none.
+    /// These permits under all limits of the plan, or none. Asked again while it is held under the same name, it
+    /// is granted again, and takes nothing.
     Decide {
         /// The limits.
         plan: Arc<P>,
@@ -26,7 +28,8 @@ pub enum Question<P> {
         /// Under which name they are held, where a limit is of permits in flight.
         lease: Option<LeaseId>,
     },
-    /// As many of these permits as pass now, from 1 on: what a node hands out on its own.
+    /// As many of these permits as pass now, from 1 on: what a node hands out on its own. A denial says when one
+    /// passes; more than could ever pass together are an error here too.
     Debit {
         /// The limits; none of them of permits in flight.
         plan: Arc<P>,

@@ -17,8 +17,8 @@ pub struct Answer {
 pub enum Reply {
     /// To decide, debit and peek.
     Verdict(Verdict),
-    /// How many permits came back, of a refund; how many leases were still there, of release and renew; how many
-    /// states there were, of a reset.
+    /// How many permits came back, of a refund; for how many limits of permits in flight the lease was still there,
+    /// of release and renew; how many states there were that were not as good as unused, of a reset.
     Count(u64),
     /// To a sign of life.
     Share(Share),
@@ -39,7 +39,7 @@ pub enum Verdict {
 pub struct Grant {
     /// How many: as many as were asked for, or fewer of a debit.
     pub permits: u64,
-    /// How many one more call could take then.
+    /// How many one more call could take then; of a peek, how many one call could.
     pub remaining: u64,
     /// Until when, in ns from the decision, they have to be used where a window of the store's grid ends then. `None`
     /// where no limit of the plan is such a window.

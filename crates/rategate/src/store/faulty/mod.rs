@@ -28,7 +28,8 @@ pub use course::{Course, Odds};
 ///   counts as in time.
 /// * **Late grants** go back to the store when they come: a lease is released, other permits are refunded.
 /// * **Clock.** Delays are by the clock given here; the store decides by its own, mostly the same one.
-/// * **Close.** When this is dropped, whoever waits hears [`Fault::Closed`](super::Fault::Closed).
+/// * **Close.** When this is dropped, whoever waits hears [`Fault::Closed`](super::Fault::Closed), and what answers on
+///   their way grant goes back.
 ///
 /// ```
 /// use rategate::store::{Ask as _, Course, Fault, FaultyStore, Gone, MemoryStore, Store};

@@ -62,12 +62,21 @@ impl<S: Store> Clone for Exchange<S> {
 impl<S: Store> Exchange<S> {
     /// Whoever asked hears this, unless he has heard something before: then it comes back.
     fn tell(&self, answer: Result<Answer, Fault>) -> Option<Result<Answer, Fault>> {
-        match lock(&self.hear).take() {
+        let hear = lock(&self.hear).take();
+        match hear {
             Some(hear) => {
                 hear(answer);
                 None
             }
             None => Some(answer),
+        }
+    }
+
+    /// What an answer grants goes back to the store.
+    fn give_back(&self, unheard: Result<Answer, Fault>) {
+        let unclaimed = lock(&self.unclaimed).take();
+        if let Some(unclaimed) = unclaimed {
+            unclaimed.give_back(unheard);
         }
     }
 }
@@ -182,10 +191,8 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
             Event::Returns { answer, exchange } => {
                 let end = self.on_the_way().events.remove(&exchange.end);
                 drop(end);
-                let unheard = exchange.tell(answer);
-                let unclaimed = lock(&exchange.unclaimed).take();
-                if let (Some(unheard), Some(unclaimed)) = (unheard, unclaimed) {
-                    unclaimed.give_back(unheard);
+                if let Some(unheard) = exchange.tell(answer) {
+                    exchange.give_back(unheard);
                 }
             }
             Event::Ends { exchange } => drop(exchange.tell(Err(Fault::Gone(Gone::Late)))),
@@ -201,10 +208,15 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
         drop(on_the_way);
         drop(armed);
         for event in events.into_values() {
-            let (Event::Reaches { exchange, .. }
-            | Event::Returns { exchange, .. }
-            | Event::Ends { exchange }) = event;
-            drop(exchange.tell(Err(Fault::Closed)));
+            match event {
+                Event::Reaches { exchange, .. } | Event::Ends { exchange } => {
+                    drop(exchange.tell(Err(Fault::Closed)));
+                }
+                Event::Returns { answer, exchange } => {
+                    drop(exchange.tell(Err(Fault::Closed)));
+                    exchange.give_back(answer);
+                }
+            }
         }
     }
 }
