@@ -10,15 +10,15 @@ use rategate::store::{Fault, Gone};
 use tokio::task::JoinSet;
 
 use super::call::{Call, Manner, Outcome};
-use super::config::{Config, Places, Server};
-use super::dial::{NotReady, Ready, dial, gone_of, hello};
+use super::config::{Config, Places};
+use super::dial::{NotReady, Ready, dial, hello};
 use super::item::Item;
 use super::line::{Failure, Kit};
 use super::node::{HELLO_EVERY, Node};
 use super::places::find;
 use super::shared::Shared;
 use super::slots::{Owner, Slots};
-use crate::fault::{Fault as Refusal, Remedy};
+use crate::fault::Remedy;
 use crate::key::KeySpace;
 use crate::library::Library;
 
@@ -47,27 +47,27 @@ enum Event {
     Found(Result<Vec<Owner>, Gone>),
 }
 
-struct Driver {
-    shared: Arc<Shared>,
-    config: Arc<Config>,
-    kit: Arc<Kit>,
-    manner: Manner,
-    nodes: Vec<Node>,
-    slots: Slots,
+pub(super) struct Driver {
+    pub(super) shared: Arc<Shared>,
+    pub(super) config: Arc<Config>,
+    pub(super) kit: Arc<Kit>,
+    pub(super) manner: Manner,
+    pub(super) nodes: Vec<Node>,
+    pub(super) slots: Slots,
     /// Questions for which no server is known yet.
-    homeless: Vec<Item>,
+    pub(super) homeless: Vec<Item>,
     /// Why none is known, once that is so.
-    nowhere: Option<Gone>,
+    pub(super) nowhere: Option<Gone>,
     tasks: JoinSet<Event>,
-    search: Search,
-    has_warned: bool,
+    pub(super) search: Search,
+    pub(super) has_warned: bool,
 }
 
-struct Search {
-    is_wanted: bool,
-    is_under_way: bool,
-    at: Instant,
-    pause: Duration,
+pub(super) struct Search {
+    pub(super) is_wanted: bool,
+    pub(super) is_under_way: bool,
+    pub(super) at: Instant,
+    pub(super) pause: Duration,
 }
 
 impl Driver {
@@ -149,7 +149,7 @@ impl Driver {
     }
 
     /// To the server that has its slot.
-    fn route(&mut self, mut item: Item) {
+    pub(super) fn route(&mut self, mut item: Item) {
         let slot = if self.manner.is_cluster { self.manner.slot_of(&item.question) } else { 0 };
         match self.slots.node_of(slot).and_then(|node| self.nodes.get_mut(node)) {
             Some(node) => node.put(item, &self.shared),
@@ -266,95 +266,6 @@ impl Driver {
         }
         let connected = self.nodes.iter().filter(|node| node.line().is_some()).count();
         self.shared.stats.connected(connected);
-    }
-
-    fn called(&mut self, at: usize, epoch: u64, round: u64, outcome: Outcome, now: Instant) {
-        if let Some(node) = self.nodes.get_mut(at) {
-            node.ended(epoch, round);
-            if matches!(outcome, Outcome::Lost) && node.epoch == epoch {
-                node.broke(now);
-                self.search.is_wanted |= self.config.places.may_move();
-            }
-        }
-        match outcome {
-            Outcome::Answered(back) => {
-                for item in back {
-                    self.shared.stats.returned();
-                    self.route(item);
-                }
-            }
-            Outcome::Refused { fault, line, items } => self.refused(at, &fault, &line, items, now),
-            Outcome::Lost | Outcome::Forgotten => {}
-        }
-    }
-
-    /// Nothing was changed by it: some go out again, within their time.
-    fn refused(&mut self, at: usize, fault: &Refusal, line: &str, items: Vec<Item>, now: Instant) {
-        let remedy = fault.remedy();
-        let is_elsewhere = matches!(remedy, Remedy::RefreshThenRetry | Remedy::GoTo { .. })
-            || matches!(fault, Refusal::ClusterDown | Refusal::MasterDown);
-        self.search.is_wanted |= is_elsewhere && self.config.places.may_move();
-        let is_many = items.len() > 1;
-        let goes_to = match (&remedy, fault) {
-            (Remedy::GoTo { address, asking }, _) => {
-                self.known(at, address, now).map(|node| (node, *asking))
-            }
-            _ => None,
-        };
-        if let (Some((node, false)), Refusal::Moved { slot, .. }) = (goes_to, fault) {
-            self.slots.set(*slot, node);
-            if let Some(node) = self.nodes.get_mut(node) {
-                node.slot.get_or_insert(*slot);
-            }
-        }
-        let gone = gone_of(fault, line);
-        for mut item in items {
-            let may_help = match &remedy {
-                Remedy::GoTo { .. } => goes_to.is_some(),
-                Remedy::RefreshThenRetry => self.config.places.may_move(),
-                // Flushed once more, since they were loaded.
-                Remedy::RetrySoon | Remedy::LoadThenRetry | Remedy::SendScript => true,
-                // Among many it may be another's fault.
-                Remedy::Report => is_many,
-                _ => false,
-            };
-            if !may_help || item.until <= now || !item.resend() {
-                item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
-                continue;
-            }
-            self.shared.stats.resent();
-            item.is_asking = false;
-            match (&remedy, goes_to) {
-                (Remedy::GoTo { .. }, Some((node, asking))) => {
-                    item.is_asking = asking;
-                    if let Some(node) = self.nodes.get_mut(node) {
-                        node.put(item, &self.shared);
-                    }
-                }
-                (Remedy::RefreshThenRetry, _) => {
-                    // Until it is found who took over.
-                    self.homeless.push(item);
-                }
-                _ => {
-                    item.is_alone = matches!(remedy, Remedy::RetrySoon | Remedy::Report);
-                    self.route(item);
-                }
-            }
-        }
-    }
-
-    /// The place of a node by the address that another one named.
-    fn known(&mut self, from: usize, address: &str, now: Instant) -> Option<usize> {
-        let server = self.nodes.get(from)?.server.at(address)?;
-        Some(self.place_of(server, now))
-    }
-
-    fn place_of(&mut self, server: Server, now: Instant) -> usize {
-        let known = self.nodes.iter().position(|node| node.server == server);
-        known.unwrap_or_else(|| {
-            self.nodes.push(Node::new(server, now));
-            self.nodes.len().saturating_sub(1)
-        })
     }
 
     fn dialed(&mut self, at: usize, ready: Result<Ready, NotReady>, now: Instant) {
