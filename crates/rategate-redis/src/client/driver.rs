@@ -32,11 +32,22 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 pub(crate) fn start(shared: Arc<Shared>, config: Arc<Config>, keys: KeySpace) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let body = move || {
+        let _closes = Closes(Arc::clone(&shared));
         runtime.block_on(async { Driver::new(shared, config, keys).run().await });
         // A name that is still looked up must not hold the thread.
         runtime.shutdown_background();
     };
     thread::Builder::new().name("rategate-redis".to_owned()).spawn(body).map(|_| ())
+}
+
+/// However the thread ends, nobody waits for it.
+struct Closes(Arc<Shared>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        self.0.close();
+        self.0.take(&mut Vec::new(), false);
+    }
 }
 
 /// What a task of the driver's brings back.
@@ -123,7 +134,9 @@ impl Driver {
                     .nodes
                     .iter()
                     .all(|node| node.line().is_some() && !node.has_room(self.config.rounds));
-            if !self.shared.take(&mut news, is_full) {
+            // Whoever waits makes the driver look in time; else it has to be told.
+            let is_waited_for = self.shared.open() > 0;
+            if !self.shared.take(&mut news, is_full && is_waited_for) {
                 return;
             }
             let now = Instant::now();
@@ -133,7 +146,7 @@ impl Driver {
             self.expire(now);
             self.tend(now);
             self.send(now);
-            let sleep = tokio::time::sleep_until(self.wakes_at(now).into());
+            let sleep = tokio::time::sleep_until(self.wakes_at(now, is_waited_for).into());
             tokio::select! {
                 biased;
                 Some(event) = self.tasks.join_next() => {
@@ -232,13 +245,11 @@ impl Driver {
         }
     }
 
-    fn wakes_at(&self, now: Instant) -> Instant {
+    fn wakes_at(&self, now: Instant, is_waited_for: bool) -> Instant {
         let longest = now.checked_add(LONGEST_SLEEP).unwrap_or(now);
         let patience = self.config.patience();
-        let mut at = now.checked_add(self.config.budget).unwrap_or(now).min(longest);
-        if self.shared.open() == 0 {
-            at = longest;
-        }
+        let look = now.checked_add(self.config.budget).unwrap_or(now).min(longest);
+        let mut at = if is_waited_for { look } else { longest };
         for node in &self.nodes {
             let queued = node.queue.front().map(|item| item.until);
             let greets =
