@@ -5,13 +5,13 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
-use rategate_core::node::{BreakerTerms, GuardError, Terms, TermsError, guarded};
+use rategate_core::node::{BreakerTerms, GuardError, MemberTerms, Terms, TermsError, guarded};
 
 use super::counts::Counters;
 use super::fallback::Fallback;
 use super::inner::{Inner, Way};
 use super::leased::Leasing;
-use super::mode::{Leases, Mode, WhenGone};
+use super::mode::{Leases, Mode, Shares, WhenGone};
 use super::rounds::Rounds;
 use super::shared_out::SharedOut;
 use super::watch::Watch;
@@ -80,7 +80,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     }
 
     /// Acts on nothing that a store grants until it is known to have lost nothing for as long as the limit remembers,
-    /// and a lease besides. For a limit that has to hold over a failover, at the price of [`WhenGone`] for that
+    /// and for as long as a lease or a share lasts besides. For a limit that has to hold over a failover, at the price of [`WhenGone`] for that
     /// long after one, and after the first start.
     #[must_use]
     pub fn with_quarantine(self) -> Self {
@@ -166,13 +166,14 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         let rules: Vec<(&str, Rule)> =
             self.rules.iter().map(|(label, rule)| (label.as_str(), *rule)).collect();
         let now_ns = self.clock.now_ns();
-        let lease_ns = match self.mode {
+        // How long a node may go on with what a store has forgotten.
+        let held_ns = match self.mode {
+            Mode::Exact => 0,
             Mode::Leased(leases) => leases.length_ns.get(),
-            Mode::Exact | Mode::SharedOut(_) => 0,
+            Mode::SharedOut(shares) => shares.terms()?.length_ns().get(),
         };
         let memory_ns = rules.iter().map(|(_, rule)| remembered_ns(rule)).max().unwrap_or(0);
-        let quarantine_ns =
-            if self.is_quarantined { memory_ns.saturating_add(lease_ns) } else { 0 };
+        let quarantine_ns = if self.is_quarantined { memory_ns.saturating_add(held_ns) } else { 0 };
         let kept: Result<Vec<(&str, Rule)>, SetupError> = match self.mode {
             Mode::Leased(leases) if leases.is_guarded => rules
                 .iter()
@@ -226,6 +227,12 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
             return Err(SetupError::InFlight { label: label.clone() });
         }
         Ok(())
+    }
+}
+
+impl Shares {
+    pub(super) fn terms(self) -> Result<MemberTerms, SetupError> {
+        MemberTerms::new(self.beat_ns, self.drift_ppm).map_err(SetupError::Terms)
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::node::MemberTerms;
 use rategate_core::verdict::Verdict;
 
 use super::builder::SetupError;
@@ -55,8 +54,7 @@ impl SharedOut {
         most_keys: usize,
     ) -> Result<Self, SetupError> {
         let [(label, rule)] = rules else { return Err(SetupError::SeveralShared) };
-        let terms =
-            MemberTerms::new(shares.beat_ns, shares.drift_ppm).map_err(SetupError::Terms)?;
+        let terms = shares.terms()?;
         Ok(Self {
             rule: *rule,
             membership: Membership::new(label, terms, rule.most(), remembered_ns(rule)),

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use rategate::distributed::{Builder, By, Leases, Mode, Sight, WhenGone};
+use rategate::distributed::{Builder, By, Leases, Mode, Shares, Sight, WhenGone};
 use rategate::{Gcra, SlidingLog};
 
 use crate::fleet::Fleet;
@@ -141,5 +141,43 @@ fn a_quarantine_keeps_the_limit_over_a_failover() {
         assert!(most <= most_expected, "{most}");
         assert!(is_quarantined || most > 100, "the failover costs nothing: {most}");
         assert_eq!(fleet.nodes[node].node.health().sight, Sight::Well);
+    }
+}
+
+/// A store that has forgotten who has which share gives the whole to whoever asks first: with a quarantine nobody uses
+/// that while the old shares last, and for as long as the limit remembers.
+#[test]
+fn a_quarantine_outlasts_the_shares() {
+    for is_quarantined in [true, false] {
+        let mut fleet = Fleet::new(8);
+        let set_up = |builder: Builder<Wire>| {
+            let shares = Mode::SharedOut(Shares::new(nonzero(200 * MS)));
+            let builder =
+                builder.limit("log", SlidingLog::new(100, 100 * MS).unwrap()).mode(shares);
+            if is_quarantined { builder.with_quarantine() } else { builder }
+        };
+        let image = fleet.store.image();
+        fleet.run_to(fleet.now_ns() + S);
+        for _ in 0..3 {
+            fleet.join(set_up);
+            fleet.run_to(fleet.now_ns() + 70 * MS);
+        }
+        let call_all = |fleet: &mut Fleet, ms: u64| {
+            for _ in 0..ms {
+                for call in 0..12 {
+                    fleet.call(call % 3, b"key", 1);
+                }
+                fleet.run_to(fleet.now_ns() + MS);
+            }
+        };
+        call_all(&mut fleet, 1_000);
+        // One of them does not hear of it, and goes on until its time is over.
+        fleet.run_to(fleet.now_ns() + 20 * MS);
+        fleet.nodes[0].wire.set(Way::Cut);
+        fleet.store.rewind(&image);
+        call_all(&mut fleet, 2_000);
+        let most = fleet.most_in(100 * MS, |by| by == By::Share);
+        assert_eq!(most <= 100, is_quarantined, "{most}");
+        assert!(fleet.grants.iter().any(|grant| grant.at_ns > fleet.now_ns() - 100 * MS));
     }
 }
