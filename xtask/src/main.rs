@@ -11,6 +11,7 @@
 
 mod bench;
 mod check;
+mod fleet;
 mod loom;
 mod pictures;
 mod servers;
@@ -30,7 +31,8 @@ usage: cargo xtask <command>
   check     format, lints, tests, models, docs, tidy, trace and pictures: done means this passes
   tidy      the rules about who may import, read a clock, wait or name what
   trace     which test covers which requirement line
-  pictures  draws the pictures of the guides
+  pictures  draws the pictures of the guides, and the tables of docs/distributed.md
+  fleet     ten thousand nodes keep one limit, whatever goes wrong; in release, a minute or so
   servers   installs the stores that tests start, where they are missing
   loom      the twins, and those who wait, under every schedule of a few threads [--full: of more]
   stress    the limiters under eight real threads [--minutes M: for so long, 10 by default]
@@ -62,6 +64,7 @@ fn run() -> Result<()> {
         ["stress"] => stress::run(&workspace_root()?, "10"),
         ["stress", "--minutes", minutes] => stress::run(&workspace_root()?, minutes),
         ["pictures"] => pictures::draw(&workspace_root()?),
+        ["fleet"] => fleet::run(&workspace_root()?),
         ["servers"] => servers::run(&target_folder()?),
         ["bench"] => bench::run(&workspace_root()?, &target_folder()?, false),
         ["bench", "--quick"] => bench::run(&workspace_root()?, &target_folder()?, true),

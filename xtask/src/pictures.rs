@@ -1,5 +1,6 @@
 //! The pictures of the guides, drawn by the simulator: `![…](pictures/NAME.svg)` in a file of docs/
-//! is the scenario `testdata/scenarios/NAME.toml`.
+//! is the scenario `testdata/scenarios/NAME.toml`, or, if its name begins with `fleet-`, a picture of the example
+//! `fleet`; that example prints the tables of one page too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,6 +11,11 @@ use anyhow::{Context, Result, ensure};
 
 const FOLDER: &str = "docs/pictures";
 
+/// The page whose tables the example prints, between two marks.
+const PAGE: &str = "docs/distributed.md";
+const BEGIN: &str = "<!-- written by cargo xtask pictures: begin -->\n";
+const END: &str = "<!-- written by cargo xtask pictures: end -->\n";
+
 /// Draws every picture that a guide shows.
 pub(crate) fn draw(root: &Path) -> Result<()> {
     fs::create_dir_all(root.join(FOLDER))?;
@@ -17,6 +23,8 @@ pub(crate) fn draw(root: &Path) -> Result<()> {
         fs::write(root.join(FOLDER).join(format!("{name}.svg")), drawing(root, &name)?)?;
         println!("drew {FOLDER}/{name}.svg");
     }
+    fs::write(root.join(PAGE), with_tables(root)?)?;
+    println!("wrote the tables of {PAGE}");
     Ok(())
 }
 
@@ -35,6 +43,9 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         ensure!(known, "{FOLDER}/{file} is shown by no guide");
     }
     println!("{} pictures are what the simulator draws", names.len());
+    let page = fs::read_to_string(root.join(PAGE)).with_context(|| PAGE.to_owned())?;
+    ensure!(page == with_tables(root)?, "{PAGE} is out of date; run cargo xtask pictures");
+    println!("the tables of {PAGE} are what the simulator says");
     Ok(())
 }
 
@@ -52,13 +63,36 @@ fn shown(root: &Path) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
+/// The page as it should be.
+fn with_tables(root: &Path) -> Result<String> {
+    let page = fs::read_to_string(root.join(PAGE)).with_context(|| PAGE.to_owned())?;
+    let around = page.split_once(BEGIN).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(END)?;
+        Some((before, after))
+    });
+    let (before, after) =
+        around.with_context(|| format!("{PAGE} lacks the marks of its tables"))?;
+    let tables = output(root, &[FLEET, &["tables"]].concat())?;
+    Ok(format!("{before}{BEGIN}\n{tables}\n{END}{after}"))
+}
+
+const FLEET: &[&str] = &["run", "--quiet", "--package", "rategate-sim", "--example", "fleet", "--"];
+
 fn drawing(root: &Path, name: &str) -> Result<String> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    if name.starts_with("fleet-") {
+        return output(root, &[FLEET, &["picture", name]].concat());
+    }
     let scenario = format!("testdata/scenarios/{name}.toml");
     let arguments = ["run", "--quiet", "--bin", "rategate", "--", "simulate", "--format", "svg"];
-    let output = Command::new(program).current_dir(root).args(arguments).arg(&scenario).output();
+    output(root, &[&arguments, &[scenario.as_str()][..]].concat())
+}
+
+/// What cargo prints, given these.
+fn output(root: &Path, arguments: &[&str]) -> Result<String> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(program).current_dir(root).args(arguments).output();
     let output = output.context("start cargo")?;
     let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{scenario} does not pass: {complaint}");
+    ensure!(output.status.success(), "{} does not pass: {complaint}", arguments.join(" "));
     Ok(String::from_utf8(output.stdout)?)
 }

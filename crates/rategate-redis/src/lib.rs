@@ -81,3 +81,8 @@ pub mod plan;
 pub mod reply;
 pub mod returns;
 pub mod verdict;
+
+/// The examples of the guide, run as tests.
+#[cfg(all(doctest, feature = "client"))]
+#[doc = include_str!("../../../docs/distributed.md")]
+mod guide {}

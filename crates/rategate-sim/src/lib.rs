@@ -24,6 +24,7 @@
 //! ```
 
 pub mod clock;
+pub mod fleet;
 pub mod oracle;
 pub mod random;
 pub mod report;

@@ -1,6 +1,7 @@
 //! The table of limits over many machines: one process starts servers and nodes, and measures; here it is printed and
 //! written down.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -18,12 +19,17 @@ const HEADER: [&str; 4] = ["path", "measured", "beside", "goal"];
 /// Measures, prints the table, and writes it to `bench-redis.json` in cargo's target folder and to the page.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     let page = Page::read(root, NAME)?;
-    let json = measure(root, quick)?;
+    // Servers keep their files there. What an interrupted run has left goes with them.
+    let scratch = target.join("bench-store");
+    let _ = fs::remove_dir_all(&scratch);
+    fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+    let json = measure(root, &scratch, quick)?;
+    let _ = fs::remove_dir_all(&scratch);
     let report: Value = serde_json::from_str(&json).context("what the benches printed")?;
     page.write(&block(&report)?, &target.join("bench-redis.json"), &json)
 }
 
-fn measure(root: &Path, quick: bool) -> Result<String> {
+fn measure(root: &Path, scratch: &Path, quick: bool) -> Result<String> {
     let cargo = || {
         let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(program);
@@ -38,7 +44,7 @@ fn measure(root: &Path, quick: bool) -> Result<String> {
     let mut command = cargo();
     command.args(["run", "--quiet", "--release", "--package", "rategate-bench-store", "--"]);
     // It ends when its stdin does: with this process, however that ends.
-    command.arg("--with-parent").args(quick.then_some("--quick"));
+    command.env("TMPDIR", scratch).arg("--with-parent").args(quick.then_some("--quick"));
     let mut benches = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let _open = benches.stdin.take();
     let output = benches.wait_with_output()?;

@@ -4,8 +4,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use super::decision::{By, Decision};
-use super::mode::WhenGone;
+use super::mode::{DEFAULT_DRIFT_PPM, WhenGone};
 use super::portion::portion;
+use super::remembered_ns;
 use crate::clock::Clock;
 use crate::store::{Ask, Key, MemoryStore, PlanError, Rule, Store, Verdict};
 
@@ -14,9 +15,17 @@ pub(super) enum Fallback<C: Clock + 'static> {
     Deny,
     Admit,
     /// A store of this node's own, with a part of each limit.
-    Local(Arc<MemoryStore<C>>, Arc<<MemoryStore<C> as Store>::Plan>),
+    Local(Alone<C>),
     /// A part of a limit is no permit at all.
     Nothing,
+}
+
+/// What a node keeps alone.
+pub(super) struct Alone<C: Clock + 'static> {
+    store: Arc<MemoryStore<C>>,
+    plan: Arc<<MemoryStore<C> as Store>::Plan>,
+    /// Until then the process that this one came after may have used all of it.
+    used_until_ns: u64,
 }
 
 impl<C: Clock + Clone + 'static> Fallback<C> {
@@ -33,7 +42,9 @@ impl<C: Clock + Clone + 'static> Fallback<C> {
         let Some(parts) = parts else { return Ok(Self::Nothing) };
         let store = MemoryStore::with_clock(clock.clone());
         let plan = store.plan(&parts)?;
-        Ok(Self::Local(Arc::new(store), Arc::new(plan)))
+        let memory_ns = parts.iter().map(|(_, rule)| remembered_ns(rule)).max().unwrap_or(0);
+        let used_until_ns = clock.now_ns().saturating_add(memory_ns);
+        Ok(Self::Local(Alone { store: Arc::new(store), plan: Arc::new(plan), used_until_ns }))
     }
 }
 
@@ -47,7 +58,11 @@ impl<C: Clock + 'static> Fallback<C> {
         match self {
             Self::Deny | Self::Nothing => Decision::denied(By::Fallback, asked_again_in_ns),
             Self::Admit => Decision::granted(By::Fallback),
-            Self::Local(store, plan) => {
+            Self::Local(Alone { store, plan, used_until_ns }) => {
+                let left_ns = used_until_ns.saturating_sub(store.clock().now_ns());
+                if let Some(left_ns) = NonZeroU64::new(left_ns) {
+                    return Decision::denied(By::Fallback, Some(left_ns));
+                }
                 // A store in memory answers at once.
                 match store.decide(plan, key, permits).wait() {
                     Ok(Verdict::Granted(_)) => Decision::granted(By::Fallback),
@@ -64,5 +79,5 @@ impl<C: Clock + 'static> Fallback<C> {
 
 /// Rounded down: nobody says which of the nodes this is.
 fn part_of(rule: &Rule, nodes: NonZeroU32) -> Option<Rule> {
-    portion(rule, rule.most().checked_div(nodes.get().into())?)
+    portion(rule, rule.most().checked_div(nodes.get().into())?, DEFAULT_DRIFT_PPM)
 }

@@ -10,7 +10,8 @@ pub enum Mode {
     Exact,
     /// A node borrows permits for a time and hands them out itself.
     Leased(Leases),
-    /// Each node has its share of the limit, and decides alone.
+    /// Each node has its share of the limit, and decides alone, by its own clock. A fixed window is kept as a log then,
+    /// because the grids of nodes would differ.
     SharedOut(Shares),
 }
 
@@ -24,7 +25,7 @@ pub struct Leases {
 }
 
 /// How far apart clocks of computers run, at worst, in parts of a million.
-const DEFAULT_DRIFT_PPM: u32 = 500;
+pub(super) const DEFAULT_DRIFT_PPM: u32 = 500;
 
 impl Leases {
     /// Leases of so many nanoseconds, each of `most` permits at the most. A node borrows what it has needed of late, up
@@ -84,7 +85,8 @@ pub enum WhenGone {
     /// Everything passes. There is no limit meanwhile.
     Admit,
     /// A limit of this node alone, of one part in so many. Where there are no more nodes than that, they pass
-    /// at most the limit once more, on top of what the store granted before.
+    /// at most the limit once more, on top of what the store granted before. A process that has just started grants
+    /// nothing by it for as long as the limit remembers: it may have been another a moment ago.
     Local {
         /// How many nodes there are at most.
         nodes: NonZeroU32,

@@ -2,36 +2,44 @@
 
 use std::num::NonZeroU64;
 
-use rategate_core::concurrency::Concurrency;
-use rategate_core::fixed_window::FixedWindow;
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 
 use crate::store::Rule;
 
-/// `share` of the [`most`](Rule::most) permits of a rule, as a rule. `None` where nothing is left.
+/// All of something, in parts per million.
+const WHOLE_PPM: u64 = 1_000_000;
+
+/// `share` of the [`most`](Rule::most) permits of a rule, for a node that keeps them alone, by a clock that may be faster than
+/// others by `drift_ppm`. `None` where nothing is left, and for permits in flight.
 ///
-/// A bucket's rate is parted as its burst is: the parts' bursts and rates add up to no more than the whole's.
-pub(super) fn portion(rule: &Rule, share: u64) -> Option<Rule> {
+/// A bucket's rate is parted as its burst is: the parts' bursts and rates add up to no more than the whole's. A fixed
+/// window becomes a log, for its grid would be that of the node's clock.
+pub(super) fn portion(rule: &Rule, share: u64, drift_ppm: u32) -> Option<Rule> {
     let total = rule.most();
     let share = share.min(total);
-    if share == total {
-        return Some(*rule);
-    }
     match rule {
         Rule::Bucket(bucket) => {
+            let drift_ppm = u64::from(drift_ppm).min(WHOLE_PPM);
+            let slower = WHOLE_PPM.saturating_sub(drift_ppm);
             let rate = bucket.rate().part(share, NonZeroU64::new(total)?);
+            let rate = rate.part(slower, NonZeroU64::new(WHOLE_PPM)?);
             Gcra::new(rate, share).ok().map(Rule::Bucket)
         }
         Rule::Log(log) => {
-            let part = SlidingLog::new(share, log.held_for_ns()).ok()?;
+            let part = SlidingLog::new(share, longer(log.held_for_ns(), drift_ppm)).ok()?;
             part.with_resolution(log.resolution_ns()).ok().map(Rule::Log)
         }
         Rule::Window(window) => {
-            FixedWindow::new(share, window.period_ns(), window.anchor()).ok().map(Rule::Window)
+            SlidingLog::new(share, longer(window.period_ns(), drift_ppm)).ok().map(Rule::Log)
         }
-        Rule::InFlight(_, length_ns) => {
-            Concurrency::new(share).ok().map(|part| Rule::InFlight(part, *length_ns))
-        }
+        Rule::InFlight(..) => None,
     }
+}
+
+/// What a fast clock shows when a length has passed.
+fn longer(length_ns: u64, drift_ppm: u32) -> u64 {
+    let drift_ns = u128::from(length_ns).saturating_mul(drift_ppm.into());
+    let drift_ns = drift_ns.div_ceil(WHOLE_PPM.into());
+    length_ns.saturating_add(u64::try_from(drift_ns).unwrap_or(u64::MAX))
 }

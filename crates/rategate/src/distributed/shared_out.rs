@@ -25,7 +25,7 @@ const SHARDS: usize = 64;
 
 /// What a node has of a limit, and its keys.
 pub(super) struct SharedOut {
-    pub(super) rule: Rule,
+    rule: SharedRule,
     pub(super) membership: Membership,
     shards: Box<[Mutex<Shard>]>,
     most_keys: usize,
@@ -55,9 +55,12 @@ impl SharedOut {
     ) -> Result<Self, SetupError> {
         let [(label, rule)] = rules else { return Err(SetupError::SeveralShared) };
         let terms = shares.terms()?;
+        let shared = SharedRule { rule: *rule, drift_ppm: shares.drift_ppm };
+        let kept = portion(rule, rule.most(), shares.drift_ppm);
+        let memory_ns = kept.map_or(0, |kept| remembered_ns(&kept));
         Ok(Self {
-            rule: *rule,
-            membership: Membership::new(label, terms, rule.most(), remembered_ns(rule)),
+            rule: shared,
+            membership: Membership::new(label, terms, rule.most(), memory_ns),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             most_keys: most_keys.div_ceil(SHARDS),
             hasher: RandomState::new(),
@@ -115,14 +118,13 @@ impl Part {
     }
 
     /// A key that nothing is known of.
-    fn fresh(rule: &Rule, first: Change) -> Option<Self> {
+    fn fresh(rule: &SharedRule, first: Change) -> Option<Self> {
         // A ledger has to have some permits; a share of none grants nothing.
-        let policy = policy(&portion(rule, first.share.max(1))?);
-        let ledger = Ledger::new(policy, first.at_ns);
+        let ledger = Ledger::new(rule.part(first.share.max(1))?, first.at_ns);
         Some(Self { ledger, share: first.share, number: first.number })
     }
 
-    fn turn(&mut self, rule: &Rule, shown: Shown) {
+    fn turn(&mut self, rule: &SharedRule, shown: Shown) {
         match shown {
             Shown::Afresh(first) => {
                 if let Some(fresh) = Self::fresh(rule, first) {
@@ -135,37 +137,42 @@ impl Part {
 
     /// Goes through a change of the share. What it gains counts as used just then, but for what nobody has had for
     /// long enough.
-    fn resize(&mut self, rule: &Rule, change: Change) {
+    fn resize(&mut self, rule: &SharedRule, change: Change) {
         let Change { number, at_ns, from, share, fresh } = change;
         self.number = number;
         self.share = share;
-        let Some(part) = portion(rule, share) else { return };
-        let policy = policy(&part);
+        let Some(policy) = rule.part(share) else { return };
+        let stale = share.saturating_sub(from).saturating_sub(fresh);
         if from == 0 {
             self.ledger = Ledger::new(policy, at_ns);
-            self.use_up(at_ns, fresh);
-            return;
+        } else {
+            self.ledger.reconfigure(at_ns, policy);
+            // A bucket that grows has room for more, and no more in it.
+            if let AnyPolicy::Gcra(_) = policy {
+                return;
+            }
         }
-        let had = self.ledger.remaining(at_ns);
-        // A bucket that grows earns nothing by it; the others have to be told.
-        self.ledger.reconfigure(at_ns, policy);
-        self.use_up(at_ns, had.saturating_add(fresh));
-    }
-
-    /// Leaves so much, if there is more.
-    fn use_up(&mut self, at_ns: u64, may_have: u64) {
-        let used = self.ledger.remaining(at_ns).saturating_sub(may_have);
-        // It is there, so it can be taken.
-        let _ = self.ledger.debit(at_ns, used);
+        // All of it, even if the node itself has more in use than its old share: that ages out on its own. It is no
+        // more than the share, which can be owed.
+        let _ = self.ledger.debit(at_ns, stale);
     }
 }
 
-fn policy(rule: &Rule) -> AnyPolicy {
-    match rule {
-        Rule::Bucket(bucket) => (*bucket).into(),
-        Rule::Log(log) => (*log).into(),
-        Rule::Window(window) => (*window).into(),
-        Rule::InFlight(in_flight, _) => (*in_flight).into(),
+/// What is shared out, and on what clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SharedRule {
+    rule: Rule,
+    drift_ppm: u32,
+}
+
+impl SharedRule {
+    /// A share as a policy; none of nothing.
+    fn part(&self, share: u64) -> Option<AnyPolicy> {
+        match portion(&self.rule, share, self.drift_ppm)? {
+            Rule::Bucket(bucket) => Some(bucket.into()),
+            Rule::Log(log) => Some(log.into()),
+            Rule::Window(_) | Rule::InFlight(..) => None,
+        }
     }
 }
 
@@ -202,16 +209,21 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
 #[cfg(test)]
 mod tests {
     use rategate_core::gcra::Gcra;
+    use rategate_core::sliding_log::SlidingLog;
 
-    use super::{Change, Ledger, Limit, Part, Rule, Shown, policy, portion};
+    use super::{Change, Ledger, Limit, Part, Rule, SharedRule, Shown};
+
+    fn part(rule: SharedRule, share: u64) -> Part {
+        Part { ledger: Ledger::new(rule.part(share).unwrap(), 0), share, number: 0 }
+    }
 
     /// A share that goes up and down gains nothing by it, not even the parts of a permit that are rounded
     /// each time.
     #[test]
     fn changes_of_a_share_earn_nothing() {
         let rule = Rule::Bucket(Gcra::new("7/s".parse().unwrap(), 100).unwrap());
-        let part = portion(&rule, 60).unwrap();
-        let mut part = Part { ledger: Ledger::new(policy(&part), 0), share: 60, number: 0 };
+        let rule = SharedRule { rule, drift_ppm: 0 };
+        let mut part = part(rule, 60);
         for permits in [57, 1] {
             let _ = part.ledger.try_acquire(0, permits).unwrap();
         }
@@ -222,5 +234,32 @@ mod tests {
             part.turn(&rule, Shown::Next(Change { number, at_ns, from, share, fresh: 0 }));
             assert!(part.ledger.remaining(at_ns) <= had, "after {number} changes");
         }
+    }
+
+    /// A node has used 50, is left with 33, and has 60 again. The 27 that it gains may have been used by others until
+    /// then, so once its own 50 are over it has only 33.
+    #[test]
+    fn a_gain_counts_as_used_by_who_used_more_than_his_share() {
+        let rule = Rule::Log(SlidingLog::new(100, 1_000).unwrap());
+        let rule = SharedRule { rule, drift_ppm: 0 };
+        let mut part = part(rule, 50);
+        let _ = part.ledger.try_acquire(100, 50).unwrap();
+        for (number, share, at_ns) in [(1, 33, 200), (2, 60, 900)] {
+            let from = part.share;
+            part.turn(&rule, Shown::Next(Change { number, at_ns, from, share, fresh: 0 }));
+        }
+        assert_eq!(part.ledger.remaining(900), 0);
+        assert_eq!(part.ledger.remaining(1_100), 33);
+    }
+
+    /// Clocks that are too fast by as much as is allowed for earn nothing.
+    #[test]
+    fn a_part_allows_for_the_clock() {
+        let log =
+            SharedRule { rule: Rule::Log(SlidingLog::new(4, 1_000_000).unwrap()), drift_ppm: 500 };
+        let mut part = part(log, 2);
+        let _ = part.ledger.try_acquire(0, 2).unwrap();
+        assert_eq!(part.ledger.remaining(1_000_499), 0);
+        assert_eq!(part.ledger.remaining(1_000_500), 2);
     }
 }

@@ -70,6 +70,13 @@ fn local_limits_are_parts_of_the_whole() {
         fleet.join(|builder| limited(builder).when_gone(WhenGone::Local { nodes }));
     }
     fleet.set_all(Way::Refused);
+    // A process that was here before may have used all of it.
+    let start_ns = fleet.now_ns();
+    for node in 0..3 {
+        fleet.call(node, b"key", 1);
+    }
+    assert_eq!((fleet.grants.len(), fleet.denials.len()), (0, 3));
+    fleet.run_to(start_ns + S + MS);
     for _ in 0..3_000 {
         let node = usize::try_from(fleet.random.below(3)).unwrap();
         fleet.call(node, b"key", 1);
@@ -171,8 +178,12 @@ fn a_quarantine_outlasts_the_shares() {
             }
         };
         call_all(&mut fleet, 1_000);
-        // One of them does not hear of it, and goes on until its time is over.
-        fleet.run_to(fleet.now_ns() + 20 * MS);
+        // One of them, which has just had an answer, does not hear of it and goes on until its time is over.
+        let asked = fleet.nodes[0].wire.asked();
+        while fleet.nodes[0].wire.asked() == asked {
+            call_all(&mut fleet, 1);
+        }
+        call_all(&mut fleet, 5);
         fleet.nodes[0].wire.set(Way::Cut);
         fleet.store.rewind(&image);
         call_all(&mut fleet, 2_000);

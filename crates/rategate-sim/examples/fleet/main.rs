@@ -1,0 +1,70 @@
+//! What each way to keep a limit on many machines costs: the tables and pictures of `docs/distributed.md`, and a crowd of
+//! ten thousand nodes.
+//!
+//! ```text
+//! cargo run --package rategate-sim --example fleet -- tables
+//! cargo run --package rategate-sim --example fleet -- picture fleet-units
+//! cargo run --release --package rategate-sim --example fleet -- crowd 10000
+//! ```
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::print_stdout,
+    reason = "sums of a few known numbers, and a program that prints"
+)]
+
+mod chart;
+mod crowd;
+mod pictures;
+mod tables;
+
+use std::process::ExitCode;
+
+use rategate_sim::fleet::{Limit, Mode, Network, Plan, Shape, Traffic};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+/// The limit of all tables: a thousand in any second.
+const LIMIT: Limit = Limit::Log { permits: 1_000, period_ns: SECOND };
+/// By then all nodes have joined and have their shares.
+const WARM_NS: u64 = 3 * SECOND;
+const USAGE: &str = "usage: fleet tables | fleet picture NAME | fleet crowd [NODES]";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let is_well = match arguments.as_slice() {
+        ["tables"] => {
+            print!("{}", tables::all());
+            true
+        }
+        ["picture", name] => pictures::draw(name).inspect(|svg| print!("{svg}")).is_some(),
+        ["crowd"] => crowd::play(10_000),
+        ["crowd", nodes] => nodes.parse().is_ok_and(crowd::play),
+        _ => {
+            println!("{USAGE}");
+            false
+        }
+    };
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The fleet of the tables: twenty nodes a millisecond from their store, one letter in a thousand lost, clocks wrong by
+/// up to 200 parts in a million; twice as many calls as pass.
+fn fleet(mode: Mode) -> Plan {
+    Plan {
+        drift_ppm: 200,
+        network: Network { least_ns: 300_000, extra_ns: 200_000, lost_ppm: 1_000 },
+        traffic: calls(2_000, Shape::Even),
+        lasting_ns: WARM_NS + 10 * SECOND,
+        ..Plan::new(20, LIMIT, mode)
+    }
+}
+
+fn calls(calls_per_s: u64, shape: Shape) -> Traffic {
+    Traffic { calls_per_s, from_ns: WARM_NS, heaviest: 1, shape }
+}
+
+const fn leased(length_ms: u64, most_units: u64, guard: bool) -> Mode {
+    Mode::Leased { length_ns: length_ms * MS, most_units, guard }
+}

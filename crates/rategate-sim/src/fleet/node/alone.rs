@@ -1,0 +1,129 @@
+//! A part of the limit that a node keeps by itself, on its own clock.
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit as _;
+use rategate_core::verdict::Verdict;
+
+use super::{Call, Turn};
+use crate::fleet::limit::Limit;
+use crate::fleet::plan::Plan;
+use crate::fleet::tally::By;
+
+/// So many of the total, which may change.
+#[derive(Debug)]
+pub(super) struct Part {
+    share: u64,
+    ledger: Option<Ledger<AnyPolicy>>,
+}
+
+impl Part {
+    /// Nothing.
+    pub(super) const NONE: Self = Self { share: 0, ledger: None };
+
+    /// This share. If it is not fresh, all of it may have been used a moment ago.
+    pub(super) fn new(plan: &Plan, share: u64, now_ns: u64, is_fresh: bool) -> Self {
+        let mut part = Self::NONE;
+        part.resize(plan, now_ns, share, if is_fresh { share } else { 0 });
+        part
+    }
+
+    /// Has another share from now on, and of what it gains only `fresh` unused.
+    pub(super) fn resize(&mut self, plan: &Plan, now_ns: u64, share: u64, fresh: u64) {
+        let was = std::mem::replace(&mut self.share, share);
+        if share == was {
+            return;
+        }
+        let Some(policy) = plan.limit.part(share, plan.known_drift_ppm()) else {
+            self.ledger = None;
+            return;
+        };
+        let Some(ledger) = &mut self.ledger else {
+            let mut ledger = Ledger::new(policy, now_ns);
+            use_up(&mut ledger, now_ns, share.saturating_sub(fresh));
+            self.ledger = Some(ledger);
+            return;
+        };
+        let free = ledger.remaining(now_ns).saturating_add(fresh).min(share);
+        ledger.reconfigure(now_ns, policy);
+        match plan.limit {
+            // A larger bucket has no more in it than before, so what is fresh is poured in: a full one, less
+            // what is not there.
+            Limit::Bucket { .. } if fresh > 0 => {
+                ledger.restart(now_ns);
+                use_up(ledger, now_ns, share.saturating_sub(free));
+            }
+            Limit::Bucket { .. } => {}
+            Limit::Log { .. } | Limit::Window { .. } => {
+                use_up(ledger, now_ns, share.saturating_sub(was).saturating_sub(fresh));
+            }
+        }
+    }
+
+    /// Decides about a call.
+    pub(super) fn call(&mut self, turn: &mut Turn<'_>, call: Call, by: By) {
+        let verdict =
+            self.ledger.as_mut().map(|ledger| ledger.try_acquire(turn.now_ns, call.permits.get()));
+        match verdict {
+            Some(Ok(Verdict::Granted(_))) => turn.grant(call, by),
+            _ => turn.deny(call, by),
+        }
+    }
+}
+
+/// Takes permits that count as used now, or as soon as there is room for them: after a share has fallen and
+/// grown again there may be more in the log than the share.
+fn use_up(ledger: &mut Ledger<AnyPolicy>, now_ns: u64, permits: u64) {
+    // No more than the share, which can always be paid back.
+    let _ = ledger.debit(now_ns, permits);
+}
+
+#[cfg(test)]
+mod tests {
+    use rategate_core::limit::Limit as _;
+
+    use super::Part;
+    use crate::fleet::{Limit, Mode, Plan};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn take(part: &mut Part, now_ns: u64, permits: u64) {
+        let ledger = part.ledger.as_mut().unwrap();
+        assert!(ledger.remaining(now_ns) >= permits);
+        let _ = ledger.try_acquire(now_ns, permits).unwrap();
+    }
+
+    fn free(part: &Part, now_ns: u64) -> u64 {
+        part.ledger.as_ref().map_or(0, |ledger| ledger.remaining(now_ns))
+    }
+
+    #[test]
+    fn a_bucket_that_grows_holds_what_it_held_and_what_is_fresh() {
+        let limit = Limit::Bucket { burst: 10, permits: 1, period_ns: SECOND };
+        let plan = Plan::new(2, limit, Mode::Static);
+        let mut part = Part::new(&plan, 5, 0, true);
+        take(&mut part, 0, 4);
+        part.resize(&plan, 0, 8, 2);
+        assert_eq!(free(&part, 0), 3, "1 was there, 2 are fresh");
+        part.resize(&plan, 0, 10, 0);
+        assert_eq!(free(&part, 0), 3);
+        part.resize(&plan, 0, 2, 0);
+        assert_eq!(free(&part, 0), 2);
+        assert_eq!(free(&Part::new(&plan, 5, 0, false), 0), 0);
+    }
+
+    #[test]
+    fn what_a_log_gains_counts_as_used_even_if_it_is_overfull() {
+        let limit = Limit::Log { permits: 10, period_ns: SECOND };
+        let plan = Plan::new(2, limit, Mode::Static);
+        let mut part = Part::new(&plan, 10, 0, true);
+        take(&mut part, 0, 10);
+        part.resize(&plan, SECOND / 4, 5, 0);
+        // Somebody else had these three until now.
+        part.resize(&plan, SECOND / 2, 8, 0);
+        assert_eq!(free(&part, SECOND - 1), 0);
+        assert_eq!(free(&part, SECOND), 5, "three of eight are not free yet");
+        part.resize(&plan, SECOND, 9, 1);
+        assert_eq!(free(&part, SECOND), 6);
+    }
+}

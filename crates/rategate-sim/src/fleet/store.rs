@@ -1,0 +1,221 @@
+//! The store: the core's own limiter on one clock, which is true here, and the replica that may take its place.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit as _;
+use rategate_core::node::{Beat, Group, Heard};
+use rategate_core::verdict::{Grant, Verdict};
+
+use super::limit::Limit;
+use super::plan::Plan;
+use super::tally::Tally;
+
+/// A question to the store.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Question {
+    /// All these permits, or none.
+    Decide { permits: NonZeroU64 },
+    /// As many of these as pass now.
+    Debit { units: NonZeroU64 },
+    /// Units that nobody will use.
+    Return { receipt: Grant, units: NonZeroU64 },
+    /// How many are free; nothing is taken.
+    Peek,
+    /// A member is alive.
+    Beat(Beat),
+    /// Permits that were used in any case.
+    Tell { permits: u64 },
+}
+
+/// What the store says to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    /// So many permits.
+    Granted { units: NonZeroU64, window_ends_in_ns: Option<u64>, receipt: Grant },
+    /// None.
+    Denied { retry_after_ns: Option<NonZeroU64> },
+    /// To a peek, and to what was told: how many are free.
+    Free { permits: u64 },
+    /// To a sign of life.
+    Share(Heard),
+    /// To a return: how many came back.
+    Back { units: u64 },
+}
+
+/// An answer, and how long ago the store that gives it was put in its place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reply {
+    pub(super) answer: Answer,
+    /// For the oracle.
+    pub(super) decided_ns: u64,
+    pub(super) intact_for_ns: u64,
+}
+
+/// Who answers, and what a replica would know.
+#[derive(Debug)]
+pub(super) struct Store {
+    books: Books,
+    /// What the replica has read so far, where there will be one.
+    replica: Option<Replica>,
+    /// Since when these books have been in their place; from the very first, they lack nothing.
+    intact_since_ns: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Replica {
+    books: Books,
+    /// What it has not read, and how many permits each question took.
+    unread: VecDeque<(u64, Question, u64)>,
+    /// How far it may be behind at the most.
+    behind_ns: u64,
+}
+
+/// All that a store remembers.
+#[derive(Clone, Debug)]
+struct Books {
+    limit: Limit,
+    ledger: Option<Ledger<AnyPolicy>>,
+    group: Group,
+    told: Told,
+}
+
+/// What was used in any case, within the last window.
+#[derive(Clone, Debug)]
+struct Told {
+    window_ns: u64,
+    inside: VecDeque<(u64, u64)>,
+    sum: u64,
+}
+
+impl Store {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let books = Books::new(plan);
+        let replica = plan.has_failover().then(|| Replica {
+            books: books.clone(),
+            unread: VecDeque::new(),
+            behind_ns: plan.longest_loss_ns(),
+        });
+        Self { books, replica, intact_since_ns: None }
+    }
+
+    /// Answers a question at an instant of its clock, no sooner than the one before.
+    pub(super) fn hear(&mut self, now_ns: u64, question: Question, tally: &mut Tally) -> Reply {
+        let (answer, taken) = self.books.hear(now_ns, question);
+        if taken > 0 {
+            tally.lend(now_ns, taken);
+        }
+        if let (Answer::Back { units }, Question::Return { .. }) = (answer, question) {
+            tally.counts.returned = tally.counts.returned.saturating_add(units);
+        }
+        if let Some(replica) = &mut self.replica {
+            replica.unread.push_back((now_ns, question, taken));
+            replica.read_until(now_ns.saturating_sub(replica.behind_ns));
+        }
+        let intact_for_ns =
+            self.intact_since_ns.map_or(u64::MAX, |since| now_ns.saturating_sub(since));
+        Reply { answer, decided_ns: now_ns, intact_for_ns }
+    }
+
+    /// It ends. Its replica has read all but the last `loses_ns`, and will never read the rest.
+    pub(super) fn fail(&mut self, now_ns: u64, loses_ns: u64, tally: &mut Tally) {
+        let Some(replica) = &mut self.replica else { return };
+        replica.read_until(now_ns.saturating_sub(loses_ns));
+        let forgotten =
+            replica.unread.drain(..).fold(0_u64, |sum, (_, _, taken)| sum.saturating_add(taken));
+        tally.counts.forgotten = tally.counts.forgotten.saturating_add(forgotten);
+        self.books = replica.books.clone();
+    }
+
+    /// The replica is in its place.
+    pub(super) fn take_over(&mut self, now_ns: u64) {
+        self.intact_since_ns = Some(now_ns);
+    }
+}
+
+impl Replica {
+    /// Reads what was asked up to this instant. The same questions at the same instants have the same answers.
+    fn read_until(&mut self, until_ns: u64) {
+        while let Some(&(at_ns, question, _)) = self.unread.front() {
+            if at_ns > until_ns {
+                break;
+            }
+            let _ = self.books.hear(at_ns, question);
+            self.unread.pop_front();
+        }
+    }
+}
+
+impl Books {
+    fn new(plan: &Plan) -> Self {
+        let limit = plan.limit_of_store();
+        let policy = plan.policy_of_store();
+        let ledger = policy.map(|policy| Ledger::new(policy, 0));
+        let window_ns = limit.memory_ns();
+        let group = Group::new();
+        Self { limit, ledger, group, told: Told { window_ns, inside: VecDeque::new(), sum: 0 } }
+    }
+
+    /// The answer, and how many permits it took.
+    fn hear(&mut self, now_ns: u64, question: Question) -> (Answer, u64) {
+        match question {
+            Question::Decide { permits } => self.take(now_ns, permits),
+            Question::Debit { units } => {
+                let free = self.ledger.as_ref().map_or(0, |ledger| ledger.remaining(now_ns));
+                let units = NonZeroU64::new(units.get().min(free)).unwrap_or(NonZeroU64::MIN);
+                self.take(now_ns, units)
+            }
+            Question::Return { receipt, units } => {
+                let ledger = self.ledger.as_mut();
+                let units = ledger.map_or(0, |ledger| ledger.refund(now_ns, &receipt, units.get()));
+                (Answer::Back { units }, 0)
+            }
+            Question::Beat(beat) => (Answer::Share(self.group.beat(now_ns, &beat)), 0),
+            Question::Peek => {
+                (Answer::Free { permits: self.told.free(now_ns, self.limit.total()) }, 0)
+            }
+            Question::Tell { permits } => {
+                self.told.record(now_ns, permits);
+                (Answer::Free { permits: self.told.free(now_ns, self.limit.total()) }, permits)
+            }
+        }
+    }
+
+    fn take(&mut self, now_ns: u64, permits: NonZeroU64) -> (Answer, u64) {
+        let window_ends_in_ns = match self.limit {
+            Limit::Window { period_ns, .. } => {
+                now_ns.checked_rem(period_ns).map(|into_ns| period_ns.saturating_sub(into_ns))
+            }
+            _ => None,
+        };
+        match self.ledger.as_mut().map(|ledger| ledger.try_acquire(now_ns, permits.get())) {
+            Some(Ok(Verdict::Granted(receipt))) => {
+                (Answer::Granted { units: permits, window_ends_in_ns, receipt }, permits.get())
+            }
+            Some(Ok(Verdict::Denied(denial))) => {
+                (Answer::Denied { retry_after_ns: denial.retry_after_ns }, 0)
+            }
+            _ => (Answer::Denied { retry_after_ns: None }, 0),
+        }
+    }
+}
+
+impl Told {
+    fn record(&mut self, now_ns: u64, permits: u64) {
+        self.inside.push_back((now_ns, permits));
+        self.sum = self.sum.saturating_add(permits);
+    }
+
+    fn free(&mut self, now_ns: u64, total: u64) -> u64 {
+        while let Some(&(at_ns, gone)) = self.inside.front() {
+            if now_ns.saturating_sub(at_ns) < self.window_ns {
+                break;
+            }
+            self.sum = self.sum.saturating_sub(gone);
+            self.inside.pop_front();
+        }
+        total.saturating_sub(self.sum)
+    }
+}

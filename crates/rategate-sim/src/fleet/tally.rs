@@ -1,0 +1,209 @@
+//! What is counted while a fleet is played.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::oracle::Oracle;
+use super::plan::{Mode, Plan};
+
+/// The counts, the oracles, and a fingerprint of all that happened.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) counts: Counts,
+    /// What nodes granted, when they did.
+    pub(super) used: Oracle,
+    /// The same, by the instants at which the store decided so, where it decides about each call.
+    pub(super) decided: Option<Decided>,
+    /// Grants over time, where they are wanted.
+    pub(super) over_time: OverTime,
+    /// What shares became, where grants over time are wanted.
+    pub(super) shares: Vec<Share>,
+    trace: u64,
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls to nodes that were up.
+    pub calls: u64,
+    /// Calls to nodes that were down.
+    pub unserved: u64,
+    /// Calls that were granted.
+    pub granted: u64,
+    /// Of them, those that were granted without the store because it was gone.
+    pub granted_alone: u64,
+    /// Calls that were denied.
+    pub denied: u64,
+    /// Of them, those that were denied because the store was gone.
+    pub denied_alone: u64,
+    /// Calls that had to wait for an answer of the store.
+    pub waited: u64,
+    /// For how long they waited, together.
+    pub waited_ns: u64,
+    /// Questions to the store: round trips.
+    pub questions: u64,
+    /// Questions that had no answer in time.
+    pub lost: u64,
+    /// Permits that calls got.
+    pub permits: u64,
+    /// Permits that the store handed out.
+    pub lent: u64,
+    /// Permits that came back unused.
+    pub returned: u64,
+    /// Permits that the store handed out and its replica did not know of.
+    pub forgotten: u64,
+}
+
+/// What a node's share became.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// When, in true time.
+    pub at_ns: u64,
+    /// Whose.
+    pub node: u32,
+    /// What it is from then on.
+    pub permits: u64,
+}
+
+/// Whether a grant came without the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Store,
+    Alone,
+}
+
+/// What was used, put in the order of the store's decisions.
+#[derive(Debug)]
+pub(super) struct Decided {
+    oracle: Oracle,
+    /// Instants and permits that an earlier decision may still come before.
+    latest: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Nobody uses what was decided longer ago.
+    late_ns: u64,
+}
+
+/// Sums by slices of time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OverTime {
+    slice_ns: u64,
+    pub(super) granted: Vec<u64>,
+}
+
+impl Tally {
+    pub(super) fn new(plan: &Plan, slice_ns: u64) -> Self {
+        // What a store grants is heard within the budget, so effects are that far from it at the most.
+        let late_ns = longest_true_ns(plan.budget_ns, plan.drift_ppm);
+        let is_exact = plan.mode == Mode::Exact;
+        let oracle = plan.limit_judged().oracle(0);
+        let decided = is_exact.then(|| Decided { oracle, latest: BinaryHeap::new(), late_ns });
+        Self {
+            counts: Counts::default(),
+            used: plan.limit_judged().oracle(if is_exact { late_ns } else { 0 }),
+            decided,
+            over_time: OverTime { slice_ns, granted: Vec::new() },
+            shares: Vec::new(),
+            trace: 0xCBF2_9CE4_8422_2325,
+        }
+    }
+
+    /// A call got its permits, as the store had decided at `decided_ns`, or the node just now.
+    pub(super) fn grant(&mut self, at_ns: u64, decided_ns: u64, permits: u64, by: By) {
+        self.counts.granted = self.counts.granted.saturating_add(1);
+        self.counts.permits = self.counts.permits.saturating_add(permits);
+        if by == By::Alone {
+            self.counts.granted_alone = self.counts.granted_alone.saturating_add(1);
+        }
+        if let Some(decided) = &mut self.decided {
+            decided.push(at_ns, decided_ns, permits);
+        }
+        self.used.push(at_ns, permits);
+        self.over_time.push(at_ns, permits);
+        self.note(at_ns, 1, permits);
+    }
+
+    /// A call did not.
+    pub(super) fn deny(&mut self, at_ns: u64, by: By) {
+        self.counts.denied = self.counts.denied.saturating_add(1);
+        if by == By::Alone {
+            self.counts.denied_alone = self.counts.denied_alone.saturating_add(1);
+        }
+        self.note(at_ns, 2, 0);
+    }
+
+    /// The store handed permits out.
+    pub(super) fn lend(&mut self, at_ns: u64, permits: u64) {
+        self.counts.lent = self.counts.lent.saturating_add(permits);
+        self.note(at_ns, 3, permits);
+    }
+
+    /// A node's share is this from now on.
+    pub(super) fn share(&mut self, at_ns: u64, node: u32, permits: u64) {
+        self.note(at_ns, 6, permits);
+        if self.over_time.slice_ns > 0 {
+            self.shares.push(Share { at_ns, node, permits });
+        }
+    }
+
+    /// A call that came at `from_ns` has its answer at `to_ns`.
+    pub(super) fn wait(&mut self, from_ns: u64, to_ns: u64) {
+        let waited_ns = to_ns.saturating_sub(from_ns);
+        self.counts.waited = self.counts.waited.saturating_add(u64::from(waited_ns > 0));
+        self.counts.waited_ns = self.counts.waited_ns.saturating_add(waited_ns);
+    }
+
+    /// Adds to the fingerprint.
+    pub(super) fn note(&mut self, at_ns: u64, what: u64, number: u64) {
+        for word in [at_ns, what, number] {
+            // FNV-1a, a word at a time.
+            self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23);
+        }
+    }
+
+    pub(super) const fn trace(&self) -> u64 {
+        self.trace
+    }
+}
+
+impl Decided {
+    fn push(&mut self, now_ns: u64, decided_ns: u64, permits: u64) {
+        self.latest.push(Reverse((decided_ns, permits)));
+        self.settle(now_ns.saturating_sub(self.late_ns));
+    }
+
+    /// Tells the oracle of what was decided before that instant.
+    fn settle(&mut self, before_ns: u64) {
+        while let Some(&Reverse((decided_ns, permits))) = self.latest.peek() {
+            if decided_ns >= before_ns {
+                return;
+            }
+            self.oracle.push(decided_ns, permits);
+            self.latest.pop();
+        }
+    }
+
+    /// The most in all, now that nothing more comes.
+    pub(super) fn most(mut self) -> (u64, u64) {
+        self.settle(u64::MAX);
+        self.oracle.most()
+    }
+}
+
+impl OverTime {
+    fn push(&mut self, at_ns: u64, permits: u64) {
+        let Some(slice) = at_ns.checked_div(self.slice_ns) else { return };
+        let Ok(slice) = usize::try_from(slice) else { return };
+        if self.granted.len() <= slice {
+            self.granted.resize(slice.saturating_add(1), 0);
+        }
+        if let Some(sum) = self.granted.get_mut(slice) {
+            *sum = sum.saturating_add(permits);
+        }
+    }
+}
+
+/// The longest that a time of a clock that is wrong by up to `drift_ppm` can take.
+pub(super) fn longest_true_ns(by_clock_ns: u64, drift_ppm: u32) -> u64 {
+    let pace = 1_000_000_u64.saturating_sub(drift_ppm.into()).max(1);
+    let product = u128::from(by_clock_ns).saturating_mul(1_000_000);
+    u64::try_from(product.div_ceil(pace.into())).unwrap_or(u64::MAX).saturating_add(1)
+}

@@ -1,0 +1,342 @@
+//! A fleet keeps its limit, whatever goes wrong; one that does something wrong is seen to.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
+use rategate_sim::fleet::{
+    self, Fallback, Fault, Flaw, Limit, Mode, Network, Plan, Report, Shape, Traffic, What, Whom,
+};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const LOG: Limit = Limit::Log { permits: 200, period_ns: SECOND };
+const BUCKET: Limit = Limit::Bucket { burst: 150, permits: 200, period_ns: SECOND };
+const WINDOW: Limit = Limit::Window { permits: 200, period_ns: SECOND };
+
+const fn leased(length_ns: u64, guard: bool) -> Mode {
+    Mode::Leased { length_ns, most_units: 15, guard }
+}
+
+/// What goes wrong, by name.
+fn fault_classes() -> Vec<(&'static str, Vec<Fault>)> {
+    let fault = |at_ms: u64, lasting_ms: u64, what| Fault {
+        at_ns: at_ms * MS,
+        lasting_ns: lasting_ms * MS,
+        what,
+    };
+    let some = Whom::Some { ppm: 400_000 };
+    let crashes = vec![
+        fault(900, 300, What::Crash(some)),
+        fault(1_500, 50, What::Crash(some)),
+        fault(2_200, 1_000, What::Crash(Whom::One(1))),
+        fault(2_900, 1, What::Crash(Whom::All)),
+    ];
+    let cuts = vec![
+        fault(700, 900, What::Cut(some)),
+        fault(1_900, 30, What::Cut(Whom::All)),
+        fault(2_500, 800, What::Cut(some)),
+    ];
+    let stalls = vec![fault(600, 15, What::Stall), fault(1_400, 700, What::Stall)];
+    let failover = vec![fault(1_700, 60, What::Failover { loses_ns: 120 * MS })];
+    let all = [crashes.clone(), cuts.clone(), stalls.clone(), failover.clone()].concat();
+    vec![
+        ("nothing", Vec::new()),
+        ("crashes", crashes),
+        ("cuts", cuts),
+        ("stalls", stalls),
+        ("a failover", failover),
+        ("everything", all),
+    ]
+}
+
+/// A plan under load, with clocks that are wrong, letters that are late and lost, and traffic of all shapes.
+fn plan(seed: u64, limit: Limit, mode: Mode) -> Plan {
+    let shapes = [
+        Shape::Even,
+        Shape::Zipf,
+        Shape::Bursts { calls: 20 },
+        Shape::Moving { every_ns: 300 * MS },
+    ];
+    let shape = shapes[usize::try_from(seed).unwrap() % shapes.len()].clone();
+    Plan {
+        seed,
+        late_ns: 3 * MS,
+        drift_ppm: 20_000,
+        network: Network { least_ns: MS, extra_ns: 3 * MS, lost_ppm: 20_000 },
+        traffic: Traffic { calls_per_s: 700, from_ns: 0, heaviest: seed % 3 + 1, shape },
+        lasting_ns: 4_500 * MS,
+        ..Plan::new(9, limit, mode)
+    }
+}
+
+fn holds(plan: &Plan, what: &str) -> Report {
+    let report = fleet::run(plan);
+    let Plan { seed, mode, limit, .. } = plan;
+    let (used, decided) = (report.used, report.decided);
+    assert!(report.holds(), "{what}: {used:?} {decided:?} of seed {seed}, {mode:?}, {limit:?}");
+    assert!(report.counts.granted > 10, "{what}: nothing granted with seed {seed}, {mode:?}");
+    report
+}
+
+/// Plays modes, in turns, through everything, with and without quarantine.
+fn goes_through_everything(modes: &[Mode]) {
+    for (what, faults) in fault_classes() {
+        for limit in [LOG, BUCKET, WINDOW] {
+            for (seed, &mode) in (1..=4).zip(modes.iter().cycle()) {
+                let (faults, quarantine) = (faults.clone(), seed > 2);
+                holds(&Plan { faults, quarantine, ..plan(seed, limit, mode) }, what);
+            }
+        }
+    }
+}
+
+/// Theory 0, 2.5: what the store decides is within the limit, and what nodes do in windows shorter by a reply's time.
+#[test]
+fn exact_is_within_the_limit() {
+    goes_through_everything(&[Mode::Exact]);
+}
+
+/// Theory 5.2: the guard makes what is lent fit into the limit itself.
+#[test]
+fn leased_with_a_guard_is_within_the_limit() {
+    goes_through_everything(&[leased(150 * MS, true), leased(400 * MS, true)]);
+}
+
+/// Theory 5.2, 5.4: without it, at most as much more as nodes can hold at one instant.
+#[test]
+fn leased_without_a_guard_is_within_the_limit_and_what_is_lent() {
+    goes_through_everything(&[leased(150 * MS, false), leased(600 * MS, false)]);
+}
+
+/// Theory 5.7, and shares that follow those who come and go.
+#[test]
+fn shared_out_is_within_the_limit() {
+    goes_through_everything(&[
+        Mode::Shared { beat_ns: 200 * MS },
+        Mode::Shared { beat_ns: 90 * MS },
+    ]);
+}
+
+/// Theory 5.7.
+#[test]
+fn static_shares_are_within_the_limit() {
+    goes_through_everything(&[Mode::Static]);
+}
+
+/// Theory 5.6: who goes on alone by its part adds at most all parts; where they are reserved, nothing.
+#[test]
+fn going_on_alone_adds_what_the_parts_are() {
+    let ways = [
+        (LOG, Mode::Exact),
+        (BUCKET, Mode::Exact),
+        (BUCKET, leased(150 * MS, true)),
+        (LOG, leased(400 * MS, false)),
+        (WINDOW, leased(400 * MS, false)),
+    ];
+    for (what, faults) in fault_classes() {
+        for (seed, (limit, mode)) in (1..).zip(ways) {
+            let faults = faults.clone();
+            let base = Plan { faults, quarantine: true, ..plan(seed, limit, mode) };
+            let local = |total, reserved| Fallback::Local { total, reserved };
+            let all = Plan { fallback: local(limit.total(), false), ..base.clone() };
+            assert!(holds(&all, what).used.at_most.unwrap() >= 2 * limit.total());
+            let reserved = Plan { fallback: local(60, true), ..base.clone() };
+            assert!(holds(&reserved, what).used.at_most.unwrap() <= 2 * limit.total());
+        }
+    }
+    let (_, faults) = fault_classes().swap_remove(2);
+    let admits = Plan { faults, fallback: Fallback::Admit, ..plan(1, LOG, Mode::Exact) };
+    assert_eq!(holds(&admits, "admits").used.at_most, None);
+}
+
+/// The same plan is the same run; another seed is another.
+#[test]
+fn a_seed_says_everything() {
+    let (_, faults) = fault_classes().pop().unwrap();
+    let modes = [
+        Mode::Exact,
+        leased(150 * MS, true),
+        Mode::Shared { beat_ns: 90 * MS },
+        Mode::Static,
+        Mode::Gossip { every_ns: 100 * MS },
+        Mode::CheckThenAct,
+    ];
+    for mode in modes {
+        let run = |seed| {
+            let faults = faults.clone();
+            fleet::run(&Plan { faults, quarantine: true, ..plan(seed, LOG, mode) })
+        };
+        assert_eq!(run(5), run(5), "{mode:?}");
+        assert_ne!(run(5).trace, run(6).trace, "{mode:?}");
+    }
+}
+
+/// Each node borrows all it may, sits on it for the better part of the lease, and then all come at once and stay.
+fn hoarders(limit: Limit, length_ns: u64) -> Plan {
+    let nodes = 4;
+    let mut script = Vec::new();
+    let mut all_at =
+        |at_ns: u64, calls: u32| script.extend((0..nodes).map(|node| (at_ns, node, calls)));
+    all_at(10 * MS, 25);
+    let hoarded_ns = length_ns / 100 * 48;
+    all_at(10 * MS + hoarded_ns, 300);
+    for at_ms in (0..1_300).step_by(2) {
+        all_at(10 * MS + hoarded_ns + at_ms * MS + MS, 4);
+    }
+    Plan {
+        network: Network { least_ns: 1_000, extra_ns: 0, lost_ppm: 0 },
+        traffic: Traffic { calls_per_s: 0, from_ns: 0, heaviest: 1, shape: Shape::Script(script) },
+        lasting_ns: 3 * SECOND,
+        ..Plan::new(nodes, limit, Mode::Leased { length_ns, most_units: 25, guard: false })
+    }
+}
+
+/// Theory 5.2: no smaller bound would do. Were the oracle blind, it would not see this either.
+#[test]
+fn without_a_guard_the_bound_is_reached() {
+    let log = Limit::Log { permits: 400, period_ns: SECOND };
+    let bucket = Limit::Bucket { burst: 300, permits: 2_000, period_ns: SECOND };
+    for (limit, bound) in [(log, 500), (bucket, 400)] {
+        let plan = hoarders(limit, 400 * MS);
+        let report = holds(&plan, "hoarders");
+        assert_eq!(report.used.at_most, Some(bound));
+        assert!(report.used.most + 1 >= bound, "{:?}", report.used);
+    }
+    // The same, with the guard.
+    let mode = Mode::Leased { length_ns: 400 * MS, most_units: 25, guard: true };
+    let guarded = holds(&Plan { mode, ..hoarders(log, 400 * MS) }, "hoarders under guard");
+    assert_eq!((guarded.used.most, guarded.used.at_most), (400, Some(400)));
+}
+
+/// Plays a sound fleet and a flawed one with each of some seeds; says how often the flawed one was over the bound.
+fn caught(flaw: Flaw, plan: impl Fn(u64) -> Plan) -> usize {
+    let is_caught = |&seed: &u64| {
+        let sound = plan(seed);
+        holds(&sound, "sound");
+        let flawed = fleet::run(&Plan { flaw: Some(flaw), ..sound });
+        !flawed.holds()
+    };
+    (1..=6).filter(is_caught).count()
+}
+
+/// A node that borrows all it may, uses the last of it at the very end of the lease, and then all at once what is free
+/// again.
+fn late_user(seed: u64, length_ns: u64, every_ms: usize) -> Plan {
+    let mut script = vec![(10 * MS, 0, 40)];
+    script.extend((60..600).step_by(every_ms).map(|at_ms| (at_ms * MS, 0, 1)));
+    script.extend((1_250..1_700).map(|at_ms| (at_ms * MS, 0, 30)));
+    let limit = Limit::Log { permits: 80, period_ns: SECOND };
+    let mode = Mode::Leased { length_ns, most_units: 40, guard: true };
+    Plan {
+        seed,
+        traffic: Traffic { calls_per_s: 0, from_ns: 0, heaviest: 1, shape: Shape::Script(script) },
+        lasting_ns: 2 * SECOND,
+        budget_ns: 200 * MS,
+        ..Plan::new(1, limit, mode)
+    }
+}
+
+fn busy(seed: u64, mode: Mode) -> Plan {
+    let traffic = Traffic { calls_per_s: 2_000, from_ns: 0, heaviest: 1, shape: Shape::Even };
+    Plan { traffic, ..plan(seed, LOG, mode) }
+}
+
+/// Clocks that are wrong and taken to be true.
+#[test]
+fn drift_that_is_ignored_is_seen() {
+    let lent = |seed| Plan { drift_ppm: 200_000, ..late_user(seed, 400 * MS, 11) };
+    let seen = caught(Flaw::IgnoresDrift, lent);
+    // Only where the clock is slow.
+    assert!(seen >= 2, "{seen}");
+    let by_themselves = |seed| Plan { drift_ppm: 50_000, ..busy(seed, Mode::Static) };
+    assert_eq!(caught(Flaw::IgnoresDrift, by_themselves), 6);
+}
+
+/// A lease that starts when its answer is heard lasts too long where the way there was slow.
+#[test]
+fn a_lease_counted_from_hearing_is_seen() {
+    let what = What::Slow { least_ns: 60 * MS };
+    let slow = Fault { at_ns: 11 * MS + 3 * MS / 4, lasting_ns: 700 * MS, what };
+    let slow_at_first = |seed| Plan { faults: vec![slow], ..late_user(seed, 300 * MS, 9) };
+    assert_eq!(caught(Flaw::CountsFromHearing, slow_at_first), 6);
+}
+
+/// Theory 5.2: with leases of 0.4 s and no guard.
+#[test]
+fn a_guard_that_is_dropped_is_seen() {
+    assert_eq!(caught(Flaw::DropsGuard, |seed| busy(seed, leased(400 * MS, true))), 6);
+    let bucket = Limit::Bucket { burst: 1_000, permits: 1_050, period_ns: SECOND };
+    let mode = Mode::Leased { length_ns: 400 * MS, most_units: 25, guard: true };
+    assert_eq!(
+        caught(Flaw::DropsGuard, |seed| Plan { seed, mode, ..hoarders(bucket, 400 * MS) }),
+        6
+    );
+}
+
+/// Who gets a share that somebody had until now, or comes back, may not take it to be unused.
+#[test]
+fn shares_taken_as_unused_are_seen() {
+    let crashing =
+        |seed, mode| Plan { faults: fault_classes().swap_remove(1).1, ..busy(seed, mode) };
+    let shared = Mode::Shared { beat_ns: 90 * MS };
+    assert_eq!(caught(Flaw::TakesAllAsFresh, |seed| crashing(seed, shared)), 6);
+    assert_eq!(caught(Flaw::ForgetsAtRestart, |seed| crashing(seed, Mode::Static)), 6);
+}
+
+/// Theory 5.5: what a replica does not know of is granted twice, unless it is left alone for long enough.
+#[test]
+fn a_replica_trusted_at_once_is_seen() {
+    let failing = |seed, mode, at_ms: u64| {
+        let what = What::Failover { loses_ns: at_ms * MS };
+        let faults = vec![Fault { at_ns: at_ms * MS, lasting_ns: 20 * MS, what }];
+        let lasting_ns = (at_ms + 1_300) * MS;
+        Plan { faults, quarantine: true, lasting_ns, ..busy(seed, mode) }
+    };
+    for (mode, at_ms) in [
+        (Mode::Exact, 70),
+        (leased(200 * MS, true), 70),
+        (leased(200 * MS, false), 70),
+        (Mode::Shared { beat_ns: 90 * MS }, 1_900),
+    ] {
+        let caught = caught(Flaw::SkipsQuarantine, |seed| failing(seed, mode, at_ms));
+        // Without a guard the bound leaves room for some of what the replica forgot; of shares, it has to
+        // forget at the wrong moment.
+        let least = match mode {
+            Mode::Shared { .. } => 2,
+            _ if mode == leased(200 * MS, false) => 3,
+            _ => 6,
+        };
+        assert!(caught >= least, "{mode:?}: {caught}");
+    }
+}
+
+/// Theory 5.8: what the two usual ways without a store's decision are worth.
+#[test]
+fn going_by_what_was_heard_is_over_the_limit() {
+    for seed in 1..=3 {
+        let gossip = fleet::run(&busy(seed, Mode::Gossip { every_ns: 100 * MS }));
+        assert!(gossip.used.most > 300 && gossip.used.holds(), "{:?}", gossip.used);
+        let checked = fleet::run(&busy(seed, Mode::CheckThenAct));
+        assert!(checked.used.most > 205, "{:?}", checked.used);
+    }
+}
+
+/// A crowd, for a short while; `cargo xtask fleet` plays it for longer, with all faults.
+#[test]
+fn ten_thousand_nodes_keep_one_limit() {
+    let limit = Limit::Log { permits: 20_000, period_ns: 500 * MS };
+    let half = Whom::Some { ppm: 500_000 };
+    let fault = |at_ms: u64, what| Fault { at_ns: at_ms * MS, lasting_ns: 100 * MS, what };
+    for mode in [Mode::Exact, leased(100 * MS, true), Mode::Static] {
+        let base = plan(3, limit, mode);
+        let traffic = Traffic { calls_per_s: 80_000, from_ns: 0, heaviest: 1, shape: Shape::Even };
+        let faults = vec![fault(100, What::Cut(half)), fault(250, What::Crash(half))];
+        let crowd = Plan { nodes: 10_000, traffic, faults, lasting_ns: 800 * MS, ..base };
+        let report = holds(&crowd, "a crowd");
+        assert!(report.counts.calls > 50_000 && report.used.most > 10_000, "{:?}", report.used);
+    }
+}
