@@ -97,6 +97,7 @@ fn at_half(limits: Limits, lasts: Duration, per_s: u64) -> Made<Row> {
         .beside("asked", per_s as f64, "/s")
         .beside("granted", granted, "%")
         .at_most(GOAL_P99_NS, at(0.99), "ns")
+        .of("p99")
         .at_least(GOAL_GRANTED, granted, "% granted"))
 }
 

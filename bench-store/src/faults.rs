@@ -91,16 +91,19 @@ impl Found {
             .measured("longest", longest, "ns")
             .beside("a pause longer by at most", paused as f64, "ns")
             .at_most(GOAL_TOOK_NS, at(0.999), "ns")
-            .at_most(GOAL_TOOK_NS, longest, "ns");
+            .of("p99.9")
+            .at_most(GOAL_TOOK_NS, longest, "ns")
+            .of("longest");
         let row = Row::new(format!("store {path}: over the limit, and back"))
             .measured("over", certain as f64, "permits")
             .beside("by the reading before", by_before as f64, "permits")
             .beside("by the reading after", by_after as f64, "permits")
             .at_most(bound as f64, certain as f64, "permits");
         let row = match self.back_after_ns() {
-            Some(ns) => {
-                row.measured("granted again after", ns, "ns").at_most(GOAL_BACK_NS, ns, "ns")
-            }
+            Some(ns) => row
+                .measured("granted again after", ns, "ns")
+                .at_most(GOAL_BACK_NS, ns, "ns")
+                .of("again after"),
             None => row.said("no grant again").at_least(1.0, 0.0, "grants by each node again"),
         };
         let row = if faults > 0 { row.measured("errors", faults as f64, "") } else { row };

@@ -46,7 +46,8 @@ pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
             .measured("p50", at(0.5), "ns")
             .measured("p99", at(0.99), "ns")
             .beside("of it the clock", clock::cost_ns() as f64, "ns")
-            .at_most(GOAL_P99_NS, at(0.99), "ns"),
+            .at_most(GOAL_P99_NS, at(0.99), "ns")
+            .of("p99"),
         over(&exact, "exact", none),
         over(&free, &format!("leased for {LENGTH_MS} ms"), lent),
         over(&guarded, &format!("leased for {GUARDED_LENGTH_MS} ms with a guard"), none),

@@ -42,6 +42,14 @@ impl Row {
         self
     }
 
+    /// Which of the figures the goal named last is of.
+    pub(crate) fn of(mut self, name: &str) -> Self {
+        if let Some(goal) = self.goals.last_mut() {
+            goal["of"] = name.into();
+        }
+        self
+    }
+
     pub(crate) fn json(self) -> Value {
         let Self { path, measured, beside, goals } = self;
         json!({ "path": path, "measured": measured, "beside": beside, "goals": goals })
