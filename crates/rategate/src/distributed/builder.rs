@@ -202,6 +202,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
                 store: self.store,
                 store_plan,
                 most,
+                holds: rules.iter().any(|(_, rule)| matches!(rule, Rule::InFlight(..))),
                 clock: self.clock,
                 budget_ns: self.budget_ns,
                 watch,

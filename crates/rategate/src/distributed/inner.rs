@@ -21,6 +21,8 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) store_plan: Arc<S::Plan>,
     /// The most permits of one call.
     pub(super) most: u64,
+    /// Whether a limit is of permits in flight.
+    pub(super) holds: bool,
     pub(super) clock: C,
     /// How long a call waits for the store, in ns.
     pub(super) budget_ns: u64,

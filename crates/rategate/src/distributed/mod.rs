@@ -78,7 +78,7 @@ use self::leased::Entry;
 use crate::clock::{Clock, MonotonicClock};
 #[cfg(feature = "metrics")]
 use crate::stats::publish;
-use crate::store::{Ask, Asked, Key, LeaseId, Rule, Store};
+use crate::store::{Ask, Asked, Fault, Key, LeaseId, Rule, Store};
 
 /// A limit for each key, kept together with other processes. See the [module](self).
 ///
@@ -119,7 +119,13 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
 
     /// Permits in flight, under a name that nobody else has, until they are [released](Self::release), or their time is
     /// over and nobody has [renewed](Self::renew) them.
+    ///
+    /// A limiter without a limit of permits in flight has nothing to hold: [`Fault::Question`].
     pub fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding {
+        if !self.inner().holds {
+            let why = "no limit is of permits in flight, so nothing can be held: `try_acquire` asks for permits";
+            return self.inner().now(Err(Fault::Question(why.to_owned())));
+        }
         match self.inner().asked(permits) {
             Ok(permits) => self.inner().exact(Key::from(key), permits, Some(lease)),
             Err(decision) => self.inner().now(decision),

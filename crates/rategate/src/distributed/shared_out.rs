@@ -55,11 +55,11 @@ impl SharedOut {
     ) -> Result<Self, SetupError> {
         let [(label, rule)] = rules else { return Err(SetupError::SeveralShared) };
         let terms = shares.terms()?;
-        let shared = SharedRule { rule: *rule, drift_ppm: shares.drift_ppm };
+        let whole = SharedRule { rule: *rule, drift_ppm: shares.drift_ppm };
         let kept = portion(rule, rule.most(), shares.drift_ppm);
         let memory_ns = kept.map_or(0, |kept| remembered_ns(&kept));
         Ok(Self {
-            rule: shared,
+            rule: whole,
             membership: Membership::new(label, terms, rule.most(), memory_ns),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             most_keys: most_keys.div_ceil(SHARDS),

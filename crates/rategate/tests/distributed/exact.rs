@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 
 use rategate::SlidingLog;
-use rategate::distributed::{By, Decision, SetupError};
-use rategate::store::{LeaseId, Rule};
-use rategate::{Concurrency, Gcra};
+use rategate::distributed::{By, Deciding, Decision, SetupError};
+use rategate::store::{Fault, LeaseId, Rule};
+use rategate::{Concurrency, ExceedsCapacity, Gcra};
 
 use crate::fleet::Fleet;
 use crate::{MS, S, nonzero};
@@ -102,6 +102,27 @@ fn permits_in_flight_are_held_by_name() {
     fleet.nodes[0].node.release(b"key", NonZeroU64::MIN, first);
     fleet.run_to(fleet.now_ns() + 10 * MS);
     assert!(hold(&mut fleet, 1, second));
+}
+
+#[test]
+fn nonsense_is_refused_when_it_is_asked() {
+    let mut fleet = Fleet::new(6);
+    let bucket = Gcra::new("10/s".parse().unwrap(), 5).unwrap();
+    fleet.join(|builder| builder.limit("a", bucket));
+    fleet.join(|builder| {
+        builder.limit("f", Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(S)))
+    });
+    let now = |deciding: Deciding| deciding.at_once().unwrap();
+    let (plain, held) = (&fleet.nodes[0].node, &fleet.nodes[1].node);
+    let too_many = now(plain.try_acquire(b"key", 6));
+    assert_eq!(too_many, Err(Fault::Exceeds(ExceedsCapacity::new(6, 5))));
+    assert!(matches!(now(plain.try_acquire(b"key", u64::MAX)), Err(Fault::Exceeds(_))));
+    assert!(matches!(now(plain.hold(b"key", 1, LeaseId([0; 16]))), Err(Fault::Question(_))));
+    let none = now(plain.try_acquire(b"key", 0)).unwrap();
+    assert!(none.is_granted() && none.by() == By::Nobody);
+    let nameless = held.try_acquire(b"key", 1);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    assert!(matches!(nameless.wait(), Err(Fault::Question(_))));
 }
 
 #[test]
