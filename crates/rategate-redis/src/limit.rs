@@ -164,6 +164,7 @@ impl Limit {
     }
 
     /// When the window ends that a grant was made in, by what the store told; `None` for other kinds.
+    #[cfg(feature = "client")]
     pub(crate) const fn window_ends_us(&self, told: [u64; 3]) -> Option<u64> {
         match (self.kind, told) {
             (Kind::FixedWindow { period_us }, [start_us, ..]) => {

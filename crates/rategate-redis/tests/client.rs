@@ -12,7 +12,7 @@ mod common;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::server::{Brand, Server};
 use rategate::store::{Ask, Fault, Gone, Store, Verdict};
@@ -53,6 +53,13 @@ fn a_store_decides() {
         assert!(denial.retry_after_ns.unwrap().get() > 50_000_000_000);
         assert!(matches!(store.decide(&plan, &key, permits(6)).wait(), Err(Fault::Exceeds(_))));
         assert_eq!(store.reset(&plan, &key).wait(), Ok(1));
+        // Somebody looks when a question comes, and not once a second.
+        let start = Instant::now();
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(store.decide(&plan, &key, permits(1)).wait().is_ok());
+        }
+        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     }
 }
 

@@ -97,6 +97,26 @@ fn a_server_that_pauses_its_clients_is_late() {
 }
 
 #[test]
+fn one_who_asks_alone_is_answered_in_time_too() {
+    let server = Server::start(Brand::Redis);
+    let store = open(config(&server));
+    let plan = plan(&store, 1_000);
+    recovers(&store, &plan, "k", SOON);
+    server.stall();
+    let (start, mut heard) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(2) {
+        assert_eq!(decide(&store, &plan, "k"), Err(Fault::Gone(Gone::Late)));
+        heard += 1;
+        // Meanwhile nobody waits.
+        thread::sleep(Duration::from_millis(5));
+    }
+    server.go_on();
+    // Some eighty; were it told only once a second, two or three.
+    assert!(heard > 15, "{heard}");
+    recovers(&store, &plan, "k", SOON);
+}
+
+#[test]
 fn functions_and_scripts_that_are_flushed_are_not_missed() {
     for brand in Brand::installed() {
         let server = Server::start(brand);
@@ -220,6 +240,30 @@ fn answers_that_are_cut_or_spoilt_are_lost_and_not_asked_for_again() {
         recovers(&store, &plan, "k", SOON);
     }
     assert_eq!(store.stats().open, 0);
+}
+
+#[test]
+fn a_connection_that_owes_an_answer_is_replaced() {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port());
+    let store = open(Config::server(at(proxy.port())));
+    let plan = plan(&store, 1_000);
+    recovers(&store, &plan, "k", SOON);
+    for is_idle in [false, true] {
+        let connections = proxy.weather.connections.load(Ordering::Relaxed);
+        proxy.weather.swallows.store(connections, Ordering::Relaxed);
+        if is_idle {
+            // A hello finds out.
+            eventually(SOON, "another connection", || {
+                proxy.weather.connections.load(Ordering::Relaxed) > connections
+            });
+            recovers(&store, &plan, "k", Duration::from_secs(5));
+        } else {
+            assert_eq!(decide(&store, &plan, "k"), Err(Fault::Gone(Gone::Late)));
+            recovers(&store, &plan, "k", Duration::from_secs(5));
+        }
+        assert!(proxy.weather.connections.load(Ordering::Relaxed) > connections);
+    }
 }
 
 #[test]

@@ -11,14 +11,16 @@
 mod common;
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use common::cluster::Cluster;
-use common::load::{at, decide, eventually, key, open, plan, recovers, under_load};
+use common::load::{at, decide, eventually, key, open, permits, plan, recovers, under_load};
 use common::server::{Brand, Server};
-use rategate::store::{Fault, Gone, Store};
-use rategate_redis::client::Config;
+use rategate::store::{Ask, Fault, Gone, Question, Store, Verdict};
+use rategate_redis::client::{Config, RedisStore, SharedPlan};
 use rategate_redis::key::KeySpace;
 
 const SOON: Duration = Duration::from_secs(12);
@@ -31,6 +33,33 @@ fn pair(brand: Brand) -> (Server, Server) {
     let replica = Server::with(brand, &["--replicaof", &of]);
     linked(&replica);
     (primary, replica)
+}
+
+/// Nobody asks, so nothing is done: hardly any processor time is used.
+fn idles() {
+    let used = || {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let fields: Vec<String> =
+            stat.rsplit(')').next().unwrap_or("").split_whitespace().map(str::to_owned).collect();
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+        ticks(11).unwrap_or(0) + ticks(12).unwrap_or(0)
+    };
+    let before = used();
+    thread::sleep(Duration::from_secs(1));
+    // Of a hundred.
+    assert!(used() - before < 20, "{}", used() - before);
+}
+
+/// For how long the store says it has lost nothing.
+fn intact_for_ns(store: &Arc<RedisStore>, plan: &Arc<SharedPlan>) -> u64 {
+    let mut said = None;
+    eventually(SOON, "an answer", || {
+        let (plan, key) = (Arc::clone(plan), key("k0"));
+        let answer = store.ask(Question::Peek { plan, key, permits: permits(1) }).wait();
+        said = answer.ok().and_then(|answer| answer.intact_for_ns);
+        said.is_some()
+    });
+    said.unwrap()
 }
 
 fn linked(replica: &Server) {
@@ -47,12 +76,17 @@ fn a_replica_that_takes_over_by_hand_is_found() {
         let store = open(Config::primary_of(places));
         let plan = plan(&store, 60);
         assert!(recovers(&store, &plan, "k0", SOON));
+        thread::sleep(Duration::from_secs(1));
+        let before = intact_for_ns(&store, &plan);
+        assert!(before > 900_000_000);
         let told = under_load(&store, &plan, 1, || {
             thread::sleep(Duration::from_millis(200));
             primary.kill();
             thread::sleep(Duration::from_millis(200));
             replica.client().ok(&["REPLICAOF", "NO", "ONE"]);
             recovers(&store, &plan, "other", SOON);
+            let after = intact_for_ns(&store, &plan);
+            assert!(after < before, "it may have lost something just now: {after} {before}");
             thread::sleep(Duration::from_millis(100));
         });
         println!(
@@ -61,6 +95,7 @@ fn a_replica_that_takes_over_by_hand_is_found() {
             told.faults.len(),
             store.stats()
         );
+        idles();
         // What the replica had not seen can be granted again, and no more.
         assert!(told.granted <= 2 * 60 && told.denied > 0, "{}", told.granted);
         assert_eq!(store.stats().open, 0);
@@ -133,50 +168,63 @@ fn a_slot_that_moves_under_load_fails_no_call() {
         assert_eq!(store.part_of(&key("{k}")), usize::from(slot / 1_024));
         assert!(recovers(&store, &plan, "other", SOON));
         let (from, to) = (usize::from(slot / 5_462), usize::from((slot / 5_462 + 1) % 3));
+        // Each slot in a call of its own, so nothing is asked twice, but where functions had to be loaded.
+        let asked: Vec<_> = (0..200)
+            .map(|name| store.decide(&plan, &key(&format!("many {name}")), permits(1)))
+            .collect();
+        assert!(asked.into_iter().all(|asked| asked.wait().is_ok()));
+        assert!(store.stats().resent <= 3, "{:?}", store.stats());
         // Keys of many slots, and of the one that moves.
+        let (names, is_over) = (of_one_slot(), AtomicBool::new(false));
         let others = under_load(&store, &plan, 50, || {
-            let moved = thread::scope(|scope| {
-                let load = scope.spawn(|| of_one_slot(&store, &plan));
-                thread::sleep(Duration::from_millis(200));
-                cluster.migrate(slot, from, to, Duration::from_millis(10));
-                thread::sleep(Duration::from_millis(200));
-                cluster.migrate(slot, to, from, Duration::from_millis(5));
-                load.join().unwrap()
+            thread::scope(|scope| {
+                let load = scope.spawn(|| ask_all(&store, &plan, &names, &is_over));
+                thread::sleep(Duration::from_millis(100));
+                cluster.migrate(slot, from, to, Duration::from_millis(15));
+                thread::sleep(Duration::from_millis(100));
+                cluster.migrate(slot, to, from, Duration::from_millis(15));
+                thread::sleep(Duration::from_millis(100));
+                is_over.store(true, Ordering::Relaxed);
+                let (rounds, granted) = load.join().unwrap();
+                println!("{rounds} rounds, {granted} granted of one slot");
+                assert_eq!(granted, 20 * rounds.min(40));
             });
-            assert!(moved <= 30 * 40 && moved > 300, "{moved}");
         });
+        assert!(store.stats().resent > 20, "{:?}", store.stats());
         println!("{brand:?}: {} granted, {:?}", others.granted, store.stats());
         assert_eq!(others.faults, []);
         assert!(others.granted <= 50 * 40);
+        idles();
     }
 }
 
-/// Asks for keys that all lie in one slot. Says how many were granted.
-fn of_one_slot(
-    store: &std::sync::Arc<rategate_redis::client::RedisStore>,
-    plan: &std::sync::Arc<rategate_redis::client::SharedPlan>,
-) -> u64 {
-    // Keys of one slot by brute force: a key's tag is the key itself.
+/// Keys that all lie in the slot of `{k}`.
+fn of_one_slot() -> Vec<String> {
     let keys = KeySpace::new("t").unwrap();
     let slot = keys.key(b"{k}").slot();
-    let of_slot = (0_u32..).map(|number| number.to_string());
-    let names: Vec<String> =
-        of_slot.filter(|name| keys.key(name.as_bytes()).slot() == slot).take(30).collect();
-    let mut granted = 0;
-    for _ in 0..45 {
-        let asked: Vec<_> = names
-            .iter()
-            .map(|name| {
-                rategate::store::Ask::decide(store, plan, &key(name), std::num::NonZeroU64::MIN)
-            })
-            .collect();
+    let names = (0_u32..).map(|number| number.to_string());
+    names.filter(|name| keys.key(name.as_bytes()).slot() == slot).take(20).collect()
+}
+
+/// Asks for them all at once, again and again. Says how often, and how many were granted.
+fn ask_all(
+    store: &Arc<RedisStore>,
+    plan: &Arc<SharedPlan>,
+    names: &[String],
+    is_over: &AtomicBool,
+) -> (u64, u64) {
+    let (mut rounds, mut granted) = (0, 0);
+    while !is_over.load(Ordering::Relaxed) {
+        let asked: Vec<_> =
+            names.iter().map(|name| store.decide(plan, &key(name), permits(1))).collect();
         for asked in asked {
             let verdict = asked.wait().unwrap();
-            granted += u64::from(matches!(verdict, rategate::store::Verdict::Granted(_)));
+            granted += u64::from(matches!(verdict, Verdict::Granted(_)));
         }
-        thread::sleep(Duration::from_millis(10));
+        rounds += 1;
+        thread::sleep(Duration::from_millis(3));
     }
-    granted
+    (rounds, granted)
 }
 
 #[test]
@@ -206,5 +254,6 @@ fn a_part_of_a_cluster_that_is_gone_takes_no_other_with_it() {
             }
         }
     }
+    idles();
     assert_eq!((there, gone), (HashSet::from([true]), HashSet::from([true])));
 }

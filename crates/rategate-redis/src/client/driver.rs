@@ -10,20 +10,21 @@ use rategate::store::{Fault, Gone};
 use tokio::task::JoinSet;
 
 use super::call::{Call, Manner, Outcome};
-use super::config::{Config, Places, Server};
-use super::dial::{NotReady, Ready, dial, gone_of, hello};
+use super::config::{Config, Places};
+use super::dial::{NotReady, Ready, dial, hello};
 use super::item::Item;
 use super::line::{Failure, Kit};
 use super::node::{HELLO_EVERY, Node};
 use super::places::find;
 use super::shared::Shared;
 use super::slots::{Owner, Slots};
-use crate::fault::{Fault as Refusal, Remedy};
+use crate::fault::Remedy;
 use crate::key::KeySpace;
 use crate::library::Library;
 
-/// The shortest time between two searches for the primary, or for the owners of slots.
-const SEARCH_PAUSE: Duration = Duration::from_millis(50);
+/// The shortest time between two searches for the primary, or for the owners of slots, and the longest where nobody
+/// knows.
+const SEARCH_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How long the driver sleeps at most.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
@@ -31,11 +32,22 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 pub(crate) fn start(shared: Arc<Shared>, config: Arc<Config>, keys: KeySpace) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let body = move || {
+        let _closes = Closes(Arc::clone(&shared));
         runtime.block_on(async { Driver::new(shared, config, keys).run().await });
         // A name that is still looked up must not hold the thread.
         runtime.shutdown_background();
     };
     thread::Builder::new().name("rategate-redis".to_owned()).spawn(body).map(|_| ())
+}
+
+/// However the thread ends, nobody waits for it.
+struct Closes(Arc<Shared>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        self.0.close();
+        self.0.take(&mut Vec::new(), false);
+    }
 }
 
 /// What a task of the driver's brings back.
@@ -46,26 +58,27 @@ enum Event {
     Found(Result<Vec<Owner>, Gone>),
 }
 
-struct Driver {
-    shared: Arc<Shared>,
-    config: Arc<Config>,
-    kit: Arc<Kit>,
-    manner: Manner,
-    nodes: Vec<Node>,
-    slots: Slots,
+pub(super) struct Driver {
+    pub(super) shared: Arc<Shared>,
+    pub(super) config: Arc<Config>,
+    pub(super) kit: Arc<Kit>,
+    pub(super) manner: Manner,
+    pub(super) nodes: Vec<Node>,
+    pub(super) slots: Slots,
     /// Questions for which no server is known yet.
-    homeless: Vec<Item>,
+    pub(super) homeless: Vec<Item>,
     /// Why none is known, once that is so.
-    nowhere: Option<Gone>,
+    pub(super) nowhere: Option<Gone>,
     tasks: JoinSet<Event>,
-    search: Search,
-    has_warned: bool,
+    pub(super) search: Search,
+    pub(super) has_warned: bool,
 }
 
-struct Search {
-    is_wanted: bool,
-    is_under_way: bool,
-    at: Instant,
+pub(super) struct Search {
+    pub(super) is_wanted: bool,
+    pub(super) is_under_way: bool,
+    pub(super) at: Instant,
+    pub(super) pause: Duration,
 }
 
 impl Driver {
@@ -85,10 +98,19 @@ impl Driver {
             is_cluster: config.is_cluster(),
         };
         let (nodes, slots) = match &config.places {
-            Places::One(server) => (vec![Node::new(server.clone(), now)], Slots::all(0)),
+            Places::One(server) => {
+                let mut node = Node::new(server.clone(), now);
+                node.slot = Some(0);
+                (vec![node], Slots::all(0))
+            }
             _ => (Vec::new(), Slots::new()),
         };
-        let search = Search { is_wanted: nodes.is_empty(), is_under_way: false, at: now };
+        let search = Search {
+            is_wanted: nodes.is_empty(),
+            is_under_way: false,
+            at: now,
+            pause: SEARCH_PAUSES.0,
+        };
         Self {
             shared,
             config,
@@ -112,7 +134,9 @@ impl Driver {
                     .nodes
                     .iter()
                     .all(|node| node.line().is_some() && !node.has_room(self.config.rounds));
-            if !self.shared.take(&mut news, is_full) {
+            // Whoever waits makes the driver look in time; else it has to be told.
+            let is_waited_for = self.shared.open() > 0;
+            if !self.shared.take(&mut news, is_full && is_waited_for) {
                 return;
             }
             let now = Instant::now();
@@ -122,7 +146,7 @@ impl Driver {
             self.expire(now);
             self.tend(now);
             self.send(now);
-            let sleep = tokio::time::sleep_until(self.wakes_at(now).into());
+            let sleep = tokio::time::sleep_until(self.wakes_at(now, is_waited_for).into());
             tokio::select! {
                 biased;
                 Some(event) = self.tasks.join_next() => {
@@ -138,7 +162,7 @@ impl Driver {
     }
 
     /// To the server that has its slot.
-    fn route(&mut self, mut item: Item) {
+    pub(super) fn route(&mut self, mut item: Item) {
         let slot = if self.manner.is_cluster { self.manner.slot_of(&item.question) } else { 0 };
         match self.slots.node_of(slot).and_then(|node| self.nodes.get_mut(node)) {
             Some(node) => node.put(item, &self.shared),
@@ -169,10 +193,8 @@ impl Driver {
     fn tend(&mut self, now: Instant) {
         let patience = self.config.patience();
         for (at, node) in self.nodes.iter_mut().enumerate() {
-            let slot = if self.manner.is_cluster { self.slots.any_of(at) } else { None };
-            // Whoever has no slot any more is not asked, and need not be there.
-            let is_of_use = slot.is_some() || !self.manner.is_cluster || !node.queue.is_empty();
-            if is_of_use && node.needs_dial(now, patience) {
+            let slot = node.slot.filter(|_| self.manner.is_cluster);
+            if node.needs_dial(now, patience) {
                 node.is_dialing = true;
                 let (server, config) = (node.server.clone(), Arc::clone(&self.config));
                 let (kit, keys) = (Arc::clone(&self.kit), self.manner.keys.clone());
@@ -180,12 +202,12 @@ impl Driver {
                     Event::Dialed { node: at, ready: dial(server, config, kit, keys, slot).await }
                 });
             }
-            let is_due = is_of_use && !node.is_greeting && node.hello_at <= now;
+            let is_due = node.greeting_since.is_none() && node.hello_at <= now;
             if let (true, Some(line)) = (is_due, node.line()) {
                 let (mut line, keys, run) =
                     (line.clone(), self.manner.keys.clone(), node.run.clone());
                 let epoch = node.epoch;
-                node.is_greeting = true;
+                node.greeting_since = Some(now);
                 self.tasks.spawn(async move {
                     let said = hello(&mut line, &keys, slot, &run).await;
                     Event::Greeted { node: at, epoch, said }
@@ -193,11 +215,9 @@ impl Driver {
             }
         }
         if self.search.is_wanted && !self.search.is_under_way && self.search.at <= now {
-            self.search = Search {
-                is_wanted: false,
-                is_under_way: true,
-                at: now.checked_add(SEARCH_PAUSE).unwrap_or(now),
-            };
+            self.search.is_wanted = false;
+            self.search.is_under_way = true;
+            self.search.at = now.checked_add(self.search.pause).unwrap_or(now);
             let known = self.nodes.iter().map(|node| node.server.clone()).collect();
             let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
             self.tasks.spawn(async move { Event::Found(find(config, kit, known).await) });
@@ -225,16 +245,15 @@ impl Driver {
         }
     }
 
-    fn wakes_at(&self, now: Instant) -> Instant {
+    fn wakes_at(&self, now: Instant, is_waited_for: bool) -> Instant {
         let longest = now.checked_add(LONGEST_SLEEP).unwrap_or(now);
         let patience = self.config.patience();
-        let mut at = now.checked_add(self.config.budget).unwrap_or(now).min(longest);
-        if self.shared.open() == 0 {
-            at = longest;
-        }
+        let look = now.checked_add(self.config.budget).unwrap_or(now).min(longest);
+        let mut at = if is_waited_for { look } else { longest };
         for node in &self.nodes {
             let queued = node.queue.front().map(|item| item.until);
-            let greets = node.line().filter(|_| !node.is_greeting).map(|_| node.hello_at);
+            let greets =
+                node.line().filter(|_| node.greeting_since.is_none()).map(|_| node.hello_at);
             let times = [queued, greets, node.dials_at(patience)];
             at = times.into_iter().flatten().fold(at, Instant::min);
         }
@@ -258,91 +277,6 @@ impl Driver {
         }
         let connected = self.nodes.iter().filter(|node| node.line().is_some()).count();
         self.shared.stats.connected(connected);
-    }
-
-    fn called(&mut self, at: usize, epoch: u64, round: u64, outcome: Outcome, now: Instant) {
-        if let Some(node) = self.nodes.get_mut(at) {
-            node.ended(epoch, round);
-            if matches!(outcome, Outcome::Lost) && node.epoch == epoch {
-                node.broke(now);
-                self.search.is_wanted |= self.config.places.may_move();
-            }
-        }
-        match outcome {
-            Outcome::Answered(back) => {
-                for item in back {
-                    self.shared.stats.returned();
-                    self.route(item);
-                }
-            }
-            Outcome::Refused { fault, line, items } => self.refused(at, &fault, &line, items, now),
-            Outcome::Lost | Outcome::Forgotten => {}
-        }
-    }
-
-    /// Nothing was changed by it: some go out again, within their time.
-    fn refused(&mut self, at: usize, fault: &Refusal, line: &str, items: Vec<Item>, now: Instant) {
-        let remedy = fault.remedy();
-        let is_elsewhere = matches!(remedy, Remedy::RefreshThenRetry | Remedy::GoTo { .. })
-            || matches!(fault, Refusal::ClusterDown | Refusal::MasterDown);
-        self.search.is_wanted |= is_elsewhere && self.config.places.may_move();
-        let is_many = items.len() > 1;
-        let goes_to = match (&remedy, fault) {
-            (Remedy::GoTo { address, asking }, _) => {
-                self.known(at, address, now).map(|node| (node, *asking))
-            }
-            _ => None,
-        };
-        if let (Some((node, false)), Refusal::Moved { slot, .. }) = (goes_to, fault) {
-            self.slots.set(*slot, node);
-        }
-        let gone = gone_of(fault, line);
-        for mut item in items {
-            let may_help = match &remedy {
-                Remedy::GoTo { .. } => goes_to.is_some(),
-                Remedy::RefreshThenRetry => self.config.places.may_move(),
-                Remedy::RetrySoon => true,
-                // Among many it may be another's fault.
-                Remedy::Report => is_many,
-                _ => false,
-            };
-            if !may_help || item.until <= now || !item.resend() {
-                item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
-                continue;
-            }
-            self.shared.stats.resent();
-            item.is_asking = false;
-            match (&remedy, goes_to) {
-                (Remedy::GoTo { .. }, Some((node, asking))) => {
-                    item.is_asking = asking;
-                    if let Some(node) = self.nodes.get_mut(node) {
-                        node.put(item, &self.shared);
-                    }
-                }
-                (Remedy::RefreshThenRetry, _) => {
-                    // Until it is found who took over.
-                    self.homeless.push(item);
-                }
-                _ => {
-                    item.is_alone = true;
-                    self.route(item);
-                }
-            }
-        }
-    }
-
-    /// The place of a node by the address that another one named.
-    fn known(&mut self, from: usize, address: &str, now: Instant) -> Option<usize> {
-        let server = self.nodes.get(from)?.server.at(address)?;
-        Some(self.place_of(server, now))
-    }
-
-    fn place_of(&mut self, server: Server, now: Instant) -> usize {
-        let known = self.nodes.iter().position(|node| node.server == server);
-        known.unwrap_or_else(|| {
-            self.nodes.push(Node::new(server, now));
-            self.nodes.len().saturating_sub(1)
-        })
     }
 
     fn dialed(&mut self, at: usize, ready: Result<Ready, NotReady>, now: Instant) {
@@ -371,7 +305,7 @@ impl Driver {
 
     fn greeted(&mut self, at: usize, epoch: u64, said: &Result<(), Failure>, now: Instant) {
         let Some(node) = self.nodes.get_mut(at).filter(|node| node.epoch == epoch) else { return };
-        node.is_greeting = false;
+        node.greeting_since = None;
         node.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
         match said {
             Ok(()) => {}
@@ -397,10 +331,12 @@ impl Driver {
                 }
                 self.nowhere = Some(gone);
                 self.search.is_wanted = true;
+                self.search.pause = self.search.pause.saturating_mul(2).min(SEARCH_PAUSES.1);
                 return;
             }
         };
         self.nowhere = None;
+        self.search.pause = SEARCH_PAUSES.0;
         let mut slots = Slots::new();
         for (server, ranges) in owners {
             let node = self.place_of(server, now);
@@ -411,9 +347,10 @@ impl Driver {
         self.slots = slots;
         let mut homeless = mem::take(&mut self.homeless);
         for (at, node) in self.nodes.iter_mut().enumerate() {
+            node.slot = self.slots.any_of(at);
             // What waits for a server that has nothing any more waits for the wrong one.
-            if self.slots.any_of(at).is_none() {
-                homeless.extend(node.queue.drain(..));
+            if node.slot.is_none() {
+                homeless.extend(node.retire(now));
             }
         }
         for item in homeless {

@@ -50,6 +50,7 @@ mod line;
 mod node;
 mod places;
 mod plan;
+mod remedies;
 mod shared;
 mod slots;
 mod stats;

@@ -18,6 +18,8 @@ pub(crate) const HELLO_EVERY: Duration = Duration::from_secs(1);
 /// A server: its connection, and what is to be asked there.
 pub(crate) struct Node {
     pub(crate) server: Server,
+    /// Some slot that it has. Whoever has none is not asked, and need not be there.
+    pub(crate) slot: Option<u16>,
     pub(crate) queue: VecDeque<Item>,
     link: Link,
     /// Which connection this is: what came over another does not count for it.
@@ -29,7 +31,8 @@ pub(crate) struct Node {
     rounds: Vec<Round>,
     next_round: u64,
     pub(crate) hello_at: Instant,
-    pub(crate) is_greeting: bool,
+    /// Since when a hello is under way.
+    pub(crate) greeting_since: Option<Instant>,
     /// Of the run that the connection is to.
     pub(crate) run: String,
 }
@@ -50,6 +53,7 @@ impl Node {
     pub(crate) fn new(server: Server, now: Instant) -> Self {
         Self {
             server,
+            slot: None,
             queue: VecDeque::new(),
             link: Link::Down(None),
             epoch: 0,
@@ -59,7 +63,7 @@ impl Node {
             rounds: Vec::new(),
             next_round: 0,
             hello_at: now,
-            is_greeting: false,
+            greeting_since: None,
             run: String::new(),
         }
     }
@@ -77,7 +81,7 @@ impl Node {
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
         self.pause = PAUSES.0;
-        self.is_greeting = false;
+        self.greeting_since = None;
         self.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
     }
 
@@ -86,7 +90,7 @@ impl Node {
         self.link = Link::Down(None);
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
-        self.is_greeting = false;
+        self.greeting_since = None;
         self.dial_at = now;
     }
 
@@ -118,16 +122,28 @@ impl Node {
     }
 
     pub(crate) fn dials_at(&self, patience: Duration) -> Option<Instant> {
-        if self.is_dialing {
+        if self.is_dialing || !self.is_of_use() {
             return None;
         }
         match self.link {
             Link::Down(_) => Some(self.dial_at),
             Link::Up(_) => {
-                let oldest = self.rounds.iter().map(|round| round.since).min()?;
+                let rounds = self.rounds.iter().map(|round| round.since);
+                let oldest = rounds.chain(self.greeting_since).min()?;
                 Some(oldest.checked_add(patience)?.max(self.dial_at))
             }
         }
+    }
+
+    pub(crate) fn is_of_use(&self) -> bool {
+        self.slot.is_some() || !self.queue.is_empty()
+    }
+
+    /// It has no slot any more: its connection ends with the calls that are under way.
+    pub(crate) fn retire(&mut self, now: Instant) -> std::collections::vec_deque::Drain<'_, Item> {
+        self.broke(now);
+        self.slot = None;
+        self.queue.drain(..)
     }
 
     pub(crate) fn has_room(&self, rounds: usize) -> bool {

@@ -16,6 +16,10 @@ pub(crate) struct Weather {
     pub(crate) cuts: AtomicBool,
     /// One byte of the next answer is another: its place from the start.
     pub(crate) spoils: AtomicU64,
+    /// No answer comes any more over this many connections, the first ones.
+    pub(crate) swallows: AtomicU64,
+    /// How many connections there were.
+    pub(crate) connections: AtomicU64,
 }
 
 pub(crate) struct Proxy {
@@ -44,8 +48,9 @@ impl Proxy {
                 }
                 let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 thread::spawn(move || carry(from, to, None));
-                let sky = Arc::clone(&sky);
-                thread::spawn(move || carry(server, client, Some(&sky)));
+                let (sky, number) =
+                    (Arc::clone(&sky), sky.connections.fetch_add(1, Ordering::Relaxed));
+                thread::spawn(move || carry(server, client, Some((&sky, number))));
             }
         });
         Self { weather, port: own, is_over }
@@ -63,13 +68,16 @@ impl Drop for Proxy {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, weather: Option<&Weather>) {
+fn carry(mut from: TcpStream, mut to: TcpStream, weather: Option<(&Weather, u64)>) {
     let mut bytes = vec![0; 65_536];
     while let Ok(count) = from.read(&mut bytes) {
         let Some(piece) = bytes.get_mut(..count).filter(|piece| !piece.is_empty()) else { break };
         let mut end = piece.len();
         let mut is_cut = false;
-        if let Some(weather) = weather {
+        if let Some((weather, number)) = weather {
+            if number < weather.swallows.load(Ordering::Relaxed) {
+                continue;
+            }
             thread::sleep(Duration::from_millis(weather.delay_ms.load(Ordering::Relaxed)));
             let place = weather.spoils.swap(0, Ordering::Relaxed);
             let place = usize::try_from(place).unwrap() % piece.len().max(1);

@@ -1,0 +1,113 @@
+//! What is done about answers that are none: who is asked instead, or what callers hear.
+
+use std::time::Instant;
+
+use rategate::store::Fault;
+
+use super::call::Outcome;
+use super::config::Server;
+use super::dial::gone_of;
+use super::driver::Driver;
+use super::item::Item;
+use super::node::Node;
+use crate::fault::{Fault as Refusal, Remedy};
+
+impl Driver {
+    /// A call has ended.
+    pub(super) fn called(
+        &mut self,
+        at: usize,
+        epoch: u64,
+        round: u64,
+        outcome: Outcome,
+        now: Instant,
+    ) {
+        if let Some(node) = self.nodes.get_mut(at) {
+            node.ended(epoch, round);
+            if matches!(outcome, Outcome::Lost) && node.epoch == epoch {
+                node.broke(now);
+                self.search.is_wanted |= self.config.places.may_move();
+            }
+        }
+        match outcome {
+            Outcome::Answered(back) => {
+                for item in back {
+                    self.shared.stats.returned();
+                    self.route(item);
+                }
+            }
+            Outcome::Refused { fault, line, items } => self.refused(at, &fault, &line, items, now),
+            Outcome::Lost | Outcome::Forgotten => {}
+        }
+    }
+
+    /// Nothing was changed by it: some go out again, within their time.
+    fn refused(&mut self, at: usize, fault: &Refusal, line: &str, items: Vec<Item>, now: Instant) {
+        let remedy = fault.remedy();
+        let is_elsewhere = matches!(remedy, Remedy::RefreshThenRetry | Remedy::GoTo { .. })
+            || matches!(fault, Refusal::ClusterDown | Refusal::MasterDown);
+        self.search.is_wanted |= is_elsewhere && self.config.places.may_move();
+        let is_many = items.len() > 1;
+        let goes_to = match (&remedy, fault) {
+            (Remedy::GoTo { address, asking }, _) => {
+                self.known(at, address, now).map(|node| (node, *asking))
+            }
+            _ => None,
+        };
+        if let (Some((node, false)), Refusal::Moved { slot, .. }) = (goes_to, fault) {
+            self.slots.set(*slot, node);
+            if let Some(node) = self.nodes.get_mut(node) {
+                node.slot.get_or_insert(*slot);
+            }
+        }
+        let gone = gone_of(fault, line);
+        for mut item in items {
+            let may_help = match &remedy {
+                Remedy::GoTo { .. } => goes_to.is_some(),
+                Remedy::RefreshThenRetry => self.config.places.may_move(),
+                // Flushed once more, since they were loaded.
+                Remedy::RetrySoon | Remedy::LoadThenRetry | Remedy::SendScript => true,
+                // Among many it may be another's fault.
+                Remedy::Report => is_many,
+                _ => false,
+            };
+            if !may_help || item.until <= now || !item.resend() {
+                item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
+                continue;
+            }
+            self.shared.stats.resent();
+            item.is_asking = false;
+            match (&remedy, goes_to) {
+                (Remedy::GoTo { .. }, Some((node, asking))) => {
+                    item.is_asking = asking;
+                    if let Some(node) = self.nodes.get_mut(node) {
+                        node.put(item, &self.shared);
+                    }
+                }
+                (Remedy::RefreshThenRetry, _) => {
+                    // Until it is found who took over.
+                    self.homeless.push(item);
+                }
+                _ => {
+                    item.is_alone = matches!(remedy, Remedy::RetrySoon | Remedy::Report);
+                    self.route(item);
+                }
+            }
+        }
+    }
+
+    /// The place of a node by the address that another one named.
+    fn known(&mut self, from: usize, address: &str, now: Instant) -> Option<usize> {
+        let server = self.nodes.get(from)?.server.at(address)?;
+        Some(self.place_of(server, now))
+    }
+
+    /// The place of a node, which is new if nobody has named it before.
+    pub(super) fn place_of(&mut self, server: Server, now: Instant) -> usize {
+        let known = self.nodes.iter().position(|node| node.server == server);
+        known.unwrap_or_else(|| {
+            self.nodes.push(Node::new(server, now));
+            self.nodes.len().saturating_sub(1)
+        })
+    }
+}
