@@ -104,15 +104,15 @@ fn one_who_asks_alone_is_answered_in_time_too() {
     recovers(&store, &plan, "k", SOON);
     server.stall();
     let (start, mut heard) = (Instant::now(), 0);
-    while start.elapsed() < Duration::from_secs(2) {
+    while start.elapsed() < Duration::from_secs(3) {
         assert_eq!(decide(&store, &plan, "k"), Err(Fault::Gone(Gone::Late)));
         heard += 1;
         // Meanwhile nobody waits.
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(30));
     }
     server.go_on();
-    // Some eighty; were it told only once a second, two or three.
-    assert!(heard > 15, "{heard}");
+    // Some sixty; were it told only once a second, a few.
+    assert!(heard > 25, "{heard}");
     recovers(&store, &plan, "k", SOON);
 }
 
