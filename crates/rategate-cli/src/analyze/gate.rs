@@ -43,9 +43,9 @@ impl Gate {
         let path = match place {
             Place::File(path) => path,
             Place::Store(address) => {
-                let shelf = Shelf::open(address, most)?;
-                let most = shelf.most();
-                return Ok(Self::of(Keeper::Store(Box::new(shelf)), Ends::new(), most));
+                let store = Shelf::open(address, most)?;
+                let most = store.most();
+                return Ok(Self::of(Keeper::Store(Box::new(store)), Ends::new(), most));
             }
         };
         let before = match deny::read(&path, most) {
@@ -93,7 +93,7 @@ impl Gate {
         }
         match &mut self.keeper {
             Keeper::File(_) => self.is_changed = true,
-            Keeper::Store(shelf) => shelf.news(name),
+            Keeper::Store(store) => store.news(name),
         }
     }
 
@@ -109,7 +109,7 @@ impl Gate {
             }
             Keeper::File(_) => Ok(true),
             // Whatever the time in the log: a list in a store denies from now on.
-            Keeper::Store(shelf) => Ok(shelf.publish(&self.until_s, wall_ns())),
+            Keeper::Store(store) => Ok(store.publish(&self.until_s, wall_ns())),
         }
     }
 
@@ -118,7 +118,7 @@ impl Gate {
         let is_published = self.publish(now_ns)?;
         match &mut self.keeper {
             Keeper::File(_) => Ok(is_published),
-            Keeper::Store(shelf) => Ok(shelf.finish(&self.until_s, wall_ns())),
+            Keeper::Store(store) => Ok(store.finish(&self.until_s, wall_ns())),
         }
     }
 
@@ -130,7 +130,7 @@ impl Gate {
     pub(super) fn left_out(&self) -> u64 {
         match &self.keeper {
             Keeper::File(_) => self.left_out,
-            Keeper::Store(shelf) => self.left_out.saturating_add(shelf.left_out()),
+            Keeper::Store(store) => self.left_out.saturating_add(store.left_out()),
         }
     }
 

@@ -105,9 +105,12 @@ impl Shelf {
 
     /// The same at the end: waits for the store as long as a question may take, and says what is missing.
     pub(super) fn finish(&mut self, ends: &Ends, now_ns: u64) -> bool {
-        // What is under way, what is new, and once more all if it turns out to be back.
-        for _ in 0..3 {
+        // Twice, for what a look has found missing.
+        for _ in 0..2 {
             self.publish_within(LIST_WITHIN.saturating_mul(2), ends, now_ns);
+            if self.is_gone || self.is_up_to_date() {
+                break;
+            }
         }
         let missing = self.unsent.len();
         if !self.is_up_to_date() {
@@ -123,17 +126,20 @@ impl Shelf {
     }
 
     fn publish_within(&mut self, patience: Duration, ends: &Ends, now_ns: u64) {
-        let now = Instant::now();
-        if self.hear(patience, ends, now_ns) {
-            self.send(now, ends, now_ns);
-            self.hear(patience, ends, now_ns);
+        // First a look, if it is time for one, and then what is new or was found missing.
+        for _ in 0..2 {
+            if !self.hear(patience, ends, now_ns) {
+                return;
+            }
+            self.send(ends, now_ns);
         }
+        self.hear(patience, ends, now_ns);
     }
 
     /// Puts what is to be said or asked on its way. While the store is gone that is a question.
-    fn send(&mut self, now: Instant, ends: &Ends, now_ns: u64) {
-        let list = self.address.list.as_bytes();
-        if self.is_gone || (self.unsent.is_empty() && self.looks_at <= now) {
+    fn send(&mut self, ends: &Ends, now_ns: u64) {
+        let (now, list) = (Instant::now(), self.address.list.as_bytes());
+        if self.is_gone || self.looks_at <= now {
             self.looks_at = now.checked_add(LOOK).unwrap_or(now);
             self.under_way = Some(Errand::Look(self.store.fetch_denied(list, self.known)));
             return;
@@ -168,7 +174,7 @@ impl Shelf {
             Ok(found) => {
                 self.back(ends);
                 if let Some(found) = found {
-                    self.compare(found, ends, now_ns);
+                    self.compare(&found, ends, now_ns);
                 }
             }
             Err(fault) => {
@@ -183,7 +189,7 @@ impl Shelf {
 
     /// Whoever should be on the list and is not goes there again: the store, or somebody, has dropped them. A full list
     /// has dropped them for others.
-    fn compare(&mut self, found: Fetched, ends: &Ends, now_ns: u64) {
+    fn compare(&mut self, found: &Fetched, ends: &Ends, now_ns: u64) {
         self.known = found.version;
         if found.entries.len() >= self.most {
             return;

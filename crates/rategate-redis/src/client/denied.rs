@@ -71,7 +71,7 @@ impl RedisStore {
         }
     }
 
-    /// Puts a command of one key that may go out twice.
+    /// Puts a command of one key.
     fn command<A: Send + 'static>(
         &self,
         key: &Key,
@@ -112,6 +112,7 @@ impl<A> Told<A> {
 
     /// Blocks for so long at most: `None` if there is no answer yet. Once one was had, there is no other
     /// than [`Fault::Closed`].
+    #[must_use = "the answer is gone with it"]
     pub fn wait_for(&self, time: Duration) -> Option<Result<A, Fault>> {
         match self.heard.recv_timeout(time) {
             Ok(answer) => Some(answer),

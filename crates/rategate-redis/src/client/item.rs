@@ -19,7 +19,7 @@ const MAX_RESENT: u8 = 3;
 pub(crate) enum Task {
     /// A question of the library's, about a limit.
     Question(Question<SharedPlan>),
-    /// A command that stands for itself, and the slot of its key. It may go out twice.
+    /// A command that stands for itself, and the slot of its key.
     Command(Command, u16),
 }
 
