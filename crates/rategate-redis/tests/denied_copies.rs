@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use common::cluster::Cluster;
 use common::load::{at, config, open};
 use common::server::{Brand, Server};
 use rategate::deny::{DenyList, Refreshed, Replaced};
@@ -118,6 +119,19 @@ fn ends_are_those_of_the_store() {
     assert!(until_ns <= after_ns + 5 * SECOND_NS, "{until_ns} {after_ns}");
     assert!(until_ns + took_ns >= before_ns + 5 * SECOND_NS, "{until_ns} {before_ns} {took_ns}");
     assert_eq!(copy.refresh(), Ok(Refreshed::Unchanged));
+    // Counted from the sending: a question that took long ends entries sooner, never later.
+    answered(|| publisher.replace_denied(b"noisy", &entries, 9).wait());
+    let end_ns = wall_ns() + 5 * SECOND_NS;
+    server.stall();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(400));
+            server.go_on();
+        });
+        assert_eq!(copy.refresh(), Ok(replaced(1)));
+    });
+    let until_ns = copy.list().until_ns(b"a").unwrap().get();
+    assert!(until_ns + 300_000_000 < end_ns, "{until_ns} {end_ns}");
     // Lifted: the list is another one, of nobody.
     answered(|| publisher.replace_denied(b"noisy", &[], 9).wait());
     assert_eq!(copy.refresh(), Ok(replaced(0)));
@@ -226,4 +240,25 @@ async fn a_task_keeps_a_list_by_other_keys() {
     let found = tokio::join!(one, two);
     assert!(matches!(found, (Ok(_), Ok(_))), "{found:?}");
     assert!(list.denied_for(&8).is_some());
+}
+
+/// In a cluster each list is with the server that has its slot, which is known beforehand.
+#[test]
+fn lists_of_a_cluster_are_where_their_slots_are() {
+    let cluster = Cluster::start(Brand::Redis);
+    let config = Config::cluster(cluster.places()).prefix("t");
+    let store = open(config.budget(Duration::from_secs(5)));
+    let publish = || {
+        for number in 0..20 {
+            let (name, entries) = (format!("list {number}"), [entry("a", HOUR_NS)]);
+            answered(|| store.extend_denied(name.as_bytes(), &entries, 9).wait());
+            let copy = DenyCopy::new(Arc::clone(&store), &name, DenyList::new(9));
+            assert_eq!(answered(|| copy.refresh()), replaced(1));
+        }
+    };
+    publish();
+    let resent = store.stats().resent;
+    publish();
+    // Once the cluster is known, nobody has to be sent elsewhere.
+    assert_eq!(store.stats().resent, resent);
 }

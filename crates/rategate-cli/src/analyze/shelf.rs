@@ -166,7 +166,12 @@ impl Shelf {
                     None
                 })
             }),
-            Some(Errand::Look(told)) => told.wait_for(patience),
+            // A copy of nothing is news to nobody, so nobody is told that nothing is there.
+            Some(Errand::Look(told)) => told.wait_for(patience).map(|said| {
+                let is_empty = self.known == Version::NONE;
+                let nothing = Fetched { version: Version::NONE, entries: Vec::new() };
+                said.map(|found| found.or_else(|| is_empty.then_some(nothing)))
+            }),
         };
         let Some(said) = said else { return false };
         let errand = self.under_way.take();

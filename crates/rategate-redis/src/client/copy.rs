@@ -211,3 +211,26 @@ impl<K: Key + ?Sized> fmt::Debug for DenyCopy<K> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Config, Server};
+    use crate::denied::{Listed, Version};
+
+    /// Answers that overtake each other: what was asked for later is the newer list.
+    #[test]
+    fn an_older_look_changes_nothing() {
+        let store = RedisStore::open(Config::server(Server::tcp("127.0.0.1", 1))).unwrap();
+        let copy = DenyCopy::new(Arc::new(store), "noisy", DenyList::new(9));
+        let found = |name: &[u8]| {
+            let entries = vec![Listed { name: name.to_vec(), left_ns: 1_000_000_000 }];
+            Some(Fetched { version: Version::NONE, entries })
+        };
+        let ((first, _), (second, _)) = (copy.begin(), copy.begin());
+        assert!(matches!(copy.end(&second, found(b"new")), Refreshed::Replaced { .. }));
+        assert_eq!(copy.end(&first, found(b"old")), Refreshed::Unchanged);
+        assert!(copy.list().until_ns(b"new").is_some() && copy.list().until_ns(b"old").is_none());
+        assert!(matches!(copy.end(&copy.begin().0, found(b"old")), Refreshed::Replaced { .. }));
+    }
+}

@@ -1,7 +1,7 @@
 //! Deny lists in a store: published by whoever reads the logs, and copied by everybody else.
 //!
 //! The relaxed way to hold a limit over machines that share no file. What such a list is, and is not good for, is told in
-//! [`rategate::deny`]; how it is kept in the store, in [`denied`](crate::denied).
+//! [`rategate::deny`]; how it is kept in the store, in [`denied`].
 //!
 //! | I want | it is |
 //! |---|---|
