@@ -90,14 +90,21 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long)]
     pub(super) follow: bool,
 
-    /// Keep a deny list of callers over the limit in FILE
+    /// Keep a deny list of callers over the limit in a file or a store
     ///
     /// A line for each: the second of Unix time from which the caller is welcome again, a tab, and
     /// the caller, with all but printable ASCII, and the backslash, as \xHH. The first line names the
     /// format. The file is replaced as a whole, never written in place, and read at the start, so that a
     /// list survives a restart. Whose time has come is left out: by the wall clock with --follow, else
     /// by the end of the log.
-    #[arg(long, value_name = "FILE")]
+    ///
+    /// redis://[[USER]:PASSWORD@]HOST[:PORT][/PREFIX[/LIST]], or unix:PATH of a socket, is a list in a store, Redis 7 or
+    /// Valkey: PREFIX is how its keys begin (rategate), LIST its name (denied). Up to 65536 callers; several
+    /// can publish to one list, and each entry ends by itself, by the store's clock. A store that is gone stops
+    /// nothing: that is said once, and all is published again once it is back; but a run without --follow
+    /// whose list did not get there exits with 1. Arguments can be seen by others on the machine: a password
+    /// that the address does not have is taken from REDISCLI_AUTH. A file of such a name is ./unix:PATH.
+    #[arg(long, value_name = "FILE|URL")]
     pub(super) gate: Option<PathBuf>,
 
     /// How long a denial keeps a caller on the deny list [default: the period of LIMIT]
@@ -149,6 +156,7 @@ Examples:
   rategate analyze 10MB/min --status 2xx --format json < access.log
   rategate analyze 100/min --format svg --out night.svg access.log
   rategate analyze 600/min --key user --follow --gate deny.list --hold 10min access.log
+  rategate analyze 600/min --follow --gate redis://db:6379/shop access.log     for machines that share no file
   rategate analyze 600/min --hold 10min --ahead 2s --delay 2s access.log      what would a list have done?
 
 Time in JSON:
@@ -159,7 +167,7 @@ Time in JSON:
 
 Exit status:
   0    the report is complete, whatever it says; or whoever read it has left
-  1    an error of input or output
+  1    an error of input or output, or a store that did not get its list
   2    an argument is wrong
   129  hung up while following (SIGHUP), after the report
   130  interrupted while following (SIGINT), likewise

@@ -11,9 +11,11 @@ mod key;
 mod lag;
 mod log;
 mod peak;
+mod place;
 mod plan;
 mod progress;
 mod report;
+mod shelf;
 mod suggest;
 mod tally;
 mod timeline;
@@ -64,8 +66,8 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
         (stop.interrupted_status().unwrap_or(0), Some(rotations))
     } else {
         read_all(&args.files, &mut tally)?;
-        tally.publish(tally.counts.newest_ns)?;
-        (0, None)
+        let is_published = tally.close(tally.counts.newest_ns)?;
+        (u8::from(!is_published), None)
     };
     let report = Report::of(args, &tally, rotations);
     for (file, line, why) in &tally.counts.shown {
@@ -180,7 +182,8 @@ fn follow(tails: &mut [Tail], tally: &mut Tally, stop: &Stop) -> Result<(), Fail
         last(&mut tail.lines, tally);
     }
     tally.finish();
-    tally.publish(wall_ns())
+    // What is missing in a store was told; the status says what ended it.
+    tally.close(wall_ns()).map(|_| ())
 }
 
 /// Reads what a file has, once, or goes on with the next one of its name. Returns whether there was anything.

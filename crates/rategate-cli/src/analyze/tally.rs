@@ -166,19 +166,32 @@ impl Tally {
         }
     }
 
-    /// Brings the gate's file up to date at an instant of Unix time.
+    /// Brings the gate up to date at an instant of Unix time, unless it is in a store that is gone.
     pub(super) fn publish(&mut self, now_ns: u64) -> Result<(), Failure> {
-        if let Some(gate) = &mut self.gate {
-            gate.publish(now_ns)?;
-            let wall_ns = wall_ns();
-            self.lag.published(wall_ns);
-            for place in self.unpublished.drain(..) {
-                if let Some(caller) = self.callers.get_mut(place) {
-                    caller.hold.published(wall_ns);
-                }
-            }
+        let Some(gate) = &mut self.gate else { return Ok(()) };
+        if gate.publish(now_ns)? {
+            self.published(wall_ns());
         }
         Ok(())
+    }
+
+    /// The same at the end, which waits for a store. Says whether the gate is up to date.
+    pub(super) fn close(&mut self, now_ns: u64) -> Result<bool, Failure> {
+        let Some(gate) = &mut self.gate else { return Ok(true) };
+        let is_published = gate.finish(now_ns)?;
+        if is_published {
+            self.published(wall_ns());
+        }
+        Ok(is_published)
+    }
+
+    fn published(&mut self, wall_ns: u64) {
+        self.lag.published(wall_ns);
+        for place in self.unpublished.drain(..) {
+            if let Some(caller) = self.callers.get_mut(place) {
+                caller.hold.published(wall_ns);
+            }
+        }
     }
 
     /// Whether the lower bounds of fullest windows are exact.

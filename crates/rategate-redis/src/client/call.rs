@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rategate::store::{Answer, Fault, Gone, Question, Reply, Share};
 
-use super::item::Item;
+use super::item::{Item, Task};
 use super::line::{Failure, Kit, Line};
 use super::plan::answer;
 use crate::batch::{self, Batch, Extra, LeaseId};
@@ -63,9 +63,9 @@ impl Call {
         let mut calls: Vec<Self> = Vec::new();
         let mut places: HashMap<(Shape, u16, bool), usize> = HashMap::new();
         for item in items {
-            let shape = match &item.question {
-                Question::Decide { .. } | Question::Debit { .. } => Shape::Decide,
-                Question::Peek { .. } => Shape::Peek,
+            let shape = match item.question() {
+                Some(Question::Decide { .. } | Question::Debit { .. }) => Shape::Decide,
+                Some(Question::Peek { .. }) => Shape::Peek,
                 _ => Shape::Alone,
             };
             let is_asking = item.is_asking;
@@ -73,7 +73,7 @@ impl Call {
                 calls.push(Self { items: vec![item], shape, is_asking });
                 continue;
             }
-            let slot = if manner.is_cluster { manner.slot_of(&item.question) } else { 0 };
+            let slot = if manner.is_cluster { manner.slot_of(&item.task) } else { 0 };
             let place = *places.entry((shape, slot, is_asking)).or_insert(calls.len());
             match calls.get_mut(place) {
                 Some(call) => call.items.push(item),
@@ -174,9 +174,11 @@ fn tell_all(
     kit.shared.stats.corrected(said.corrected);
     let (mut back, now) = (Vec::new(), Instant::now());
     for (item, verdict) in items.iter_mut().zip(said.verdicts) {
-        let (Question::Decide { plan, .. }
-        | Question::Debit { plan, .. }
-        | Question::Peek { plan, .. }) = &item.question
+        let Some(
+            Question::Decide { plan, .. }
+            | Question::Debit { plan, .. }
+            | Question::Peek { plan, .. },
+        ) = item.question()
         else {
             continue;
         };
@@ -198,7 +200,11 @@ fn tell_one(
     kit: &Kit,
 ) -> Result<Vec<Item>, ReplyError> {
     for item in items {
-        let (reply, now_us) = match &item.question {
+        let Some(question) = item.question() else {
+            item.hear_value(&kit.shared, value);
+            continue;
+        };
+        let (reply, now_us) = match question {
             Question::Refund { plan, .. }
             | Question::Release { plan, .. }
             | Question::Renew { plan, .. }
@@ -223,7 +229,7 @@ fn tell_one(
 }
 
 fn asked(item: &Item) -> Option<(&crate::plan::Plan, u64)> {
-    match &item.question {
+    match item.question()? {
         Question::Decide { plan, permits, .. }
         | Question::Debit { plan, permits, .. }
         | Question::Peek { plan, permits, .. } => Some((&plan.plan, permits.get())),
@@ -233,7 +239,11 @@ fn asked(item: &Item) -> Option<(&crate::plan::Plan, u64)> {
 
 impl Manner {
     /// The slot that all keys of a question are in.
-    pub(crate) fn slot_of(&self, question: &Question<super::SharedPlan>) -> u16 {
+    pub(crate) fn slot_of(&self, task: &Task) -> u16 {
+        let question = match task {
+            Task::Question(question) => question,
+            Task::Command(_, slot) => return *slot,
+        };
         match question {
             Question::Decide { key, .. }
             | Question::Debit { key, .. }
@@ -249,7 +259,11 @@ impl Manner {
     fn command(&self, items: &[Item], shape: Shape) -> Result<Command, RequestError> {
         let mut batch = Batch::new();
         for item in items {
-            match &item.question {
+            let question = match &item.task {
+                Task::Question(question) => question,
+                Task::Command(command, _) => return Ok(command.clone()),
+            };
+            match question {
                 Question::Decide { plan, key, permits, lease } => {
                     let lease = lease.map(|lease| LeaseId(lease.0));
                     let extra = Extra { request: None, lease };

@@ -163,7 +163,7 @@ impl Driver {
 
     /// To the server that has its slot.
     pub(super) fn route(&mut self, mut item: Item) {
-        let slot = if self.manner.is_cluster { self.manner.slot_of(&item.question) } else { 0 };
+        let slot = if self.manner.is_cluster { self.manner.slot_of(&item.task) } else { 0 };
         match self.slots.node_of(slot).and_then(|node| self.nodes.get_mut(node)) {
             Some(node) => node.put(item, &self.shared),
             None => match &self.nowhere {

@@ -8,6 +8,7 @@
 //! | to say which store, and how long to wait | [`Config`], [`Server`] |
 //! | to open it | [`RedisStore::open`] |
 //! | to know how it is | [`RedisStore::stats`] |
+//! | a deny list that machines share | [`denied`] |
 //!
 //! ```no_run
 //! use std::num::NonZeroU64;
@@ -43,6 +44,8 @@
 
 mod call;
 mod config;
+mod copy;
+pub mod denied;
 mod dial;
 mod driver;
 mod item;

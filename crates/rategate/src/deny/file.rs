@@ -100,7 +100,7 @@ struct Mark {
 /// What came of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refreshed {
-    /// The file is as it was.
+    /// The file, or the store's list, is as it was.
     Unchanged,
     /// The list is a new one.
     Replaced {

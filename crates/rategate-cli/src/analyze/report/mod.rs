@@ -95,7 +95,7 @@ impl Report {
             set_aside: plan.set_aside.0,
             spare: plan.spare.0,
             timeline: tally.timeline.clone(),
-            gate: tally.gate.as_ref().map(|gate| (gate.len(), gate.left_out)),
+            gate: tally.gate.as_ref().map(|gate| (gate.len(), gate.left_out())),
             follow,
             list: list_report,
         }

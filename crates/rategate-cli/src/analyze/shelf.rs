@@ -1,0 +1,230 @@
+//! A deny list in a store: what is new goes there, and what the store has lost goes there again.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use rategate::store::{Fault, Gone};
+use rategate_redis::client::denied::{LIST_WITHIN, Told};
+use rategate_redis::client::{Config, RedisStore};
+use rategate_redis::denied::{Fetched, Listed, MAX_LISTED, Published, Version};
+
+use super::place::Address;
+use crate::failure::{Failure, complain};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// How often the store is asked whether it still has the list.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long the analysis waits for an answer before it goes on without.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Where the password is looked for that the address does not have: where the store's own command does.
+const PASSWORD: &str = "REDISCLI_AUTH";
+
+/// Callers, and the second of Unix time from which each is welcome again.
+pub(super) type Ends = BTreeMap<Box<[u8]>, u64>;
+
+/// A list in a store, as far as this run puts it there. Others may put theirs there too.
+///
+/// There is one question on its way at a time, and the analysis goes on meanwhile.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    store: RedisStore,
+    address: Address,
+    most: usize,
+    /// Whose end the store has not been told, or may have lost.
+    unsent: BTreeSet<Box<[u8]>>,
+    under_way: Option<Errand>,
+    /// The list in which all who had to be there were found.
+    known: Version,
+    looks_at: Instant,
+    is_gone: bool,
+    /// How many found no place in the store.
+    left_out: u64,
+}
+
+#[derive(Debug)]
+enum Errand {
+    Publish(Told<Published>, Vec<Box<[u8]>>),
+    Look(Told<Option<Fetched>>),
+}
+
+impl Shelf {
+    /// Opens the store. One that is not there is said to be gone, and may come; one that will not have us is a failure.
+    pub(super) fn open(address: Address, most: usize) -> Result<Self, Failure> {
+        let mut config = Config::server(address.server.clone()).prefix(&address.prefix).queue(16);
+        if let Some(user) = &address.user {
+            config = config.user(user);
+        }
+        let from_outside = || std::env::var(PASSWORD).ok().filter(|password| !password.is_empty());
+        if let Some(password) = address.password.clone().or_else(from_outside) {
+            config = config.password(&password);
+        }
+        let store = RedisStore::open(config)
+            .map_err(|error| failure(&address, io::Error::other(error.to_string())))?;
+        let mut shelf = Self {
+            store,
+            address,
+            most: most.min(MAX_LISTED),
+            unsent: BTreeSet::new(),
+            under_way: None,
+            known: Version::NONE,
+            looks_at: Instant::now(),
+            is_gone: false,
+            left_out: 0,
+        };
+        let looked = shelf.store.fetch_denied(shelf.address.list.as_bytes(), Version::NONE).wait();
+        match looked {
+            Err(Fault::Gone(Gone::Broken(why))) => {
+                return Err(failure(&shelf.address, io::Error::other(why)));
+            }
+            Err(fault) => shelf.gone(&fault),
+            Ok(_) => {}
+        }
+        Ok(shelf)
+    }
+
+    /// The most callers that there is room for.
+    pub(super) const fn most(&self) -> usize {
+        self.most
+    }
+
+    pub(super) const fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// This caller's end is news.
+    pub(super) fn news(&mut self, name: &[u8]) {
+        self.unsent.insert(name.into());
+    }
+
+    /// Brings the store up to date, as far as that goes without waiting for long. Says whether it is.
+    pub(super) fn publish(&mut self, ends: &Ends, now_ns: u64) -> bool {
+        self.publish_within(if self.is_gone { Duration::ZERO } else { PATIENCE }, ends, now_ns);
+        self.is_up_to_date()
+    }
+
+    /// The same at the end: waits for the store as long as a question may take, and says what is missing.
+    pub(super) fn finish(&mut self, ends: &Ends, now_ns: u64) -> bool {
+        // Twice, for what a look has found missing.
+        for _ in 0..2 {
+            self.publish_within(LIST_WITHIN.saturating_mul(2), ends, now_ns);
+            if self.is_gone || self.is_up_to_date() {
+                break;
+            }
+        }
+        let missing = self.unsent.len();
+        if !self.is_up_to_date() {
+            complain(format_args!("--gate {}: {missing} callers were not published", self.address));
+        }
+        self.is_up_to_date()
+    }
+
+    fn is_up_to_date(&self) -> bool {
+        !self.is_gone
+            && self.unsent.is_empty()
+            && !matches!(self.under_way, Some(Errand::Publish(..)))
+    }
+
+    fn publish_within(&mut self, patience: Duration, ends: &Ends, now_ns: u64) {
+        // First a look, if it is time for one, and then what is new or was found missing.
+        for _ in 0..2 {
+            if !self.hear(patience, ends, now_ns) {
+                return;
+            }
+            self.send(ends, now_ns);
+        }
+        self.hear(patience, ends, now_ns);
+    }
+
+    /// Puts what is to be said or asked on its way. While the store is gone that is a question.
+    fn send(&mut self, ends: &Ends, now_ns: u64) {
+        let (now, list) = (Instant::now(), self.address.list.as_bytes());
+        if self.is_gone || self.looks_at <= now {
+            self.looks_at = now.checked_add(LOOK).unwrap_or(now);
+            self.under_way = Some(Errand::Look(self.store.fetch_denied(list, self.known)));
+            return;
+        }
+        let names: Vec<_> = std::mem::take(&mut self.unsent).into_iter().collect();
+        let entries = names.iter().filter_map(|name| {
+            let left_ns = ends.get(name)?.saturating_mul(SECOND_NS).saturating_sub(now_ns);
+            (left_ns > 0).then(|| Listed { name: name.to_vec(), left_ns })
+        });
+        let entries: Vec<Listed> = entries.collect();
+        if !entries.is_empty() {
+            let told = self.store.extend_denied(list, &entries, self.most);
+            self.under_way = Some(Errand::Publish(told, names));
+        }
+    }
+
+    /// Hears what is under way, if it comes within this time. Says whether nothing is under way any more.
+    fn hear(&mut self, patience: Duration, ends: &Ends, now_ns: u64) -> bool {
+        let said = match &self.under_way {
+            None => return true,
+            Some(Errand::Publish(told, _)) => told.wait_for(patience).map(|said| {
+                said.map(|published| {
+                    self.left_out = self.left_out.saturating_add(published.left_out);
+                    None
+                })
+            }),
+            // A copy of nothing is news to nobody, so nobody is told that nothing is there.
+            Some(Errand::Look(told)) => told.wait_for(patience).map(|said| {
+                let is_empty = self.known == Version::NONE;
+                let nothing = Fetched { version: Version::NONE, entries: Vec::new() };
+                said.map(|found| found.or_else(|| is_empty.then_some(nothing)))
+            }),
+        };
+        let Some(said) = said else { return false };
+        let errand = self.under_way.take();
+        match said {
+            Ok(found) => {
+                self.back(ends);
+                if let Some(found) = found {
+                    self.compare(&found, ends, now_ns);
+                }
+            }
+            Err(fault) => {
+                if let Some(Errand::Publish(_, names)) = errand {
+                    self.unsent.extend(names);
+                }
+                self.gone(&fault);
+            }
+        }
+        true
+    }
+
+    /// Whoever should be on the list and is not goes there again: the store, or somebody, has dropped them. A full list
+    /// has dropped them for others.
+    fn compare(&mut self, found: &Fetched, ends: &Ends, now_ns: u64) {
+        self.known = found.version;
+        if found.entries.len() >= self.most {
+            return;
+        }
+        let there: HashSet<&[u8]> = found.entries.iter().map(|entry| &*entry.name).collect();
+        let lost = ends.iter().filter(|(name, until_s)| {
+            until_s.saturating_mul(SECOND_NS) > now_ns && !there.contains(&***name)
+        });
+        self.unsent.extend(lost.map(|(name, _)| name.clone()));
+    }
+
+    fn gone(&mut self, fault: &Fault) {
+        if !self.is_gone {
+            complain(format_args!(
+                "--gate {}: {fault}; the analysis goes on, and all is published once the store is back",
+                self.address
+            ));
+        }
+        self.is_gone = true;
+    }
+
+    fn back(&mut self, ends: &Ends) {
+        if self.is_gone {
+            complain(format_args!("--gate {}: the store is back", self.address));
+            self.unsent.extend(ends.keys().cloned());
+        }
+        self.is_gone = false;
+    }
+}
+
+fn failure(address: &Address, why: io::Error) -> Failure {
+    Failure::Io(format!("--gate {address}"), why)
+}
