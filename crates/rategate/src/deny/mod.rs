@@ -9,7 +9,8 @@
 //! |---|---|
 //! | to ask whether a caller may come | [`DenyList::denied_for`] |
 //! | a list from a file that changes | [`DenyFile`] |
-//! | a list from anywhere else, such as a store | [`DenyList::replace`] |
+//! | a list from a store that changes | `DenyCopy` of `rategate-redis` |
+//! | a list from anywhere else | [`DenyList::replace`] |
 //! | to write such a file | [`write()`] |
 //!
 //! # Smallest example
