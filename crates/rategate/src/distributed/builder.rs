@@ -94,7 +94,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         Self { budget_ns, ..self }
     }
 
-    /// After how many failures in a row the store is left alone, and how long until the first probe, in ns. Each probe
+    /// After how many failures in a row, each of a question that was put after the one before had failed, the store is left alone, and how long until the first probe, in ns. Each probe
     /// that fails doubles that, up to `longest_pause_ns`. 5 failures, 100 ms, and 5 s if not said.
     #[must_use]
     pub fn with_breaker(

@@ -7,7 +7,7 @@ use super::decision::{By, Deciding, Decision, Grant};
 use super::inner::Inner;
 use super::watch::Worth;
 use crate::clock::Clock;
-use crate::store::{Answer, Fault, Key, LeaseId, Question, Reply, Store, Verdict};
+use crate::store::{Fault, Key, LeaseId, Question, Reply, Store, Verdict};
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
     pub(super) fn exact(
@@ -17,7 +17,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         lease: Option<LeaseId>,
     ) -> Deciding {
         let part = self.store.part_of(&key);
-        if let Err(for_ns) = self.watch.pass(part, self.clock.now_ns()) {
+        let asked_ns = self.clock.now_ns();
+        if let Err(for_ns) = self.watch.pass(part, asked_ns) {
             return self.now(Ok(self.without_store(&key, permits, for_ns)));
         }
         let (told, heard) = oneshot::channel();
@@ -27,7 +28,10 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         self.store.put(
             question,
             Box::new(move |answer| {
-                let decision = inner.decided(&key, part, permits, lease, answer);
+                let (worth, change) =
+                    inner.watch.heard(part, asked_ns, inner.clock.now_ns(), answer);
+                inner.tell(change);
+                let decision = inner.decided(&key, permits, lease, worth);
                 if let Err(unheard) = inner.tell_caller(told, decision) {
                     inner.give_up(key, permits, unheard);
                 }
@@ -39,13 +43,10 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     fn decided(
         &self,
         key: &Key,
-        part: usize,
         permits: NonZeroU64,
         lease: Option<LeaseId>,
-        answer: Result<Answer, Fault>,
+        worth: Worth,
     ) -> Result<Decision, Fault> {
-        let (worth, change) = self.watch.heard(part, self.clock.now_ns(), answer);
-        self.tell(change);
         match worth {
             Worth::Good(Reply::Verdict(Verdict::Granted(grant))) => {
                 let receipt = Some(grant.receipt);

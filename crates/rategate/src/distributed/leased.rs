@@ -180,8 +180,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let (plan, key) = (Arc::clone(&self.store_plan), Arc::clone(&entry.key));
         match errand {
             Errand::Debit { id, units } => {
-                let now_ns = self.clock.now_ns();
-                if let Err(for_ns) = self.watch.pass(entry.part, now_ns) {
+                let asked_ns = self.clock.now_ns();
+                if let Err(for_ns) = self.watch.pass(entry.part, asked_ns) {
                     return self.debit_heard(entry, id, Worth::None { for_ns });
                 }
                 let question = Question::Debit { plan, key, permits: units };
@@ -190,7 +190,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                     question,
                     Box::new(move |answer: Result<Answer, Fault>| {
                         let now_ns = inner.clock.now_ns();
-                        let (worth, change) = inner.watch.heard(entry.part, now_ns, answer);
+                        let (worth, change) =
+                            inner.watch.heard(entry.part, asked_ns, now_ns, answer);
                         inner.tell(change);
                         inner.debit_heard(&entry, id, worth);
                     }),

@@ -170,7 +170,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     pub(super) fn beat(self: &Arc<Self>, shared: &SharedOut) {
         let member = &shared.membership;
         let mut state = member.state();
-        let sent = state.machine.beat(self.clock.now_ns());
+        let asked_ns = self.clock.now_ns();
+        let sent = state.machine.beat(asked_ns);
         let wakes_ns = state.machine.wakes_at_ns();
         drop(state);
         if let Some(at_ns) = wakes_ns {
@@ -179,15 +180,15 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let Some(id) = sent else { return };
         let question = Question::Beat(member.sign_of_life(member.length_ns));
         let inner = Arc::clone(self);
-        self.store.put(question, Box::new(move |answer| inner.beat_heard(id, answer)));
+        self.store.put(question, Box::new(move |answer| inner.beat_heard(id, asked_ns, answer)));
     }
 
-    fn beat_heard(self: &Arc<Self>, id: BeatId, answer: Result<Answer, Fault>) {
+    fn beat_heard(self: &Arc<Self>, id: BeatId, asked_ns: u64, answer: Result<Answer, Fault>) {
         let Way::SharedOut(shared) = &self.way else { return };
         let member = &shared.membership;
         let now_ns = self.clock.now_ns();
         let part = self.store.part_of(&member.group);
-        let (worth, change) = self.watch.heard(part, now_ns, answer);
+        let (worth, change) = self.watch.heard(part, asked_ns, now_ns, answer);
         self.tell(change);
         let mut state = member.state();
         let for_ns = match worth {

@@ -18,6 +18,8 @@ pub(super) struct Watch {
 #[derive(Debug)]
 struct Part {
     breaker: Breaker,
+    /// When the newest failure that counts was.
+    failed_ns: u64,
     /// Until when the store's grants are not acted on.
     quarantined_until_ns: u64,
     sight: Sight,
@@ -47,6 +49,7 @@ impl Watch {
         let part = || {
             Mutex::new(Part {
                 breaker: Breaker::new(terms),
+                failed_ns: 0,
                 quarantined_until_ns: 0,
                 sight: Sight::Well,
                 since_ns: now_ns,
@@ -73,10 +76,14 @@ impl Watch {
         self.part(part).is_none_or(|part| part.sight == Sight::Well)
     }
 
-    /// Takes note of an answer, or of none.
+    /// Takes note of an answer, or of none, to a question that was put at `asked_ns`.
+    ///
+    /// A failure counts if its question was put after the one before had failed: what goes wrong for many at once is one
+    /// failure, so a store that pauses for a moment is not left alone.
     pub(super) fn heard(
         &self,
         part: usize,
+        asked_ns: u64,
         now_ns: u64,
         answer: Result<Answer, Fault>,
     ) -> (Worth, Change) {
@@ -96,7 +103,10 @@ impl Watch {
                 }
             }
             Err(Fault::Gone(gone)) => {
-                part.breaker.failed(now_ns);
+                if asked_ns >= part.failed_ns {
+                    part.breaker.failed(now_ns);
+                    part.failed_ns = now_ns;
+                }
                 part.last_gone = Some(gone);
                 let is_open = part.breaker.is_open();
                 let change = if is_open { part.turn(Sight::Gone, now_ns) } else { None };
