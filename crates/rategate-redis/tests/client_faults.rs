@@ -63,7 +63,7 @@ fn a_server_that_stalls_keeps_nobody_waiting_and_nothing_it_granted_late() {
         let mut told = under_load(&store, &plan, 1, || {
             thread::sleep(Duration::from_millis(100));
             server.stall();
-            thread::sleep(Duration::from_secs(3));
+            thread::sleep(Duration::from_secs(5));
             server.go_on();
             recovers(&store, &plan, "other", SOON);
         });
