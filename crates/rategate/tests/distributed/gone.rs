@@ -33,9 +33,11 @@ fn nothing_passes_unless_said_otherwise() {
         assert_eq!(fleet.denials.len(), 500);
         assert_eq!(fleet.nodes[node].node.health().sight, Sight::Gone);
         assert!(fleet.nodes[node].node.health().last_gone.is_some());
-        // Five failures one after the other, those under way meanwhile, and a probe now and then.
+        // Five failures one after the other, and a probe now and then. Of a store that is silent each failure takes a
+        // budget, in which there is a question each ms.
         let asked = fleet.nodes[node].wire.asked();
-        assert!(asked < 110, "{way:?}: {asked} questions");
+        let most = if way == Way::Refused { 12 } else { 5 * 20 + 8 };
+        assert!(asked < most, "{way:?}: {asked} questions");
     }
 }
 
