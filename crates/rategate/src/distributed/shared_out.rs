@@ -213,7 +213,7 @@ mod tests {
 
     use super::{Change, Ledger, Limit, Part, Rule, SharedRule, Shown};
 
-    fn part(rule: SharedRule, share: u64) -> Part {
+    fn part_of(rule: SharedRule, share: u64) -> Part {
         Part { ledger: Ledger::new(rule.part(share).unwrap(), 0), share, number: 0 }
     }
 
@@ -223,7 +223,7 @@ mod tests {
     fn changes_of_a_share_earn_nothing() {
         let rule = Rule::Bucket(Gcra::new("7/s".parse().unwrap(), 100).unwrap());
         let rule = SharedRule { rule, drift_ppm: 0 };
-        let mut part = part(rule, 60);
+        let mut part = part_of(rule, 60);
         for permits in [57, 1] {
             let _ = part.ledger.try_acquire(0, permits).unwrap();
         }
@@ -242,7 +242,7 @@ mod tests {
     fn a_gain_counts_as_used_by_who_used_more_than_his_share() {
         let rule = Rule::Log(SlidingLog::new(100, 1_000).unwrap());
         let rule = SharedRule { rule, drift_ppm: 0 };
-        let mut part = part(rule, 50);
+        let mut part = part_of(rule, 50);
         let _ = part.ledger.try_acquire(100, 50).unwrap();
         for (number, share, at_ns) in [(1, 33, 200), (2, 60, 900)] {
             let from = part.share;
@@ -257,9 +257,16 @@ mod tests {
     fn a_part_allows_for_the_clock() {
         let log =
             SharedRule { rule: Rule::Log(SlidingLog::new(4, 1_000_000).unwrap()), drift_ppm: 500 };
-        let mut part = part(log, 2);
+        let mut part = part_of(log, 2);
         let _ = part.ledger.try_acquire(0, 2).unwrap();
         assert_eq!(part.ledger.remaining(1_000_499), 0);
         assert_eq!(part.ledger.remaining(1_000_500), 2);
+
+        // Half of 1000/s takes 2 ms for a permit, and 1.0005 us more on a clock that is too fast.
+        let bucket = Rule::Bucket(Gcra::new("1000/s".parse().unwrap(), 10).unwrap());
+        let mut part = part_of(SharedRule { rule: bucket, drift_ppm: 500 }, 5);
+        let _ = part.ledger.try_acquire(0, 5).unwrap();
+        assert_eq!(part.ledger.remaining(2_001_000), 0);
+        assert_eq!(part.ledger.remaining(2_001_001), 1);
     }
 }
