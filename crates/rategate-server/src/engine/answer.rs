@@ -1,0 +1,105 @@
+//! What the engine answers.
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::rule::{Rule, Shown};
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Whether the caller may go on.
+    pub allowed: bool,
+    /// What became of each item, in their order.
+    pub parts: SmallVec<[Part; 1]>,
+}
+
+/// What became of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The rule that it came under; none for an inline limit, and where no rule matched.
+    pub rule: Option<Arc<Rule>>,
+    /// How the limit was written, where it is a rule's or the caller's own of a descriptor.
+    pub shown: Option<Shown>,
+    /// What was decided.
+    pub verdict: Verdict,
+    /// The most permits that can be taken at once.
+    pub limit: u64,
+    /// How many could be taken now, after this call. `None` where only a store knows.
+    pub remaining: Option<u64>,
+    /// How long until nothing of the limit is in use any more, if nobody else comes, in ns; 0 if nothing is.
+    pub reset_after_ns: u64,
+}
+
+/// What was decided about an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// No rule is about it: it passes uncounted.
+    Unmatched,
+    /// Everything passes, uncounted.
+    Unlimited,
+    /// Another rule of the request stands in for its own.
+    Replaced,
+    /// It fits. The permits are taken if the whole request is allowed, and the verb takes.
+    Granted,
+    /// It is over the limit.
+    Denied {
+        /// How long until the same item fits, if nobody else comes first. `None` where time cannot help: there are more permits than can
+        /// ever be taken at once, or nothing is allowed.
+        retry_after_ns: Option<NonZeroU64>,
+        /// Whether it counts: a shadow rule only takes note.
+        enforced: bool,
+    },
+    /// So many permits went back.
+    Refunded(u64),
+    /// What was counted is forgotten.
+    Reset,
+    /// The place of the counters could not be asked, and the rule says what to do then.
+    Gone {
+        /// Whether it passes.
+        admitted: bool,
+    },
+}
+
+/// An answer now, or when a store has been asked.
+pub enum Decided {
+    /// Now.
+    Now(Result<Answer, super::Fault>),
+    /// Later, within the store's time budget. Whoever drops it gives up the decision.
+    Later(Pin<Box<dyn Future<Output = Result<Answer, super::Fault>> + Send>>),
+}
+
+impl Decided {
+    /// The answer, when it is there.
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub async fn answer(self) -> Result<Answer, super::Fault> {
+        match self {
+            Self::Now(answer) => answer,
+            Self::Later(answer) => answer.await,
+        }
+    }
+}
+
+impl Verdict {
+    /// Whether the item stands in the way of its request.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self, Self::Denied { enforced: true, .. } | Self::Gone { admitted: false })
+    }
+}
+
+impl std::fmt::Debug for Decided {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Now(answer) => f.debug_tuple("Now").field(answer).finish(),
+            Self::Later(_) => f.write_str("Later"),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What cannot be asked, and why.
+
+use std::sync::Arc;
+
+use rategate::{KeyedError, LimitError, RateError};
+
+/// Why there is no answer. Nothing was taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// No configuration has been loaded.
+    #[error("no configuration is loaded")]
+    NotLoaded,
+    /// A rule that does not exist.
+    #[error("there is no rule `{0}`")]
+    NoSuchRule(Arc<str>),
+    /// Too few values for a rule, or too many.
+    #[error("rule `{rule}` needs {needed} values, and {given} are given")]
+    Values {
+        /// The rule.
+        rule: Arc<str>,
+        /// How many it needs.
+        needed: usize,
+        /// How many there are.
+        given: usize,
+    },
+    /// A value that is not one of the rule's.
+    #[error("rule `{rule}` is not for the value of its entry `{entry}`")]
+    OtherValue {
+        /// The rule.
+        rule: Arc<str>,
+        /// The entry's key.
+        entry: Arc<str>,
+    },
+    /// A limit that is none.
+    #[error("{0}")]
+    Limit(#[from] LimitError),
+    /// A rate that is none.
+    #[error("{0}")]
+    Rate(#[from] RateError),
+    /// More items than a request may have.
+    #[error("{given} items are more than the {most} of one request")]
+    TooManyItems {
+        /// How many there are.
+        given: usize,
+        /// The most.
+        most: usize,
+    },
+    /// Two items of a request name the same counter.
+    #[error("items {first} and {second} are of the same counter")]
+    AskedTwice {
+        /// One item, from 0.
+        first: usize,
+        /// The other.
+        second: usize,
+    },
+    /// More different limits have come with calls than can be kept apart.
+    #[error("{most} different limits that come with calls are in use, and no more are kept apart")]
+    TooManyLimits {
+        /// The most.
+        most: usize,
+    },
+    /// There is no room for the key.
+    #[error("there is no room for another key")]
+    NoRoom,
+    /// The verb is none for this limit.
+    #[error("{0}")]
+    NotFor(&'static str),
+    /// A table cannot answer.
+    #[error("{0}")]
+    Table(KeyedError),
+}

@@ -1,0 +1,4 @@
+//! A rate limit service: Envoy's gRPC, Redis' RESP and HTTP/JSON over one exact engine.
+
+pub mod engine;
+pub mod rule;
