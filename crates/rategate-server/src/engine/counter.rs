@@ -137,8 +137,8 @@ impl<C: Clock + Clone> Counter<'_, C> {
     ) {
         let (watch, key) = match self {
             Self::Rule(ruled, key) => (ruled.watch.as_ref(), key.as_slice()),
-            Self::Bucket(numbers, key) => (inline, numbers.own_key(key)),
-            Self::Window(numbers, key) => (inline, numbers.own_key(key)),
+            Self::Bucket(_, key) => (inline, Numbers::<Inline, C>::own_key(key)),
+            Self::Window(_, key) => (inline, Numbers::<Override, C>::own_key(key)),
         };
         if let Some(watch) = watch {
             watch.decided(now_ns(), key, permits, part);

@@ -225,7 +225,7 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
     }
 
     /// What the caller calls a key of the table.
-    pub(super) fn own_key<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+    pub(super) fn own_key(key: &[u8]) -> &[u8] {
         key.get(OWN_BYTES..).unwrap_or_default()
     }
 

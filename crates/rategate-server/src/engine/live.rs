@@ -47,7 +47,7 @@ impl<C: Clock + Clone> Live<C> {
         let matcher = Matcher::new(&rules)?;
         let keyed = rules.iter().filter(|rule| rule.values_needed() > 0).count().max(1);
         let mut loaded = Loaded::default();
-        let ruled = rules.iter().map(|rule| {
+        let at_work = rules.iter().map(|rule| {
             let name = Arc::clone(&rule.name);
             let old = before.and_then(|before| {
                 let (index, _) = before.matcher.named(&rule.name)?;
@@ -75,7 +75,7 @@ impl<C: Clock + Clone> Live<C> {
             let watch = observer.map(|observer| observer.of_rule(Some(rule)));
             Ruled::new(Arc::clone(rule), counters, watch)
         });
-        let ruled = ruled.collect();
+        let ruled = at_work.collect();
         if let Some(before) = before {
             let gone = before.set.rules.iter().filter(|rule| matcher.named(&rule.name).is_none());
             loaded.removed = gone.map(|rule| Arc::clone(&rule.name)).collect();

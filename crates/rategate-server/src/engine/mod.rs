@@ -130,6 +130,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     }
 
     /// Decides a request.
+    #[must_use]
     pub fn decide(&self, request: &Request<'_>) -> Decided {
         let live = self.inner.live.load();
         Decided::Now(self.inner.decide(live.as_deref(), request))
