@@ -75,12 +75,12 @@ impl<C: Clock + Clone> Live<C> {
             let watch = observer.map(|observer| observer.of_rule(Some(rule)));
             Ruled::new(Arc::clone(rule), counters, watch)
         });
-        let ruled = at_work.collect();
+        let at_work = at_work.collect();
         if let Some(before) = before {
             let gone = before.set.rules.iter().filter(|rule| matcher.named(&rule.name).is_none());
             loaded.removed = gone.map(|rule| Arc::clone(&rule.name)).collect();
         }
-        Ok((Self { set, matcher, ruled }, loaded))
+        Ok((Self { set, matcher, ruled: at_work }, loaded))
     }
 
     /// Puts the limits of the rules into force, for `wall_ns` of the wall clock.

@@ -7,8 +7,11 @@ use rategate_server::engine::Verb;
 
 use crate::common::*;
 
+/// A rule, a key, and permits.
+type Item = (u8, u8, u64);
+
 /// What is asked: up to four items of three rules and two keys each, for up to four permits; or time goes by.
-fn steps() -> impl Strategy<Value = Vec<(Vec<(u8, u8, u64)>, u64)>> {
+fn steps() -> impl Strategy<Value = Vec<(Vec<Item>, u64)>> {
     let item = (0..3_u8, 0..2_u8, 0..4_u64);
     prop::collection::vec((prop::collection::vec(item, 1..5), 0..40_u64), 1..60)
 }
