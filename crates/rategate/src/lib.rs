@@ -126,6 +126,7 @@ mod several;
 mod shared;
 #[cfg(feature = "serde")]
 pub mod snapshot;
+mod standing;
 pub mod stats;
 pub mod store;
 mod sync;
@@ -163,6 +164,7 @@ pub use local::Local;
 pub use permit::{Expired, Permit};
 pub use reservation::Reservation;
 pub use several::{Ask, Together, TryAllError, try_all};
+pub use standing::Look;
 pub use throttle::{CatchUp, Throttle};
 pub use wait::{Alarm, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
 
