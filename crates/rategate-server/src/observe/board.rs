@@ -36,7 +36,7 @@ pub(super) struct Ranked {
 }
 
 /// A ranking, the heaviest first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranking {
     /// The weight of all keys together.
     pub(super) total: u64,

@@ -72,7 +72,11 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
         kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(of(sum, kind)))
     };
     for (name, what, of) in [
-        ("rategate_decisions_total", "Decided items by what became of them", Sum::calls as fn(&Sum, Kind) -> u64),
+        (
+            "rategate_decisions_total",
+            "Decided items by what became of them",
+            Sum::calls as fn(&Sum, Kind) -> u64,
+        ),
         ("rategate_decided_permits_total", "Permits of decided items", Sum::permits),
     ] {
         text.metric(name, "counter", what);
@@ -92,7 +96,11 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
 
 fn waits(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     let name = "rategate_retry_after_seconds";
-    text.metric(name, "histogram", "How long denied items have to wait; those that never fit are in +Inf alone");
+    text.metric(
+        name,
+        "histogram",
+        "How long denied items have to wait; those that never fit are in +Inf alone",
+    );
     for (record, sum) in records {
         let mut below = 0_u64;
         let ends = ENDS_MS.iter().map(Some).chain([None, None]);
@@ -112,11 +120,17 @@ fn waits(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
 }
 
 fn rooms(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
-    let rooms: Vec<_> =
-        records.iter().filter_map(|(record, _)| Some((&record.name, view.taken(&record.name)?))).collect();
+    let rooms: Vec<_> = records
+        .iter()
+        .filter_map(|(record, _)| Some((&record.name, view.taken(&record.name)?)))
+        .collect();
     text.metric("rategate_rule_keys", "gauge", "Keys of a rule that are in use");
     for (name, taken) in &rooms {
-        text.line("rategate_rule_keys", &[("rule", name)], u64::try_from(taken.keys).unwrap_or(u64::MAX));
+        text.line(
+            "rategate_rule_keys",
+            &[("rule", name)],
+            u64::try_from(taken.keys).unwrap_or(u64::MAX),
+        );
     }
     let name = "rategate_rule_overflows_total";
     text.metric(name, "counter", "New keys that a rule's table had no room for");
@@ -135,7 +149,11 @@ fn service(text: &mut Text, status: &Status) {
     for (protocol, (_, accepted, _)) in connections {
         text.line("rategate_connections_accepted_total", &[("protocol", protocol)], accepted);
     }
-    text.metric("rategate_connections_refused_total", "counter", "Connections that were turned away");
+    text.metric(
+        "rategate_connections_refused_total",
+        "counter",
+        "Connections that were turned away",
+    );
     for (protocol, (_, _, refused)) in connections {
         text.line("rategate_connections_refused_total", &[("protocol", protocol)], refused);
     }
@@ -157,7 +175,11 @@ fn configuration(text: &mut Text, status: &Status, view: &dyn View) {
     text.metric("rategate_config_loads_total", "counter", "Configurations loaded and refused");
     text.line("rategate_config_loads_total", &[("outcome", "loaded")], loaded);
     text.line("rategate_config_loads_total", &[("outcome", "refused")], refused);
-    text.metric("rategate_config_loaded_timestamp_seconds", "gauge", "When the configuration in force was loaded");
+    text.metric(
+        "rategate_config_loaded_timestamp_seconds",
+        "gauge",
+        "When the configuration in force was loaded",
+    );
     text.line("rategate_config_loaded_timestamp_seconds", &[], status.loaded_at_s());
     text.metric("rategate_config_info", "gauge", "Always 1; the digest of the rules in force");
     let hash = rules.as_ref().map(|rules| Arc::clone(&rules.hash)).unwrap_or_default();
@@ -170,7 +192,8 @@ fn configuration(text: &mut Text, status: &Status, view: &dyn View) {
 
 /// Thousandths as a decimal, exactly.
 fn millis(value: u64) -> String {
-    let (whole, part) = (value.checked_div(1_000).unwrap_or(0), value.checked_rem(1_000).unwrap_or(0));
+    let (whole, part) =
+        (value.checked_div(1_000).unwrap_or(0), value.checked_rem(1_000).unwrap_or(0));
     let text = format!("{whole}.{part:03}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -8,21 +8,26 @@
 //! are ranked, arrivals are recorded in a room that all rules share. Keys are in no metric's label; where they are
 //! shown they are percent-encoded and cut.
 
+pub mod admin;
 mod board;
 mod denials;
 mod lanes;
+mod metrics;
 mod name;
 mod record;
 mod series;
 mod status;
 mod tally;
 mod tape;
+mod view;
 mod waits;
+mod words;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::status::{Protocol, Status, Store};
+pub use self::view::{Taken, View};
 
 use self::denials::Events;
 use self::record::Record;

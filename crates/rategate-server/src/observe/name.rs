@@ -2,22 +2,10 @@
 //! text that is no line of its own, says where each value ends, and is the very path under which
 //! `GET /v1/keys/{rule}/{key}` looks the key up.
 
-use crate::rule::{Rule, Value};
-
 /// The most bytes of a name. Longer ones are cut, and end with `…`, which is in no whole name.
 pub(super) const MOST_BYTES: usize = 64;
 
-/// How many values of a rule's entries tell its keys apart.
-pub(crate) fn varying(rule: &Rule) -> usize {
-    let varies = |value: &Value| match value {
-        Value::Exact(_) => false,
-        Value::Pattern { shared, .. } => !shared,
-        Value::Any | Value::OneOf(_) => true,
-    };
-    rule.entries.iter().filter(|entry| varies(&entry.value)).count()
-}
-
-/// The name of a counter's key, where `values` values tell keys apart: see [`varying`].
+/// The name of a counter's key, where `values` values tell keys apart.
 pub(super) fn of_key(key: &[u8], values: usize) -> String {
     let mut name = String::new();
     if values < 2 {

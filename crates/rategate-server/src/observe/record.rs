@@ -7,11 +7,11 @@ use rategate::{Hashing, Seeds};
 
 use super::board::{Board, Weight};
 use super::denials::{Denial, Denials, Events, Why};
-use super::name;
 use super::series::Series;
 use super::tally::{Kind, Sum, Tally};
 use super::tape::{Budget, Tape};
 use super::waits::Buckets;
+use super::{name, words};
 use crate::engine::{Part, Verdict, Watch};
 use crate::rule::Rule;
 
@@ -31,6 +31,7 @@ pub(super) struct Record {
     pub(super) denials: Denials,
     series: Mutex<Series>,
     waits: Mutex<Waits>,
+    sentence: Mutex<(u64, Arc<str>)>,
     seeds: Seeds,
     events: Arc<Events>,
 }
@@ -61,6 +62,7 @@ impl Record {
             denials: Denials::default(),
             series: Mutex::default(),
             waits: Mutex::default(),
+            sentence: Mutex::new((0, Arc::from(""))),
             seeds: Seeds::random(Hashing::Fast),
             events,
         }
@@ -94,9 +96,24 @@ impl Record {
         self.tally.sum().since(&before).waits
     }
 
+    /// What its last minute was like. Put into words once a second at most, however many ask.
+    pub(super) fn sentence(&self) -> Arc<str> {
+        let (end_s, minute) = {
+            let series = self.series();
+            (series.end_s(), series.newest_sum(60))
+        };
+        let mut sentence = lock(&self.sentence);
+        if sentence.0 != end_s || sentence.1.is_empty() {
+            let has_denied = minute.denied_calls.saturating_add(minute.shadow_calls) > 0;
+            let denied = has_denied.then(|| self.board.read().1.denied()).unwrap_or_default();
+            *sentence = (end_s, words::of_minute(&minute, &denied).into());
+        }
+        Arc::clone(&sentence.1)
+    }
+
     /// What a key of it is called.
     fn name_of(&self, key: &[u8]) -> String {
-        let values = self.rule.load().as_deref().map_or(1, name::varying);
+        let values = self.rule.load().as_deref().map_or(1, Rule::values_needed);
         name::of_key(key, values)
     }
 

@@ -63,6 +63,11 @@ impl Series {
         (self.end_s.saturating_sub(length), self.seconds.iter())
     }
 
+    /// The Unix second after the newest.
+    pub(super) const fn end_s(&self) -> u64 {
+        self.end_s
+    }
+
     /// The newest second that is over.
     pub(super) fn newest(&self) -> Second {
         self.seconds.back().copied().unwrap_or_default()

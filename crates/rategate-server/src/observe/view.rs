@@ -3,7 +3,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::engine::{Decided, Request};
+use rategate::Clock;
+
+use crate::engine::{Decided, Engine, Request};
 use crate::rule::RuleSet;
 
 /// An engine as whoever looks on sees it.
@@ -31,4 +33,22 @@ pub struct Taken {
     pub keys: usize,
     /// Newcomers that found no room.
     pub overflows: u64,
+}
+
+impl<C: Clock + Clone + 'static> View for Engine<C> {
+    fn now_ns(&self) -> u64 {
+        self.clock().now_ns()
+    }
+
+    fn rules(&self) -> Option<Arc<RuleSet>> {
+        self.rules()
+    }
+
+    fn ask(&self, request: &Request<'_>) -> Decided {
+        self.decide(request)
+    }
+
+    fn taken(&self, rule: &str) -> Option<Taken> {
+        self.room_of(rule).map(|(keys, overflows)| Taken { keys, overflows })
+    }
 }

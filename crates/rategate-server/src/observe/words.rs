@@ -62,7 +62,7 @@ pub(super) fn of_minute(minute: &Second, denied: &Ranking) -> String {
 
 /// What a rule says.
 pub(super) fn of_rule(rule: &Rule) -> String {
-    let whom = match super::name::varying(rule) {
+    let whom = match rule.values_needed() {
         0 => "in all",
         _ => "for each key",
     };
@@ -127,6 +127,21 @@ pub(super) fn by_enforcement(rules: Option<&RuleSet>) -> [(&'static str, u64); 3
     counts
 }
 
+/// A length of time in the two largest units that say anything.
+pub(super) fn span(ms: u64) -> String {
+    let part = |unit: u64| ms.checked_div(unit).unwrap_or(0);
+    let rest = |unit: u64, below: u64| {
+        ms.checked_rem(unit).and_then(|rest| rest.checked_div(below)).unwrap_or(0)
+    };
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{}.{} s", part(1_000), rest(1_000, 100)),
+        60_000..3_600_000 => format!("{} min {} s", part(60_000), rest(60_000, 1_000)),
+        3_600_000..86_400_000 => format!("{} h {} min", part(3_600_000), rest(3_600_000, 60_000)),
+        _ => format!("{} d {} h", part(86_400_000), rest(86_400_000, 3_600_000)),
+    }
+}
+
 /// `1 call`, `2 calls`.
 pub(super) fn number(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
@@ -183,10 +198,7 @@ mod tests {
             of_minute(&minute(50, 0, 50), &ranking(&[10, 10, 10])),
             "50 % of 100 calls in the last minute would have been allowed. Denials are spread over many keys."
         );
-        assert_eq!(
-            of_minute(&minute(0, 5, 0), &none),
-            "All of 5 calls in the last minute denied."
-        );
+        assert_eq!(of_minute(&minute(0, 5, 0), &none), "All of 5 calls in the last minute denied.");
         let near = Second { passed_calls: 10, near_calls: 1, ..Second::default() };
         assert_eq!(
             of_minute(&near, &none),
