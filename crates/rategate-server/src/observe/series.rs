@@ -57,10 +57,12 @@ impl Series {
         (self.end_s, self.before) = (now_s, *sum);
     }
 
-    /// The Unix second of the oldest one, and all of them.
-    pub(super) fn all(&self) -> (u64, impl Iterator<Item = &Second>) {
-        let length = u64::try_from(self.seconds.len()).unwrap_or(0);
-        (self.end_s.saturating_sub(length), self.seconds.iter())
+    /// The newest so many, the oldest of these first, with its Unix second.
+    pub(super) fn newest_of(&self, most: usize) -> (u64, impl Iterator<Item = &Second>) {
+        let left_out = self.seconds.len().saturating_sub(most);
+        let count = self.seconds.len().saturating_sub(left_out);
+        let count = u64::try_from(count).unwrap_or(0);
+        (self.end_s.saturating_sub(count), self.seconds.iter().skip(left_out))
     }
 
     /// The Unix second after the newest.

@@ -12,6 +12,9 @@ use super::super::waits::ENDS_MS;
 use super::super::{Observe, words};
 use crate::rule::{Enforcement, Rule, RuleSet, Value};
 
+/// An event carries so many seconds of a rule, so that one that comes late leaves no gap.
+const FEW_SECONDS: usize = 10;
+
 /// All rules, and how the service does.
 #[derive(Debug, Serialize)]
 pub(super) struct Overview {
@@ -81,8 +84,8 @@ pub(super) struct Detail {
     top: Tops,
     waits: Waits,
     denials: Vec<Turned>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) series: Option<Curve>,
+    /// Its last quarter of an hour; of an event, its last seconds.
+    series: Curve,
 }
 
 /// A quarter of an hour, second by second, the oldest first.
@@ -193,8 +196,7 @@ impl Overview {
     ) -> Self {
         let rules = observe.records().iter().map(|record| Live::of(record, view)).collect();
         let detail = rule.and_then(|name| observe.record(name)).map(|record| {
-            let series = with_curve.then(|| Curve::of(&record));
-            Detail { series, ..Detail::of(&record) }
+            Detail::of(&record, if with_curve { usize::MAX } else { FEW_SECONDS })
         });
         let now_s = super::super::seconds(view.now_ns());
         Self { now_s, service: Service::of(observe.status(), view), rules, detail }
@@ -257,7 +259,7 @@ impl Figures {
 }
 
 impl Detail {
-    fn of(record: &Record) -> Self {
+    fn of(record: &Record, seconds: usize) -> Self {
         let turned = |denial: Denial| Turned {
             at_ms: denial.at_ns.checked_div(1_000_000).unwrap_or(0),
             key: denial.name,
@@ -273,7 +275,7 @@ impl Detail {
             top: Tops::of(record, 10),
             waits,
             denials: record.denials.all().into_iter().rev().map(turned).collect(),
-            series: None,
+            series: Curve::of(record, seconds),
         }
     }
 }
@@ -301,9 +303,10 @@ impl Ranks {
 }
 
 impl Curve {
-    fn of(record: &Record) -> Self {
+    /// The newest so many seconds.
+    fn of(record: &Record, most: usize) -> Self {
         let series = record.series();
-        let (from_s, seconds) = series.all();
+        let (from_s, seconds) = series.newest_of(most);
         let mut curve = Self { from_s, ..Self::default() };
         for second in seconds {
             curve.asked_permits.push(second.asked);
