@@ -59,7 +59,7 @@ pub struct Observe {
 #[derive(Debug)]
 struct Records {
     by_name: HashMap<Arc<str>, Arc<Record>>,
-    /// Names in the order in which rules were first seen.
+    /// Names in the order in which they were first seen.
     order: Vec<Arc<str>>,
     now_ns: u64,
 }
@@ -140,8 +140,12 @@ impl Records {
         self.by_name.contains_key(name) || self.by_name.len() < MOST_RULES
     }
 
+    /// Rules as they were first seen, and after them what stands for several.
     fn all(&self) -> Vec<Arc<Record>> {
-        self.order.iter().filter_map(|name| self.by_name.get(name).cloned()).collect()
+        let is_one = |name: &&Arc<str>| ![INLINE, OTHER].contains(&&***name);
+        let several = [INLINE, OTHER].map(Arc::from);
+        let order = self.order.iter().filter(is_one).chain(&several);
+        order.filter_map(|name| self.by_name.get(name).cloned()).collect()
     }
 
     /// Forgets rules that no engine has any more.

@@ -142,10 +142,24 @@ pub(super) fn span(ms: u64) -> String {
     }
 }
 
+/// A number with narrow spaces between thousands, which break no line.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len().saturating_mul(2));
+    for (at, digit) in digits.chars().enumerate() {
+        let left = digits.len().saturating_sub(at);
+        if at > 0 && left.is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// `1 call`, `2 calls`.
 pub(super) fn number(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
+    format!("{} {what}{plural}", grouped(count))
 }
 
 #[cfg(test)]
@@ -192,7 +206,7 @@ mod tests {
         assert_eq!(of_minute(&minute(1, 0, 0), &none), "All of 1 call in the last minute allowed.");
         assert_eq!(
             of_minute(&minute(970, 30, 0), &ranking(&[88, 12])),
-            "97 % of 1000 calls in the last minute allowed. One key, k0, causes 88 % of denials."
+            "97 % of 1\u{202f}000 calls in the last minute allowed. One key, k0, causes 88 % of denials."
         );
         assert_eq!(
             of_minute(&minute(50, 0, 50), &ranking(&[10, 10, 10])),

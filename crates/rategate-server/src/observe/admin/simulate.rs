@@ -241,18 +241,16 @@ fn sentence(arrivals: u64, keys: usize, now: Option<&Outcome>, then: &Outcome) -
         let keys = words::number(u64::try_from(outcome.keys_denied).unwrap_or(u64::MAX), "key");
         match outcome.denied {
             0 => "none".to_owned(),
-            denied => format!("{denied} ({}), of {keys},", words::share(denied, all)),
+            denied => {
+                format!("{} ({}), of {keys}", words::grouped(denied), words::share(denied, all))
+            }
         }
     };
     let calls = words::number(arrivals, "arrival");
     let of_keys = words::number(u64::try_from(keys).unwrap_or(u64::MAX), "key");
-    let compared = now.map_or_else(String::new, |now| {
-        format!(" The limit in force denies {} of them.", said(now).trim_end_matches(','))
-    });
-    format!(
-        "Of {calls} of {of_keys}, this limit denies {}.{compared}",
-        said(then).trim_end_matches(',')
-    )
+    let compared =
+        now.map_or_else(String::new, |now| format!(" The limit in force denies {}.", said(now)));
+    format!("Of {calls} of {of_keys}, this limit denies {}.{compared}", said(then))
 }
 
 /// The bars of the picture: as wide as need be for their number, in whole seconds.

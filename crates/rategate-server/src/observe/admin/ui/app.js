@@ -79,7 +79,7 @@
     plot = new uPlot({
       width: box.clientWidth, height: 232, padding: [8, 8, 0, 0], legend: { show: false },
       cursor: { drag: { x: false, y: false }, points: none, y: false },
-      scales: { x: { time: true }, y: { range: (u, low, high) => [0, Math.max(high * 1.08, 1)] } },
+      scales: { x: { time: true, range: (u, low, high) => { const end = high ?? Date.now() / 1000; return [end - state.span, end]; } }, y: { range: (u, low, high) => [0, Math.max(high * 1.08, 1)] } },
       axes: [
         { ...axis, size: 24, space: 70, values: (u, ticks) => ticks.map((t) => clock(t * 1000)) },
         { ...axis, size: 46, space: 32, values: (u, ticks) => ticks.map((v) => v >= 1e6 ? v / 1e6 + "M" : v >= 1e4 ? v / 1e3 + "k" : number(v)) },
@@ -90,7 +90,7 @@
         { label: "granted", stroke: colour("--grant"), width: 1.5, fill: colour("--grant-fill"), points: none },
         { label: "allowance", stroke: dim, width: 1.5, dash: [5, 4], points: none },
       ],
-      bands: [{ series: [1, 2], fill: hot + "c0" }],
+      bands: [{ series: [1, 2], fill: hot + "a8" }],
       hooks: { setCursor: [(u) => { read = u.cursor.idx ?? null; legend(); }] },
     }, chartData(), box);
   };
@@ -133,8 +133,10 @@
         button.type = "button";
         button.dataset.rule = rule.name;
         const name = make("span", rule.name === "*inline" ? "limits of calls" : rule.name === "*other" ? "further rules" : rule.name);
-        if (rule.enforcement !== "all") name.append(make("span", rule.enforcement === "shadow" ? "shadow" : "part", "tag"));
-        button.append(name, make("span"), make("span"));
+        const first = make("span");
+        first.append(name);
+        if (rule.enforcement !== "all") first.append(make("i", rule.enforcement === "shadow" ? "shadow" : "part", "tag"));
+        button.append(first, make("span"), make("span"));
         button.addEventListener("click", () => choose(rule.name));
         item.append(button);
         known.set(rule.name, button);
@@ -220,20 +222,20 @@
   };
   const showWaits = () => {
     const { ends_ms: ends, counts } = state.detail.waits;
-    const names = ["1 ms", "3", "10", "30", "100", "300 ms", "1 s", "3", "10", "30 s", "1 min", "5", "15 min", "1 h", "6 h", "1 d", "more", "never"];
     const most = Math.max(...counts), all = counts.reduce((sum, count) => sum + count, 0);
     const box = $("waits");
     if (box.children.length !== counts.length) {
       box.replaceChildren(...counts.map((count, at) => {
-        const column = make("div");
-        column.append(make("b"), make("i"), make("span", names[at]));
-        return column;
+        const row = make("div"), track = make("span");
+        track.append(make("i"));
+        row.append(make("b", at < ends.length ? "≤ " + span(ends[at]).replace(/ 0 \w+$/, "").replace(".0", "") : at === ends.length ? "> 1 d" : "never"), track, make("em"));
+        return row;
       }));
     }
     counts.forEach((count, at) => {
-      const [label, bar] = box.children[at].children;
-      say(label, count ? share(count, all).replace(" %", "%") : "");
-      bar.style.height = (most ? count * 78 / most : 0) + "%";
+      const [, track, label] = box.children[at].children;
+      say(label, count ? share(count, all) : "");
+      track.firstChild.style.width = (most ? count * 100 / most : 0) + "%";
     });
     const common = counts.indexOf(most);
     const text = !all ? "No denials." : `${whole(all)} denials; most fit ${common < ends.length ? "within " + span(ends[common]) : common === ends.length ? "after more than a day" : "never"}.`;
@@ -294,13 +296,14 @@
     box.dataset.is = is;
     const inputs = names.map((name) => {
       const label = make("label", name), input = make("input");
+      input.name = "value-" + name;
       input.autocomplete = "off";
       input.spellcheck = false;
       label.append(input);
       return label;
     });
     const button = make("button", names.length ? "Look up" : "Look at the one counter");
-    button.disabled = !rule;
+    button.hidden = !rule;
     box.replaceChildren(...inputs, button);
     $("look-result").replaceChildren(make("p", rule ? "What a call for one permit would be told now. Nothing is taken." : "Keys of limits that come with calls cannot be looked up here.", "note"));
   };
