@@ -1,0 +1,243 @@
+//! The answers as JSON, on a clock that the test moves.
+
+use rategate_server::observe::admin::Rights;
+use rategate_server::observe::{MOST_RULES, Store};
+use rategate_server::rule::{RuleSet, Unit};
+use serde_json::{Value, json};
+
+use crate::common::{Bench, SECOND_NS, START_NS, bucket, rule, rules};
+
+fn live<'a>(overview: &'a Value, name: &str) -> &'a Value {
+    overview["rules"].as_array().unwrap().iter().find(|rule| rule["name"] == name).unwrap()
+}
+
+/// Each decided item is in the second in which it came, and what it asked for and got.
+#[test]
+fn each_second_has_what_happened_in_it() {
+    let bench = Bench::new(rules());
+    for second in 0..5_u64 {
+        for _ in 0..second * 10 {
+            bench.take("per-address", &["a"], 1);
+        }
+        bench.take("per-address", &["b"], 3);
+        bench.second();
+    }
+    let all = bench.json("/v1/rules?rule=per-address");
+    let series = &all["detail"]["series"];
+    assert_eq!(series["from_s"], START_NS / SECOND_NS);
+    assert_eq!(series["asked_permits"], json!([3, 13, 23, 33, 43]));
+    // Twenty at once, and ten more with each second: the bucket of `a` is full at first, and earns what it can hold.
+    assert_eq!(series["granted_permits"], json!([3, 13, 23, 23, 13]));
+    assert_eq!(series["denied"], json!([0, 0, 0, 10, 30]));
+    let newest = &live(&all, "per-address")["second"];
+    assert_eq!((&newest["asked_permits"], &newest["denied"]), (&json!(43), &json!(30)));
+    assert_eq!(live(&all, "per-address")["keys"], 2);
+    assert_eq!(live(&all, "search")["sentence"], "No calls in the last minute.");
+    assert_eq!(
+        live(&all, "per-address")["sentence"],
+        "62 % of 105 calls in the last minute allowed. One key, a, causes 100 % of denials."
+    );
+}
+
+/// Looking on, by whatever way, changes no figure and no counter.
+#[test]
+fn looking_on_changes_nothing() {
+    let bench = Bench::new(rules());
+    for _ in 0..21 {
+        bench.take("per-address", &["a"], 1);
+    }
+    bench.second();
+    let before = bench.json("/v1/rules?rule=per-address");
+    for _ in 0..3 {
+        let key = bench.json("/v1/keys/per-address/a");
+        assert_eq!((&key["allowed"], &key["remaining_permits"]), (&json!(true), &json!(10)));
+        let body = r#"{"domain":"edge","entries":[{"key":"remote_address","value":"a"}]}"#;
+        assert_eq!(bench.call("POST", "/v1/explain", body).0, 200);
+        bench.json("/v1/top?rule=per-address");
+        bench.call("GET", "/metrics", "");
+    }
+    assert_eq!(bench.json("/v1/rules?rule=per-address"), before);
+    bench.observe.tick(START_NS + SECOND_NS);
+    assert_eq!(bench.json("/v1/rules?rule=per-address"), before, "twice in a second is once");
+}
+
+#[test]
+fn a_key_is_told_why_it_is_denied_and_when_it_is_free() {
+    let bench = Bench::new(rules());
+    for _ in 0..100 {
+        bench.take("free-plan", &["free", "ann/b%"], 1);
+    }
+    let key = bench.json("/v1/keys/free-plan/free/ann%2Fb%25");
+    assert_eq!((&key["allowed"], &key["verdict"]), (&json!(false), &json!("denied")));
+    assert_eq!(key["retry_after_ms"], 60_000);
+    assert_eq!(key["sentence"], "Denied: 0 of 100 permits are left. One fits in 1 min 0 s.");
+    let other = bench.json("/v1/keys/free-plan/free/ann");
+    assert_eq!(other["sentence"], "Allowed: 100 of 100 permits are left, nothing is in use.");
+    let one = bench.json("/v1/keys/search");
+    assert_eq!((&one["allowed"], &one["limit_permits"]), (&json!(true), &json!(60)));
+    assert_eq!(bench.json("/v1/keys/search/"), one);
+    for (path, status) in [
+        ("/v1/keys/free-plan/free", 400),
+        ("/v1/keys/nobody/x", 404),
+        ("/v1/keys/search/%zz", 400),
+        ("/v1/keys/%ff/x", 400),
+    ] {
+        assert_eq!(bench.call("GET", path, "").0, status, "{path}");
+    }
+}
+
+#[test]
+fn keys_that_stand_out_are_named_and_cannot_write_lines() {
+    let bench = Bench::new(rules());
+    let nasty = "x\n\u{202e}\"<script>";
+    for _ in 0..50 {
+        bench.take("per-address", &[nasty], 1);
+    }
+    for calm in 0..30 {
+        bench.take("per-address", &[&format!("calm-{calm}")], 2);
+    }
+    bench.second();
+    let top = bench.json("/v1/top?rule=per-address&most=5");
+    assert_eq!(top["denied"]["keys"][0]["key"], "x%0A%E2%80%AE%22%3Cscript%3E");
+    assert_eq!(
+        (&top["denied"]["keys"][0]["at_least"], &top["denied"]["total"]),
+        (&json!(30), &json!(30))
+    );
+    assert_eq!(top["used"]["keys"].as_array().unwrap().len(), 5);
+    assert_eq!((&top["used"]["total"], &top["one_in"]), (&json!(80), &json!(1)));
+    let detail = &bench.json("/v1/rules?rule=per-address")["detail"];
+    assert_eq!(detail["denials"][0]["why"], "over-the-limit");
+    assert_eq!(detail["denials"][0]["retry_after_ms"], 100);
+    assert_eq!(detail["denials"].as_array().unwrap().len(), 1, "of those of one instant, one");
+    assert_eq!(detail["waits"]["counts"][4], 30, "all wait for 100 ms");
+    // Who was heavy long ago stands out no more.
+    for _ in 0..130 {
+        bench.second();
+    }
+    assert_eq!(bench.json("/v1/top?rule=per-address")["denied"]["keys"], json!([]));
+}
+
+#[test]
+fn shadow_denials_are_told_apart() {
+    let bench = Bench::new(rules());
+    for _ in 0..15 {
+        assert!(bench.take("uploads", &["ann"], 40));
+    }
+    bench.second();
+    let all = bench.json("/v1/rules?rule=uploads");
+    let minute = &live(&all, "uploads")["minute"];
+    assert_eq!(
+        (&minute["passed"], &minute["shadow_denied"], &minute["denied"]),
+        (&json!(10), &json!(5), &json!(0))
+    );
+    assert_eq!(
+        live(&all, "uploads")["sentence"],
+        "67 % of 15 calls in the last minute would have been allowed. One key, ann, causes 100 % of denials."
+    );
+    assert_eq!(all["detail"]["denials"][0]["enforced"], false);
+}
+
+#[test]
+fn a_descriptor_is_explained() {
+    let bench = Bench::new(rules());
+    let explain = |body: &str| bench.call("POST", "/v1/explain", body);
+    let (status, body) = explain(
+        r#"{"domain":"edge","entries":[{"key":"plan","value":"free"},{"key":"user","value":"ann"}]}"#,
+    );
+    let told: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (status, &told["matched"], &told["rule"]["name"]),
+        (200, &json!(true), &json!("free-plan"))
+    );
+    assert_eq!(told["rule"]["limit"], "100 per minute for each key");
+    let (_, body) = explain(r#"{"domain":"edge","entries":[{"key":"plan","value":"free"}]}"#);
+    let told: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((&told["matched"], &told["now"]["verdict"]), (&json!(false), &json!("unmatched")));
+    for body in ["", "{}", "[", r#"{"domain":"edge","entries":[],"more":1}"#] {
+        let (status, problem) = explain(body);
+        assert_eq!(status, 400, "{body}");
+        assert!(serde_json::from_str::<Value>(&problem).unwrap()["detail"].is_string());
+    }
+    assert_eq!(explain(&" ".repeat(70_000)).0, 400, "no longer than it may be");
+}
+
+#[test]
+fn who_may_not_read_gets_the_page_alone() {
+    let bench = Bench::new(rules());
+    for path in [
+        "/v1/rules",
+        "/metrics",
+        "/v1/top?rule=search",
+        "/v1/config",
+        "/v1/keys/search",
+        "/v1/events",
+    ] {
+        assert_eq!(bench.call_as(Rights::NONE, "GET", path, "").0, 401, "{path}");
+        assert_eq!(bench.call("DELETE", path, "").0, 405, "{path}");
+    }
+    let body = r#"{"rule":"search","limit":{"permits":1,"period_ms":1000}}"#;
+    assert_eq!(bench.call_as(Rights::READ, "POST", "/v1/simulate", body).0, 401);
+    assert_eq!(bench.call("GET", "/v1/simulate", "").0, 405);
+    assert_eq!(bench.call_as(Rights::NONE, "GET", "/", "").0, 200);
+    assert_eq!(bench.call("GET", "/v1/rules?rule=nobody", "").0, 404);
+    assert_eq!(bench.call("GET", "/v1/top?rule=nobody", "").0, 404);
+    assert_eq!(bench.call("GET", "/v1/top", "").0, 400);
+    assert_eq!(bench.call("GET", "/elsewhere", "").0, 404);
+}
+
+#[test]
+fn the_configuration_is_told_with_its_digest_and_what_is_wrong_with_the_next() {
+    let bench = Bench::new(rules());
+    let config = bench.json("/v1/config");
+    assert_eq!((&config["hash"], &config["failed"]), (&json!("3f1c9a52d7be40f8"), &json!(false)));
+    assert_eq!(config["rules"][0]["written_at"], "limits.toml:3:1");
+    assert_eq!(
+        (&config["rules"][0]["burst"], &config["rules"][0]["period_ms"]),
+        (&json!(20), &json!(1_000))
+    );
+    bench.observe.status().load_failed("limits.toml:7:3: unknown unit `sec`");
+    bench.observe.status().store_is(Store::Gone);
+    let service = bench.json("/v1/rules")["service"].clone();
+    assert_eq!((&service["config_failed"], &service["store"]), (&json!(true), &json!("gone")));
+    assert_eq!(service["config_error"], "limits.toml:7:3: unknown unit `sec`");
+    bench.observe.status().loaded(7);
+    assert_eq!(bench.json("/v1/config")["failed"], false);
+    assert_eq!(bench.json("/v1/config")["error"], Value::Null);
+}
+
+/// Figures are carried over a reload by the rule's name; what is gone is forgotten, and makes room.
+#[test]
+fn figures_survive_a_reload_and_are_bounded() {
+    let bench = Bench::new(rules());
+    bench.take("per-address", &["a"], 1);
+    bench.second();
+    bench.engine.load(rules()).unwrap();
+    bench.take("per-address", &["a"], 1);
+    bench.second();
+    let all = bench.json("/v1/rules?rule=per-address");
+    assert_eq!(live(&all, "per-address")["minute"]["passed"], 2);
+
+    let many = |names: std::ops::Range<usize>| RuleSet {
+        rules: names
+            .map(|at| rule(&format!("r{at}"), &[&format!("k{at}")], bucket(1, 1), 1, Unit::Second))
+            .collect(),
+        hash: "1".into(),
+    };
+    bench.engine.load(many(0..MOST_RULES + 40)).unwrap();
+    bench.second();
+    bench.take(&format!("r{}", MOST_RULES + 20), &["x"], 1);
+    bench.take(&format!("r{}", MOST_RULES + 21), &["x"], 1);
+    bench.second();
+    let all = bench.json("/v1/rules");
+    let shown = all["rules"].as_array().unwrap();
+    assert!(shown.len() <= MOST_RULES + 2, "{}", shown.len());
+    assert_eq!(live(&all, "*other")["minute"]["passed"], 2);
+    assert!(shown.iter().all(|rule| rule["name"] != "per-address"), "it is gone");
+    bench.engine.load(many(0..3)).unwrap();
+    bench.second();
+    assert_eq!(
+        bench.json("/v1/rules")["rules"].as_array().unwrap().len(),
+        4,
+        "three, and those of calls"
+    );
+}

@@ -1,0 +1,62 @@
+//! What looking on costs each decision: held loosely here, as any machine runs tests; told in docs/limits.md as measured.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rategate_server::engine::{Observer as _, Part, Verdict};
+use rategate_server::observe::Observe;
+use rategate_server::rule::Unit;
+
+use crate::common::{START_NS, bucket, rule};
+
+/// Nanoseconds for each of so many items, over so many keys.
+pub(crate) fn cost(items: u64, keys: u64, denied: bool) -> u64 {
+    let observe = Observe::new(START_NS);
+    let rule = Arc::new(rule("per-address", &["remote_address"], bucket(10, 20), 10, Unit::Second));
+    let watch = observe.of_rule(Some(&rule));
+    let verdict = if denied {
+        Verdict::Denied { retry_after_ns: std::num::NonZeroU64::new(5_000_000), enforced: true }
+    } else {
+        Verdict::Granted
+    };
+    let part = Part {
+        rule: Some(rule),
+        shown: None,
+        verdict,
+        limit: 20,
+        remaining: Some(9),
+        reset_after_ns: 0,
+    };
+    let names: Vec<Vec<u8>> =
+        (0..keys).map(|key| format!("198.51.100.{key}").into_bytes()).collect();
+    // As at a million a second, of which the first one finds out.
+    let step_ns = 1_000;
+    let mut now_ns = START_NS;
+    let mut run = |items: u64| {
+        for item in 0..items {
+            now_ns += step_ns;
+            let key = usize::try_from(item.wrapping_mul(0x9E37_79B9) % keys).unwrap();
+            watch.decided(now_ns, &names[key], 1, &part);
+            if item % 1_000_000 == 999_999 {
+                observe.tick(now_ns);
+            }
+        }
+    };
+    run(2_000_000);
+    let started = Instant::now();
+    run(items);
+    u64::try_from(started.elapsed().as_nanos()).unwrap() / items
+}
+
+#[test]
+fn looking_on_takes_a_bounded_time() {
+    for (keys, denied) in [(1, false), (1_000, false), (100_000, false), (1_000, true)] {
+        let cost_ns = cost(2_000_000, keys, denied);
+        let bound_ns = if cfg!(debug_assertions) { 3_000 } else { 200 };
+        assert!(cost_ns < bound_ns, "{keys} keys, denied {denied}: {cost_ns} ns");
+        #[allow(clippy::print_stdout, reason = "the figure is the point of running it by hand")]
+        {
+            println!("{keys} keys, denied {denied}: {cost_ns} ns");
+        }
+    }
+}

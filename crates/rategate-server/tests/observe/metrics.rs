@@ -1,0 +1,215 @@
+//! The text for Prometheus, read back by a strict reader of its format.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rategate_server::engine::{Inline, Verb};
+use rategate_server::observe::Protocol;
+use rategate_server::rule::{Limit, RuleSet, Unit};
+
+use crate::common::{Bench, SECOND_NS, bucket, rule, rules};
+
+/// A series: its name and labels.
+pub(crate) type Series = (String, BTreeMap<String, String>);
+
+/// What a scrape says: kinds by metric, and values by series.
+#[derive(Debug, Default)]
+pub(crate) struct Scrape {
+    pub(crate) kinds: BTreeMap<String, String>,
+    pub(crate) values: BTreeMap<Series, f64>,
+}
+
+impl Scrape {
+    /// Reads the text format, and complains of whatever Prometheus would.
+    pub(crate) fn read(text: &str) -> Self {
+        let (mut scrape, mut helped, mut closed) =
+            (Self::default(), BTreeSet::new(), BTreeSet::new());
+        let mut current = String::new();
+        assert!(text.ends_with('\n'), "the last line ends");
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, _) = rest.split_once(' ').unwrap();
+                assert!(helped.insert(name.to_owned()), "{name} is helped twice");
+                continue;
+            }
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(["counter", "gauge", "histogram", "summary"].contains(&kind), "{line}");
+                assert!(
+                    scrape.kinds.insert(name.to_owned(), kind.to_owned()).is_none(),
+                    "{name} twice"
+                );
+                closed.insert(std::mem::replace(&mut current, name.to_owned()));
+                assert!(!closed.contains(name), "{name} is not in one piece");
+                continue;
+            }
+            let (series, value) = read_line(line);
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| {
+                let family = series.0.strip_suffix(end)?;
+                (scrape.kinds.get(family).map(String::as_str) == Some("histogram"))
+                    .then_some(family)
+            });
+            assert_eq!(family.unwrap_or(&series.0), current, "{line} is in the wrong place");
+            assert!(scrape.values.insert(series, value).is_none(), "{line} is there twice");
+        }
+        scrape
+    }
+
+    pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let labels = labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned()));
+        *self
+            .values
+            .get(&(name.to_owned(), labels.collect()))
+            .unwrap_or_else(|| panic!("no {name}"))
+    }
+}
+
+fn read_line(line: &str) -> (Series, f64) {
+    let end = line.find(['{', ' ']).unwrap();
+    let (name, mut rest) = line.split_at(end);
+    let is_name = |text: &str| {
+        text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && !text.starts_with(|c: char| c.is_ascii_digit())
+    };
+    assert!(is_name(name) && !name.is_empty(), "{line}");
+    let mut labels = BTreeMap::new();
+    if let Some(inner) = rest.strip_prefix('{') {
+        rest = inner;
+        loop {
+            let (label, after) = rest.split_once("=\"").unwrap();
+            assert!(is_name(label), "{line}");
+            let (mut value, mut escaped, mut end) = (String::new(), false, None);
+            for (at, character) in after.char_indices() {
+                match (escaped, character) {
+                    (true, 'n') => value.push('\n'),
+                    (true, other) => {
+                        assert!(['\\', '"'].contains(&other), "{line}");
+                        value.push(other);
+                    }
+                    (false, '\\') => {}
+                    (false, '"') => {
+                        end = Some(at);
+                        break;
+                    }
+                    (false, other) => value.push(other),
+                }
+                escaped = !escaped && character == '\\';
+            }
+            assert!(labels.insert(label.to_owned(), value).is_none(), "{line}");
+            rest = &after[end.unwrap() + 1..];
+            if let Some(after) = rest.strip_prefix('}') {
+                rest = after;
+                break;
+            }
+            rest = rest.strip_prefix(',').unwrap();
+        }
+    }
+    let value = rest.strip_prefix(' ').unwrap();
+    ((name.to_owned(), labels), value.parse().unwrap())
+}
+
+pub(crate) fn scrape(bench: &Bench) -> Scrape {
+    let (status, text) = bench.call("GET", "/metrics", "");
+    assert_eq!(status, 200);
+    Scrape::read(&text)
+}
+
+#[test]
+fn decisions_are_counted_by_rule_and_outcome() {
+    let bench = Bench::new(rules());
+    for _ in 0..30 {
+        bench.take("per-address", &["a"], 1);
+    }
+    bench.take("per-address", &["b"], 5);
+    for _ in 0..12 {
+        bench.take("uploads", &["ann"], 40);
+    }
+    let inline = Inline { capacity: 1, count: 1, period_ns: SECOND_NS };
+    for _ in 0..3 {
+        bench.engine.inline(inline, b"k", Verb::Take, 1).unwrap();
+    }
+    bench.engine.inline(inline, b"k", Verb::Peek, 1).unwrap();
+    bench.observe.status().opened(Protocol::Resp);
+    bench.observe.status().opened(Protocol::Resp);
+    bench.observe.status().closed(Protocol::Resp);
+    let scrape = scrape(&bench);
+    let decisions = |rule, outcome| {
+        scrape.value("rategate_decisions_total", &[("rule", rule), ("outcome", outcome)])
+    };
+    assert_eq!(
+        (decisions("per-address", "granted"), decisions("per-address", "denied")),
+        (21.0, 10.0)
+    );
+    assert_eq!(
+        (decisions("uploads", "granted"), decisions("uploads", "shadow_denied")),
+        (10.0, 2.0)
+    );
+    assert_eq!((decisions("*inline", "granted"), decisions("*inline", "denied")), (1.0, 2.0));
+    let permits = [("rule", "per-address"), ("outcome", "granted")];
+    assert_eq!(scrape.value("rategate_decided_permits_total", &permits), 25.0);
+    // Of 20, those that left one or none: two of `a`.
+    assert_eq!(scrape.value("rategate_near_limit_total", &[("rule", "per-address")]), 2.0);
+    assert_eq!(scrape.value("rategate_rule_keys", &[("rule", "per-address")]), 2.0);
+    let wait = |end| {
+        scrape.value("rategate_retry_after_seconds_bucket", &[("rule", "per-address"), ("le", end)])
+    };
+    assert_eq!((wait("0.03"), wait("0.1"), wait("86400"), wait("+Inf")), (0.0, 10.0, 10.0, 10.0));
+    assert_eq!(scrape.value("rategate_retry_after_seconds_sum", &[("rule", "per-address")]), 1.0);
+    assert_eq!(
+        scrape.value("rategate_retry_after_seconds_count", &[("rule", "per-address")]),
+        10.0
+    );
+    assert_eq!(scrape.value("rategate_connections", &[("protocol", "resp")]), 1.0);
+    assert_eq!(scrape.value("rategate_connections_accepted_total", &[("protocol", "resp")]), 2.0);
+    assert_eq!(scrape.value("rategate_config_reload_failed", &[]), 0.0);
+    bench.observe.status().load_failed("no");
+    assert_eq!(self::scrape(&bench).value("rategate_config_reload_failed", &[]), 1.0);
+}
+
+/// However many keys come, and whatever they are, no label tells of them: the series stay the same.
+#[test]
+fn keys_make_no_series() {
+    let bench = Bench::new(rules());
+    bench.take("per-address", &["quiet"], 1);
+    let before: BTreeSet<Series> = scrape(&bench).values.into_keys().collect();
+    for key in 0..3_000 {
+        bench.take("per-address", &[&format!("flood-{key}\"\n")], 1);
+        bench.take("free-plan", &["free", &format!("flood-{key}")], 1);
+    }
+    bench.second();
+    let (_, text) = bench.call("GET", "/metrics", "");
+    assert!(!text.contains("flood"));
+    let after = Scrape::read(&text);
+    assert!(after.value("rategate_rule_overflows_total", &[("rule", "per-address")]) > 0.0);
+    assert_eq!(after.values.into_keys().collect::<BTreeSet<_>>(), before);
+}
+
+/// A rule's name is text of whoever writes the configuration: whatever is in it stays within its label.
+#[test]
+fn names_of_rules_are_escaped() {
+    let name = "a\"b\\c\nd{e=\"f\"} 1";
+    let set = RuleSet {
+        rules: vec![rule(name, &["k"], bucket(1, 1), 1, Unit::Second)],
+        hash: "\"\n".into(),
+    };
+    let bench = Bench::new(set);
+    bench.take(name, &["x"], 1);
+    let scrape = scrape(&bench);
+    assert_eq!(
+        scrape.value("rategate_decisions_total", &[("rule", name), ("outcome", "granted")]),
+        1.0
+    );
+    assert_eq!(scrape.value("rategate_config_info", &[("hash", "\"\n")]), 1.0);
+}
+
+#[test]
+fn counts_only_grow_and_uncounted_items_are_told() {
+    let set = RuleSet {
+        rules: vec![rule("open", &["k"], Limit::Unlimited, 0, Unit::Second)],
+        hash: "1".into(),
+    };
+    let bench = Bench::new(set);
+    bench.take("open", &["x"], 7);
+    let labels = [("rule", "open"), ("outcome", "uncounted")];
+    assert_eq!(scrape(&bench).value("rategate_decisions_total", &labels), 1.0);
+    assert_eq!(scrape(&bench).value("rategate_decided_permits_total", &labels), 7.0);
+}

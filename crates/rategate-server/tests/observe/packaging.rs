@@ -1,0 +1,129 @@
+//! The dashboard and the alerts that are shipped: well-formed, and every metric and label in them is one that the service tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::common::{Bench, rules};
+use crate::metrics::scrape;
+
+fn shipped(name: &str) -> String {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging/observability");
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
+/// Metrics with the values of each of their labels.
+fn told() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
+    let mut told: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+    for ((name, labels), _) in scrape(&Bench::new(rules())).values {
+        let known = told.entry(name).or_default();
+        for (label, value) in labels {
+            known.entry(label).or_default().insert(value);
+        }
+    }
+    told
+}
+
+/// Holds every metric of an expression, and what it selects by label, to what is told.
+fn check(expression: &str, found: &mut BTreeSet<String>) {
+    let told = told();
+    let open = expression.matches(['(', '{', '[']).count();
+    assert_eq!(open, expression.matches([')', '}', ']']).count(), "{expression}");
+    let mut rest = expression;
+    while let Some(at) = rest.find("rategate_") {
+        let text = &rest[at..];
+        let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+        let (name, after) = text.split_at(end);
+        let labels = told.get(name).unwrap_or_else(|| panic!("{name} is no metric: {expression}"));
+        found.insert(name.to_owned());
+        if let Some(selected) = after.strip_prefix('{') {
+            let selected = &selected[..selected.find('}').unwrap()];
+            for part in selected.split(',') {
+                let (label, value) = part.split_once('=').unwrap();
+                let values = &labels.get(label).unwrap_or_else(|| panic!("{label}: {expression}"));
+                let text = value.trim_start_matches('~').trim_matches('"');
+                let fits = |wanted: &str| match wanted.strip_suffix(".*") {
+                    Some(lead) => values.iter().any(|value| value.starts_with(lead)),
+                    None => wanted.starts_with('$') || values.contains(wanted),
+                };
+                assert!(text.split('|').all(fits), "{part}: {expression}");
+            }
+        }
+        rest = after;
+    }
+}
+
+/// Labels that a sum keeps are labels of its metric, or of the scrape itself.
+fn check_by(expression: &str) {
+    let known: BTreeSet<&str> =
+        ["rule", "le", "outcome", "protocol", "hash", "state", "instance"].into();
+    for part in expression.split("by (").skip(1) {
+        let labels = &part[..part.find(')').unwrap()];
+        assert!(labels.split(',').all(|label| known.contains(label.trim())), "{expression}");
+    }
+}
+
+#[test]
+fn the_dashboard_asks_for_what_is_there() {
+    let board: Value = serde_json::from_str(&shipped("grafana-dashboard.json")).unwrap();
+    let (mut ids, mut found) = (BTreeSet::new(), BTreeSet::new());
+    let mut taken: BTreeSet<(u64, u64)> = BTreeSet::new();
+    for panel in board["panels"].as_array().unwrap() {
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "an id twice");
+        assert!(
+            !panel["title"].as_str().unwrap().is_empty()
+                && !panel["description"].as_str().unwrap().is_empty()
+        );
+        assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "every panel has a unit");
+        let place = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+        assert!(place("x") + place("w") <= 24);
+        for x in place("x")..place("x") + place("w") {
+            for y in place("y")..place("y") + place("h") {
+                assert!(taken.insert((x, y)), "panels overlap at {x}, {y}");
+            }
+        }
+        for target in panel["targets"].as_array().unwrap() {
+            let expression = target["expr"].as_str().unwrap();
+            check(expression, &mut found);
+            check_by(expression);
+        }
+    }
+    for variable in board["templating"]["list"].as_array().unwrap() {
+        check(variable["definition"].as_str().unwrap_or_default(), &mut found);
+    }
+    assert!(found.len() >= 10, "{found:?}");
+    assert!(board["schemaVersion"].as_u64().unwrap() >= 36 && board["uid"] == "rategate");
+}
+
+#[test]
+fn alerts_ask_for_what_is_there() {
+    let file: Value = serde_saphyr::from_str(&shipped("prometheus-rules.yml")).unwrap();
+    let (mut names, mut found) = (BTreeSet::new(), BTreeSet::new());
+    for group in file["groups"].as_array().unwrap() {
+        for alert in group["rules"].as_array().unwrap() {
+            let known = ["alert", "expr", "for", "labels", "annotations"];
+            assert!(
+                alert.as_object().unwrap().keys().all(|key| known.contains(&key.as_str())),
+                "{alert}"
+            );
+            assert!(names.insert(alert["alert"].as_str().unwrap().to_owned()));
+            let wait = alert["for"].as_str().unwrap();
+            assert!(wait[..wait.len() - 1].parse::<u64>().is_ok() && wait.ends_with(['m', 'h']));
+            let severity = alert["labels"]["severity"].as_str().unwrap();
+            assert!(["info", "warning", "critical"].contains(&severity));
+            let expression = alert["expr"].as_str().unwrap();
+            check(expression, &mut found);
+            check_by(expression);
+            for text in ["summary", "description"] {
+                let text = alert["annotations"][text].as_str().unwrap();
+                assert_eq!(text.matches("{{").count(), text.matches("}}").count());
+                for label in text.split("$labels.").skip(1) {
+                    let label = label.split([' ', '}']).next().unwrap();
+                    assert!(expression.contains(label), "{label} is not kept by {expression}");
+                }
+            }
+        }
+    }
+    assert!(names.contains("RategateConfigRefused") && names.contains("RategateKeyCapacity"));
+}

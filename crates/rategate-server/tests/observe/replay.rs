@@ -1,0 +1,108 @@
+//! What if: what `/v1/simulate` says is what the limit would have said.
+
+use rategate::replay::{Replay, Said};
+use rategate::{AnyPolicy, Clock as _, SlidingLog};
+use serde_json::{Value, json};
+
+use crate::common::{Bench, SECOND_NS, START_NS, rules};
+
+/// Drawn by a simple generator, so that it is the same each time.
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+fn simulate(bench: &Bench, rule: &str, limit: &Value) -> Value {
+    let body = json!({ "rule": rule, "limit": limit }).to_string();
+    let (status, told) = bench.call("POST", "/v1/simulate", &body);
+    assert_eq!(status, 200, "{told}");
+    serde_json::from_str(&told).unwrap()
+}
+
+/// Ten minutes of calls of three keys: each limit that is tried denies as many of them as its own decisions say, and the
+/// limit in force as many as it really did.
+#[test]
+fn a_replay_denies_what_the_limit_would_have() {
+    let bench = Bench::new(rules());
+    let (mut seed, mut calls, mut denied) = (7_u64, Vec::new(), 0_u64);
+    for _ in 0..3_000 {
+        // At least a millisecond apart, which is as exactly as arrivals are recorded.
+        bench.clock.advance(2_000_000 + draw(&mut seed) % 50_000_000);
+        let (key, permits) = (draw(&mut seed) % 3, 1 + draw(&mut seed) % 3);
+        denied += u64::from(!bench.take("search", &[], permits));
+        calls.push((bench.clock.now_ns(), key, permits));
+    }
+    bench.second();
+    for permits in [5_u64, 40, 60, 100] {
+        let limit = json!({ "permits": permits, "period_ms": 1_000, "algorithm": "sliding-log" });
+        let told = simulate(&bench, "search", &limit);
+        let policy = AnyPolicy::from(SlidingLog::new(permits, SECOND_NS).unwrap());
+        let replay: Replay<u64> = Replay::new(&[policy], 10);
+        let expected = calls.iter().filter(|(at_ns, _, permits)| {
+            replay.set(*at_ns);
+            replay.ask(&0, *permits) != Said::Allowed
+        });
+        assert_eq!(told["candidate"]["denied"], expected.count(), "{permits}");
+        assert_eq!(told["in_force"]["denied"], denied);
+        assert_eq!(
+            (&told["arrivals"], &told["keys"], &told["one_key_in"]),
+            (&json!(3_000), &json!(1), &json!(1))
+        );
+        let bars = |name: &str| {
+            told["bars"][name]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|bar| bar.as_u64().unwrap())
+                .sum::<u64>()
+        };
+        assert_eq!((bars("arrivals"), bars("in_force_denied")), (3_000, denied));
+        assert_eq!(json!(bars("candidate_denied")), told["candidate"]["denied"]);
+    }
+    let same = simulate(&bench, "search", &json!({ "permits": 60, "period_ms": 1_000 }));
+    assert_eq!(same["candidate"], same["in_force"], "of the rule's own kind if not said otherwise");
+    assert_eq!(same["from_ms"], START_NS / 1_000_000);
+}
+
+#[test]
+fn keys_keep_their_own_limits() {
+    let bench = Bench::new(rules());
+    for call in 0..600_u64 {
+        bench.clock.advance(10_000_000);
+        bench.take("per-address", &[if call % 10 == 0 { "rare" } else { "often" }], 1);
+    }
+    let told =
+        simulate(&bench, "per-address", &json!({ "permits": 10, "period_ms": 1_000, "burst": 20 }));
+    assert_eq!(told["candidate"], told["in_force"]);
+    assert_eq!((&told["keys"], &told["candidate"]["keys_denied"]), (&json!(2), &json!(1)));
+    let wide = simulate(&bench, "per-address", &json!({ "permits": 100, "period_ms": 1_000 }));
+    assert_eq!(wide["candidate"]["denied"], 0);
+    assert!(
+        wide["sentence"]
+            .as_str()
+            .unwrap()
+            .starts_with("Of 600 arrivals of 2 keys, this limit denies none.")
+    );
+}
+
+#[test]
+fn limits_that_are_none_are_refused() {
+    let bench = Bench::new(rules());
+    for (rule, limit, status) in [
+        ("per-address", json!({ "permits": 0, "period_ms": 1_000 }), 400),
+        ("per-address", json!({ "permits": 1, "period_ms": 0 }), 400),
+        ("per-address", json!({ "permits": 1, "period_ms": 1_000, "burst": 0 }), 400),
+        ("search", json!({ "permits": 1, "period_ms": 1_000, "burst": 5 }), 400),
+        ("per-address", json!({ "permits": u64::MAX, "period_ms": u64::MAX }), 200),
+        ("per-address", json!({ "permits": -1, "period_ms": 1_000 }), 400),
+        ("per-address", json!({ "permits": 1, "period_ms": 1_000, "algorithm": "guess" }), 400),
+        ("nobody", json!({ "permits": 1, "period_ms": 1_000 }), 404),
+        ("*inline", json!({ "permits": 1, "period_ms": 1_000 }), 400),
+    ] {
+        let body = json!({ "rule": rule, "limit": limit }).to_string();
+        let (told, text) = bench.call("POST", "/v1/simulate", &body);
+        assert_eq!(told, status, "{body}: {text}");
+    }
+    let told = simulate(&bench, "per-address", &json!({ "permits": 1, "period_ms": 1_000 }));
+    assert_eq!(told["sentence"], "No arrivals are recorded yet.");
+}
