@@ -33,7 +33,7 @@ usage: cargo xtask <command>
   trace     which test covers which requirement line
   pictures  draws the pictures of the guides, and the tables of docs/distributed.md
   fleet     ten thousand nodes keep one limit, whatever goes wrong; in release, a minute or so
-  servers   installs the stores that tests start, where they are missing
+  servers   installs the stores and the browser that tests start, where they are missing
   loom      the twins, and those who wait, under every schedule of a few threads [--full: of more]
   stress    the limiters under eight real threads [--minutes M: for so long, 10 by default]
   bench     times our engines beside others', and writes docs/performance.md [--quick: in half a

@@ -26,16 +26,16 @@ fn each_second_has_what_happened_in_it() {
     let series = &all["detail"]["series"];
     assert_eq!(series["from_s"], START_NS / SECOND_NS);
     assert_eq!(series["asked_permits"], json!([3, 13, 23, 33, 43]));
-    // Twenty at once, and ten more with each second: the bucket of `a` is full at first, and earns what it can hold.
-    assert_eq!(series["granted_permits"], json!([3, 13, 23, 23, 13]));
-    assert_eq!(series["denied"], json!([0, 0, 0, 10, 30]));
+    // The bucket of `a` holds twenty, and earns ten in a second.
+    assert_eq!(series["granted_permits"], json!([3, 13, 23, 13, 13]));
+    assert_eq!(series["denied"], json!([0, 0, 0, 20, 30]));
     let newest = &live(&all, "per-address")["second"];
     assert_eq!((&newest["asked_permits"], &newest["denied"]), (&json!(43), &json!(30)));
     assert_eq!(live(&all, "per-address")["keys"], 2);
     assert_eq!(live(&all, "search")["sentence"], "No calls in the last minute.");
     assert_eq!(
         live(&all, "per-address")["sentence"],
-        "62 % of 105 calls in the last minute allowed. One key, a, causes 100 % of denials."
+        "52 % of 105 calls in the last minute allowed. One key, a, causes 100 % of denials."
     );
 }
 

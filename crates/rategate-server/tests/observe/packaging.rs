@@ -125,5 +125,10 @@ fn alerts_ask_for_what_is_there() {
             }
         }
     }
+    // Prometheus' own check, where it is installed.
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging/observability");
+    let mut check = std::process::Command::new("promtool");
+    let check = check.args(["check", "rules"]).arg(folder.join("prometheus-rules.yml")).output();
+    assert!(check.is_err() || check.is_ok_and(|check| check.status.success()));
     assert!(names.contains("RategateConfigRefused") && names.contains("RategateKeyCapacity"));
 }

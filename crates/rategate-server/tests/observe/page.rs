@@ -66,7 +66,7 @@ const NAMELESS: &str = r"(() => {
 
 #[test]
 fn the_page_is_live_and_clean_in_light_and_dark() {
-    let Some(mut browser) = Browser::start() else { return };
+    let mut browser = Browser::start();
     let site = Site::start(None);
     for scheme in ["light", "dark"] {
         browser.screen(1280, 900, scheme);
@@ -99,7 +99,7 @@ fn the_page_is_live_and_clean_in_light_and_dark() {
 
 #[test]
 fn all_of_it_works_by_keyboard() {
-    let Some(mut browser) = Browser::start() else { return };
+    let mut browser = Browser::start();
     let site = Site::start(None);
     browser.screen(1280, 900, "light");
     browser.open(&format!("http://{}/", site.address));
@@ -149,7 +149,7 @@ fn all_of_it_works_by_keyboard() {
 
 #[test]
 fn a_phone_shows_all_of_it_without_scrolling_sideways() {
-    let Some(mut browser) = Browser::start() else { return };
+    let mut browser = Browser::start();
     let site = Site::start(None);
     browser.screen(360, 740, "light");
     browser.open(&format!("http://{}/", site.address));
@@ -177,7 +177,7 @@ fn a_phone_shows_all_of_it_without_scrolling_sideways() {
 /// Without the token the page says so and shows nothing else; with it, it lives.
 #[test]
 fn a_token_is_asked_for_where_one_is_needed() {
-    let Some(mut browser) = Browser::start() else { return };
+    let mut browser = Browser::start();
     let site = Site::start(Some("open sesame"));
     browser.screen(1280, 900, "light");
     browser.open(&format!("http://{}/", site.address));
@@ -196,7 +196,7 @@ fn a_token_is_asked_for_where_one_is_needed() {
 /// Trouble is told at the top: a configuration that was refused, a store out of reach.
 #[test]
 fn trouble_is_told() {
-    let Some(mut browser) = Browser::start() else { return };
+    let mut browser = Browser::start();
     let site = Site::start(None);
     browser.screen(1280, 900, "light");
     browser.open(&format!("http://{}/", site.address));

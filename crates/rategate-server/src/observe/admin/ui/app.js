@@ -77,11 +77,11 @@
     const axis = { stroke: dim, font: "11px system-ui, sans-serif", grid: { stroke: line, width: 1 }, ticks: { stroke: line, size: 4 } };
     const none = { show: false };
     plot = new uPlot({
-      width: box.clientWidth, height: 232, padding: [8, 8, 0, 0], legend: { show: false },
+      width: box.clientWidth, height: 232, padding: [8, 26, 0, 0], legend: { show: false },
       cursor: { drag: { x: false, y: false }, points: none, y: false },
       scales: { x: { time: true, range: (u, low, high) => { const end = high ?? Date.now() / 1000; return [end - state.span, end]; } }, y: { range: (u, low, high) => [0, Math.max(high * 1.08, 1)] } },
       axes: [
-        { ...axis, size: 24, space: 70, values: (u, ticks) => ticks.map((t) => clock(t * 1000)) },
+        { ...axis, size: 24, space: 70, incrs: [1, 2, 5, 10, 15, 30, 60, 120, 180, 300, 600], values: (u, ticks) => ticks.map((t) => clock(t * 1000)) },
         { ...axis, size: 46, space: 32, values: (u, ticks) => ticks.map((v) => v >= 1e6 ? v / 1e6 + "M" : v >= 1e4 ? v / 1e3 + "k" : number(v)) },
       ],
       series: [
