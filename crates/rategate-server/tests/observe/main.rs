@@ -4,6 +4,7 @@ mod admin;
 mod browser;
 mod common;
 mod cost;
+mod events;
 mod metrics;
 mod packaging;
 mod page;

@@ -69,8 +69,8 @@ impl Problem {
 
     pub(super) fn of_fault(fault: &Fault) -> Self {
         let status = match fault {
-            Fault::NotLoaded | Fault::NoSuchRule(_) => StatusCode::NOT_FOUND,
-            Fault::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::NoSuchRule(_) => StatusCode::NOT_FOUND,
+            Fault::NotLoaded | Fault::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_REQUEST,
         };
         Self::new(status, fault.to_string())
