@@ -2,4 +2,7 @@
 
 pub mod config;
 pub mod engine;
+pub mod net;
+pub mod protocol;
 pub mod rule;
+pub mod serve;
