@@ -13,7 +13,7 @@ const MOST_BYTES: usize = 400;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Invalid {
     /// Where: a JSON pointer, empty for the whole body.
-    pub(super) pointer: Cow<'static, str>,
+    pub(super) pointer: String,
     /// What is wrong, and what would be right.
     pub(super) detail: Cow<'static, str>,
 }
@@ -21,15 +21,14 @@ pub(super) struct Invalid {
 impl Invalid {
     /// Something wrong at a place.
     pub(super) fn at(
-        pointer: impl Into<PlaceText>,
+        pointer: impl Into<String>,
         detail: impl Into<Cow<'static, str>>,
     ) -> Self {
         let mut detail = detail.into();
         if detail.len() > MOST_BYTES {
-            let end = detail.floor_char_boundary(MOST_BYTES);
-            detail = format!("{}...", detail.get(..end).unwrap_or_default()).into();
+            detail = format!("{}...", clipped(&detail)).into();
         }
-        Self { pointer: pointer.into().0, detail }
+        Self { pointer: pointer.into(), detail }
     }
 
     /// What could not be read as `T`. The body is read once more to find out where, which is no matter: only those who make mistakes wait
@@ -41,22 +40,6 @@ impl Invalid {
             Err(fault) => pointer(fault.path()),
         };
         Self::at(pointer, fault.to_string())
-    }
-}
-
-/// Text of a place.
-#[derive(Debug)]
-pub(super) struct PlaceText(Cow<'static, str>);
-
-impl From<String> for PlaceText {
-    fn from(text: String) -> Self {
-        Self(text.into())
-    }
-}
-
-impl From<&str> for PlaceText {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned().into())
     }
 }
 
@@ -76,7 +59,24 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
             Segment::Enum { .. } | Segment::Unknown => {}
         }
     }
-    let end = pointer.floor_char_boundary(MOST_BYTES);
-    pointer.truncate(end);
-    pointer
+    clipped(&pointer).to_owned()
+}
+
+/// As much of a text as is told.
+fn clipped(text: &str) -> &str {
+    let mut ends = (0..=MOST_BYTES.min(text.len())).rev();
+    ends.find_map(|end| text.get(..end)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Invalid;
+
+    #[test]
+    fn long_words_of_a_caller_are_clipped() {
+        let invalid = Invalid::at("", "ä".repeat(300));
+        assert_eq!(invalid.detail.len(), 403);
+        assert!(invalid.detail.ends_with("ä..."));
+        assert_eq!(Invalid::at("/a", "short").detail, "short");
+    }
 }

@@ -6,7 +6,6 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
-use smallvec::SmallVec;
 
 /// The most values of a key, and entries of a descriptor.
 pub(super) const MOST_VALUES: usize = 32;
@@ -24,7 +23,7 @@ pub(super) struct Value<'a>(pub(super) Cow<'a, [u8]>);
 pub(super) struct Whole(pub(super) u64);
 
 /// Names and values, in the order in which they are written.
-pub(super) type Pairs<'a> = SmallVec<[(Text<'a>, Value<'a>); 2]>;
+pub(super) type Pairs<'a> = Vec<(Text<'a>, Value<'a>)>;
 
 /// The key of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
