@@ -121,6 +121,7 @@ mod limiter;
 mod local;
 mod panics;
 mod permit;
+pub mod replay;
 mod reservation;
 mod several;
 mod shared;

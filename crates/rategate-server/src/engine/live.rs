@@ -104,6 +104,13 @@ impl<C: Clock + Clone> Live<C> {
         self.ruled.iter().filter_map(|ruled| ruled.counters.made()).map(rategate::Keyed::len).sum()
     }
 
+    /// Keys of a rule, and newcomers that found no room.
+    pub(super) fn room_of(&self, name: &str) -> Option<(usize, u64)> {
+        let (index, _) = self.matcher.named(name)?;
+        let table = self.ruled.get(index)?.counters.made();
+        Some(table.map_or((0, 0), |table| (table.len(), table.overflows())))
+    }
+
     /// A rule by its index, and the key of the values that vary.
     pub(super) fn of_descriptor(
         &self,
