@@ -13,6 +13,7 @@ mod bench;
 mod check;
 mod fleet;
 mod loom;
+mod packaging;
 mod pictures;
 mod servers;
 mod source;
@@ -33,7 +34,9 @@ usage: cargo xtask <command>
   trace     which test covers which requirement line
   pictures  draws the pictures of the guides, and the tables of docs/distributed.md
   fleet     ten thousand nodes keep one limit, whatever goes wrong; in release, a minute or so
-  servers   installs the stores that tests start, where they are missing
+  servers   installs what tests start beside our own programs, where it is missing
+  lint-packaging
+            the files by which others start the service
   loom      the twins, and those who wait, under every schedule of a few threads [--full: of more]
   stress    the limiters under eight real threads [--minutes M: for so long, 10 by default]
   bench     times our engines beside others', and writes docs/performance.md [--quick: in half a
@@ -66,6 +69,7 @@ fn run() -> Result<()> {
         ["pictures"] => pictures::draw(&workspace_root()?),
         ["fleet"] => fleet::run(&workspace_root()?),
         ["servers"] => servers::run(&target_folder()?),
+        ["lint-packaging"] => packaging::run(&workspace_root()?, &target_folder()?),
         ["bench"] => bench::run(&workspace_root()?, &target_folder()?, false),
         ["bench", "--quick"] => bench::run(&workspace_root()?, &target_folder()?, true),
         ["bench", "redis"] => bench::store::run(&workspace_root()?, &target_folder()?, false),

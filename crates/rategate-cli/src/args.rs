@@ -8,11 +8,16 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::analyze::AnalyzeArgs;
+use crate::client::{CheckArgs, ResetArgs, WhyArgs};
 use crate::failure::Failure;
 use crate::pace;
+<<<<<<< HEAD
 use crate::serve::ServeArgs;
+=======
+use crate::top::TopArgs;
+>>>>>>> serve-clients
 
-/// Hold real input to a rate, simulate limits, try them on access logs, or time them
+/// Hold real input to a rate, simulate limits, try them on access logs, time them, or ask a service
 #[derive(Debug, Parser)]
 #[command(name = "rategate", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -26,7 +31,14 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     Analyze(AnalyzeArgs),
     Bench(BenchArgs),
+<<<<<<< HEAD
     Serve(ServeArgs),
+=======
+    Check(CheckArgs),
+    Why(WhyArgs),
+    Reset(ResetArgs),
+    Top(TopArgs),
+>>>>>>> serve-clients
     /// Print a completion script for a shell
     Completions {
         /// The shell to complete for
@@ -164,6 +176,8 @@ Examples:
   rategate pace 10/s -j 4 -- curl -sO {} < urls      ten starts a second, four at a time
   rategate analyze 100/min access.log                what a limit would have done
   rategate bench                                     what a decision takes here
+  rategate check per-user alice && ./job             ask a service first
+  rategate top                                       what a service lets through
   rategate completions bash > rategate.bash          for bash to complete arguments
   rategate man | man -l -                            the manual page
 
