@@ -65,9 +65,12 @@ struct Round {
 
 /// Times them all.
 pub(crate) fn contend(bench: &Bench, contenders: &mut [Contender<'_>]) -> Made<Vec<Figures>> {
-    let mut all: Vec<Figures> = contenders.iter().map(|one| Figures::nothing(&one.name)).collect::<Made<_>>()?;
+    let mut all: Vec<Figures> =
+        contenders.iter().map(|one| Figures::nothing(&one.name)).collect::<Made<_>>()?;
     for (one, figures) in contenders.iter_mut().zip(&mut all) {
-        one.load.run(&mut Draw::uniform(KEYS, 7), WARM).map_err(|error| format!("{}: {error}", one.name))?;
+        one.load
+            .run(&mut Draw::uniform(KEYS, 7), WARM)
+            .map_err(|error| format!("{}: {error}", one.name))?;
         if let Some(exact) = &mut one.exact {
             let told = exact.run(&mut Draw::each(TIGHT_KEYS, TIGHT_TIMES), Duration::MAX)?;
             figures.exact = Some(Exact { told, expected: TIGHT_KEYS * TIGHT });
@@ -84,12 +87,18 @@ pub(crate) fn contend(bench: &Bench, contenders: &mut [Contender<'_>]) -> Made<V
     Ok(all)
 }
 
-fn round(one: &mut Contender<'_>, bench: &Bench, number: u32, figures: &mut Figures) -> Made<Round> {
+fn round(
+    one: &mut Contender<'_>,
+    bench: &Bench,
+    number: u32,
+    figures: &mut Figures,
+) -> Made<Round> {
     let mut draw = Draw::uniform(KEYS, u64::from(number) + 1_000_003);
     let before = [one.service.cpu_ns()?, cpu_ns("self")?, busy_ns()?];
     let told = one.load.run(&mut draw, bench.lengths.lasts)?;
     let after = [one.service.cpu_ns()?, cpu_ns("self")?, busy_ns()?];
-    let [server, load, all] = [0, 1, 2].map(|place| after[place].saturating_sub(before[place]) as f64);
+    let [server, load, all] =
+        [0, 1, 2].map(|place| after[place].saturating_sub(before[place]) as f64);
     figures.told.add(&told);
     let lasted = told.lasted_ns.max(1) as f64;
     Ok(Round {
@@ -137,7 +146,13 @@ impl Figures {
     }
 
     fn over(&self, other: &Self, of: fn(&Round) -> f64) -> f64 {
-        median(self.rounds.iter().zip(&other.rounds).map(|(ours, theirs)| of(ours) / of(theirs)).collect())
+        median(
+            self.rounds
+                .iter()
+                .zip(&other.rounds)
+                .map(|(ours, theirs)| of(ours) / of(theirs))
+                .collect(),
+        )
     }
 
     fn median(&self, of: fn(&Round) -> f64) -> f64 {

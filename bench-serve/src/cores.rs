@@ -22,7 +22,8 @@ impl Cores {
         let set = sched_getaffinity(None)?;
         let mut ours = (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core));
         let load = ours.next().ok_or("no core")?;
-        let server = ours.next_back().ok_or("two cores are needed: one for the server, one for the load")?;
+        let server =
+            ours.next_back().ok_or("two cores are needed: one for the server, one for the load")?;
         Ok(Self { server, load })
     }
 }
@@ -55,7 +56,8 @@ pub(crate) fn longest_pause_ns(core: usize, lasts: Duration) -> Made<u64> {
 pub(crate) fn busy_ns() -> Made<u64> {
     let told = fs::read_to_string("/proc/stat")?;
     let line = told.lines().next().ok_or("nothing in /proc/stat")?;
-    let ticks: Vec<u64> = line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
+    let ticks: Vec<u64> =
+        line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
     // User, nice, system, idle, waiting for a disk, two kinds of interrupts, stolen.
     let of = |place: usize| ticks.get(place).copied().unwrap_or(0);
     Ok((of(0) + of(1) + of(2) + of(5) + of(6) + of(7)) * tick_ns())

@@ -34,12 +34,26 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
         if let Some(ours) = &ours {
             let wide = asked(WIDE_RULE, &format!("w:{KEY}"));
             let tight = asked(TIGHT_RULE, &tight_key);
-            contenders.push(contender("ours", &ours.service, ours.grpc, RATE_LIMITS, [wide, tight], size)?);
+            contenders.push(contender(
+                "ours",
+                &ours.service,
+                ours.grpc,
+                RATE_LIMITS,
+                [wide, tight],
+                size,
+            )?);
         }
         if let Some(other) = &throttlecrab {
             let wide = throttled(&format!("w:{KEY}"), [burst, per_s, 1]);
             let tight = throttled(&tight_key, [TIGHT, 1, 3_600]);
-            contenders.push(contender("throttlecrab", &other.service, other.grpc, THROTTLES, [wide, tight], size)?);
+            contenders.push(contender(
+                "throttlecrab",
+                &other.service,
+                other.grpc,
+                THROTTLES,
+                [wide, tight],
+                size,
+            )?);
         }
         let path = format!("gRPC, {connections} connections, {streams} at once");
         found.speeds.extend(judged(&path, contend(bench, &mut contenders)?, streams));
@@ -58,7 +72,9 @@ fn judged(path: &str, figures: Vec<Figures>, streams: usize) -> Vec<Speed> {
         let is_ours = figures.name == "ours";
         let speed = Speed::new(path, figures);
         match times {
-            Some(times) if is_ours && streams > 1 => speed.at_least(GOAL_DECISIONS, times, "times throttlecrab"),
+            Some(times) if is_ours && streams > 1 => {
+                speed.at_least(GOAL_DECISIONS, times, "times throttlecrab")
+            }
             _ if is_ours && streams == 1 => speed.at_most(GOAL_CPU_NS, cpu_ns, "ns").of("CPU"),
             _ => speed,
         }

@@ -23,11 +23,29 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let ours = Ours::start(bench, 4 * KEYS)?;
     let mut contenders = Vec::new();
     if let Some(ours) = &ours {
-        contenders.push(contender("ours, POST /throttle", &ours.service, ours.http, "/throttle", throttle)?);
-        contenders.push(contender("ours, POST /v1/check", &ours.service, ours.http, "/v1/check", check)?);
+        contenders.push(contender(
+            "ours, POST /throttle",
+            &ours.service,
+            ours.http,
+            "/throttle",
+            throttle,
+        )?);
+        contenders.push(contender(
+            "ours, POST /v1/check",
+            &ours.service,
+            ours.http,
+            "/v1/check",
+            check,
+        )?);
     }
     if let Some(other) = &throttlecrab {
-        contenders.push(contender("throttlecrab, POST /throttle", &other.service, other.http, "/throttle", throttle)?);
+        contenders.push(contender(
+            "throttlecrab, POST /throttle",
+            &other.service,
+            other.http,
+            "/throttle",
+            throttle,
+        )?);
     }
     let figures = contend(bench, &mut contenders)?;
     let goal = match figures.as_slice() {
@@ -35,7 +53,8 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
         _ => None,
     };
     let path = format!("HTTP/JSON, {CONNECTIONS} connections");
-    let mut speeds: Vec<Speed> = figures.into_iter().map(|figures| Speed::new(&*path, figures)).collect();
+    let mut speeds: Vec<Speed> =
+        figures.into_iter().map(|figures| Speed::new(&*path, figures)).collect();
     if let Some(times) = goal {
         let first = speeds.remove(0).at_least(GOAL, times, "times throttlecrab");
         speeds.insert(0, first);
@@ -43,7 +62,13 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     Ok(Found { speeds, rows: Vec::new() })
 }
 
-fn contender<'a>(name: &str, service: &'a Service, port: u16, path: &str, body: Body) -> Made<Contender<'a>> {
+fn contender<'a>(
+    name: &str,
+    service: &'a Service,
+    port: u16,
+    path: &str,
+    body: Body,
+) -> Made<Contender<'a>> {
     let (burst, per_s) = WIDE;
     let flock = |key: String, limit| -> Made<Box<dyn Load>> {
         let one = Http::post(path, &body(&key, limit));
@@ -55,7 +80,9 @@ fn contender<'a>(name: &str, service: &'a Service, port: u16, path: &str, body: 
 }
 
 fn throttle(key: &str, [burst, count, period]: [u64; 3]) -> String {
-    format!(r#"{{"key":"{key}","max_burst":{burst},"count_per_period":{count},"period":{period},"quantity":1}}"#)
+    format!(
+        r#"{{"key":"{key}","max_burst":{burst},"count_per_period":{count},"period":{period},"quantity":1}}"#
+    )
 }
 
 fn check(key: &str, [burst, count, period]: [u64; 3]) -> String {

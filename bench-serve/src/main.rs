@@ -58,7 +58,8 @@ pub(crate) struct Lengths {
 }
 
 const FULL: Lengths = Lengths { rounds: 7, lasts: Duration::from_secs(2), most_keys: 10_000_000 };
-const QUICK: Lengths = Lengths { rounds: 3, lasts: Duration::from_millis(700), most_keys: 1_000_000 };
+const QUICK: Lengths =
+    Lengths { rounds: 3, lasts: Duration::from_millis(700), most_keys: 1_000_000 };
 
 /// What all parts need.
 #[derive(Debug)]

@@ -24,7 +24,8 @@ const GOALS: [(u64, f64); 2] = [(1_000_000, 60e6), (10_000_000, 420e6)];
 pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let mut found = Found::default();
     for (keys, goal) in GOALS.into_iter().filter(|(keys, _)| *keys <= bench.lengths.most_keys) {
-        let mut row = Row::new(format!("memory of the process, {} M keys in use", keys / 1_000_000));
+        let mut row =
+            Row::new(format!("memory of the process, {} M keys in use", keys / 1_000_000));
         if let Some(ours) = Ours::start(bench, keys)? {
             let words = ["CL.THROTTLE", KEY, LIMIT[0], LIMIT[1], LIMIT[2]];
             let [empty, full] = filled(&ours.service, ours.resp, &words, Answer::Limited, keys)?;
@@ -53,7 +54,13 @@ fn beside(bench: &Bench, row: Row, keys: u64) -> Made<Row> {
 }
 
 /// What it holds before and after each key was asked for once.
-fn filled(service: &Service, port: u16, words: &[&str], answer: Answer, keys: u64) -> Made<[f64; 2]> {
+fn filled(
+    service: &Service,
+    port: u16,
+    words: &[&str],
+    answer: Answer,
+    keys: u64,
+) -> Made<[f64; 2]> {
     let mut flock = Flock::connect(port, vec![Resp::new(words, answer, PIPELINE); CONNECTIONS])?;
     let before = service.resident_bytes()? as f64;
     let told = flock.run(&mut Draw::each(keys, 1), Duration::MAX)?;

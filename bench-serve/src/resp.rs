@@ -52,11 +52,15 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
 
 /// The goals are those of the first.
 fn judged(path: &str, figures: Vec<Figures>, pipeline: usize) -> Vec<Speed> {
-    let goals = figures.iter().position(|figures| figures.name == "redis, INCR").filter(|&place| place > 0);
-    let goals = goals.and_then(|place| Some((figures.first()?, figures.get(place)?))).map(|(ours, increment)| {
-        [ours.per_s_over(increment), ours.cpu_over(increment), ours.p99_over(increment)]
-    });
-    let mut speeds: Vec<Speed> = figures.into_iter().map(|figures| Speed::new(path, figures)).collect();
+    let goals =
+        figures.iter().position(|figures| figures.name == "redis, INCR").filter(|&place| place > 0);
+    let goals = goals.and_then(|place| Some((figures.first()?, figures.get(place)?))).map(
+        |(ours, increment)| {
+            [ours.per_s_over(increment), ours.cpu_over(increment), ours.p99_over(increment)]
+        },
+    );
+    let mut speeds: Vec<Speed> =
+        figures.into_iter().map(|figures| Speed::new(path, figures)).collect();
     if let Some([decisions, cpu, p99]) = goals {
         let mut first = speeds
             .remove(0)
@@ -86,7 +90,12 @@ fn contender<'a>(
     let exact = match answer {
         Answer::Number => None,
         // Another name for each path, so that nobody has asked before.
-        _ => Some(flock(port, &words(&format!("t{pipeline}{}:{KEY}", name.len()), [tight, 1, 3_600]), answer, pipeline)?),
+        _ => Some(flock(
+            port,
+            &words(&format!("t{pipeline}{}:{KEY}", name.len()), [tight, 1, 3_600]),
+            answer,
+            pipeline,
+        )?),
     };
     Ok(Contender { name: name.to_owned(), service, load, exact })
 }
@@ -97,7 +106,12 @@ fn script(redis: &Redis, pipeline: usize) -> Made<Contender<'_>> {
         vec!["EVALSHA".to_owned(), redis.script.clone(), "1".to_owned(), key, burst, count, period]
     };
     let (burst, per_s) = WIDE;
-    let load = flock(redis.port, &words(format!("s:{KEY}"), [burst, per_s, 1]), Answer::Limited, pipeline)?;
+    let load = flock(
+        redis.port,
+        &words(format!("s:{KEY}"), [burst, per_s, 1]),
+        Answer::Limited,
+        pipeline,
+    )?;
     let tight = words(format!("s{pipeline}:{KEY}"), [TIGHT, 1, 3_600]);
     let exact = Some(flock(redis.port, &tight, Answer::Limited, pipeline)?);
     Ok(Contender { name: "redis, a script".to_owned(), service: &redis.service, load, exact })

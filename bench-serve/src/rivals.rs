@@ -38,9 +38,15 @@ impl Redis {
         let program = on_path("redis-server").ok_or("no redis-server on the path")?;
         let port = free_port()?;
         let mut words: Vec<String> =
-            ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port"].map(str::to_owned).to_vec();
+            ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port"]
+                .map(str::to_owned)
+                .to_vec();
         words.push(port.to_string());
-        let cell = bench.rivals.as_deref().map(|folder| folder.join("libredis_cell.so")).filter(|path| path.is_file());
+        let cell = bench
+            .rivals
+            .as_deref()
+            .map(|folder| folder.join("libredis_cell.so"))
+            .filter(|path| path.is_file());
         if let Some(cell) = &cell {
             words.extend(["--loadmodule".to_owned(), cell.display().to_string()]);
         }
@@ -61,7 +67,9 @@ pub(crate) struct Throttlecrab {
 impl Throttlecrab {
     /// On the core of servers, with room for so many keys from the start. None where it is not installed.
     pub(crate) fn start(bench: &Bench, keys: u64) -> Made<Option<Self>> {
-        let Some(program) = bench.rivals.as_deref().map(|folder| folder.join("bin").join("throttlecrab-server")) else {
+        let Some(program) =
+            bench.rivals.as_deref().map(|folder| folder.join("bin").join("throttlecrab-server"))
+        else {
             return Ok(None);
         };
         if !program.is_file() {
@@ -81,5 +89,7 @@ impl Throttlecrab {
 
 fn on_path(name: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path: &PathBuf| Path::is_file(path))
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(name))
+        .find(|path: &PathBuf| Path::is_file(path))
 }

@@ -25,7 +25,12 @@ pub(crate) struct Service {
 
 impl Service {
     /// Starts it on that core, and waits until it listens on all these ports. It dies with the thread that started it.
-    pub(crate) fn start(program: &Path, arguments: &[String], ports: &[u16], core: usize) -> Made<Self> {
+    pub(crate) fn start(
+        program: &Path,
+        arguments: &[String],
+        ports: &[u16],
+        core: usize,
+    ) -> Made<Self> {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let folder = scratch(&name)?;
         let log = fs::File::create(folder.join("log"))?;
@@ -46,7 +51,9 @@ impl Service {
                 let ended = self.child.try_wait()?;
                 if ended.is_some() || Instant::now() > until {
                     let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-                    return Err(format!("does not listen on {port}: {error}; {}", log.trim()).into());
+                    return Err(
+                        format!("does not listen on {port}: {error}; {}", log.trim()).into()
+                    );
                 }
                 thread::sleep(Duration::from_millis(5));
             }
@@ -116,7 +123,11 @@ pub(crate) fn free_port() -> io::Result<u16> {
 pub(crate) fn scratch(name: &str) -> Made<PathBuf> {
     let program = std::env::current_exe()?;
     let count = free_port()?;
-    let folder = program.parent().unwrap_or(Path::new(".")).join("bench-serve").join(format!("{name}-{count}"));
+    let folder = program
+        .parent()
+        .unwrap_or(Path::new("."))
+        .join("bench-serve")
+        .join(format!("{name}-{count}"));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
     Ok(folder)

@@ -18,19 +18,27 @@ pub(crate) fn run(target: &Path) -> Result<()> {
     Ok(())
 }
 
-fn redis() -> Result<()> {
-    if succeeds(Command::new("redis-server").arg("--version")) {
+pub(crate) fn redis() -> Result<()> {
+    // Seven or later.
+    debian("redis-server", "redis-server")
+}
+
+/// A program that is found on the path, or comes with a package of Debian.
+pub(crate) fn debian(program: &str, package: &str) -> Result<()> {
+    if succeeds(Command::new(program).arg("--version")) {
         return Ok(());
     }
     let is_root =
         Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0");
     ensure!(
         is_root && succeeds(Command::new("apt-get").arg("--version")),
-        "no redis-server (7 or later) on the path, and only root on Debian can have it installed here: \
+        "no {program} on the path, and only root on Debian can have it installed here: \
          install it by your system's package, it need not run as a service"
     );
-    println!("redis-server, which tests start, is missing: installing it");
-    for arguments in ["-qq update", "-qq -y --no-install-recommends install redis-server"] {
+    println!("{program} is missing: installing {package}");
+    for arguments in
+        ["-qq update".to_owned(), format!("-qq -y --no-install-recommends install {package}")]
+    {
         let mut install = Command::new("apt-get");
         install.args(arguments.split(' ')).env("DEBIAN_FRONTEND", "noninteractive");
         // The tests start their own: no service is to come up with the package.
@@ -39,7 +47,7 @@ fn redis() -> Result<()> {
         ensure!(status.success(), "`apt-get {arguments}` failed");
     }
     // Not every system honours that.
-    succeeds(Command::new("service").args(["redis-server", "stop"]));
+    succeeds(Command::new("service").args([package, "stop"]));
     Ok(())
 }
 

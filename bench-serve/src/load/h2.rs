@@ -67,12 +67,24 @@ impl Grpc {
         }
     }
 
-    fn frame(&mut self, head: Head, payload: &[u8], now_ns: u64, told: &mut Told, out: &mut Vec<u8>) -> Made<()> {
+    fn frame(
+        &mut self,
+        head: Head,
+        payload: &[u8],
+        now_ns: u64,
+        told: &mut Told,
+        out: &mut Vec<u8>,
+    ) -> Made<()> {
         match head.kind {
             DATA => {
                 self.received += payload.len() as u32;
                 if self.received > WINDOW / 2 {
-                    out.extend_from_slice(&frame(WINDOW_UPDATE, 0, 0, &self.received.to_be_bytes()));
+                    out.extend_from_slice(&frame(
+                        WINDOW_UPDATE,
+                        0,
+                        0,
+                        &self.received.to_be_bytes(),
+                    ));
                     self.received = 0;
                 }
                 // Both protocols tell by their first field: 1 lets pass. A message of a byte or more follows its length.
@@ -81,7 +93,9 @@ impl Grpc {
                     waiting.is_allowed = Some(message.starts_with(&[0x08, 1]));
                 }
             }
-            SETTINGS if head.flags & ACK == 0 => out.extend_from_slice(&frame(SETTINGS, ACK, 0, &[])),
+            SETTINGS if head.flags & ACK == 0 => {
+                out.extend_from_slice(&frame(SETTINGS, ACK, 0, &[]))
+            }
             PING if head.flags & ACK == 0 => out.extend_from_slice(&frame(PING, ACK, 0, payload)),
             WINDOW_UPDATE if head.stream == 0 => {
                 let more = payload.try_into().map_or(0, u32::from_be_bytes);
@@ -95,7 +109,9 @@ impl Grpc {
             let place = self.waiting.iter().position(|waiting| waiting.id == head.stream);
             let waiting = self.waiting.swap_remove(place.ok_or("the end of no stream")?);
             match waiting.is_allowed {
-                Some(is_allowed) if ends => told.answer(is_allowed, now_ns.saturating_sub(waiting.asked_ns)),
+                Some(is_allowed) if ends => {
+                    told.answer(is_allowed, now_ns.saturating_sub(waiting.asked_ns))
+                }
                 _ => told.fail(payload),
             }
         }
@@ -130,7 +146,13 @@ impl Dialect for Grpc {
         }
     }
 
-    fn hear(&mut self, bytes: &[u8], now_ns: u64, told: &mut Told, out: &mut Vec<u8>) -> Made<usize> {
+    fn hear(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        told: &mut Told,
+        out: &mut Vec<u8>,
+    ) -> Made<usize> {
         let mut taken = 0;
         while let Some((head, payload)) = Head::read(bytes.get(taken..).unwrap_or_default()) {
             taken += HEAD + payload.len();

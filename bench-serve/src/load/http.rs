@@ -42,7 +42,13 @@ impl Dialect for Http {
         }
     }
 
-    fn hear(&mut self, bytes: &[u8], now_ns: u64, told: &mut Told, _out: &mut Vec<u8>) -> Made<usize> {
+    fn hear(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        told: &mut Told,
+        _out: &mut Vec<u8>,
+    ) -> Made<usize> {
         let Some((length, body_at)) = response(bytes)? else { return Ok(0) };
         let body = bytes.get(body_at..length).unwrap_or_default();
         if !std::mem::take(&mut self.is_waiting) {

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use rategate_bench::engines::Made;
 use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use self::draw::Draw;
 use self::told::Told;
@@ -41,7 +41,13 @@ pub(crate) trait Dialect {
     ///
     /// # Errors
     /// The server does not speak this.
-    fn hear(&mut self, bytes: &[u8], now_ns: u64, told: &mut Told, out: &mut Vec<u8>) -> Made<usize>;
+    fn hear(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        told: &mut Told,
+        out: &mut Vec<u8>,
+    ) -> Made<usize>;
 
     /// Requests on their way.
     fn waits_for(&self) -> usize;

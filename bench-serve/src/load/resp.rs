@@ -30,7 +30,13 @@ pub(crate) struct Resp {
 
 impl Resp {
     pub(crate) fn new(words: &[&str], answer: Answer, pipeline: usize) -> Self {
-        Self { template: Template::new(command(words)), answer, pipeline, waits_for: 0, asked_ns: 0 }
+        Self {
+            template: Template::new(command(words)),
+            answer,
+            pipeline,
+            waits_for: 0,
+            asked_ns: 0,
+        }
     }
 }
 
@@ -56,7 +62,13 @@ impl Dialect for Resp {
         }
     }
 
-    fn hear(&mut self, bytes: &[u8], now_ns: u64, told: &mut Told, _out: &mut Vec<u8>) -> Made<usize> {
+    fn hear(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        told: &mut Told,
+        _out: &mut Vec<u8>,
+    ) -> Made<usize> {
         let took_ns = now_ns.saturating_sub(self.asked_ns);
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
@@ -68,7 +80,8 @@ impl Dialect for Resp {
                 (Answer::Allowed, Some(first)) => told.answer(first == 1, took_ns),
             }
             taken += count;
-            self.waits_for = self.waits_for.checked_sub(1).ok_or("an answer that nobody asked for")?;
+            self.waits_for =
+                self.waits_for.checked_sub(1).ok_or("an answer that nobody asked for")?;
         }
         Ok(taken)
     }
@@ -86,7 +99,9 @@ fn reply(bytes: &[u8]) -> Made<Option<(usize, Option<i64>)>> {
         b'*' => {
             let (mut at, mut first) = (head, None);
             for _ in 0..number {
-                let Some((count, number)) = line(bytes.get(at..).unwrap_or_default())? else { return Ok(None) };
+                let Some((count, number)) = line(bytes.get(at..).unwrap_or_default())? else {
+                    return Ok(None);
+                };
                 first = first.or(Some(number));
                 at += count;
             }
@@ -108,7 +123,10 @@ fn line(bytes: &[u8]) -> Made<Option<(usize, i64)>> {
                 if bytes[0] == b'$' {
                     return Err("a text where numbers are expected".into());
                 }
-                return Ok(Some((at + 1, if is_negative { number.wrapping_neg() } else { number })));
+                return Ok(Some((
+                    at + 1,
+                    if is_negative { number.wrapping_neg() } else { number },
+                )));
             }
             _ => {}
         }

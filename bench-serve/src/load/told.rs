@@ -43,7 +43,8 @@ impl Told {
     #[cold]
     pub(crate) fn fail(&mut self, how: &[u8]) {
         self.failed += 1;
-        self.failure.get_or_insert_with(|| String::from_utf8_lossy(how).chars().take(200).collect());
+        self.failure
+            .get_or_insert_with(|| String::from_utf8_lossy(how).chars().take(200).collect());
     }
 
     pub(crate) fn answers(&self) -> u64 {
