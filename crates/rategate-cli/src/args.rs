@@ -11,11 +11,8 @@ use crate::analyze::AnalyzeArgs;
 use crate::client::{CheckArgs, ResetArgs, WhyArgs};
 use crate::failure::Failure;
 use crate::pace;
-<<<<<<< HEAD
 use crate::serve::ServeArgs;
-=======
 use crate::top::TopArgs;
->>>>>>> serve-clients
 
 /// Hold real input to a rate, simulate limits, try them on access logs, time them, or ask a service
 #[derive(Debug, Parser)]
@@ -31,14 +28,11 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     Analyze(AnalyzeArgs),
     Bench(BenchArgs),
-<<<<<<< HEAD
     Serve(ServeArgs),
-=======
     Check(CheckArgs),
     Why(WhyArgs),
     Reset(ResetArgs),
     Top(TopArgs),
->>>>>>> serve-clients
     /// Print a completion script for a shell
     Completions {
         /// The shell to complete for

@@ -29,14 +29,11 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Bench(args) => bench::run(args),
-<<<<<<< HEAD
         Command::Serve(args) => serve::run(args),
-=======
         Command::Check(args) => client::check(args),
         Command::Why(args) => client::why(args),
         Command::Reset(args) => client::reset(args),
         Command::Top(args) => top::run(args),
->>>>>>> serve-clients
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(dir.as_deref()),
     };
