@@ -13,6 +13,7 @@ mod bench;
 mod check;
 mod fleet;
 mod loom;
+mod packaging;
 mod pictures;
 mod servers;
 mod source;
@@ -33,14 +34,22 @@ usage: cargo xtask <command>
   trace     which test covers which requirement line
   pictures  draws the pictures of the guides, and the tables of docs/distributed.md
   fleet     ten thousand nodes keep one limit, whatever goes wrong; in release, a minute or so
-  servers   installs the stores and the browser that tests start, where they are missing
+  servers   installs what tests start beside our own programs, where it is missing
+  lint-packaging
+            the files by which others start the service
   loom      the twins, and those who wait, under every schedule of a few threads [--full: of more]
   stress    the limiters under eight real threads [--minutes M: for so long, 10 by default]
   bench     times our engines beside others', and writes docs/performance.md [--quick: in half a
             minute in place of one and a half]
   bench redis
             limits over many processes and a store that breaks, to the same page [--quick: in a
-            minute in place of two]";
+            minute in place of two]
+  bench serve
+            the service on one core beside other servers, to the same page; the others are built
+            once [--quick: in two minutes in place of ten] [parts: resp, grpc, http, leased,
+            memory, reload]
+  abuse     a service in release under mutated conversations, slow and idle callers and floods,
+            while others are served [SECONDS: for so long, 60 by default]";
 
 fn main() -> ExitCode {
     match run() {
@@ -66,12 +75,18 @@ fn run() -> Result<()> {
         ["pictures"] => pictures::draw(&workspace_root()?),
         ["fleet"] => fleet::run(&workspace_root()?),
         ["servers"] => servers::run(&target_folder()?),
+        ["lint-packaging"] => packaging::run(&workspace_root()?, &target_folder()?),
         ["bench"] => bench::run(&workspace_root()?, &target_folder()?, false),
         ["bench", "--quick"] => bench::run(&workspace_root()?, &target_folder()?, true),
         ["bench", "redis"] => bench::store::run(&workspace_root()?, &target_folder()?, false),
         ["bench", "redis", "--quick"] => {
             bench::store::run(&workspace_root()?, &target_folder()?, true)
         }
+        ["bench", "serve", rest @ ..] => {
+            bench::serve::run(&workspace_root()?, &target_folder()?, rest)
+        }
+        ["abuse"] => bench::serve::abuse(&workspace_root()?, &target_folder()?, "60"),
+        ["abuse", seconds] => bench::serve::abuse(&workspace_root()?, &target_folder()?, seconds),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             Ok(())

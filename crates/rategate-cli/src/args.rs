@@ -8,10 +8,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::analyze::AnalyzeArgs;
+use crate::client::{CheckArgs, ResetArgs, WhyArgs};
 use crate::failure::Failure;
 use crate::pace;
+use crate::serve::ServeArgs;
+use crate::top::TopArgs;
 
-/// Hold real input to a rate, simulate limits, try them on access logs, or time them
+/// Hold real input to a rate, simulate limits, try them on access logs, time them, or ask a service
 #[derive(Debug, Parser)]
 #[command(name = "rategate", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -25,6 +28,11 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     Analyze(AnalyzeArgs),
     Bench(BenchArgs),
+    Serve(ServeArgs),
+    Check(CheckArgs),
+    Why(WhyArgs),
+    Reset(ResetArgs),
+    Top(TopArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell to complete for
@@ -162,6 +170,8 @@ Examples:
   rategate pace 10/s -j 4 -- curl -sO {} < urls      ten starts a second, four at a time
   rategate analyze 100/min access.log                what a limit would have done
   rategate bench                                     what a decision takes here
+  rategate check per-user alice && ./job             ask a service first
+  rategate top                                       what a service lets through
   rategate completions bash > rategate.bash          for bash to complete arguments
   rategate man | man -l -                            the manual page
 

@@ -10,6 +10,10 @@ pub(crate) enum Failure {
     Usage(String),
     /// The world refused something; the text says what it was.
     Io(String, io::Error),
+    /// A service gives no answer that says yes or no; the text says which, and why.
+    Unanswered(String),
+    /// A service says that what was asked is not for the rule; the text says why.
+    NotForIt(String),
     /// Whoever read the output has left: a quiet end.
     OutputClosed,
 }
@@ -31,7 +35,7 @@ impl Failure {
     /// Says it on stderr, and returns the exit status.
     pub(crate) fn report(&self) -> u8 {
         match self {
-            Self::Usage(complaint) => {
+            Self::Usage(complaint) | Self::Unanswered(complaint) | Self::NotForIt(complaint) => {
                 complain(complaint);
                 2
             }
@@ -40,6 +44,16 @@ impl Failure {
                 1
             }
             Self::OutputClosed => 0,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Unanswered(text) | Self::NotForIt(text) => f.write_str(text),
+            Self::Io(what, error) => write!(f, "{what}: {error}"),
+            Self::OutputClosed => f.write_str("the output is closed"),
         }
     }
 }

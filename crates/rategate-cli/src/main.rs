@@ -1,13 +1,16 @@
-//! The rategate command: real input held to a rate; limits simulated, tried on access logs, and timed.
+//! The rategate command: real input held to a rate; limits simulated, tried on access logs, and timed; a service asked.
 
 mod amount;
 mod analyze;
 mod args;
 mod bench;
+mod client;
 mod failure;
 mod manual;
 mod pace;
+mod serve;
 mod simulate;
+mod top;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -26,6 +29,11 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Check(args) => client::check(args),
+        Command::Why(args) => client::why(args),
+        Command::Reset(args) => client::reset(args),
+        Command::Top(args) => top::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(dir.as_deref()),
     };

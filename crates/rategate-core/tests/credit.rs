@@ -263,16 +263,16 @@ fn no_window_holds_more_than_came_back_in_it() {
 #[test]
 fn a_grant_knows_of_what_came_back_without_one() {
     let mut limit = Ledger::new(Gcra::new("1/s".parse().unwrap(), 3).unwrap(), 0);
-    let first = granted(&mut limit, 0, 1).unwrap();
-    let _second = granted(&mut limit, 0, 1).unwrap();
-    assert_eq!(limit.credit(0, 1), 1, "the second");
+    let _first = granted(&mut limit, 0, 1).unwrap();
+    let second = granted(&mut limit, 0, 1).unwrap();
+    assert_eq!(limit.credit(0, 1), 1, "the first");
     let _third = granted(&mut limit, S / 2, 1).unwrap();
-    // Without the first, the bucket would have been full until the third took its permit.
-    let now_ns = S - MS;
+    // Without the second, the bucket would have been full until the third took its permit.
+    let now_ns = S - 100 * MS;
     let mut without = Ledger::new(Gcra::new("1/s".parse().unwrap(), 3).unwrap(), 0);
     let _ = granted(&mut without, S / 2, 1).unwrap();
-    let _ = limit.refund(now_ns, &first, 1);
-    for wait_ns in [0, S / 4, S] {
+    let _ = limit.refund(now_ns, &second, 1);
+    for wait_ns in [0, 100 * MS, S / 4, S] {
         assert!(limit.remaining(now_ns + wait_ns) <= without.remaining(now_ns + wait_ns));
     }
 }

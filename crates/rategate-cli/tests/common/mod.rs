@@ -8,6 +8,8 @@
     reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
 )]
 
+pub mod service;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

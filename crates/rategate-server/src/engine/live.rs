@@ -65,8 +65,8 @@ impl<C: Clock + Clone> Live<C> {
                     let list =
                         if old.is_some() { &mut loaded.restarted } else { &mut loaded.added };
                     list.push(name);
-                    let share =
-                        most_keys.checked_div(keyed).unwrap_or(1).clamp(FEWEST_KEYS, most_keys);
+                    let share = most_keys.checked_div(keyed).unwrap_or(1);
+                    let share = share.max(FEWEST_KEYS).min(most_keys.max(1));
                     let room = if rule.values_needed() == 0 { 1 } else { share };
                     let room = rule.most_keys.unwrap_or(room);
                     Counters::new(InForce::new(rule.limit, rule.shown), room)

@@ -12,6 +12,7 @@ mod several;
 mod slots;
 #[cfg(feature = "serde")]
 mod snapshot;
+mod strangers;
 mod table;
 mod turn;
 
@@ -441,6 +442,34 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     pub fn forgo(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
         let forgo = |limiter: &Limiter<Ledger<P>, C>| limiter.forgo(permits);
         self.table.on_flight(&self.place(key), |limit, now_ns| limit.forgo(now_ns, permits), forgo)
+    }
+
+    /// From now on a key that is not known counts as one that had used all there was at `at_ns` of the table's clock, or now
+    /// if that is sooner: for whoever has lost what was counted, and would rather grant too little than anything
+    /// twice. It takes no room. It ends by itself when a limit has forgotten what was used then: a bucket fills up from
+    /// there, a window and a log run out. Keys that are known stay as they are. What has no bound is not used up, and what was
+    /// in flight has ended.
+    ///
+    /// Until then a key that is [reset](Self::reset) counts as unknown again, and so does one to which all has
+    /// [come back](Self::give_back).
+    ///
+    /// ```
+    /// use rategate::{Gcra, Keyed, ManualClock, Room};
+    ///
+    /// let clock = ManualClock::new();
+    /// let bucket = Gcra::new("1/s".parse()?, 3)?;
+    /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, Room::default(), clock.clone());
+    /// per_caller.spend_strangers(0);
+    /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
+    /// clock.advance(1_000_000_000);
+    /// assert!(per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
+    /// assert_eq!(per_caller.remaining("10.0.0.8")?, 1);
+    /// clock.advance(2_000_000_000);
+    /// assert_eq!(per_caller.remaining("10.0.0.8")?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn spend_strangers(&self, at_ns: u64) {
+        self.table.strangers.spend(at_ns.min(self.table.clock.now_ns()));
     }
 
     /// Permits of a key, as a part of a call that has to pass several limits: see [`try_all`](crate::try_all). A part of 0

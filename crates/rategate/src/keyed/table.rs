@@ -20,6 +20,7 @@ use super::key::{Id, Seeds};
 use super::plans::{Plan, Plans};
 use super::room::{MAX_KEYS, Overflow, Room};
 use super::slots::{SlotPlan, Slots, Told, WINDOW, scaled};
+use super::strangers::Strangers;
 use super::turn::{Late, Place, Ruled, Turn};
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
@@ -43,6 +44,7 @@ pub(super) struct Table<I: Id, P: Twinned, C: Clock> {
     pub(super) clock: C,
     pub(super) seeds: Seeds,
     room: Room,
+    pub(super) strangers: Strangers,
     /// Absent if no policy keeps its states in a part of a word.
     pub(super) slots: Option<Slots>,
     shards: Box<[Mutex<Entries<I, P, C>>]>,
@@ -101,6 +103,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             spill: (0..plans.tiers()).map(|_| OnceLock::new()).collect(),
             plans: Mutex::new(plans),
             stats: OnceLock::new(),
+            strangers: Strangers::default(),
             tally: Tally::default(),
             clock,
             seeds,
@@ -178,7 +181,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
         // He is told what the first one of a fresh limit would be.
         let (policy, now_ns) = (self.policy(tier)?, self.clock.now_ns());
-        let mut fresh = policy.fresh(now_ns);
+        let mut fresh = self.strangers.state(&policy, now_ns);
         let verdict = Bare::new(&policy, &mut fresh, Past::UNKNOWN).try_acquire(now_ns, permits)?;
         Ok((Decision::of(&verdict), B::of(&View::State(&policy, &mut fresh), now_ns)))
     }
@@ -472,7 +475,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     /// A limit for newcomers, whose grants say so.
     fn spilling(&self, policy: P) -> Limiter<Ledger<P>, C> {
         let now_ns = self.clock.now_ns();
-        let fresh = policy.fresh(now_ns);
+        let fresh = self.strangers.state(&policy, now_ns);
         Limiter::over(Ledger::resumed(policy, fresh, SPILLED, now_ns), self.clock.clone())
     }
 

@@ -136,7 +136,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         let Some((plan_id, plan)) = self.entries.plans.of_tier(self.place.tier) else {
             return Ok(Ruled::NoRoom);
         };
-        let mut state = plan.policy.fresh(self.now_ns);
+        let mut state = self.table.strangers.state(&plan.policy, self.now_ns);
         let verdict =
             Bare::new(&plan.policy, &mut state, plan.past).try_acquire(self.now_ns, permits)?;
         let beside = B::of(&View::State(&plan.policy, &mut state), self.now_ns);
@@ -176,7 +176,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
             let Some((_, plan)) = self.entries.plans.of_tier(self.place.tier) else {
                 return Ruled::NoRoom;
             };
-            let mut fresh = plan.policy.fresh(now_ns);
+            let mut fresh = self.table.strangers.state(&plan.policy, now_ns);
             return Ruled::Here(question(View::State(&plan.policy, &mut fresh), now_ns));
         };
         let before = self.heap_bytes(at);
@@ -275,7 +275,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
             let Some((_, plan)) = self.entries.plans.of_tier(self.place.tier) else {
                 return Ruled::NoRoom;
             };
-            let mut fresh = plan.policy.fresh(now_ns);
+            let mut fresh = self.table.strangers.state(&plan.policy, now_ns);
             let counts = act(&mut Bare::new(&plan.policy, &mut fresh, plan.past), now_ns);
             return Ruled::Here((counts, false));
         };

@@ -232,3 +232,54 @@ fn a_reset_forgets_grants_too() {
         assert_eq!(keyed.remaining("a"), Ok(1), "{policy:?}");
     }
 }
+
+/// Whoever is not known has used all at an instant, and no more: each policy forgets it in its own time, to the nanosecond.
+#[test]
+fn strangers_may_be_spent() {
+    for policy in policies() {
+        let (keyed, clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
+        clock.advance(S / 4);
+        let _ = keyed.try_acquire(&1, 1).unwrap();
+        let before = keyed.look(&1);
+        keyed.spend_strangers(S / 4);
+        assert_eq!(keyed.look(&1), before, "who is known stays: {policy:?}");
+        if let AnyPolicy::Concurrency(_) = policy {
+            assert_eq!(keyed.remaining(&2), Ok(3));
+            continue;
+        }
+        // As one that has taken all then.
+        let (ideal, ideal_clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
+        ideal_clock.advance(S / 4);
+        assert!(ideal.try_acquire(&2, 3).unwrap().is_granted());
+        let _ = ideal.release(&2, 3);
+        for step_ns in [0, 1, S / 3, S, 5 * S] {
+            clock.advance(step_ns);
+            ideal_clock.advance(step_ns);
+            assert_eq!(keyed.look(&2), ideal.look(&2), "{policy:?}");
+            let (ours, theirs) =
+                (keyed.try_acquire(&2, 1).unwrap(), ideal.try_acquire(&2, 1).unwrap());
+            assert_eq!(told(ours), told(theirs), "{policy:?}");
+            let _ = (keyed.release(&2, 1), ideal.release(&2, 1));
+        }
+        clock.advance(9 * S);
+        assert_eq!(keyed.look(&3), Ok(Look { remaining: 3, fresh_in_ns: Some(0) }), "{policy:?}");
+    }
+}
+
+/// A crowd of strangers takes no room, and what newcomers to a full table share is spent too.
+#[test]
+fn spent_strangers_take_no_room() {
+    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
+    keyed.spend_strangers(u64::MAX - 1);
+    for key in 0..1_000 {
+        assert_eq!(told(keyed.try_acquire(&key, 1).unwrap()), (false, S));
+    }
+    assert_eq!(keyed.len(), 0);
+    let _ = keyed.limiter(&1).unwrap();
+    let together = try_all(&[keyed.ask(&1, 1)]).unwrap();
+    assert!(!together.is_granted());
+    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
+    assert_eq!(passes(&keyed, &1), Some(true));
+    keyed.spend_strangers(0);
+    assert_eq!(passes(&keyed, &2), Some(false));
+}

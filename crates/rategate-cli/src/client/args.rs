@@ -1,0 +1,198 @@
+//! The arguments of what asks a service.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use rategate_core::span;
+
+use super::http::Client;
+use super::place::{DEFAULT, Place};
+use crate::failure::Failure;
+
+/// The longest token file that is read.
+const LONGEST_TOKEN: u64 = 4096;
+
+/// Where a service is, and what is shown to it.
+#[derive(Debug, Args)]
+pub(crate) struct ServiceArgs {
+    /// Where the service listens to HTTP: http://HOST:PORT or unix:PATH [default: RATEGATE_SERVER, or http://127.0.0.1:8080]
+    #[arg(long, value_name = "PLACE")]
+    server: Option<String>,
+
+    /// The service's token, if it has one. Others on this machine can see it: rather use --token-file, or RATEGATE_TOKEN
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<Token>,
+
+    /// Read the token from the first line of FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+
+    /// How long an answer may take, as in 500ms
+    #[arg(long, value_name = "DUR", default_value = "2s")]
+    timeout: String,
+}
+
+/// A text that nothing prints.
+#[derive(Clone)]
+struct Token(String);
+
+/// Ask a service whether a call may go on
+///
+/// Takes the permits if all of them are there, and none otherwise. KEY is the value of the rule's
+/// entry: one for each entry that has no value of its own, in their order.
+#[derive(Debug, Args)]
+#[command(after_help = CHECK_EXAMPLES)]
+pub(crate) struct CheckArgs {
+    /// The rule's name
+    #[arg(value_name = "RULE")]
+    pub(super) rule: String,
+
+    /// The values of its entries, in their order
+    #[arg(value_name = "KEY")]
+    pub(super) keys: Vec<String>,
+
+    /// How many permits
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
+    pub(super) permits: u64,
+
+    /// Only look: take nothing
+    #[arg(long)]
+    pub(super) peek: bool,
+
+    /// Print the service's answer as it came
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+}
+
+/// Tell why a key is denied, by which rule, and when it is free again
+///
+/// Looks at the key and takes nothing. Without --rule, all rules are asked that are for one value.
+#[derive(Debug, Args)]
+#[command(after_help = WHY_EXAMPLES)]
+pub(crate) struct WhyArgs {
+    /// The key: a value for each entry of the rule that has none of its own
+    #[arg(value_name = "KEY", required = true)]
+    pub(super) keys: Vec<String>,
+
+    /// Ask this rule only
+    #[arg(long, value_name = "RULE")]
+    pub(super) rule: Option<String>,
+
+    /// Print the service's answers as they came, one a line
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+}
+
+/// Forget what was counted for a key
+#[derive(Debug, Args)]
+#[command(after_help = RESET_EXAMPLES)]
+pub(crate) struct ResetArgs {
+    /// The key: a value for each entry of the rule that has none of its own
+    #[arg(value_name = "KEY")]
+    pub(super) keys: Vec<String>,
+
+    /// The rule
+    #[arg(long, value_name = "RULE")]
+    pub(super) rule: String,
+
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+}
+
+impl ServiceArgs {
+    /// A client of the service. It connects when there is something to ask.
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        let wrong =
+            |name, text: &str, why: &dyn fmt::Display| Err(Failure::argument(name, text, why));
+        let (name, text) = match (&self.server, std::env::var("RATEGATE_SERVER")) {
+            (Some(text), _) => ("--server", text.clone()),
+            (None, Ok(text)) if !text.is_empty() => ("RATEGATE_SERVER", text),
+            _ => ("--server", DEFAULT.to_owned()),
+        };
+        let place: Place = match text.parse() {
+            Ok(place) => place,
+            Err(why) => return wrong(name, &text, &why),
+        };
+        let timeout = match span::parse(&self.timeout) {
+            Ok(0) => return wrong("--timeout", &self.timeout, &"it must be above zero"),
+            Ok(ns) => Duration::from_nanos(ns),
+            Err(why) => return wrong("--timeout", &self.timeout, &why),
+        };
+        let token = self.shown()?;
+        Client::new(place, token, timeout)
+            .map_err(|error| Failure::Unanswered(format!("cannot start: {error}")))
+    }
+
+    fn shown(&self) -> Result<Option<String>, Failure> {
+        if let Some(Token(token)) = &self.token {
+            return Ok(Some(token.clone()));
+        }
+        let Some(path) = &self.token_file else {
+            return Ok(std::env::var("RATEGATE_TOKEN").ok().filter(|token| !token.is_empty()));
+        };
+        let refuse = |why: &dyn fmt::Display| {
+            Failure::Usage(format!("--token-file {}: {why}", path.display()))
+        };
+        let file = std::fs::File::open(path).map_err(|error| refuse(&error))?;
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut std::io::Read::take(file, LONGEST_TOKEN), &mut text)
+            .map_err(|error| refuse(&error))?;
+        match text.lines().next().map(str::trim).filter(|token| !token.is_empty()) {
+            Some(token) => Ok(Some(token.to_owned())),
+            None => Err(refuse(&"its first line is empty")),
+        }
+    }
+}
+
+impl FromStr for Token {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  rategate check per-user alice                      take one permit
+  rategate check per-user alice -n 5 --peek          would five pass?
+  rategate check jobs && ./job                       only if the limit allows it
+
+Exit status:
+  0    allowed
+  1    denied; how long to wait is printed
+  2    an argument is wrong, or no answer came";
+
+const WHY_EXAMPLES: &str = "\
+Examples:
+  rategate why alice                                 each rule for one value
+  rategate why alice --rule per-user
+  rategate why free alice --rule plan-and-user       a rule with two values
+
+Exit status:
+  0    the key is free in all rules asked
+  1    at least one of them denies it
+  2    an argument is wrong, or no answer came";
+
+const RESET_EXAMPLES: &str = "\
+Examples:
+  rategate reset alice --rule per-user --token-file token
+
+Exit status:
+  0    what was counted is forgotten
+  2    an argument is wrong, the token is missing or not the right one, or no answer came";

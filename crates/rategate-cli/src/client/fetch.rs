@@ -1,0 +1,148 @@
+//! What is going on, as `rategate top` shows it: the rules by `GET /v1/rules`, the keys of one by `GET /v1/top`.
+
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::http::Client;
+use super::wire::{ask, in_path, read};
+use crate::failure::Failure;
+use crate::top::{Key, Overview, Row};
+
+/// The most keys of a rule that are shown.
+const MOST_KEYS: usize = 10;
+
+/// The rules now.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Rules {
+    rules: Vec<Live>,
+}
+
+/// A rule now.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Live {
+    name: String,
+    limit: String,
+    sentence: String,
+    /// The newest second that is over.
+    second: Figures,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Figures {
+    passed: u64,
+    denied: u64,
+    /// Over the limit of a rule that is not enforced: they passed.
+    shadow_denied: u64,
+}
+
+/// The keys of a rule that stand out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Tops {
+    used: Ranks,
+    denied: Ranks,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Ranks {
+    keys: Vec<Ranked>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Ranked {
+    key: String,
+    at_most: u64,
+}
+
+/// The names of all rules, in the service's order.
+pub(crate) fn names(client: &mut Client) -> Result<Vec<String>, Failure> {
+    let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
+    let rules: Rules = read(client, &answer)?;
+    // What stands for several has no name that a rule could have.
+    let names = rules.rules.into_iter().map(|rule| rule.name);
+    Ok(names.filter(|name| !name.starts_with('*')).collect())
+}
+
+/// All rules, and the keys of the one named.
+pub(crate) fn overview(client: &mut Client, rule: Option<&str>) -> Result<Overview, Failure> {
+    let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
+    let rules: Rules = read(client, &answer)?;
+    let rules: Vec<Row> = rules.rules.into_iter().map(Live::row).collect();
+    let is_there = |name: &&str| rules.iter().any(|row| row.name == **name);
+    let Some(name) = rule.filter(is_there) else {
+        return Ok(Overview { rules, keys_of: None, keys: Vec::new() });
+    };
+    let answer = ask(client, &Method::GET, &format!("/v1/top?rule={}", in_path(name)), b"")?;
+    let tops: Tops = read(client, &answer)?;
+    Ok(Overview { rules, keys_of: Some(name.to_owned()), keys: tops.keys() })
+}
+
+/// The same as it came, with the keys of all rules.
+pub(crate) fn raw(client: &mut Client) -> Result<Value, Failure> {
+    let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
+    let rules: Value = read(client, &answer)?;
+    let mut top = serde_json::Map::new();
+    for name in names(client)? {
+        let path = format!("/v1/top?rule={}", in_path(&name));
+        let answer = ask(client, &Method::GET, &path, b"")?;
+        top.insert(name, read(client, &answer)?);
+    }
+    Ok(serde_json::json!({ "rules": rules, "top": top }))
+}
+
+impl Live {
+    fn row(self) -> Row {
+        let Self { name, limit, sentence, second } = self;
+        let granted = second.passed.saturating_add(second.shadow_denied);
+        let arrivals = granted.saturating_add(second.denied);
+        Row { name, limit, sentence, arrivals, granted, denied: second.denied }
+    }
+}
+
+impl Tops {
+    /// Those who were denied first, then those who used the most.
+    fn keys(self) -> Vec<Key> {
+        let denied = self.denied.keys.into_iter();
+        let mut keys: Vec<Key> = denied
+            .map(|Ranked { key, at_most }| Key { name: key, used: 0, denied: at_most })
+            .collect();
+        for Ranked { key, at_most } in self.used.keys {
+            match keys.iter_mut().find(|known| known.name == key) {
+                Some(known) => known.used = at_most,
+                None => keys.push(Key { name: key, used: at_most, denied: 0 }),
+            }
+        }
+        keys.truncate(MOST_KEYS);
+        keys
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic in a test is a failed test")]
+mod tests {
+    use super::{Rules, Tops};
+
+    #[test]
+    fn what_is_unknown_or_missing_is_no_matter() {
+        let text = r#"{"rules":[{"name":"a","second":{"passed":5,"denied":2,"shadow_denied":1},"new":{}}],"x":1}"#;
+        let rules: Rules = serde_json::from_str(text).unwrap();
+        let row = rules.rules.into_iter().next().unwrap().row();
+        assert_eq!((row.arrivals, row.granted, row.denied), (8, 6, 2));
+        assert!(serde_json::from_str::<Rules>("{}").unwrap().rules.is_empty());
+    }
+
+    #[test]
+    fn keys_that_were_denied_come_first() {
+        let text = r#"{"used":{"keys":[{"key":"a","at_most":9},{"key":"b","at_most":5}]},"denied":{"keys":[{"key":"b","at_most":3}]}}"#;
+        let keys = serde_json::from_str::<Tops>(text).unwrap().keys();
+        let keys: Vec<_> =
+            keys.iter().map(|key| (key.name.as_str(), key.used, key.denied)).collect();
+        assert_eq!(keys, [("b", 5, 3), ("a", 9, 0)]);
+    }
+}

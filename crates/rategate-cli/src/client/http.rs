@@ -1,0 +1,165 @@
+//! One connection to a service, over which questions go one after the other. hyper does the protocol: the service in the same binary
+//! brings it anyway, and it takes a Unix socket as it takes TCP, which clients that know only URLs do not.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
+
+use super::place::Place;
+
+/// The longest answer that is read. A service tells at most some thousands of keys at a time.
+const LONGEST_ANSWER: usize = 4 << 20;
+
+/// A service, and how it is asked.
+pub(crate) struct Client {
+    place: Place,
+    token: Option<String>,
+    timeout: Duration,
+    runtime: Runtime,
+    open: Option<SendRequest<Full<Bytes>>>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+/// Why nothing usable came back, as an end of the sentence that begins with the service's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Silence(pub(crate) String);
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+impl Client {
+    /// Connects when there is something to ask.
+    pub(crate) fn new(
+        place: Place,
+        token: Option<String>,
+        timeout: Duration,
+    ) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { place, token, timeout, runtime, open: None })
+    }
+
+    /// Where it asks.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Asks, and waits for the whole answer: connecting, asking and reading together take at most the timeout.
+    ///
+    /// A question that changes something is sent once. One that reads is sent again over a new connection if the old one was
+    /// closed in the meantime.
+    pub(crate) fn ask(
+        &mut self,
+        method: &Method,
+        path: &str,
+        body: &[u8],
+    ) -> Result<Answer, Silence> {
+        let (timeout, reused) = (self.timeout, self.open.is_some());
+        let mut outcome = self.once(method, path, body, timeout);
+        if reused && outcome.is_err() && *method == Method::GET {
+            outcome = self.once(method, path, body, timeout);
+        }
+        outcome
+    }
+
+    fn once(
+        &mut self,
+        method: &Method,
+        path: &str,
+        body: &[u8],
+        timeout: Duration,
+    ) -> Result<Answer, Silence> {
+        let open = self.open.take();
+        let (place, token) = (&self.place, self.token.as_deref());
+        let asked = async {
+            let mut sender = match open.filter(|sender| !sender.is_closed()) {
+                Some(sender) => sender,
+                None => connect(place).await?,
+            };
+            let answer = exchange(&mut sender, place, token, method, path, body).await?;
+            Outcome::Ok((answer, sender))
+        };
+        let outcome = self.runtime.block_on(async { tokio::time::timeout(timeout, asked).await });
+        match outcome {
+            Ok(Ok((answer, sender))) => {
+                self.open = Some(sender);
+                Ok(answer)
+            }
+            Ok(Err(error)) => Err(Silence(cause(&*error))),
+            Err(_) => Err(Silence(format!("no answer within {} ms", timeout.as_millis()))),
+        }
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+async fn connect(place: &Place) -> Outcome<SendRequest<Full<Bytes>>> {
+    match place {
+        Place::Tcp(host, port) => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            begin(stream).await
+        }
+        Place::Unix(path) => begin(UnixStream::connect(path).await?).await,
+    }
+}
+
+async fn begin<S>(stream: S) -> Outcome<SendRequest<Full<Bytes>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It moves while a question is under way; how it ends, the question tells.
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(sender)
+}
+
+async fn exchange(
+    sender: &mut SendRequest<Full<Bytes>>,
+    place: &Place,
+    token: Option<&str>,
+    method: &Method,
+    path: &str,
+    body: &[u8],
+) -> Outcome<Answer> {
+    let mut request =
+        Request::builder().method(method).uri(path).header(header::HOST, place.host());
+    if let Some(token) = token {
+        let mut value = header::HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| "the token has a character that no header field can carry")?;
+        value.set_sensitive(true);
+        request = request.header(header::AUTHORIZATION, value);
+    }
+    if !body.is_empty() {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    sender.ready().await?;
+    let response = sender.send_request(request.body(Full::from(body.to_vec()))?).await?;
+    let (head, body) = response.into_parts();
+    let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
+    Ok(Answer { status: head.status, body })
+}
+
+/// The innermost cause: the others say only where it happened.
+fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}

@@ -1,0 +1,124 @@
+//! Where a service is: `http://HOST[:PORT]` or `unix:PATH`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where the service listens to HTTP if nobody said otherwise.
+pub(crate) const DEFAULT: &str = "http://127.0.0.1:8080";
+
+/// The port of HTTP if an address has none.
+const PORT: u16 = 8080;
+
+/// Where a service is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A name or an address, and a port.
+    Tcp(String, u16),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() {
+                return Err("a path follows \"unix:\"".to_owned());
+            }
+            return Ok(Self::Unix(PathBuf::from(path)));
+        }
+        if text.starts_with("https://") {
+            let way = "this command speaks no TLS; ask from the service's machine, by a socket or a tunnel";
+            return Err(way.to_owned());
+        }
+        // A name without a scheme is what people type.
+        let rest = text.strip_prefix("http://").unwrap_or(text);
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let malformed = || "write http://HOST:PORT or unix:PATH".to_owned();
+        // What would have to be cut off, or would show a password, is refused.
+        if rest.is_empty() || rest.contains(['/', '@', '?', '#', ' ']) {
+            return Err(malformed());
+        }
+        let (host, port) = match rest.rsplit_once(':') {
+            Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => (rest, None),
+            Some((host, port)) => (host, Some(port)),
+            None => (rest, None),
+        };
+        let is_address = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
+        if host.is_empty() || (host.contains([':', '[', ']']) && !is_address) {
+            return Err(malformed());
+        }
+        let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| malformed()))?;
+        if port == 0 {
+            return Err(malformed());
+        }
+        Ok(Self::Tcp(host.trim_matches(['[', ']']).to_owned(), port))
+    }
+}
+
+impl Place {
+    /// What HTTP's `Host` says.
+    pub(crate) fn host(&self) -> String {
+        match self {
+            Self::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+            Self::Tcp(host, port) => format!("{host}:{port}"),
+            Self::Unix(_) => "localhost".to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(..) => write!(f, "http://{}", self.host()),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Place;
+
+    fn read(text: &str) -> Result<String, String> {
+        text.parse::<Place>().map(|place| place.to_string())
+    }
+
+    #[test]
+    fn places_are_read_as_people_write_them() {
+        for (text, place) in [
+            ("http://10.0.0.1:9000", "http://10.0.0.1:9000"),
+            ("http://limits.example/", "http://limits.example:8080"),
+            ("localhost:81", "http://localhost:81"),
+            ("[::1]", "http://[::1]:8080"),
+            ("http://[::1]:9000", "http://[::1]:9000"),
+            ("unix:/run/rategate.sock", "unix:/run/rategate.sock"),
+            ("unix:///run/rategate.sock", "unix:/run/rategate.sock"),
+            ("unix:here.sock", "unix:here.sock"),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(place), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused() {
+        for text in [
+            "",
+            "http://",
+            "unix:",
+            "http://a/b",
+            "http://me:secret@a",
+            "a:b",
+            "a:0",
+            "::1",
+            "[::1",
+            "a:99999",
+            "a b",
+        ] {
+            assert!(read(text).is_err(), "{text}: {:?}", read(text));
+        }
+        assert!(read("https://a").is_err_and(|why| why.contains("TLS")));
+    }
+}

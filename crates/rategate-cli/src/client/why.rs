@@ -1,0 +1,96 @@
+//! `rategate why`: which rule denies a key, and until when.
+
+use std::fmt::Write as _;
+
+use super::http::Client;
+use super::wire::{Item, Question, Verb, check};
+use super::{WhyArgs, fetch, print, shown_ns};
+use crate::failure::Failure;
+
+/// At least one rule denies the key.
+const DENIED: u8 = 1;
+
+/// The longest time that is told to the nanosecond's thousandth; days are told as days.
+const DAY_NS: u64 = 86_400_000_000_000;
+
+/// Looks at the key in one rule or in all that have room for it, and prints a line for each.
+pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
+    let mut client = args.service.client()?;
+    let (mut text, mut status, mut asked) = (String::new(), 0, 0_usize);
+    let rules = match &args.rule {
+        Some(rule) => vec![rule.clone()],
+        None => fetch::names(&mut client)?,
+    };
+    for rule in &rules {
+        let Some((body, item)) = look(&mut client, rule, args)? else { continue };
+        asked = asked.saturating_add(1);
+        if is_denied(&item) {
+            status = DENIED;
+        }
+        if args.json {
+            let _ = writeln!(text, "{}", body.trim_end());
+        } else {
+            line(&mut text, rule, &item);
+        }
+    }
+    if asked == 0 {
+        let complaint =
+            format!("no rule is for {} values like these; name one with --rule", args.keys.len());
+        return Err(Failure::Usage(complaint));
+    }
+    print(&text)?;
+    Ok(status)
+}
+
+/// What a call would be answered now. None if the rule is not for such values, and was not asked for by name.
+fn look(
+    client: &mut Client,
+    rule: &str,
+    args: &WhyArgs,
+) -> Result<Option<(String, Item)>, Failure> {
+    let question = Question { verb: Verb::Peek, rule, key: &args.keys, permits: 1 };
+    match check(client, &question) {
+        Ok((answer, checked)) => {
+            let body = String::from_utf8_lossy(&answer.body).into_owned();
+            Ok(Some((body, checked.items.into_iter().next().unwrap_or_default())))
+        }
+        Err(Failure::NotForIt(_)) if args.rule.is_none() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn is_denied(item: &Item) -> bool {
+    matches!(item.verdict.as_str(), "denied" | "store_gone") && !item.allowed
+}
+
+fn line(text: &mut String, rule: &str, item: &Item) {
+    let _ = match item.verdict.as_str() {
+        "denied" if item.shadow => {
+            write!(
+                text,
+                "{rule}: allowed, because the rule is not enforced; else denied, {}",
+                wait(item)
+            )
+        }
+        "denied" | "store_gone" => write!(text, "{rule}: denied; {}", wait(item)),
+        "unlimited" => write!(text, "{rule}: free, without a limit"),
+        _ => write!(text, "{rule}: free"),
+    };
+    if let (Some(remaining), Some(limit)) = (item.remaining, item.limit) {
+        let _ = write!(text, ", {remaining} of {limit} left");
+    }
+    text.push('\n');
+}
+
+/// How long whoever is denied has to wait.
+pub(super) fn wait(item: &Item) -> String {
+    match (item.retry_after_ns, item.verdict.as_str()) {
+        (_, "store_gone") => "the store of its counters does not answer".to_owned(),
+        (Some(ns), _) if ns >= DAY_NS => {
+            let days = ns.div_euclid(DAY_NS);
+            format!("retry after {} (more than {days} d)", shown_ns(ns))
+        }
+        (Some(ns), _) => format!("retry after {}", shown_ns(ns)),
+        (None, _) => "waiting does not help: it is more than could ever pass at once".to_owned(),
+    }
+}

@@ -1,0 +1,148 @@
+//! What the service says in JSON, as far as this command reads it. Fields that it does not know are left alone, and those that are missing
+//! have their empty value, so that a newer service does not frighten an older command.
+
+use hyper::{Method, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::http::{Answer, Client};
+use crate::failure::Failure;
+
+/// A question to `POST /v1/check` about one counter.
+#[derive(Debug, Serialize)]
+pub(super) struct Question<'a> {
+    pub(super) verb: Verb,
+    pub(super) rule: &'a str,
+    /// A value for each entry of the rule that has none of its own.
+    #[serde(skip_serializing_if = "no_keys")]
+    pub(super) key: &'a [String],
+    pub(super) permits: u64,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verb {
+    Take,
+    Peek,
+    Reset,
+}
+
+/// The answer to a check. Without a yes or a no it is none.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Checked {
+    pub(super) allowed: bool,
+    #[serde(default)]
+    pub(super) items: Vec<Item>,
+}
+
+/// What became of a counter.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Item {
+    pub(super) verdict: String,
+    /// Whether it stands in no one's way.
+    pub(super) allowed: bool,
+    /// Over the limit of a rule that is not enforced.
+    pub(super) shadow: bool,
+    pub(super) limit: Option<u64>,
+    pub(super) remaining: Option<u64>,
+    pub(super) retry_after_ns: Option<u64>,
+    pub(super) reset_after_ns: Option<u64>,
+}
+
+/// RFC 9457.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Problem {
+    title: String,
+    detail: String,
+    code: String,
+}
+
+/// Codes of problems that say that a rule is for other keys.
+const OTHER_KEYS: [&str; 2] = ["wrong_values", "other_value"];
+
+/// The longest text of a service that is shown.
+const MOST_SHOWN: usize = 400;
+
+fn no_keys(keys: &&[String]) -> bool {
+    keys.is_empty()
+}
+
+/// Asks about one counter.
+pub(super) fn check(
+    client: &mut Client,
+    question: &Question<'_>,
+) -> Result<(Answer, Checked), Failure> {
+    let body = serde_json::to_vec(question).map_err(|error| Failure::Usage(error.to_string()))?;
+    let answer = ask(client, &Method::POST, "/v1/check", &body)?;
+    let checked = read(client, &answer)?;
+    Ok((answer, checked))
+}
+
+/// Asks, and takes anything but a success for a failure that says why.
+pub(super) fn ask(
+    client: &mut Client,
+    method: &Method,
+    path: &str,
+    body: &[u8],
+) -> Result<Answer, Failure> {
+    let answer =
+        client.ask(method, path, body).map_err(|silence| unanswered(client, &silence.0))?;
+    if answer.status.is_success() {
+        return Ok(answer);
+    }
+    let problem: Problem = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let is_for_others = OTHER_KEYS.contains(&problem.code.as_str());
+    let told = [problem.detail, problem.title].into_iter().find(|text| !text.is_empty());
+    let why = match (told, answer.status) {
+        (told, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            let hint = "show the service's token by --token-file or RATEGATE_TOKEN";
+            told.map_or_else(|| hint.to_owned(), |told| format!("{told}; {hint}"))
+        }
+        (Some(told), _) => told,
+        (None, status) => format!("it answers {status}; is it a rategate service?"),
+    };
+    match unanswered(client, &why) {
+        Failure::Unanswered(text) if is_for_others => Err(Failure::NotForIt(text)),
+        failure => Err(failure),
+    }
+}
+
+/// Reads a success.
+pub(super) fn read<'a, T: Deserialize<'a>>(
+    client: &Client,
+    answer: &'a Answer,
+) -> Result<T, Failure> {
+    serde_json::from_slice(&answer.body)
+        .map_err(|error| unanswered(client, &format!("its answer is not understood: {error}")))
+}
+
+/// What a service says is shown without what could move a cursor, and not at any length.
+fn unanswered(client: &Client, why: &str) -> Failure {
+    let shown: String = why.chars().filter(|c| !c.is_control()).take(MOST_SHOWN).collect();
+    Failure::Unanswered(format!("{}: {shown}", client.place()))
+}
+
+/// A part of a path: all bytes but letters, digits and `-._~` percent-encoded.
+pub(super) fn in_path(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
+            other => format!("%{other:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_path;
+
+    #[test]
+    fn any_text_is_one_part_of_a_path() {
+        assert_eq!(in_path("user-7_a.b~c"), "user-7_a.b~c");
+        assert_eq!(in_path("a/b?c#d %\u{e4}"), "a%2Fb%3Fc%23d%20%25%C3%A4");
+    }
+}

@@ -1,0 +1,120 @@
+//! `rategate top`: what a service's rules let through, as it goes on.
+
+mod keyboard;
+mod plain;
+mod state;
+mod view;
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ratatui::DefaultTerminal;
+use rategate_core::span;
+
+use crate::client::{Client, ServiceArgs, Silence, fetch, print};
+use crate::failure::Failure;
+use keyboard::Wish;
+use state::State;
+pub(crate) use state::{Key, Overview, Row};
+
+/// Between two looks at the keyboard while nothing else is to be done.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Watch the rules of a service
+///
+/// A line for each rule: arrivals, grants and denials a second, the last minute, and the keys that
+/// stand out. The keys of the keyboard: up and down (or k and j) choose a rule, s sorts by the next
+/// column, r turns the order round, p pauses, q quits.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TopArgs {
+    /// Print the table once, and end
+    #[arg(long)]
+    once: bool,
+
+    /// Print what there is once, as one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Look again after so long, as in 500ms
+    #[arg(long, value_name = "DUR", default_value = "1s")]
+    every: String,
+
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// Prints once, or shows until somebody quits.
+pub(crate) fn run(args: &TopArgs) -> Result<u8, Failure> {
+    let every = match span::parse(&args.every) {
+        Ok(ns) if ns >= 100_000_000 => Duration::from_nanos(ns),
+        Ok(_) => {
+            return Err(Failure::argument("--every", &args.every, "it must be at least 100ms"));
+        }
+        Err(why) => return Err(Failure::argument("--every", &args.every, why)),
+    };
+    let mut client = args.service.client()?;
+    if args.json {
+        print(&format!("{}\n", fetch::raw(&mut client)?))?;
+        return Ok(0);
+    }
+    let overview = fetch::overview(&mut client, None)?;
+    if args.once {
+        print(&plain::table(&overview))?;
+        return Ok(0);
+    }
+    if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        let way = "the output is no terminal; print the table with --once, or --json";
+        return Err(Failure::Usage(way.to_owned()));
+    }
+    let mut state = State::new(client.place().to_string());
+    state.take(Ok(overview));
+    // Restores the terminal when it ends, in a panic too.
+    let shown = ratatui::run(|terminal| show(terminal, &mut client, &mut state, every));
+    shown.map_err(|error| Failure::Io("the terminal".to_owned(), error))?;
+    Ok(0)
+}
+
+/// Looks, draws, and heeds the keyboard until it says quit.
+fn show(
+    terminal: &mut DefaultTerminal,
+    client: &mut Client,
+    state: &mut State,
+    every: Duration,
+) -> std::io::Result<()> {
+    let mut next = Instant::now() + every;
+    loop {
+        terminal.draw(|frame| view::draw(frame, state))?;
+        let wait = next.saturating_duration_since(Instant::now()).min(GLANCE);
+        match keyboard::wish(wait)? {
+            Some(Wish::Quit) => return Ok(()),
+            Some(Wish::Do(wanted)) => {
+                if state.heed(wanted) {
+                    // Somebody else is chosen: their keys are wanted at once.
+                    next = Instant::now();
+                }
+            }
+            None => {}
+        }
+        if Instant::now() >= next {
+            if !state.is_paused() {
+                state.take(look(client, state.chosen()));
+            }
+            next = Instant::now() + every;
+        }
+    }
+}
+
+fn look(client: &mut Client, chosen: Option<&str>) -> Result<Overview, Silence> {
+    fetch::overview(client, chosen).map_err(|failure| Silence(failure.to_string()))
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  rategate top                                       until q
+  rategate top --once                                a table, for scripts and logs
+  rategate top --server unix:/run/rategate/http.sock
+
+Exit status:
+  0    shown
+  2    an argument is wrong, or no answer came";

@@ -1,0 +1,269 @@
+//! What the view shows: the rules as they were last told, their order, and which one is chosen.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::client::Silence;
+
+use super::keyboard::Action;
+
+/// The most looks that are remembered: the widest bar there is room for.
+const MOST_LOOKS: usize = 300;
+
+/// The rules at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overview {
+    /// In the service's order.
+    pub(crate) rules: Vec<Row>,
+    /// The rule that `keys` are of.
+    pub(crate) keys_of: Option<String>,
+    /// The keys that stand out, the heaviest first.
+    pub(crate) keys: Vec<Key>,
+}
+
+/// A rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    /// Its limit as it was written.
+    pub(crate) limit: String,
+    /// In the newest second that is over.
+    pub(crate) arrivals: u64,
+    pub(crate) granted: u64,
+    pub(crate) denied: u64,
+    /// What is going on, in words.
+    pub(crate) sentence: String,
+}
+
+/// A key that stands out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    pub(crate) used: u64,
+    pub(crate) denied: u64,
+}
+
+/// What rules are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    #[default]
+    Denied,
+    Arrivals,
+    Granted,
+    Name,
+}
+
+/// The view.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Where the service is.
+    pub(super) place: String,
+    /// As last told, in the order of the view.
+    pub(super) overview: Overview,
+    /// The arrivals of each look, by rule, the latest last.
+    history: HashMap<String, VecDeque<u64>>,
+    /// Why the last look saw nothing.
+    pub(super) silence: Option<Silence>,
+    pub(super) order: Order,
+    pub(super) is_turned: bool,
+    is_paused: bool,
+    /// By name, so that it stays chosen in another order.
+    chosen: Option<String>,
+}
+
+impl Order {
+    const fn next(self) -> Self {
+        match self {
+            Self::Denied => Self::Arrivals,
+            Self::Arrivals => Self::Granted,
+            Self::Granted => Self::Name,
+            Self::Name => Self::Denied,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new(place: String) -> Self {
+        let (overview, order) = (Overview::default(), Order::default());
+        Self {
+            place,
+            overview,
+            history: HashMap::new(),
+            silence: None,
+            order,
+            is_turned: false,
+            is_paused: false,
+            chosen: None,
+        }
+    }
+
+    /// Takes what a look saw. A look that saw nothing leaves what was there, and says so.
+    pub(super) fn take(&mut self, seen: Result<Overview, Silence>) {
+        match seen {
+            Ok(overview) => {
+                self.remember(&overview);
+                self.overview = overview;
+                self.silence = None;
+                self.sort();
+            }
+            Err(silence) => self.silence = Some(silence),
+        }
+    }
+
+    /// Does it; whether another rule is chosen now.
+    pub(super) fn heed(&mut self, action: Action) -> bool {
+        let before = self.chosen.clone();
+        let (at, last) = (self.place_of_chosen(), self.overview.rules.len().saturating_sub(1));
+        match action {
+            Action::Up => self.choose(at.saturating_sub(1)),
+            Action::Down => self.choose(at.saturating_add(1).min(last)),
+            Action::First => self.choose(0),
+            Action::Last => self.choose(last),
+            Action::Sort => self.order = self.order.next(),
+            Action::Turn => self.is_turned = !self.is_turned,
+            Action::Pause => self.is_paused = !self.is_paused,
+            Action::Redraw => {}
+        }
+        self.sort();
+        self.chosen != before
+    }
+
+    pub(super) fn chosen(&self) -> Option<&str> {
+        self.chosen.as_deref()
+    }
+
+    /// Which line is chosen, from 0.
+    pub(super) fn place_of_chosen(&self) -> usize {
+        let is_chosen = |row: &Row| Some(row.name.as_str()) == self.chosen();
+        self.overview.rules.iter().position(is_chosen).unwrap_or(0)
+    }
+
+    pub(super) const fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Arrivals of the chosen rule at the last looks, the latest last.
+    pub(super) fn latest(&self, most: usize) -> Vec<u64> {
+        let all = self.chosen().and_then(|name| self.history.get(name));
+        let all = all.into_iter().flatten().copied();
+        let latest: Vec<u64> = all.rev().take(most).collect();
+        latest.into_iter().rev().collect()
+    }
+
+    fn remember(&mut self, overview: &Overview) {
+        self.history.retain(|name, _| overview.rules.iter().any(|row| row.name == *name));
+        for row in &overview.rules {
+            let looks = self.history.entry(row.name.clone()).or_default();
+            if looks.len() >= MOST_LOOKS {
+                looks.pop_front();
+            }
+            looks.push_back(row.arrivals);
+        }
+    }
+
+    fn choose(&mut self, at: usize) {
+        self.chosen = self.overview.rules.get(at).map(|row| row.name.clone());
+    }
+
+    /// The most first, or names from a to z; turned round if so wished. Equals stay in the order of their names, so that
+    /// lines do not jump.
+    fn sort(&mut self) {
+        let (order, is_turned) = (self.order, self.is_turned);
+        self.overview.rules.sort_by(|one, other| {
+            let by_order = match order {
+                Order::Denied => other.denied.cmp(&one.denied),
+                Order::Arrivals => other.arrivals.cmp(&one.arrivals),
+                Order::Granted => other.granted.cmp(&one.granted),
+                Order::Name => one.name.cmp(&other.name),
+            };
+            let by_order = if is_turned { by_order.reverse() } else { by_order };
+            by_order.then_with(|| one.name.cmp(&other.name))
+        });
+        let is_there = |row: &Row| Some(row.name.as_str()) == self.chosen.as_deref();
+        if !self.overview.rules.iter().any(is_there) {
+            self.choose(0);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a panic in a test is a failed test")]
+pub(super) mod tests {
+    use super::{Action, Key, Overview, Row, State};
+    use crate::client::Silence;
+
+    pub(in crate::top) fn overview() -> Overview {
+        let row = |name: &str, arrivals: u64, denied: u64| Row {
+            name: name.to_owned(),
+            limit: "100 per second".to_owned(),
+            arrivals,
+            granted: arrivals - denied,
+            denied,
+            sentence: format!("{name} is busy"),
+        };
+        Overview {
+            rules: vec![row("a", 5, 0), row("b", 900, 12), row("c", 70, 40)],
+            keys_of: Some("c".to_owned()),
+            keys: vec![Key { name: "user:7".to_owned(), used: 30, denied: 40 }],
+        }
+    }
+
+    fn names(state: &State) -> Vec<&str> {
+        state.overview.rules.iter().map(|row| row.name.as_str()).collect()
+    }
+
+    #[test]
+    fn rules_are_sorted_as_wished() {
+        let mut state = State::new("here".to_owned());
+        state.take(Ok(overview()));
+        assert_eq!(names(&state), ["c", "b", "a"], "by denials");
+        state.heed(Action::Sort);
+        assert_eq!(names(&state), ["b", "c", "a"], "by arrivals");
+        state.heed(Action::Turn);
+        assert_eq!(names(&state), ["a", "c", "b"]);
+        state.heed(Action::Sort);
+        state.heed(Action::Sort);
+        assert_eq!(names(&state), ["c", "b", "a"], "by name, turned");
+    }
+
+    #[test]
+    fn the_chosen_rule_stays_chosen_in_another_order() {
+        let mut state = State::new("here".to_owned());
+        state.take(Ok(overview()));
+        assert_eq!(state.chosen(), Some("c"));
+        assert!(state.heed(Action::Down) && state.chosen() == Some("b"));
+        assert!(!state.heed(Action::Sort), "still b");
+        assert_eq!((state.chosen(), state.place_of_chosen()), (Some("b"), 0));
+        assert!(!state.heed(Action::Up), "there is none above");
+        assert!(state.heed(Action::Last) && state.chosen() == Some("a"));
+        let mut fewer = overview();
+        fewer.rules.remove(0);
+        state.take(Ok(fewer));
+        assert_eq!(state.chosen(), Some("b"), "a is gone");
+        state.take(Ok(Overview::default()));
+        assert_eq!(state.chosen(), None);
+    }
+
+    #[test]
+    fn looks_are_remembered_by_rule_and_bounded() {
+        let mut state = State::new("here".to_owned());
+        for look in 0..400_u64 {
+            let mut seen = overview();
+            seen.rules[2].arrivals = look;
+            state.take(Ok(seen));
+        }
+        assert_eq!(state.chosen(), Some("c"));
+        assert_eq!(state.latest(3), [397, 398, 399]);
+        assert_eq!(state.latest(1000).len(), super::MOST_LOOKS);
+    }
+
+    #[test]
+    fn silence_leaves_what_was_there() {
+        let mut state = State::new("here".to_owned());
+        state.take(Ok(overview()));
+        state.take(Err(Silence("gone".to_owned())));
+        assert_eq!(state.overview.rules.len(), 3);
+        assert!(state.silence.is_some());
+        state.take(Ok(overview()));
+        assert!(state.silence.is_none());
+    }
+}

