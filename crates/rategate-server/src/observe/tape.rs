@@ -3,7 +3,7 @@
 //! A limit by key can only be replayed with whole keys, so keys are sampled and not calls: a key is on the tape if the
 //! low bits of its hash are zero. How many bits follows from the traffic: when a tape is full of arrivals that are
 //! younger than it wants to reach back, half of the keys leave it, as long as enough stay to be worth it. A tape of
-//! few keys keeps them all and reaches back less far.
+//! few keys keeps them all, and takes their instants less exactly.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -14,8 +14,12 @@ use super::lanes::Lanes;
 /// How far a tape wants to reach back.
 const REACH_NS: u64 = 900 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Items of a key within one of these, one after the other on a thread, become one entry at the first one's instant.
-pub(super) const GRAIN_NS: u64 = 1_000_000;
+/// Arrivals of a key on a thread within one of these become one entry at the first one's instant. A full tape of few
+/// keys doubles it, up to the most.
+const GRAIN_NS: u64 = 1_000_000;
+const MOST_GRAIN_NS: u64 = 128 * GRAIN_NS;
+/// So many entries are looked back for one of the same key: more than the keys of a tape that cannot halve them.
+const LOOK_BACK: usize = 2 * FEWEST_KEYS;
 /// The most entries of a thread's part of a tape.
 const MOST_ENTRIES: usize = 65_536;
 /// A tape asks for room in steps of so many entries.
@@ -43,6 +47,8 @@ pub(super) struct Recorded {
     pub(super) from_ns: u64,
     /// One key in so many is sampled.
     pub(super) every: u64,
+    /// Instants are exact to so much.
+    pub(super) grain_ns: u64,
     /// In the order of their instants.
     pub(super) arrivals: Vec<Arrival>,
 }
@@ -60,13 +66,14 @@ pub(super) struct Tape {
 }
 
 /// A thread's part.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Reel {
     entries: VecDeque<Arrival>,
     /// How many entries it may have.
     room: usize,
     /// What it keeps: keys whose lowest so many bits are zero.
     bits: u32,
+    grain_ns: u64,
     /// Complete from here on.
     from_ns: u64,
     /// So many entries go before it looks again whether half of its keys are enough.
@@ -94,7 +101,7 @@ impl Budget {
 impl Tape {
     /// An empty tape that begins at `now_ns`.
     pub(super) fn new(budget: Budget, now_ns: u64) -> Self {
-        let reel = || Mutex::new(Reel { from_ns: now_ns, ..Reel::default() });
+        let reel = || Mutex::new(Reel::new(now_ns));
         Self { bits: AtomicU32::new(0), reels: Lanes::new(reel), budget }
     }
 
@@ -149,6 +156,8 @@ impl Tape {
                 self.bits.fetch_max(bits, Ordering::Relaxed);
                 reel.follow(bits);
                 reel.patience = 1;
+            } else {
+                reel.grain_ns = reel.grain_ns.saturating_mul(2).min(MOST_GRAIN_NS);
             }
         }
         if reel.entries.len() >= reel.room
@@ -160,36 +169,40 @@ impl Tape {
 
     /// Forgets what is too old, and begins anew with twice the keys if it is nearly empty. Called once a second.
     pub(super) fn tick(&self, now_ns: u64) {
-        let mut entries = 0_usize;
+        let (mut entries, mut is_coarse) = (0_usize, false);
         for reel in self.reels.all() {
             let mut reel = lock(reel);
             reel.forget_before(now_ns.saturating_sub(REACH_NS));
+            is_coarse |= reel.grain_ns > GRAIN_NS;
             entries = entries.saturating_add(reel.entries.len());
         }
         let bits = self.bits.load(Ordering::Relaxed);
-        if bits > 0 && entries < STEP / 8 {
-            self.bits.store(bits.saturating_sub(1), Ordering::Relaxed);
+        if (bits > 0 || is_coarse) && entries < STEP / 8 {
+            let bits = bits.saturating_sub(1);
+            self.bits.store(bits, Ordering::Relaxed);
             for reel in self.reels.all() {
                 let mut reel = lock(reel);
-                reel.entries.clear();
-                (reel.bits, reel.from_ns) = (bits.saturating_sub(1), now_ns);
+                let room = reel.room;
+                *reel = Reel { room, bits, ..Reel::new(now_ns) };
             }
         }
     }
 
     /// What is on it.
     pub(super) fn read(&self) -> Recorded {
-        let (mut arrivals, mut from_ns) = (Vec::new(), 0);
+        let (mut arrivals, mut from_ns, mut grain_ns) = (Vec::new(), 0, GRAIN_NS);
         for reel in self.reels.all() {
             let reel = lock(reel);
             from_ns = reel.from_ns.max(from_ns);
+            grain_ns = reel.grain_ns.max(grain_ns);
             arrivals.extend(reel.entries.iter().copied());
         }
         // A thread that has raised the bits meanwhile says so before it drops any.
         let bits = self.bits.load(Ordering::Relaxed);
         arrivals.retain(|arrival| arrival.at_ns >= from_ns && is_sampled(arrival.id, bits));
         arrivals.sort_by_key(|arrival| arrival.at_ns);
-        Recorded { from_ns, every: 1_u64.checked_shl(bits).unwrap_or(u64::MAX), arrivals }
+        let every = 1_u64.checked_shl(bits).unwrap_or(u64::MAX);
+        Recorded { from_ns, every, grain_ns, arrivals }
     }
 }
 
@@ -201,6 +214,11 @@ impl Drop for Tape {
 }
 
 impl Reel {
+    fn new(from_ns: u64) -> Self {
+        let entries = VecDeque::new();
+        Self { entries, room: 0, bits: 0, grain_ns: GRAIN_NS, from_ns, patience: 0 }
+    }
+
     /// Keeps fewer keys if others have so decided.
     fn follow(&mut self, bits: u32) {
         if self.bits < bits {
@@ -209,17 +227,14 @@ impl Reel {
         }
     }
 
-    /// Counts an arrival with the one before, if it is the same at about the same time.
+    /// Counts an arrival with an earlier one, if it is the same at about the same time.
     fn joins(&mut self, at_ns: u64, id: u64, permits: u32) -> bool {
-        let Some(last) = self.entries.back_mut() else { return false };
-        let is_same = last.id == id
-            && last.permits == permits
-            && at_ns.saturating_sub(last.at_ns) < GRAIN_NS
-            && last.calls < u32::MAX;
-        if is_same {
-            last.calls = last.calls.saturating_add(1);
-        }
-        is_same
+        let grain_ns = self.grain_ns;
+        let near = |entry: &&mut Arrival| at_ns.saturating_sub(entry.at_ns) < grain_ns;
+        let mut last = self.entries.iter_mut().rev().take(LOOK_BACK).take_while(near);
+        let same =
+            last.find(|entry| entry.id == id && entry.permits == permits && entry.calls < u32::MAX);
+        same.map(|entry| entry.calls = entry.calls.saturating_add(1)).is_some()
     }
 
     fn forget_before(&mut self, from_ns: u64) {
@@ -300,6 +315,28 @@ mod tests {
         assert!(
             recorded.arrivals.iter().all(|arrival| arrival.calls == 1_000 && arrival.permits == 2)
         );
+    }
+
+    /// A few keys that are always there are kept for minutes, whatever they do.
+    #[test]
+    fn few_keys_take_little_room() {
+        let tape = Tape::new(Budget::new(8 * STEP), 0);
+        let calls = 3_000_000_u64;
+        for call in 0..calls {
+            // Thirty thousand a second, of twenty keys in turns.
+            tape.note(call * 33_333, mixed(call % 20), 1);
+        }
+        let recorded = tape.read();
+        let reach_ns = calls * 33_333 - recorded.from_ns;
+        assert!(reach_ns > 40 * SECOND_NS, "{reach_ns} ns at {} ns", recorded.grain_ns);
+        assert!(recorded.arrivals.len() <= 8 * STEP && recorded.grain_ns <= MOST_GRAIN_NS);
+        let noted: u64 = recorded.arrivals.iter().map(|arrival| u64::from(arrival.calls)).sum();
+        let expected = (0..calls).filter(|call| {
+            call * 33_333 >= recorded.from_ns && mixed(call % 20) % recorded.every == 0
+        });
+        let expected = u64::try_from(expected.count()).unwrap();
+        // At its very beginning an entry may stand for calls since then.
+        assert!(noted.abs_diff(expected) < 20 * 128 * 30, "{noted} {expected}");
     }
 
     #[test]

@@ -47,8 +47,16 @@ fn a_denial_is_told_with_its_reason_and_an_escaped_key() {
     });
     let denied: Vec<&String> = lines.iter().filter(|line| line.contains("denied")).collect();
     assert_eq!(denied.len(), 2, "{lines:#?}");
-    assert!(denied[0].contains("rule=per-address key=ann%0AINFO%20forged permits=1"), "{}", denied[0]);
-    assert!(denied[0].contains("reason=\"over-the-limit\" retry_after_ms=100 enforced=true"), "{}", denied[0]);
+    assert!(
+        denied[0].contains("rule=per-address key=ann%0AINFO%20forged permits=1"),
+        "{}",
+        denied[0]
+    );
+    assert!(
+        denied[0].contains("reason=\"over-the-limit\" retry_after_ms=100 enforced=true"),
+        "{}",
+        denied[0]
+    );
     assert!(denied[1].contains("reason=\"never-fits\" enforced=true"), "{}", denied[1]);
     let near: Vec<&String> = lines.iter().filter(|line| line.contains("near the limit")).collect();
     assert_eq!(near.len(), 1, "once a second of a rule: {lines:#?}");

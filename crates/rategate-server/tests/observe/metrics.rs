@@ -128,6 +128,7 @@ fn decisions_are_counted_by_rule_and_outcome() {
         bench.engine.inline(inline, b"k", Verb::Take, 1).unwrap();
     }
     bench.engine.inline(inline, b"k", Verb::Peek, 1).unwrap();
+    bench.engine.inline(inline, b"k", Verb::Take, 0).unwrap();
     bench.observe.status().opened(Protocol::Resp);
     bench.observe.status().opened(Protocol::Resp);
     bench.observe.status().closed(Protocol::Resp);

@@ -162,7 +162,7 @@ impl Simulated {
         in_force: Option<&AnyPolicy>,
         candidate: &AnyPolicy,
     ) -> Self {
-        let Recorded { from_ns, every, arrivals } = recorded;
+        let Recorded { from_ns, every, grain_ns, arrivals } = recorded;
         let keys: HashSet<u64> = arrivals.iter().map(|arrival| arrival.id).collect();
         let calls = |arrival: &Arrival| u64::from(arrival.calls);
         let total = arrivals.iter().map(calls).fold(0, u64::saturating_add);
@@ -189,7 +189,7 @@ impl Simulated {
             from_ms: from_ns / 1_000_000,
             until_ms: until_ns / 1_000_000,
             one_key_in: every,
-            grain_ms: super::super::tape::GRAIN_NS / 1_000_000,
+            grain_ms: grain_ns / 1_000_000,
             arrivals: total,
             keys: keys.len(),
             left_out,
