@@ -10,6 +10,8 @@ mod live;
 mod matcher;
 mod observer;
 mod request;
+mod snapshot;
+mod spent;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +28,11 @@ pub use self::live::Loaded;
 pub use self::matcher::{LoadError, Matcher, is_like};
 pub use self::observer::{Observer, Watch};
 pub use self::request::{Inline, Item, MOST_ITEMS, Override, Request, Target, Verb};
+pub use self::snapshot::{
+    Keeper, KeeperSettings, KeeperStats, NotRestored, Restored, Saved, Saver, Started, StateError,
+    Unreadable, WhenUnreadable,
+};
+use self::spent::Spent;
 use crate::rule::RuleSet;
 
 /// A counter's key: short ones are on the stack.
@@ -57,6 +64,8 @@ struct Inner<C: Clock> {
     windows: Inlines<Override, C>,
     observer: Option<Arc<dyn Observer>>,
     inline_watch: Option<Arc<dyn Watch>>,
+    /// For tables that are still to be made.
+    spent: Spent,
     /// One change at a time.
     loading: Mutex<()>,
 }
@@ -84,6 +93,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             windows: Inlines::new(clock.clone(), keys, limits),
             inline_watch: observer.as_ref().map(|observer| observer.of_rule(None)),
             observer,
+            spent: Spent::default(),
             loading: Mutex::new(()),
             clock,
         };
