@@ -17,6 +17,7 @@ use super::observer::Watch;
 use super::request::Verb;
 use super::snapshot::NotRestored;
 use super::spent::Spent;
+use super::stores::Remote;
 use crate::rule::{Enforcement, Limit, Rule, Shown};
 
 /// A rule at work.
@@ -26,8 +27,20 @@ pub(super) struct Ruled<C: Clock> {
     /// Its counters; those of the rule of the same name before, if they are of the same kind.
     pub(super) counters: Arc<Counters<C>>,
     pub(super) watch: Option<Arc<dyn Watch>>,
+    /// Who decides instead of the counters, if they are not here.
+    pub(super) remote: Option<Remoted>,
     /// The digest of its name, for what depends on rule and key but on no chance.
     seed: u64,
+}
+
+/// A limit that is kept elsewhere.
+#[derive(Clone)]
+pub(super) struct Remoted(pub(super) Arc<dyn Remote>);
+
+impl std::fmt::Debug for Remoted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Remoted").finish_non_exhaustive()
+    }
 }
 
 /// Counters by key, under the limit that is in force.
@@ -77,9 +90,15 @@ impl<C: Clock + Clone> Ruled<C> {
         rule: Arc<Rule>,
         counters: Arc<Counters<C>>,
         watch: Option<Arc<dyn Watch>>,
+        remote: Option<Remoted>,
     ) -> Self {
         let seed = digest(FNV_START, rule.name.as_bytes());
-        Self { rule, counters, watch, seed }
+        Self { rule, counters, watch, remote, seed }
+    }
+
+    /// Whether it is of permits in flight.
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.rule.limit, Limit::Policy(AnyPolicy::Concurrency(_)))
     }
 
     /// Whether counters of the rule of before can go on: they are named alike, and told apart alike.

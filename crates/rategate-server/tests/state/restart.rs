@@ -120,7 +120,7 @@ fn rules_that_have_changed() {
         0,
     );
     let told = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
-    assert_eq!(told.rules, ["larger".into()]);
+    assert_eq!(told.rules, [Arc::<str>::from("larger")]);
     let why = |name: &str| &told.others.iter().find(|(of, _)| **of == *name).unwrap().1;
     assert!(matches!(why("kind"), NotRestored::OtherPolicy));
     assert!(matches!(why("keys"), NotRestored::OtherEntries));
