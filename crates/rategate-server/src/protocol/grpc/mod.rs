@@ -9,6 +9,7 @@ mod body;
 mod frame;
 mod head;
 mod health;
+mod http2;
 mod reflection;
 mod service;
 mod status;
