@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use super::status::{Code, Status};
+use crate::net::Access;
 
 /// What of a request's head matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) is_post: bool,
     pub(crate) is_grpc: bool,
+    /// Whether it shows the token, where one is asked for.
+    pub(crate) is_admitted: bool,
     pub(crate) method: Option<Method>,
     pub(crate) is_compressed: bool,
     pub(crate) timeout: Timeout,
@@ -55,17 +58,21 @@ impl Head {
     pub(crate) const EMPTY: Self = Self {
         is_post: false,
         is_grpc: false,
+        is_admitted: false,
         method: None,
         is_compressed: false,
         timeout: Timeout::Unsaid,
     };
 
-    /// Of a request of HTTP.
-    pub(crate) fn of(request: &http::request::Parts) -> Self {
+    /// Of a request of HTTP. `access` is there if it is asked for.
+    pub(crate) fn of(request: &http::request::Parts, access: Option<&Access>) -> Self {
         let field = |name| request.headers.get(name).map(http::HeaderValue::as_bytes);
         Self {
             is_post: request.method == http::Method::POST,
             is_grpc: field("content-type").is_some_and(is_grpc),
+            is_admitted: access.is_none_or(|access| {
+                field("authorization").is_some_and(|field| is_admitted(access, field))
+            }),
             method: Method::of(request.uri.path().as_bytes()),
             is_compressed: field("grpc-encoding").is_some_and(is_compressed),
             timeout: field("grpc-timeout").map_or(Timeout::Unsaid, Timeout::of),
@@ -84,6 +91,11 @@ impl Head {
         let Some(method) = self.method else {
             return refused(Code::Unimplemented, "there is no such method here");
         };
+        // Whoever starts and stops servers asks for their health, and has no token.
+        if !self.is_admitted && !matches!(method, Method::Check | Method::Watch) {
+            let message = "a token is needed: authorization: Bearer ...";
+            return refused(Code::Unauthenticated, message);
+        }
         if self.is_compressed {
             let message = "messages are not compressed here: grpc-encoding has to be identity";
             return refused(Code::Unimplemented, message);
@@ -124,6 +136,12 @@ impl Timeout {
 /// Whether a field `grpc-encoding` means that messages are compressed.
 pub(crate) fn is_compressed(field: &[u8]) -> bool {
     field != ENCODING.as_bytes()
+}
+
+/// Whether a field `authorization` shows the token.
+pub(crate) fn is_admitted(access: &Access, field: &[u8]) -> bool {
+    let Some((scheme, token)) = field.split_at_checked(7) else { return false };
+    scheme.eq_ignore_ascii_case(b"bearer ") && access.admits(token)
 }
 
 /// Whether a content type is one of gRPC's whose messages are protocol buffers.

@@ -18,6 +18,7 @@ use super::wire::{
     put_answer, put_end, put_frame, put_goaway, put_refusal, put_reset, put_settings, put_window,
 };
 use crate::engine::Answer;
+use crate::net::Access;
 use crate::protocol::grpc::head::{Method, Refusal};
 use crate::protocol::grpc::service::next;
 use crate::protocol::grpc::status::{Code, Status};
@@ -64,14 +65,14 @@ pub(super) struct Connection<D> {
 }
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
-    pub(super) fn new(rls: Rls<D>, out: &mut BytesMut) -> Self {
+    pub(super) fn new(rls: Rls<D>, access: Option<Access>, out: &mut BytesMut) -> Self {
         let message = rls.inner.settings.most_message.saturating_add(frame::PREFIX);
         let first_come = u32::try_from(message).unwrap_or(u32::MAX).clamp(FIRST_WINDOW, WINDOW);
         put_settings(out, MOST_STREAMS, first_come, MOST_HEAD);
         put_window(out, 0, WINDOW.saturating_sub(FIRST_WINDOW));
         Self {
             rls,
-            decoder: Decoder::new(),
+            decoder: Decoder::new(access),
             streams: Vec::new(),
             later: Vec::new(),
             head: None,

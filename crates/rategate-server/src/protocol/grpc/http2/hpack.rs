@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use super::huffman;
-use crate::protocol::grpc::head::{Head, Method, Timeout, is_compressed, is_grpc};
+use crate::net::Access;
+use crate::protocol::grpc::head::{Head, Method, Timeout, is_admitted, is_compressed, is_grpc};
 
 /// What goes wrong here concerns the whole connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(super) struct Decoder {
     entries: VecDeque<Entry>,
     size: usize,
     most: usize,
+    /// What a token is compared with, if one is asked for.
+    access: Option<Access>,
     name: Vec<u8>,
     value: Vec<u8>,
 }
@@ -50,6 +53,7 @@ enum Name {
     ContentType,
     Encoding,
     Timeout,
+    Authorization,
     Other,
     Wrong,
 }
@@ -63,6 +67,7 @@ enum Meaning {
     Grpc(bool),
     Compressed(bool),
     Timeout(Timeout),
+    Admitted(bool),
     Nothing,
     /// A name that no field may have.
     Wrong,
@@ -74,14 +79,22 @@ const TABLE: usize = 4096;
 const EXTRA: usize = 32;
 
 impl Decoder {
-    pub(super) fn new() -> Self {
-        Self { entries: VecDeque::new(), size: 0, most: TABLE, name: Vec::new(), value: Vec::new() }
+    pub(super) fn new(access: Option<Access>) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            size: 0,
+            most: TABLE,
+            access,
+            name: Vec::new(),
+            value: Vec::new(),
+        }
     }
 
     /// Unpacks the fields of a head, which together may count `most`.
     pub(super) fn decode(&mut self, block: &[u8], most: usize) -> Result<Unpacked, Unpacking> {
         let mut rest = block;
         let (mut seen, mut total, mut may_resize) = (Seen::default(), 0_usize, true);
+        seen.head.is_admitted = self.access.is_none();
         while let Some(&first) = rest.first() {
             if first & 0xe0 == 0x20 {
                 let size = integer(&mut rest, 5)?;
@@ -123,7 +136,12 @@ impl Decoder {
         };
         self.value.clear();
         let value = text(rest, &mut self.value)?;
-        Ok(Entry { name, name_length, value_length: value.len(), meaning: name.meaning(value) })
+        Ok(Entry {
+            name,
+            name_length,
+            value_length: value.len(),
+            meaning: name.meaning(value, self.access.as_ref()),
+        })
     }
 
     fn get(&self, index: usize) -> Result<Entry, Unpacking> {
@@ -134,7 +152,7 @@ impl Decoder {
                 name: known,
                 name_length: name.len(),
                 value_length: value.len(),
-                meaning: known.meaning(value.as_bytes()),
+                meaning: known.meaning(value.as_bytes(), self.access.as_ref()),
             });
         }
         let entry = self.entries.get(index.saturating_sub(STATIC.len()));
@@ -196,6 +214,7 @@ impl Seen {
                     Meaning::Grpc(is_grpc) => self.head.is_grpc = is_grpc,
                     Meaning::Compressed(is_compressed) => self.head.is_compressed = is_compressed,
                     Meaning::Timeout(timeout) => self.head.timeout = timeout,
+                    Meaning::Admitted(is_admitted) => self.head.is_admitted = is_admitted,
                     Meaning::Wrong => self.is_wrong = true,
                     _ => {}
                 }
@@ -223,6 +242,7 @@ impl Name {
             b"content-type" => Self::ContentType,
             b"grpc-encoding" => Self::Encoding,
             b"grpc-timeout" => Self::Timeout,
+            b"authorization" => Self::Authorization,
             // Fields of HTTP/1.1 connections, made-up pseudo fields, and names that are none.
             b"connection" | b"transfer-encoding" | b"upgrade" | b"keep-alive"
             | b"proxy-connection" => Self::Wrong,
@@ -231,7 +251,7 @@ impl Name {
         }
     }
 
-    fn meaning(self, value: &[u8]) -> Meaning {
+    fn meaning(self, value: &[u8], access: Option<&Access>) -> Meaning {
         match self {
             Self::Method => Meaning::Post(value == b"POST"),
             Self::Path => Meaning::Path(Method::of(value)),
@@ -240,6 +260,9 @@ impl Name {
             Self::ContentType => Meaning::Grpc(is_grpc(value)),
             Self::Encoding => Meaning::Compressed(is_compressed(value)),
             Self::Timeout => Meaning::Timeout(Timeout::of(value)),
+            Self::Authorization => {
+                Meaning::Admitted(access.is_none_or(|access| is_admitted(access, value)))
+            }
             Self::Other => Meaning::Nothing,
             Self::Wrong => Meaning::Wrong,
         }

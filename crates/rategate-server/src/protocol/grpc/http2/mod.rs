@@ -22,6 +22,7 @@ use self::connection::{Connection, SILENCE};
 use self::wire::{Reason, put_ping};
 use super::Rls;
 use super::service::changed;
+use crate::net::{Drain, Peer, Protocol};
 use crate::protocol::rls::Decide;
 
 /// How much is read at once.
@@ -34,13 +35,16 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     ///
     /// A peer that sends nothing for a minute is asked whether it is there, and has another to say so. One that does not read its
     /// answers for 10 s is left alone.
-    pub async fn serve<S>(&self, stream: S, drain: impl Future<Output = ()>)
+    ///
+    /// `token_required` is whether every call has to show the token.
+    pub async fn serve<S>(&self, stream: S, token_required: bool, drain: impl Future<Output = ()>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let mut stream = stream;
         let (mut input, mut out) = (BytesMut::with_capacity(READ), BytesMut::with_capacity(READ));
-        let mut connection = Connection::new(self.clone(), &mut out);
+        let mut connection =
+            Connection::new(self.clone(), self.access(token_required).cloned(), &mut out);
         let mut drain = pin!(drain);
         let mut needed = 0_usize;
         let started = Instant::now();
@@ -120,6 +124,22 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 }
             }
         }
+    }
+}
+
+/// The settings and a `GOAWAY` that asks to be calm: what a connection is told that finds no room.
+const NO_ROOM: &[u8] = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0b";
+
+impl<D: Decide + Send + Sync + 'static> Protocol for Rls<D> {
+    async fn serve<S>(self, stream: S, peer: Peer, drain: Drain)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        Self::serve(&self, stream, peer.token_required, drain.begun()).await;
+    }
+
+    fn no_room(&self) -> &'static [u8] {
+        NO_ROOM
     }
 }
 
