@@ -105,7 +105,10 @@ impl<'a> Asked<'a> {
             return Ok(Self { verb, items, listed: false });
         };
         if !single.is_empty() {
-            return Err(Invalid::at("", "`items` and fields of a single item; use one or the other"));
+            return Err(Invalid::at(
+                "",
+                "`items` and fields of a single item; use one or the other",
+            ));
         }
         if list.is_empty() || list.len() > MOST_ITEMS {
             let detail = format!("{} items; there can be from 1 to {MOST_ITEMS}", list.len());
@@ -241,7 +244,7 @@ mod tests {
             ("[]", "", "expected"),
             ("{}", "", "an item has `rule`"),
             (r#"{"rule":"r","rule":"s"}"#, "", "duplicate field `rule`"),
-            (r#"{"rule":"r","permit":1}"#, "", "unknown field `permit`"),
+            (r#"{"rule":"r","permit":1}"#, "/permit", "unknown field `permit`"),
             (r#"{"rule":"r","permits":-1}"#, "/permits", "a whole number"),
             (r#"{"rule":"r","permits":1.5}"#, "/permits", "a whole number"),
             (r#"{"rule":"r","permits":NaN}"#, "/permits", "line 1 column"),

@@ -1,0 +1,14 @@
+//! The HTTP API: asked directly and through sockets.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    clippy::arithmetic_side_effects
+)]
+
+mod auth;
+mod check;
+mod common;
+mod throttle;
+mod tokens;
