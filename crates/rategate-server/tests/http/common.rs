@@ -99,7 +99,10 @@ impl Service {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::new(body.to_owned().into())).unwrap();
+        self.answer(request.body(Full::new(body.to_owned().into())).unwrap())
+    }
+
+    fn answer(&self, request: Request<Full<bytes::Bytes>>) -> Answer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (head, body) = self.api.call(request, &self.caller).await.into_parts();
@@ -110,6 +113,10 @@ impl Service {
 
     pub(crate) fn post(&self, uri: &str, body: &str) -> Answer {
         self.call("POST", uri, &[], body)
+    }
+
+    pub(crate) fn post_bytes(&self, uri: &str, body: Vec<u8>) -> Answer {
+        self.answer(Request::post(uri).body(Full::new(body.into())).unwrap())
     }
 
     pub(crate) fn get(&self, uri: &str) -> Answer {

@@ -7,8 +7,11 @@
     clippy::arithmetic_side_effects
 )]
 
+mod abuse;
 mod auth;
 mod check;
 mod common;
+mod openapi;
+mod sockets;
 mod throttle;
 mod tokens;
