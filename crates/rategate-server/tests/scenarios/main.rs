@@ -9,6 +9,7 @@
 
 mod carrier;
 mod engine;
+mod http;
 
 /// Every file that a store can be asked about: tries and looks, and lines of those who ask again.
 fn play<W: carrier::Carrier>(carry: impl Fn(carrier::TestEngine) -> W) {
@@ -19,4 +20,9 @@ fn play<W: carrier::Carrier>(carry: impl Fn(carrier::TestEngine) -> W) {
 #[test]
 fn the_engine_itself_decides_as_the_files_say() {
     play(engine::Directly);
+}
+
+#[test]
+fn http_decides_as_the_files_say() {
+    play(http::OverHttp::new);
 }

@@ -28,8 +28,8 @@ struct AnsweredItem<'a> {
     remaining: Option<u64>,
     retry_after_ms: Option<u64>,
     retry_after_ns: Option<u64>,
-    reset_after_ms: u64,
-    reset_after_ns: u64,
+    reset_after_ms: Option<u64>,
+    reset_after_ns: Option<u64>,
     shadow: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     refunded: Option<u64>,
@@ -62,6 +62,8 @@ pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
 impl<'a> AnsweredItem<'a> {
     fn of(part: &'a Part) -> Self {
         let retry_after_ns = retry_after_ns(part);
+        // What never comes has no time.
+        let reset_after_ns = Some(part.reset_after_ns).filter(|ns| *ns < u64::MAX);
         let is_counted =
             !matches!(part.verdict, Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced);
         Self {
@@ -72,8 +74,8 @@ impl<'a> AnsweredItem<'a> {
             remaining: part.remaining.filter(|_| is_counted),
             retry_after_ms: retry_after_ns.map(whole_ms),
             retry_after_ns,
-            reset_after_ms: whole_ms(part.reset_after_ns),
-            reset_after_ns: part.reset_after_ns,
+            reset_after_ms: reset_after_ns.map(whole_ms),
+            reset_after_ns,
             shadow: matches!(part.verdict, Verdict::Denied { enforced: false, .. }),
             refunded: match part.verdict {
                 Verdict::Refunded(permits) => Some(permits),

@@ -244,7 +244,7 @@ mod tests {
             ("[]", "", "expected"),
             ("{}", "", "an item has `rule`"),
             (r#"{"rule":"r","rule":"s"}"#, "", "duplicate field `rule`"),
-            (r#"{"rule":"r","permit":1}"#, "", "unknown field `permit`"),
+            (r#"{"rule":"r","permit":1}"#, "/permit", "unknown field `permit`"),
             (r#"{"rule":"r","permits":-1}"#, "/permits", "a whole number"),
             (r#"{"rule":"r","permits":1.5}"#, "/permits", "a whole number"),
             (r#"{"rule":"r","permits":NaN}"#, "/permits", "line 1 column"),

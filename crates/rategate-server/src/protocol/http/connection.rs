@@ -129,18 +129,15 @@ pub async fn serve_connection<S, A, F>(
             .max_pending_accept_reset_streams(limits.resets)
             .max_local_error_reset_streams(limits.resets);
         let connection = builder.serve_connection(io, service);
-        drive(connection, |connection| connection.graceful_shutdown(), drain, watch, &activity)
-            .await;
+        drive(connection, http2::Connection::graceful_shutdown, drain, watch, &activity).await;
     } else {
         let mut builder = http1::Builder::new();
-        // How long a head may take is watched here, without a timer for each request.
-        builder
-            .header_read_timeout(None)
-            .max_buf_size(limits.head_bytes.max(8 * 1024))
-            .pipeline_flush(true);
+        // How long a head may take is watched here, without a timer for each request. Answers of
+        // pipelined requests are not held back to be written together (`pipeline_flush`): hyper 1.12
+        // would hold back the refusal of a broken head as well, for ever.
+        builder.header_read_timeout(None).max_buf_size(limits.head_bytes.max(8 * 1024));
         let connection = builder.serve_connection(io, service);
-        drive(connection, |connection| connection.graceful_shutdown(), drain, watch, &activity)
-            .await;
+        drive(connection, http1::Connection::graceful_shutdown, drain, watch, &activity).await;
     }
 }
 

@@ -233,8 +233,8 @@ mod tests {
         assert_eq!(read(r#"{"base64":"_-8"}"#), Key::One(value(b"\xff\xef")));
         let Key::Many(many) = read(r#"["a",{"base64":"AP8="}]"#) else { panic!("a list") };
         assert_eq!(many, [value(b"a"), value(b"\x00\xff")]);
-        let Key::Named(named) = read(r#"{"b":"1","a":{"base64":"AP8="}}"#) else { panic!("names") };
-        let names: Vec<_> = named.iter().map(|(name, _)| name.0.as_ref()).collect();
+        let Key::Named(pairs) = read(r#"{"b":"1","a":{"base64":"AP8="}}"#) else { panic!("names") };
+        let names: Vec<_> = pairs.iter().map(|(name, _)| name.0.as_ref()).collect();
         assert_eq!(names, ["b", "a"]);
     }
 

@@ -36,7 +36,7 @@ use rategate::{Clock, MonotonicClock};
 use self::asked::{Asked, Counter, Verb};
 use self::auth::AuthAsked;
 pub use self::connection::{ConnectionLimits, Whose, serve_connection};
-pub use self::options::{Options, Proxies};
+pub use self::options::{IsReady, IsToken, Options, Proxies};
 use self::problem::Refused;
 use super::body::{Body, read};
 use crate::engine::Engine;
@@ -196,16 +196,16 @@ fn with_type(json: Bytes) -> Response<Body> {
 
 /// Whether a denial is to have a status of its own: `?status=429`, or `Prefer: status=429` (RFC 7240).
 fn wants_status(head: &Parts) -> Result<bool, Refused> {
-    if let Some(query) = head.uri.query() {
-        for (name, value) in query::pairs(query) {
-            match (&*name, &*value) {
-                (b"status", b"429") => return Ok(true),
-                (b"status", b"200") => return Ok(false),
-                _ => {
-                    let detail = "not understood; there are ?status=429 and ?status=200";
-                    return Err(invalid::Invalid::at("?", detail).into());
-                }
-            }
+    let mut said = query::pairs(head.uri.query().unwrap_or_default());
+    match (said.next(), said.next()) {
+        (None, _) => {}
+        (Some((name, value)), None) if *name == *b"status" && *value == *b"429" => return Ok(true),
+        (Some((name, value)), None) if *name == *b"status" && *value == *b"200" => {
+            return Ok(false);
+        }
+        _ => {
+            let detail = "not understood; there are ?status=429 and ?status=200";
+            return Err(invalid::Invalid::at("?", detail).into());
         }
     }
     if head.headers.is_empty() {

@@ -12,13 +12,19 @@ use rategate_tower::key::{self, Client, Field, Network, Peer, Trust};
 use super::bearer;
 use super::problem::Refused;
 
+/// Whether these bytes are the token.
+pub type IsToken = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
+/// Whether the service should be asked.
+pub type IsReady = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// What an API is made with.
 pub struct Options {
     /// Says whether these bytes are the token, and takes as long whichever of them differ. `None` if there is no token: then
     /// nobody has to show one.
-    pub token: Option<Arc<dyn Fn(&[u8]) -> bool + Send + Sync>>,
+    pub token: Option<IsToken>,
     /// Whether the service should be asked: what `/readyz` answers.
-    pub ready: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub ready: IsReady,
     /// Which proxies are believed when they say who the client is.
     pub proxies: Proxies,
     /// In which forms clients are told where they stand, where a response has the limit's own status.

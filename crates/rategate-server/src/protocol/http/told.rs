@@ -34,7 +34,7 @@ pub(super) fn write<C>(
             continue;
         };
         let more_after_ns = match retry_after_ns(part) {
-            Some(0) => Some(part.reset_after_ns).filter(|reset_after_ns| *reset_after_ns > 0),
+            Some(0) => Some(part.reset_after_ns).filter(|ns| (1..u64::MAX).contains(ns)),
             retry_after_ns => retry_after_ns,
         };
         let standing = Standing { remaining, more_after: more_after_ns.map(Duration::from_nanos) };

@@ -44,14 +44,19 @@ impl Activity {
 
     fn seen(&self) -> Seen {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Seen {
-            begun: of(&self.begun),
-            is_answering: of(&self.begun) > of(&self.done),
-            is_arriving: of(&self.reads) > of(&self.reads_then),
-            writes: of(&self.writes),
-            is_blocked: self.is_blocked.load(Ordering::Relaxed),
-            is_over: self.is_over.load(Ordering::Relaxed),
-        }
+        let begun = of(&self.begun);
+        let doing = if self.is_over.load(Ordering::Relaxed) {
+            Doing::Ending
+        } else if self.is_blocked.load(Ordering::Relaxed) {
+            Doing::Writing
+        } else if begun > of(&self.done) {
+            Doing::Answering
+        } else if of(&self.reads) > of(&self.reads_then) {
+            Doing::Reading
+        } else {
+            Doing::Nothing
+        };
+        Seen { begun, writes: of(&self.writes), doing }
     }
 }
 
@@ -63,14 +68,26 @@ impl Drop for UnderWay {
 }
 
 /// A look at a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     begun: u64,
-    is_answering: bool,
-    is_arriving: bool,
     writes: u64,
-    is_blocked: bool,
-    is_over: bool,
+    doing: Doing,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// A request.
+    Nothing,
+    /// The rest of a request's head.
+    Reading,
+    /// Its own answer, or the request's body.
+    Answering,
+    /// The peer, to take its answers.
+    Writing,
+    /// The peer's end.
+    Ending,
 }
 
 /// Looks at a connection from time to time, and says when it has done nothing for too long.
@@ -84,14 +101,16 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(limits: ConnectionLimits, now: Instant) -> Self {
-        Self { limits, last: Seen::default(), since: now }
+        let last = Seen { begun: 0, writes: 0, doing: Doing::Nothing };
+        Self { limits, last, since: now }
     }
 
     /// How often to look.
     pub(super) fn pause(&self) -> Duration {
         let ConnectionLimits { arrival, unread, idle, linger, .. } = self.limits;
         let shortest = arrival.min(unread).min(idle).min(linger);
-        (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(5))
+        let quarter = shortest.checked_div(4).unwrap_or_default();
+        quarter.clamp(Duration::from_millis(10), Duration::from_secs(5))
     }
 
     /// Whether it has done nothing for too long.
@@ -101,13 +120,13 @@ impl Watch {
             (self.last, self.since) = (seen, now);
             return false;
         }
-        let most = match seen {
-            Seen { is_over: true, .. } => self.limits.linger,
-            Seen { is_blocked: true, .. } => self.limits.unread,
+        let most = match seen.doing {
+            Doing::Nothing => self.limits.idle,
+            Doing::Reading => self.limits.arrival,
             // Whoever answers has bounds of his own, as the reading of a body has.
-            Seen { is_answering: true, .. } => return false,
-            Seen { is_arriving: true, .. } => self.limits.arrival,
-            _ => self.limits.idle,
+            Doing::Answering => return false,
+            Doing::Writing => self.limits.unread,
+            Doing::Ending => self.limits.linger,
         };
         now.saturating_duration_since(self.since) >= most
     }

@@ -1,0 +1,279 @@
+//! Peers that mean harm: slow, oversized, broken, resetting.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rategate_server::protocol::http::{ConnectionLimits, Options};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::common::{plain, service};
+use crate::sockets::{Server, answer, post, rest, run};
+
+/// So short that a test can wait for it, and long enough that nothing else takes as long.
+const SHORT: Duration = Duration::from_millis(400);
+
+fn short() -> ConnectionLimits {
+    ConnectionLimits { arrival: SHORT, linger: SHORT, ..ConnectionLimits::default() }
+}
+
+async fn lives(server: &Server) {
+    let mut stream = server.connect().await;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    assert!(answer(&mut stream).await.ends_with("OK"));
+}
+
+#[test]
+fn a_head_that_never_ends_ends_the_connection() {
+    run(async {
+        let server = Server::new(plain(), short()).await;
+        let (mut silent, mut slow) = (server.connect().await, server.connect().await);
+        let mut second = server.connect().await;
+        second.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        answer(&mut second).await;
+        second.write_all(b"GET /heal").await.unwrap();
+        slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+        assert_eq!(rest(&mut silent).await, "");
+        assert_eq!(rest(&mut slow).await, "");
+        assert_eq!(rest(&mut second).await, "");
+        lives(&server).await;
+    });
+}
+
+#[test]
+fn a_head_byte_by_byte_ends_the_connection() {
+    run(async {
+        let server = Server::new(plain(), short()).await;
+        let mut slow = server.connect().await;
+        slow.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
+        // Not one byte is late, and all together are.
+        let mut written = 0;
+        while slow.write_all(b"a: b\r\n").await.is_ok() {
+            tokio::time::sleep(SHORT / 20).await;
+            written += 1;
+            assert!(written < 500, "it goes on for ever");
+        }
+        lives(&server).await;
+    });
+}
+
+#[test]
+fn a_body_that_never_ends_is_answered() {
+    run(async {
+        let options = Options { body_within: SHORT, ..Options::default() };
+        let server = Server::new(service(options), ConnectionLimits::default()).await;
+        let mut slow = server.connect().await;
+        slow.write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+            .await
+            .unwrap();
+        assert!(answer(&mut slow).await.starts_with("HTTP/1.1 408 "));
+    });
+}
+
+#[test]
+fn idle_connections_end_and_busy_ones_do_not() {
+    run(async {
+        let limits = ConnectionLimits { idle: SHORT, ..ConnectionLimits::default() };
+        let server = Server::new(plain(), limits).await;
+        let (mut idle, mut busy) = (server.connect().await, server.connect().await);
+        let ask = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+        idle.write_all(ask).await.unwrap();
+        answer(&mut idle).await;
+        let idles = rest(&mut idle);
+        let works = async {
+            loop {
+                busy.write_all(ask).await.unwrap();
+                answer(&mut busy).await;
+                tokio::time::sleep(SHORT / 40).await;
+            }
+        };
+        tokio::select! {
+            rest = idles => assert_eq!(rest, ""),
+            () = works => {}
+        }
+        lives(&server).await;
+    });
+}
+
+/// What a request is answered that does not end.
+async fn first_line(server: &Server, request: String) -> String {
+    let mut stream = server.connect().await;
+    // The answer may come before all is written.
+    let _ = stream.write_all(request.as_bytes()).await;
+    let answer = rest(&mut stream).await;
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn bodies_that_are_too_long_are_refused_before_they_come() {
+    run(async {
+        let server = Server::new(plain(), short()).await;
+        let head = "POST /v1/check HTTP/1.1\r\nhost: x\r\n";
+        let said = format!("{head}content-length: 99999999999\r\n\r\n");
+        assert_eq!(first_line(&server, said).await, "HTTP/1.1 413 Payload Too Large");
+        let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x1_0000)).repeat(2);
+        let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n{chunk}");
+        assert_eq!(first_line(&server, chunked).await, "HTTP/1.1 413 Payload Too Large");
+    });
+}
+
+#[test]
+fn heads_have_a_bound() {
+    run(async {
+        let server = Server::new(plain(), short()).await;
+        let head = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+        let long = |bytes: usize| format!("{head}a: {}\r\n\r\n", "b".repeat(bytes));
+        let too_large = "HTTP/1.1 431 Request Header Fields Too Large";
+        assert_eq!(first_line(&server, long(64 * 1024)).await, too_large);
+        let many = format!("{head}{}\r\n", "a: b\r\n".repeat(200));
+        assert_eq!(first_line(&server, many).await, too_large);
+        // What fits is no matter.
+        assert_eq!(first_line(&server, long(8 * 1024)).await, "HTTP/1.1 200 OK");
+        let path = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(70_000));
+        assert_eq!(first_line(&server, path).await, too_large);
+    });
+}
+
+#[test]
+fn streams_that_are_reset_at_once_end_the_connection() {
+    run(async {
+        let server = Server::new(plain(), ConnectionLimits::default()).await;
+        let mut stream = server.connect().await;
+        // The preface, settings, and then heads that are taken back as soon as they are said.
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        for id in (1_u32..2_000).step_by(2) {
+            bytes.extend_from_slice(b"\0\0\x06\x01\x04");
+            bytes.extend_from_slice(&id.to_be_bytes());
+            bytes.extend_from_slice(b"\x83\x86\x84\x41\x01x");
+            bytes.extend_from_slice(b"\0\0\x04\x03\0");
+            bytes.extend_from_slice(&id.to_be_bytes());
+            bytes.extend_from_slice(&8_u32.to_be_bytes());
+        }
+        let _ = stream.write_all(&bytes).await;
+        let told = rest(&mut stream).await;
+        assert!(told.is_empty() || told.contains("too_many_resets"), "{told:?}");
+        lives(&server).await;
+    });
+}
+
+#[test]
+fn no_more_streams_at_once_than_allowed() {
+    run(async {
+        let limits = ConnectionLimits { streams: 3, ..ConnectionLimits::default() };
+        let server = Server::new(plain(), limits).await;
+        let (sender, connection) = h2::client::handshake(server.connect().await).await.unwrap();
+        tokio::spawn(connection);
+        let mut sender = sender.ready().await.unwrap();
+        // The server's settings come with its first words.
+        let ask = || http::Request::get("http://x/healthz").body(()).unwrap();
+        let (response, _) = sender.send_request(ask(), true).unwrap();
+        response.await.unwrap();
+        assert_eq!(sender.current_max_send_streams(), 3);
+    });
+}
+
+/// A generator of numbers: the same seed, the same numbers.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, most: usize) -> usize {
+        usize::try_from(self.next() % u64::try_from(most.max(1)).unwrap()).unwrap()
+    }
+}
+
+/// A request with some of its bytes exchanged, doubled, cut out or cut off.
+fn mutated(numbers: &mut Numbers, request: &str) -> Vec<u8> {
+    const WORDS: [&str; 12] = [
+        "\r\n",
+        "\0",
+        "-1",
+        "1e999",
+        "18446744073709551616",
+        "\u{fffd}",
+        "{",
+        "[[",
+        "\"",
+        "NaN",
+        "transfer-encoding: chunked\r\n",
+        "content-length: 5\r\n",
+    ];
+    let mut bytes = request.as_bytes().to_vec();
+    for _ in 0..=numbers.below(4) {
+        let at = numbers.below(bytes.len());
+        match numbers.below(5) {
+            0 => bytes[at] = u8::try_from(numbers.below(256)).unwrap(),
+            1 => bytes.truncate(at.max(1)),
+            2 => {
+                let end = (at + numbers.below(20)).min(bytes.len());
+                bytes.drain(at..end.min(bytes.len() - 1).max(at));
+            }
+            3 => {
+                let word = WORDS[numbers.below(WORDS.len())];
+                bytes.splice(at..at, word.bytes());
+            }
+            _ => {
+                let end = (at + numbers.below(40)).min(bytes.len());
+                let copy = bytes[at..end].to_vec();
+                bytes.splice(at..at, copy);
+            }
+        }
+    }
+    bytes
+}
+
+const GOOD: [(&str, &str); 6] = [
+    ("/v1/check", r#"{"rule":"per_user","key":{"base64":"AP8="},"permits":2,"verb":"peek"}"#),
+    (
+        "/v1/check?status=429",
+        r#"{"items":[{"rule":"all"},{"rule":"per_path","key":{"user":"1","path":"\u00e4"}}]}"#,
+    ),
+    ("/v1/check", r#"{"domain":"edge","descriptor":[["user","42"],["path","/a"]]}"#),
+    ("/v1/check", r#"{"verb":"lease","limit":"0.5/10s","burst":20,"key":"42","permits":7}"#),
+    ("/throttle", r#"{"key":"k","max_burst":10,"count_per_period":100,"period":60,"quantity":1}"#),
+    ("/v1/auth?rule=per_user&key=%20%ff+&permits=3&deny=403", ""),
+];
+
+/// Bodies that are nonsense never panic, and are answered with a status that says so.
+#[test]
+fn garbled_bodies_are_answered() {
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let service = plain();
+    for round in 0..10_000 {
+        let (uri, body) = GOOD[numbers.below(GOOD.len() - 1)];
+        let garbled = mutated(&mut numbers, body);
+        let answer = service.post_bytes(uri, garbled.clone());
+        let status = answer.status.as_u16();
+        let known = [200, 400, 404, 429, 503].contains(&status);
+        assert!(known, "round {round}: {status} to {:?}", Bytes::from(garbled));
+    }
+}
+
+/// 10 000 garbled requests through sockets: whatever each does to its own connection, the next is served.
+#[test]
+fn garbled_requests_leave_it_serving() {
+    run(async {
+        let limits = ConnectionLimits { linger: Duration::from_millis(50), ..short() };
+        let server = Server::new(plain(), limits).await;
+        let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
+        for _ in 0..100 {
+            let mut stream: TcpStream = server.connect().await;
+            for _ in 0..100 {
+                let (uri, body) = GOOD[numbers.below(GOOD.len())];
+                let garbled = mutated(&mut numbers, &post(uri, body));
+                if stream.write_all(&garbled).await.is_err() {
+                    stream = server.connect().await;
+                }
+            }
+            stream.shutdown().await.ok();
+            let _ = tokio::time::timeout(Duration::from_millis(5), rest(&mut stream)).await;
+        }
+        lives(&server).await;
+    });
+}

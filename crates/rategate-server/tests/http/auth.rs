@@ -1,0 +1,155 @@
+//! `/v1/auth`: what proxies ask.
+
+use rategate_server::protocol::http::{Options, Proxies};
+use rategate_tower::headers::{Dialect, Reset};
+
+use crate::common::{Service, plain, service};
+
+fn behind_proxies() -> Service {
+    let networks = vec!["10.0.0.0/8".parse().unwrap()];
+    service(Options { proxies: Proxies::in_networks(networks), ..Options::default() })
+}
+
+#[test]
+fn proxies_go_by_the_status() {
+    let service = plain();
+    let ask = || service.get("/v1/auth?rule=per_user&key=42&permits=3");
+    let passes = ask();
+    assert_eq!((passes.status.as_u16(), passes.body.len()), (204, 0));
+    assert_eq!(passes.field("ratelimit-policy"), r#""per_user";q=60;w=60"#);
+    let denied = ask();
+    assert_eq!((denied.status.as_u16(), denied.field("retry-after")), (429, "3"));
+    assert_eq!(denied.json()["retry-after-ms"], 3000);
+    // The methods are the client's.
+    for method in ["POST", "DELETE", "HEAD"] {
+        assert_eq!(service.call(method, "/v1/auth?rule=per_user&key=42", &[], "x").status, 429);
+    }
+    assert_eq!(service.get("/v1/auth?rule=per_user&key=7&pass=200").status, 200);
+    assert_eq!(service.get("/v1/auth?rule=per_user&key=42&deny=403").status, 403);
+}
+
+#[test]
+fn keys_are_of_the_address_of_the_question() {
+    let service = plain();
+    let left = |uri: &str, fields: &[(&str, &str)]| {
+        let answer = service.call("GET", uri, fields, "");
+        let told = answer.field("ratelimit").split([';', '=']).nth(2).map(str::to_owned);
+        told.unwrap_or_else(|| format!("{answer:?}"))
+    };
+    assert_eq!(left("/v1/auth?rule=per_path&key=1&key=%2Fa%20b", &[]), "9");
+    assert_eq!(left("/v1/auth?rule=per_path&key=1&key=/a+b", &[]), "8");
+    assert_eq!(left("/v1/auth?rule=all&from=none", &[]), "4");
+    assert_eq!(left("/v1/auth?limit=10/s&burst=5&key=x", &[]), "4");
+    // A client's own fields name nothing that the address names.
+    let own = [("x-rategate-rule", "all"), ("x-rategate-key", "me"), ("x-rategate-permits", "0")];
+    assert_eq!(left("/v1/auth?rule=per_user&key=1", &own), "2");
+    assert_eq!(left("/v1/auth?rule=per_user&key=1", &[]), "1");
+    // They do where it leaves it to them.
+    let field = [("x-rategate-rule", "per_user"), ("x-rategate-key", "1")];
+    assert_eq!(left("/v1/auth", &field), "0");
+    assert_eq!(left("/v1/auth?rule=per_user&from=header", &[("x-rategate-key", "5")]), "2");
+    assert_eq!(left("/v1/auth?rule=per_user&from=header:x-api-key", &[("x-api-key", "5")]), "1");
+    // Who has none shares a counter.
+    assert_eq!(left("/v1/auth?rule=per_user&from=header:x-api-key", &[]), "2");
+    assert_eq!(left("/v1/auth?rule=per_user&from=header:x-other", &[]), "1");
+}
+
+#[test]
+fn without_a_key_it_is_the_client_s_address() {
+    let left = |peer: &str, fields: &[(&str, &str)], service: &Service| {
+        let service = service.clone().from(peer);
+        let uri = "/v1/auth?rule=per_user";
+        let answer = service.call("GET", uri, fields, "");
+        answer.field("ratelimit").split([';', '=']).nth(2).unwrap().to_owned()
+    };
+    let service = behind_proxies();
+    // A proxy of one's own is believed, as far as such proxies reach.
+    assert_eq!(left("10.0.0.1", &[("x-forwarded-for", "6.6.6.6, 192.0.2.1")], &service), "2");
+    assert_eq!(
+        left("10.0.0.2", &[("x-forwarded-for", "7.7.7.7, 192.0.2.1, 10.0.0.9")], &service),
+        "1"
+    );
+    let lines = [("x-forwarded-for", "8.8.8.8"), ("x-forwarded-for", "192.0.2.1")];
+    assert_eq!(left("10.0.0.1", &lines, &service), "0");
+    // Anybody else reports what he likes.
+    assert_eq!(left("192.0.2.2", &[("x-forwarded-for", "1.1.1.1")], &service), "2");
+    assert_eq!(left("192.0.2.2", &[("x-forwarded-for", "2.2.2.2")], &service), "1");
+    // Addresses of IPv6 count by their network.
+    assert_eq!(left("2001:db8:1:2::1", &[], &service), "2");
+    assert_eq!(left("2001:db8:1:2::2", &[], &service), "1");
+    assert_eq!(left("::ffff:192.0.2.2", &[], &service), "0");
+    // What is too long is not understood: the proxy's clients together.
+    let long = "9".repeat(8192);
+    assert_eq!(left("10.0.0.3", &[("x-forwarded-for", &long)], &service), "2");
+    assert_eq!(left("10.0.0.3", &[("x-forwarded-for", "unknown")], &service), "1");
+    // Nobody is believed unless said so.
+    let plain = plain();
+    assert_eq!(left("10.0.0.1", &[("x-forwarded-for", "192.0.2.1")], &plain), "2");
+    assert_eq!(left("10.0.0.1", &[("x-forwarded-for", "192.0.2.3")], &plain), "1");
+}
+
+#[test]
+fn questions_that_are_none_are_problems() {
+    let service = plain();
+    let table = [
+        ("/v1/auth", "?rule"),
+        ("/v1/auth?rule=per_user&rule=all&key=1", "?"),
+        ("/v1/auth?rule=per_user&user=1", "?"),
+        ("/v1/auth?rule=per_user&limit=1/s&key=1", "?rule"),
+        ("/v1/auth?rule=per_user&key=1&from=address", "?from"),
+        ("/v1/auth?rule=per_user&from=cookie", "?from"),
+        ("/v1/auth?rule=per_user&key=1&permits=-1", "?permits"),
+        ("/v1/auth?rule=per_user&key=1&permits=1.5", "?permits"),
+        ("/v1/auth?rule=per_user&key=1&permits=99999999999999999999", "?permits"),
+        ("/v1/auth?rule=per_user&key=1&deny=200", "?deny"),
+        ("/v1/auth?rule=per_user&key=1&pass=302", "?pass"),
+        ("/v1/auth?rule=%ff&key=1", "?rule"),
+        ("/v1/auth?limit=1/s&key=1&key=2", "?key"),
+    ];
+    for (uri, place) in table {
+        let (status, code, told_place, told) = service.get(uri).problem();
+        assert_eq!(
+            (status, &*code, &*told_place),
+            (400, "invalid_request", place),
+            "{uri}: {told}"
+        );
+    }
+    assert_eq!(service.get("/v1/auth?rule=none&key=1").problem().1, "no_such_rule");
+    let twice = [("x-rategate-rule", "all"), ("x-rategate-rule", "per_user")];
+    assert_eq!(service.call("GET", "/v1/auth", &twice, "").status, 400);
+}
+
+#[test]
+fn fields_in_the_dialects_that_are_asked_for() {
+    let fields = |dialects: &[Dialect]| {
+        let service = service(Options { fields: dialects.to_vec(), ..Options::default() });
+        let answer = service.get("/v1/auth?rule=per_user&key=1");
+        let mut lines: Vec<String> = answer
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        lines.sort();
+        lines
+    };
+    assert!(fields(&[]).is_empty());
+    assert_eq!(
+        fields(&[Dialect::Current]),
+        [r#"ratelimit-policy: "per_user";q=60;w=60"#, r#"ratelimit: "per_user";r=2;t=1"#]
+    );
+    assert_eq!(
+        fields(&[Dialect::Envoy]),
+        ["x-ratelimit-limit: 60, 60;w=60", "x-ratelimit-remaining: 2", "x-ratelimit-reset: 1"]
+    );
+    assert_eq!(
+        fields(&[Dialect::Older]),
+        ["ratelimit-limit: 60", "ratelimit-remaining: 2", "ratelimit-reset: 1"]
+    );
+    assert_eq!(fields(&[Dialect::Legacy(Reset::Unix)])[2], "x-ratelimit-reset: 1760313601");
+    // More at once than in a window: then what fits at once, and how long it takes to come back.
+    let service = plain();
+    let burst = service.get("/v1/auth?limit=10/s&burst=25&key=x");
+    assert_eq!(burst.field("ratelimit-policy"), r#""limit";q=25;w=3"#);
+    // A shadow is none of the client's business.
+    assert_eq!(service.get("/v1/auth?rule=shadow&key=1").field("ratelimit"), "");
+}

@@ -1,0 +1,290 @@
+//! `POST /v1/check`.
+
+use serde_json::json;
+
+use crate::common::{SECOND, plain};
+
+#[test]
+fn an_answer_says_all_there_is_to_say() {
+    let service = plain();
+    assert_eq!(
+        service.check(r#"{"rule":"per_user","key":"42","permits":2}"#),
+        json!({"allowed": true, "items": [{
+            "rule": "per_user", "verdict": "granted", "allowed": true, "limit": 3, "remaining": 1,
+            "retry_after_ms": 0, "retry_after_ns": 0,
+            "reset_after_ms": 2000, "reset_after_ns": 2_000_000_000_u64, "shadow": false,
+        }]})
+    );
+    service.clock.advance(1);
+    let denied = service.check(r#"{"rule":"per_user","key":"42","permits":2}"#);
+    assert_eq!(denied["allowed"], false);
+    assert_eq!(denied["items"][0]["verdict"], "denied");
+    assert_eq!(denied["items"][0]["retry_after_ns"], 999_999_999);
+    assert_eq!(denied["items"][0]["retry_after_ms"], 1000);
+    service.clock.advance(SECOND - 2);
+    assert_eq!(service.check(r#"{"rule":"per_user","key":"42","permits":2}"#)["allowed"], false);
+    service.clock.advance(1);
+    assert_eq!(service.check(r#"{"rule":"per_user","key":"42","permits":2}"#)["allowed"], true);
+}
+
+#[test]
+fn the_same_counter_by_any_name_and_key() {
+    let service = plain();
+    let ways = [
+        r#"{"rule":"per_path","key":["42","/a"]}"#,
+        r#"{"rule":"per_path","key":{"path":"/a","user":"42"}}"#,
+        r#"{"rule":"per_path","key":["42",{"base64":"L2E="}]}"#,
+        r#"{"domain":"edge","descriptor":{"user":"42","path":"/a"}}"#,
+        r#"{"domain":"edge","descriptor":[["user","42"],["path","\/\u0061"]]}"#,
+    ];
+    for (way, left) in ways.into_iter().zip((5..10).rev()) {
+        let answer = service.check(way);
+        assert_eq!(answer["items"][0]["remaining"], left, "{way}");
+        assert_eq!(answer["items"][0]["rule"], "per_path", "{way}");
+    }
+    let other = service.check(r#"{"rule":"per_path","key":["/a","42"]}"#);
+    assert_eq!(other["items"][0]["remaining"], 9);
+}
+
+#[test]
+fn keys_are_any_bytes() {
+    let service = plain();
+    let left = |key: &str| {
+        let body = format!(r#"{{"rule":"per_user","key":{key}}}"#);
+        service.check(&body)["items"][0]["remaining"].as_u64().unwrap()
+    };
+    assert_eq!((left(r#"{"base64":"AP8="}"#), left(r#"{"base64":"AP4="}"#)), (2, 2));
+    assert_eq!((left(r#""\u0000""#), left(r#"{"base64":"AA=="}"#)), (2, 1));
+    assert_eq!((left(r#""""#), left(r#"{"base64":""}"#)), (2, 1));
+}
+
+#[test]
+fn limits_that_come_with_the_call() {
+    let service = plain();
+    let ask = |limit: &str| service.check(&format!(r#"{{"limit":{limit},"key":"k"}}"#));
+    assert_eq!(ask(r#""2/min""#)["items"][0]["limit"], 2);
+    assert_eq!(ask(r#""2/min","burst":1"#)["items"][0]["limit"], 1);
+    assert_eq!(ask(r#""2/min","burst":1"#)["allowed"], false);
+    assert_eq!(ask(r#""2/min""#)["allowed"], true);
+    assert_eq!(ask(r#""2/min""#)["allowed"], false);
+    assert_eq!(ask(r#""2/min""#)["items"][0]["rule"], json!(null));
+}
+
+#[test]
+fn several_pass_together_or_not_at_all() {
+    let service = plain();
+    let both =
+        r#"{"items":[{"rule":"per_user","key":"1","permits":2},{"rule":"all","permits":1}]}"#;
+    let first = service.check(both);
+    assert_eq!(first["allowed"], true);
+    assert_eq!(first["items"].as_array().unwrap().len(), 2);
+    let second = service.check(both);
+    assert_eq!(second["allowed"], false);
+    assert_eq!(second["items"][0]["allowed"], false);
+    // Nothing was taken of the second.
+    assert_eq!(service.check(r#"{"rule":"all","verb":"peek"}"#)["items"][0]["remaining"], 4);
+}
+
+#[test]
+fn verbs() {
+    let service = plain();
+    let ask = |verb: &str, permits: u64| {
+        let body =
+            format!(r#"{{"verb":"{verb}","rule":"per_user","key":"1","permits":{permits}}}"#);
+        service.check(&body)
+    };
+    assert_eq!(ask("peek", 3)["allowed"], true);
+    assert_eq!(ask("take", 3)["allowed"], true);
+    assert_eq!(ask("peek", 1)["allowed"], false);
+    assert_eq!(ask("peek", 1)["items"][0]["remaining"], 0);
+    let back = ask("refund", 1);
+    assert_eq!(
+        (&back["items"][0]["verdict"], &back["items"][0]["refunded"]),
+        (&json!("refunded"), &json!(1))
+    );
+    assert_eq!(ask("peek", 1)["allowed"], true);
+    assert_eq!(ask("reset", 1)["items"][0]["verdict"], "reset");
+    assert_eq!(ask("peek", 3)["allowed"], true);
+    // 0 is a look.
+    assert_eq!(ask("take", 0)["items"][0]["remaining"], 3);
+}
+
+#[test]
+fn a_lease_is_as_much_as_there_is() {
+    let service = plain();
+    let lease = |permits: u64| {
+        let body = format!(r#"{{"verb":"lease","rule":"per_user","key":"1","permits":{permits}}}"#);
+        let answer = service.check(&body);
+        (answer["allowed"].as_bool().unwrap(), answer["leased"].as_u64().unwrap())
+    };
+    assert_eq!(lease(2), (true, 2));
+    assert_eq!(lease(50), (true, 1));
+    assert_eq!(lease(50), (false, 0));
+    service.clock.advance(2 * SECOND);
+    assert_eq!(lease(u64::MAX), (true, 2));
+    let both = r#"{"verb":"lease","items":[
+        {"rule":"per_user","key":"2","permits":9},{"limit":"1/s","burst":2,"key":"2","permits":9}]}"#;
+    assert_eq!(service.check(both)["leased"], 2);
+}
+
+#[test]
+fn what_is_not_counted_has_no_numbers() {
+    let service = plain();
+    let ask = |body: &str| {
+        let answer = service.check(body);
+        let item = &answer["items"][0];
+        assert_eq!((&item["limit"], &item["remaining"]), (&json!(null), &json!(null)), "{body}");
+        (answer["allowed"].as_bool().unwrap(), item["verdict"].as_str().unwrap().to_owned())
+    };
+    let unmatched = ask(r#"{"domain":"edge","descriptor":{"nobody":"1"}}"#);
+    assert_eq!(unmatched, (true, "unmatched".to_owned()));
+    assert_eq!(ask(r#"{"rule":"free","key":"1"}"#), (true, "unlimited".to_owned()));
+}
+
+#[test]
+fn shadows_take_note_and_let_pass() {
+    let service = plain();
+    let body = r#"{"rule":"shadow","key":"1"}"#;
+    assert_eq!(service.check(body)["items"][0]["shadow"], false);
+    let over = service.check(body);
+    assert_eq!((&over["allowed"], &over["items"][0]["shadow"]), (&json!(true), &json!(true)));
+    assert_eq!(over["items"][0]["verdict"], "denied");
+}
+
+#[test]
+fn a_denial_may_have_a_status_of_its_own() {
+    let service = plain();
+    let body = r#"{"rule":"per_user","key":"1","permits":3}"#;
+    let granted = service.post("/v1/check?status=429", body);
+    assert_eq!((granted.status.as_u16(), granted.field("retry-after")), (200, ""));
+    assert_eq!(granted.field("ratelimit"), r#""per_user";r=0;t=3"#);
+    service.clock.advance(SECOND / 2);
+    let by_address = service.post("/v1/check?status=429", body);
+    let by_field = service.call("POST", "/v1/check", &[("prefer", "wait=1, Status=429")], body);
+    for answer in [by_address, by_field] {
+        assert_eq!(answer.status, 429);
+        assert_eq!(answer.field("retry-after"), "3");
+        assert_eq!(answer.field("content-type"), "application/problem+json");
+        assert_eq!(answer.field("ratelimit-policy"), r#""per_user";q=60;w=60"#);
+        assert_eq!(answer.field("ratelimit"), r#""per_user";r=0;t=3"#);
+        assert_eq!(answer.field("preference-applied"), "status=429");
+        assert_eq!(
+            answer.json(),
+            json!({
+                "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                "title": "Quota Exceeded", "status": 429, "detail": "The limit is reached.",
+                "code": "over_limit", "retry-after-ms": 2500, "retry-after-ns": 2_500_000_000_u64,
+                "violated-policies": ["per_user"],
+            })
+        );
+    }
+    assert_eq!(service.post("/v1/check", body).status, 200);
+    assert_eq!(service.post("/v1/check?status=418", body).problem().1, "invalid_request");
+}
+
+#[test]
+fn what_never_fits_has_no_time() {
+    let service = plain();
+    for body in [r#"{"rule":"per_user","key":"1","permits":4}"#, r#"{"rule":"closed","key":"1"}"#] {
+        let answer = service.check(body);
+        assert_eq!(answer["allowed"], false);
+        assert_eq!(answer["items"][0]["retry_after_ms"], json!(null), "{body}");
+        let answer = service.post("/v1/check?status=429", body);
+        assert_eq!((answer.status.as_u16(), answer.field("retry-after")), (429, ""));
+        assert!(answer.json().get("retry-after-ms").is_none());
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let service = plain();
+    let table: [(&str, u16, &str, &str, &str); 16] = [
+        ("{", 400, "invalid_request", "", "line 1 column"),
+        (
+            r#"{"rule":"per_user","key":"1","permits":-1}"#,
+            400,
+            "invalid_request",
+            "/permits",
+            "0 to",
+        ),
+        (
+            r#"{"rule":"per_user","key":"1","permits":1.5}"#,
+            400,
+            "invalid_request",
+            "/permits",
+            "whole",
+        ),
+        (
+            r#"{"rule":"per_user","key":"1","permits":1e999}"#,
+            400,
+            "invalid_request",
+            "/permits",
+            "",
+        ),
+        (r#"{"rule":"per_user","key":"1","permits":NaN}"#, 400, "invalid_request", "/permits", ""),
+        (r#"{"rule":"per_user","key":1}"#, 400, "invalid_request", "/key", "a text"),
+        (
+            r#"{"rule":"per_user","key":"1","x":1}"#,
+            400,
+            "invalid_request",
+            "/x",
+            "unknown field `x`",
+        ),
+        (r#"{"rule":"per_user","key":"1","key":"2"}"#, 400, "invalid_request", "", "duplicate"),
+        (r#"{"rule":"none","key":"1"}"#, 404, "no_such_rule", "/rule", "no rule"),
+        (r#"{"items":[{"rule":"all"},{"rule":"none"}]}"#, 404, "no_such_rule", "/items/1/rule", ""),
+        (r#"{"rule":"per_user"}"#, 400, "wrong_values", "/key", "needs 1 values"),
+        (r#"{"rule":"per_user","key":["1","2"]}"#, 400, "wrong_values", "/key", "2 are given"),
+        (r#"{"rule":"per_path","key":{"user":"1"}}"#, 400, "invalid_request", "/key", "user, path"),
+        (
+            r#"{"rule":"per_path","key":{"user":"1","path":"2","x":"3"}}"#,
+            400,
+            "invalid_request",
+            "/key",
+            "user, path",
+        ),
+        (r#"{"limit":"0/s","key":"1"}"#, 400, "invalid_request", "/limit", "100/min"),
+        (r#"{"limit":"1/s","burst":0,"key":"1"}"#, 400, "invalid_request", "", ""),
+    ];
+    for (body, status, code, place, detail) in table {
+        let (told_status, told_code, told_place, told) = service.post("/v1/check", body).problem();
+        assert_eq!((told_status, &*told_code), (status, code), "{body}: {told}");
+        assert_eq!(told_place, place, "{body}: {told}");
+        assert!(told.contains(detail), "{body}: {told}");
+    }
+    let nothing = service.call("GET", "/v1/check", &[], "");
+    assert_eq!((nothing.status.as_u16(), nothing.field("allow")), (405, "POST"));
+    assert_eq!(service.get("/nowhere").problem().1, "no_such_path");
+}
+
+#[test]
+fn bodies_have_a_bound() {
+    let service = plain();
+    let fits = format!(r#"{{"rule":"per_user","key":"{}"}}"#, "k".repeat(65_507));
+    assert_eq!(fits.len(), 64 * 1024 - 1);
+    assert_eq!(service.post("/v1/check", &fits).status, 200);
+    let longer = format!(r#"{{"rule":"per_user","key":"{}"}}"#, "k".repeat(65_509));
+    assert_eq!(service.post("/v1/check", &longer).problem().1, "body_too_long");
+}
+
+#[test]
+fn no_field_repeats_what_a_caller_sends() {
+    let service = plain();
+    let word = "Zzyzx";
+    let body = format!(r#"{{"limit":"1/s","key":"{word}","permits":2}}"#);
+    for answer in [
+        service.post("/v1/check?status=429", &body),
+        service.post("/v1/check", &format!(r#"{{"rule":"{word}"}}"#)),
+        service.call(
+            "GET",
+            &format!("/v1/auth?limit=1/s&permits=2&key={word}"),
+            &[("x", word)],
+            "",
+        ),
+        service.call("GET", &format!("/{word}"), &[], ""),
+    ] {
+        for value in answer.headers.values() {
+            assert!(!value.to_str().unwrap().contains(word), "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! An API with rules, and questions in few words.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use rategate::{Anchor, AnyPolicy, FixedWindow, Gcra, ManualClock};
+use rategate_server::engine::{Engine, EngineSettings};
+use rategate_server::protocol::http::{Api, Caller, Options};
+use rategate_server::rule::{
+    Enforcement, Entry, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
+};
+use serde_json::Value as Json;
+
+pub(crate) const SECOND: u64 = 1_000_000_000;
+/// A Monday, 00:00 UTC.
+pub(crate) const MONDAY_S: u64 = 1_760_313_600;
+
+/// An API on a clock that the test sets.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) api: Api<ManualClock>,
+    pub(crate) clock: ManualClock,
+    pub(crate) caller: Caller,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+pub(crate) fn service(options: Options) -> Service {
+    let clock = ManualClock::new();
+    clock.advance(MONDAY_S * SECOND);
+    let engine = Engine::new(clock.clone(), EngineSettings::default());
+    engine.load(RuleSet { rules: rules(), hash: "".into() }).unwrap();
+    Service { api: Api::new(engine, options), clock, caller: Caller::default() }
+}
+
+pub(crate) fn plain() -> Service {
+    service(Options::default())
+}
+
+/// `per_user`: 3 at once, one a second. `per_path`: 10 a minute for each user and path. `all`: 5 a minute. `shadow`: 1 a minute, not
+/// enforced. `free`: no limit. `closed`: nothing.
+fn rules() -> Vec<Rule> {
+    let bucket = |burst| Gcra::new("1/s".parse().unwrap(), burst).unwrap();
+    let window = |most| FixedWindow::new(most, 60 * SECOND, Anchor::Epoch).unwrap();
+    let shadow = rule("shadow", &["shadow"], window(1).into(), 1);
+    let free = rule("free", &["free"], window(1).into(), 1);
+    let closed = rule("closed", &["closed"], window(1).into(), 1);
+    vec![
+        rule("per_user", &["user"], bucket(3).into(), 60),
+        rule("per_path", &["user", "path"], window(10).into(), 10),
+        rule("all", &[], window(5).into(), 5),
+        Rule { enforcement: Enforcement::Shadow, ..shadow },
+        Rule { limit: Limit::Unlimited, ..free },
+        Rule { limit: Limit::Nothing, ..closed },
+    ]
+}
+
+fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
+    let any = |key: &&str| Entry { key: (*key).into(), value: Value::Any };
+    Rule {
+        name: name.into(),
+        domain: "edge".into(),
+        entries: keys.iter().map(any).collect(),
+        limit: Limit::Policy(policy),
+        shown: Shown { permits, multiplier: 1, unit: Unit::Minute },
+        enforcement: Enforcement::All,
+        quota: false,
+        replaces: Vec::new(),
+        detailed_metric: false,
+        schedule: Vec::new(),
+        place: Place::Here,
+        when_gone: WhenGone::Local,
+        most_keys: None,
+        origin: Origin::default(),
+    }
+}
+
+impl Service {
+    pub(crate) fn from(mut self, address: &str) -> Self {
+        self.caller.address = address.parse::<IpAddr>().ok();
+        self
+    }
+
+    pub(crate) fn call(
+        &self,
+        method: &str,
+        uri: &str,
+        fields: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        self.answer(request.body(Full::new(body.to_owned().into())).unwrap())
+    }
+
+    fn answer(&self, request: Request<Full<bytes::Bytes>>) -> Answer {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (head, body) = self.api.call(request, &self.caller).await.into_parts();
+            let body = body.collect().await.unwrap().to_bytes().to_vec();
+            Answer { status: head.status, headers: head.headers, body }
+        })
+    }
+
+    pub(crate) fn post(&self, uri: &str, body: &str) -> Answer {
+        self.call("POST", uri, &[], body)
+    }
+
+    pub(crate) fn post_bytes(&self, uri: &str, body: Vec<u8>) -> Answer {
+        self.answer(Request::post(uri).body(Full::new(body.into())).unwrap())
+    }
+
+    pub(crate) fn get(&self, uri: &str) -> Answer {
+        self.call("GET", uri, &[], "")
+    }
+
+    /// Asks `/v1/check`, which has to answer.
+    pub(crate) fn check(&self, body: &str) -> Json {
+        let answer = self.post("/v1/check", body);
+        assert_eq!(answer.status, 200, "{body}: {answer:?}");
+        answer.json()
+    }
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Json {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    pub(crate) fn field(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// A problem's code and the place that it points at.
+    pub(crate) fn problem(&self) -> (u16, String, String, String) {
+        assert_eq!(self.field("content-type"), "application/problem+json", "{self:?}");
+        let json = self.json();
+        assert_eq!(json["status"], self.status.as_u16());
+        let text = |json: &Json| json.as_str().unwrap_or_default().to_owned();
+        let place = text(&json["errors"][0]["pointer"]);
+        (self.status.as_u16(), text(&json["code"]), place, text(&json["detail"]))
+    }
+}

@@ -1,0 +1,53 @@
+//! HTTP and JSON: requests as clients send them.
+
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::{BodyExt, Full};
+use rategate::ManualClock;
+use rategate_server::engine::Verb;
+use rategate_server::protocol::http::{Api, Caller, Options};
+use serde_json::{Value as Json, json};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::carrier::{Carrier, PartTold, TestEngine, Told};
+
+pub(crate) struct OverHttp {
+    api: Api<ManualClock>,
+    runtime: Mutex<Runtime>,
+}
+
+impl OverHttp {
+    pub(crate) fn new(engine: TestEngine) -> Self {
+        let runtime = Mutex::new(Builder::new_current_thread().enable_all().build().unwrap());
+        Self { api: Api::new(engine, Options::default()), runtime }
+    }
+}
+
+impl Carrier for OverHttp {
+    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told {
+        let verb = match verb {
+            Verb::Take => "take",
+            Verb::Peek => "peek",
+            other => unreachable!("{other:?} is not asked by the files"),
+        };
+        let key = json!({"base64": STANDARD.encode(value)});
+        let items =
+            rules.iter().map(|rule| json!({"rule": **rule, "key": key, "permits": permits}));
+        let body = json!({"verb": verb, "items": items.collect::<Vec<_>>()}).to_string();
+        let request = http::Request::post("/v1/check").body(Full::new(body.into())).unwrap();
+        let answer: Json = self.runtime.lock().unwrap().block_on(async {
+            let response = self.api.call(request, &Caller::default()).await;
+            assert_eq!(response.status(), 200);
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            serde_json::from_slice(&body).unwrap()
+        });
+        let told = answer["items"].as_array().unwrap().iter().map(|item| PartTold {
+            is_over: !item["allowed"].as_bool().unwrap(),
+            retry_after_ns: item["retry_after_ns"].as_u64(),
+            remaining: item["remaining"].as_u64().unwrap(),
+        });
+        Told { allowed: answer["allowed"].as_bool().unwrap(), parts: told.collect() }
+    }
+}
