@@ -40,10 +40,10 @@ impl Body {
 pub(super) fn trailers(status: &Status) -> HeaderMap {
     let mut fields = HeaderMap::with_capacity(2);
     fields.insert("grpc-status", HeaderValue::from_static(status.code.number()));
-    if status.code != Code::Ok {
-        if let Ok(message) = HeaderValue::from_str(&status.field()) {
-            fields.insert("grpc-message", message);
-        }
+    if status.code != Code::Ok
+        && let Ok(message) = HeaderValue::from_str(&status.field())
+    {
+        fields.insert("grpc-message", message);
     }
     fields
 }

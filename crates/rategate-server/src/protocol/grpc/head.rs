@@ -3,17 +3,27 @@
 use std::time::Duration;
 
 use super::status::{Code, Status};
+use crate::net::Access;
 
-/// The fields of a request's head that matter here.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Head<'a> {
-    pub(crate) method: &'a [u8],
-    pub(crate) path: &'a [u8],
-    pub(crate) content_type: &'a [u8],
-    /// `grpc-encoding`, if it is there.
-    pub(crate) encoding: Option<&'a [u8]>,
-    /// `grpc-timeout`, if it is there.
-    pub(crate) timeout: Option<&'a [u8]>,
+/// What of a request's head matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) is_post: bool,
+    pub(crate) is_grpc: bool,
+    /// Whether it shows the token, where one is asked for.
+    pub(crate) is_admitted: bool,
+    pub(crate) method: Option<Method>,
+    pub(crate) is_compressed: bool,
+    pub(crate) timeout: Timeout,
+}
+
+/// How long a caller waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Timeout {
+    #[default]
+    Unsaid,
+    Of(Duration),
+    Nonsense,
 }
 
 /// What can be called.
@@ -43,55 +53,95 @@ pub(crate) const HEALTH: &str = "grpc.health.v1.Health";
 /// What may be said about messages' encoding.
 pub(crate) const ENCODING: &str = "identity";
 
-impl<'a> Head<'a> {
-    /// Of a request of HTTP.
-    pub(crate) fn of(request: &'a http::request::Parts) -> Self {
+impl Head {
+    /// Of a request that says nothing.
+    pub(crate) const EMPTY: Self = Self {
+        is_post: false,
+        is_grpc: false,
+        is_admitted: false,
+        method: None,
+        is_compressed: false,
+        timeout: Timeout::Unsaid,
+    };
+
+    /// Of a request of HTTP. `access` is there if it is asked for.
+    pub(crate) fn of(request: &http::request::Parts, access: Option<&Access>) -> Self {
         let field = |name| request.headers.get(name).map(http::HeaderValue::as_bytes);
         Self {
-            method: request.method.as_str().as_bytes(),
-            path: request.uri.path().as_bytes(),
-            content_type: field("content-type").unwrap_or_default(),
-            encoding: field("grpc-encoding"),
-            timeout: field("grpc-timeout"),
+            is_post: request.method == http::Method::POST,
+            is_grpc: field("content-type").is_some_and(is_grpc),
+            is_admitted: access.is_none_or(|access| {
+                field("authorization").is_some_and(|field| is_admitted(access, field))
+            }),
+            method: Method::of(request.uri.path().as_bytes()),
+            is_compressed: field("grpc-encoding").is_some_and(is_compressed),
+            timeout: field("grpc-timeout").map_or(Timeout::Unsaid, Timeout::of),
         }
     }
 
-    /// What is called, and for how long the caller waits.
+    /// What is called, and for how long the caller waits, if it says so.
     pub(crate) fn call(&self) -> Result<(Method, Option<Duration>), Refusal> {
-        if self.method != b"POST" {
+        if !self.is_post {
             return Err(Refusal::Http(405));
         }
-        if !is_grpc(self.content_type) {
+        if !self.is_grpc {
             return Err(Refusal::Http(415));
         }
-        let method = self.method().map_err(Refusal::Grpc)?;
-        if self.encoding.is_some_and(|encoding| encoding != ENCODING.as_bytes()) {
-            let message = "messages are not compressed here: grpc-encoding has to be identity";
-            return Err(Refusal::Grpc(Status::new(Code::Unimplemented, message)));
+        let refused = |code, message| Err(Refusal::Grpc(Status::new(code, message)));
+        let Some(method) = self.method else {
+            return refused(Code::Unimplemented, "there is no such method here");
+        };
+        // Whoever starts and stops servers asks for their health, and has no token.
+        if !self.is_admitted && !matches!(method, Method::Check | Method::Watch) {
+            let message = "a token is needed: authorization: Bearer ...";
+            return refused(Code::Unauthenticated, message);
         }
-        match self.timeout.map(time_of) {
-            Some(None) => {
-                let message = "grpc-timeout is no time";
-                Err(Refusal::Grpc(Status::new(Code::InvalidArgument, message)))
-            }
-            timeout => Ok((method, timeout.flatten())),
+        if self.is_compressed {
+            let message = "messages are not compressed here: grpc-encoding has to be identity";
+            return refused(Code::Unimplemented, message);
+        }
+        match self.timeout {
+            Timeout::Nonsense => refused(Code::InvalidArgument, "grpc-timeout is no time"),
+            Timeout::Of(timeout) => Ok((method, Some(timeout))),
+            Timeout::Unsaid => Ok((method, None)),
         }
     }
+}
 
-    fn method(&self) -> Result<Method, Status> {
-        match self.path {
+impl Method {
+    /// Of a path.
+    pub(crate) fn of(path: &[u8]) -> Option<Self> {
+        match path {
             b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
-                Ok(Method::ShouldRateLimit)
+                Some(Self::ShouldRateLimit)
             }
-            b"/grpc.health.v1.Health/Check" => Ok(Method::Check),
-            b"/grpc.health.v1.Health/Watch" => Ok(Method::Watch),
+            b"/grpc.health.v1.Health/Check" => Some(Self::Check),
+            b"/grpc.health.v1.Health/Watch" => Some(Self::Watch),
             b"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
             | b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => {
-                Ok(Method::Reflect)
+                Some(Self::Reflect)
             }
-            _ => Err(Status::new(Code::Unimplemented, "there is no such method here")),
+            _ => None,
         }
     }
+}
+
+impl Timeout {
+    /// Of a field `grpc-timeout`.
+    pub(crate) fn of(field: &[u8]) -> Self {
+        time_of(field).map_or(Self::Nonsense, Self::Of)
+    }
+}
+
+/// Whether a field `grpc-encoding` means that messages are compressed.
+pub(crate) fn is_compressed(field: &[u8]) -> bool {
+    field != ENCODING.as_bytes()
+}
+
+/// Whether a field `authorization` shows the token.
+pub(crate) fn is_admitted(access: &Access, field: &[u8]) -> bool {
+    let Some((scheme, token)) = field.split_at_checked(7) else { return false };
+    scheme.eq_ignore_ascii_case(b"bearer ") && access.admits(token)
 }
 
 /// Whether a content type is one of gRPC's whose messages are protocol buffers.

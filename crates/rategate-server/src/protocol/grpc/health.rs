@@ -38,6 +38,11 @@ impl Health {
         *self.serving.borrow()
     }
 
+    /// Hears of the next change.
+    pub(super) fn subscribe(&self) -> watch::Receiver<bool> {
+        self.serving.subscribe()
+    }
+
     /// The answer of `Check`.
     pub(super) fn check(&self, message: &[u8], out: &mut BytesMut) -> Result<(), Status> {
         if !is_known(message)? {

@@ -9,6 +9,7 @@ mod body;
 mod frame;
 mod head;
 mod health;
+mod http2;
 mod reflection;
 mod service;
 mod status;
@@ -24,6 +25,7 @@ pub use self::head::is_grpc;
 pub use self::health::Health;
 use self::status::Status;
 use crate::engine::{Answer, Decided};
+use crate::net::Access;
 use crate::protocol::rls::{self, Ask, Decide, Options};
 
 /// Bounds of calls.
@@ -46,14 +48,20 @@ pub struct Rls<D> {
 #[derive(Debug)]
 struct Inner<D> {
     engine: D,
+    access: Access,
     health: Health,
     settings: Settings,
 }
 
 impl<D: Decide> Rls<D> {
     /// Services that ask an engine.
-    pub fn new(engine: D, health: Health, settings: Settings) -> Self {
-        Self { inner: Arc::new(Inner { engine, health, settings }) }
+    pub fn new(engine: D, access: Access, health: Health, settings: Settings) -> Self {
+        Self { inner: Arc::new(Inner { engine, access, health, settings }) }
+    }
+
+    /// What calls have to show, if they have to.
+    fn access(&self, token_required: bool) -> Option<&Access> {
+        token_required.then_some(&self.inner.access)
     }
 
     /// Answers the only message of a call: at once if it can.

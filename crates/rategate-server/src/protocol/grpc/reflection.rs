@@ -55,7 +55,7 @@ pub(super) fn answer(message: &[u8], out: &mut BytesMut) -> Result<(), Status> {
         Question::Services => put_services(&mut body),
         Question::Extensions => put_error(&mut body, NOT_FOUND, "there are no extensions here"),
         Question::Nothing => {
-            put_error(&mut body, UNIMPLEMENTED, "nothing is asked that is known here")
+            put_error(&mut body, UNIMPLEMENTED, "nothing is asked that is known here");
         }
     }
     out.put_u8(0);

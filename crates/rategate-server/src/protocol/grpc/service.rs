@@ -18,13 +18,13 @@ use super::{Rls, Unary, frame, reflection};
 use crate::protocol::rls::Decide;
 
 impl<D: Decide + Send + Sync + 'static> Rls<D> {
-    /// Answers a request. Whoever drops the future gives up the call: nothing is taken then unless the message was complete.
-    pub async fn call<B>(&self, request: Request<B>) -> Response<Body>
+    /// Answers a request; `token_required` is whether it has to show the token. Whoever drops the future gives up the call: nothing is taken then unless the message was complete.
+    pub async fn call<B>(&self, request: Request<B>, token_required: bool) -> Response<Body>
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     {
         let (parts, mut body) = request.into_parts();
-        let (method, timeout) = match Head::of(&parts).call() {
+        let (method, timeout) = match Head::of(&parts, self.access(token_required)).call() {
             Ok(call) => call,
             Err(refusal) => return refused(refusal),
         };

@@ -25,6 +25,7 @@ pub(crate) enum Code {
     Unimplemented,
     Internal,
     Unavailable,
+    Unauthenticated,
 }
 
 impl Status {
@@ -67,6 +68,7 @@ impl Code {
             Self::Unimplemented => "12",
             Self::Internal => "13",
             Self::Unavailable => "14",
+            Self::Unauthenticated => "16",
         }
     }
 }

@@ -1,0 +1,62 @@
+//! A call on its way.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::protocol::grpc::head::Method;
+use crate::protocol::grpc::health::Watcher;
+use crate::protocol::grpc::status::Status;
+
+/// A stream whose call has begun.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: u32,
+    pub(super) method: Method,
+    /// The bytes that have come, if not all came at once.
+    pub(super) bytes: BytesMut,
+    /// How much of what came counts as ours still, for the connection's window.
+    pub(super) held: u32,
+    /// Whether the caller has said all.
+    pub(super) is_ended: bool,
+    /// Whether the answer has begun.
+    pub(super) is_answered: bool,
+    pub(super) watcher: Option<Watcher>,
+    /// Whether a store is asked for it.
+    pub(super) is_asked: bool,
+    /// What is to be sent, and has no room in a window.
+    pub(super) blocked: Bytes,
+    /// How it ends after that.
+    pub(super) end: Option<Status>,
+    pub(super) may_send: i64,
+    pub(super) may_come: i64,
+    /// How long it may take, and when that is over.
+    pub(super) wait: Duration,
+    pub(super) until: Option<Instant>,
+}
+
+impl Stream {
+    pub(super) fn new(id: u32, method: Method, wait: Duration, send: i64, come: i64) -> Self {
+        Self {
+            id,
+            method,
+            bytes: BytesMut::new(),
+            held: 0,
+            is_ended: false,
+            is_answered: false,
+            watcher: None,
+            is_asked: false,
+            blocked: Bytes::new(),
+            end: None,
+            may_send: send,
+            may_come: come,
+            wait,
+            until: None,
+        }
+    }
+
+    /// Whether it waits for its caller, or for a store, and not for news.
+    pub(super) const fn is_timed(&self) -> bool {
+        self.watcher.is_none()
+    }
+}

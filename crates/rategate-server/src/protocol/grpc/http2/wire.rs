@@ -1,0 +1,230 @@
+//! Frames of HTTP/2 (RFC 9113, section 4): their heads, and those that are sent.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::protocol::grpc::head::{ENCODING, Refusal};
+use crate::protocol::grpc::status::{Code, Status};
+
+/// What a client says first.
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The longest frame that is received: what it is by default.
+pub(super) const MOST_FRAME: usize = 16_384;
+
+/// The head of a frame is so long.
+pub(super) const HEAD: usize = 9;
+
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const PRIORITY: u8 = 2;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const PUSH_PROMISE: u8 = 5;
+pub(super) const PING: u8 = 6;
+pub(super) const GOAWAY: u8 = 7;
+pub(super) const WINDOW_UPDATE: u8 = 8;
+pub(super) const CONTINUATION: u8 = 9;
+
+/// Of `SETTINGS` and `PING`.
+pub(super) const ACK: u8 = 1;
+pub(super) const END_STREAM: u8 = 1;
+pub(super) const END_HEADERS: u8 = 4;
+pub(super) const PADDED: u8 = 8;
+pub(super) const WITH_PRIORITY: u8 = 0x20;
+
+/// Why a stream or a connection is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    NoError,
+    Protocol,
+    FlowControl,
+    StreamClosed,
+    FrameSize,
+    RefusedStream,
+    Cancel,
+    Compression,
+    EnhanceYourCalm,
+}
+
+/// A frame that came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame<'a> {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+    pub(super) payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// The first frame, if all of it is there; else how many bytes it takes, if its head is.
+    pub(super) fn first(bytes: &'a [u8]) -> Result<Result<Self, usize>, Reason> {
+        let Some((&[a, b, c, kind, flags, s, t, u, v], rest)) = bytes.split_first_chunk::<HEAD>()
+        else {
+            return Ok(Err(HEAD));
+        };
+        let length = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
+        if length > MOST_FRAME {
+            return Err(Reason::FrameSize);
+        }
+        let stream = u32::from_be_bytes([s & 0x7f, t, u, v]);
+        Ok(match rest.get(..length) {
+            Some(payload) => Ok(Self { kind, flags, stream, payload }),
+            None => Err(length.saturating_add(HEAD)),
+        })
+    }
+
+    pub(super) const fn has(&self, flag: u8) -> bool {
+        self.flags & flag > 0
+    }
+
+    /// How many bytes it takes.
+    pub(super) const fn length(&self) -> usize {
+        self.payload.len().saturating_add(HEAD)
+    }
+
+    /// The payload without what it is padded with.
+    pub(super) fn unpadded(&self) -> Result<&'a [u8], Reason> {
+        if !self.has(PADDED) {
+            return Ok(self.payload);
+        }
+        let (padding, rest) = self.payload.split_first().ok_or(Reason::FrameSize)?;
+        let length = rest.len().checked_sub(usize::from(*padding)).ok_or(Reason::Protocol)?;
+        rest.get(..length).ok_or(Reason::Protocol)
+    }
+
+    /// The payload as a number.
+    pub(super) fn number(&self) -> Result<u32, Reason> {
+        let number = self.payload.try_into().map_err(|_| Reason::FrameSize)?;
+        Ok(u32::from_be_bytes(number))
+    }
+}
+
+pub(super) fn put_frame(out: &mut BytesMut, kind: u8, flags: u8, stream: u32, length: usize) {
+    let [_, a, b, c] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
+    out.put_slice(&[a, b, c, kind, flags]);
+    out.put_u32(stream);
+}
+
+/// Says what is allowed here: so many streams at once, of so many bytes ahead.
+pub(super) fn put_settings(out: &mut BytesMut, streams: u32, window: u32, most_head: usize) {
+    put_frame(out, SETTINGS, 0, 0, 18);
+    let most_head = u32::try_from(most_head).unwrap_or(u32::MAX);
+    for (name, value) in [(3_u16, streams), (4, window), (6, most_head)] {
+        out.put_u16(name);
+        out.put_u32(value);
+    }
+}
+
+pub(super) fn put_window(out: &mut BytesMut, stream: u32, more: u32) {
+    put_frame(out, WINDOW_UPDATE, 0, stream, 4);
+    out.put_u32(more);
+}
+
+pub(super) fn put_reset(out: &mut BytesMut, stream: u32, reason: Reason) {
+    put_frame(out, RST_STREAM, 0, stream, 4);
+    out.put_u32(u32::from(reason.number()));
+}
+
+/// Asks whether anybody is there.
+pub(super) fn put_ping(out: &mut BytesMut) {
+    put_frame(out, PING, 0, 0, 8);
+    out.put_u64(0);
+}
+
+pub(super) fn put_goaway(out: &mut BytesMut, last: u32, reason: Reason) {
+    put_frame(out, GOAWAY, 0, 0, 8);
+    out.put_u32(last);
+    out.put_u32(u32::from(reason.number()));
+}
+
+/// `:status: 200`, `content-type: application/grpc`: the first from the table that both ends have, the second by its name there.
+const ANSWER: &[u8] = b"\x88\x0f\x10\x10application/grpc";
+
+/// `grpc-status: 0`
+const OK: &[u8] = b"\x00\x0bgrpc-status\x010";
+
+/// Begins an answer.
+pub(super) fn put_answer(out: &mut BytesMut, stream: u32) {
+    put_frame(out, HEADERS, END_HEADERS, stream, ANSWER.len());
+    out.put_slice(ANSWER);
+}
+
+/// Ends an answer.
+pub(super) fn put_end(out: &mut BytesMut, stream: u32, status: &Status) {
+    if status.code == Code::Ok {
+        put_frame(out, HEADERS, END_HEADERS | END_STREAM, stream, OK.len());
+        out.put_slice(OK);
+        return;
+    }
+    let mut block = BytesMut::new();
+    put_status(&mut block, status);
+    put_frame(out, HEADERS, END_HEADERS | END_STREAM, stream, block.len());
+    out.put_slice(&block);
+}
+
+/// An answer that is nothing but its end.
+pub(super) fn put_refusal(out: &mut BytesMut, stream: u32, refusal: &Refusal) {
+    let mut block = BytesMut::new();
+    match refusal {
+        Refusal::Http(status) => {
+            // By its name in the table.
+            block.put_u8(0x08);
+            put_text(&mut block, status.to_string().as_bytes());
+        }
+        Refusal::Grpc(status) => {
+            block.put_slice(ANSWER);
+            put_status(&mut block, status);
+            if status.code == Code::Unimplemented {
+                put_field(&mut block, b"grpc-accept-encoding", ENCODING.as_bytes());
+            }
+        }
+    }
+    put_frame(out, HEADERS, END_HEADERS | END_STREAM, stream, block.len());
+    out.put_slice(&block);
+}
+
+fn put_status(block: &mut BytesMut, status: &Status) {
+    put_field(block, b"grpc-status", status.code.number().as_bytes());
+    if status.code != Code::Ok {
+        put_field(block, b"grpc-message", status.field().as_bytes());
+    }
+}
+
+fn put_field(block: &mut BytesMut, name: &[u8], value: &[u8]) {
+    block.put_u8(0);
+    put_text(block, name);
+    put_text(block, value);
+}
+
+fn put_text(block: &mut BytesMut, text: &[u8]) {
+    // Texts are short: see `Status::field`.
+    let mut rest = text.len();
+    if rest < 127 {
+        block.put_u8(u8::try_from(rest).unwrap_or(0));
+    } else {
+        block.put_u8(127);
+        rest = rest.saturating_sub(127);
+        while rest >= 128 {
+            block.put_u8(u8::try_from(rest & 0x7f).unwrap_or(0) | 0x80);
+            rest >>= 7;
+        }
+        block.put_u8(u8::try_from(rest).unwrap_or(0));
+    }
+    block.put_slice(text);
+}
+
+impl Reason {
+    const fn number(self) -> u8 {
+        match self {
+            Self::NoError => 0,
+            Self::Protocol => 1,
+            Self::FlowControl => 3,
+            Self::StreamClosed => 5,
+            Self::FrameSize => 6,
+            Self::RefusedStream => 7,
+            Self::Cancel => 8,
+            Self::Compression => 9,
+            Self::EnhanceYourCalm => 11,
+        }
+    }
+}

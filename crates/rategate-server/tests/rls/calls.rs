@@ -1,0 +1,422 @@
+//! Calls by another client of gRPC, over both drivers.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::google::protobuf::UInt64Value;
+use rategate_server::engine::EngineSettings;
+use rategate_server::protocol::grpc::Settings;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+use crate::common::{Driver, Server, engine, engine_with, rules, runtime};
+
+const BOTH: [Driver; 2] = [Driver::Own, Driver::Hyper];
+
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entries = entries
+        .iter()
+        .map(|(key, value)| Entry { key: (*key).to_owned(), value: (*value).to_owned() });
+    RateLimitDescriptor { entries: entries.collect(), ..Default::default() }
+}
+
+pub(crate) fn request(descriptors: &[RateLimitDescriptor]) -> RateLimitRequest {
+    RateLimitRequest { domain: "edge".into(), descriptors: descriptors.to_vec(), hits_addend: 0 }
+}
+
+async fn channel(server: &Server) -> Channel {
+    Endpoint::from_shared(format!("http://{}", server.address)).unwrap().connect().await.unwrap()
+}
+
+async fn client(server: &Server) -> RateLimitServiceClient<Channel> {
+    RateLimitServiceClient::new(channel(server).await)
+}
+
+async fn ask(
+    client: &mut RateLimitServiceClient<Channel>,
+    request: RateLimitRequest,
+) -> Result<RateLimitResponse, Status> {
+    client.should_rate_limit(request).await.map(tonic::Response::into_inner)
+}
+
+fn told(status: &DescriptorStatus) -> (i32, Option<(String, u32, i32)>, u32, Option<i64>) {
+    let limit = status.current_limit.clone();
+    let limit = limit.map(|limit| (limit.name, limit.requests_per_unit, limit.unit));
+    let reset = status.duration_until_reset.as_ref().map(|duration| duration.seconds);
+    (status.code, limit, status.limit_remaining, reset)
+}
+
+fn on_both(test: impl AsyncFn(&Server, &crate::common::Clock)) {
+    for driver in BOTH {
+        let (engine, clock) = engine(rules());
+        let server = Server::start(driver, engine, Settings::default());
+        runtime().block_on(test(&server, &clock));
+    }
+}
+
+#[test]
+fn statuses_are_those_of_the_descriptors_in_order() {
+    on_both(async |server, _| {
+        let client = &mut client(server).await;
+        let descriptors = [
+            descriptor(&[("remote_address", "10.0.0.1")]),
+            descriptor(&[("unheard", "of")]),
+            descriptor(&[("internal", "x")]),
+        ];
+        let answer = ask(client, request(&descriptors)).await.unwrap();
+        assert_eq!(answer.overall_code, 1);
+        let told: Vec<_> = answer.statuses.iter().map(told).collect();
+        let limit = Some(("address".to_owned(), 10, 2));
+        let expected = [(1, limit, 9, Some(50)), (1, None, 0, None), (1, None, u32::MAX, None)];
+        // 1 700 000 050 s are 10 s past a minute's begin.
+        assert_eq!(told, expected);
+    });
+}
+
+#[test]
+fn a_denial_takes_from_no_descriptor() {
+    on_both(async |server, _| {
+        let client = &mut client(server).await;
+        let descriptors = [
+            descriptor(&[("remote_address", "10.0.0.1")]),
+            descriptor(&[("remote_address", "50.0.0.5")]),
+        ];
+        for _ in 0..3 {
+            let answer = ask(client, request(&descriptors)).await.unwrap();
+            assert_eq!(answer.overall_code, 2);
+            let told: Vec<_> = answer.statuses.iter().map(told).collect();
+            assert_eq!(told[0].0, 1);
+            assert_eq!(told[0].2, 10);
+            assert_eq!(told[1], (2, Some(("blocked".into(), 0, 2)), 0, Some(0)));
+        }
+    });
+}
+
+#[test]
+fn hits_are_the_requests_or_the_descriptors_own() {
+    on_both(async |server, clock| {
+        let client = &mut client(server).await;
+        let mut own = descriptor(&[("remote_address", "own")]);
+        let own_hits = |hits| Some(UInt64Value { value: hits });
+        let remaining = |answer: &RateLimitResponse| answer.statuses[0].limit_remaining;
+        let asked = request(&[own.clone()]);
+        assert_eq!(remaining(&ask(client, asked.clone()).await.unwrap()), 9);
+        let two = RateLimitRequest { hits_addend: 2, ..asked.clone() };
+        assert_eq!(remaining(&ask(client, two).await.unwrap()), 7);
+        own.hits_addend = own_hits(3);
+        let three = RateLimitRequest { hits_addend: 2, ..request(&[own.clone()]) };
+        assert_eq!(remaining(&ask(client, three).await.unwrap()), 4);
+        own.hits_addend = own_hits(0);
+        for _ in 0..2 {
+            let peek = RateLimitRequest { hits_addend: 2, ..request(&[own.clone()]) };
+            assert_eq!(remaining(&ask(client, peek).await.unwrap()), 4);
+        }
+        (own.hits_addend, own.is_negative_hits) = (own_hits(2), true);
+        assert_eq!(remaining(&ask(client, request(&[own.clone()])).await.unwrap()), 6);
+        own.hits_addend = None;
+        assert_eq!(remaining(&ask(client, request(&[own.clone()])).await.unwrap()), 7);
+        // More than there is room for: nothing, and time cannot help.
+        (own.hits_addend, own.is_negative_hits) = (own_hits(11), false);
+        let answer = ask(client, request(&[own])).await.unwrap();
+        assert_eq!((answer.overall_code, remaining(&answer)), (2, 7));
+        clock.advance(Duration::from_secs(50));
+        assert_eq!(remaining(&ask(client, asked).await.unwrap()), 9);
+    });
+}
+
+#[test]
+fn a_limit_that_comes_along_is_used_instead() {
+    on_both(async |server, _| {
+        let client = &mut client(server).await;
+        let mut own = descriptor(&[("remote_address", "10.0.0.1")]);
+        own.limit = Some(RateLimitOverride { requests_per_unit: 2, unit: 3 });
+        for (code, remaining) in [(1, 1), (1, 0), (2, 0)] {
+            let answer = ask(client, request(&[own.clone()])).await.unwrap();
+            assert_eq!(answer.overall_code, code);
+            let told = told(&answer.statuses[0]);
+            assert_eq!((told.0, told.1, told.2), (code, Some((String::new(), 2, 3)), remaining));
+        }
+        let mut foreign = request(&[own.clone()]);
+        foreign.domain = "elsewhere".into();
+        let answer = ask(client, foreign).await.unwrap();
+        assert_eq!((answer.overall_code, told(&answer.statuses[0])), (1, (1, None, 0, None)));
+        own.limit = Some(RateLimitOverride { requests_per_unit: 2, unit: 0 });
+        let error = ask(client, request(&[own])).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+    });
+}
+
+#[test]
+fn shadows_quotas_and_stand_ins() {
+    on_both(async |server, _| {
+        let client = &mut client(server).await;
+        let shadow = request(&[descriptor(&[("shadow", "x")])]);
+        for remaining in [0, 0, 0] {
+            let answer = ask(client, shadow.clone()).await.unwrap();
+            assert_eq!((answer.overall_code, answer.statuses[0].code), (1, 1));
+            assert_eq!(answer.statuses[0].limit_remaining, remaining);
+        }
+        let quotas = request(&[descriptor(&[("quota", "a")]), descriptor(&[("quota", "b")])]);
+        for (overall, a, b) in [(1, 1, 1), (1, 2, 1), (2, 2, 2)] {
+            let answer = ask(client, quotas.clone()).await.unwrap();
+            let codes: Vec<_> = answer.statuses.iter().map(|status| status.code).collect();
+            assert_eq!((answer.overall_code, codes), (overall, vec![a, b]));
+        }
+        let address = descriptor(&[("remote_address", "10.0.0.9")]);
+        let both = request(&[address.clone(), descriptor(&[("plan", "paid")])]);
+        let answer = ask(client, both).await.unwrap();
+        assert_eq!(told(&answer.statuses[0]), (1, None, 0, None));
+        assert_eq!(answer.statuses[1].limit_remaining, 49);
+        let answer = ask(client, request(&[address])).await.unwrap();
+        assert_eq!(answer.statuses[0].limit_remaining, 9);
+    });
+}
+
+#[test]
+fn the_same_descriptor_twice_counts_twice() {
+    on_both(async |server, _| {
+        let client = &mut client(server).await;
+        let same = descriptor(&[("remote_address", "10.0.0.1")]);
+        let answer = ask(client, request(&[same.clone(), same])).await.unwrap();
+        let remaining: Vec<_> =
+            answer.statuses.iter().map(|status| status.limit_remaining).collect();
+        assert_eq!((answer.overall_code, remaining), (1, vec![8, 8]));
+    });
+}
+
+#[test]
+fn composite_keys_never_meet() {
+    on_both(async |server, _| {
+        let client = &mut client(server).await;
+        for (a, b) in [("x", "yz"), ("xy", "z"), ("", "xyz"), ("xyz", ""), ("x\u{0}", "y")] {
+            let answer = ask(client, request(&[descriptor(&[("a", a), ("b", b)])])).await.unwrap();
+            assert_eq!(answer.statuses[0].limit_remaining, 2, "{a:?} {b:?}");
+        }
+    });
+}
+
+#[test]
+fn what_is_no_question_is_an_error_that_says_so() {
+    for driver in BOTH {
+        let (empty, _) = engine(Vec::new());
+        let server = Server::start(driver, empty, Settings::default());
+        runtime().block_on(async {
+            let client = &mut client(&server).await;
+            let mut asked = request(&[descriptor(&[("remote_address", "10.0.0.1")])]);
+            let error = ask(client, asked.clone()).await.unwrap_err();
+            assert_eq!(error.code(), Code::Unavailable);
+            assert_eq!(error.message(), "no rate limit configuration loaded");
+            let mut own = asked.clone();
+            own.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 2, unit: 3 });
+            let error = ask(client, own).await.unwrap_err();
+            assert_eq!(error.message(), "no rate limit configuration loaded");
+            let none = ask(client, request(&[])).await.unwrap_err();
+            assert_eq!(none.code(), Code::InvalidArgument);
+            assert_eq!(none.message(), "rate limit descriptor list must not be empty");
+            asked.domain.clear();
+            let none = ask(client, asked).await.unwrap_err();
+            assert_eq!(none.code(), Code::InvalidArgument);
+            assert_eq!(none.message(), "rate limit domain must not be empty");
+            let many = vec![descriptor(&[("a", "b")]); 65];
+            let error = ask(client, request(&many)).await.unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument);
+        });
+    }
+}
+
+#[test]
+fn what_is_denied_counts_if_it_shall() {
+    for driver in BOTH {
+        let settings = EngineSettings { count_denied: true, ..EngineSettings::default() };
+        let (engine, _) = engine_with(rules(), settings);
+        let server = Server::start(driver, engine, Settings::default());
+        runtime().block_on(async {
+            let client = &mut client(&server).await;
+            let descriptors = [
+                descriptor(&[("remote_address", "10.0.0.1")]),
+                descriptor(&[("remote_address", "50.0.0.5")]),
+            ];
+            for remaining in [9, 8] {
+                let answer = ask(client, request(&descriptors)).await.unwrap();
+                assert_eq!(answer.overall_code, 2);
+                assert_eq!(answer.statuses[0].limit_remaining, remaining);
+            }
+        });
+    }
+}
+
+#[test]
+fn header_fields_are_told_where_they_are_wanted() {
+    for driver in BOTH {
+        let (engine, _) = engine(rules());
+        let mut settings = Settings::default();
+        settings.options.headers = true;
+        let server = Server::start(driver, engine, settings);
+        runtime().block_on(async {
+            let descriptors =
+                [descriptor(&[("a", "1"), ("b", "2")]), descriptor(&[("remote_address", "x")])];
+            let answer = ask(&mut client(&server).await, request(&descriptors)).await.unwrap();
+            let fields = answer.response_headers_to_add.iter();
+            let fields: Vec<_> = fields.map(|f| (f.key.as_str(), f.value.as_str())).collect();
+            let expected =
+                [("RateLimit-Limit", "3"), ("RateLimit-Remaining", "2"), ("RateLimit-Reset", "50")];
+            assert_eq!(fields, expected);
+        });
+    }
+}
+
+#[test]
+fn many_connections_get_exactly_the_limit() {
+    for driver in BOTH {
+        let (engine, _) = engine(vec![rule_of_100()]);
+        let server = Server::start(driver, engine, Settings::default());
+        let allowed = runtime().block_on(async {
+            let mut tasks = Vec::new();
+            for _ in 0..64 {
+                let mut client = client(&server).await;
+                tasks.push(tokio::spawn(async move {
+                    let mut allowed = 0;
+                    for _ in 0..8 {
+                        let asked = request(&[descriptor(&[("all", "one")])]);
+                        allowed +=
+                            u32::from(ask(&mut client, asked).await.unwrap().overall_code == 1);
+                    }
+                    allowed
+                }));
+            }
+            let mut allowed = 0;
+            for task in tasks {
+                allowed += task.await.unwrap();
+            }
+            allowed
+        });
+        assert_eq!(allowed, 100, "{driver:?}");
+    }
+}
+
+fn rule_of_100() -> rategate_server::rule::Rule {
+    crate::common::rule("hundred", &[("all", "")], 100)
+}
+
+#[test]
+fn health_follows() {
+    for driver in BOTH {
+        let (engine, _) = engine(rules());
+        let server = Server::start(driver, engine, Settings::default());
+        runtime().block_on(async {
+            let mut client = HealthClient::new(channel(&server).await);
+            let of = |service: &str| HealthCheckRequest { service: service.into() };
+            let service = "envoy.service.ratelimit.v3.RateLimitService";
+            for known in ["", service] {
+                assert_eq!(client.check(of(known)).await.unwrap().into_inner().status, 1);
+            }
+            let unknown = client.check(of("unheard.of")).await.unwrap_err();
+            assert_eq!(unknown.code(), Code::NotFound);
+            let mut watched = client.watch(of(service)).await.unwrap().into_inner();
+            assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
+            let mut unheard = client.watch(of("unheard.of")).await.unwrap().into_inner();
+            assert_eq!(unheard.message().await.unwrap().unwrap().status, 3);
+            server.health.set(false);
+            assert_eq!(watched.message().await.unwrap().unwrap().status, 2);
+            assert_eq!(client.check(of("")).await.unwrap().into_inner().status, 2);
+            server.health.set(true);
+            assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
+        });
+    }
+}
+
+#[test]
+fn services_are_listed() {
+    for driver in BOTH {
+        let (engine, _) = engine(rules());
+        let server = Server::start(driver, engine, Settings::default());
+        runtime().block_on(async {
+            let mut client = ServerReflectionClient::new(channel(&server).await);
+            let ask = |message_request| ServerReflectionRequest {
+                host: String::new(),
+                message_request: Some(message_request),
+            };
+            let service = "envoy.service.ratelimit.v3.RateLimitService";
+            // More than fits into a window at once.
+            let mut questions = vec![
+                ask(MessageRequest::ListServices(String::new())),
+                ask(MessageRequest::FileContainingSymbol(service.into())),
+                ask(MessageRequest::FileByFilename("no/such.proto".into())),
+            ];
+            let large = "google/protobuf/descriptor.proto";
+            questions.extend((0..20).map(|_| ask(MessageRequest::FileByFilename(large.into()))));
+            let stream = futures_of(questions);
+            let mut answers = client.server_reflection_info(stream).await.unwrap().into_inner();
+            let mut told = Vec::new();
+            while let Some(answer) = answers.message().await.unwrap() {
+                told.push(answer.message_response.unwrap());
+            }
+            assert_eq!(told.len(), 23);
+            let MessageResponse::ListServicesResponse(services) = &told[0] else { panic!() };
+            assert!(services.service.iter().any(|known| known.name == service));
+            let MessageResponse::FileDescriptorResponse(file) = &told[1] else { panic!() };
+            assert!(file.file_descriptor_proto[0].len() > 1000);
+            let MessageResponse::ErrorResponse(error) = &told[2] else { panic!() };
+            assert_eq!(error.error_code, 5);
+        });
+    }
+}
+
+fn futures_of<T>(items: Vec<T>) -> impl tonic::codegen::tokio_stream::Stream<Item = T> {
+    tonic::codegen::tokio_stream::iter(items)
+}
+
+#[test]
+fn a_drain_ends_calls_and_lets_no_new_ones_in() {
+    let (engine, _) = engine(rules());
+    let server = Server::start(Driver::Own, engine, Settings::default());
+    runtime().block_on(async {
+        let channel = channel(&server).await;
+        let mut health = HealthClient::new(channel.clone());
+        let request = HealthCheckRequest { service: String::new() };
+        let mut watched = health.watch(request).await.unwrap().into_inner();
+        assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
+        server.health.set(false);
+        server.drain();
+        assert_eq!(watched.message().await.unwrap().unwrap().status, 2);
+        assert_eq!(watched.message().await.unwrap_err().code(), Code::Unavailable);
+    });
+}
+
+#[test]
+fn calls_show_the_token_where_it_is_asked_for() {
+    for driver in BOTH {
+        let (engine, _) = engine(rules());
+        let server = Server::guarded(driver, engine, Settings::default(), Some(b"secret"));
+        runtime().block_on(async {
+            let client = &mut client(&server).await;
+            for (token, code) in [
+                (None, Code::Unauthenticated),
+                (Some("Bearer wrong"), Code::Unauthenticated),
+                (Some("Bearer secret"), Code::Ok),
+            ] {
+                let mut asked = tonic::Request::new(request(&[descriptor(&[("a", "b")])]));
+                if let Some(token) = token {
+                    asked.metadata_mut().insert("authorization", token.parse().unwrap());
+                }
+                let answer = client.should_rate_limit(asked).await;
+                assert_eq!(answer.map_or_else(|error| error.code(), |_| Code::Ok), code);
+            }
+            let mut health = HealthClient::new(channel(&server).await);
+            let request = HealthCheckRequest { service: String::new() };
+            assert_eq!(health.check(request).await.unwrap().into_inner().status, 1);
+        });
+    }
+}

@@ -1,0 +1,165 @@
+//! Rules, an engine on a clock that tests set, and servers within this process.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rategate::{AnyPolicy, FixedWindow, ManualClock};
+use rategate_server::engine::{Engine, EngineSettings};
+use rategate_server::net::Access;
+use rategate_server::protocol::grpc::{Health, Rls, Settings};
+use rategate_server::rule::{Entry, Limit, Rule, RuleSet, Shown, Unit, Value};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+pub(crate) type Clock = Arc<ManualClock>;
+pub(crate) type Tested = Rls<Engine<Clock>>;
+
+/// A window of a minute that has begun 10 s ago.
+pub(crate) const START_NS: u64 = 1_700_000_050_000_000_000;
+
+pub(crate) fn entry(key: &str, value: &str) -> Entry {
+    let value = match value {
+        "" => Value::Any,
+        pattern if pattern.contains('*') => Value::Pattern { text: pattern.into(), shared: false },
+        exact => Value::Exact(exact.into()),
+    };
+    Entry { key: key.into(), value }
+}
+
+/// A rule of domain `edge`: so many a minute; 0 is nothing.
+pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
+    let policy = |permits| AnyPolicy::from(FixedWindow::new(permits, 60_000_000_000).unwrap());
+    Rule {
+        name: name.into(),
+        domain: "edge".into(),
+        entries: entries.iter().map(|(key, value)| entry(key, value)).collect(),
+        limit: if permits == 0 { Limit::Nothing } else { Limit::Policy(policy(permits)) },
+        shown: Shown { permits, multiplier: 1, unit: Unit::Minute },
+        enforcement: rategate_server::rule::Enforcement::All,
+        quota: false,
+        replaces: Vec::new(),
+        detailed_metric: false,
+        schedule: Vec::new(),
+        place: rategate_server::rule::Place::Here,
+        when_gone: rategate_server::rule::WhenGone::Local,
+        most_keys: None,
+        origin: rategate_server::rule::Origin::default(),
+    }
+}
+
+pub(crate) fn engine(rules: Vec<Rule>) -> (Engine<Clock>, Clock) {
+    engine_with(rules, EngineSettings::default())
+}
+
+pub(crate) fn engine_with(rules: Vec<Rule>, settings: EngineSettings) -> (Engine<Clock>, Clock) {
+    let clock = Arc::new(ManualClock::at(START_NS));
+    let engine = Engine::new(Arc::clone(&clock), settings);
+    if !rules.is_empty() {
+        engine.load(RuleSet { rules, hash: "tested".into() }).unwrap();
+    }
+    (engine, clock)
+}
+
+/// The rules of most tests.
+pub(crate) fn rules() -> Vec<Rule> {
+    let mut unlimited = rule("internal", &[("internal", "")], 1);
+    unlimited.limit = Limit::Unlimited;
+    let mut shadow = rule("shadow", &[("shadow", "")], 1);
+    shadow.enforcement = rategate_server::rule::Enforcement::Shadow;
+    let mut stands_in = rule("stands_in", &[("plan", "paid")], 50);
+    stands_in.replaces = vec!["address".into()];
+    let mut quotas = [rule("quota_a", &[("quota", "a")], 1), rule("quota_b", &[("quota", "b")], 2)];
+    quotas.iter_mut().for_each(|rule| rule.quota = true);
+    let [a, b] = quotas;
+    vec![
+        rule("address", &[("remote_address", "")], 10),
+        rule("blocked", &[("remote_address", "50.0.0.5")], 0),
+        rule("pair", &[("a", ""), ("b", "")], 3),
+        unlimited,
+        shadow,
+        stands_in,
+        a,
+        b,
+    ]
+}
+
+/// Which of the two drivers a server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    Own,
+    Hyper,
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) health: Health,
+    drain: watch::Sender<bool>,
+}
+
+impl Server {
+    pub(crate) fn start(driver: Driver, engine: Engine<Clock>, settings: Settings) -> Self {
+        Self::guarded(driver, engine, settings, None)
+    }
+
+    pub(crate) fn guarded(
+        driver: Driver,
+        engine: Engine<Clock>,
+        settings: Settings,
+        token: Option<&[u8]>,
+    ) -> Self {
+        let health = Health::new(true);
+        let access = token.map(Access::token).unwrap_or_default();
+        let rls = Rls::new(engine, access, health.clone(), settings);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (drain, drained) = watch::channel(false);
+        let guarded = token.is_some();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(accept(driver, listener, rls, guarded, drained));
+        });
+        Self { address, health, drain }
+    }
+
+    pub(crate) fn drain(&self) {
+        self.drain.send_replace(true);
+    }
+}
+
+async fn accept(
+    driver: Driver,
+    listener: std::net::TcpListener,
+    rls: Tested,
+    guarded: bool,
+    drained: watch::Receiver<bool>,
+) {
+    let listener = TcpListener::from_std(listener).unwrap();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (rls, mut drained) = (rls.clone(), drained.clone());
+        tokio::spawn(async move {
+            match driver {
+                Driver::Own => {
+                    let drain = async { drop(drained.wait_for(|drained| *drained).await) };
+                    rls.serve(stream, guarded, drain).await;
+                }
+                Driver::Hyper => {
+                    let service = hyper::service::service_fn(move |request| {
+                        let rls = rls.clone();
+                        async move { Ok::<_, Infallible>(rls.call(request, guarded).await) }
+                    });
+                    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                    drop(builder.serve_connection(TokioIo::new(stream), service).await);
+                }
+            }
+        });
+    }
+}
+
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}

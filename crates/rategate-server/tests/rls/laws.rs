@@ -1,0 +1,130 @@
+//! Whatever is asked, in whatever order: what is told is what a plain model of the protocol says.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use rategate::Clock as _;
+use rategate_server::engine::{Decided, Override};
+use rategate_server::protocol::rls::{Ask, Code, Descriptor, Line, ask};
+use rategate_server::rule::Unit;
+
+use crate::common::{engine, rule};
+
+/// One descriptor of a call: which rule's, for whom, with how many hits of its own, and whether they go back.
+#[derive(Clone, Debug)]
+struct Part {
+    kind: usize,
+    who: &'static str,
+    hits: Option<u64>,
+    refund: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Call {
+    hits: u32,
+    parts: Vec<Part>,
+    then_ns: u64,
+}
+
+/// The rules: limits a minute by the key of the only entry. The last one comes along with the call.
+const LIMITS: [(&str, u64); 4] = [("few", 3), ("some", 7), ("none", 0), ("own", 5)];
+const MINUTE_NS: u64 = 60_000_000_000;
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let part = (0..5_usize, 0..3_usize, prop::option::of(0..5_u64), prop::bool::weighted(0.2));
+    let part = part.prop_map(|(kind, who, hits, refund)| Part {
+        kind,
+        who: ["ann", "ben", "cleo"][who],
+        hits,
+        refund,
+    });
+    let parts = prop::collection::vec(part, 1..4);
+    let call = (0..4_u32, parts, 0..20_000_000_000_u64);
+    let call = call.prop_map(|(hits, parts, then_ns)| Call { hits, parts, then_ns });
+    prop::collection::vec(call, 1..40)
+}
+
+/// What has been taken, by window and counter.
+#[derive(Default)]
+struct Model {
+    taken: HashMap<(usize, &'static str), (u64, u64)>,
+}
+
+impl Model {
+    fn taken(&mut self, window: u64, part: &Part) -> &mut u64 {
+        let entry = self.taken.entry((part.kind, part.who)).or_default();
+        if entry.0 != window {
+            *entry = (window, 0);
+        }
+        &mut entry.1
+    }
+
+    /// Whether the call may go on. Each counter is named once.
+    fn call(&mut self, window: u64, call: &Call) -> (bool, Vec<(Code, u64)>) {
+        let hits = |part: &Part| part.hits.unwrap_or_else(|| u64::from(call.hits.max(1)));
+        let limit = |part: &Part| LIMITS.get(part.kind).map(|(_, limit)| *limit);
+        let mut codes = Vec::new();
+        for part in &call.parts {
+            let is_over = limit(part).is_some_and(|limit| {
+                limit == 0 || (!part.refund && *self.taken(window, part) + hits(part) > limit)
+            });
+            // Of a limit of nothing, nothing comes back either, and it is over whatever is asked.
+            let is_over = is_over && !(part.refund && limit(part) == Some(0) && part.kind != 3);
+            codes.push(if is_over { Code::OverLimit } else { Code::Ok });
+        }
+        let allowed = codes.iter().all(|code| *code == Code::Ok);
+        let mut told = Vec::new();
+        for (part, code) in call.parts.iter().zip(codes) {
+            let Some(limit) = limit(part) else {
+                told.push((code, 0));
+                continue;
+            };
+            let hits = hits(part);
+            let taken = self.taken(window, part);
+            if part.refund {
+                *taken = taken.saturating_sub(hits);
+            } else if allowed {
+                *taken += hits;
+            }
+            told.push((code, limit - *taken));
+        }
+        (allowed, told)
+    }
+}
+
+proptest! {
+    #[test]
+    fn calls_are_answered_as_by_a_plain_model(calls in calls()) {
+        let rules = LIMITS[..3].iter().map(|(key, limit)| rule(key, &[(key, "")], *limit)).collect();
+        let (engine, clock) = engine(rules);
+        let mut model = Model::default();
+        for mut call in calls {
+            let mut seen = Vec::new();
+            call.parts.retain(|part| {
+                let counter = (part.kind, part.who);
+                !seen.contains(&counter) && { seen.push(counter); true }
+            });
+            let entries = |part: &Part| {
+                let key = LIMITS.get(part.kind).map_or("unheard", |(key, _)| *key);
+                [(key.as_bytes(), part.who.as_bytes())]
+            };
+            let descriptors = call.parts.iter().map(|part| Descriptor {
+                entries: entries(part).into_iter().collect(),
+                limit: (part.kind == 3).then_some(Override { permits: 5, unit: Unit::Minute }),
+                hits: part.hits,
+                refund: part.refund,
+            });
+            let question =
+                Ask { domain: "edge", descriptors: descriptors.collect(), hits: call.hits };
+            let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question) else { panic!() };
+            let window = clock.now_ns() / MINUTE_NS;
+            let (allowed, told) = model.call(window, &call);
+            let lines: Vec<_> = answer.parts.iter().map(Line::of).collect();
+            let lines: Vec<_> =
+                lines.iter().map(|line| (line.code, u64::from(line.remaining))).collect();
+            prop_assert_eq!(&lines, &told, "{:?}", call);
+            prop_assert_eq!(answer.allowed, allowed);
+            clock.advance(std::time::Duration::from_nanos(call.then_ns));
+        }
+    }
+}

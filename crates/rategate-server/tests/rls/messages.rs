@@ -1,0 +1,114 @@
+//! The messages, byte by byte, held to other people's code for them.
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::google::protobuf::UInt64Value;
+use proptest::prelude::*;
+use prost::Message;
+use rategate_server::protocol::rls::{Ask, Wrong};
+use rategate_server::rule::Unit;
+
+/// A message as it is on the wire: it must never read otherwise.
+#[test]
+fn a_message_of_long_ago_still_reads() {
+    let bytes = b"\x0a\x04edge\x12\x1d\x0a\x12\x0a\x04plan\x12\x0aenterprise\x12\x04\x08\x07\x10\x03\x1a\x01\x08\x18\x05";
+    // The descriptor's hits are cut short: a mistake, and not a number.
+    assert!(matches!(Ask::read(bytes), Err(Wrong::Malformed(_))));
+    let bytes = b"\x0a\x04edge\x12\x20\x0a\x12\x0a\x04plan\x12\x0aenterprise\x12\x04\x08\x07\x10\x03\x1a\x02\x08\x09\x20\x01\x18\x05";
+    let bytes = [&bytes[..6], b"\x12\x20", &bytes[8..]].concat();
+    let ask = Ask::read(&bytes).unwrap();
+    assert_eq!((ask.domain, ask.hits), ("edge", 5));
+    let descriptor = &ask.descriptors[0];
+    assert_eq!(descriptor.entries.as_slice(), [(&b"plan"[..], &b"enterprise"[..])]);
+    let limit = descriptor.limit.unwrap();
+    assert_eq!((limit.permits, limit.unit), (7, Unit::Hour));
+    assert_eq!((descriptor.hits, descriptor.refund), (Some(9), true));
+}
+
+fn requests() -> impl Strategy<Value = RateLimitRequest> {
+    let entry = (".{0,5}", ".{0,5}").prop_map(|(key, value)| Entry { key, value });
+    let limit = (any::<u32>(), -1..9_i32);
+    let limit =
+        limit.prop_map(|(requests_per_unit, unit)| RateLimitOverride { requests_per_unit, unit });
+    let hits = any::<u64>().prop_map(|value| UInt64Value { value });
+    let descriptor = (
+        prop::collection::vec(entry, 0..6),
+        prop::option::of(limit),
+        prop::option::of(hits),
+        any::<bool>(),
+    );
+    let descriptor = descriptor.prop_map(|(entries, limit, hits_addend, is_negative_hits)| {
+        RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
+    });
+    (".{0,5}", prop::collection::vec(descriptor, 0..5), any::<u32>()).prop_map(
+        |(domain, descriptors, hits_addend)| RateLimitRequest { domain, descriptors, hits_addend },
+    )
+}
+
+const UNITS: [Unit; 7] =
+    [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];
+
+fn unit(number: i32) -> Option<Unit> {
+    UNITS.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
+}
+
+/// What is read here is what is read there.
+fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let theirs = match (RateLimitRequest::decode(bytes), Ask::read(bytes)) {
+        (Err(_), Err(Wrong::Malformed(_) | Wrong::NoUnit { .. })) => return Ok(()),
+        (Ok(theirs), Err(Wrong::NoUnit { descriptor })) => {
+            let limit = theirs.descriptors[descriptor].limit.as_ref().unwrap();
+            prop_assert_eq!(unit(limit.unit), None);
+            return Ok(());
+        }
+        (Ok(theirs), Ok(ours)) => (theirs, ours),
+        (theirs, ours) => {
+            return Err(TestCaseError::fail(format!("{theirs:?} but {ours:?}")));
+        }
+    };
+    let (theirs, ours) = theirs;
+    prop_assert_eq!(&theirs.domain, ours.domain);
+    prop_assert_eq!(theirs.hits_addend, ours.hits);
+    prop_assert_eq!(theirs.descriptors.len(), ours.descriptors.len());
+    for (theirs, ours) in theirs.descriptors.iter().zip(&ours.descriptors) {
+        let entries: Vec<_> =
+            theirs.entries.iter().map(|e| (e.key.as_bytes(), e.value.as_bytes())).collect();
+        prop_assert_eq!(entries.as_slice(), ours.entries.as_slice());
+        prop_assert_eq!(theirs.hits_addend.as_ref().map(|hits| hits.value), ours.hits);
+        prop_assert_eq!(theirs.is_negative_hits, ours.refund);
+        let limit = theirs.limit.as_ref();
+        let limit =
+            limit.map(|limit| (u64::from(limit.requests_per_unit), unit(limit.unit).unwrap()));
+        prop_assert_eq!(limit, ours.limit.map(|limit| (limit.permits, limit.unit)));
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn requests_read_as_others_read_them(request in requests()) {
+        check(&request.encode_to_vec())?;
+    }
+
+    #[test]
+    fn any_bytes_read_as_others_read_them(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        check(&bytes)?;
+    }
+
+    #[test]
+    fn damaged_requests_read_as_others_read_them(
+        request in requests(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
+    ) {
+        let mut bytes = request.encode_to_vec();
+        prop_assume!(!bytes.is_empty());
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if cut {
+            bytes.truncate(at);
+        }
+        check(&bytes)?;
+    }
+}
