@@ -69,7 +69,7 @@ const COMMANDS: &[Command] = &[
     of("PING", What::Ping, 1, 2, false, May::Known),
     of("ECHO", What::Echo, 2, 2, false, May::Known),
     of("HELLO", What::Hello, 1, MANY, false, May::All),
-    of("AUTH", What::Auth, 2, 3, false, May::All),
+    of("AUTH", What::Auth, 2, MANY, false, May::All),
     of("CLIENT", What::Client, 2, MANY, false, May::Known),
     of("COMMAND", What::Command, 1, MANY, false, May::Known),
     of("SELECT", What::Select, 2, 2, false, May::Known),
@@ -259,6 +259,9 @@ fn auth<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, reply: &mut 
 where
     C: Clock + Clone + 'static,
 {
+    if words.len() > 3 {
+        return reply.error("ERR syntax error");
+    }
     let password = words.at(words.len().saturating_sub(1));
     if !resp.access().is_guarded() {
         // With a user's name Redis has users without a password to compare with; nobody is one here.
