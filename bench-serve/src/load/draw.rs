@@ -17,6 +17,7 @@ enum Order {
     Drawn(u64),
     /// One after the other, and again.
     InTurn(u64),
+    Same(u64),
 }
 
 impl Draw {
@@ -30,12 +31,13 @@ impl Draw {
         Self { order: Order::InTurn(0), keys, left: keys * times }
     }
 
-    pub(crate) fn end(&mut self) {
-        self.left = 0;
+    /// This key alone, so often.
+    pub(crate) fn one(key: u64, times: u64) -> Self {
+        Self { order: Order::Same(key), keys: 1, left: times }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.left == 0
+    pub(crate) fn end(&mut self) {
+        self.left = 0;
     }
 
     /// Its number, in digits.
@@ -50,6 +52,7 @@ impl Draw {
                 // The upper half, scaled: no division.
                 ((*state >> 32) * self.keys) >> 32
             }
+            Order::Same(key) => *key,
             Order::InTurn(next) => {
                 let key = *next;
                 *next = if key + 1 == self.keys { 0 } else { key + 1 };

@@ -94,7 +94,7 @@ impl Grpc {
                 }
             }
             SETTINGS if head.flags & ACK == 0 => {
-                out.extend_from_slice(&frame(SETTINGS, ACK, 0, &[]))
+                out.extend_from_slice(&frame(SETTINGS, ACK, 0, &[]));
             }
             PING if head.flags & ACK == 0 => out.extend_from_slice(&frame(PING, ACK, 0, payload)),
             WINDOW_UPDATE if head.stream == 0 => {
@@ -131,12 +131,11 @@ impl Dialect for Grpc {
             let Some(key) = draw.key() else { break };
             let id = self.next_id;
             self.next_id += 2;
-            match self.first.take() {
-                Some(fields) => out.extend_from_slice(&frame(HEADERS, END_HEADERS, id, &fields)),
-                None => {
-                    head(HEADERS, END_HEADERS, id, FIELDS.len(), out);
-                    out.extend_from_slice(FIELDS);
-                }
+            if let Some(fields) = self.first.take() {
+                out.extend_from_slice(&frame(HEADERS, END_HEADERS, id, &fields));
+            } else {
+                head(HEADERS, END_HEADERS, id, FIELDS.len(), out);
+                out.extend_from_slice(FIELDS);
             }
             let at = out.len() + 5;
             self.message.write(key, out);
@@ -177,17 +176,18 @@ impl Head {
     /// And its payload, if all of it has come.
     #[inline]
     fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let &[a, b, c, kind, flags, d, e, f, g] = bytes.first_chunk::<HEAD>()?;
-        let length = u32::from_be_bytes([0, a, b, c]) as usize;
-        let head = Self { kind, flags, stream: u32::from_be_bytes([d & 0x7f, e, f, g]) };
+        let head = bytes.first_chunk::<HEAD>()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let stream = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
+        let head = Self { kind: head[3], flags: head[4], stream };
         Some((head, bytes.get(HEAD..HEAD + length)?))
     }
 }
 
 fn head(kind: u8, flags: u8, stream: u32, length: usize, out: &mut Vec<u8>) {
-    let [_, a, b, c] = (length as u32).to_be_bytes();
-    let [d, e, f, g] = stream.to_be_bytes();
-    out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
+    out.extend_from_slice(&(length as u32).to_be_bytes()[1..]);
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
 }
 
 /// A whole frame.
