@@ -35,14 +35,14 @@ pub(crate) fn run(bench: &Bench, lasts: Duration, seed: u64) -> Made<()> {
         Ours::start(bench, &Setting::new(KEYS))?.ok_or("no program to harm: --ours PROGRAM")?;
     let field = Field { ports: [ours.resp, ours.http, ours.grpc], ..Field::default() };
     eprintln!("{} s of harm, seed {seed}", lasts.as_secs());
-    let seen = thread::scope(|scope| {
+    let found = thread::scope(|scope| {
         for (number, (_, attack)) in attack::ALL.into_iter().enumerate() {
             let (field, dice) = (&field, Dice::new(seed.wrapping_add(number as u64)));
             scope.spawn(move || attack(field, dice));
         }
-        let seen = watch(&mut ours, lasts);
+        let found = watch(&mut ours, lasts);
         field.is_over.store(true, Ordering::Relaxed);
-        seen
+        found
     });
     let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
     let harm = format!(
@@ -51,9 +51,9 @@ pub(crate) fn run(bench: &Bench, lasts: Duration, seed: u64) -> Made<()> {
         count(&field.most_idle),
         count(&field.refused)
     );
-    match seen.and_then(|seen| stops(&mut ours).map(|()| seen)) {
-        Ok(seen) => {
-            println!("held for {} s, seed {seed}: {harm}; {}", lasts.as_secs(), seen.told())
+    match found.and_then(|found| stops(&mut ours).map(|()| found)) {
+        Ok(found) => {
+            println!("held for {} s, seed {seed}: {harm}; {}", lasts.as_secs(), found.told());
         }
         Err(error) => {
             let log = ours.service.log();
@@ -91,21 +91,21 @@ impl Seen {
 
 fn watch(ours: &mut Ours, lasts: Duration) -> Made<Seen> {
     let start_bytes = ours.service.resident_bytes()?;
-    let mut seen = Seen { checker: Checker::connect(ours)?, start_bytes, most_bytes: start_bytes };
+    let mut found = Seen { checker: Checker::connect(ours)?, start_bytes, most_bytes: start_bytes };
     let begun = Instant::now();
     let mut first_half = start_bytes;
     while begun.elapsed() < lasts {
         let is_first = begun.elapsed() < lasts / 2;
-        seen.checker.check()?;
+        found.checker.check()?;
         if !ours.service.is_running() {
             return Err("the server has ended".into());
         }
         let bytes = ours.service.resident_bytes()?;
-        seen.most_bytes = seen.most_bytes.max(bytes);
+        found.most_bytes = found.most_bytes.max(bytes);
         if is_first {
             first_half = first_half.max(bytes);
         }
-        let slowest_ns = seen.checker.told.took_ns.max();
+        let slowest_ns = found.checker.told.took_ns.max();
         if slowest_ns > SLOWEST_NS {
             return Err(format!("an answer took {:.1} s", slowest_ns as f64 / 1e9).into());
         }
@@ -119,7 +119,7 @@ fn watch(ours: &mut Ours, lasts: Duration) -> Made<Seen> {
         }
         thread::sleep(PAUSE);
     }
-    Ok(seen)
+    Ok(found)
 }
 
 /// It ends when it is told to, and in its own way.

@@ -110,7 +110,7 @@ impl Grpc {
             let waiting = self.waiting.swap_remove(place.ok_or("the end of no stream")?);
             match waiting.is_allowed {
                 Some(is_allowed) if ends => {
-                    told.answer(is_allowed, now_ns.saturating_sub(waiting.asked_ns))
+                    told.answer(is_allowed, now_ns.saturating_sub(waiting.asked_ns));
                 }
                 _ => told.fail(payload),
             }
