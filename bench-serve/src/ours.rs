@@ -76,7 +76,16 @@ impl Ours {
         } else {
             vec!["serve".to_owned(), "--config".to_owned(), file.display().to_string()]
         };
-        let service = Service::start(program, &words, &[resp, http, grpc], core)?;
+        let service = {
+            let one = [resp];
+            let all = [resp, http, grpc];
+            Service::start(
+                program,
+                &words,
+                if std::env::var_os("NO_CONFIG").is_some() { &one[..] } else { &all[..] },
+                core,
+            )?
+        };
         Ok(Self { service, resp, http, grpc, folder, head })
     }
 

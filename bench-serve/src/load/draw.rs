@@ -72,3 +72,19 @@ fn digits(mut number: u64) -> [u8; DIGITS] {
     }
     digits
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Draw;
+
+    #[test]
+    fn each_key_comes_so_often_and_drawn_ones_stay_within_bounds() {
+        let mut draw = Draw::each(3, 2);
+        let keys: Vec<_> = std::iter::from_fn(|| draw.key()).map(|key| key[7]).collect();
+        assert_eq!(keys, b"012012");
+        let mut draw = Draw::uniform(1_000, 5);
+        assert!((0..10_000).all(|_| draw.key().is_some_and(|key| key < *b"00001000")));
+        draw.end();
+        assert_eq!(draw.key(), None);
+    }
+}

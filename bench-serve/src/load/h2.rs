@@ -231,3 +231,40 @@ pub(crate) fn varint(number: u8, mut value: u64) -> Vec<u8> {
     out.push(value as u8);
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{DATA, END_STREAM, Grpc, HEADERS, SETTINGS, frame};
+    use crate::load::Dialect as _;
+    use crate::load::draw::Draw;
+    use crate::load::told::Told;
+
+    #[test]
+    fn calls_are_answered_in_any_order() {
+        let mut told = Told::nothing().unwrap();
+        let mut grpc = Grpc::new("/a.B/C", b"########", 2);
+        let (mut draw, mut out) = (Draw::each(3, 1), Vec::new());
+        grpc.ask(&mut draw, 0, &mut out);
+        assert_eq!(grpc.waits_for(), 2);
+        let answer = |stream, code| {
+            let body = frame(DATA, 0, stream, &[0, 0, 0, 0, 2, 8, code]);
+            [frame(HEADERS, 4, stream, &[]), body, frame(HEADERS, 4 | END_STREAM, stream, &[])]
+                .concat()
+        };
+        let bytes = [frame(SETTINGS, 0, 0, &[]), answer(3, 2), answer(1, 1)].concat();
+        for cut in 0..bytes.len() {
+            let mut grpc = grpc.clone();
+            let taken = grpc
+                .hear(&bytes[..cut], 5, &mut Told::nothing().unwrap(), &mut Vec::new())
+                .unwrap();
+            assert!(taken <= cut);
+        }
+        assert_eq!(grpc.hear(&bytes, 5, &mut told, &mut out).unwrap(), bytes.len());
+        assert_eq!((told.allowed, told.denied, told.failed, grpc.waits_for()), (1, 1, 0, 0));
+        // An error has no message.
+        grpc.ask(&mut draw, 5, &mut out);
+        let bytes = frame(HEADERS, 4 | END_STREAM, 5, &[]);
+        grpc.hear(&bytes, 9, &mut told, &mut out).unwrap();
+        assert_eq!((told.failed, grpc.waits_for()), (1, 0));
+    }
+}
