@@ -30,6 +30,9 @@ const WATCH: Duration = Duration::from_millis(50);
 pub(crate) struct Contender<'a> {
     pub(crate) name: String,
     pub(crate) service: &'a Service,
+    /// Another process that works for it, on the same core.
+    pub(crate) store: Option<&'a Service>,
+    pub(crate) keys: u64,
     pub(crate) load: Box<dyn Load>,
     /// Asks for limits of which is known what they let pass.
     pub(crate) exact: Option<Box<dyn Load>>,
@@ -56,6 +59,8 @@ struct Round {
     per_s: f64,
     /// Of the server, for each decision.
     cpu_ns: f64,
+    /// Of its store.
+    store_ns: f64,
     /// Of the server's core, how much it used.
     used: f64,
     p99_ns: f64,
@@ -69,7 +74,7 @@ pub(crate) fn contend(bench: &Bench, contenders: &mut [Contender<'_>]) -> Made<V
         contenders.iter().map(|one| Figures::nothing(&one.name)).collect::<Made<_>>()?;
     for (one, figures) in contenders.iter_mut().zip(&mut all) {
         one.load
-            .run(&mut Draw::uniform(KEYS, 7), WARM)
+            .run(&mut Draw::uniform(one.keys, 7), WARM)
             .map_err(|error| format!("{}: {error}", one.name))?;
         if let Some(exact) = &mut one.exact {
             let told = exact.run(&mut Draw::each(TIGHT_KEYS, TIGHT_TIMES), Duration::MAX)?;
@@ -93,20 +98,25 @@ fn round(
     number: u32,
     figures: &mut Figures,
 ) -> Made<Round> {
-    let mut draw = Draw::uniform(KEYS, u64::from(number) + 1_000_003);
-    let before = [one.service.cpu_ns()?, cpu_ns("self")?, busy_ns()?];
+    let mut draw = Draw::uniform(one.keys, u64::from(number) + 1_000_003);
+    let reading = || -> Made<[u64; 4]> {
+        let store_ns = one.store.map_or(Ok(0), Service::cpu_ns)?;
+        Ok([one.service.cpu_ns()?, cpu_ns("self")?, busy_ns()?, store_ns])
+    };
+    let before = reading()?;
     let told = one.load.run(&mut draw, bench.lengths.lasts)?;
-    let after = [one.service.cpu_ns()?, cpu_ns("self")?, busy_ns()?];
-    let [server, load, all] =
-        [0, 1, 2].map(|place| after[place].saturating_sub(before[place]) as f64);
+    let after = reading()?;
+    let [server, load, all, store] =
+        [0, 1, 2, 3].map(|place| after[place].saturating_sub(before[place]) as f64);
     figures.told.add(&told);
     let lasted = told.lasted_ns.max(1) as f64;
     Ok(Round {
         per_s: told.per_s(),
         cpu_ns: server / told.answers().max(1) as f64,
-        used: server / lasted,
+        store_ns: store / told.answers().max(1) as f64,
+        used: (server + store) / lasted,
         p99_ns: told.took_ns.value_at_quantile(0.99) as f64,
-        others: ((all - server - load) / lasted).max(0.0),
+        others: ((all - server - load - store) / lasted).max(0.0),
     })
 }
 
@@ -122,6 +132,10 @@ impl Figures {
 
     pub(crate) fn cpu_ns(&self) -> f64 {
         self.median(|round| round.cpu_ns)
+    }
+
+    pub(crate) fn store_ns(&self) -> f64 {
+        self.median(|round| round.store_ns)
     }
 
     pub(crate) fn used(&self) -> f64 {

@@ -6,13 +6,13 @@ use crate::contend::{Contender, Figures, KEYS, TIGHT, WIDE, contend};
 use crate::load::h2::{Grpc, nested, varint};
 use crate::load::template::KEY;
 use crate::load::{Flock, Load};
-use crate::ours::{DOMAIN, Ours, TIGHT_RULE, WIDE_RULE};
+use crate::ours::{DOMAIN, Ours, Setting, TIGHT_RULE, WIDE_RULE};
 use crate::rivals::Throttlecrab;
 use crate::service::Service;
 use crate::speed::Speed;
 use crate::{Bench, Found};
 
-const RATE_LIMITS: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+pub(crate) const RATE_LIMITS: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const THROTTLES: &str = "/throttlecrab.RateLimiter/Throttle";
 
 /// Connections, and calls at a time on each.
@@ -23,7 +23,7 @@ const GOAL_CPU_NS: f64 = 12_000.0;
 
 pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let throttlecrab = Throttlecrab::start(bench, 2 * KEYS)?;
-    let ours = Ours::start(bench, 4 * KEYS)?;
+    let ours = Ours::start(bench, &Setting::new(4 * KEYS))?;
     let (burst, per_s) = WIDE;
     let mut found = Found::default();
     for (connections, streams) in PATHS {
@@ -95,7 +95,7 @@ fn contender<'a>(
         Ok(Box::new(Flock::connect(port, vec![one; connections])?))
     };
     let (load, exact) = (flock(&wide)?, Some(flock(&tight)?));
-    Ok(Contender { name: name.to_owned(), service, load, exact })
+    Ok(Contender { name: name.to_owned(), service, store: None, keys: KEYS, load, exact })
 }
 
 /// A request of Envoy's service: one descriptor of one entry.

@@ -6,7 +6,7 @@ use crate::contend::{Contender, KEYS, TIGHT, WIDE, contend};
 use crate::load::http::Http;
 use crate::load::template::KEY;
 use crate::load::{Flock, Load};
-use crate::ours::Ours;
+use crate::ours::{Ours, Setting};
 use crate::rivals::Throttlecrab;
 use crate::service::Service;
 use crate::speed::Speed;
@@ -20,7 +20,7 @@ type Body = fn(key: &str, limit: [u64; 3]) -> String;
 
 pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let throttlecrab = Throttlecrab::start(bench, 2 * KEYS)?;
-    let ours = Ours::start(bench, 4 * KEYS)?;
+    let ours = Ours::start(bench, &Setting::new(4 * KEYS))?;
     let mut contenders = Vec::new();
     if let Some(ours) = &ours {
         contenders.push(contender(
@@ -76,7 +76,7 @@ fn contender<'a>(
     };
     let load = flock(format!("w:{KEY}"), [burst, per_s, 1])?;
     let exact = Some(flock(format!("t{}:{KEY}", path.len()), [TIGHT, 1, 3_600])?);
-    Ok(Contender { name: name.to_owned(), service, load, exact })
+    Ok(Contender { name: name.to_owned(), service, store: None, keys: KEYS, load, exact })
 }
 
 fn throttle(key: &str, [burst, count, period]: [u64; 3]) -> String {

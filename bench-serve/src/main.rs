@@ -16,14 +16,17 @@
     reason = "it prints for a living, and its panic only stops a measurement"
 )]
 
+mod abuse;
 mod common;
 mod contend;
 mod cores;
 mod grpc;
 mod http;
+mod leased;
 mod load;
 mod memory;
 mod ours;
+mod reload;
 mod resp;
 mod rivals;
 mod service;
@@ -80,13 +83,20 @@ pub(crate) struct Found {
 }
 
 type Part = fn(&Bench) -> Made<Found>;
-const PARTS: [(&str, Part); 4] =
-    [("resp", resp::all), ("grpc", grpc::all), ("http", http::all), ("memory", memory::all)];
+const PARTS: [(&str, Part); 6] = [
+    ("resp", resp::all),
+    ("grpc", grpc::all),
+    ("http", http::all),
+    ("leased", leased::all),
+    ("memory", memory::all),
+    ("reload", reload::all),
+];
 
 const USAGE: &str = "\
 usage: rategate-bench-serve [--with-parent] [--quick] [--ours PROGRAM] [--rivals FOLDER] [PART]...
+       rategate-bench-serve [--with-parent] --ours PROGRAM abuse [SECONDS [SEED]]
 
-PART is one of resp, grpc, http, memory; all of them if none is named.
+PART is one of resp, grpc, http, leased, memory, reload; all of them if none is named.
 With --with-parent it ends when its stdin is closed.";
 
 fn main() -> ExitCode {
@@ -105,6 +115,9 @@ fn measure(arguments: &[String]) -> Made<()> {
     let mut parts = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
+        if argument == "abuse" {
+            return harm(&bench, arguments.as_slice());
+        }
         let part = PARTS.into_iter().find(|(name, _)| name == argument);
         match (argument.as_str(), part) {
             ("--quick", _) => bench.lengths = QUICK,
@@ -139,6 +152,19 @@ fn measure(arguments: &[String]) -> Made<()> {
     });
     println!("{told:#}");
     Ok(())
+}
+
+/// For so many seconds, by chance or by a seed.
+fn harm(bench: &Bench, arguments: &[String]) -> Made<()> {
+    let (seconds, seed) = match arguments {
+        [] => (60, None),
+        [seconds] => (seconds.parse()?, None),
+        [seconds, seed] => (seconds.parse()?, Some(seed.parse()?)),
+        _ => return Err(USAGE.into()),
+    };
+    cores::hold_to(bench.cores.load)?;
+    let seed = seed.unwrap_or_else(common::clock::now_ns);
+    abuse::run(bench, Duration::from_secs(seconds), seed)
 }
 
 /// Whoever started this process holds its stdin for as long as it lives.

@@ -9,7 +9,7 @@ use crate::load::draw::Draw;
 use crate::load::resp::{Answer, Resp};
 use crate::load::template::KEY;
 use crate::load::{Flock, Load as _};
-use crate::ours::Ours;
+use crate::ours::{Ours, Setting};
 use crate::rivals::{Redis, Throttlecrab};
 use crate::service::Service;
 use crate::{Bench, Found};
@@ -26,7 +26,7 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     for (keys, goal) in GOALS.into_iter().filter(|(keys, _)| *keys <= bench.lengths.most_keys) {
         let mut row =
             Row::new(format!("memory of the process, {} M keys in use", keys / 1_000_000));
-        if let Some(ours) = Ours::start(bench, keys)? {
+        if let Some(ours) = Ours::start(bench, &Setting::new(keys))? {
             let words = ["CL.THROTTLE", KEY, LIMIT[0], LIMIT[1], LIMIT[2]];
             let [empty, full] = filled(&ours.service, ours.resp, &words, Answer::Limited, keys)?;
             row = row.measured("resident", full, "bytes").measured("before", empty, "bytes");

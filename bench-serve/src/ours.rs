@@ -1,7 +1,7 @@
 //! Our server, as it is measured.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rategate_bench::engines::Made;
 
@@ -21,42 +21,84 @@ pub(crate) struct Ours {
     pub(crate) resp: u16,
     pub(crate) http: u16,
     pub(crate) grpc: u16,
+    /// Of its configuration, and what stands in it before the rules.
+    folder: PathBuf,
+    head: String,
+}
+
+/// How it is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// How many keys there is room for, of rules and of limits that come with calls.
+    pub(crate) keys: u64,
+    pub(crate) rules: String,
+    /// Tables besides: a store.
+    pub(crate) more: String,
+}
+
+impl Setting {
+    /// With the rules that all paths ask for.
+    pub(crate) fn new(keys: u64) -> Self {
+        let rules =
+            rule(WIDE_RULE, "1000000/s", "") + &rule(TIGHT_RULE, &format!("{TIGHT}/day"), "");
+        Self { keys, rules, more: String::new() }
+    }
+}
+
+/// A rule for each value of the key of its name.
+pub(crate) fn rule(name: &str, limit: &str, more: &str) -> String {
+    format!(
+        "[[rule]]\nname = \"{name}\"\ndomain = \"{DOMAIN}\"\nmatch = [{{ key = \"{name}\" }}]\nlimit = \"{limit}\"\n{more}\n"
+    )
 }
 
 impl Ours {
-    /// On the core of servers, with room for so many keys. None where only the others are measured.
-    pub(crate) fn start(bench: &Bench, keys: u64) -> Made<Option<Self>> {
-        Self::with(bench, keys, &rules())
-    }
-
-    /// With these rules, in the format of Envoy's service.
-    pub(crate) fn with(bench: &Bench, keys: u64, rules: &str) -> Made<Option<Self>> {
+    /// On the core of servers. None where only the others are measured.
+    pub(crate) fn start(bench: &Bench, setting: &Setting) -> Made<Option<Self>> {
         let Some(program) = bench.ours.as_deref() else { return Ok(None) };
+        Self::launch(program, bench.cores.server, setting).map(Some)
+    }
+
+    fn launch(program: &Path, core: usize, setting: &Setting) -> Made<Self> {
+        let [resp, http, grpc] = [free_port()?, free_port()?, free_port()?];
+        let keys = setting.keys;
+        let head = format!(
+            "[server]\nresp = \"127.0.0.1:{resp}\"\nhttp = \"127.0.0.1:{http}\"\ngrpc = \"127.0.0.1:{grpc}\"\nthreads = 1\n\
+             [server.limits]\nconnections = 20000\nconnections_per_address = 20000\n\
+             [log]\nfilter = \"warn\"\n[inline]\nkeys = {keys}\n[keys]\ntotal = {keys}\n{}\n",
+            setting.more
+        );
         let folder = scratch("rules")?;
-        let file = folder.join("bench.yaml");
-        fs::write(&file, rules)?;
-        let started = start(program, &file, keys, bench.cores.server).map(Some);
-        let _ = fs::remove_dir_all(folder);
-        started
+        let file = folder.join("rategate.toml");
+        fs::write(&file, format!("{head}{}", setting.rules))?;
+        let words = if std::env::var_os("NO_CONFIG").is_some() {
+            format!("serve --resp 127.0.0.1:{resp} --http 127.0.0.1:{http} --grpc 127.0.0.1:{grpc} --threads 1").split(' ').map(str::to_owned).collect()
+        } else {
+            vec!["serve".to_owned(), "--config".to_owned(), file.display().to_string()]
+        };
+        let service = {
+            let one = [resp];
+            let all = [resp, http, grpc];
+            Service::start(
+                program,
+                &words,
+                if std::env::var_os("NO_CONFIG").is_some() { &one[..] } else { &all[..] },
+                core,
+            )?
+        };
+        Ok(Self { service, resp, http, grpc, folder, head })
+    }
+
+    /// Other rules. It finds out by itself.
+    pub(crate) fn rewrite(&self, rules: &str) -> Made<()> {
+        let (next, file) = (self.folder.join("next"), self.folder.join("rategate.toml"));
+        fs::write(&next, format!("{}{rules}", self.head))?;
+        Ok(fs::rename(next, file)?)
     }
 }
 
-fn start(program: &Path, rules: &Path, keys: u64, core: usize) -> Made<Ours> {
-    let [resp, http, grpc] = [free_port()?, free_port()?, free_port()?];
-    let words = format!(
-        "serve --resp 127.0.0.1:{resp} --http 127.0.0.1:{http} --grpc 127.0.0.1:{grpc} --threads 1 --keys {keys} --config {}",
-        rules.display()
-    );
-    let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-    let service = Service::start(program, &words, &[resp, http, grpc], core)?;
-    Ok(Ours { service, resp, http, grpc })
-}
-
-/// In the format of Envoy's service.
-fn rules() -> String {
-    format!(
-        "domain: {DOMAIN}\ndescriptors:\n\
-         \x20 - key: {WIDE_RULE}\n    rate_limit: {{ unit: second, requests_per_unit: 1000000 }}\n\
-         \x20 - key: {TIGHT_RULE}\n    rate_limit: {{ unit: day, requests_per_unit: {TIGHT} }}\n"
-    )
+impl Drop for Ours {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
 }

@@ -6,7 +6,7 @@ use crate::contend::{Contender, Figures, KEYS, TIGHT, WIDE, contend};
 use crate::load::resp::{Answer, Resp};
 use crate::load::template::KEY;
 use crate::load::{Flock, Load};
-use crate::ours::Ours;
+use crate::ours::{Ours, Setting};
 use crate::rivals::{Redis, Throttlecrab};
 use crate::service::Service;
 use crate::speed::Speed;
@@ -24,7 +24,7 @@ type Words = fn(key: &str, limit: [u64; 3]) -> Vec<String>;
 pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let redis = Redis::start(bench)?;
     let throttlecrab = Throttlecrab::start(bench, 2 * KEYS)?;
-    let ours = Ours::start(bench, 4 * KEYS)?;
+    let ours = Ours::start(bench, &Setting::new(4 * KEYS))?;
     let mut found = Found::default();
     for pipeline in [16, 1] {
         let mut contenders = Vec::new();
@@ -97,7 +97,7 @@ fn contender<'a>(
             pipeline,
         )?),
     };
-    Ok(Contender { name: name.to_owned(), service, load, exact })
+    Ok(Contender { name: name.to_owned(), service, store: None, keys: KEYS, load, exact })
 }
 
 fn script(redis: &Redis, pipeline: usize) -> Made<Contender<'_>> {
@@ -114,7 +114,14 @@ fn script(redis: &Redis, pipeline: usize) -> Made<Contender<'_>> {
     )?;
     let tight = words(format!("s{pipeline}:{KEY}"), [TIGHT, 1, 3_600]);
     let exact = Some(flock(redis.port, &tight, Answer::Limited, pipeline)?);
-    Ok(Contender { name: "redis, a script".to_owned(), service: &redis.service, load, exact })
+    Ok(Contender {
+        name: "redis, a script".to_owned(),
+        service: &redis.service,
+        store: None,
+        keys: KEYS,
+        load,
+        exact,
+    })
 }
 
 fn flock(port: u16, words: &[String], answer: Answer, pipeline: usize) -> Made<Box<dyn Load>> {

@@ -1,11 +1,13 @@
 //! The other servers, as they are measured.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use rategate_bench::engines::Made;
 
 use crate::Bench;
-use crate::common::client::Client;
+use crate::load::resp::command;
 use crate::service::{Service, free_port};
 
 /// A bucket in Lua, as one writes it for Redis: one key, the time of the store, answers as redis-cell gives them.
@@ -51,7 +53,7 @@ impl Redis {
             words.extend(["--loadmodule".to_owned(), cell.display().to_string()]);
         }
         let service = Service::start(&program, &words, &[port], bench.cores.server)?;
-        let script = Client::connect(port)?.ok(&["SCRIPT", "LOAD", SCRIPT]).text();
+        let script = digest(port)?;
         Ok(Self { service, port, script, has_cell: cell.is_some() })
     }
 }
@@ -85,6 +87,16 @@ impl Throttlecrab {
         let service = Service::start(&program, &words, &[resp, http, grpc], bench.cores.server)?;
         Ok(Some(Self { service, resp, http, grpc }))
     }
+}
+
+/// What Redis calls the script by, once it has it.
+fn digest(port: u16) -> Made<String> {
+    const DIGITS: usize = 40;
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.write_all(&command(&["SCRIPT", "LOAD", SCRIPT]))?;
+    let mut reply = [0; 5 + DIGITS + 2];
+    stream.read_exact(&mut reply)?;
+    Ok(String::from_utf8(reply[5..5 + DIGITS].to_vec())?)
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

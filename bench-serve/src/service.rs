@@ -78,10 +78,6 @@ impl Service {
         Ok(kib * 1024)
     }
 
-    pub(crate) fn threads(&self) -> Made<usize> {
-        Ok(fs::read_dir(format!("/proc/{}/task", self.pid()))?.count())
-    }
-
     pub(crate) fn signal(&self, signal: &str) -> Made<()> {
         let status = Command::new("kill").args([signal, &self.pid().to_string()]).status()?;
         if status.success() { Ok(()) } else { Err("kill failed".into()) }

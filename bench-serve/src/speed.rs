@@ -43,6 +43,7 @@ impl Speed {
             "who": figures.name,
             "per_s": figures.per_s(),
             "cpu_ns": figures.cpu_ns(),
+            "store_ns": figures.store_ns(),
             "used": figures.used(),
             "p50_ns": at(0.5),
             "p99_ns": at(0.99),

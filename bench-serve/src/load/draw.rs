@@ -17,6 +17,7 @@ enum Order {
     Drawn(u64),
     /// One after the other, and again.
     InTurn(u64),
+    Same(u64),
 }
 
 impl Draw {
@@ -30,12 +31,13 @@ impl Draw {
         Self { order: Order::InTurn(0), keys, left: keys * times }
     }
 
-    pub(crate) fn end(&mut self) {
-        self.left = 0;
+    /// This key alone, so often.
+    pub(crate) fn one(key: u64, times: u64) -> Self {
+        Self { order: Order::Same(key), keys: 1, left: times }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.left == 0
+    pub(crate) fn end(&mut self) {
+        self.left = 0;
     }
 
     /// Its number, in digits.
@@ -50,6 +52,7 @@ impl Draw {
                 // The upper half, scaled: no division.
                 ((*state >> 32) * self.keys) >> 32
             }
+            Order::Same(key) => *key,
             Order::InTurn(next) => {
                 let key = *next;
                 *next = if key + 1 == self.keys { 0 } else { key + 1 };
@@ -68,4 +71,20 @@ fn digits(mut number: u64) -> [u8; DIGITS] {
         number /= 10;
     }
     digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Draw;
+
+    #[test]
+    fn each_key_comes_so_often_and_drawn_ones_stay_within_bounds() {
+        let mut draw = Draw::each(3, 2);
+        let keys: Vec<_> = std::iter::from_fn(|| draw.key()).map(|key| key[7]).collect();
+        assert_eq!(keys, b"012012");
+        let mut draw = Draw::uniform(1_000, 5);
+        assert!((0..10_000).all(|_| draw.key().is_some_and(|key| key < *b"00001000")));
+        draw.end();
+        assert_eq!(draw.key(), None);
+    }
 }

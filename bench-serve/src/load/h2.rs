@@ -94,7 +94,7 @@ impl Grpc {
                 }
             }
             SETTINGS if head.flags & ACK == 0 => {
-                out.extend_from_slice(&frame(SETTINGS, ACK, 0, &[]))
+                out.extend_from_slice(&frame(SETTINGS, ACK, 0, &[]));
             }
             PING if head.flags & ACK == 0 => out.extend_from_slice(&frame(PING, ACK, 0, payload)),
             WINDOW_UPDATE if head.stream == 0 => {
@@ -110,7 +110,7 @@ impl Grpc {
             let waiting = self.waiting.swap_remove(place.ok_or("the end of no stream")?);
             match waiting.is_allowed {
                 Some(is_allowed) if ends => {
-                    told.answer(is_allowed, now_ns.saturating_sub(waiting.asked_ns))
+                    told.answer(is_allowed, now_ns.saturating_sub(waiting.asked_ns));
                 }
                 _ => told.fail(payload),
             }
@@ -131,12 +131,11 @@ impl Dialect for Grpc {
             let Some(key) = draw.key() else { break };
             let id = self.next_id;
             self.next_id += 2;
-            match self.first.take() {
-                Some(fields) => out.extend_from_slice(&frame(HEADERS, END_HEADERS, id, &fields)),
-                None => {
-                    head(HEADERS, END_HEADERS, id, FIELDS.len(), out);
-                    out.extend_from_slice(FIELDS);
-                }
+            if let Some(fields) = self.first.take() {
+                out.extend_from_slice(&frame(HEADERS, END_HEADERS, id, &fields));
+            } else {
+                head(HEADERS, END_HEADERS, id, FIELDS.len(), out);
+                out.extend_from_slice(FIELDS);
             }
             let at = out.len() + 5;
             self.message.write(key, out);
@@ -177,17 +176,18 @@ impl Head {
     /// And its payload, if all of it has come.
     #[inline]
     fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let &[a, b, c, kind, flags, d, e, f, g] = bytes.first_chunk::<HEAD>()?;
-        let length = u32::from_be_bytes([0, a, b, c]) as usize;
-        let head = Self { kind, flags, stream: u32::from_be_bytes([d & 0x7f, e, f, g]) };
+        let head = bytes.first_chunk::<HEAD>()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let stream = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
+        let head = Self { kind: head[3], flags: head[4], stream };
         Some((head, bytes.get(HEAD..HEAD + length)?))
     }
 }
 
 fn head(kind: u8, flags: u8, stream: u32, length: usize, out: &mut Vec<u8>) {
-    let [_, a, b, c] = (length as u32).to_be_bytes();
-    let [d, e, f, g] = stream.to_be_bytes();
-    out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
+    out.extend_from_slice(&(length as u32).to_be_bytes()[1..]);
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
 }
 
 /// A whole frame.
@@ -230,4 +230,41 @@ pub(crate) fn varint(number: u8, mut value: u64) -> Vec<u8> {
     }
     out.push(value as u8);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DATA, END_STREAM, Grpc, HEADERS, SETTINGS, frame};
+    use crate::load::Dialect as _;
+    use crate::load::draw::Draw;
+    use crate::load::told::Told;
+
+    #[test]
+    fn calls_are_answered_in_any_order() {
+        let mut told = Told::nothing().unwrap();
+        let mut grpc = Grpc::new("/a.B/C", b"########", 2);
+        let (mut draw, mut out) = (Draw::each(3, 1), Vec::new());
+        grpc.ask(&mut draw, 0, &mut out);
+        assert_eq!(grpc.waits_for(), 2);
+        let answer = |stream, code| {
+            let body = frame(DATA, 0, stream, &[0, 0, 0, 0, 2, 8, code]);
+            [frame(HEADERS, 4, stream, &[]), body, frame(HEADERS, 4 | END_STREAM, stream, &[])]
+                .concat()
+        };
+        let bytes = [frame(SETTINGS, 0, 0, &[]), answer(3, 2), answer(1, 1)].concat();
+        for cut in 0..bytes.len() {
+            let mut grpc = grpc.clone();
+            let taken = grpc
+                .hear(&bytes[..cut], 5, &mut Told::nothing().unwrap(), &mut Vec::new())
+                .unwrap();
+            assert!(taken <= cut);
+        }
+        assert_eq!(grpc.hear(&bytes, 5, &mut told, &mut out).unwrap(), bytes.len());
+        assert_eq!((told.allowed, told.denied, told.failed, grpc.waits_for()), (1, 1, 0, 0));
+        // An error has no message.
+        grpc.ask(&mut draw, 5, &mut out);
+        let bytes = frame(HEADERS, 4 | END_STREAM, 5, &[]);
+        grpc.hear(&bytes, 9, &mut told, &mut out).unwrap();
+        assert_eq!((told.failed, grpc.waits_for()), (1, 0));
+    }
 }

@@ -89,3 +89,17 @@ fn content_length(head: &[u8]) -> Option<usize> {
     let digits = value.trim_ascii_start().iter().take_while(|byte| byte.is_ascii_digit());
     Some(digits.fold(0, |number, digit| number * 10 + usize::from(digit - b'0')))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::response;
+
+    #[test]
+    fn a_response_ends_where_its_length_says() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nx: y\r\n\r\n";
+        let whole = format!("{head}{{}}HTTP/1.1");
+        assert_eq!(response(whole.as_bytes()).unwrap(), Some((head.len() + 2, head.len())));
+        assert_eq!(response(&whole.as_bytes()[..=head.len()]).unwrap(), None);
+        assert!(response(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+    }
+}

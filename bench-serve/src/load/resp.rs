@@ -133,3 +133,20 @@ fn line(bytes: &[u8]) -> Made<Option<(usize, i64)>> {
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::reply;
+
+    #[test]
+    fn a_reply_is_whole_or_not_there_yet() {
+        let whole = b"*5\r\n:0\r\n:10\r\n:9\r\n:-1\r\n:3600\r\n";
+        assert_eq!(reply(whole).unwrap(), Some((whole.len(), Some(0))));
+        for length in 1..whole.len() {
+            assert_eq!(reply(&whole[..length]).unwrap(), None);
+        }
+        assert_eq!(reply(b":-12\r\n+OK").unwrap(), Some((6, Some(-12))));
+        assert_eq!(reply(b"-ERR 1\r\n").unwrap(), Some((8, None)));
+        assert!(reply(b"*1\r\n$1\r\na\r\n").is_err());
+    }
+}

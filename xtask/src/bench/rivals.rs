@@ -19,10 +19,10 @@ const BUILT_WITHIN_S: &str = "2400";
 pub(super) fn install(target: &Path) -> Result<PathBuf> {
     let folder = target.join("rivals");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    for (name, install) in
-        [("throttlecrab", throttlecrab as fn(&Path) -> Result<()>), ("redis-cell", redis_cell)]
+    for (name, installed) in
+        [("throttlecrab", throttlecrab(&folder)), ("redis-cell", redis_cell(&folder))]
     {
-        if let Err(error) = install(&folder) {
+        if let Err(error) = installed {
             eprintln!("no {name}, so ours is not measured beside it: {error:#}");
         }
     }

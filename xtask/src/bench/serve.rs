@@ -1,6 +1,7 @@
 //! The tables of the service: one process starts servers and asks them; here it is printed and written down. And the
 //! same process as one that means harm.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -101,11 +102,15 @@ fn block(report: &Value) -> Result<String> {
 fn speed(of: &Value) -> [String; 10] {
     let text = |name: &str| of[name].as_str().unwrap_or_default().to_owned();
     let number = |name: &str| of[name].as_f64().unwrap_or(f64::NAN);
-    let cpu = format!("{:.2} µs, {:.0} %", number("cpu_ns") / 1e3, number("used") * 100.0);
+    let mut cpu = format!("{:.2} µs", number("cpu_ns") / 1e3);
+    if number("store_ns") > 0.0 {
+        let _ = write!(cpu, " and the store {:.2} µs", number("store_ns") / 1e3);
+    }
+    let _ = write!(cpu, ", {:.0} %", number("used") * 100.0);
     let mut decisions = amount(number("per_s"), "/s");
     for kind in ["denied", "failed"] {
         if number(kind) > 0.0 {
-            decisions.push_str(&format!(", {} {kind}", of[kind]));
+            let _ = write!(decisions, ", {} {kind}", of[kind]);
         }
     }
     let others = format!("{:.1}, {}", number("others"), span(number("pause_ns")));

@@ -1,0 +1,206 @@
+//! Ways to harm a server, each on a thread of its own, until it is told to end.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::dice::Dice;
+use super::talk::{Tongue, opening};
+use crate::grpc::RATE_LIMITS;
+use crate::load::h2::{fields, frame};
+
+/// Callers that send a byte now and then, at each listener.
+const SLOW: usize = 300;
+/// Callers that send nothing.
+const IDLE: usize = 10_000;
+/// One listener may be reached from so many ports.
+const IDLE_EACH: usize = IDLE / 3;
+const PATIENCE: Duration = Duration::from_millis(20);
+/// What is sent of a frame that is too long, before the sender gives up.
+const OVERSIZED: usize = 8 << 20;
+
+/// Where, for how long, and how much.
+#[derive(Debug, Default)]
+pub(super) struct Field {
+    /// Of RESP, HTTP and gRPC.
+    pub(super) ports: [u16; 3],
+    pub(super) is_over: AtomicBool,
+    pub(super) conversations: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) most_idle: AtomicU64,
+}
+
+pub(super) type Attack = fn(&Field, Dice);
+
+pub(super) const ALL: [(&str, Attack); 6] = [
+    ("mutated conversations", mutated),
+    ("mutated conversations", mutated),
+    ("slow callers", slow),
+    ("idle callers", idle),
+    ("oversized frames", oversized),
+    ("rapid resets", resets),
+];
+
+impl Field {
+    fn goes_on(&self) -> bool {
+        !self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn connect(&self, tongue: Tongue) -> Option<TcpStream> {
+        let place = Tongue::ALL.iter().position(|other| *other == tongue).unwrap_or(0);
+        let stream = TcpStream::connect(("127.0.0.1", self.ports[place]));
+        let Ok(stream) = stream else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            thread::sleep(PATIENCE);
+            return None;
+        };
+        let _ = stream.set_nodelay(true);
+        let _ = stream.set_read_timeout(Some(PATIENCE));
+        let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));
+        self.conversations.fetch_add(1, Ordering::Relaxed);
+        Some(stream)
+    }
+}
+
+/// In pieces, with or without hearing the answers.
+fn mutated(field: &Field, mut dice: Dice) {
+    while field.goes_on() {
+        let tongue = *dice.one_of(&Tongue::ALL);
+        let Some(mut stream) = field.connect(tongue) else { continue };
+        let bytes = tongue.mutated(&mut dice);
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let whole = dice.below(2) == 0;
+            let (piece, later) =
+                rest.split_at(if whole { rest.len() } else { 1 + dice.below(rest.len()) });
+            if stream.write_all(piece).is_err() {
+                break;
+            }
+            rest = later;
+        }
+        if dice.below(4) > 0 {
+            hear(&mut stream, 64 << 10);
+        }
+    }
+}
+
+/// Until there is nothing more, or it was this much.
+fn hear(stream: &mut TcpStream, most: usize) {
+    let (mut buffer, mut heard) = ([0; 4096], 0);
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        heard += count;
+        if heard > most {
+            return;
+        }
+    }
+}
+
+/// A byte for each of many, again and again; who is thrown out comes back.
+fn slow(field: &Field, mut dice: Dice) {
+    let mut callers: Vec<(TcpStream, Vec<u8>, usize)> = Vec::new();
+    while field.goes_on() {
+        if callers.len() < SLOW * Tongue::ALL.len() {
+            let tongue = Tongue::ALL[callers.len() % 3];
+            if let Some(stream) = field.connect(tongue) {
+                let _ = stream.set_nonblocking(true);
+                callers.push((stream, tongue.valid(&mut dice), 0));
+            }
+        }
+        let place = dice.below(callers.len());
+        let Some((stream, bytes, at)) = callers.get_mut(place) else { continue };
+        // One byte before the end it stays for ever.
+        let next = bytes.get(*at).filter(|_| *at + 2 < bytes.len());
+        let sent = next.map_or(Ok(0), |byte| stream.write(&[*byte]));
+        let heard = stream.read(&mut [0; 64]);
+        let is_gone = |result: &std::io::Result<usize>| matches!(result, Err(error) if error.kind() != ErrorKind::WouldBlock);
+        if is_gone(&sent) || is_gone(&heard) || matches!(heard, Ok(0)) {
+            callers.swap_remove(place);
+        } else if next.is_some() {
+            *at += 1;
+        }
+        thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// As many as the system lets there be.
+fn idle(field: &Field, mut dice: Dice) {
+    let mut callers = Vec::new();
+    while field.goes_on() {
+        if callers.len() < IDLE_EACH * 3 {
+            match field.connect(Tongue::ALL[callers.len() % 3]) {
+                Some(stream) => {
+                    let _ = stream.set_nonblocking(true);
+                    callers.push(stream);
+                }
+                // Somebody's limit: half of them make place.
+                None => callers.truncate(callers.len() / 2),
+            }
+            field.most_idle.fetch_max(callers.len() as u64, Ordering::Relaxed);
+        }
+        let place = dice.below(callers.len());
+        let is_gone =
+            callers.get_mut(place).is_some_and(|stream| matches!(stream.read(&mut [0; 64]), Ok(0)));
+        if is_gone {
+            callers.swap_remove(place);
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Heads that say much, and then what they said, until somebody has enough.
+fn oversized(field: &Field, mut dice: Dice) {
+    const HEADS: [(Tongue, &[u8]); 10] = [
+        (Tongue::Resp, b"*2147483647\r\n"),
+        (Tongue::Resp, b"*1000000\r\n$1\r\na\r\n"),
+        (Tongue::Resp, b"*2\r\n$4\r\nECHO\r\n$536870912\r\n"),
+        (Tongue::Resp, b"*3\r\n*3\r\n*3\r\n*3\r\n"),
+        (Tongue::Http, b"POST /throttle HTTP/1.1\r\nhost: a\r\ncontent-length: 10000000000\r\n\r\n"),
+        (Tongue::Http, b"POST /v1/check HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nfffffff\r\n"),
+        (Tongue::Http, b"GET / HTTP/1.1\r\nx: "),
+        (Tongue::Grpc, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\xff\xff\xff\x00\x01\x00\x00\x00\x01"),
+        (Tongue::Grpc, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x01\x01\x00\x00\x00\x00\x01\x83"),
+        (Tongue::Resp, b""),
+    ];
+    while field.goes_on() {
+        let (tongue, head) = dice.one_of(&HEADS);
+        let Some(mut stream) = field.connect(*tongue) else { continue };
+        let filler = match (tongue, dice.below(3)) {
+            // Header fields that never end.
+            (Tongue::Grpc, 0) => frame(9, 0, 1, &[0x83; 16_000]),
+            (_, 1) => b"$1\r\na\r\n".repeat(2_000),
+            _ => vec![b'a'; 16_000],
+        };
+        let mut sent = stream.write_all(head).map_or(OVERSIZED, |()| 0);
+        while sent < OVERSIZED && field.goes_on() && stream.write_all(&filler).is_ok() {
+            sent += filler.len();
+        }
+        hear(&mut stream, 64 << 10);
+    }
+}
+
+/// Streams that are begun and given up, and pings and settings that want answers, faster than anybody should.
+fn resets(field: &Field, mut dice: Dice) {
+    const STREAMS: u32 = 20_000;
+    while field.goes_on() {
+        let Some(mut stream) = field.connect(Tongue::Grpc) else { continue };
+        let mut sent = stream.write_all(&opening());
+        let kind = dice.below(3);
+        for number in 0..STREAMS {
+            if sent.is_err() || !field.goes_on() {
+                break;
+            }
+            let id = 2 * number + 1;
+            let bytes = match kind {
+                0 => {
+                    [frame(1, 4, id, &fields(RATE_LIMITS)), frame(3, 0, id, &[0, 0, 0, 8])].concat()
+                }
+                1 => frame(6, 0, 0, &[0; 8]),
+                _ => frame(4, 0, 0, &[0, 4, 0, 1, 0, 0]),
+            };
+            sent = stream.write_all(&bytes.repeat(if kind == 0 { 1 } else { 16 }));
+        }
+        hear(&mut stream, 1 << 20);
+    }
+}

@@ -1,0 +1,66 @@
+//! Callers that do no harm: what they are told is exact, whatever others do.
+
+use std::time::Duration;
+
+use rategate_bench::engines::Made;
+
+use crate::contend::TIGHT;
+use crate::grpc::{RATE_LIMITS, asked};
+use crate::load::draw::Draw;
+use crate::load::h2::Grpc;
+use crate::load::http::Http;
+use crate::load::resp::{Answer, Resp};
+use crate::load::template::KEY;
+use crate::load::told::Told;
+use crate::load::{Flock, Load};
+use crate::ours::{Ours, TIGHT_RULE};
+
+/// How often a key is asked for that lets ten pass.
+const TIMES: u64 = 15;
+
+/// One caller of each protocol.
+pub(super) struct Checker {
+    callers: Vec<(&'static str, Box<dyn Load>)>,
+    key: u64,
+    pub(super) told: Told,
+    pub(super) keys: u64,
+}
+
+impl Checker {
+    pub(super) fn connect(ours: &Ours) -> Made<Self> {
+        let tight = TIGHT.to_string();
+        let words = ["THROTTLE", KEY, &tight, "1", "3600"];
+        let body = format!(
+            r#"{{"key":"h:{KEY}","max_burst":{TIGHT},"count_per_period":1,"period":3600,"quantity":1}}"#
+        );
+        let resp = Flock::connect(ours.resp, [Resp::new(&words, Answer::Allowed, 1)])?;
+        let http = Flock::connect(ours.http, [Http::post("/throttle", &body)])?;
+        let grpc = Flock::connect(ours.grpc, [Grpc::new(RATE_LIMITS, &asked(TIGHT_RULE, KEY), 1)])?;
+        let callers: Vec<(&'static str, Box<dyn Load>)> =
+            vec![("RESP", Box::new(resp)), ("HTTP", Box::new(http)), ("gRPC", Box::new(grpc))];
+        Ok(Self { callers, key: 0, told: Told::nothing()?, keys: 0 })
+    }
+
+    /// A key by each of them.
+    ///
+    /// # Errors
+    /// A caller was not served, or not exactly.
+    pub(super) fn check(&mut self) -> Made<()> {
+        self.key += 1;
+        for (name, caller) in &mut self.callers {
+            let told = caller.run(&mut Draw::one(self.key, TIMES), Duration::MAX);
+            let told =
+                told.map_err(|error| format!("a caller by {name} is not served: {error}"))?;
+            if (told.allowed, told.denied) != (TIGHT, TIMES - TIGHT) {
+                let Told { allowed, denied, failed, failure, .. } = told;
+                return Err(format!(
+                    "a caller by {name} who may pass {TIGHT} times: {allowed} passed, {denied} denied, {failed} failed {failure:?}"
+                )
+                .into());
+            }
+            self.told.add(&told);
+            self.keys += 1;
+        }
+        Ok(())
+    }
+}

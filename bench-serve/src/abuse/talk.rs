@@ -1,0 +1,132 @@
+//! Conversations that a server of each protocol takes, and what becomes of them.
+
+use super::dice::Dice;
+use crate::grpc::{RATE_LIMITS, asked};
+use crate::load::h2::{fields, frame};
+use crate::load::resp::command;
+use crate::ours::WIDE_RULE;
+
+/// The longest conversation.
+const LONGEST: usize = 1 << 17;
+/// What numbers become.
+const NUMBERS: [&str; 10] = [
+    "0",
+    "-1",
+    "1",
+    "4294967295",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "18446744073709551616",
+    "1e9",
+    "",
+    "2147483648",
+];
+
+/// Which protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tongue {
+    Resp,
+    Http,
+    Grpc,
+}
+
+impl Tongue {
+    pub(super) const ALL: [Self; 3] = [Self::Resp, Self::Http, Self::Grpc];
+
+    /// As callers speak it.
+    pub(super) fn valid(self, dice: &mut Dice) -> Vec<u8> {
+        let mut bytes = if self == Self::Grpc { opening() } else { Vec::new() };
+        for turn in 0..=dice.below(6) as u32 {
+            let key = format!("{}", dice.below(1_000));
+            bytes.extend(match self {
+                Self::Resp => resp(dice, &key),
+                Self::Http => http(dice, &key),
+                Self::Grpc => call(2 * turn + 1, &key),
+            });
+        }
+        bytes
+    }
+
+    /// As nobody should.
+    pub(super) fn mutated(self, dice: &mut Dice) -> Vec<u8> {
+        let mut bytes = self.valid(dice);
+        for _ in 0..=dice.below(4) {
+            mutate(self, &mut bytes, dice);
+            bytes.truncate(LONGEST);
+        }
+        bytes
+    }
+}
+
+fn mutate(tongue: Tongue, bytes: &mut Vec<u8>, dice: &mut Dice) {
+    let (at, length) = (dice.below(bytes.len()), dice.below(64));
+    let end = (at + length).min(bytes.len());
+    match dice.below(9) {
+        0 => bytes.truncate(at),
+        1 => drop(bytes.drain(at..end)),
+        2 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << dice.below(8)),
+        3 => bytes.iter_mut().skip(at).take(length).for_each(|byte| *byte = dice.next() as u8),
+        4 => drop(bytes.splice(at..at, (0..length).map(|_| dice.next() as u8).collect::<Vec<_>>())),
+        5 => {
+            let part = bytes.get(at..end).unwrap_or_default().repeat(1 + dice.below(40));
+            drop(bytes.splice(at..at, part));
+        }
+        6 => drop(bytes.splice(at..end, dice.one_of(&Tongue::ALL).valid(dice))),
+        7 => drop(bytes.splice(at..at, tongue.valid(dice))),
+        _ => {
+            let Some(from) = bytes.iter().skip(at).position(u8::is_ascii_digit) else { return };
+            let from = at + from;
+            let digits = bytes.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
+            drop(bytes.splice(from..from + digits, dice.one_of(&NUMBERS).bytes()));
+        }
+    }
+}
+
+fn resp(dice: &mut Dice, key: &str) -> Vec<u8> {
+    let all: [&[&str]; 14] = [
+        &["CL.THROTTLE", key, "9", "1", "60"],
+        &["CL.THROTTLE", key, "9", "1", "60", "-3"],
+        &["THROTTLE", key, "9", "1", "60", "2"],
+        &["RATEGATE.CHECK", WIDE_RULE, "1", key],
+        &["PING"],
+        &["ECHO", key],
+        &["HELLO", "3"],
+        &["HELLO", "2", "AUTH", "default", key],
+        &["CLIENT", "SETNAME", key],
+        &["COMMAND", "DOCS"],
+        &["SELECT", "0"],
+        &["INFO"],
+        &["RESET"],
+        &["QUIT"],
+    ];
+    command(all[dice.below(all.len())])
+}
+
+fn http(dice: &mut Dice, key: &str) -> Vec<u8> {
+    let body = format!(r#"{{"key":"{key}","max_burst":9,"count_per_period":1,"period":60}}"#);
+    let length = body.len();
+    match dice.below(6) {
+        0 => "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n".to_owned(),
+        1 => format!("GET /v1/keys/{WIDE_RULE}/{key} HTTP/1.1\r\nhost: a\r\n\r\n"),
+        2 => format!("POST /throttle HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"),
+        3 => format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\nexpect: 100-continue\r\n\r\n{body}"),
+        4 => "GET /metrics HTTP/1.0\r\n\r\n".to_owned(),
+        _ => format!("POST /throttle HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"),
+    }
+    .into_bytes()
+}
+
+/// The preface, and settings.
+pub(super) fn opening() -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(frame(4, 0, 0, &[]));
+    bytes
+}
+
+/// A whole call on this stream, its header fields as literals.
+pub(super) fn call(stream: u32, key: &str) -> Vec<u8> {
+    let message = asked(WIDE_RULE, key);
+    let mut body = vec![0, 0, 0, 0, message.len() as u8];
+    body.extend_from_slice(&message);
+    [frame(1, 4, stream, &fields(RATE_LIMITS)), frame(0, 1, stream, &body)].concat()
+}

@@ -1,0 +1,56 @@
+//! Rules whose permits are borrowed from Redis: the service and the store share the core of servers.
+
+use rategate_bench::engines::Made;
+
+use crate::contend::{Contender, contend};
+use crate::grpc::{RATE_LIMITS, asked};
+use crate::load::Flock;
+use crate::load::h2::Grpc;
+use crate::load::template::KEY;
+use crate::ours::{Ours, Setting, rule};
+use crate::rivals::Redis;
+use crate::speed::Speed;
+use crate::{Bench, Found};
+
+const CONNECTIONS: usize = 16;
+const STREAMS: usize = 16;
+/// Busy callers, for whom borrowing is meant, and many who come now and then.
+const KEYS: [u64; 2] = [1_000, 100_000];
+const RULE: &str = "leased";
+const GOAL: f64 = 60_000.0;
+
+pub(crate) fn all(bench: &Bench) -> Made<Found> {
+    let redis = Redis::start(bench)?;
+    let setting = Setting {
+        keys: 400_000,
+        rules: rule(RULE, "1000000/s", "store = \"leased\""),
+        more: format!("[store]\nurl = \"redis://127.0.0.1:{}\"", redis.port),
+    };
+    let Some(ours) = Ours::start(bench, &setting)? else { return Ok(Found::default()) };
+    let mut found = Found::default();
+    for keys in KEYS {
+        let one = Grpc::new(RATE_LIMITS, &asked(RULE, &format!("{keys}:{KEY}")), STREAMS);
+        let mut contenders = [Contender {
+            name: "ours".to_owned(),
+            service: &ours.service,
+            store: Some(&redis.service),
+            keys,
+            load: Box::new(Flock::connect(ours.grpc, vec![one; CONNECTIONS])?),
+            exact: None,
+        }];
+        let path = format!(
+            "leased from Redis, gRPC, {CONNECTIONS} connections, {STREAMS} at once, {keys} keys"
+        );
+        for figures in contend(bench, &mut contenders)? {
+            let per_s = figures.per_s();
+            let speed = Speed::new(&*path, figures);
+            // The goal is for those who are busy.
+            found.speeds.push(if keys == KEYS[0] {
+                speed.at_least(GOAL, per_s, "/s")
+            } else {
+                speed
+            });
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,85 @@
+//! Ten thousand rules are replaced while callers wait: what the slowest of them sees.
+
+use std::fmt::Write as _;
+use std::thread;
+use std::time::Duration;
+
+use rategate_bench::engines::Made;
+
+use crate::common::report::Row;
+use crate::cores::longest_pause_ns;
+use crate::grpc::{RATE_LIMITS, asked};
+use crate::load::draw::Draw;
+use crate::load::h2::Grpc;
+use crate::load::template::KEY;
+use crate::load::told::Told;
+use crate::load::{Flock, Load as _};
+use crate::ours::{DOMAIN, Ours, Setting, rule};
+use crate::{Bench, Found};
+
+const RULES: u32 = 10_000;
+const CONNECTIONS: usize = 16;
+const KEYS: u64 = 10_000;
+/// A caller learns from it which rules are in force.
+const TOLD: &str = "told";
+/// After the first so long the file is replaced.
+const BEFORE: Duration = Duration::from_millis(500);
+const LASTS: Duration = Duration::from_secs(4);
+const GOAL_NS: f64 = 5e6;
+
+pub(crate) fn all(bench: &Bench) -> Made<Found> {
+    let setting = Setting { keys: 1_000_000, rules: rules("never", 100), more: String::new() };
+    let Some(ours) = Ours::start(bench, &setting)? else { return Ok(Found::default()) };
+    let one = Grpc::new(RATE_LIMITS, &asked(TOLD, KEY), 1);
+    let mut flock = Flock::connect(ours.grpc, vec![one; CONNECTIONS])?;
+    let pause_ns = longest_pause_ns(bench.cores.server, LASTS)?;
+    let mut run = |lasts| flock.run(&mut Draw::uniform(KEYS, 11), lasts);
+    run(BEFORE)?;
+    let quiet = run(LASTS)?;
+    let next = rules("unlimited", 200);
+    let busy = thread::scope(|scope| {
+        let rewrite = scope.spawn(|| {
+            thread::sleep(BEFORE);
+            ours.rewrite(&next).map_err(|error| error.to_string())
+        });
+        let busy = run(LASTS)?;
+        rewrite.join().map_err(|_| "the writer failed")??;
+        Made::Ok(busy)
+    })?;
+    if quiet.allowed > 0 || busy.denied == 0 || busy.allowed == 0 {
+        let (quiet, busy) = ((quiet.allowed, quiet.denied), (busy.allowed, busy.denied));
+        return Err(format!("the new rules were not seen to come: {quiet:?}, then {busy:?}").into());
+    }
+    Ok(Found { speeds: Vec::new(), rows: vec![row(&quiet, &busy, pause_ns)] })
+}
+
+fn row(quiet: &Told, busy: &Told, pause_ns: u64) -> Row {
+    let slowest = |told: &Told| told.took_ns.max() as f64;
+    let at = |told: &Told, quantile| told.took_ns.value_at_quantile(quantile) as f64;
+    Row::new(format!(
+        "reload of {RULES} rules, gRPC, {CONNECTIONS} connections, 1 at once, for {LASTS:?}"
+    ))
+    .measured("slowest", slowest(busy), "ns")
+    .measured("p99.9", at(busy, 0.999), "ns")
+    .measured("errors", busy.failed as f64, "")
+    .beside("slowest without", slowest(quiet), "ns")
+    .beside("p99.9 without", at(quiet, 0.999), "ns")
+    .beside("a bare loop's longest pause", pause_ns as f64, "ns")
+    .at_most(GOAL_NS, slowest(busy), "ns")
+    .of("slowest")
+    .at_most(0.0, busy.failed as f64, "errors")
+}
+
+/// Each is another one afterwards.
+fn rules(told: &str, per_s: u32) -> String {
+    let mut all = rule(TOLD, told, "");
+    for number in 0..RULES {
+        // Writing to a text cannot fail.
+        let _ = write!(
+            all,
+            "[[rule]]\nname = \"rule-{number}\"\ndomain = \"{DOMAIN}\"\n\
+             match = [{{ key = \"service\", value = \"s{number}\" }}, {{ key = \"user\" }}]\nlimit = \"{per_s}/s\"\n"
+        );
+    }
+    all
+}
