@@ -1,4 +1,6 @@
 //! A rate limit service: Envoy's gRPC, Redis' RESP and HTTP/JSON over one exact engine.
 
 pub mod engine;
+pub mod net;
+pub mod protocol;
 pub mod rule;

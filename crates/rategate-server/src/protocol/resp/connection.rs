@@ -296,7 +296,7 @@ where
         let bytes = input.get(..end).unwrap_or_default();
         output.clear();
         let used = self.run(bytes, output, spans);
-        self.keep(bytes.get(used..).unwrap_or_default(), now);
+        self.keep(bytes, used, now);
         self.send(cx, now, output)
     }
 
@@ -307,7 +307,7 @@ where
         let Shared { output, spans, .. } = &mut *shared;
         output.clear();
         let used = self.run(&bytes, output, spans);
-        self.keep(bytes.get(used..).unwrap_or_default(), now);
+        self.keep(&bytes, used, now);
         let result = self.send(cx, now, output);
         SHARED.set(Some(shared));
         result
@@ -350,17 +350,17 @@ where
     }
 
     /// Keeps what could not be run, and gives back the room if that is nothing.
-    fn keep(&mut self, rest: &[u8], now: Instant) {
+    fn keep(&mut self, bytes: &[u8], used: usize, now: Instant) {
+        let rest = bytes.get(used..).unwrap_or_default();
         if rest.is_empty() || self.session.is_over {
             self.input = Vec::new();
             self.incomplete_since = None;
             return;
         }
-        let was_used = rest.len() != self.input.len();
         self.input.clear();
         self.input.extend_from_slice(rest);
         let is_incomplete = self.needed > 0;
-        let since = self.incomplete_since.filter(|_| !was_used).unwrap_or(now);
+        let since = self.incomplete_since.filter(|_| used == 0).unwrap_or(now);
         self.incomplete_since = is_incomplete.then_some(since);
     }
 
@@ -370,7 +370,7 @@ where
         while !rest.is_empty() {
             match Pin::new(&mut self.stream).poll_write(cx, rest) {
                 Poll::Ready(count) => {
-                    rest = rest.get(count?.max(1)..).unwrap_or_default();
+                    rest = rest.get(some(count?)?..).unwrap_or_default();
                     self.is_unflushed = true;
                 }
                 Poll::Pending => {
@@ -380,7 +380,7 @@ where
             }
         }
         if self.is_unflushed && self.output.is_empty() {
-            self.flush(cx, now)?;
+            let _ = self.flush(cx, now)?;
         }
         Ok(Turn::Again)
     }
@@ -390,7 +390,7 @@ where
         while let Some(rest) = self.output.get(self.written..).filter(|rest| !rest.is_empty()) {
             match Pin::new(&mut self.stream).poll_write(cx, rest) {
                 Poll::Ready(count) => {
-                    self.written = self.written.saturating_add(count?.max(1));
+                    self.written = self.written.saturating_add(some(count?)?);
                     (self.last, self.is_unflushed) = (now, true);
                 }
                 Poll::Pending => return Ok(Poll::Pending),
@@ -428,4 +428,9 @@ where
             }
         }
     }
+}
+
+/// A stream that takes nothing never will.
+fn some(count: usize) -> io::Result<usize> {
+    if count == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(count) }
 }
