@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use crate::analyze::AnalyzeArgs;
 use crate::failure::Failure;
 use crate::pace;
+use crate::serve::ServeArgs;
 
 /// Hold real input to a rate, simulate limits, try them on access logs, or time them
 #[derive(Debug, Parser)]
@@ -25,6 +26,7 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     Analyze(AnalyzeArgs),
     Bench(BenchArgs),
+    Serve(ServeArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell to complete for

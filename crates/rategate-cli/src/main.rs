@@ -7,6 +7,7 @@ mod bench;
 mod failure;
 mod manual;
 mod pace;
+mod serve;
 mod simulate;
 
 use std::io::{self, Write as _};
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Serve(args) => serve::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(dir.as_deref()),
     };

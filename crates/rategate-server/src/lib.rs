@@ -5,3 +5,4 @@ pub mod engine;
 pub mod net;
 pub mod protocol;
 pub mod rule;
+pub mod serve;

@@ -27,24 +27,35 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 /// What the system says when the socket is put into the event loop. Later errors of single connections are logged.
 pub fn accept<P: Protocol>(
     bound: Bound,
-    tls: Option<Tls>,
-    token_required: bool,
+    door: Door,
     protocol: P,
-    caps: Caps,
-    limits: Limits,
     workers: &Workers,
-    drain: Drain,
 ) -> io::Result<impl Future<Output = ()> + Send + use<P>> {
     let name = bound.address().to_string();
-    let door = match bound.socket {
-        Kind::Tcp(listener) => Door::Tcp(TcpListener::from_std(listener)?),
-        Kind::Unix(listener, file) => Door::Unix(UnixListener::from_std(listener)?, file),
+    let socket = match bound.socket {
+        Kind::Tcp(listener) => Socket::Tcp(TcpListener::from_std(listener)?),
+        Kind::Unix(listener, file) => Socket::Unix(UnixListener::from_std(listener)?, file),
     };
-    let host = Host { tls, token_required, protocol, caps, limits, spread: workers.spread(), drain };
-    Ok(host.run(door, name))
+    let host = Host { door, protocol, spread: workers.spread() };
+    Ok(host.run(socket, name))
 }
 
-enum Door {
+/// How connections come in at a listener.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// By TLS, or not.
+    pub tls: Option<Tls>,
+    /// Whether every call has to show the token.
+    pub token_required: bool,
+    /// How many there may be.
+    pub caps: Caps,
+    /// How long things may take.
+    pub limits: Limits,
+    /// When it is over.
+    pub drain: Drain,
+}
+
+enum Socket {
     Tcp(TcpListener),
     Unix(UnixListener, #[expect(dead_code, reason = "the file goes with the door")] super::listen::OwnFile),
 }
@@ -56,24 +67,20 @@ enum Caller {
 
 #[derive(Clone)]
 struct Host<P> {
-    tls: Option<Tls>,
-    token_required: bool,
+    door: Door,
     protocol: P,
-    caps: Caps,
-    limits: Limits,
     spread: Spread,
-    drain: Drain,
 }
 
 impl<P: Protocol> Host<P> {
-    async fn run(self, door: Door, name: String) {
+    async fn run(self, socket: Socket, name: String) {
         let mut rest = FIRST_REST;
         let mut is_short = false;
         loop {
             let caller = tokio::select! {
                 biased;
-                () = self.drain.begun() => return,
-                caller = door.next() => caller,
+                () = self.door.drain.begun() => return,
+                caller = socket.next() => caller,
             };
             match caller {
                 Ok(caller) => {
@@ -90,7 +97,7 @@ impl<P: Protocol> Host<P> {
                     }
                     is_short = true;
                     tokio::select! {
-                        () = self.drain.begun() => return,
+                        () = self.door.drain.begun() => return,
                         () = sleep(rest) => {}
                     }
                     rest = rest.saturating_mul(2).min(LONGEST_REST);
@@ -105,7 +112,7 @@ impl<P: Protocol> Host<P> {
             Caller::Tcp(stream, address) => {
                 // Answers are written whole: waiting for more to send would only delay them.
                 let _ = stream.set_nodelay(true);
-                let seat = self.caps.sit(Some(address.ip()));
+                let seat = self.door.caps.sit(Some(address.ip()));
                 self.spread.spawn(move || async move {
                     if let Ok(stream) = TcpStream::from_std(stream) {
                         host.serve(stream, Some(address), seat).await;
@@ -113,7 +120,7 @@ impl<P: Protocol> Host<P> {
                 });
             }
             Caller::Unix(stream) => {
-                let seat = self.caps.sit(None);
+                let seat = self.door.caps.sit(None);
                 self.spread.spawn(move || async move {
                     if let Ok(stream) = UnixStream::from_std(stream) {
                         host.serve(stream, None, seat).await;
@@ -129,15 +136,15 @@ impl<P: Protocol> Host<P> {
     {
         let Some(_seat) = seat else {
             tracing::debug!(peer = ?address, "no room for the connection");
-            if self.tls.is_none() {
+            if self.door.tls.is_none() {
                 // It may not even be there to hear it.
-                let _ = timeout(self.limits.arrival, stream.write_all(self.protocol.no_room())).await;
+                let _ = timeout(self.door.limits.arrival, stream.write_all(self.protocol.no_room())).await;
             }
             return;
         };
-        let peer = Peer { address, identity: None, token_required: self.token_required };
-        match &self.tls {
-            None => self.protocol.serve(stream, peer, self.drain).await,
+        let peer = Peer { address, identity: None, token_required: self.door.token_required };
+        match &self.door.tls {
+            None => self.protocol.serve(stream, peer, self.door.drain).await,
             // Apart, so that connections without TLS do not carry the room for it.
             Some(_) => Box::pin(self.secure(stream, peer)).await,
         }
@@ -147,13 +154,13 @@ impl<P: Protocol> Host<P> {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(tls) = &self.tls else { return };
-        match timeout(self.limits.arrival, tls.acceptor().accept(stream)).await {
+        let Some(tls) = &self.door.tls else { return };
+        match timeout(self.door.limits.arrival, tls.acceptor().accept(stream)).await {
             Ok(Ok(stream)) => {
                 let (_, session) = stream.get_ref();
                 let certificates = session.peer_certificates().unwrap_or_default();
                 let identity = certificates.first().and_then(super::tls::identity);
-                self.protocol.serve(stream, Peer { identity, ..peer }, self.drain).await;
+                self.protocol.serve(stream, Peer { identity, ..peer }, self.door.drain).await;
             }
             Ok(Err(error)) => tracing::debug!(peer = ?peer.address, %error, "no TLS"),
             Err(_) => tracing::debug!(peer = ?peer.address, "the TLS handshake took too long"),
@@ -161,7 +168,7 @@ impl<P: Protocol> Host<P> {
     }
 }
 
-impl Door {
+impl Socket {
     async fn next(&self) -> io::Result<Caller> {
         match self {
             Self::Tcp(listener) => {

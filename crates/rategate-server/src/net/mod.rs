@@ -7,6 +7,7 @@ mod accept;
 mod access;
 mod address;
 mod caps;
+mod descriptors;
 mod drain;
 mod listen;
 mod tls;
@@ -19,10 +20,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use self::accept::accept;
+pub use self::accept::{Door, accept};
 pub use self::access::Access;
 pub use self::address::Address;
 pub use self::caps::{Caps, Seat};
+pub use self::descriptors::raise_descriptors;
 pub use self::drain::{Drain, Drainer};
 pub use self::listen::{Bound, bind};
 pub use self::tls::{Tls, TlsError};
