@@ -11,6 +11,7 @@ use crate::analyze::AnalyzeArgs;
 use crate::client::{CheckArgs, ResetArgs, WhyArgs};
 use crate::failure::Failure;
 use crate::pace;
+use crate::serve::ServeArgs;
 use crate::top::TopArgs;
 
 /// Hold real input to a rate, simulate limits, try them on access logs, time them, or ask a service
@@ -27,6 +28,7 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     Analyze(AnalyzeArgs),
     Bench(BenchArgs),
+    Serve(ServeArgs),
     Check(CheckArgs),
     Why(WhyArgs),
     Reset(ResetArgs),

@@ -8,6 +8,7 @@ mod client;
 mod failure;
 mod manual;
 mod pace;
+mod serve;
 mod simulate;
 mod top;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Serve(args) => serve::run(args),
         Command::Check(args) => client::check(args),
         Command::Why(args) => client::why(args),
         Command::Reset(args) => client::reset(args),

@@ -1,11 +1,203 @@
 //! What decides: one request type over tables of keys and a store, whatever protocol a request came by.
 
 mod answer;
+mod counter;
+mod counters;
+mod decide;
 mod fault;
+mod inline;
+mod live;
+mod matcher;
 mod observer;
 mod request;
 
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use rategate::{Clock, MonotonicClock};
+use smallvec::SmallVec;
+
 pub use self::answer::{Answer, Decided, Part, Verdict};
 pub use self::fault::Fault;
+use self::inline::Inlines;
+use self::live::Live;
+pub use self::live::Loaded;
+pub use self::matcher::{LoadError, Matcher, is_like};
 pub use self::observer::{Observer, Watch};
 pub use self::request::{Inline, Item, MOST_ITEMS, Override, Request, Target, Verb};
+use crate::rule::RuleSet;
+
+/// A counter's key: short ones are on the stack.
+type Key = SmallVec<[u8; 104]>;
+
+/// What an engine is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineSettings {
+    /// The most keys of all rules together, for rules that say nothing of their own.
+    pub most_keys: usize,
+    /// The most keys of the first so many limits that come with calls; and of the next.
+    pub inline_keys: usize,
+    /// How many different limits that come with calls are kept apart.
+    pub inline_limits: usize,
+    /// Whether a request that is denied counts where it would have fitted, as in Envoy's service.
+    pub count_denied: bool,
+}
+
+/// Decides requests. Clones are of the same engine. Never waits, reads no clock but its own.
+pub struct Engine<C: Clock = MonotonicClock> {
+    inner: Arc<Inner<C>>,
+}
+
+struct Inner<C: Clock> {
+    clock: C,
+    settings: EngineSettings,
+    live: ArcSwapOption<Live<C>>,
+    buckets: Inlines<Inline, C>,
+    windows: Inlines<Override, C>,
+    observer: Option<Arc<dyn Observer>>,
+    inline_watch: Option<Arc<dyn Watch>>,
+    /// One change at a time.
+    loading: Mutex<()>,
+}
+
+impl<C: Clock + Clone + 'static> Engine<C> {
+    /// An engine without rules. Its clock shows the time since 1970 in ns, so that windows begin with the seconds, hours and
+    /// days of UTC.
+    #[must_use]
+    pub fn new(clock: C, settings: EngineSettings) -> Self {
+        Self::with_observer(clock, settings, None)
+    }
+
+    /// The same, with somebody who looks on.
+    #[must_use]
+    pub fn with_observer(
+        clock: C,
+        settings: EngineSettings,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Self {
+        let (keys, limits) = (settings.inline_keys, settings.inline_limits);
+        let inner = Inner {
+            settings,
+            live: ArcSwapOption::empty(),
+            buckets: Inlines::new(clock.clone(), keys, limits),
+            windows: Inlines::new(clock.clone(), keys, limits),
+            inline_watch: observer.as_ref().map(|observer| observer.of_rule(None)),
+            observer,
+            loading: Mutex::new(()),
+            clock,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Puts rules into force, all at once, or none of them. What rules of the same name have counted is carried over where it means
+    /// anything.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`]; the rules of before stay in force.
+    pub fn load(&self, rules: RuleSet) -> Result<Loaded, LoadError> {
+        let inner = &*self.inner;
+        let _loading = inner.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = inner.live.load_full();
+        let (live, loaded) = Live::new(
+            Arc::new(rules),
+            before.as_deref(),
+            inner.observer.as_deref(),
+            inner.settings.most_keys,
+        )?;
+        live.come_into_force(inner.clock.now_ns());
+        inner.live.store(Some(Arc::new(live)));
+        Ok(loaded)
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub fn rules(&self) -> Option<Arc<RuleSet>> {
+        self.inner.live.load().as_ref().map(|live| Arc::clone(&live.set))
+    }
+
+    /// Which rule a descriptor comes under.
+    #[must_use]
+    pub fn rule_of(
+        &self,
+        domain: &str,
+        entries: &[(&[u8], &[u8])],
+    ) -> Option<Arc<crate::rule::Rule>> {
+        let live = self.inner.live.load();
+        let (_, rule) = live.as_ref()?.matcher.find(domain.as_bytes(), entries)?;
+        Some(Arc::clone(rule))
+    }
+
+    /// Decides a request.
+    #[must_use]
+    pub fn decide(&self, request: &Request<'_>) -> Decided {
+        let live = self.inner.live.load();
+        Decided::Now(self.inner.decide(live.as_deref(), request))
+    }
+
+    /// Decides about one key under a limit that comes with the call: the short way for protocols whose calls all do.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Limit`] and [`Fault::Rate`] for a limit that is none, [`Fault::TooManyLimits`], [`Fault::NoRoom`].
+    pub fn inline(
+        &self,
+        limit: Inline,
+        key: &[u8],
+        verb: Verb,
+        permits: u64,
+    ) -> Result<Part, Fault> {
+        let inner = &*self.inner;
+        let part = inner.buckets.decide(limit, key, verb, permits)?;
+        if let Some(watch) = &inner.inline_watch {
+            watch.decided(inner.clock.now_ns(), key, permits, &part);
+        }
+        Ok(part)
+    }
+
+    /// Puts limits into force whose time has come, by the wall clock in ns since 1970. Asked each second or so.
+    pub fn tick(&self, wall_ns: u64) {
+        let _loading = self.inner.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(live) = &*self.inner.live.load() {
+            live.tick(wall_ns);
+        }
+    }
+
+    /// How many keys are in memory, of all rules and of limits that came with calls.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        let own = self.inner.buckets.keys().saturating_add(self.inner.windows.keys());
+        self.inner.live.load().as_ref().map_or(own, |live| own.saturating_add(live.keys()))
+    }
+
+    /// The engine's clock.
+    #[must_use]
+    pub fn clock(&self) -> &C {
+        &self.inner.clock
+    }
+}
+
+impl Default for EngineSettings {
+    /// A million keys each, and 248 different limits that come with calls.
+    fn default() -> Self {
+        Self {
+            most_keys: 1_000_000,
+            inline_keys: 1_000_000,
+            inline_limits: 248,
+            count_denied: false,
+        }
+    }
+}
+
+impl<C: Clock> Clone for Engine<C> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<C: Clock> fmt::Debug for Engine<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("settings", &self.inner.settings).finish_non_exhaustive()
+    }
+}

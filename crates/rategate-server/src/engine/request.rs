@@ -99,6 +99,12 @@ impl Inline {
     }
 }
 
+impl Override {
+    pub(super) const fn period_ns(self) -> u64 {
+        self.unit.seconds().saturating_mul(1_000_000_000)
+    }
+}
+
 impl<'a> Item<'a> {
     /// Permits to be taken.
     #[must_use]

@@ -1,0 +1,306 @@
+//! The counters of a rule: a table of keys, which outlives the configuration that it came with.
+
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use arc_swap::ArcSwap;
+use rategate::{
+    AnyPolicy, Clock, Decision, Hashing, Keyed, KeyedError, Overflow, Policy, Room, Twinned,
+};
+
+use super::answer::{Part, Verdict};
+use super::fault::Fault;
+use super::observer::Watch;
+use super::request::Verb;
+use crate::rule::{Enforcement, Limit, Rule, Shown};
+
+/// A rule at work.
+#[derive(Debug)]
+pub(super) struct Ruled<C: Clock> {
+    pub(super) rule: Arc<Rule>,
+    /// Its counters; those of the rule of the same name before, if they are of the same kind.
+    pub(super) counters: Arc<Counters<C>>,
+    pub(super) watch: Option<Arc<dyn Watch>>,
+    /// The digest of its name, for what depends on rule and key but on no chance.
+    seed: u64,
+}
+
+/// Counters by key, under the limit that is in force.
+#[derive(Debug)]
+pub(super) struct Counters<C: Clock> {
+    /// Made when somebody comes: thousands of rules may never be asked.
+    table: OnceLock<Table<C>>,
+    most_keys: usize,
+    in_force: ArcSwap<InForce>,
+    /// The latest policy: what is counted is of its kind. Held while a table is made, and while its limit changes: none
+    /// is made of a limit of before.
+    latest: Mutex<Option<AnyPolicy>>,
+}
+
+pub(super) type Table<C> = Keyed<[u8], AnyPolicy, C>;
+
+/// What is allowed now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InForce {
+    pub(super) limit: Limit,
+    pub(super) shown: Shown,
+    /// The most permits at once.
+    pub(super) capacity: u64,
+}
+
+impl InForce {
+    pub(super) fn new(limit: Limit, shown: Shown) -> Self {
+        let capacity = match limit {
+            Limit::Policy(policy) => policy.remaining(&policy.fresh(0), 0),
+            Limit::Unlimited => u64::MAX,
+            Limit::Nothing => 0,
+        };
+        Self { limit, shown, capacity }
+    }
+
+    fn policy(&self) -> Option<AnyPolicy> {
+        match self.limit {
+            Limit::Policy(policy) => Some(policy),
+            _ => None,
+        }
+    }
+}
+
+impl<C: Clock + Clone> Ruled<C> {
+    pub(super) fn new(
+        rule: Arc<Rule>,
+        counters: Arc<Counters<C>>,
+        watch: Option<Arc<dyn Watch>>,
+    ) -> Self {
+        let seed = digest(FNV_START, rule.name.as_bytes());
+        Self { rule, counters, watch, seed }
+    }
+
+    /// Whether counters of the rule of before can go on: they are named alike, and told apart alike.
+    pub(super) fn can_hand_on(&self, rule: &Rule) -> bool {
+        let varies = |rule: &Rule| {
+            let entries = rule.entries.iter();
+            entries.map(|entry| (Arc::clone(&entry.key), entry.value.varies())).collect::<Vec<_>>()
+        };
+        self.rule.name == rule.name
+            && varies(&self.rule) == varies(rule)
+            && self.counters.can_become(&InForce::new(rule.limit, rule.shown))
+    }
+
+    /// Whether the rule is enforced for a key: always the same for the same key.
+    pub(super) fn is_enforced(&self, key: &[u8]) -> bool {
+        match self.rule.enforcement {
+            Enforcement::All => true,
+            Enforcement::Shadow => false,
+            Enforcement::Share(of_ten_thousand) => {
+                finish(digest(self.seed, key)) % 10_000 < u64::from(of_ten_thousand)
+            }
+        }
+    }
+
+    /// An item's part of an answer, as nothing was asked of a table.
+    pub(super) fn part(&self, verdict: Verdict) -> Part {
+        let in_force = self.counters.in_force();
+        Part {
+            rule: Some(Arc::clone(&self.rule)),
+            shown: Some(in_force.shown),
+            verdict,
+            limit: in_force.capacity,
+            remaining: Some(if in_force.limit == Limit::Unlimited { u64::MAX } else { 0 }),
+            reset_after_ns: 0,
+        }
+    }
+
+    /// What becomes of a key.
+    pub(super) fn decide(
+        &self,
+        clock: &C,
+        key: &[u8],
+        verb: Verb,
+        permits: u64,
+    ) -> Result<Part, Fault> {
+        let in_force = self.counters.in_force();
+        let Some(table) = self.table(&in_force, clock) else {
+            return Ok(match verb {
+                Verb::Take | Verb::Peek => self.uncounted(&in_force, key),
+                Verb::Refund => self.part(Verdict::Refunded(0)),
+                Verb::Reset => self.part(Verdict::Reset),
+            });
+        };
+        let verdict = match verb {
+            Verb::Take => table.try_acquire(key, permits).map(|decision| Verdict::of(&decision)),
+            Verb::Peek => peeked(table, key, permits),
+            Verb::Refund => table.try_acquire(key, 0).map(|_| Verdict::Refunded(permits)),
+            Verb::Reset => table.try_acquire(key, 0).map(|_| Verdict::Reset),
+        };
+        self.told(table, &in_force, key, verdict)
+    }
+
+    /// The table, if there is anything to count.
+    pub(super) fn table(&self, in_force: &InForce, clock: &C) -> Option<&Table<C>> {
+        let Limit::Policy(policy) = in_force.limit else { return None };
+        Some(self.counters.table.get().unwrap_or_else(|| self.counters.make(policy, clock)))
+    }
+
+    /// The answer of a limit that counts nothing.
+    pub(super) fn uncounted(&self, in_force: &InForce, key: &[u8]) -> Part {
+        self.part(match in_force.limit {
+            Limit::Nothing => {
+                Verdict::Denied { retry_after_ns: None, enforced: self.is_enforced(key) }
+            }
+            _ => Verdict::Unlimited,
+        })
+    }
+
+    /// What a table said, with where the key stands now.
+    pub(super) fn told(
+        &self,
+        table: &Table<C>,
+        in_force: &InForce,
+        key: &[u8],
+        verdict: Result<Verdict, KeyedError>,
+    ) -> Result<Part, Fault> {
+        let mut verdict = match verdict {
+            Err(KeyedError::ExceedsCapacity(_)) => {
+                Verdict::Denied { retry_after_ns: None, enforced: true }
+            }
+            other => other.map_err(Fault::of)?,
+        };
+        if let Verdict::Denied { enforced, .. } = &mut verdict {
+            *enforced = self.is_enforced(key);
+        }
+        let (remaining, reset_after_ns) = standing(table, key, in_force.capacity)?;
+        Ok(Part {
+            rule: Some(Arc::clone(&self.rule)),
+            shown: Some(in_force.shown),
+            verdict,
+            limit: in_force.capacity,
+            remaining: Some(remaining),
+            reset_after_ns,
+        })
+    }
+}
+
+impl<C: Clock + Clone> Counters<C> {
+    pub(super) fn new(in_force: InForce, most_keys: usize) -> Arc<Self> {
+        let latest = Mutex::new(in_force.policy());
+        let in_force = ArcSwap::from_pointee(in_force);
+        Arc::new(Self { table: OnceLock::new(), most_keys, in_force, latest })
+    }
+
+    pub(super) fn in_force(&self) -> InForce {
+        **self.in_force.load()
+    }
+
+    /// The table, if anybody has come yet.
+    pub(super) fn made(&self) -> Option<&Table<C>> {
+        self.table.get()
+    }
+
+    /// Whether what was counted means anything under another limit.
+    fn can_become(&self, to: &InForce) -> bool {
+        follows(to, self.latest().as_ref())
+    }
+
+    /// Puts a limit into force. What was counted is carried over; a limit of another kind changes nothing.
+    pub(super) fn change(&self, to: InForce) {
+        let mut latest = self.latest();
+        if self.in_force() == to || !follows(&to, latest.as_ref()) {
+            return;
+        }
+        self.in_force.store(Arc::new(to));
+        if let Some(policy) = to.policy() {
+            *latest = Some(policy);
+            if let Some(table) = self.table.get() {
+                // The only tier is always there.
+                let _ = table.reconfigure(policy);
+            }
+        }
+    }
+
+    #[cold]
+    fn make(&self, policy: AnyPolicy, clock: &C) -> &Table<C> {
+        let latest = self.latest();
+        let policy = latest.unwrap_or(policy);
+        self.table.get_or_init(|| new_table(policy, self.most_keys, clock))
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Option<AnyPolicy>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn follows(to: &InForce, latest: Option<&AnyPolicy>) -> bool {
+    match (to.policy(), latest) {
+        (Some(new), Some(old)) => new.can_follow(old).is_ok(),
+        _ => true,
+    }
+}
+
+impl Verdict {
+    pub(super) fn of(decision: &Decision) -> Self {
+        match decision {
+            Decision::Granted(_) => Self::Granted,
+            Decision::Denied(denial) => {
+                Self::Denied { retry_after_ns: denial.retry_after_ns(), enforced: true }
+            }
+        }
+    }
+}
+
+impl Fault {
+    pub(super) fn of(error: KeyedError) -> Self {
+        match error {
+            KeyedError::TableFull => Self::NoRoom,
+            other => Self::Table(other),
+        }
+    }
+}
+
+/// What a take would say.
+pub(super) fn peeked<P: Twinned, C: Clock + Clone>(
+    table: &Keyed<[u8], P, C>,
+    key: &[u8],
+    permits: u64,
+) -> Result<Verdict, KeyedError> {
+    Ok(match table.peek(key, permits)? {
+        Some(wait) if wait.is_zero() => Verdict::Granted,
+        wait => {
+            let wait_ns = wait.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+            Verdict::Denied { retry_after_ns: wait_ns.and_then(NonZeroU64::new), enforced: true }
+        }
+    })
+}
+
+/// How much a key could take now, and how long until it could take all.
+pub(super) fn standing<P: Twinned, C: Clock + Clone>(
+    table: &Keyed<[u8], P, C>,
+    key: &[u8],
+    capacity: u64,
+) -> Result<(u64, u64), Fault> {
+    let remaining = table.remaining(key).map_err(Fault::of)?;
+    let full = table.peek(key, capacity).map_err(Fault::of)?;
+    let full_in_ns = full.map_or(0, |full| u64::try_from(full.as_nanos()).unwrap_or(u64::MAX));
+    Ok((remaining, full_in_ns))
+}
+
+fn new_table<C: Clock + Clone>(policy: AnyPolicy, most_keys: usize, clock: &C) -> Table<C> {
+    let room = Room::for_keys(most_keys).or_else(Overflow::Share);
+    Keyed::with_hashing(policy, room, Hashing::FloodSafe, clock.clone())
+}
+
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// A digest that is the same in every process: which keys a rule is enforced for must not depend on who is asked.
+fn digest(from: u64, bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(from, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Its bits well mixed: the low ones of a product know nothing of the high ones.
+const fn finish(digest: u64) -> u64 {
+    let mixed = (digest ^ (digest >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    mixed ^ (mixed >> 33)
+}

@@ -1,0 +1,339 @@
+//! Limits that come with a call: a table of keys for the buckets of up to so many different numbers.
+//!
+//! A key is counted under the numbers that came with it, and apart from the same key under others: its hash begins with them.
+//! Each of the numbers in use is a tier of a table; a tier whose numbers nobody has named for as long as a bucket of theirs remembers
+//! is free for others, as all its keys are as good as fresh.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use rategate::{
+    Anchor, Clock, FixedWindow, Gcra, Hashing, Keyed, KeyedError, Overflow, Room, Twinned,
+};
+
+use super::Key;
+use super::answer::{Part, Verdict};
+use super::fault::Fault;
+use super::request::{Inline, Override, Verb};
+use crate::rule::Shown;
+
+/// How many different limits a table has room for: its tiers.
+const PER_TABLE: usize = rategate::MAX_TIERS;
+
+/// The numbers of a limit that comes with a call.
+pub(super) trait Own: Copy + Debug + Eq + Hash + Send + Sync + 'static {
+    type Policy: Twinned + Copy + Send + Sync + 'static;
+
+    fn policy(self) -> Result<Self::Policy, Fault>;
+
+    /// The most permits at once.
+    fn capacity(self) -> u64;
+
+    /// For how long a key under it remembers at most.
+    fn memory_ns(self) -> u64;
+
+    /// What no other numbers of the same kind are.
+    fn words(self) -> [u64; 3];
+
+    fn shown(self) -> Option<Shown>;
+}
+
+/// All limits of a kind that have come with calls.
+#[derive(Debug)]
+pub(super) struct Inlines<N: Own, C: Clock> {
+    clock: C,
+    /// How many keys each table has room for.
+    keys_per_table: usize,
+    most_tables: usize,
+    known: ArcSwap<Known<N, C>>,
+    /// Held by whoever learns of new numbers.
+    learning: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Known<N: Own, C: Clock> {
+    by_limit: HashMap<N, Arc<Numbers<N, C>>, foldhash::fast::RandomState>,
+    tables: Vec<Table<N, C>>,
+}
+
+pub(super) type Table<N, C> = Keyed<[u8], <N as Own>::Policy, C>;
+
+/// The numbers of a limit in use, and where its keys are.
+#[derive(Debug)]
+pub(super) struct Numbers<N: Own, C: Clock> {
+    limit: N,
+    table: Table<N, C>,
+    at: Place,
+    /// When somebody last named it, to the second or so.
+    named_ns: AtomicU64,
+}
+
+/// A tier of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    table: usize,
+    tier: u8,
+}
+
+/// What a table's keys begin with: the tier, and the limit's numbers.
+const OWN_BYTES: usize = 1 + 3 * size_of::<u64>();
+
+/// How exactly the last use is noted: whoever uses a limit all the time should not write to it all the time.
+const NOTED_NS: u64 = 1_000_000_000;
+
+impl<N: Own, C: Clock + Clone> Inlines<N, C> {
+    pub(super) fn new(clock: C, keys_per_table: usize, most_limits: usize) -> Self {
+        let known = Known { by_limit: HashMap::default(), tables: Vec::new() };
+        Self {
+            clock,
+            keys_per_table,
+            most_tables: most_limits.div_ceil(PER_TABLE).max(1),
+            known: ArcSwap::from_pointee(known),
+            learning: Mutex::new(()),
+        }
+    }
+
+    /// How many different limits are kept apart.
+    pub(super) const fn most_limits(&self) -> usize {
+        self.most_tables.saturating_mul(PER_TABLE)
+    }
+
+    /// How many keys there are in all tables.
+    pub(super) fn keys(&self) -> usize {
+        self.known.load().tables.iter().map(Keyed::len).sum()
+    }
+
+    /// What becomes of an item.
+    pub(super) fn decide(
+        &self,
+        limit: N,
+        key: &[u8],
+        verb: Verb,
+        permits: u64,
+    ) -> Result<Part, Fault> {
+        let known = self.known.load();
+        let learnt;
+        let numbers = match known.by_limit.get(&limit) {
+            Some(numbers) => numbers,
+            // A look leaves no trace.
+            None if verb != Verb::Take || permits == 0 => return fresh(limit, verb, permits),
+            None => {
+                learnt = self.learn(limit)?;
+                &learnt
+            }
+        };
+        self.note(numbers);
+        numbers.decide(&numbers.key(key), verb, permits)
+    }
+
+    /// Whether anybody has counted under a limit.
+    pub(super) fn knows(&self, limit: N) -> bool {
+        self.known.load().by_limit.contains_key(&limit)
+    }
+
+    /// The numbers in use for a limit, from now on if not before.
+    pub(super) fn numbers(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
+        let known = self.known.load();
+        let numbers = known.by_limit.get(&limit).map(Arc::clone);
+        let numbers = numbers.map_or_else(|| self.learn(limit), Ok)?;
+        self.note(&numbers);
+        Ok(numbers)
+    }
+
+    fn note(&self, numbers: &Numbers<N, C>) {
+        let now_ns = self.clock.now_ns();
+        if now_ns.saturating_sub(numbers.named_ns.load(Ordering::Relaxed)) > NOTED_NS {
+            numbers.named_ns.store(now_ns, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn learn(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
+        let policy = limit.policy()?;
+        let _learning = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.load_full();
+        if let Some(numbers) = known.by_limit.get(&limit) {
+            return Ok(Arc::clone(numbers));
+        }
+        let now_ns = self.clock.now_ns();
+        let mut next = Known { by_limit: known.by_limit.clone(), tables: known.tables.clone() };
+        let at = self.place_for_one(&mut next, policy, now_ns)?;
+        let table = next.tables.get(at.table).cloned().ok_or(Fault::NoRoom)?;
+        table.reconfigure_tier(at.tier.into(), policy).map_err(Fault::of)?;
+        let named_ns = AtomicU64::new(now_ns);
+        let numbers = Arc::new(Numbers { limit, table, at, named_ns });
+        next.by_limit.insert(limit, Arc::clone(&numbers));
+        self.known.store(Arc::new(next));
+        Ok(numbers)
+    }
+
+    /// A tier that nobody uses: one that never was, one of a new table, or one whose keys have all forgotten.
+    fn place_for_one(
+        &self,
+        known: &mut Known<N, C>,
+        policy: N::Policy,
+        now_ns: u64,
+    ) -> Result<Place, Fault> {
+        let tables = known.tables.len();
+        let in_use: HashSet<Place> = known.by_limit.values().map(|numbers| numbers.at).collect();
+        let mut places = (0..tables).flat_map(|table| {
+            (0..PER_TABLE).map(move |tier| Place { table, tier: u8::try_from(tier).unwrap_or(0) })
+        });
+        if let Some(free) = places.find(|at| !in_use.contains(at)) {
+            return Ok(free);
+        }
+        if tables < self.most_tables {
+            known.tables.push(self.new_table(policy)?);
+            return Ok(Place { table: tables, tier: 0 });
+        }
+        let forgotten = known.by_limit.iter().find(|(limit, numbers)| {
+            let idle_ns = now_ns.saturating_sub(numbers.named_ns.load(Ordering::Relaxed));
+            idle_ns > limit.memory_ns().saturating_add(NOTED_NS.saturating_mul(2))
+        });
+        let Some((limit, numbers)) = forgotten else {
+            return Err(Fault::TooManyLimits { most: self.most_limits() });
+        };
+        let (limit, at) = (*limit, numbers.at);
+        known.by_limit.remove(&limit);
+        Ok(at)
+    }
+
+    fn new_table(&self, policy: N::Policy) -> Result<Table<N, C>, Fault> {
+        let tier_of = |key: &[u8]| key.first().copied().unwrap_or(0).into();
+        let room = Room::for_keys(self.keys_per_table).or_else(Overflow::Share);
+        let tiers = [policy; PER_TABLE];
+        Keyed::with_tiers(tiers, tier_of, room, Hashing::FloodSafe, self.clock.clone())
+            .map_err(Fault::of)
+    }
+}
+
+impl<N: Own, C: Clock + Clone> Numbers<N, C> {
+    /// A key as the table knows it.
+    #[inline]
+    pub(super) fn key(&self, key: &[u8]) -> Key {
+        let mut whole = Key::new();
+        whole.push(self.at.tier);
+        for number in self.limit.words() {
+            whole.extend_from_slice(&number.to_le_bytes());
+        }
+        whole.extend_from_slice(key);
+        whole
+    }
+
+    /// What the caller calls a key of the table.
+    pub(super) fn own_key(key: &[u8]) -> &[u8] {
+        key.get(OWN_BYTES..).unwrap_or_default()
+    }
+
+    pub(super) fn ask(&self, key: &[u8], permits: u64) -> rategate::Ask<'_> {
+        self.table.ask(key, permits)
+    }
+
+    /// What becomes of a key as the table knows it.
+    pub(super) fn decide(&self, key: &[u8], verb: Verb, permits: u64) -> Result<Part, Fault> {
+        let table = &self.table;
+        let verdict = match verb {
+            Verb::Take => table.try_acquire(key, permits).map(|decision| Verdict::of(&decision)),
+            Verb::Peek => super::counters::peeked(table, key, permits),
+            Verb::Refund => table.try_acquire(key, 0).map(|_| Verdict::Refunded(permits)),
+            Verb::Reset => table.try_acquire(key, 0).map(|_| Verdict::Reset),
+        };
+        self.told(key, verdict)
+    }
+
+    /// What was decided, and where the key stands now.
+    pub(super) fn told(
+        &self,
+        key: &[u8],
+        verdict: Result<Verdict, KeyedError>,
+    ) -> Result<Part, Fault> {
+        let verdict = match verdict {
+            Err(KeyedError::ExceedsCapacity(_)) => NEVER,
+            other => other.map_err(Fault::of)?,
+        };
+        let capacity = self.limit.capacity();
+        let (remaining, reset_after_ns) = super::counters::standing(&self.table, key, capacity)?;
+        Ok(part(self.limit, verdict, remaining, reset_after_ns))
+    }
+}
+
+/// What a limit that nobody has used answers.
+pub(super) fn fresh<N: Own>(limit: N, verb: Verb, permits: u64) -> Result<Part, Fault> {
+    limit.policy()?;
+    let capacity = limit.capacity();
+    let verdict = match verb {
+        Verb::Refund => Verdict::Refunded(0),
+        Verb::Reset => Verdict::Reset,
+        Verb::Take | Verb::Peek if permits > capacity => NEVER,
+        Verb::Take | Verb::Peek => Verdict::Granted,
+    };
+    Ok(part(limit, verdict, capacity, 0))
+}
+
+const NEVER: Verdict = Verdict::Denied { retry_after_ns: None, enforced: true };
+
+fn part<N: Own>(limit: N, verdict: Verdict, remaining: u64, reset_after_ns: u64) -> Part {
+    Part {
+        rule: None,
+        shown: limit.shown(),
+        verdict,
+        limit: limit.capacity(),
+        remaining: Some(remaining),
+        reset_after_ns,
+    }
+}
+
+impl Own for Inline {
+    type Policy = Gcra;
+
+    fn policy(self) -> Result<Gcra, Fault> {
+        self.bucket()
+    }
+
+    fn capacity(self) -> u64 {
+        self.capacity
+    }
+
+    /// How long an empty bucket takes to be full.
+    fn memory_ns(self) -> u64 {
+        let whole = u128::from(self.capacity).saturating_mul(self.period_ns.into());
+        let ns = whole.div_ceil(u128::from(self.count).max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
+    fn words(self) -> [u64; 3] {
+        [self.capacity, self.count, self.period_ns]
+    }
+
+    fn shown(self) -> Option<Shown> {
+        None
+    }
+}
+
+impl Own for Override {
+    type Policy = FixedWindow;
+
+    fn policy(self) -> Result<FixedWindow, Fault> {
+        Ok(FixedWindow::new(self.permits, self.period_ns(), Anchor::Epoch)?)
+    }
+
+    fn capacity(self) -> u64 {
+        self.permits
+    }
+
+    fn memory_ns(self) -> u64 {
+        self.period_ns()
+    }
+
+    fn words(self) -> [u64; 3] {
+        [self.permits, self.unit.seconds(), 0]
+    }
+
+    fn shown(self) -> Option<Shown> {
+        Some(Shown { permits: self.permits, multiplier: 1, unit: self.unit })
+    }
+}

@@ -1,0 +1,197 @@
+//! What is in force: rules found, and their counters, swapped as a whole.
+
+use std::sync::Arc;
+
+use rategate::Clock;
+
+use super::Key;
+use super::counters::{Counters, InForce, Ruled};
+use super::fault::Fault;
+use super::matcher::{LoadError, Matcher};
+use super::observer::Observer;
+use crate::rule::{Limit, Rule, RuleSet};
+
+/// All rules in force.
+#[derive(Debug)]
+pub(super) struct Live<C: Clock> {
+    pub(super) set: Arc<RuleSet>,
+    pub(super) matcher: Matcher,
+    /// By the index of the rule.
+    pub(super) ruled: Vec<Ruled<C>>,
+}
+
+/// What has become of each rule when others came into force. Names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Not there before.
+    pub added: Vec<Arc<str>>,
+    /// There before; what was counted is carried over.
+    pub kept: Vec<Arc<str>>,
+    /// There before with other numbers; what was counted is carried over.
+    pub changed: Vec<Arc<str>>,
+    /// There before, and of another kind, or told apart by other entries: all begins anew.
+    pub restarted: Vec<Arc<str>>,
+    /// Not there any more.
+    pub removed: Vec<Arc<str>>,
+}
+
+impl<C: Clock + Clone> Live<C> {
+    /// The rules of a set, with the counters of those of before. Nothing of these has changed yet: see [`Self::come_into_force`].
+    pub(super) fn new(
+        set: Arc<RuleSet>,
+        before: Option<&Self>,
+        observer: Option<&dyn Observer>,
+        most_keys: usize,
+    ) -> Result<(Self, Loaded), LoadError> {
+        let rules: Vec<Arc<Rule>> = set.rules.iter().cloned().map(Arc::new).collect();
+        let matcher = Matcher::new(&rules)?;
+        let keyed = rules.iter().filter(|rule| rule.values_needed() > 0).count().max(1);
+        let mut loaded = Loaded::default();
+        let at_work = rules.iter().map(|rule| {
+            let name = Arc::clone(&rule.name);
+            let old = before.and_then(|before| {
+                let (index, _) = before.matcher.named(&rule.name)?;
+                before.ruled.get(index)
+            });
+            let counters = match old {
+                Some(old) if old.can_hand_on(rule) => {
+                    let is_same =
+                        old.rule.limit == rule.limit && old.rule.schedule == rule.schedule;
+                    let list = if is_same { &mut loaded.kept } else { &mut loaded.changed };
+                    list.push(name);
+                    Arc::clone(&old.counters)
+                }
+                old => {
+                    let list =
+                        if old.is_some() { &mut loaded.restarted } else { &mut loaded.added };
+                    list.push(name);
+                    let share =
+                        most_keys.checked_div(keyed).unwrap_or(1).clamp(FEWEST_KEYS, most_keys);
+                    let room = if rule.values_needed() == 0 { 1 } else { share };
+                    let room = rule.most_keys.unwrap_or(room);
+                    Counters::new(InForce::new(rule.limit, rule.shown), room)
+                }
+            };
+            let watch = observer.map(|observer| observer.of_rule(Some(rule)));
+            Ruled::new(Arc::clone(rule), counters, watch)
+        });
+        let at_work = at_work.collect();
+        if let Some(before) = before {
+            let gone = before.set.rules.iter().filter(|rule| matcher.named(&rule.name).is_none());
+            loaded.removed = gone.map(|rule| Arc::clone(&rule.name)).collect();
+        }
+        Ok((Self { set, matcher, ruled: at_work }, loaded))
+    }
+
+    /// Puts the limits of the rules into force, for `wall_ns` of the wall clock.
+    pub(super) fn come_into_force(&self, wall_ns: u64) {
+        for ruled in &self.ruled {
+            let (limit, shown) = ruled.rule.at(wall_ns);
+            ruled.counters.change(InForce::new(limit, shown));
+        }
+    }
+
+    /// The same for rules whose limit depends on the time.
+    pub(super) fn tick(&self, wall_ns: u64) {
+        for ruled in self.ruled.iter().filter(|ruled| !ruled.rule.schedule.is_empty()) {
+            let (limit, shown) = ruled.rule.at(wall_ns);
+            ruled.counters.change(InForce::new(limit, shown));
+        }
+    }
+
+    /// How many keys there are in all tables.
+    pub(super) fn keys(&self) -> usize {
+        self.ruled.iter().filter_map(|ruled| ruled.counters.made()).map(rategate::Keyed::len).sum()
+    }
+
+    /// A rule by its index, and the key of the values that vary.
+    pub(super) fn of_descriptor(
+        &self,
+        domain: &str,
+        entries: &[(&[u8], &[u8])],
+    ) -> Option<(&Ruled<C>, Key)> {
+        let (index, rule) = self.matcher.find(domain.as_bytes(), entries)?;
+        let entries = rule.entries.iter().zip(entries);
+        let values =
+            entries.filter(|(entry, _)| entry.value.varies()).map(|(_, (_, value))| *value);
+        Some((self.ruled.get(index)?, key_of(values, rule.values_needed())))
+    }
+
+    /// A rule by its name, or the tier of it that is for the values.
+    pub(super) fn of_name(&self, name: &str, values: &[&[u8]]) -> Result<(&Ruled<C>, Key), Fault> {
+        let unknown = || Fault::NoSuchRule(name.chars().take(256).collect::<String>().into());
+        let (index, rule) = self.matcher.named(name).ok_or_else(unknown)?;
+        let needed = rule.values_needed();
+        if needed != values.len() {
+            let (rule, given) = (Arc::clone(&rule.name), values.len());
+            return Err(Fault::Values { rule, needed, given });
+        }
+        let other = || {
+            let varying = rule.entries.iter().filter(|entry| entry.value.varies()).zip(values);
+            let entry = varying.into_iter().find(|(entry, value)| !entry.value.fits(value));
+            let entry = entry.map(|(entry, _)| Arc::clone(&entry.key)).unwrap_or_default();
+            Fault::OtherValue { rule: Arc::clone(&rule.name), entry }
+        };
+        let (index, found) = self.matcher.of_values(index, values).ok_or_else(other)?;
+        // What varies in a rule may be fixed in its tier.
+        let mut given = values.iter();
+        let mut varying = smallvec::SmallVec::<[&[u8]; 4]>::new();
+        for (entry, tier) in rule.entries.iter().zip(&found.entries) {
+            let value = if entry.value.varies() { given.next() } else { None };
+            if let (true, Some(value)) = (tier.value.varies(), value) {
+                varying.push(value);
+            }
+        }
+        let count = varying.len();
+        Ok((self.ruled.get(index).ok_or_else(unknown)?, key_of(varying.into_iter(), count)))
+    }
+}
+
+/// A rule's table has room for so many keys at least, where rules share what there is.
+const FEWEST_KEYS: usize = 1024;
+
+/// The key of a counter: a value as it is, or several with their lengths, so that no two lists of values meet.
+pub(super) fn key_of<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Key {
+    let mut key = Key::new();
+    for value in values {
+        if count > 1 {
+            key.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
+        }
+        key.extend_from_slice(value);
+    }
+    key
+}
+
+impl Rule {
+    /// What is allowed at an instant of the wall clock, in ns since 1970.
+    #[must_use]
+    pub fn at(&self, wall_ns: u64) -> (Limit, crate::rule::Shown) {
+        let scheduled = self.schedule.iter().find(|scheduled| scheduled.is_at(wall_ns));
+        scheduled.map_or((self.limit, self.shown), |scheduled| (scheduled.limit, scheduled.shown))
+    }
+}
+
+impl crate::rule::Scheduled {
+    /// Whether it is in force at an instant of the wall clock, in ns since 1970. Never in a zone that nobody knows.
+    #[must_use]
+    pub fn is_at(&self, wall_ns: u64) -> bool {
+        let instant = i64::try_from(wall_ns / 1_000_000_000).ok();
+        let instant = instant.and_then(|s| jiff::Timestamp::from_second(s).ok());
+        let Some(local) = instant.and_then(|instant| instant.in_tz(&self.zone).ok()) else {
+            return false;
+        };
+        let (day, time) = (local.weekday().to_monday_zero_offset(), local.time());
+        let parts = [(time.hour(), 3600), (time.minute(), 60), (time.second(), 1)];
+        let second = parts.into_iter().fold(0_u32, |sum, (part, length)| {
+            sum.saturating_add(u32::try_from(part).unwrap_or(0).saturating_mul(length))
+        });
+        let day = usize::try_from(day).unwrap_or(0);
+        let is_on = |day: usize| self.days.get(day % 7).copied().unwrap_or(false);
+        if self.from_s < self.until_s {
+            return is_on(day) && (self.from_s..self.until_s).contains(&second);
+        }
+        // Over midnight: it belongs to the day on which it began.
+        (is_on(day) && second >= self.from_s)
+            || (is_on(day.wrapping_add(6)) && second < self.until_s)
+    }
+}

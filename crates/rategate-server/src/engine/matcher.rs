@@ -1,0 +1,279 @@
+//! Which rule a descriptor comes under.
+//!
+//! Rules are a tree by the entries of their descriptors. It is descended from entry to entry, and at each the most specific
+//! value decides: an exact one, else the first pattern that fits, else any. What was decided is not reconsidered further down, so
+//! a descriptor that ends where no rule is comes under none (as in Envoy's service).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::rule::{Entry, Rule, Value};
+
+/// The rules of all domains, as a tree.
+#[derive(Debug, Default)]
+pub struct Matcher {
+    rules: Vec<Arc<Rule>>,
+    by_name: HashMap<Arc<str>, usize>,
+    domains: HashMap<Arc<str>, Node>,
+}
+
+/// Rules that cannot be in force together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// Two rules of one name.
+    #[error("two rules are called `{name}`: {first} and {second}")]
+    SameName {
+        /// The name.
+        name: Arc<str>,
+        /// Where the first one is written.
+        first: String,
+        /// Where the second one is.
+        second: String,
+    },
+    /// Two rules for the same descriptors.
+    #[error("rules `{first}` and `{second}` are for the same descriptors of domain `{domain}`")]
+    SameDescriptor {
+        /// One rule.
+        first: Arc<str>,
+        /// The other.
+        second: Arc<str>,
+        /// Their domain.
+        domain: Arc<str>,
+    },
+    /// A rule that stands in for itself.
+    #[error("rule `{0}` replaces itself")]
+    ReplacesItself(Arc<str>),
+}
+
+/// What has been decided so far.
+#[derive(Debug, Default)]
+struct Node {
+    rule: Option<usize>,
+    next: HashMap<Arc<str>, Choices>,
+}
+
+/// What the value of an entry decides.
+#[derive(Debug, Default)]
+struct Choices {
+    exact: HashMap<Arc<str>, Node>,
+    patterns: Vec<(Arc<str>, Node)>,
+    any: Option<Box<Node>>,
+}
+
+/// Keys and values, in order.
+type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
+
+impl Matcher {
+    /// The tree of these rules.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`]: the whole is refused.
+    pub fn new(rules: &[Arc<Rule>]) -> Result<Self, LoadError> {
+        let mut matcher = Self { rules: rules.to_vec(), ..Self::default() };
+        for (index, rule) in rules.iter().enumerate() {
+            if rule.replaces.contains(&rule.name) {
+                return Err(LoadError::ReplacesItself(Arc::clone(&rule.name)));
+            }
+            if let Some(first) = matcher.by_name.insert(Arc::clone(&rule.name), index) {
+                let first = rules.get(first).map(|rule| rule.origin.to_string());
+                return Err(LoadError::SameName {
+                    name: Arc::clone(&rule.name),
+                    first: first.unwrap_or_default(),
+                    second: rule.origin.to_string(),
+                });
+            }
+            let root = matcher.domains.entry(Arc::clone(&rule.domain)).or_default();
+            if let Err(taken) = root.insert(&rule.entries, index) {
+                return Err(LoadError::SameDescriptor {
+                    first: rules.get(taken).map(|rule| Arc::clone(&rule.name)).unwrap_or_default(),
+                    second: Arc::clone(&rule.name),
+                    domain: Arc::clone(&rule.domain),
+                });
+            }
+        }
+        Ok(matcher)
+    }
+
+    /// The rule that a descriptor comes under, with its index.
+    #[must_use]
+    pub fn find(&self, domain: &[u8], entries: Entries<'_>) -> Option<(usize, &Arc<Rule>)> {
+        let mut node = self.domains.get(text(domain)?)?;
+        for (key, value) in entries {
+            node = node.next.get(text(key)?)?.choose(value)?;
+        }
+        let index = node.rule?;
+        Some((index, self.rules.get(index)?))
+    }
+
+    /// A rule by its name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<(usize, &Arc<Rule>)> {
+        let index = *self.by_name.get(name)?;
+        Some((index, self.rules.get(index)?))
+    }
+
+    /// The rule by that name which these values come under: itself, or the tier that is for them. `None` if it is for other values.
+    #[must_use]
+    pub fn of_values(&self, rule: usize, values: &[&[u8]]) -> Option<(usize, &Arc<Rule>)> {
+        let named = self.rules.get(rule)?;
+        let mut values = values.iter();
+        let mut entries = SmallVec::<[(&[u8], &[u8]); 4]>::new();
+        for entry in &named.entries {
+            let value = match &entry.value {
+                Value::Exact(value) => value.as_bytes(),
+                Value::Pattern { text, shared: true } => text.as_bytes(),
+                _ => values.next()?,
+            };
+            entries.push((entry.key.as_bytes(), value));
+        }
+        match self.find(named.domain.as_bytes(), &entries) {
+            Some(found) if found.0 == rule || is_tier(&found.1.name, &named.name) => Some(found),
+            _ => named.fits(&entries).then_some((rule, named)),
+        }
+    }
+
+    /// All rules, by their index.
+    #[must_use]
+    pub fn rules(&self) -> &[Arc<Rule>] {
+        &self.rules
+    }
+}
+
+impl Node {
+    /// Puts a rule into its place, or says whose that is.
+    fn insert(&mut self, entries: &[Entry], rule: usize) -> Result<(), usize> {
+        let Some((entry, rest)) = entries.split_first() else {
+            return match self.rule.replace(rule) {
+                Some(taken) => Err(taken),
+                None => Ok(()),
+            };
+        };
+        let choices = self.next.entry(Arc::clone(&entry.key)).or_default();
+        match &entry.value {
+            Value::Any => choices.any.get_or_insert_default().insert(rest, rule),
+            Value::Exact(value) => choices.exact(value).insert(rest, rule),
+            Value::OneOf(values) => {
+                values.iter().try_for_each(|value| choices.exact(value).insert(rest, rule))
+            }
+            Value::Pattern { text, .. } => choices.pattern(text).insert(rest, rule),
+        }
+    }
+}
+
+impl Choices {
+    fn exact(&mut self, value: &Arc<str>) -> &mut Node {
+        self.exact.entry(Arc::clone(value)).or_default()
+    }
+
+    fn pattern(&mut self, text: &Arc<str>) -> &mut Node {
+        let place = self.patterns.iter().position(|(known, _)| known == text);
+        let place = place.unwrap_or_else(|| {
+            self.patterns.push((Arc::clone(text), Node::default()));
+            self.patterns.len().saturating_sub(1)
+        });
+        #[expect(clippy::indexing_slicing, reason = "it has just been found, or put there")]
+        &mut self.patterns[place].1
+    }
+
+    fn choose(&self, value: &[u8]) -> Option<&Node> {
+        text(value)
+            .and_then(|value| self.exact.get(value))
+            .or_else(|| {
+                let mut patterns = self.patterns.iter();
+                patterns.find(|(text, _)| is_like(value, text.as_bytes())).map(|(_, node)| node)
+            })
+            .or(self.any.as_deref())
+    }
+}
+
+impl Rule {
+    /// Whether a descriptor is one of those that the rule was written for, whatever other rules there are.
+    #[must_use]
+    pub fn fits(&self, entries: &[(&[u8], &[u8])]) -> bool {
+        self.entries.len() == entries.len()
+            && self.entries.iter().zip(entries).all(|(entry, (key, value))| {
+                entry.key.as_bytes() == *key && entry.value.fits(value)
+            })
+    }
+
+    /// How many values a call has to give that names the rule.
+    #[must_use]
+    pub fn values_needed(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.value.varies()).count()
+    }
+}
+
+impl Value {
+    /// Whether it is for this value.
+    #[must_use]
+    pub fn fits(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => exact.as_bytes() == value,
+            Self::OneOf(values) => values.iter().any(|exact| exact.as_bytes() == value),
+            // What names the shared counter itself is for it, too.
+            Self::Pattern { text, .. } => is_like(value, text.as_bytes()),
+        }
+    }
+
+    /// Whether different values have different counters.
+    #[must_use]
+    pub const fn varies(&self) -> bool {
+        matches!(self, Self::Any | Self::OneOf(_) | Self::Pattern { shared: false, .. })
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any value"),
+            Self::Exact(value) => write!(f, "`{value}`"),
+            Self::OneOf(values) => write!(f, "one of {} values", values.len()),
+            Self::Pattern { text, shared: false } => write!(f, "a value like `{text}`"),
+            Self::Pattern { text, shared: true } => {
+                write!(f, "a value like `{text}`, all together")
+            }
+        }
+    }
+}
+
+/// Whether a value is like a pattern, in which each `*` stands for any number of bytes.
+///
+/// In time proportional to the product of their lengths at most: only the last `*` is ever reconsidered.
+#[must_use]
+pub fn is_like(value: &[u8], pattern: &[u8]) -> bool {
+    let (mut at, mut in_pattern) = (0_usize, 0_usize);
+    let mut star: Option<(usize, usize)> = None;
+    while let Some(byte) = value.get(at) {
+        match pattern.get(in_pattern) {
+            Some(b'*') => {
+                star = Some((in_pattern, at));
+                in_pattern = in_pattern.wrapping_add(1);
+            }
+            Some(wanted) if wanted == byte => {
+                at = at.wrapping_add(1);
+                in_pattern = in_pattern.wrapping_add(1);
+            }
+            _ => {
+                let Some((star_at, matched)) = star else { return false };
+                at = matched.wrapping_add(1);
+                star = Some((star_at, at));
+                in_pattern = star_at.wrapping_add(1);
+            }
+        }
+    }
+    pattern.get(in_pattern..).is_none_or(|rest| rest.iter().all(|byte| *byte == b'*'))
+}
+
+fn is_tier(name: &str, rule: &str) -> bool {
+    name.strip_prefix(rule).is_some_and(|tier| tier.starts_with('/'))
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}

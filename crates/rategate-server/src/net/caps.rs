@@ -1,0 +1,113 @@
+//! How many connections there may be, in all and from one address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Counts connections. Clones count together.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    most: usize,
+    most_per_address: usize,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    of: HashMap<IpAddr, usize>,
+}
+
+/// A connection's place among those that there may be; dropped, it is free again.
+#[derive(Debug)]
+pub struct Seat {
+    caps: Caps,
+    network: Option<IpAddr>,
+}
+
+impl Caps {
+    /// At most `most` in all, and `most_per_address` from one address.
+    #[must_use]
+    pub fn new(most: usize, most_per_address: usize) -> Self {
+        Self { most, most_per_address, taken: Arc::default() }
+    }
+
+    /// A place for a connection from `address`, if there is one.
+    #[must_use]
+    pub fn sit(&self, address: Option<IpAddr>) -> Option<Seat> {
+        let network = address.map(network);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.all >= self.most {
+            return None;
+        }
+        if let Some(network) = network {
+            let of = taken.of.entry(network).or_default();
+            if *of >= self.most_per_address {
+                if *of == 0 {
+                    taken.of.remove(&network);
+                }
+                return None;
+            }
+            *of = of.saturating_add(1);
+        }
+        taken.all = taken.all.saturating_add(1);
+        Some(Seat { caps: self.clone(), network })
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).all
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.caps.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.all = taken.all.saturating_sub(1);
+        let Some(network) = self.network else { return };
+        let Some(of) = taken.of.get_mut(&network) else { return };
+        *of = of.saturating_sub(1);
+        if *of == 0 {
+            taken.of.remove(&network);
+        }
+    }
+}
+
+/// What one client has for itself: an address, or in IPv6 a network of 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(six) => IpAddr::V6((six.to_bits() & (u128::MAX << 64)).into()),
+        four @ IpAddr::V4(_) => four,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_counted_in_all_and_by_address_and_come_back() {
+        let caps = Caps::new(3, 2);
+        let address = |text: &str| Some(text.parse().unwrap());
+        let one = caps.sit(address("10.0.0.1")).unwrap();
+        let _two = caps.sit(address("10.0.0.1")).unwrap();
+        assert!(caps.sit(address("10.0.0.1")).is_none());
+        assert!(caps.sit(address("::ffff:10.0.0.1")).is_none());
+        let three = caps.sit(address("10.0.0.2")).unwrap();
+        assert!(caps.sit(None).is_none());
+        drop(three);
+        let _local = caps.sit(None).unwrap();
+        drop(one);
+        assert!(caps.sit(address("10.0.0.1")).is_some());
+        assert_eq!(caps.taken(), 2);
+    }
+
+    #[test]
+    fn a_network_of_64_bits_is_one_address() {
+        let caps = Caps::new(9, 1);
+        let seat = caps.sit(Some("2001:db8::1".parse().unwrap()));
+        assert!(seat.is_some() && caps.sit(Some("2001:db8::2".parse().unwrap())).is_none());
+        assert!(caps.sit(Some("2001:db8:0:1::1".parse().unwrap())).is_some());
+    }
+}

@@ -1,0 +1,153 @@
+//! TLS for a listener: a certificate, and if clients need one too, who signs theirs.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::RootCertStore;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio_rustls::TlsAcceptor;
+
+/// Certificates as files in PEM, read when the listener starts and again at each [`Tls::reload`]. Clones are the same.
+#[derive(Clone)]
+pub struct Tls {
+    files: Arc<Files>,
+    config: Arc<ArcSwap<ServerConfig>>,
+}
+
+#[derive(Debug)]
+struct Files {
+    cert: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+    /// Protocols that are offered to choose from (ALPN), the favourite first.
+    offers: Vec<Vec<u8>>,
+}
+
+/// Why certificates cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read, or is no PEM.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: rustls::pki_types::pem::Error,
+    },
+    /// A file has no certificate in it.
+    #[error("{}: there is no certificate in it", .0.display())]
+    Empty(PathBuf),
+    /// What is in the files does not fit together.
+    #[error("{}: {error}", path.display())]
+    Unfit {
+        /// The certificate's file.
+        path: PathBuf,
+        /// Why.
+        error: rustls::Error,
+    },
+    /// Nobody's certificates could be checked with it.
+    #[error("{}: {error}", path.display())]
+    Verifier {
+        /// The file of those who sign.
+        path: PathBuf,
+        /// Why.
+        error: rustls::server::VerifierBuilderError,
+    },
+}
+
+impl Tls {
+    /// Reads a chain of certificates, its key, and who signs the certificates of clients: given, each client has to have
+    /// one. `offers` are the protocols to choose from, as HTTP has them.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`], with the file's name.
+    pub fn read(
+        cert: &Path,
+        key: &Path,
+        client_ca: Option<&Path>,
+        offers: &[&[u8]],
+    ) -> Result<Self, TlsError> {
+        let files = Files {
+            cert: cert.to_owned(),
+            key: key.to_owned(),
+            client_ca: client_ca.map(Path::to_owned),
+            offers: offers.iter().map(|offer| offer.to_vec()).collect(),
+        };
+        let config = Arc::new(ArcSwap::from_pointee(files.config()?));
+        Ok(Self { files: Arc::new(files), config })
+    }
+
+    /// Reads the files again. Connections from now on see the new ones.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`]; the old ones stay.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.config.store(Arc::new(self.files.config()?));
+        Ok(())
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.load_full())
+    }
+}
+
+impl Files {
+    fn config(&self) -> Result<ServerConfig, TlsError> {
+        let chain = certificates(&self.cert)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| TlsError::File { path: self.key.clone(), error })?;
+        let unfit = |error| TlsError::Unfit { path: self.cert.clone(), error };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(unfit)?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots
+                        .add(certificate)
+                        .map_err(|error| TlsError::Unfit { path: path.clone(), error })?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                        .build()
+                        .map_err(|error| TlsError::Verifier { path: path.clone(), error })?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(unfit)?;
+        config.alpn_protocols.clone_from(&self.offers);
+        Ok(config)
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let unreadable = |error| TlsError::File { path: path.to_owned(), error };
+    let all = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
+    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(unreadable)?;
+    if all.is_empty() {
+        return Err(TlsError::Empty(path.to_owned()));
+    }
+    Ok(all)
+}
+
+/// By what name a certificate knows its owner: the first of its DNS names.
+pub(super) fn identity(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    certificate.valid_dns_names().next().map(Arc::from)
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+    }
+}

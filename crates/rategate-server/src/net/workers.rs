@@ -1,0 +1,118 @@
+//! Threads that connections live on. A connection never leaves its thread, so a decision wakes no other one.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// Threads, each with an event loop of its own. Dropped, they end, and whatever runs on them with them.
+#[derive(Debug)]
+pub struct Workers {
+    all: Arc<[Worker]>,
+    /// Dropped, the threads end.
+    stops: Vec<oneshot::Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    handle: Handle,
+    connections: AtomicUsize,
+}
+
+/// Hands connections to the workers.
+#[derive(Clone, Debug)]
+pub(crate) struct Spread {
+    all: Arc<[Worker]>,
+}
+
+/// Counts a connection of a worker.
+struct Counted {
+    all: Arc<[Worker]>,
+    index: usize,
+}
+
+impl Workers {
+    /// Starts so many threads, at least one.
+    ///
+    /// # Errors
+    ///
+    /// What the system says if it has no more threads or descriptors.
+    pub fn start(threads: usize) -> io::Result<Self> {
+        let mut workers = Vec::new();
+        let mut stops = Vec::new();
+        let mut joins = Vec::new();
+        for number in 0..threads.max(1) {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let (stop, stopped) = oneshot::channel::<()>();
+            workers.push(Worker { handle: runtime.handle().clone(), connections: AtomicUsize::new(0) });
+            let named = thread::Builder::new().name(format!("worker-{number}"));
+            joins.push(named.spawn(move || {
+                // An error says that the sender is gone: the same.
+                let _ = runtime.block_on(stopped);
+            })?);
+            stops.push(stop);
+        }
+        Ok(Self { all: workers.into(), stops, threads: joins })
+    }
+
+    /// How many threads there are.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn spread(&self) -> Spread {
+        Spread { all: Arc::clone(&self.all) }
+    }
+
+    /// Ends all threads, and waits for them.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stops.clear();
+        for thread in self.threads.drain(..) {
+            // A panic there has been told already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Spread {
+    /// Runs what `make` makes on the thread with the fewest connections; it is made there too.
+    pub(crate) fn spawn<F>(&self, make: impl FnOnce() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send,
+    {
+        let loads = self.all.iter().map(|worker| worker.connections.load(Ordering::Relaxed));
+        let Some((index, _)) = loads.enumerate().min_by_key(|(_, load)| *load) else { return };
+        let Some(worker) = self.all.get(index) else { return };
+        worker.connections.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted { all: Arc::clone(&self.all), index };
+        worker.handle.spawn(async move {
+            let _counted = counted;
+            pin!(make()).await;
+        });
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(worker) = self.all.get(self.index) {
+            worker.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Which commands there are, who may give them, and what they answer.
+
+use rategate::Clock;
+
+use super::number::integer;
+use super::own::{self, Pending};
+use super::reply::{Reply, Version};
+use super::session::Session;
+use super::words::Words;
+use super::{Resp, throttle};
+use crate::engine::Verb;
+
+/// A command as it is known.
+#[derive(Debug)]
+struct Command {
+    /// In capitals.
+    name: &'static str,
+    what: What,
+    /// The fewest words, with the name.
+    fewest: usize,
+    /// The most words.
+    most: usize,
+    /// Whether the word after the name is a key.
+    is_keyed: bool,
+    may: May,
+}
+
+/// Who may give a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum May {
+    /// Everybody.
+    All,
+    /// At a listener that asks for the token, whoever has shown it.
+    Known,
+    /// Whoever has shown the token, if there is one.
+    Trusted,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Auth,
+    Check(Verb),
+    Client,
+    Command,
+    Crab,
+    DbSize,
+    Cell,
+    Echo,
+    Explain,
+    Hello,
+    Info,
+    Ping,
+    Quit,
+    Reset,
+    Select,
+}
+
+const MANY: usize = usize::MAX;
+
+/// Those that are asked most come first.
+const COMMANDS: &[Command] = &[
+    of("CL.THROTTLE", What::Cell, 5, 6, true, May::Known),
+    of("THROTTLE", What::Crab, 5, 6, true, May::Known),
+    of("RATEGATE.CHECK", What::Check(Verb::Take), 3, MANY, false, May::Known),
+    of("RATEGATE.PEEK", What::Check(Verb::Peek), 3, MANY, false, May::Known),
+    of("RATEGATE.REFUND", What::Check(Verb::Refund), 3, MANY, false, May::Known),
+    of("RATEGATE.RESET", What::Check(Verb::Reset), 2, MANY, false, May::Trusted),
+    of("RATEGATE.EXPLAIN", What::Explain, 2, 2, false, May::Known),
+    of("PING", What::Ping, 1, 2, false, May::Known),
+    of("ECHO", What::Echo, 2, 2, false, May::Known),
+    of("HELLO", What::Hello, 1, MANY, false, May::All),
+    of("AUTH", What::Auth, 2, 3, false, May::All),
+    of("CLIENT", What::Client, 2, MANY, false, May::Known),
+    of("COMMAND", What::Command, 1, MANY, false, May::Known),
+    of("SELECT", What::Select, 2, 2, false, May::Known),
+    of("INFO", What::Info, 1, MANY, false, May::Known),
+    of("DBSIZE", What::DbSize, 1, 1, false, May::Known),
+    of("QUIT", What::Quit, 1, MANY, false, May::All),
+    of("RESET", What::Reset, 1, 1, false, May::All),
+];
+
+const fn of(
+    name: &'static str,
+    what: What,
+    fewest: usize,
+    most: usize,
+    is_keyed: bool,
+    may: May,
+) -> Command {
+    Command { name, what, fewest, most, is_keyed, may }
+}
+
+/// Runs a command. Its reply is at the end of `out`, or comes later.
+pub(super) fn run<C>(
+    resp: &Resp<C>,
+    session: &mut Session,
+    words: Words<'_>,
+    out: &mut Vec<u8>,
+) -> Option<Pending>
+where
+    C: Clock + Clone + 'static,
+{
+    let name = words.at(0);
+    let mut reply = Reply::new(out, session.version);
+    let Some(command) = COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes()))
+    else {
+        // A browser that was made to send a form here would go on with what its page says.
+        if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
+            session.is_over = true;
+        } else if session.is_stranger() {
+            reply.error(NO_AUTH);
+        } else {
+            unknown(words, &mut reply);
+        }
+        return None;
+    };
+    let needs_token = match command.may {
+        May::All => false,
+        May::Known => session.is_stranger(),
+        May::Trusted => {
+            session.is_stranger() || (resp.access().is_guarded() && !session.is_authenticated)
+        }
+    };
+    if needs_token {
+        reply.error(NO_AUTH);
+        return None;
+    }
+    if words.len() < command.fewest || words.len() > command.most {
+        wrong_number(command.name, &mut reply);
+        return None;
+    }
+    match command.what {
+        What::Cell => throttle::cell(resp, words, reply),
+        What::Crab => throttle::crab(resp, words, reply),
+        What::Check(verb) => return own::check(resp, verb, words, out, session.version),
+        What::Explain => own::explain(resp, words, reply),
+        What::Ping => match words.get(1) {
+            Some(message) => reply.bulk(message),
+            None => reply.simple("PONG"),
+        },
+        What::Echo => reply.bulk(words.at(1)),
+        What::Hello => hello(resp, session, words, out),
+        What::Auth => auth(resp, session, words, &mut reply),
+        What::Client => client(session, words, &mut reply),
+        What::Command => command_about(words, &mut reply),
+        What::Select => select(words.at(1), &mut reply),
+        What::Info => reply.bulk(info(resp).as_bytes()),
+        What::DbSize => {
+            reply.unsigned(u64::try_from(resp.engine().keys()).unwrap_or(u64::MAX));
+        }
+        What::Quit => {
+            reply.ok();
+            session.is_over = true;
+        }
+        What::Reset => {
+            session.reset();
+            Reply::new(out, session.version).simple("RESET");
+        }
+    }
+    None
+}
+
+const NO_AUTH: &str = "NOAUTH Authentication required.";
+const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// As much of an unknown command as Redis shows.
+const SHOWN: usize = 128;
+
+fn unknown(words: Words<'_>, reply: &mut Reply<'_>) {
+    let name = words.at(0);
+    let name = String::from_utf8_lossy(name.get(..SHOWN).unwrap_or(name)).into_owned();
+    let mut text = format!("ERR unknown command '{name}', with args beginning with: ");
+    let mut left = SHOWN;
+    for word in words.skip(1) {
+        let shown = word.get(..left).unwrap_or(word);
+        text.push('\'');
+        text.push_str(&String::from_utf8_lossy(shown));
+        text.push_str("' ");
+        left = left.saturating_sub(shown.len().saturating_add(3));
+        if left == 0 {
+            break;
+        }
+    }
+    reply.error(&text);
+}
+
+fn wrong_number(name: &str, reply: &mut Reply<'_>) {
+    let name = name.to_ascii_lowercase();
+    reply.error(&format!("ERR wrong number of arguments for '{name}' command"));
+}
+
+fn hello<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, out: &mut Vec<u8>)
+where
+    C: Clock + Clone + 'static,
+{
+    let version = match words.get(1).map(integer) {
+        None => session.version,
+        Some(Some(2)) => Version::Two,
+        Some(Some(3)) => Version::Three,
+        Some(Some(_)) => {
+            return Reply::new(out, session.version).error("NOPROTO unsupported protocol version");
+        }
+        Some(None) => {
+            return Reply::new(out, session.version)
+                .error("ERR Protocol version is not an integer or out of range");
+        }
+    };
+    let mut reply = Reply::new(out, session.version);
+    let mut rest = words.skip(2);
+    let mut name = None;
+    while let Some(option) = rest.next() {
+        if option.eq_ignore_ascii_case(b"AUTH") && rest.len() >= 2 {
+            let (_user, password) = (rest.next(), rest.next());
+            if resp.access().is_guarded() && !resp.access().admits(password.unwrap_or_default()) {
+                return reply.error(WRONG_PASS);
+            }
+            session.is_authenticated = true;
+        } else if option.eq_ignore_ascii_case(b"SETNAME") && rest.len() >= 1 {
+            name = rest.next();
+        } else {
+            let option = option.get(..SHOWN).unwrap_or(option);
+            let option = String::from_utf8_lossy(option);
+            return reply.error(&format!("ERR Syntax error in HELLO option '{option}'"));
+        }
+    }
+    if session.is_stranger() {
+        return reply.error(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+             <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
+             the same time",
+        );
+    }
+    if let Some(name) = name
+        && !set_name(session, name)
+    {
+        return reply.error(BAD_NAME);
+    }
+    session.version = version;
+    let mut reply = Reply::new(out, version);
+    reply.map(7);
+    reply.bulk(b"server");
+    reply.bulk(b"rategate");
+    reply.bulk(b"version");
+    reply.bulk(env!("CARGO_PKG_VERSION").as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(if version == Version::Three { 3 } else { 2 });
+    reply.bulk(b"id");
+    reply.integer(session.id);
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+}
+
+fn auth<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>)
+where
+    C: Clock + Clone + 'static,
+{
+    let password = words.at(words.len().saturating_sub(1));
+    if !resp.access().is_guarded() {
+        // With a user's name Redis has users without a password to compare with; nobody is one here.
+        return match words.len() {
+            2 => reply.error(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                 your configuration is correct?",
+            ),
+            _ => reply.error(WRONG_PASS),
+        };
+    }
+    if resp.access().admits(password) {
+        session.is_authenticated = true;
+        reply.ok();
+    } else {
+        reply.error(WRONG_PASS);
+    }
+}
+
+const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+
+/// The longest name that a connection may give itself.
+const LONGEST_NAME: usize = 256;
+
+/// Whether the name may be.
+fn set_name(session: &mut Session, name: &[u8]) -> bool {
+    let may_be = name.len() <= LONGEST_NAME && name.iter().all(u8::is_ascii_graphic);
+    if may_be {
+        session.name = name.into();
+    }
+    may_be
+}
+
+fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
+    let sub = words.at(1);
+    let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
+    match words.len() {
+        2 if is("ID") => reply.integer(session.id),
+        2 if is("GETNAME") && session.name.is_empty() => reply.null(),
+        2 if is("GETNAME") => reply.bulk(&session.name),
+        2 if is("INFO") => {
+            let name = String::from_utf8_lossy(&session.name);
+            let version = if session.version == Version::Three { 3 } else { 2 };
+            reply.bulk(format!("id={} name={name} db=0 resp={version}\n", session.id).as_bytes());
+        }
+        3 if is("SETNAME") => match set_name(session, words.at(2)) {
+            true => reply.ok(),
+            false => reply.error(BAD_NAME),
+        },
+        // A library's name and version: taken note of by nobody.
+        4 if is("SETINFO") => match words.at(2) {
+            what if what.eq_ignore_ascii_case(b"LIB-NAME") || what.eq_ignore_ascii_case(b"LIB-VER") => {
+                reply.ok();
+            }
+            what => {
+                let what = what.get(..SHOWN).unwrap_or(what);
+                let what = String::from_utf8_lossy(what);
+                reply.error(&format!("ERR Unrecognized option '{what}'"));
+            }
+        },
+        3 if is("NO-EVICT") || is("NO-TOUCH") => reply.ok(),
+        _ if ["ID", "GETNAME", "INFO", "SETNAME", "SETINFO", "NO-EVICT", "NO-TOUCH"].into_iter().any(is) => {
+            let sub = String::from_utf8_lossy(sub).to_lowercase();
+            reply.error(&format!("ERR wrong number of arguments for 'client|{sub}' command"));
+        }
+        _ => unknown_sub(sub, "CLIENT", reply),
+    }
+}
+
+fn unknown_sub(sub: &[u8], command: &str, reply: &mut Reply<'_>) {
+    let sub = String::from_utf8_lossy(sub.get(..SHOWN).unwrap_or(sub));
+    reply.error(&format!("ERR unknown subcommand '{sub}'. Try {command} HELP."));
+}
+
+fn command_about(words: Words<'_>, reply: &mut Reply<'_>) {
+    let sub = words.at(1);
+    let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
+    if words.len() == 1 || (words.len() == 2 && is("INFO")) {
+        reply.array(COMMANDS.len());
+        COMMANDS.iter().for_each(|command| about(command, reply));
+    } else if is("COUNT") && words.len() == 2 {
+        reply.unsigned(u64::try_from(COMMANDS.len()).unwrap_or(u64::MAX));
+    } else if is("DOCS") {
+        reply.map(0);
+    } else if is("LIST") && words.len() == 2 {
+        reply.array(COMMANDS.len());
+        COMMANDS.iter().for_each(|command| reply.bulk(command.name.to_ascii_lowercase().as_bytes()));
+    } else if is("INFO") {
+        reply.array(words.len().saturating_sub(2));
+        for name in words.skip(2) {
+            match COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes())) {
+                Some(command) => about(command, reply),
+                None => reply.null(),
+            }
+        }
+    } else {
+        unknown_sub(sub, "COMMAND", reply);
+    }
+}
+
+/// Name, number of words (negative: at least so many), flags, first key, last key, step.
+fn about(command: &Command, reply: &mut Reply<'_>) {
+    let fewest = i64::try_from(command.fewest).unwrap_or(i64::MAX);
+    let is_fixed = command.fewest == command.most;
+    let key = i64::from(command.is_keyed);
+    reply.array(6);
+    reply.bulk(command.name.to_ascii_lowercase().as_bytes());
+    reply.integer(if is_fixed { fewest } else { fewest.saturating_neg() });
+    reply.array(1);
+    reply.simple(if command.is_keyed { "write" } else { "fast" });
+    for number in [key, key, key] {
+        reply.integer(number);
+    }
+}
+
+fn select(index: &[u8], reply: &mut Reply<'_>) {
+    match integer(index) {
+        Some(0) => reply.ok(),
+        Some(_) => reply.error("ERR DB index is out of range"),
+        None => reply.error("ERR value is not an integer or out of range"),
+    }
+}
+
+/// What clients and people look for. The version is that of the Redis whose clients are expected.
+fn info<C>(resp: &Resp<C>) -> String
+where
+    C: Clock + Clone + 'static,
+{
+    let rules = resp.engine().rules();
+    let (rules, hash) = rules.as_ref().map_or((0, ""), |set| (set.rules.len(), &*set.hash));
+    format!(
+        "# Server\r\nredis_version:7.4.0\r\nredis_mode:standalone\r\nrategate_version:{}\r\nprocess_id:{}\r\n\
+         uptime_in_seconds:{}\r\n\r\n# Clients\r\nconnected_clients:{}\r\n\r\n# Rules\r\nrules:{rules}\r\n\
+         rules_hash:{hash}\r\nkeys:{}\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id(),
+        resp.started().elapsed().as_secs(),
+        resp.open(),
+        resp.engine().keys(),
+    )
+}

@@ -1,0 +1,108 @@
+//! The protocol of Redis, versions 2 and 3: any client of Redis can ask.
+//!
+//! `CL.THROTTLE` is that of redis-cell, `THROTTLE` that of throttlecrab; what is our own begins with `RATEGATE.`
+//! ([`own`](self::own) has its answers). Commands are decided in the order in which they came, all that one read has brought
+//! before the next, and their replies are written together.
+
+mod commands;
+mod connection;
+mod number;
+mod own;
+mod parse;
+mod reply;
+mod session;
+mod throttle;
+mod words;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Instant;
+
+use rategate::Clock;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use self::parse::{Bounds, Broken, Step, parse, words};
+pub use self::reply::{Reply, Version};
+pub use self::words::{Spans, Words};
+use crate::engine::Engine;
+use crate::net::{Access, Drain, Limits, Peer, Protocol};
+
+/// What all connections of this protocol share. Clones are the same.
+#[derive(Debug)]
+pub struct Resp<C: Clock>(Arc<Shared<C>>);
+
+#[derive(Debug)]
+struct Shared<C: Clock> {
+    engine: Engine<C>,
+    access: Access,
+    bounds: Bounds,
+    limits: Limits,
+    started: Instant,
+    next_id: AtomicI64,
+    open: AtomicU64,
+}
+
+impl<C: Clock> Clone for Resp<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<C: Clock + Clone + 'static> Resp<C> {
+    /// Asks `engine`.
+    #[must_use]
+    pub fn new(engine: Engine<C>, access: Access, bounds: Bounds, limits: Limits) -> Self {
+        let (next_id, open) = (AtomicI64::new(1), AtomicU64::new(0));
+        Self(Arc::new(Shared { engine, access, bounds, limits, started: Instant::now(), next_id, open }))
+    }
+
+    fn engine(&self) -> &Engine<C> {
+        &self.0.engine
+    }
+
+    fn access(&self) -> &Access {
+        &self.0.access
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    fn bounds(&self, is_stranger: bool) -> Bounds {
+        Bounds { unauthenticated: is_stranger, ..self.0.bounds }
+    }
+
+    fn started(&self) -> Instant {
+        self.0.started
+    }
+
+    fn open(&self) -> u64 {
+        self.0.open.load(Ordering::Relaxed)
+    }
+}
+
+impl<C: Clock + Clone + 'static> Protocol for Resp<C> {
+    async fn serve<S>(self, stream: S, peer: Peer, drain: Drain)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        self.0.open.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(&self.0);
+        // Counted down also when the task is dropped.
+        let _open = Open(&shared.open);
+        connection::serve(self, stream, id, peer.token_required, drain).await;
+    }
+
+    fn no_room(&self) -> &'static [u8] {
+        b"-ERR max number of clients reached\r\n"
+    }
+}
+
+struct Open<'a>(&'a AtomicU64);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,196 @@
+//! Commands of our own: rules by their names.
+//!
+//! What they answer is a map, in RESP2 an array of names and values in turn, always in this order:
+//!
+//! | name | value |
+//! |---|---|
+//! | `rule` | the rule's name |
+//! | `allowed` | whether the caller may go on: a truth, in RESP2 1 or 0 |
+//! | `verdict` | `granted`, `denied`, `shadowed` (over, and not enforced), `unlimited`, `unmatched`, `replaced`, `refunded`, `reset`, `gone` (the store cannot be asked, and the rule says what then) |
+//! | `permits` | how many permits were taken, or went back |
+//! | `limit` | the most that can be taken at once |
+//! | `remaining` | how many could be taken now; null where only a store knows |
+//! | `retry_after_ms` | how long until the same call fits, rounded up; -1 if it fits now or never will |
+//! | `reset_after_ms` | how long until nothing is in use any more, rounded up |
+
+use rategate::Clock;
+use smallvec::SmallVec;
+
+use super::Resp;
+use super::number::{milliseconds, unsigned};
+use super::reply::{Reply, Version};
+use super::words::Words;
+use crate::engine::{Answer, Decided, Fault, Item, Part, Request, Target, Verb, Verdict};
+use crate::rule::{Enforcement, Limit, Place, Rule, Value};
+
+/// An answer that is not there yet, and how it is to be written.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) decided: Decided,
+    pub(super) asked: Asked,
+    pub(super) version: Version,
+}
+
+/// What was asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    verb: Verb,
+    permits: u64,
+}
+
+/// `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`: the answer is in the reply, or comes later.
+pub(super) fn check<C>(
+    resp: &Resp<C>,
+    verb: Verb,
+    words: Words<'_>,
+    out: &mut Vec<u8>,
+    version: Version,
+) -> Option<Pending>
+where
+    C: Clock + Clone + 'static,
+{
+    let mut reply = Reply::new(out, version);
+    let (permits, first) = match verb {
+        Verb::Reset => (0, 2),
+        _ => match unsigned(words.at(2)) {
+            Some(permits) => (permits, 3),
+            None => {
+                reply.error("ERR permits is not an integer or out of range");
+                return None;
+            }
+        },
+    };
+    let Ok(name) = std::str::from_utf8(words.at(1)) else {
+        reply.error("ERR a rule's name is text in UTF-8");
+        return None;
+    };
+    let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
+    let items = [Item::of(Target::Rule { name, values: &values }, permits)];
+    let decided = resp.engine().decide(&Request { verb, items: &items });
+    let asked = Asked { verb, permits };
+    match decided {
+        Decided::Now(answer) => {
+            write(&answer, asked, &mut reply);
+            None
+        }
+        decided @ Decided::Later(_) => Some(Pending { decided, asked, version }),
+    }
+}
+
+/// An answer in its shape.
+pub(super) fn write(answer: &Result<Answer, Fault>, asked: Asked, reply: &mut Reply<'_>) {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(fault) => return reply.error(&format!("ERR {fault}")),
+    };
+    let Some(part) = answer.parts.first() else {
+        return reply.error("ERR there is no answer");
+    };
+    reply.map(8);
+    reply.bulk(b"rule");
+    match &part.rule {
+        Some(rule) => reply.bulk(rule.name.as_bytes()),
+        None => reply.null(),
+    }
+    reply.bulk(b"allowed");
+    reply.truth(answer.allowed);
+    told(part, asked, reply);
+}
+
+fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
+    let taken = if asked.verb == Verb::Take { asked.permits } else { 0 };
+    let (verdict, permits, retry_after_ns) = match part.verdict {
+        Verdict::Unmatched => ("unmatched", 0, None),
+        Verdict::Unlimited => ("unlimited", 0, None),
+        Verdict::Replaced => ("replaced", 0, None),
+        Verdict::Granted => ("granted", taken, None),
+        Verdict::Denied { retry_after_ns, enforced: true } => ("denied", 0, retry_after_ns),
+        Verdict::Denied { retry_after_ns, enforced: false } => ("shadowed", 0, retry_after_ns),
+        Verdict::Refunded(permits) => ("refunded", permits, None),
+        Verdict::Reset => ("reset", 0, None),
+        Verdict::Gone { .. } => ("gone", 0, None),
+    };
+    reply.bulk(b"verdict");
+    reply.bulk(verdict.as_bytes());
+    reply.bulk(b"permits");
+    reply.unsigned(permits);
+    reply.bulk(b"limit");
+    reply.unsigned(part.limit);
+    reply.bulk(b"remaining");
+    match part.remaining {
+        Some(remaining) => reply.unsigned(remaining),
+        None => reply.null(),
+    }
+    reply.bulk(b"retry_after_ms");
+    match retry_after_ns {
+        Some(ns) => reply.unsigned(milliseconds(ns.get())),
+        None => reply.integer(-1),
+    }
+    reply.bulk(b"reset_after_ms");
+    reply.unsigned(milliseconds(part.reset_after_ns));
+}
+
+/// `RATEGATE.EXPLAIN rule`: the rule as it is in force. A map of `rule`, `domain`, `entries`, `limit`, `enforcement`,
+/// `place`, `written`; all texts but `entries`, which is an array of texts.
+pub(super) fn explain<C>(resp: &Resp<C>, words: Words<'_>, mut reply: Reply<'_>)
+where
+    C: Clock + Clone + 'static,
+{
+    let name = words.at(1);
+    let rules = resp.engine().rules();
+    let rules = rules.iter().flat_map(|rules| &rules.rules);
+    let Some(rule) = rules.into_iter().find(|rule| rule.name.as_bytes() == name) else {
+        let name = String::from_utf8_lossy(name);
+        return reply.error(&format!("ERR there is no rule `{}`", name.escape_debug()));
+    };
+    let texts = [
+        ("rule", rule.name.to_string()),
+        ("domain", rule.domain.to_string()),
+        ("limit", limit(rule)),
+        ("enforcement", enforcement(rule.enforcement)),
+        ("place", place(rule.place)),
+        ("written", rule.origin.to_string()),
+    ];
+    reply.map(texts.len().saturating_add(1));
+    for (name, text) in texts {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+    reply.bulk(b"entries");
+    reply.array(rule.entries.len());
+    for entry in &rule.entries {
+        let text = match &entry.value {
+            Value::Any => format!("{}", entry.key),
+            Value::Exact(value) => format!("{}={value}", entry.key),
+            Value::OneOf(values) => format!("{}={}", entry.key, values.join("|")),
+            Value::Pattern { text, .. } => format!("{}={text}", entry.key),
+        };
+        reply.bulk(text.as_bytes());
+    }
+}
+
+fn limit(rule: &Rule) -> String {
+    match rule.limit {
+        Limit::Unlimited => "unlimited".to_owned(),
+        Limit::Nothing => "nothing".to_owned(),
+        Limit::Policy(_) => rule.shown.to_string(),
+    }
+}
+
+fn enforcement(enforcement: Enforcement) -> String {
+    match enforcement {
+        Enforcement::All => "all".to_owned(),
+        Enforcement::Share(share) => format!("{share} of 10000 keys"),
+        Enforcement::Shadow => "shadow".to_owned(),
+    }
+}
+
+fn place(place: Place) -> String {
+    match place {
+        Place::Here => "here".to_owned(),
+        Place::StoreExact => "store".to_owned(),
+        Place::StoreLeased { lease_ns } => {
+            format!("store, leased for {} ms", milliseconds(lease_ns))
+        }
+    }
+}

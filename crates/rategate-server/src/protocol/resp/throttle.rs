@@ -1,0 +1,142 @@
+//! `CL.THROTTLE` and `THROTTLE`: a bucket that comes with the call.
+//!
+//! Both are one decision of the engine. They differ in what their first number means, and in the order of what they answer:
+//!
+//! | command | capacity | answer |
+//! |---|---|---|
+//! | `CL.THROTTLE key max_burst count period [quantity]` | `max_burst` + 1 | limited, limit, remaining, retry after, reset after |
+//! | `THROTTLE key max_burst count period [quantity]` | `max_burst` | allowed, limit, remaining, reset after, retry after |
+//!
+//! Nothing waits, so nothing is allocated and nobody else is asked.
+
+use rategate::Clock;
+
+use super::Resp;
+use super::number::{integer, nanoseconds, seconds};
+use super::reply::Reply;
+use super::words::Words;
+use crate::engine::{Inline, Part, Verb, Verdict};
+
+/// A call, read.
+struct Call<'a> {
+    key: &'a [u8],
+    limit: Inline,
+    verb: Verb,
+    permits: u64,
+}
+
+/// Why it cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum Unreadable {
+    #[error("ERR Couldn't parse as integer: {0}")]
+    NoInteger(String),
+    #[error("ERR Zero rates are not supported")]
+    ZeroRate,
+    #[error("ERR {0} must not be negative")]
+    Negative(&'static str),
+    #[error("ERR max_burst must be at least 1")]
+    NoBurst,
+    #[error("ERR period is too long: at most 18446744073 seconds")]
+    Period,
+}
+
+/// What is left of a text that was to be a number, in an error.
+const SHOWN: usize = 32;
+
+/// `CL.THROTTLE`.
+pub(super) fn cell<C>(resp: &Resp<C>, words: Words<'_>, mut reply: Reply<'_>)
+where
+    C: Clock + Clone + 'static,
+{
+    let Some(part) = decide(resp, words, 1, &mut reply) else { return };
+    let (is_limited, retry_after) = match part.verdict {
+        Verdict::Denied { retry_after_ns, .. } => (1, retry_after_ns.map(|ns| seconds(ns.get()))),
+        _ => (0, None),
+    };
+    reply.array(5);
+    reply.integer(is_limited);
+    reply.unsigned(part.limit);
+    reply.unsigned(part.remaining.unwrap_or_default());
+    match retry_after {
+        Some(after) => reply.unsigned(after),
+        None => reply.integer(-1),
+    }
+    reply.unsigned(seconds(part.reset_after_ns));
+}
+
+/// `THROTTLE`.
+pub(super) fn crab<C>(resp: &Resp<C>, words: Words<'_>, mut reply: Reply<'_>)
+where
+    C: Clock + Clone + 'static,
+{
+    let Some(part) = decide(resp, words, 0, &mut reply) else { return };
+    let (allowed, retry_after) = match part.verdict {
+        Verdict::Denied { retry_after_ns, .. } => {
+            (0, retry_after_ns.map_or(0, |ns| seconds(ns.get())))
+        }
+        _ => (1, 0),
+    };
+    reply.array(5);
+    reply.integer(allowed);
+    reply.unsigned(part.limit);
+    reply.unsigned(part.remaining.unwrap_or_default());
+    reply.unsigned(seconds(part.reset_after_ns));
+    reply.unsigned(retry_after);
+}
+
+/// The decision, or none and an error in the reply.
+fn decide<C>(resp: &Resp<C>, words: Words<'_>, extra: u64, reply: &mut Reply<'_>) -> Option<Part>
+where
+    C: Clock + Clone + 'static,
+{
+    let call = match read(words, extra) {
+        Ok(call) => call,
+        Err(error) => {
+            reply.error(&error.to_string());
+            return None;
+        }
+    };
+    match resp.engine().inline(call.limit, call.key, call.verb, call.permits) {
+        Ok(part) => Some(part),
+        Err(fault) => {
+            reply.error(&format!("ERR {fault}"));
+            None
+        }
+    }
+}
+
+fn read(words: Words<'_>, extra: u64) -> Result<Call<'_>, Unreadable> {
+    let number = |index| {
+        let text = words.at(index);
+        integer(text).ok_or_else(|| Unreadable::NoInteger(shown(text)))
+    };
+    let (max_burst, count, period) = (number(2)?, number(3)?, number(4)?);
+    let quantity = match words.get(5) {
+        Some(_) => number(5)?,
+        None => 1,
+    };
+    if count == 0 || period == 0 {
+        return Err(Unreadable::ZeroRate);
+    }
+    let max_burst = u64::try_from(max_burst).map_err(|_| Unreadable::Negative("max_burst"))?;
+    let count = u64::try_from(count).map_err(|_| Unreadable::Negative("count"))?;
+    if period < 0 {
+        return Err(Unreadable::Negative("period"));
+    }
+    let period_ns = nanoseconds(period).ok_or(Unreadable::Period)?;
+    let capacity = max_burst.saturating_add(extra);
+    if capacity == 0 {
+        return Err(Unreadable::NoBurst);
+    }
+    let verb = match quantity {
+        0 => Verb::Peek,
+        ..0 => Verb::Refund,
+        _ => Verb::Take,
+    };
+    let limit = Inline { capacity, count, period_ns };
+    Ok(Call { key: words.at(1), limit, verb, permits: quantity.unsigned_abs() })
+}
+
+fn shown(text: &[u8]) -> String {
+    text.get(..SHOWN).unwrap_or(text).escape_ascii().to_string()
+}

@@ -1,0 +1,426 @@
+//! The service as a whole: listeners, threads, signals, and the end in order.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rategate::MonotonicClock;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::config::Settings;
+use crate::config::settings::{self, Listener};
+use crate::engine::{Engine, EngineSettings, LoadError};
+use crate::net::{self, Access, Bound, Caps, Drainer, Limits, Tls, TlsError, Workers};
+use crate::protocol::resp::{Bounds, Resp};
+use crate::rule::RuleSet;
+
+/// What a service is started with. The rest of it is [`Default`].
+pub struct Start {
+    /// Where it listens, and how much of everything there may be.
+    pub settings: Settings,
+    /// What it limits.
+    pub rules: RuleSet,
+    /// Whether SIGTERM and SIGINT end it, and SIGHUP calls `reload`. Once for a process.
+    pub signals: bool,
+    /// Reads the configuration again, puts it into force, and says in the log what became of it.
+    pub reload: Option<Reload>,
+}
+
+/// Reads the configuration again.
+pub type Reload = Box<dyn FnMut(&Engine<MonotonicClock>) + Send>;
+
+/// A service at work. Dropped, it ends without waiting for anybody.
+#[derive(Debug)]
+pub struct Running {
+    engine: Engine<MonotonicClock>,
+    listening: Vec<Listening>,
+    is_ready: Arc<AtomicBool>,
+    orders: mpsc::UnboundedSender<Order>,
+    front: Option<JoinHandle<()>>,
+}
+
+/// Where a service can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// What is spoken there: `resp`, `http` or `grpc`.
+    pub protocol: &'static str,
+    /// The place, with the port that was found if none was said.
+    pub address: net::Address,
+    /// Whether by TLS.
+    pub tls: bool,
+}
+
+/// Why a service does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Everybody could reach it, and nothing says who they are.
+    #[error(
+        "{protocol} on {address} can be reached by other machines, and nothing says who may ask: set a token, ask for \
+         certificates of clients, listen on 127.0.0.1, or say that it is meant so (--insecure)"
+    )]
+    Open {
+        /// What is spoken there.
+        protocol: &'static str,
+        /// Where.
+        address: settings::Address,
+    },
+    /// A listener asks for a token that nobody has set.
+    #[error("{protocol} on {address} asks for a token, and none is set")]
+    NoToken {
+        /// What is spoken there.
+        protocol: &'static str,
+        /// Where.
+        address: settings::Address,
+    },
+    /// A listener speaks TLS, and there is no certificate.
+    #[error("{protocol} on {address} speaks TLS, and there is no certificate")]
+    NoCertificate {
+        /// What is spoken there.
+        protocol: &'static str,
+        /// Where.
+        address: settings::Address,
+    },
+    /// The place is taken, or not ours to have.
+    #[error("cannot listen for {protocol} on {address}: {error}")]
+    Bind {
+        /// What is spoken there.
+        protocol: &'static str,
+        /// Where.
+        address: settings::Address,
+        /// Why.
+        error: io::Error,
+    },
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The rules cannot be put into force.
+    #[error(transparent)]
+    Rules(#[from] LoadError),
+    /// The system has no more threads or descriptors.
+    #[error("cannot start its threads: {0}")]
+    Threads(#[from] io::Error),
+    /// Nothing is to be spoken anywhere.
+    #[error("there is nowhere to listen: all protocols are off")]
+    Nowhere,
+}
+
+/// What the front thread is told.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// End in order.
+    Drain,
+    /// End now.
+    Stop,
+}
+
+/// A listener that is bound.
+struct Place {
+    protocol: &'static str,
+    bound: Bound,
+    tls: Option<Tls>,
+    token_required: bool,
+}
+
+/// Starts a service: from when this returns, connections are accepted at all its listeners.
+///
+/// One thread accepts, watches for signals and lets time pass for schedules; the others, as many as the settings say, have the
+/// connections.
+///
+/// # Errors
+///
+/// [`StartError`]; nothing is left running or listening then.
+pub fn start(start: Start) -> Result<Running, StartError> {
+    let Start { settings, rules, signals, reload } = start;
+    let engine = Engine::new(MonotonicClock::starting_at(unix_ns()), engine_settings(&settings));
+    engine.load(rules)?;
+    net::raise_descriptors();
+    let places = settings
+        .server
+        .listeners()
+        .filter(|(protocol, _)| *protocol == "resp")
+        .map(|(protocol, listener)| place(&settings, protocol, listener))
+        .collect::<Result<Vec<_>, _>>()?;
+    if places.is_empty() {
+        return Err(StartError::Nowhere);
+    }
+    let listening = places.iter().map(Place::listening).collect();
+    let threads = settings.server.threads.or_else(|| thread::available_parallelism().ok());
+    let workers = Workers::start(threads.map_or(1, Into::into))?;
+    let is_ready = Arc::new(AtomicBool::new(false));
+    let (orders, ordered) = mpsc::unbounded_channel();
+    let front = Front {
+        engine: engine.clone(),
+        settings,
+        workers,
+        drainer: Drainer::new(),
+        is_ready: Arc::clone(&is_ready),
+        reload,
+        ordered,
+    };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let hosts = {
+        let _within = runtime.enter();
+        front.hosts(places)?
+    };
+    let signals = signals.then(|| runtime.block_on(async { Signals::watch() })).transpose()?;
+    let thread = thread::Builder::new().name("front".to_owned());
+    is_ready.store(true, Ordering::Release);
+    let front = thread.spawn(move || runtime.block_on(front.run(hosts, signals)))?;
+    Ok(Running { engine, listening, is_ready, orders, front: Some(front) })
+}
+
+impl Running {
+    /// What decides.
+    #[must_use]
+    pub const fn engine(&self) -> &Engine<MonotonicClock> {
+        &self.engine
+    }
+
+    /// Where it can be reached.
+    #[must_use]
+    pub fn listening(&self) -> &[Listening] {
+        &self.listening
+    }
+
+    /// Whether it takes connections: not any more once its end has begun.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Acquire)
+    }
+
+    /// Begins the end in order: it takes no new connections, answers what has arrived, and closes.
+    pub fn drain(&self) {
+        // Gone already: the same.
+        let _ = self.orders.send(Order::Drain);
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(mut self) {
+        self.join();
+    }
+
+    /// Ends in order, and waits for it: as long as connections take, and no longer than the settings say.
+    pub fn stop(self) {
+        self.drain();
+        self.wait();
+    }
+
+    fn join(&mut self) {
+        if let Some(front) = self.front.take() {
+            // A panic there has been told already.
+            let _ = front.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.orders.send(Order::Stop);
+        self.join();
+    }
+}
+
+impl Place {
+    fn listening(&self) -> Listening {
+        Listening {
+            protocol: self.protocol,
+            address: self.bound.address().clone(),
+            tls: self.tls.is_some(),
+        }
+    }
+}
+
+/// What the front thread has.
+struct Front {
+    engine: Engine<MonotonicClock>,
+    settings: Settings,
+    workers: Workers,
+    drainer: Drainer,
+    is_ready: Arc<AtomicBool>,
+    reload: Option<Reload>,
+    ordered: mpsc::UnboundedReceiver<Order>,
+}
+
+type Host = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Front {
+    /// Those who accept, one for each place.
+    fn hosts(&self, places: Vec<Place>) -> io::Result<Vec<Host>> {
+        let server = &self.settings.server;
+        let limits = limits(server);
+        let caps = Caps::new(limits.connections, limits.connections_per_address);
+        let access = server.token.as_ref().map(|token| Access::token(token.expose().as_bytes()));
+        let access = access.unwrap_or_default();
+        let bounds = Bounds { frame_bytes: server.limits.frame_bytes, ..Bounds::default() };
+        let resp = Resp::new(self.engine.clone(), access, bounds, limits);
+        let mut hosts: Vec<Host> = Vec::new();
+        for place in places {
+            let Place { bound, tls, token_required, .. } = place;
+            let drain = self.drainer.drain();
+            let door = net::Door { tls, token_required, caps: caps.clone(), limits, drain };
+            hosts.push(Box::pin(net::accept(bound, door, resp.clone(), &self.workers)?));
+        }
+        Ok(hosts)
+    }
+
+    async fn run(mut self, hosts: Vec<Host>, mut signals: Option<Signals>) {
+        let own: Vec<_> = hosts.into_iter().map(tokio::spawn).collect();
+        let mut seconds = interval(Duration::from_secs(1));
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let order = loop {
+            tokio::select! {
+                order = self.ordered.recv() => break order.unwrap_or(Order::Stop),
+                _ = seconds.tick() => self.engine.tick(unix_ns()),
+                told = Signals::next(&mut signals) => match told {
+                    Told::End => break Order::Drain,
+                    Told::Reload => self.read_again(),
+                },
+            }
+        };
+        self.is_ready.store(false, Ordering::Release);
+        if matches!(order, Order::Drain) {
+            self.drain(signals).await;
+        }
+        own.iter().for_each(tokio::task::JoinHandle::abort);
+        self.workers.stop();
+    }
+
+    fn read_again(&mut self) {
+        match &mut self.reload {
+            Some(reload) => reload(&self.engine),
+            None => tracing::info!("there is no configuration to be read again"),
+        }
+    }
+
+    async fn drain(&mut self, mut signals: Option<Signals>) {
+        let grace = self.settings.server.drain;
+        tracing::info!(grace_s = grace.as_secs(), left = self.drainer.left(), "ending: no new connections");
+        self.drainer.begin();
+        tokio::select! {
+            ended = timeout(grace, self.drainer.all_gone()) => match ended {
+                Ok(()) => tracing::info!("all connections have ended"),
+                Err(_) => tracing::warn!(left = self.drainer.left(), "connections are cut off: their time is over"),
+            },
+            () = Signals::end(&mut signals) => tracing::warn!("told again to end: connections are cut off"),
+            order = self.ordered.recv() => tracing::debug!(?order, "told to end now"),
+        }
+    }
+}
+
+/// Signals that mean something to a service.
+#[derive(Debug)]
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+enum Told {
+    End,
+    Reload,
+}
+
+impl Signals {
+    fn watch() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next one; never if nobody watches for them.
+    async fn next(watched: &mut Option<Self>) -> Told {
+        let Some(signals) = watched else { return std::future::pending().await };
+        tokio::select! {
+            _ = signals.terminate.recv() => Told::End,
+            _ = signals.interrupt.recv() => Told::End,
+            _ = signals.hangup.recv() => Told::Reload,
+        }
+    }
+
+    async fn end(watched: &mut Option<Self>) {
+        while matches!(Self::next(watched).await, Told::Reload) {}
+    }
+}
+
+fn place(
+    settings: &Settings,
+    protocol: &'static str,
+    listener: &Listener,
+) -> Result<Place, StartError> {
+    let server = &settings.server;
+    let address = || listener.address.clone();
+    if server.is_open(listener) && !server.insecure {
+        return Err(StartError::Open { protocol, address: address() });
+    }
+    if listener.auth && server.token.is_none() {
+        return Err(StartError::NoToken { protocol, address: address() });
+    }
+    let tls = match (listener.tls, &server.tls) {
+        (false, _) => None,
+        (true, None) => return Err(StartError::NoCertificate { protocol, address: address() }),
+        (true, Some(tls)) => {
+            let offers: &[&[u8]] = match protocol {
+                "http" => &[b"h2", b"http/1.1"],
+                "grpc" => &[b"h2"],
+                _ => &[],
+            };
+            Some(Tls::read(&tls.cert, &tls.key, tls.client_ca.as_deref(), offers)?)
+        }
+    };
+    // Whoever reaches an open listener from outside has to show the token for everything.
+    let token_required = listener.auth;
+    let bound = net::bind(&at(&listener.address))
+        .map_err(|error| StartError::Bind { protocol, address: address(), error })?;
+    Ok(Place { protocol, bound, tls, token_required })
+}
+
+/// This user alone may use a socket in the file system.
+const SOCKET_MODE: u32 = 0o600;
+
+fn at(address: &settings::Address) -> net::Address {
+    match address {
+        settings::Address::Tcp(address) => net::Address::Tcp(*address),
+        settings::Address::Unix(path) => {
+            net::Address::Unix { path: path.clone(), mode: SOCKET_MODE }
+        }
+    }
+}
+
+fn limits(server: &settings::Server) -> Limits {
+    Limits {
+        connections: server.limits.connections,
+        connections_per_address: server.limits.connections_per_address,
+        idle: server.limits.idle,
+        arrival: server.limits.header_time,
+        ..Limits::default()
+    }
+}
+
+fn engine_settings(settings: &Settings) -> EngineSettings {
+    EngineSettings {
+        most_keys: settings.keys.total,
+        inline_keys: settings.inline.keys,
+        inline_limits: settings.inline.limits,
+        count_denied: settings.grpc.count_denied,
+    }
+}
+
+/// The wall clock. Before 1970 it is 1970.
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl fmt::Debug for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Start").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! Rules and requests in few words.
+
+use std::sync::Arc;
+
+use rategate::{Anchor, AnyPolicy, FixedWindow, Gcra, ManualClock};
+use rategate_server::engine::{
+    Answer, Decided, Engine, EngineSettings, Item, Request, Target, Verb,
+};
+use rategate_server::rule::{
+    Enforcement, Entry, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
+};
+
+pub(crate) const SECOND: u64 = 1_000_000_000;
+/// A Monday, 00:00 UTC.
+pub(crate) const MONDAY: u64 = 1_760_313_600 * SECOND;
+
+pub(crate) type TestEngine = Engine<ManualClock>;
+
+pub(crate) fn engine(rules: Vec<Rule>) -> (TestEngine, ManualClock) {
+    let clock = ManualClock::new();
+    clock.advance(MONDAY);
+    let engine = Engine::new(clock.clone(), EngineSettings::default());
+    engine.load(RuleSet { rules, hash: "".into() }).unwrap();
+    (engine, clock)
+}
+
+/// A rule of domain `d`: at most so many in each minute of the clock, for each value of the keys.
+pub(crate) fn per_minute(name: &str, keys: &[&str], permits: u64) -> Rule {
+    let window = FixedWindow::new(permits, 60 * SECOND, Anchor::Epoch).unwrap();
+    rule(name, keys, window.into(), permits)
+}
+
+/// A bucket of `burst`, with one permit a second.
+pub(crate) fn bucket(name: &str, keys: &[&str], burst: u64) -> Rule {
+    rule(name, keys, Gcra::new("1/s".parse().unwrap(), burst).unwrap().into(), burst)
+}
+
+fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
+    let any = |key: &&str| Entry { key: (*key).into(), value: Value::Any };
+    Rule {
+        name: name.into(),
+        domain: "d".into(),
+        entries: keys.iter().map(any).collect(),
+        limit: Limit::Policy(policy),
+        shown: Shown { permits, multiplier: 1, unit: Unit::Minute },
+        enforcement: Enforcement::All,
+        quota: false,
+        replaces: Vec::new(),
+        detailed_metric: false,
+        schedule: Vec::new(),
+        place: Place::Here,
+        when_gone: WhenGone::Local,
+        most_keys: None,
+        origin: Origin::default(),
+    }
+}
+
+pub(crate) fn with_value(mut rule: Rule, entry: usize, value: Value) -> Rule {
+    rule.entries[entry].value = value;
+    rule
+}
+
+pub(crate) fn exact(value: &str) -> Value {
+    Value::Exact(value.into())
+}
+
+pub(crate) fn like(text: &str, shared: bool) -> Value {
+    Value::Pattern { text: text.into(), shared }
+}
+
+/// Asks for items, each a descriptor `key=value,key=value` of domain `d` and its permits.
+pub(crate) fn ask(engine: &TestEngine, verb: Verb, items: &[(&str, u64)]) -> Answer {
+    let descriptors: Vec<Vec<(&[u8], &[u8])>> = items
+        .iter()
+        .map(|(text, _)| {
+            let pairs = text.split(',').filter(|pair| !pair.is_empty());
+            pairs
+                .map(|pair| pair.split_once('=').unwrap())
+                .map(|(k, v)| (k.as_bytes(), v.as_bytes()))
+                .collect()
+        })
+        .collect();
+    let items: Vec<Item<'_>> = descriptors
+        .iter()
+        .zip(items)
+        .map(|(entries, (_, permits))| {
+            Item::of(Target::Descriptor { domain: "d", entries, limit: None }, *permits)
+        })
+        .collect();
+    decide(engine, verb, &items)
+}
+
+pub(crate) fn decide(engine: &TestEngine, verb: Verb, items: &[Item<'_>]) -> Answer {
+    match engine.decide(&Request { verb, items }) {
+        Decided::Now(answer) => answer.unwrap(),
+        Decided::Later(_) => unreachable!("all counters are here"),
+    }
+}
+
+pub(crate) fn take(engine: &TestEngine, items: &[(&str, u64)]) -> bool {
+    ask(engine, Verb::Take, items).allowed
+}
+
+pub(crate) fn remaining(engine: &TestEngine, item: &str) -> u64 {
+    ask(engine, Verb::Peek, &[(item, 1)]).parts[0].remaining.unwrap()
+}
+
+pub(crate) fn rule_name(answer: &Answer, part: usize) -> Option<&str> {
+    answer.parts[part].rule.as_ref().map(|rule| &*rule.name)
+}
+
+pub(crate) fn set(rules: Vec<Rule>) -> RuleSet {
+    RuleSet { rules, hash: Arc::from("") }
+}

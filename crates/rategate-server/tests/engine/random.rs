@@ -1,0 +1,62 @@
+//! Random requests beside a model too simple to be wrong: counts in a map.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use rategate_server::engine::Verb;
+
+use crate::common::*;
+
+/// A rule, a key, and permits.
+type Item = (u8, u8, u64);
+
+/// What is asked: up to four items of three rules and two keys each, for up to four permits; or time goes by.
+fn steps() -> impl Strategy<Value = Vec<(Vec<Item>, u64)>> {
+    let item = (0..3_u8, 0..2_u8, 0..4_u64);
+    prop::collection::vec((prop::collection::vec(item, 1..5), 0..40_u64), 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn requests_decide_as_plain_counts_do(steps in steps()) {
+        let limits = [4, 7, 12];
+        let names = ["a", "b", "c"];
+        let rules = names.iter().zip(limits).map(|(name, limit)| per_minute(name, &[name], limit));
+        let (engine, clock) = engine(rules.collect());
+        let (mut used, mut now_s, mut window) = (HashMap::<(u8, u8), u64>::new(), 0, 0);
+        for (items, wait_s) in steps {
+            now_s += wait_s;
+            clock.advance(wait_s * SECOND);
+            if now_s / 60 != window {
+                used.clear();
+                window = now_s / 60;
+            }
+            let mut wanted = HashMap::<(u8, u8), u64>::new();
+            for (rule, key, permits) in &items {
+                *wanted.entry((*rule, *key)).or_default() += permits;
+            }
+            let fits = |(at, permits): (&(u8, u8), &u64)| {
+                used.get(at).copied().unwrap_or(0) + permits <= limits[usize::from(at.0)]
+            };
+            let expected = wanted.iter().all(fits);
+            if expected {
+                for (at, permits) in wanted {
+                    *used.entry(at).or_default() += permits;
+                }
+            }
+            let texts: Vec<(String, u64)> = items
+                .iter()
+                .map(|(rule, key, permits)| (format!("{}={key}", names[usize::from(*rule)]), *permits))
+                .collect();
+            let asked: Vec<(&str, u64)> = texts.iter().map(|(text, permits)| (text.as_str(), *permits)).collect();
+            prop_assert_eq!(ask(&engine, Verb::Peek, &asked).allowed || asked.len() > 1, expected || asked.len() > 1);
+            prop_assert_eq!(take(&engine, &asked), expected);
+            for (rule, key) in (0..3_u8).flat_map(|rule| (0..2_u8).map(move |key| (rule, key))) {
+                let left = limits[usize::from(rule)] - used.get(&(rule, key)).copied().unwrap_or(0);
+                prop_assert_eq!(remaining(&engine, &format!("{}={key}", names[usize::from(rule)])), left);
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Other rules come into force.
+
+use rategate_server::engine::Verb;
+use rategate_server::rule::{Limit, Scheduled, Shown, Unit};
+
+use crate::common::*;
+
+#[test]
+fn counters_are_carried_over_by_the_rules_name() {
+    let (engine, _) = engine(vec![bucket("kept", &["a"], 5), bucket("gone", &["b"], 5)]);
+    assert!(take(&engine, &[("a=1", 4)]) && take(&engine, &[("b=1", 4)]));
+    let loaded =
+        engine.load(set(vec![bucket("new", &["c"], 5), bucket("kept", &["a"], 7)])).unwrap();
+    let names =
+        |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(names(&loaded.changed), ["kept"]);
+    assert_eq!(
+        (names(&loaded.added), names(&loaded.removed)),
+        (vec!["new".to_owned()], vec!["gone".to_owned()])
+    );
+    assert_eq!(remaining(&engine, "a=1"), 1, "a larger bucket has to be filled first");
+    assert!(rule_name(&ask(&engine, Verb::Peek, &[("b=1", 1)]), 0).is_none());
+    // A rule that was gone begins anew.
+    engine.load(set(vec![bucket("kept", &["a"], 7), bucket("gone", &["b"], 5)])).unwrap();
+    assert_eq!(remaining(&engine, "b=1"), 5);
+}
+
+#[test]
+fn a_limit_below_what_is_used_frees_nothing() {
+    let (engine, clock) = engine(vec![per_minute("r", &["a"], 10)]);
+    assert!(take(&engine, &[("a=1", 8)]));
+    engine.load(set(vec![per_minute("r", &["a"], 3)])).unwrap();
+    assert!(!take(&engine, &[("a=1", 1)]));
+    engine.load(set(vec![per_minute("r", &["a"], 9)])).unwrap();
+    assert!(take(&engine, &[("a=1", 1)]) && !take(&engine, &[("a=1", 1)]));
+    clock.advance(60 * SECOND);
+    assert!(take(&engine, &[("a=1", 9)]));
+}
+
+#[test]
+fn another_kind_of_limit_or_other_entries_begin_anew_and_say_so() {
+    let (engine, _) = engine(vec![bucket("r", &["a"], 5), bucket("s", &["b"], 5)]);
+    assert!(take(&engine, &[("a=1", 4)]) && take(&engine, &[("b=1", 4)]));
+    let loaded =
+        engine.load(set(vec![per_minute("r", &["a"], 5), bucket("s", &["c"], 5)])).unwrap();
+    assert_eq!(loaded.restarted.len(), 2);
+    assert_eq!((remaining(&engine, "a=1"), remaining(&engine, "c=1")), (5, 5));
+}
+
+#[test]
+fn a_rule_that_was_opened_for_a_while_still_knows() {
+    let (engine, _) = engine(vec![bucket("r", &["a"], 5)]);
+    assert!(take(&engine, &[("a=1", 4)]));
+    let mut open = bucket("r", &["a"], 5);
+    open.limit = Limit::Unlimited;
+    engine.load(set(vec![open])).unwrap();
+    assert!(take(&engine, &[("a=1", 1000)]));
+    engine.load(set(vec![bucket("r", &["a"], 5)])).unwrap();
+    assert_eq!(remaining(&engine, "a=1"), 1);
+}
+
+#[test]
+fn a_schedule_is_in_force_at_its_time() {
+    let mut rule = per_minute("r", &["a"], 1);
+    let Limit::Policy(_) = rule.limit else { unreachable!() };
+    let busy = per_minute("r", &["a"], 3);
+    rule.schedule.push(Scheduled {
+        days: [true, true, true, true, true, false, false],
+        from_s: 22 * 3600,
+        until_s: 6 * 3600,
+        zone: "Europe/Berlin".into(),
+        limit: busy.limit,
+        shown: Shown { permits: 3, multiplier: 1, unit: Unit::Minute },
+    });
+    let (engine, clock) = engine(vec![rule.clone()]);
+    // Monday 00:00 UTC is 02:00 in Berlin, and Sunday is no night of work.
+    let at = |hours: u64| rule.at(MONDAY + hours * 3600 * SECOND).1.permits;
+    assert_eq!([at(0), at(3), at(19), at(20), at(23)], [1, 1, 1, 3, 3]);
+    assert_eq!(
+        [at(24 + 3), at(24 + 4), at(5 * 24 + 3), at(5 * 24 + 4), at(5 * 24 + 21)],
+        [3, 1, 3, 1, 1]
+    );
+    assert!(take(&engine, &[("a=1", 1)]) && !take(&engine, &[("a=1", 1)]));
+    clock.advance(20 * 3600 * SECOND);
+    engine.tick(MONDAY + 20 * 3600 * SECOND);
+    assert!(take(&engine, &[("a=1", 3)]) && !take(&engine, &[("a=1", 1)]));
+    assert_eq!(ask(&engine, Verb::Peek, &[("a=1", 1)]).parts[0].shown.unwrap().permits, 3);
+}
+
+#[test]
+fn ten_thousand_rules_are_loaded_and_loaded_again() {
+    let rules = |burst| {
+        (0..10_000)
+            .map(|i| bucket(&format!("r{i}"), &[&format!("k{i}")], burst))
+            .collect::<Vec<_>>()
+    };
+    let (engine, _) = engine(rules(5));
+    assert!(take(&engine, &[("k77=1", 4)]));
+    let loaded = engine.load(set(rules(6))).unwrap();
+    assert_eq!(loaded.changed.len(), 10_000);
+    assert_eq!(remaining(&engine, "k77=1"), 1);
+}

@@ -1,0 +1,124 @@
+//! Several items: all or nothing.
+
+use rategate_server::engine::{Decided, Fault};
+use rategate_server::engine::{Inline, Item, MOST_ITEMS, Override, Request, Target, Verb, Verdict};
+use rategate_server::rule::Unit;
+
+use crate::common::*;
+
+#[test]
+fn a_denied_request_takes_nothing_from_any_counter() {
+    let (engine, _) = engine(vec![bucket("a", &["a"], 5), bucket("b", &["b"], 1)]);
+    assert!(take(&engine, &[("a=1", 2), ("b=1", 1)]));
+    let denied = ask(&engine, Verb::Take, &[("a=1", 2), ("b=1", 1)]);
+    assert!(!denied.allowed);
+    assert_eq!(denied.parts[0].verdict, Verdict::Granted, "it would have fitted");
+    assert!(denied.parts[1].verdict.is_over());
+    assert_eq!((remaining(&engine, "a=1"), remaining(&engine, "b=1")), (3, 0));
+}
+
+#[test]
+fn the_same_counter_twice_is_asked_for_the_sum() {
+    let (engine, _) = engine(vec![bucket("a", &["a"], 5)]);
+    assert!(take(&engine, &[("a=1", 2), ("a=1", 2)]));
+    assert_eq!(remaining(&engine, "a=1"), 1);
+    let denied = ask(&engine, Verb::Take, &[("a=1", 1), ("a=1", 1)]);
+    assert!(!denied.allowed && denied.parts.iter().all(|part| part.verdict.is_over()));
+    assert_eq!(remaining(&engine, "a=1"), 1);
+}
+
+#[test]
+fn a_replaced_rule_is_neither_asked_nor_counted() {
+    let mut stronger = bucket("stronger", &["a"], 5);
+    stronger.replaces = vec!["weaker".into()];
+    let (engine, _) = engine(vec![bucket("weaker", &["b"], 1), stronger]);
+    for _ in 0..3 {
+        let answer = ask(&engine, Verb::Take, &[("b=1", 1), ("a=1", 1)]);
+        assert!(answer.allowed && answer.parts[0].verdict == Verdict::Replaced);
+    }
+    assert_eq!((remaining(&engine, "b=1"), remaining(&engine, "a=1")), (1, 2));
+    assert!(take(&engine, &[("b=1", 1)]) && !take(&engine, &[("b=1", 1)]));
+}
+
+#[test]
+fn a_request_is_over_only_when_all_its_quotas_are() {
+    let quota = |name: &str, key: &str, permits| {
+        let mut rule = bucket(name, &[key], permits);
+        rule.quota = true;
+        rule
+    };
+    let rules = vec![quota("q", "q", 1), quota("r", "r", 2), bucket("hard", &["h"], 9)];
+    let (engine, _) = engine(rules);
+    let all = [("q=1", 1), ("r=1", 1), ("h=1", 1)];
+    assert!(take(&engine, &all));
+    let second = ask(&engine, Verb::Take, &all);
+    assert!(second.allowed && second.parts[0].verdict.is_over());
+    assert_eq!((remaining(&engine, "r=1"), remaining(&engine, "h=1")), (0, 7));
+    assert!(!take(&engine, &all));
+    assert_eq!(remaining(&engine, "h=1"), 7, "nothing was taken from the others");
+}
+
+#[test]
+fn refunds_go_beside_takes() {
+    let (engine, _) = engine(vec![bucket("a", &["a"], 5), bucket("b", &["b"], 5)]);
+    assert!(take(&engine, &[("a=1", 4), ("b=1", 4)]));
+    let entry = |key: &'static str| [(key.as_bytes(), b"1".as_slice())];
+    let (a, b) = (entry("a"), entry("b"));
+    let target = |entries| Target::Descriptor { domain: "d", entries, limit: None };
+    let items = [Item { refund: true, ..Item::of(target(&a), 3) }, Item::of(target(&b), 1)];
+    let answer = decide(&engine, Verb::Take, &items);
+    assert!(answer.allowed);
+    assert_eq!(answer.parts[0].verdict, Verdict::Refunded(3));
+    assert_eq!((remaining(&engine, "a=1"), remaining(&engine, "b=1")), (4, 0));
+}
+
+#[test]
+fn limits_that_come_with_the_call_are_taken_together_with_rules() {
+    let (engine, _) = engine(vec![bucket("a", &["a"], 5)]);
+    let limit = Inline { capacity: 2, count: 1, period_ns: SECOND };
+    let entries = [(b"a".as_slice(), b"1".as_slice())];
+    let window = Override { permits: 3, unit: Unit::Hour };
+    let items = [
+        Item::of(Target::Descriptor { domain: "d", entries: &entries, limit: None }, 1),
+        Item::of(Target::Inline { limit, key: b"k" }, 1),
+        Item::of(Target::Descriptor { domain: "d", entries: &entries, limit: Some(window) }, 1),
+    ];
+    let allowed: Vec<bool> = (0..3).map(|_| decide(&engine, Verb::Take, &items).allowed).collect();
+    assert_eq!(allowed, [true, true, false]);
+    assert_eq!(remaining(&engine, "a=1"), 3);
+    let peeked = decide(&engine, Verb::Peek, &items);
+    assert_eq!(peeked.parts[2].remaining, Some(1));
+    assert_eq!(peeked.parts[2].shown.unwrap().to_string(), "3 per hour");
+}
+
+#[test]
+fn a_request_has_a_bound() {
+    let (engine, _) = engine(vec![bucket("a", &["a"], 100)]);
+    let entries = [(b"a".as_slice(), b"1".as_slice())];
+    let item = Item::of(Target::Descriptor { domain: "d", entries: &entries, limit: None }, 1);
+    let most = vec![item; MOST_ITEMS];
+    assert!(decide(&engine, Verb::Take, &most).allowed);
+    let more = vec![item; MOST_ITEMS + 1];
+    let Decided::Now(refused) = engine.decide(&Request { verb: Verb::Take, items: &more }) else {
+        unreachable!()
+    };
+    assert_eq!(refused, Err(Fault::TooManyItems { given: 65, most: 64 }));
+    assert_eq!(remaining(&engine, "a=1"), 36);
+}
+
+#[test]
+fn threads_pass_exactly_the_limit_between_them() {
+    let (engine, _) = engine(vec![per_minute("a", &["a"], 100), per_minute("b", &["b"], 1000)]);
+    let passed: usize = std::thread::scope(|scope| {
+        let calls = (0..4).map(|caller| {
+            let engine = &engine;
+            scope.spawn(move || {
+                let both = [("a=1", 1), ("b=1", 1)];
+                (0..200).filter(|call| take(engine, &both[..=(call + caller) % 2])).count()
+            })
+        });
+        let calls: Vec<_> = calls.collect();
+        calls.into_iter().map(|calls| calls.join().unwrap()).sum()
+    });
+    assert_eq!(passed, 100);
+}
