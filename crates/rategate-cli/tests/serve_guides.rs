@@ -38,14 +38,14 @@ fn play(serving: &Serving, commands: &[(String, String)]) -> Vec<String> {
         if program != "rategate" && on_path(program).is_none() {
             continue;
         }
-        let here = line
-            // As it prints to a terminal.
-            .replace(
-                "redis-cli -p 6380",
-                &format!("redis-cli --no-raw -p {}", serving.port("resp")),
-            )
-            .replace("127.0.0.1:8080", serving.place("http"))
-            .replace("127.0.0.1:8081", serving.place("grpc"));
+        // As it prints to a terminal.
+        let mut here = line.replace("redis-cli -p 6380", "redis-cli --no-raw -p RESP");
+        for (written, protocol) in [("127.0.0.1:8080", "http"), ("127.0.0.1:8081", "grpc")] {
+            if here.contains(written) {
+                here = here.replace(written, serving.place(protocol));
+            }
+        }
+        let here = here.replace("RESP", serving.port("resp"));
         let here = match here.strip_prefix("rategate ") {
             Some(rest) => format!("{} {rest}", env!("CARGO_BIN_EXE_rategate")),
             None => here,
