@@ -9,6 +9,8 @@ use serde_json::Value;
 
 mod figure;
 mod page;
+mod rivals;
+pub(crate) mod serve;
 pub(crate) mod store;
 
 use self::figure::{figure, goal};

@@ -43,7 +43,13 @@ usage: cargo xtask <command>
             minute in place of one and a half]
   bench redis
             limits over many processes and a store that breaks, to the same page [--quick: in a
-            minute in place of two]";
+            minute in place of two]
+  bench serve
+            the service on one core beside other servers, to the same page; the others are built
+            once [--quick: in two minutes in place of ten] [parts: resp, grpc, http, leased,
+            memory, reload]
+  abuse     a service in release under mutated conversations, slow and idle callers and floods,
+            while others are served [SECONDS: for so long, 60 by default]";
 
 fn main() -> ExitCode {
     match run() {
@@ -76,6 +82,11 @@ fn run() -> Result<()> {
         ["bench", "redis", "--quick"] => {
             bench::store::run(&workspace_root()?, &target_folder()?, true)
         }
+        ["bench", "serve", rest @ ..] => {
+            bench::serve::run(&workspace_root()?, &target_folder()?, rest)
+        }
+        ["abuse"] => bench::serve::abuse(&workspace_root()?, &target_folder()?, "60"),
+        ["abuse", seconds] => bench::serve::abuse(&workspace_root()?, &target_folder()?, seconds),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             Ok(())

@@ -68,6 +68,11 @@ pub trait Arena {
     /// Sets the clock of the store, in microseconds since its zero. It goes back only before an empty
     /// [`store`](Self::store) is asked for, which then begins at that instant.
     fn set_now_us(&self, now_us: u64);
+
+    /// Whether whoever gives permits back has their grant to show.
+    fn keeps_grants(&self) -> bool {
+        true
+    }
 }
 
 /// All of it. Says which scenario files were played, and which were not, and why.

@@ -141,6 +141,15 @@ macro_rules! any_policy {
                 }
             }
 
+            fn credit(&self, state: &mut AnyState, now_ns: u64, permits: u64) -> u64 {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.credit(state, now_ns, permits)
+                    })*
+                    _ => 0,
+                }
+            }
+
             fn release(&self, state: &mut AnyState, now_ns: u64, permits: u64) -> bool {
                 match (self, state) {
                     $((Self::$name(policy), AnyState::$name(state)) => {

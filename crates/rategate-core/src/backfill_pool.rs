@@ -299,6 +299,20 @@ impl Policy for BackfillPool {
         state.waiting = state.waiting.saturating_add(parts.saturating_sub(stayed));
         refund.permits
     }
+
+    /// Into the active pool, as far as it has room without its burst share: nothing waits of what nobody can show.
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+        if matches!(self.rate, Some(Rate::NEVER | Rate::UNLIMITED)) {
+            return 0;
+        }
+        *state = self.filled(state, now_ns);
+        let per_permit = u128::from(state.per_permit);
+        let room = self.whole_pool(state).saturating_sub(state.active);
+        let most = room.checked_div(per_permit).unwrap_or(0);
+        let back = permits.min(u64::try_from(most).unwrap_or(u64::MAX));
+        state.active = state.active.saturating_add(per_permit.saturating_mul(back.into()));
+        back
+    }
 }
 
 fn whole(parts: u128, state: &State) -> u64 {

@@ -241,6 +241,13 @@ impl Policy for CommitLog {
         permits
     }
 
+    /// What has not committed. What has had its effect cools, whatever anybody says.
+    fn credit(&self, state: &mut State, _now_ns: u64, permits: u64) -> u64 {
+        let back = permits.min(state.held);
+        state.held = state.held.saturating_sub(back);
+        back
+    }
+
     fn release(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
         let committed = permits.min(state.held);
         state.held = state.held.saturating_sub(committed);

@@ -112,6 +112,13 @@ impl Policy for Concurrency {
         permits
     }
 
+    /// The same as a [refund](Policy::refund).
+    fn credit(&self, state: &mut State, _now_ns: u64, permits: u64) -> u64 {
+        let back = permits.min(state.in_flight);
+        state.in_flight = state.in_flight.saturating_sub(back);
+        back
+    }
+
     fn release(&self, state: &mut State, _now_ns: u64, permits: u64) -> bool {
         state.in_flight = state.in_flight.saturating_sub(permits);
         true

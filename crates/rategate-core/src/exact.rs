@@ -122,6 +122,13 @@ impl Pace {
         }
     }
 
+    /// How many permits are earned in `length`, one that is earned in part among them.
+    pub(crate) fn permits_begun_in(self, length: Exact) -> u128 {
+        let whole = self.permits_in(length);
+        let is_even = self.to_parts(length).checked_rem(self.period_ns.get().into()) == Some(0);
+        if is_even { whole } else { whole.saturating_add(1) }
+    }
+
     /// The time that takes `new` as many permits (and fractions of one) as `length` takes `self`,
     /// rounded up by less than one part.
     pub(crate) fn rescale(self, length: Exact, new: Self) -> Exact {

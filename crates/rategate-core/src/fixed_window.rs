@@ -204,6 +204,13 @@ impl Policy for FixedWindow {
         permits
     }
 
+    /// The window's count falls, to zero at the least.
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+        let back = permits.min(self.used(state, now_ns));
+        state.used = state.used.saturating_sub(back);
+        back
+    }
+
     /// A window is over once the next has begun. A grid that a first call has laid is never forgotten.
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {
         match self.anchor {

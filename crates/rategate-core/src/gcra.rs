@@ -241,6 +241,21 @@ impl Policy for Gcra {
         permits
     }
 
+    /// The bucket fills up to its brim. At the rate never the debt stands still, and can be paid like this alone.
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+        if self.rate == Rate::UNLIMITED {
+            return 0;
+        }
+        let (pace, now) = (state.pace, Exact::at(state.frozen_at_ns.unwrap_or(now_ns).into()));
+        let debt = pace.sub(state.tat, now);
+        let missing = u64::try_from(pace.permits_begun_in(debt)).unwrap_or(u64::MAX);
+        let back = permits.min(missing);
+        if back > 0 {
+            state.tat = pace.add(now, pace.sub(debt, pace.time_of(back)));
+        }
+        back
+    }
+
     /// A bucket is full once its TAT has come. One that is full and earns nothing stays full.
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {
         match (self.rate.0, state.frozen_at_ns) {

@@ -176,6 +176,28 @@ impl<P: Policy> Ledger<P> {
             && self.policy.is_as_fresh(&self.started, self.latest_ns)
     }
 
+    /// Takes back permits that have started without a grant to show, as many as the limit has given out and not earned
+    /// again: see [`Policy::credit`]. Returns how many. Promises are [cancelled](Limit::cancel) instead.
+    pub fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
+        self.pass_to(now_ns);
+        let back = self.policy.credit(&mut self.started, self.latest_ns, permits).min(permits);
+        self.note_return(back);
+        back
+    }
+
+    /// From when on no decision can tell this limit from a fresh one, if nobody asks meanwhile: an instant not before
+    /// `now_ns`. `None` if time alone makes it no fresh one.
+    #[must_use]
+    pub fn fresh_at_ns(&self, now_ns: u64) -> Option<u64> {
+        let now_ns = self.clamp(now_ns);
+        if self.promises.is_empty() {
+            let fresh_ns = self.policy.fresh_at_ns(&self.started)?;
+            return Some(fresh_ns.max(self.floor_ns).max(now_ns));
+        }
+        let (booked, floor_ns) = self.with_promises();
+        Some(self.policy.fresh_at_ns(&booked)?.max(floor_ns).max(now_ns))
+    }
+
     /// What has come back so far.
     #[must_use]
     pub const fn past(&self) -> Past {
@@ -210,13 +232,18 @@ impl<P: Policy> Ledger<P> {
 
     fn apply(&mut self, refund: Refund) -> u64 {
         let permits = self.policy.refund(&mut self.started, refund).min(refund.permits);
+        self.note_return(permits);
+        permits
+    }
+
+    /// Takes note of permits that have come back to what has started.
+    fn note_return(&mut self, permits: u64) {
         if permits > 0 {
             self.past = self.past.and_returned(permits);
             // Before a promise there may be room now.
             self.booked = None;
             self.floor_ns = self.latest_ns;
         }
-        permits
     }
 
     /// Puts `policy` into force at `now_ns`. What was earned so far was earned at the old numbers;

@@ -273,6 +273,15 @@ impl Policy for Pacer {
         permits
     }
 
+    /// As many as can be caught up on, at a rate that has not changed since they were taken.
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+        let Kind::Paced(pace) = self.rate.0 else { return 0 };
+        let from_ns = self.catch_up_ns.map_or(0, |catch_up_ns| now_ns.saturating_sub(catch_up_ns));
+        let back = permits.min(state.track.most_to_retreat(pace, from_ns.into()));
+        state.track.retreat(back);
+        back
+    }
+
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         if self.rate != old.rate {
             state.track.change(Schedule::constant(self.rate), now_ns.into());

@@ -81,6 +81,15 @@ pub trait Policy: Clone + Debug {
         0
     }
 
+    /// Takes back permits without a grant to show, up to a full limit: as many as there are to be taken back at
+    /// `now_ns`. Returns how many; of a bucket the last of them may find room for a part of itself only. What comes
+    /// back is the caller's word: in any window as many more permits pass as come back in it, and no more.
+    ///
+    /// A log loses its newest permits first: whatever window ends after them holds this instant too.
+    fn credit(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> u64 {
+        0
+    }
+
     /// Takes note that operations have ended at `now_ns`. Returns whether the policy counts
     /// operations in flight. More than are in flight is as many as are.
     fn release(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {

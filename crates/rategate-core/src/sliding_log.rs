@@ -281,6 +281,22 @@ impl Policy for SlidingLog {
         permits
     }
 
+    /// The newest permits leave the log.
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+        self.forget_before(state, now_ns);
+        let mut left = permits;
+        while let Some(newest) = state.entries.back_mut().filter(|_| left > 0) {
+            let back = left.min(newest.permits);
+            newest.permits = newest.permits.saturating_sub(back);
+            state.total = state.total.saturating_sub(back.into());
+            left = left.saturating_sub(back);
+            if newest.permits == 0 {
+                state.entries.pop_back();
+            }
+        }
+        permits.saturating_sub(left)
+    }
+
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {
         state.entries.back().map_or(Some(0), |newest| self.release_ns(newest).try_into().ok())
     }

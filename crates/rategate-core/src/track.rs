@@ -198,6 +198,14 @@ impl Track {
         }
     }
 
+    /// How many operations could [come back](Self::retreat) and the next one not be due before `from_ns`, nor before
+    /// the schedule came into force.
+    pub(crate) fn most_to_retreat(&self, pace: Pace, from_ns: u128) -> u64 {
+        let (Some(next), Some(piece)) = (self.next_at(pace), self.pieces.front()) else { return 0 };
+        let first = Exact::at(from_ns.max(piece.since_ns));
+        u64::try_from(pace.permits_in(pace.sub(next, first))).unwrap_or(u64::MAX)
+    }
+
     /// On a ramp, the time from the next operation to the one after it, rounded up.
     pub(crate) fn slice_on_ramp_ns(&self) -> Option<u128> {
         let Course::Ramp { .. } = self.pieces.front()?.course else { return None };

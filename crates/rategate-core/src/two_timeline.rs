@@ -430,6 +430,19 @@ impl Policy for TwoTimeline {
         permits
     }
 
+    /// As many as can be caught up on, at a rate that has not changed since they were taken. Where steps are spaced,
+    /// the next one still keeps its distance from the last start.
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+        let Some(pace) = self.constant_pace() else { return 0 };
+        let from_ns =
+            self.patience_ns().map_or(0, |patience_ns| now_ns.saturating_sub(patience_ns));
+        let dispatch = state.dispatch.most_to_retreat(pace, from_ns.into());
+        let back = permits.min(dispatch).min(state.ideal.most_to_retreat(pace, 0));
+        state.ideal.retreat(back);
+        state.dispatch.retreat(back);
+        back
+    }
+
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         let now = u128::from(now_ns);
         if self.schedule != old.schedule {

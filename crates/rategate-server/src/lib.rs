@@ -3,6 +3,7 @@
 pub mod config;
 pub mod engine;
 pub mod net;
+pub mod observe;
 pub mod protocol;
 pub mod rule;
 pub mod serve;

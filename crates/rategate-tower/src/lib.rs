@@ -92,12 +92,12 @@ mod body;
 mod future;
 mod gate;
 mod layer;
-mod problem;
 mod refusal;
 
 pub mod client;
 pub mod headers;
 pub mod key;
+pub mod problem;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;

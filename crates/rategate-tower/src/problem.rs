@@ -6,40 +6,121 @@ use crate::headers::retry_seconds;
 use crate::refusal::{Reason, Refusal};
 
 /// The media type of a problem.
-pub(crate) const CONTENT_TYPE: &str = "application/problem+json";
+pub const CONTENT_TYPE: &str = "application/problem+json";
 
-/// The registered type of "over the limit" (draft-ietf-httpapi-ratelimit-headers). All else is what
-/// its status says, and has the type that says so.
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-const BLANK: &str = "about:blank";
+/// The registered type of "over the limit" (draft-ietf-httpapi-ratelimit-headers).
+pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// The type of all else: it is what its status says.
+pub const BLANK: &str = "about:blank";
+
+/// A problem, before it is JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem<'a> {
+    /// The `type`: [`QUOTA_EXCEEDED`] or [`BLANK`].
+    pub kind: &'a str,
+    /// The `title`; that of the status, if the type is [`BLANK`].
+    pub title: &'a str,
+    /// The `status`.
+    pub status: u16,
+    /// One sentence for people.
+    pub detail: &'a str,
+    /// For programs: a `code` that tells it from other problems of the same status.
+    pub code: Option<&'a str>,
+    /// Members with numbers, such as the time to wait.
+    pub numbers: &'a [(&'a str, u64)],
+    /// The policies that are violated.
+    pub violated: &'a [&'a str],
+    /// What is wrong with which part of the request's body.
+    pub errors: &'a [Wrong<'a>],
+}
+
+/// A part of a request that is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrong<'a> {
+    /// Where it is: a JSON pointer (RFC 6901). Empty for the whole body.
+    pub pointer: &'a str,
+    /// What is wrong, and what would be right.
+    pub detail: &'a str,
+}
+
+impl Problem<'_> {
+    /// The JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut json = String::with_capacity(256);
+        json.push_str("{\"type\":");
+        push_string(&mut json, self.kind);
+        json.push_str(",\"title\":");
+        push_string(&mut json, self.title);
+        // Writing to a string does not fail.
+        let _ = write!(json, ",\"status\":{}", self.status);
+        json.push_str(",\"detail\":");
+        push_string(&mut json, self.detail);
+        if let Some(code) = self.code {
+            json.push_str(",\"code\":");
+            push_string(&mut json, code);
+        }
+        for (name, number) in self.numbers {
+            let _ = write!(json, ",\"{name}\":{number}");
+        }
+        push_list(&mut json, "violated-policies", self.violated, |json, policy| {
+            push_string(json, policy);
+        });
+        push_list(&mut json, "errors", self.errors, |json, wrong| {
+            json.push_str("{\"pointer\":");
+            push_string(json, wrong.pointer);
+            json.push_str(",\"detail\":");
+            push_string(json, wrong.detail);
+            json.push('}');
+        });
+        json.push('}');
+        json
+    }
+}
 
 /// A refusal as a JSON object.
 pub(crate) fn problem(refusal: &Refusal) -> String {
     let status = refusal.status();
-    let (kind, title) = match refusal.reason() {
-        Reason::OverLimit => (QUOTA_EXCEEDED, "Quota Exceeded"),
-        _ => (BLANK, status.canonical_reason().unwrap_or_default()),
+    let over = matches!(refusal.reason(), Reason::OverLimit);
+    let wait = refusal.retry_after().map(|wait| {
+        let wait_ms = refusal.retry_after_ms().unwrap_or(1);
+        [("retry_after", retry_seconds(wait)), ("retry_after_ms", wait_ms)]
+    });
+    let policy = refusal.policy().filter(|_| over);
+    let problem = Problem {
+        kind: if over { QUOTA_EXCEEDED } else { BLANK },
+        title: if over {
+            "Quota Exceeded"
+        } else {
+            status.canonical_reason().unwrap_or_default()
+        },
+        status: status.as_u16(),
+        detail: refusal.detail(),
+        code: None,
+        numbers: wait.as_ref().map_or(&[], <[_; 2]>::as_slice),
+        violated: policy.as_slice(),
+        errors: &[],
     };
-    let mut json = String::with_capacity(256);
-    json.push_str("{\"type\":");
-    push_string(&mut json, kind);
-    json.push_str(",\"title\":");
-    push_string(&mut json, title);
-    // Writing to a string does not fail.
-    let _ = write!(json, ",\"status\":{}", status.as_u16());
-    json.push_str(",\"detail\":");
-    push_string(&mut json, refusal.detail());
-    if let Some(wait) = refusal.retry_after() {
-        let _ = write!(json, ",\"retry_after\":{}", retry_seconds(wait));
-        let _ = write!(json, ",\"retry_after_ms\":{}", refusal.retry_after_ms().unwrap_or(1));
+    problem.to_json()
+}
+
+/// A member that is a list, unless it is empty.
+fn push_list<T>(json: &mut String, name: &str, list: &[T], push: impl Fn(&mut String, &T)) {
+    let mut before = '[';
+    for item in list {
+        if before == '[' {
+            json.push(',');
+            push_string(json, name);
+            json.push(':');
+        }
+        json.push(before);
+        push(json, item);
+        before = ',';
     }
-    if let (Reason::OverLimit, Some(policy)) = (refusal.reason(), refusal.policy()) {
-        json.push_str(",\"violated-policies\":[");
-        push_string(&mut json, policy);
+    if before == ',' {
         json.push(']');
     }
-    json.push('}');
-    json
 }
 
 /// A string in quotes, escaped as RFC 8259 asks.
@@ -61,8 +142,35 @@ fn push_string(json: &mut String, text: &str) {
 mod tests {
     use std::time::Duration;
 
-    use super::{problem, push_string};
+    use super::{BLANK, Problem, Wrong, problem, push_string};
     use crate::refusal::{Reason, Refusal};
+
+    #[test]
+    fn golden_errors() {
+        let (first, second) = (
+            Wrong { pointer: "/items/0/permits", detail: "\"no\" number" },
+            Wrong { pointer: "", detail: "none" },
+        );
+        let problem = Problem {
+            kind: BLANK,
+            title: "Bad Request",
+            status: 400,
+            detail: "no",
+            code: Some("invalid_request"),
+            numbers: &[("n", 1)],
+            violated: &["a", "b"],
+            errors: &[first, second],
+        };
+        assert_eq!(
+            problem.to_json(),
+            concat!(
+                r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"no","#,
+                r#""code":"invalid_request","n":1,"violated-policies":["a","b"],"#,
+                r#""errors":[{"pointer":"/items/0/permits","detail":"\"no\" number"},"#,
+                r#"{"pointer":"","detail":"none"}]}"#
+            )
+        );
+    }
 
     #[test]
     fn strings_are_escaped() {

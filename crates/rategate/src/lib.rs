@@ -121,11 +121,13 @@ mod limiter;
 mod local;
 mod panics;
 mod permit;
+pub mod replay;
 mod reservation;
 mod several;
 mod shared;
 #[cfg(feature = "serde")]
 pub mod snapshot;
+mod standing;
 pub mod stats;
 pub mod store;
 mod sync;
@@ -163,6 +165,7 @@ pub use local::Local;
 pub use permit::{Expired, Permit};
 pub use reservation::Reservation;
 pub use several::{Ask, Together, TryAllError, try_all};
+pub use standing::Look;
 pub use throttle::{CatchUp, Throttle};
 pub use wait::{Alarm, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
 

@@ -45,7 +45,7 @@ fn broken(row: &Value, who: &str) -> Option<String> {
     ((granted - expected).abs() > 0.001).then(|| format!("{:.0} % granted", granted * 100.0))
 }
 
-fn span(ns: f64) -> String {
+pub(super) fn span(ns: f64) -> String {
     if ns < 1e3 {
         format!("{ns:.0} ns")
     } else if ns < 1e6 {

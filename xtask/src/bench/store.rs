@@ -14,7 +14,7 @@ use super::page::{Page, table};
 /// Of the block of the page.
 const NAME: &str = "cargo xtask bench redis";
 
-const HEADER: [&str; 4] = ["path", "measured", "beside", "goal"];
+pub(super) const HEADER: [&str; 4] = ["path", "measured", "beside", "goal"];
 
 /// Measures, prints the table, and writes it to `bench-redis.json` in cargo's target folder and to the page.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
@@ -56,12 +56,12 @@ fn block(report: &Value) -> Result<String> {
     Ok(format!("{machine}; {kind}.\n\n{}", table(HEADER, &cells)))
 }
 
-fn row(row: &Value) -> [String; 4] {
+pub(super) fn row(row: &Value) -> [String; 4] {
     let path = row["path"].as_str().unwrap_or_default().to_owned();
     [path, all(&row["measured"], figure), all(&row["beside"], figure), all(&row["goals"], aim)]
 }
 
-fn all(of: &Value, told: fn(&Value) -> String) -> String {
+pub(super) fn all(of: &Value, told: fn(&Value) -> String) -> String {
     match of.as_array() {
         Some(many) if !many.is_empty() => many.iter().map(told).collect::<Vec<_>>().join("; "),
         _ => "–".to_owned(),
@@ -69,7 +69,7 @@ fn all(of: &Value, told: fn(&Value) -> String) -> String {
 }
 
 /// Its name, and how much it is.
-fn figure(of: &Value) -> String {
+pub(super) fn figure(of: &Value) -> String {
     let name = of["name"].as_str().unwrap_or_default();
     let unit = of["unit"].as_str().unwrap_or_default();
     of["value"]
@@ -78,7 +78,7 @@ fn figure(of: &Value) -> String {
 }
 
 /// A goal, and of which figure it is if that is not plain.
-fn aim(of: &Value) -> String {
+pub(super) fn aim(of: &Value) -> String {
     of["of"].as_str().map_or_else(|| goal(of), |name| format!("{name} {}", goal(of)))
 }
 

@@ -22,10 +22,10 @@ const REDIS_NODE: &[&str] = &["redis@6.3.1", "ioredis@6.0.0"];
 
 /// Installs what is missing. Silent if nothing is.
 pub(crate) fn run(target: &Path) -> Result<()> {
-    debian("redis-server", "7 or later")?;
+    redis()?;
     let optional: [(&str, Result<()>); 4] = [
         ("Valkey: the stores' tests run on Redis alone", python(&target.join("valkey"), VALKEY)),
-        ("nginx: its guide is not tried", debian("nginx", "1.18 or later")),
+        ("nginx: its guide is not tried", debian("nginx", "nginx")),
         ("redis-py: the service is not tried with it", python(&target.join("redis-py"), REDIS_PY)),
         (
             "Node's clients: the service is not tried with them",
@@ -40,13 +40,18 @@ pub(crate) fn run(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A server of the system's packages, which has the name of its program.
-fn debian(server: &str, version: &str) -> Result<()> {
+/// Redis, 7 or later.
+pub(crate) fn redis() -> Result<()> {
+    debian("redis-server", "redis-server")
+}
+
+/// A program that is found on the path, or comes with a package of Debian.
+pub(crate) fn debian(program: &str, package: &str) -> Result<()> {
     // Some know `--version`, some `-v`; Debian keeps servers where only root looks.
     let is_there = ["--version", "-v"].iter().any(|flag| {
-        let mut program = Command::new(server);
-        program.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
-        succeeds(program.arg(flag))
+        let mut command = Command::new(program);
+        command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
+        succeeds(command.arg(flag))
     });
     if is_there {
         return Ok(());
@@ -55,11 +60,11 @@ fn debian(server: &str, version: &str) -> Result<()> {
         Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0");
     ensure!(
         is_root && succeeds(Command::new("apt-get").arg("--version")),
-        "no {server} ({version}) on the path, and only root on Debian can have it installed here: \
+        "no {program} on the path, and only root on Debian can have it installed here: \
          install it by your system's package, it need not run as a service"
     );
-    println!("{server}, which tests start, is missing: installing it");
-    let install = format!("-qq -y --no-install-recommends install {server}");
+    println!("{program} is missing: installing {package}");
+    let install = format!("-qq -y --no-install-recommends install {package}");
     for arguments in ["-qq update", install.as_str()] {
         let mut install = Command::new("apt-get");
         install.args(arguments.split(' ')).env("DEBIAN_FRONTEND", "noninteractive");
@@ -69,7 +74,7 @@ fn debian(server: &str, version: &str) -> Result<()> {
         ensure!(status.success(), "`apt-get {arguments}` failed");
     }
     // Not every system honours that.
-    succeeds(Command::new("service").args([server, "stop"]));
+    succeeds(Command::new("service").args([package, "stop"]));
     Ok(())
 }
 

@@ -6,7 +6,6 @@ mod follow;
 mod gate;
 mod hold;
 mod input;
-mod judge;
 mod key;
 mod lag;
 mod log;

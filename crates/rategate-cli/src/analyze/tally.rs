@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use rategate::HashedId;
+use rategate::replay::{Replay, Said};
 
 use super::args::AnalyzeArgs;
 use super::callers::{Call, Callers};
 use super::gate::Gate;
 use super::hold::{Decided, Effects};
-use super::judge::{Judge, Verdict};
 use super::key::{Namer, Source};
 use super::lag::Lag;
 use super::log::{Parser, Unread};
@@ -42,7 +42,7 @@ pub(super) struct Tally {
     is_followed: bool,
     parser: Parser,
     namer: Namer,
-    judge: Judge,
+    judge: Replay<HashedId>,
     grid: Grid,
     file: Rc<str>,
     line: u64,
@@ -90,7 +90,7 @@ impl Tally {
     pub(super) fn new(args: &AnalyzeArgs, plan: Plan, gate: Option<Gate>) -> Result<Self, Failure> {
         let source = Source::parse(&args.key)?;
         let most_keys = usize::try_from(args.keys).unwrap_or(usize::MAX);
-        let judge = Judge::new(&plan.policies, most_keys);
+        let judge = Replay::new(&plan.policies, most_keys);
         Ok(Self {
             counts: Counts::default(),
             callers: Callers::new(judge.seeds(), most_keys),
@@ -238,9 +238,9 @@ impl Tally {
     fn decide(&mut self, at_ns: u64, amount: u64, name: &[u8]) {
         let now_ns = self.advance(at_ns);
         let id = self.callers.id(name);
-        let verdict = self.judge.ask(id, amount);
-        let is_denied = verdict != Verdict::Allowed;
-        self.count(verdict, amount);
+        let said = self.judge.ask(&id, amount);
+        let is_denied = said != Said::Allowed;
+        self.count(said, amount);
         let call = Call { grid: self.grid, at_ns: now_ns, amount, is_denied };
         let place = self.callers.count(id, name, call);
         self.timeline.add(now_ns, is_denied);
@@ -280,7 +280,7 @@ impl Tally {
         if caller.hold.denies(now_ns) {
             return false;
         }
-        caller.peak.expected(self.grid, now_ns, lead_ns) > self.judge.left(id)
+        caller.peak.expected(self.grid, now_ns, lead_ns) > self.judge.left(&id)
     }
 
     /// Counts what the list does to a call. Of a log that is followed only news count: nobody could have known
@@ -312,15 +312,15 @@ impl Tally {
         counts.newest_ns
     }
 
-    fn count(&mut self, verdict: Verdict, amount: u64) {
+    fn count(&mut self, said: Said, amount: u64) {
         let counts = &mut self.counts;
-        let (calls, sum) = match verdict {
-            Verdict::Allowed => (&mut counts.allowed, &mut counts.allowed_amount),
-            Verdict::Denied | Verdict::TooLarge => (&mut counts.denied, &mut counts.denied_amount),
+        let (calls, sum) = match said {
+            Said::Allowed => (&mut counts.allowed, &mut counts.allowed_amount),
+            Said::Denied | Said::TooLarge => (&mut counts.denied, &mut counts.denied_amount),
         };
         *calls = calls.saturating_add(1);
         *sum = sum.saturating_add(amount);
-        counts.too_large = counts.too_large.saturating_add((verdict == Verdict::TooLarge).into());
+        counts.too_large = counts.too_large.saturating_add((said == Said::TooLarge).into());
         counts.unlimited = self.judge.overflows();
     }
 }

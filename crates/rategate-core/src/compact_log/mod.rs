@@ -287,6 +287,20 @@ impl Policy for CompactLog {
         state.take_back(tick, refund.permits, self.caps())
     }
 
+    /// The newest permits leave the log.
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+        self.forget_before(state, now_ns);
+        let mut left = permits;
+        while left > 0 && state.permits() > 0 {
+            let back = state.take_back(state.newest(), left, self.caps());
+            if back == 0 {
+                break;
+            }
+            left = left.saturating_sub(back);
+        }
+        permits.saturating_sub(left)
+    }
+
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {
         match state.permits() {
             0 => Some(0),

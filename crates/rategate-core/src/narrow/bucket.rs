@@ -88,9 +88,15 @@ impl Bucket {
     /// When the bucket will be full, if it is not now: then [`is_full`](Self::is_full) says so one nanosecond
     /// later at the latest.
     pub(super) const fn full_after(self, value: u64, now_ns: u64) -> u64 {
+        now_ns.saturating_add(self.fresh_in_ns(value, now_ns))
+    }
+
+    /// How long until the bucket is full.
+    #[inline]
+    pub(super) const fn fresh_in_ns(self, value: u64, now_ns: u64) -> u64 {
         match NonZeroU64::new(self.ahead(value, now_ns)) {
-            Some(ahead) => now_ns.saturating_add(self.ns_of(ahead).get()),
-            None => now_ns,
+            Some(ahead) => self.ns_of(ahead).get(),
+            None => 0,
         }
     }
 
@@ -119,6 +125,7 @@ impl Bucket {
     }
 
     /// The most permits that a try could take.
+    #[inline]
     pub(super) const fn remaining(self, value: u64, now_ns: u64) -> u64 {
         let free = self.burst.saturating_sub(self.ahead(value, now_ns));
         match free.checked_div(self.parts_per_permit) {

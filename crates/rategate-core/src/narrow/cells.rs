@@ -156,9 +156,14 @@ impl Cells {
     }
 
     pub(super) fn full_after(self, value: u64, now_ns: u64) -> u64 {
+        now_ns.saturating_add(self.fresh_in_ns(value, now_ns))
+    }
+
+    /// How long until all permits are forgotten.
+    #[inline]
+    pub(super) fn fresh_in_ns(self, value: u64, now_ns: u64) -> u64 {
         let cell = self.cell(value, self.number_at(now_ns));
-        let left_ns = if cell.used == 0 { 0 } else { self.held_for_ns(cell, now_ns) };
-        now_ns.saturating_add(left_ns)
+        if cell.used == 0 { 0 } else { self.held_for_ns(cell, now_ns) }
     }
 
     #[inline]
@@ -183,6 +188,7 @@ impl Cells {
         Some(Ok((self.value(next), spare)))
     }
 
+    #[inline]
     pub(super) fn remaining(self, value: u64, now_ns: u64) -> u64 {
         let cell = self.cell(value, self.number_at(now_ns));
         let is_over = self.held_for_ns(cell, now_ns) == 0;

@@ -124,6 +124,18 @@ impl Narrow {
         }
     }
 
+    /// How long until the limit is as good as fresh, if nobody asks meanwhile: zero if it is. `None` if that is beyond the
+    /// end of the clock.
+    #[must_use]
+    #[inline]
+    pub fn fresh_in_ns(self, value: u64, now_ns: u64) -> Option<u64> {
+        let left_ns = match self.0 {
+            Form::Bucket(bucket) => bucket.fresh_in_ns(value, now_ns),
+            Form::Cells(cells) => cells.fresh_in_ns(value, now_ns),
+        };
+        now_ns.checked_add(left_ns).map(|_| left_ns)
+    }
+
     /// The value behind a grant of `permits` and what is left then, or how long until the same try
     /// passes. `None` for none, for more than could ever pass, and where the value behind would not fit.
     #[inline]
@@ -142,6 +154,7 @@ impl Narrow {
 
     /// The most permits that a try could take.
     #[must_use]
+    #[inline]
     pub fn remaining(self, value: u64, now_ns: u64) -> u64 {
         match self.0 {
             Form::Bucket(bucket) => bucket.remaining(value, now_ns),

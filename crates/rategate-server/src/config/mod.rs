@@ -1,5 +1,31 @@
 //! From files to rules and settings.
 
+mod draft;
+mod envoy;
+mod error;
+mod files;
+mod gather;
+mod layers;
+mod limit;
+mod load;
+mod naming;
+mod native;
 pub mod settings;
+mod source;
 
+pub use self::error::{ConfigError, Problem, report};
+pub use self::gather::MAX_RULES;
+pub use self::layers::{Layers, keys, variable};
+pub use self::load::{Loaded, load, load_text, load_with};
+pub use self::naming::MAX_NAME_BYTES;
 pub use self::settings::Settings;
+pub use self::source::MAX_FILE_BYTES;
+
+use crate::rule::Unit;
+
+/// A unit by its name in lower case.
+pub(crate) fn unit(name: &str) -> Option<Unit> {
+    let all =
+        [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+    all.into_iter().find(|unit| unit.name() == name)
+}

@@ -112,15 +112,19 @@ pub struct Http {
 }
 
 /// Header fields that tell where a caller stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize, schemars::JsonSchema)]
 pub enum Dialect {
     /// `RateLimit-Policy` and `RateLimit`, structured fields: the current IETF draft. `"ietf"`.
+    #[serde(rename = "ietf")]
     Current,
     /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` in seconds from now. `"ratelimit"`.
+    #[serde(rename = "ratelimit")]
     Older,
     /// `X-RateLimit-Limit` with `w=`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` in seconds from now, as Envoy does. `"x-ratelimit"`.
+    #[serde(rename = "x-ratelimit")]
     Legacy,
     /// The same, with the reset in seconds since 1970, as GitHub does. `"x-ratelimit-epoch"`.
+    #[serde(rename = "x-ratelimit-epoch")]
     LegacyEpoch,
 }
 
@@ -180,7 +184,8 @@ pub struct Snapshot {
 }
 
 /// What to do about a snapshot that cannot be read whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum WhenTorn {
     /// Start as if nothing had been counted. `"fresh"`.
     #[default]
@@ -210,7 +215,8 @@ pub struct Log {
 }
 
 /// How a log is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// For people. `"text"`.
     #[default]

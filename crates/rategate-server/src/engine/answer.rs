@@ -31,7 +31,8 @@ pub struct Part {
     pub limit: u64,
     /// How many could be taken now, after this call. `None` where only a store knows.
     pub remaining: Option<u64>,
-    /// How long until nothing of the limit is in use any more, if nobody else comes, in ns; 0 if nothing is.
+    /// How long until nothing of the limit is in use any more, if nobody else comes, in ns; 0 if nothing is, `u64::MAX`
+    /// where that never comes.
     pub reset_after_ns: u64,
 }
 

@@ -71,12 +71,15 @@ impl<C: Clock + Clone> Counter<'_, C> {
             Self::Rule(ruled, key) => {
                 let in_force = ruled.counters.in_force();
                 match ruled.table(&in_force, clock) {
-                    Some(table) => ruled.told(table, &in_force, key, Ok(Verdict::Granted)),
+                    Some(table) => {
+                        let look = table.look(key).map(|look| (Verdict::Granted, look));
+                        ruled.told(table, &in_force, key, look)
+                    }
                     None => Ok(ruled.uncounted(&in_force, key)),
                 }
             }
-            Self::Bucket(numbers, key) => numbers.told(key, Ok(Verdict::Granted)),
-            Self::Window(numbers, key) => numbers.told(key, Ok(Verdict::Granted)),
+            Self::Bucket(numbers, key) => numbers.granted(key),
+            Self::Window(numbers, key) => numbers.granted(key),
         }
     }
 

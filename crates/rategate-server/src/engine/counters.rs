@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use rategate::{
-    AnyPolicy, Clock, Decision, Hashing, Keyed, KeyedError, Overflow, Policy, Room, Twinned,
+    AnyPolicy, Clock, Decision, Hashing, Keyed, KeyedError, Look, Overflow, Policy, Room, Twinned,
 };
 
 use super::answer::{Part, Verdict};
@@ -127,13 +127,7 @@ impl<C: Clock + Clone> Ruled<C> {
                 Verb::Reset => self.part(Verdict::Reset),
             });
         };
-        let verdict = match verb {
-            Verb::Take => table.try_acquire(key, permits).map(|decision| Verdict::of(&decision)),
-            Verb::Peek => peeked(table, key, permits),
-            Verb::Refund => table.try_acquire(key, 0).map(|_| Verdict::Refunded(permits)),
-            Verb::Reset => table.try_acquire(key, 0).map(|_| Verdict::Reset),
-        };
-        self.told(table, &in_force, key, verdict)
+        self.told(table, &in_force, key, decide(table, key, verb, permits))
     }
 
     /// The table, if there is anything to count.
@@ -158,25 +152,19 @@ impl<C: Clock + Clone> Ruled<C> {
         table: &Table<C>,
         in_force: &InForce,
         key: &[u8],
-        verdict: Result<Verdict, KeyedError>,
+        decided: Result<(Verdict, Look), KeyedError>,
     ) -> Result<Part, Fault> {
-        let mut verdict = match verdict {
-            Err(KeyedError::ExceedsCapacity(_)) => {
-                Verdict::Denied { retry_after_ns: None, enforced: true }
-            }
-            other => other.map_err(Fault::of)?,
-        };
+        let (mut verdict, look) = never_fits(decided, table, key)?;
         if let Verdict::Denied { enforced, .. } = &mut verdict {
             *enforced = self.is_enforced(key);
         }
-        let (remaining, reset_after_ns) = standing(table, key, in_force.capacity)?;
         Ok(Part {
             rule: Some(Arc::clone(&self.rule)),
             shown: Some(in_force.shown),
             verdict,
             limit: in_force.capacity,
-            remaining: Some(remaining),
-            reset_after_ns,
+            remaining: Some(look.remaining),
+            reset_after_ns: look.fresh_in_ns.unwrap_or(u64::MAX),
         })
     }
 }
@@ -257,31 +245,50 @@ impl Fault {
     }
 }
 
-/// What a take would say.
-pub(super) fn peeked<P: Twinned, C: Clock + Clone>(
+/// What becomes of a key, and where it stands then.
+pub(super) fn decide<P: Twinned, C: Clock + Clone>(
     table: &Keyed<[u8], P, C>,
     key: &[u8],
+    verb: Verb,
     permits: u64,
-) -> Result<Verdict, KeyedError> {
-    Ok(match table.peek(key, permits)? {
-        Some(wait) if wait.is_zero() => Verdict::Granted,
-        wait => {
-            let wait_ns = wait.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
-            Verdict::Denied { retry_after_ns: wait_ns.and_then(NonZeroU64::new), enforced: true }
+) -> Result<(Verdict, Look), KeyedError> {
+    let verdict = match verb {
+        Verb::Take => {
+            let (decision, look) = table.try_acquire_told(key, permits)?;
+            return Ok((Verdict::of(&decision), look));
         }
-    })
+        Verb::Peek => match table.peek(key, permits)? {
+            Some(wait) if wait.is_zero() => Verdict::Granted,
+            wait => {
+                let wait_ns = wait.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+                Verdict::Denied {
+                    retry_after_ns: wait_ns.and_then(NonZeroU64::new),
+                    enforced: true,
+                }
+            }
+        },
+        Verb::Refund => Verdict::Refunded(table.give_back(key, permits)?),
+        Verb::Reset => {
+            table.reset(key)?;
+            Verdict::Reset
+        }
+    };
+    Ok((verdict, table.look(key)?))
 }
 
-/// How much a key could take now, and how long until it could take all.
-pub(super) fn standing<P: Twinned, C: Clock + Clone>(
+/// More permits than could ever pass are denied for good: an answer, not an error.
+pub(super) fn never_fits<P: Twinned, C: Clock + Clone>(
+    decided: Result<(Verdict, Look), KeyedError>,
     table: &Keyed<[u8], P, C>,
     key: &[u8],
-    capacity: u64,
-) -> Result<(u64, u64), Fault> {
-    let remaining = table.remaining(key).map_err(Fault::of)?;
-    let full = table.peek(key, capacity).map_err(Fault::of)?;
-    let full_in_ns = full.map_or(0, |full| u64::try_from(full.as_nanos()).unwrap_or(u64::MAX));
-    Ok((remaining, full_in_ns))
+) -> Result<(Verdict, Look), Fault> {
+    match decided {
+        Err(KeyedError::ExceedsCapacity(_)) => {
+            let never = Verdict::Denied { retry_after_ns: None, enforced: true };
+            Ok((never, table.look(key).map_err(Fault::of)?))
+        }
+        decided => decided.map_err(Fault::of),
+    }
 }
 
 fn new_table<C: Clock + Clone>(policy: AnyPolicy, most_keys: usize, clock: &C) -> Table<C> {

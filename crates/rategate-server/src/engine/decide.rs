@@ -242,7 +242,9 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 
     fn tell(&self, tasks: &Tasks<'_, C>) {
         for task in tasks {
-            if let Task::Ask(Asked { counter, permits, part: Some(part), .. }) = task {
+            if let Task::Ask(Asked { counter, permits, verb, part: Some(part), .. }) = task
+                && *verb != Verb::Peek
+            {
                 counter.tell(self.inline_watch.as_ref(), || self.clock.now_ns(), *permits, part);
             }
         }

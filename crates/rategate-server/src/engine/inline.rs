@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use rategate::{
-    Anchor, Clock, FixedWindow, Gcra, Hashing, Keyed, KeyedError, Overflow, Room, Twinned,
+    Anchor, Clock, FixedWindow, Gcra, Hashing, Keyed, KeyedError, Look, Overflow, Room, Twinned,
 };
 
 use super::Key;
@@ -235,29 +235,22 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
 
     /// What becomes of a key as the table knows it.
     pub(super) fn decide(&self, key: &[u8], verb: Verb, permits: u64) -> Result<Part, Fault> {
-        let table = &self.table;
-        let verdict = match verb {
-            Verb::Take => table.try_acquire(key, permits).map(|decision| Verdict::of(&decision)),
-            Verb::Peek => super::counters::peeked(table, key, permits),
-            Verb::Refund => table.try_acquire(key, 0).map(|_| Verdict::Refunded(permits)),
-            Verb::Reset => table.try_acquire(key, 0).map(|_| Verdict::Reset),
-        };
-        self.told(key, verdict)
+        self.told(key, super::counters::decide(&self.table, key, verb, permits))
     }
 
-    /// What was decided, and where the key stands now.
-    pub(super) fn told(
+    /// What is told of a take that is done.
+    pub(super) fn granted(&self, key: &[u8]) -> Result<Part, Fault> {
+        self.told(key, self.table.look(key).map(|look| (Verdict::Granted, look)))
+    }
+
+    fn told(
         &self,
         key: &[u8],
-        verdict: Result<Verdict, KeyedError>,
+        decided: Result<(Verdict, Look), KeyedError>,
     ) -> Result<Part, Fault> {
-        let verdict = match verdict {
-            Err(KeyedError::ExceedsCapacity(_)) => NEVER,
-            other => other.map_err(Fault::of)?,
-        };
-        let capacity = self.limit.capacity();
-        let (remaining, reset_after_ns) = super::counters::standing(&self.table, key, capacity)?;
-        Ok(part(self.limit, verdict, remaining, reset_after_ns))
+        let (verdict, look) = super::counters::never_fits(decided, &self.table, key)?;
+        let reset_after_ns = look.fresh_in_ns.unwrap_or(u64::MAX);
+        Ok(part(self.limit, verdict, look.remaining, reset_after_ns))
     }
 }
 

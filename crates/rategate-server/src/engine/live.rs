@@ -65,8 +65,8 @@ impl<C: Clock + Clone> Live<C> {
                     let list =
                         if old.is_some() { &mut loaded.restarted } else { &mut loaded.added };
                     list.push(name);
-                    let share =
-                        most_keys.checked_div(keyed).unwrap_or(1).clamp(FEWEST_KEYS, most_keys);
+                    let share = most_keys.checked_div(keyed).unwrap_or(1);
+                    let share = share.max(FEWEST_KEYS).min(most_keys.max(1));
                     let room = if rule.values_needed() == 0 { 1 } else { share };
                     let room = rule.most_keys.unwrap_or(room);
                     Counters::new(InForce::new(rule.limit, rule.shown), room)
@@ -102,6 +102,13 @@ impl<C: Clock + Clone> Live<C> {
     /// How many keys there are in all tables.
     pub(super) fn keys(&self) -> usize {
         self.ruled.iter().filter_map(|ruled| ruled.counters.made()).map(rategate::Keyed::len).sum()
+    }
+
+    /// Keys of a rule, and newcomers that found no room.
+    pub(super) fn room_of(&self, name: &str) -> Option<(usize, u64)> {
+        let (index, _) = self.matcher.named(name)?;
+        let table = self.ruled.get(index)?.counters.made();
+        Some(table.map_or((0, 0), |table| (table.len(), table.overflows())))
     }
 
     /// A rule by its index, and the key of the values that vary.

@@ -150,7 +150,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ) -> Result<Part, Fault> {
         let inner = &*self.inner;
         let part = inner.buckets.decide(limit, key, verb, permits)?;
-        if let Some(watch) = &inner.inline_watch {
+        if verb != Verb::Peek
+            && let Some(watch) = &inner.inline_watch
+        {
             watch.decided(inner.clock.now_ns(), key, permits, &part);
         }
         Ok(part)
@@ -169,6 +171,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     pub fn keys(&self) -> usize {
         let own = self.inner.buckets.keys().saturating_add(self.inner.windows.keys());
         self.inner.live.load().as_ref().map_or(own, |live| own.saturating_add(live.keys()))
+    }
+
+    /// How many keys of a rule are in memory, and how many newcomers have found no room; none if there is no such rule.
+    #[must_use]
+    pub fn room_of(&self, rule: &str) -> Option<(usize, u64)> {
+        self.inner.live.load().as_ref()?.room_of(rule)
     }
 
     /// The engine's clock.

@@ -15,7 +15,7 @@ pub trait Observer: Send + Sync + Debug {
 
 /// Looks on at one rule.
 pub trait Watch: Send + Sync + Debug {
-    /// An item has been decided, at `now_ns` by the engine's clock. Called while no lock is held, on the path of each
+    /// An item has been taken, refused, given back or forgotten, not only looked at, at `now_ns` by the engine's clock. Called while no lock is held, on the path of each
     /// decision: it should take no longer than the decision itself.
     fn decided(&self, now_ns: u64, key: &[u8], permits: u64, part: &Part);
 }

@@ -13,11 +13,11 @@ type Item = (u8, u8, u64);
 /// What is asked: up to four items of three rules and two keys each, for up to four permits; or time goes by.
 fn steps() -> impl Strategy<Value = Vec<(Vec<Item>, u64)>> {
     let item = (0..3_u8, 0..2_u8, 0..4_u64);
-    prop::collection::vec((prop::collection::vec(item, 1..5), 0..40_u64), 1..60)
+    prop::collection::vec((prop::collection::vec(item, 1..5), 0..40_u64), 1..40)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn requests_decide_as_plain_counts_do(steps in steps()) {

@@ -1,6 +1,6 @@
 //! Other rules come into force.
 
-use rategate_server::engine::Verb;
+use rategate_server::engine::{Engine, EngineSettings, Verb};
 use rategate_server::rule::{Limit, Scheduled, Shown, Unit};
 
 use crate::common::*;
@@ -99,4 +99,15 @@ fn ten_thousand_rules_are_loaded_and_loaded_again() {
     let loaded = engine.load(set(rules(6))).unwrap();
     assert_eq!(loaded.changed.len(), 10_000);
     assert_eq!(remaining(&engine, "k77=1"), 1);
+}
+
+#[test]
+fn little_room_is_room() {
+    for keys in [0, 1, 1000] {
+        let settings =
+            EngineSettings { most_keys: keys, inline_keys: keys, ..EngineSettings::default() };
+        let engine = Engine::new(rategate::ManualClock::new(), settings);
+        engine.load(set(vec![bucket("r", &["a"], 5)])).unwrap();
+        assert!(take(&engine, &[("a=1", 5)]) && !take(&engine, &[("a=1", 1)]));
+    }
 }

@@ -5,6 +5,7 @@
 //! | [`Dialect::Current`] | `RateLimit-Policy: "default";q=100;w=60` and `RateLimit: "default";r=50;t=30` |
 //! | [`Dialect::Older`] | `RateLimit-Limit: 100`, `RateLimit-Remaining: 50`, `RateLimit-Reset: 30` |
 //! | [`Dialect::Legacy`] | the same three with `X-` before them; the reset in seconds, or as Unix time |
+//! | [`Dialect::Envoy`] | the same, `X-RateLimit-Limit: 100, 100;w=60` |
 //!
 //! The current one is draft-ietf-httpapi-ratelimit-headers since its version 08; the older one is
 //! what it said up to version 06. `Retry-After` needs no dialect: every refusal that time can help has
@@ -36,6 +37,9 @@ pub enum Dialect {
     Older,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     Legacy(Reset),
+    /// The same three as Envoy writes them, after the draft's version 03: the limit with its window,
+    /// `X-RateLimit-Limit: 100, 100;w=60`, and the reset in seconds from now.
+    Envoy,
 }
 
 /// How `X-RateLimit-Reset` counts. Services have done both, so their clients have to know.
@@ -92,7 +96,7 @@ impl Headers {
 
     /// Writes the fields. Where a layer within has written some, the current dialect lists both; in
     /// the others, which know one limit, the one with less remaining stays.
-    pub(crate) fn write(&self, standing: Standing, now: SystemTime, headers: &mut HeaderMap) {
+    pub fn write(&self, standing: Standing, now: SystemTime, headers: &mut HeaderMap) {
         let limit = sf_integer(self.policy.quota());
         let remaining = sf_integer(standing.remaining);
         let reset = sf_integer(standing.more_after.map_or(0, whole_seconds));
@@ -103,7 +107,9 @@ impl Headers {
                     append(headers, POLICY, Some(self.policy.value()));
                     append(headers, RATELIMIT, HeaderValue::try_from(line.to_string()).ok());
                 }
-                Dialect::Older => triple(headers, OLDER, [limit, remaining, reset]),
+                Dialect::Older => {
+                    triple(headers, OLDER, [limit, remaining, reset]);
+                }
                 Dialect::Legacy(Reset::Delta) => {
                     triple(headers, LEGACY, [limit, remaining, reset]);
                 }
@@ -112,6 +118,15 @@ impl Headers {
                     let reset = sf_integer(unix_seconds(now, more_after));
                     triple(headers, LEGACY, [limit, remaining, reset]);
                 }
+                Dialect::Envoy => {
+                    if triple(headers, LEGACY, [limit, remaining, reset]) {
+                        let line = format!("{limit}, {limit};w={}", self.policy.window_s());
+                        let [name, _, _] = LEGACY;
+                        if let Ok(line) = HeaderValue::try_from(line) {
+                            let _ = headers.try_insert(name, line);
+                        }
+                    }
+                }
             }
         }
     }
@@ -119,15 +134,15 @@ impl Headers {
 
 /// Where a client stands after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub struct Standing {
     /// What one more request could take.
-    pub(crate) remaining: u64,
+    pub remaining: u64,
     /// How long until it could take more. `None` if it never will be more, as with a full bucket.
-    pub(crate) more_after: Option<Duration>,
+    pub more_after: Option<Duration>,
 }
 
-/// Writes `Retry-After`, unless it is there.
-pub(crate) fn write_retry_after(retry_after: Duration, headers: &mut HeaderMap) {
+/// Writes `Retry-After` in whole seconds, rounded up and at least one, unless it is there.
+pub fn write_retry_after(retry_after: Duration, headers: &mut HeaderMap) {
     if let Ok(Entry::Vacant(vacant)) = headers.try_entry(RETRY_AFTER) {
         // Full maps have no room for it. There is nothing better to do than to leave it out.
         let _ = vacant.try_insert(HeaderValue::from(retry_seconds(retry_after)));
@@ -157,16 +172,18 @@ fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>)
     }
 }
 
-fn triple(headers: &mut HeaderMap, names: [HeaderName; 3], values: [u64; 3]) {
+/// Writes the three, unless those that are there are tighter. Whether it did.
+fn triple(headers: &mut HeaderMap, names: [HeaderName; 3], values: [u64; 3]) -> bool {
     let [_, remaining_name, _] = &names;
     let [_, remaining, _] = values;
     let there = headers.get(remaining_name).and_then(|value| value.to_str().ok()?.parse().ok());
     if there.is_some_and(|there: u64| there <= remaining) {
-        return;
+        return false;
     }
     for (name, value) in names.into_iter().zip(values) {
         let _ = headers.try_insert(name, HeaderValue::from(value));
     }
+    true
 }
 
 /// `"default";r=50;t=30`
@@ -239,6 +256,10 @@ mod tests {
         assert_eq!(
             written(&[Dialect::Legacy(Reset::Delta)], standing),
             ["x-ratelimit-limit: 100", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 30"]
+        );
+        assert_eq!(
+            written(&[Dialect::Envoy], standing),
+            ["x-ratelimit-limit: 100, 100;w=60", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 30"]
         );
         // 1 700 000 000.5 + 29.001, rounded up.
         assert_eq!(

@@ -20,6 +20,7 @@ pub struct QuotaPolicy {
     name: Box<str>,
     sf_name: Box<str>,
     quota: u64,
+    window_s: u64,
     value: HeaderValue,
 }
 
@@ -59,7 +60,7 @@ impl QuotaPolicy {
         let seconds = sf_integer(whole_seconds(window));
         let line = format!("{sf_name};q={};w={seconds}", sf_integer(quota));
         let value = HeaderValue::try_from(line).map_err(|_| PolicyError::NameCharacter)?;
-        Ok(Self { name: name.into(), sf_name: sf_name.into(), quota, value })
+        Ok(Self { name: name.into(), sf_name: sf_name.into(), quota, window_s: seconds, value })
     }
 
     /// The name.
@@ -70,6 +71,11 @@ impl QuotaPolicy {
 
     pub(super) const fn quota(&self) -> u64 {
         self.quota
+    }
+
+    /// Its window in whole seconds.
+    pub(super) const fn window_s(&self) -> u64 {
+        self.window_s
     }
 
     /// `"default";q=100;w=60`

@@ -108,6 +108,16 @@ impl Default for Grouping {
 }
 
 impl Grouping {
+    /// The group as text: an address, or a network if it has more than one.
+    pub(super) fn name(self, address: IpAddr) -> String {
+        let first = self.group(address);
+        let (bits, most) = match first {
+            IpAddr::V4(_) => (self.v4_bits, 32),
+            IpAddr::V6(_) => (self.v6_bits, 128),
+        };
+        if bits >= most { first.to_string() } else { format!("{first}/{bits}") }
+    }
+
     /// The first address of the group. More bits than there are count as all.
     pub(super) fn group(self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {

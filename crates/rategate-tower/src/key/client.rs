@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use http::HeaderName;
+use http::{HeaderMap, HeaderName};
 use http::request::Parts;
 
 use super::address::{Grouping, Peer};
@@ -91,9 +91,25 @@ pub const fn client(peer: Peer, field: Field, trust: Trust) -> Client {
 }
 
 impl Client {
+    /// The client's name as text, for whoever keeps keys of his own: the address, `2001:db8:1:2::/64` where addresses
+    /// are grouped, or a name that a proxy made up with the proxy behind it, `_hidden@10.0.0.2`. No two clients have the same.
+    ///
+    /// `None` if nobody knows: without a peer, unless so many proxies are believed.
+    #[must_use]
+    pub fn name(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<String> {
+        let peer = peer.map(|peer| peer.to_canonical());
+        Some(match self.who_of(peer, headers)? {
+            Who::Address(address) => self.peer.grouping().name(address),
+            Who::Hidden { by: Some(by), name } => format!("{name}@{by}"),
+            Who::Hidden { by: None, name } => name.to_owned(),
+        })
+    }
+
     fn who<'h>(&self, head: &'h Parts) -> Option<Who<'h>> {
-        let peer = self.peer.address(head);
-        let headers = &head.headers;
+        self.who_of(self.peer.address(head), &head.headers)
+    }
+
+    fn who_of<'h>(&self, peer: Option<IpAddr>, headers: &'h HeaderMap) -> Option<Who<'h>> {
         match &self.field {
             Field::Forwarded => self.behind(peer, forwarded(headers)),
             Field::XForwardedFor => self.behind(peer, x_forwarded_for(headers, &XFF)),
@@ -270,6 +286,29 @@ mod tests {
         let head = head("10.0.0.1", &["_a, 10.0.0.2"]);
         assert_eq!(networks(&["10.0.0.0/8"]).who(&head), expected);
         assert_eq!(hops(2).who(&head), expected);
+    }
+
+    #[test]
+    fn names_are_of_one_client_each() {
+        let source = |bits| {
+            let trust = Trust::Networks(vec!["10.0.0.0/8".parse().unwrap()]);
+            client(of_extension().group_v4(bits), Field::XForwardedFor, trust)
+        };
+        let name = |bits, peer: &str, line: &str| {
+            let peer = peer.parse().ok();
+            source(bits).name(peer, &head("", &[line]).headers)
+        };
+        let table = [
+            ("192.0.2.9", "6.6.6.6", Some("192.0.2.9")),
+            ("::ffff:10.0.0.1", "6.6.6.6, 192.0.2.1", Some("192.0.2.1")),
+            ("10.0.0.1", "2001:db8:1:2::7", Some("2001:db8:1:2::/64")),
+            ("10.0.0.1", "_a", Some("_a@10.0.0.1")),
+            ("", "192.0.2.1", None),
+        ];
+        for (peer, line, expected) in table {
+            assert_eq!(name(32, peer, line).as_deref(), expected, "{peer} {line}");
+        }
+        assert_eq!(name(24, "192.0.2.9", "").as_deref(), Some("192.0.2.0/24"));
     }
 
     #[test]

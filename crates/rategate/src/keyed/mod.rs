@@ -1,5 +1,6 @@
 //! A limit for each of millions of keys, in bounded memory.
 
+mod beside;
 mod entries;
 mod error;
 mod key;
@@ -11,6 +12,7 @@ mod several;
 mod slots;
 #[cfg(feature = "serde")]
 mod snapshot;
+mod strangers;
 mod table;
 mod turn;
 
@@ -18,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::Twinned;
+use rategate_core::concurrent::{Spare, Twinned};
 use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Settled;
 
@@ -33,6 +35,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
 use crate::limiter::Limiter;
 use crate::several::Ask;
+use crate::standing::Look;
 use crate::stats::{Detail, KeyStats, Outcome};
 
 /// A limit for each key, all of one policy or of one for each tier of keys. Clones share the table.
@@ -209,9 +212,53 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     #[inline]
     pub fn try_acquire(&self, key: &K, permits: u64) -> Result<Decision, KeyedError> {
         let place = self.place(key);
-        let decision = self.table.try_acquire(&place, permits, || self.table.clock.now_ns());
+        let read_ns = || self.table.clock.now_ns();
+        let decision =
+            self.table.try_acquire(&place, permits, read_ns).map(|(decision, ())| decision);
         self.observe(key, &place, permits, &decision);
         decision
+    }
+
+    /// The same, and where the key's limit stands behind the decision, from the very state that was decided on and at the same
+    /// reading of the clock: what a server tells its clients at each call. It costs a division or two more than the try
+    /// alone. A denial tells it too, and so does a try for 0 permits, which is a [`look`](Self::look).
+    ///
+    /// ```
+    /// use rategate::{Gcra, Keyed, Look, ManualClock, Room};
+    ///
+    /// let bucket = Gcra::new("1/s".parse()?, 3)?;
+    /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, Room::default(), ManualClock::new());
+    /// let (decision, look) = per_caller.try_acquire_told("10.0.0.7", 2)?;
+    /// assert!(decision.is_granted());
+    /// assert_eq!(look, Look { remaining: 1, fresh_in_ns: Some(2_000_000_000) });
+    /// let (decision, look) = per_caller.try_acquire_told("10.0.0.7", 2)?;
+    /// assert!(!decision.is_granted());
+    /// assert_eq!(look.remaining, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire); for 0 permits those of [`look`](Self::look).
+    #[inline]
+    pub fn try_acquire_told(&self, key: &K, permits: u64) -> Result<(Decision, Look), KeyedError> {
+        let place = self.place(key);
+        let told = match permits {
+            0 => self.look_at(&place),
+            _ => self.table.try_acquire(&place, permits, || self.table.clock.now_ns()),
+        };
+        if self.table.stats_of(place.tier).is_some() {
+            self.observe(key, &place, permits, &told.map(|told| told.0));
+        }
+        told
+    }
+
+    /// A try for nothing.
+    fn look_at(&self, place: &Place<K::Id>) -> Result<(Decision, Look), KeyedError> {
+        let now_ns = self.table.clock.now_ns();
+        let look = self.table.look(place, now_ns)?;
+        let spare = Spare::of(look.remaining);
+        Ok((Decision::Granted(Grant::at(now_ns, now_ns, 0, spare)), look))
     }
 
     /// The same for many keys, each on its own, in their order: what has to be fetched from memory is asked for
@@ -253,6 +300,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
             let now_ns = self.table.clock.now_ns();
             for (place, key, permits) in batch.iter().flatten() {
                 let decision = self.table.try_acquire(place, *permits, || now_ns);
+                let decision = decision.map(|(decision, ())| decision);
                 self.observe(key, place, *permits, &decision);
                 tell(decision);
             }
@@ -278,6 +326,16 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.remaining(&self.place(key))
     }
 
+    /// How many permits a try for a key could take now, and how long until the key cannot be told from one that has used
+    /// nothing: see [`Look`]. Takes nothing, and leaves no trace of a key that is not known.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`remaining`](Self::remaining).
+    pub fn look(&self, key: &K) -> Result<Look, KeyedError> {
+        self.table.look(&self.place(key), self.table.clock.now_ns())
+    }
+
     /// The limiter of a key, for all that needs one: to wait, in a thread or a [task](crate::AsyncLimiter), to reserve,
     /// to hold a [`Permit`](crate::Permit).
     ///
@@ -301,6 +359,55 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// Those of [`try_acquire`](Self::try_acquire).
     pub fn refund(&self, key: &K, grant: &Grant, permits: u64) -> Result<u64, KeyedError> {
         self.table.refund(&self.place(key), grant, permits)
+    }
+
+    /// Takes permits of a key back without a grant to show, because the caller vouches that they had no effect: see
+    /// [`Limiter::give_back`]. Returns how many went back. A key that is as good as fresh or not known has none out, and no
+    /// trace is left of it; nor does anything go back to the limit that newcomers to a full table share.
+    ///
+    /// Then in any window no more of the key's permits start than its limit allows and as many again as have come back in
+    /// that window. Behind it the key is decided under the lock, until it is at rest: so each grant still gives back exactly
+    /// what is true of it.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Keyed};
+    ///
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/h".parse()?, 10)?);
+    /// assert!(per_caller.try_acquire("10.0.0.7", 4)?.is_granted());
+    /// assert_eq!(per_caller.give_back("10.0.0.7", 6)?, 4, "up to full");
+    /// assert_eq!(per_caller.give_back("10.0.0.8", 6)?, 0, "who has taken nothing");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
+    pub fn give_back(&self, key: &K, permits: u64) -> Result<u64, KeyedError> {
+        self.table.give_back(&self.place(key), permits)
+    }
+
+    /// Forgets what a key has used and been promised, as if it came for the first time. Returns whether there was anything
+    /// that could be told. What its grants of before would give back goes nowhere; who waits for its limiter stays in line.
+    /// A policy that time never brings to rest had something if the key was known. What a key has taken of the limit that
+    /// newcomers to a full table share stays taken.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Keyed};
+    ///
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/h".parse()?, 10)?);
+    /// let grant = per_caller.try_acquire("10.0.0.7", 4)?.granted().unwrap();
+    /// assert!(per_caller.reset("10.0.0.7")?);
+    /// assert_eq!(per_caller.remaining("10.0.0.7")?, 10);
+    /// assert_eq!(per_caller.refund("10.0.0.7", &grant, 4)?, 0);
+    /// assert!(!per_caller.reset("10.0.0.7")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
+    pub fn reset(&self, key: &K) -> Result<bool, KeyedError> {
+        self.table.reset(&self.place(key))
     }
 
     /// Makes good for an estimate, once it is known that the operation of `grant` took `actual` permits: see
@@ -337,7 +444,36 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.on_flight(&self.place(key), |limit, now_ns| limit.forgo(now_ns, permits), forgo)
     }
 
-    /// Permits of a key, as a part of a call that has to pass several limits: see [`try_all`](crate::try_all).
+    /// From now on a key that is not known counts as one that had used all there was at `at_ns` of the table's clock, or now
+    /// if that is sooner: for whoever has lost what was counted, and would rather grant too little than anything
+    /// twice. It takes no room. It ends by itself when a limit has forgotten what was used then: a bucket fills up from
+    /// there, a window and a log run out. Keys that are known stay as they are. What has no bound is not used up, and what was
+    /// in flight has ended.
+    ///
+    /// Until then a key that is [reset](Self::reset) counts as unknown again, and so does one to which all has
+    /// [come back](Self::give_back).
+    ///
+    /// ```
+    /// use rategate::{Gcra, Keyed, ManualClock, Room};
+    ///
+    /// let clock = ManualClock::new();
+    /// let bucket = Gcra::new("1/s".parse()?, 3)?;
+    /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, Room::default(), clock.clone());
+    /// per_caller.spend_strangers(0);
+    /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
+    /// clock.advance(1_000_000_000);
+    /// assert!(per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
+    /// assert_eq!(per_caller.remaining("10.0.0.8")?, 1);
+    /// clock.advance(2_000_000_000);
+    /// assert_eq!(per_caller.remaining("10.0.0.8")?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn spend_strangers(&self, at_ns: u64) {
+        self.table.strangers.spend(at_ns.min(self.table.clock.now_ns()));
+    }
+
+    /// Permits of a key, as a part of a call that has to pass several limits: see [`try_all`](crate::try_all). A part of 0
+    /// permits is a look: it stands in nobody's way, takes nothing, and its grant tells what remains.
     #[must_use]
     pub fn ask(&self, key: &K, permits: u64) -> Ask<'_> {
         Ask::of(KeyPart { table: &*self.table, place: self.place(key), permits })

@@ -120,7 +120,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         let Some((plan_id, plan)) = self.entries.plans.of_tier(self.place.tier) else {
             return false;
         };
-        let fresh = plan.policy.fresh(self.now_ns);
+        let fresh = self.table.strangers.state(&plan.policy, self.now_ns);
         self.admit(plan_id, fresh)
     }
 

@@ -138,9 +138,9 @@ pub(super) enum Found {
 
 /// What can be said of a try without a lock.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Told {
-    Granted(u64, Spare),
-    Denied(NonZeroU64),
+pub(super) enum Told<T> {
+    Granted(u64, Spare, T),
+    Denied(NonZeroU64, T),
     /// The key is not known, and if the table is full there is no room for it in this shard.
     Nowhere,
     /// The lock's holder can say.
@@ -317,16 +317,18 @@ impl Slots {
         (since_ns <= self.fades_ns.load(Ordering::Relaxed)).then_some(now_ns.max(swept_ns))
     }
 
-    /// Tries to take permits of a key of `tier` at the instant that `read_ns` reads.
+    /// Tries to take permits of a key of `tier` at the instant that `read_ns` reads. `tell` is given the value behind the
+    /// decision, and that instant.
     #[inline]
-    pub(super) fn try_acquire(
+    pub(super) fn try_acquire<T>(
         &self,
         home: Home,
         id: impl Words,
         tier: u64,
         read_ns: impl Fn() -> u64,
         permits: u64,
-    ) -> Told {
+        tell: impl Fn(Narrow, u64, u64) -> T,
+    ) -> Told<T> {
         loop {
             let (at, seen) = match self.find(home, id) {
                 Found::Open(at, seen) => (at, seen),
@@ -344,12 +346,14 @@ impl Slots {
                 None => return Told::Unknown,
                 Some(Ok((value, spare))) => {
                     if self.swap(at, seen, Seen::of(value, seen.plan()).0) {
-                        return Told::Granted(now_ns, spare.with_past(plan.past));
+                        let told = tell(plan.numbers, value, now_ns);
+                        return Told::Granted(now_ns, spare.with_past(plan.past), told);
                     }
                 }
                 Some(Err(retry_after_ns)) => {
                     if self.is_still(at, seen) {
-                        return Told::Denied(retry_after_ns);
+                        let told = tell(plan.numbers, seen.value(), now_ns);
+                        return Told::Denied(retry_after_ns, told);
                     }
                 }
             }

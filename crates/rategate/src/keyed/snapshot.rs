@@ -73,6 +73,26 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
         Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)), name: None })
     }
 
+    /// The same, where the caller says which instant of the new clock goes on from the instant of saving: for clocks that
+    /// outlive the process, such as one that shows the time since 1970. Windows stay where they were on it.
+    ///
+    /// # Errors
+    ///
+    /// As [`restore_with_tiers`](Self::restore_with_tiers).
+    pub fn restore_since(
+        policies: impl IntoIterator<Item = P>,
+        tier_of: Option<impl Fn(&K) -> usize + Send + Sync + 'static>,
+        room: Room,
+        clock: C,
+        input: impl Read,
+        since: impl FnOnce(&SavedAt) -> Since,
+    ) -> Result<Self, SnapshotError> {
+        let on_clock = move |saved_at: &SavedAt| (since(saved_at), clock);
+        let table = restore(policies.into_iter().collect(), room, input, on_clock)?;
+        let tier = tier_of.map(|tier_of| Arc::new(tier_of) as Arc<super::TierOf<K>>);
+        Ok(Self { table: Arc::new(table), tier, name: None })
+    }
+
     /// The same for a table without tiers.
     ///
     /// # Errors

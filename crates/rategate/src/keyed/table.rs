@@ -13,17 +13,20 @@ use rategate_core::narrow::Narrow;
 use rategate_core::refund::Past;
 use rategate_core::verdict::Settled;
 
+use super::beside::{Beside, View};
 use super::entries::Entries;
 use super::error::KeyedError;
 use super::key::{Id, Seeds};
 use super::plans::{Plan, Plans};
 use super::room::{MAX_KEYS, Overflow, Room};
 use super::slots::{SlotPlan, Slots, Told, WINDOW, scaled};
+use super::strangers::Strangers;
 use super::turn::{Late, Place, Ruled, Turn};
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::Closed;
 use crate::limiter::Limiter;
+use crate::standing::Look;
 use crate::stats::KeyStats;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
@@ -41,6 +44,7 @@ pub(super) struct Table<I: Id, P: Twinned, C: Clock> {
     pub(super) clock: C,
     pub(super) seeds: Seeds,
     room: Room,
+    pub(super) strangers: Strangers,
     /// Absent if no policy keeps its states in a part of a word.
     pub(super) slots: Option<Slots>,
     shards: Box<[Mutex<Entries<I, P, C>>]>,
@@ -99,6 +103,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             spill: (0..plans.tiers()).map(|_| OnceLock::new()).collect(),
             plans: Mutex::new(plans),
             stats: OnceLock::new(),
+            strangers: Strangers::default(),
             tally: Tally::default(),
             clock,
             seeds,
@@ -122,19 +127,23 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     }
 
     #[inline]
-    pub(super) fn try_acquire(
+    pub(super) fn try_acquire<B: Beside>(
         &self,
         place: &Place<I>,
         permits: u64,
         read_ns: impl Fn() -> u64,
-    ) -> Result<Decision, KeyedError> {
+    ) -> Result<(Decision, B), KeyedError> {
         if let Some(slots) = &self.slots {
             let home = slots.home(place.shard, place.hash);
-            match slots.try_acquire(home, place.id, tier_word(place.tier), read_ns, permits) {
-                Told::Granted(now_ns, spare) => {
-                    return Ok(Decision::Granted(Grant::at(now_ns, now_ns, permits, spare)));
+            let tier = tier_word(place.tier);
+            match slots.try_acquire(home, place.id, tier, read_ns, permits, B::of_value) {
+                Told::Granted(now_ns, spare, beside) => {
+                    let grant = Grant::at(now_ns, now_ns, permits, spare);
+                    return Ok((Decision::Granted(grant), beside));
                 }
-                Told::Denied(retry_after_ns) => return Ok(Decision::denied(retry_after_ns)),
+                Told::Denied(retry_after_ns, beside) => {
+                    return Ok((Decision::denied(retry_after_ns), beside));
+                }
                 // Nothing needs no room.
                 Told::Nowhere
                     if permits > 0 && place.tier < self.spill.len() && self.is_full_of_keys() =>
@@ -148,25 +157,33 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     }
 
     #[cold]
-    fn try_locked(&self, place: &Place<I>, permits: u64) -> Result<Decision, KeyedError> {
+    fn try_locked<B: Beside>(
+        &self,
+        place: &Place<I>,
+        permits: u64,
+    ) -> Result<(Decision, B), KeyedError> {
         match self.turn(place, |turn| turn.try_acquire(permits))?? {
-            Ruled::Here(verdict) => Ok(Decision::of(&verdict)),
-            Ruled::Ask(limiter) => Ok(limiter.try_acquire(permits)?),
+            Ruled::Here((verdict, beside)) => Ok((Decision::of(&verdict), beside)),
+            Ruled::Ask(limiter) => Ok(B::of_try(&limiter, permits)?),
             Ruled::NoBytes => Err(self.no_room()),
             Ruled::NoRoom => self.try_spilled(place.tier, permits),
         }
     }
 
     /// A newcomer for whom there is no room.
-    fn try_spilled(&self, tier: usize, permits: u64) -> Result<Decision, KeyedError> {
+    fn try_spilled<B: Beside>(
+        &self,
+        tier: usize,
+        permits: u64,
+    ) -> Result<(Decision, B), KeyedError> {
         if let Some(shared) = self.spilled(tier)? {
-            return Ok(shared.try_acquire(permits)?);
+            return Ok(B::of_try(shared, permits)?);
         }
         // He is told what the first one of a fresh limit would be.
         let (policy, now_ns) = (self.policy(tier)?, self.clock.now_ns());
-        let mut fresh = policy.fresh(now_ns);
+        let mut fresh = self.strangers.state(&policy, now_ns);
         let verdict = Bare::new(&policy, &mut fresh, Past::UNKNOWN).try_acquire(now_ns, permits)?;
-        Ok(Decision::of(&verdict))
+        Ok((Decision::of(&verdict), B::of(&View::State(&policy, &mut fresh), now_ns)))
     }
 
     pub(super) fn peek(&self, place: &Place<I>, permits: u64) -> Result<Option<u64>, KeyedError> {
@@ -208,6 +225,41 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
                 let shared = self.shared(place.tier)?.ok_or(KeyedError::TableFull)?;
                 Ok(shared.remaining()?)
             }
+        }
+    }
+
+    /// Where a key's limit stands at `now_ns`, or later if that takes the lock.
+    pub(super) fn look(&self, place: &Place<I>, now_ns: u64) -> Result<Look, KeyedError> {
+        if let Some(slots) = &self.slots {
+            let (home, tier) = (slots.home(place.shard, place.hash), tier_word(place.tier));
+            if let Some(look) = slots.look(home, place.id, tier, now_ns, Look::of_value) {
+                return Ok(look);
+            }
+        }
+        match self.turn(place, |turn| turn.view(|limit, now_ns| Look::of(&limit, now_ns)))? {
+            Ruled::Here(look) => Ok(look),
+            Ruled::Ask(limiter) => Ok(limiter.look()?),
+            Ruled::NoBytes => Err(KeyedError::TableFull),
+            Ruled::NoRoom => {
+                let shared = self.shared(place.tier)?.ok_or(KeyedError::TableFull)?;
+                Ok(shared.look()?)
+            }
+        }
+    }
+
+    pub(super) fn give_back(&self, place: &Place<I>, permits: u64) -> Result<u64, KeyedError> {
+        match self.turn(place, |turn| turn.give_back(permits))? {
+            Ruled::Here(back) => Ok(back),
+            Ruled::Ask(limiter) => Ok(limiter.give_back(permits)?),
+            Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
+        }
+    }
+
+    pub(super) fn reset(&self, place: &Place<I>) -> Result<bool, KeyedError> {
+        match self.turn(place, |turn| turn.reset())? {
+            Ruled::Here(was_used) => Ok(was_used),
+            Ruled::Ask(limiter) => Ok(limiter.reset()?),
+            Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
         }
     }
 
@@ -423,7 +475,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     /// A limit for newcomers, whose grants say so.
     fn spilling(&self, policy: P) -> Limiter<Ledger<P>, C> {
         let now_ns = self.clock.now_ns();
-        let fresh = policy.fresh(now_ns);
+        let fresh = self.strangers.state(&policy, now_ns);
         Limiter::over(Ledger::resumed(policy, fresh, SPILLED, now_ns), self.clock.clone())
     }
 

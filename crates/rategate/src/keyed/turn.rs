@@ -9,6 +9,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
+use super::beside::{Beside, View};
 use super::entries::{Entries, Kept, LIMITER_BYTES};
 use super::key::Id;
 use super::lap::Lap;
@@ -91,93 +92,118 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         Some((slots, slots.home(self.place.shard, self.place.hash)))
     }
 
-    pub(super) fn try_acquire(
+    pub(super) fn try_acquire<B: Beside>(
         &mut self,
         permits: u64,
-    ) -> Result<Ruled<Verdict, P, C>, ExceedsCapacity> {
+    ) -> Result<Ruled<(Verdict, B), P, C>, ExceedsCapacity> {
         let Some(at) = self.bring() else { return self.try_newcomer(permits) };
         let is_full = self.table.is_full_of_bytes();
         let now_ns = self.now_ns;
         let before = self.heap_bytes(at);
         let Some((plan, kept)) = self.parts(at) else { return Ok(Ruled::NoRoom) };
-        let verdict = match kept {
-            Kept::State(state) if is_full => {
-                let mut after = state.clone();
-                let verdict =
-                    Bare::new(&plan.policy, &mut after, plan.past).try_acquire(now_ns, permits);
-                if plan.policy.heap_bytes(&after) > plan.policy.heap_bytes(state) {
-                    return Ok(Ruled::NoBytes);
-                }
-                *state = after;
-                verdict
-            }
+        let (verdict, beside) = match kept {
             Kept::State(state) => {
-                Bare::new(&plan.policy, state, plan.past).try_acquire(now_ns, permits)
+                let mut copy = is_full.then(|| state.clone());
+                let after = copy.as_mut().unwrap_or(&mut *state);
+                let verdict =
+                    Bare::new(&plan.policy, after, plan.past).try_acquire(now_ns, permits);
+                if let Some(after) = copy {
+                    if plan.policy.heap_bytes(&after) > plan.policy.heap_bytes(state) {
+                        return Ok(Ruled::NoBytes);
+                    }
+                    *state = after;
+                }
+                (verdict, B::of(&View::State(&plan.policy, state), now_ns))
             }
-            Kept::Ledger(ledger) => ledger.try_acquire(now_ns, permits),
+            Kept::Ledger(ledger) => {
+                let verdict = ledger.try_acquire(now_ns, permits);
+                (verdict, B::of(&View::Ledger(ledger), now_ns))
+            }
             Kept::Limiter(limiter) => return Ok(Ruled::Ask(limiter.clone())),
             Kept::Taken => return Ok(Ruled::NoRoom),
         };
         // Also after a request that could never pass: the key goes back to its slot.
         self.end(at, before);
-        verdict.map(Ruled::Here)
+        verdict.map(|verdict| Ruled::Here((verdict, beside)))
     }
 
     /// Somebody who is as good as fresh. Nobody keeps him in mind for a denial.
-    fn try_newcomer(&mut self, permits: u64) -> Result<Ruled<Verdict, P, C>, ExceedsCapacity> {
+    fn try_newcomer<B: Beside>(
+        &mut self,
+        permits: u64,
+    ) -> Result<Ruled<(Verdict, B), P, C>, ExceedsCapacity> {
         self.sweep(SWEEP_NEW);
         let Some((plan_id, plan)) = self.entries.plans.of_tier(self.place.tier) else {
             return Ok(Ruled::NoRoom);
         };
-        let mut state = plan.policy.fresh(self.now_ns);
+        let mut state = self.table.strangers.state(&plan.policy, self.now_ns);
         let verdict =
             Bare::new(&plan.policy, &mut state, plan.past).try_acquire(self.now_ns, permits)?;
+        let beside = B::of(&View::State(&plan.policy, &mut state), self.now_ns);
         let leaves_trace = permits > 0 && matches!(verdict, Verdict::Granted(_));
         if leaves_trace && !self.admit(plan_id, state) {
             return Ok(Ruled::NoRoom);
         }
-        Ok(Ruled::Here(verdict))
+        Ok(Ruled::Here((verdict, beside)))
     }
 
     pub(super) fn peek(
         &mut self,
         permits: u64,
     ) -> Result<Ruled<Option<u64>, P, C>, ExceedsCapacity> {
-        self.ask(|limit, now_ns| limit.peek(now_ns, permits))
+        Ok(match self.view(|limit, now_ns| limit.peek(now_ns, permits)) {
+            Ruled::Here(wait_ns) => Ruled::Here(wait_ns?),
+            Ruled::Ask(limiter) => Ruled::Ask(limiter),
+            Ruled::NoRoom => Ruled::NoRoom,
+            Ruled::NoBytes => Ruled::NoBytes,
+        })
     }
 
     pub(super) fn remaining(&mut self) -> Ruled<u64, P, C> {
-        let asked = self.ask(|limit, now_ns| Ok::<_, ExceedsCapacity>(limit.remaining(now_ns)));
-        asked.unwrap_or(Ruled::Here(0))
+        self.view(|limit, now_ns| limit.remaining(now_ns))
     }
 
     /// A question that changes nothing.
-    fn ask<T, E>(
+    pub(super) fn view<T>(
         &mut self,
-        question: impl FnOnce(&dyn Limit, u64) -> Result<T, E>,
-    ) -> Result<Ruled<T, P, C>, E> {
+        question: impl FnOnce(View<'_, P>, u64) -> T,
+    ) -> Ruled<T, P, C> {
         let now_ns = self.now_ns;
         let Some(at) = self.bring() else {
             if !self.has_limit_of_his_own() {
-                return Ok(Ruled::NoRoom);
+                return Ruled::NoRoom;
             }
             let Some((_, plan)) = self.entries.plans.of_tier(self.place.tier) else {
-                return Ok(Ruled::NoRoom);
+                return Ruled::NoRoom;
             };
-            let mut fresh = plan.policy.fresh(now_ns);
-            let limit = Bare::new(&plan.policy, &mut fresh, plan.past);
-            return question(&limit, now_ns).map(Ruled::Here);
+            let mut fresh = self.table.strangers.state(&plan.policy, now_ns);
+            return Ruled::Here(question(View::State(&plan.policy, &mut fresh), now_ns));
         };
         let before = self.heap_bytes(at);
-        let Some((plan, kept)) = self.parts(at) else { return Ok(Ruled::NoRoom) };
+        let Some((plan, kept)) = self.parts(at) else { return Ruled::NoRoom };
         let answer = match kept {
-            Kept::State(state) => question(&Bare::new(&plan.policy, state, plan.past), now_ns),
-            Kept::Ledger(ledger) => question(&**ledger, now_ns),
-            Kept::Limiter(limiter) => return Ok(Ruled::Ask(limiter.clone())),
-            Kept::Taken => return Ok(Ruled::NoRoom),
+            Kept::State(state) => question(View::State(&plan.policy, state), now_ns),
+            Kept::Ledger(ledger) => question(View::Ledger(ledger), now_ns),
+            Kept::Limiter(limiter) => return Ruled::Ask(limiter.clone()),
+            Kept::Taken => return Ruled::NoRoom,
         };
         self.end(at, before);
-        answer.map(Ruled::Here)
+        Ruled::Here(answer)
+    }
+
+    /// Takes back permits that the caller vouches for.
+    pub(super) fn give_back(&mut self, permits: u64) -> Ruled<u64, P, C> {
+        self.on_ledger(|ledger, now_ns| ledger.credit(now_ns, permits)).unwrap_or(Ruled::Here(0))
+    }
+
+    /// Forgets what was used. Grants of before are told from later ones, for as long as they would tell anything.
+    pub(super) fn reset(&mut self) -> Ruled<bool, P, C> {
+        let reset = |ledger: &mut Ledger<P>, now_ns| {
+            let was_used = !ledger.is_as_fresh(now_ns);
+            ledger.restart(now_ns);
+            was_used
+        };
+        self.on_ledger(reset).unwrap_or(Ruled::Here(false))
     }
 
     /// Takes permits of a grant back. Who has been forgotten has none out.
@@ -249,7 +275,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
             let Some((_, plan)) = self.entries.plans.of_tier(self.place.tier) else {
                 return Ruled::NoRoom;
             };
-            let mut fresh = plan.policy.fresh(now_ns);
+            let mut fresh = self.table.strangers.state(&plan.policy, now_ns);
             let counts = act(&mut Bare::new(&plan.policy, &mut fresh, plan.past), now_ns);
             return Ruled::Here((counts, false));
         };

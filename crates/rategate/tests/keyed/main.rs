@@ -17,6 +17,7 @@ mod oracle;
 mod others;
 mod room;
 mod spill;
+mod standing;
 mod verbs;
 
 use rategate::{Decision, Gcra, Key, Keyed, KeyedError, ManualClock, Overflow, Room, Twinned};

@@ -148,7 +148,23 @@ impl<P: Twinned> World<P> {
         self.grants.retain(|(key, ..)| !renewed.contains(key));
         let what = format!("seed {}, call {call}, key {key}, {permits}", self.seed);
         let ideal = self.ideal_of(key);
-        match self.random.below(40) {
+        match self.random.below(48) {
+            40..=43 => self.try_told(key, permits, &what),
+            44 => {
+                assert_eq!(ideal.look().ok(), self.keyed.look(&key).ok(), "{what}");
+            }
+            45..=46 => {
+                let ideal_back = ideal.give_back(permits).unwrap();
+                assert_eq!(self.keyed.give_back(&key, permits), Ok(ideal_back), "{what}");
+                self.same_remaining(key, &what);
+            }
+            // The bookkeeping here does not follow a promise that is forgotten.
+            47 if !self.ideal.promised.contains(&key) => {
+                let was_used = ideal.reset().unwrap();
+                assert_eq!(self.keyed.reset(&key), Ok(was_used), "{what}");
+                self.ideal.kept.retain(|&(of, _)| of != key);
+                self.same_remaining(key, &what);
+            }
             0..=19 => self.try_acquire(key, permits, &what),
             20..=24 => {
                 let ideal = ideal.peek(permits).map_err(KeyedError::from);
@@ -188,6 +204,24 @@ impl<P: Twinned> World<P> {
         if let (Decision::Granted(a), Decision::Granted(b)) = (ideal, seen) {
             self.grants.push((key, a, b));
             // Nothing leaves no trace.
+            if permits > 0 {
+                self.ideal.used.insert(key);
+            }
+        }
+    }
+
+    /// What is told beside a decision is what a look right behind it says.
+    fn try_told(&mut self, key: u64, permits: u64, what: &str) {
+        let limiter = self.ideal_of(key);
+        let (ideal, seen) =
+            (limiter.try_acquire(permits), self.keyed.try_acquire_told(&key, permits));
+        let (Ok(ideal), Ok((seen, look))) = (ideal, seen) else {
+            return assert_eq!(ideal.is_err(), seen.is_err(), "{what}");
+        };
+        assert_eq!(told(ideal), told(seen), "{what}");
+        assert_eq!(limiter.look().ok(), Some(look), "{what}");
+        if let (Decision::Granted(a), Decision::Granted(b)) = (ideal, seen) {
+            self.grants.push((key, a, b));
             if permits > 0 {
                 self.ideal.used.insert(key);
             }

@@ -1,0 +1,166 @@
+//! Contenders take turns, round after round, so that what else the machine does meets all of them alike.
+
+use std::time::Duration;
+
+use rategate_bench::engines::Made;
+
+use crate::Bench;
+use crate::cores::{busy_ns, longest_pause_ns};
+use crate::load::Load;
+use crate::load::draw::Draw;
+use crate::load::told::Told;
+use crate::service::{Service, cpu_ns};
+
+/// How many keys are asked for.
+pub(crate) const KEYS: u64 = 100_000;
+/// What lets everything pass: so many at once, and so many a second, for each key.
+pub(crate) const WIDE: (u64, u64) = (1_000, 100_000);
+/// What lets so many pass for each key, and no more within an hour.
+pub(crate) const TIGHT: u64 = 10;
+/// Keys that are asked for more often than that, and how often.
+const TIGHT_KEYS: u64 = 1_000;
+const TIGHT_TIMES: u64 = 20;
+
+/// Before the first round: tables grow, connections settle.
+const WARM: Duration = Duration::from_millis(300);
+/// Of a bare loop, before each run.
+const WATCH: Duration = Duration::from_millis(50);
+
+/// A server, and what it is asked.
+pub(crate) struct Contender<'a> {
+    pub(crate) name: String,
+    pub(crate) service: &'a Service,
+    pub(crate) load: Box<dyn Load>,
+    /// Asks for limits of which is known what they let pass.
+    pub(crate) exact: Option<Box<dyn Load>>,
+}
+
+/// What all rounds found of one.
+pub(crate) struct Figures {
+    pub(crate) name: String,
+    pub(crate) told: Told,
+    pub(crate) exact: Option<Exact>,
+    /// Of a bare loop on the same core, between the runs.
+    pub(crate) longest_pause_ns: u64,
+    rounds: Vec<Round>,
+}
+
+/// What limits let pass, and what they should have.
+pub(crate) struct Exact {
+    pub(crate) told: Told,
+    pub(crate) expected: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Round {
+    per_s: f64,
+    /// Of the server, for each decision.
+    cpu_ns: f64,
+    /// Of the server's core, how much it used.
+    used: f64,
+    p99_ns: f64,
+    /// How many cores others used meanwhile.
+    others: f64,
+}
+
+/// Times them all.
+pub(crate) fn contend(bench: &Bench, contenders: &mut [Contender<'_>]) -> Made<Vec<Figures>> {
+    let mut all: Vec<Figures> =
+        contenders.iter().map(|one| Figures::nothing(&one.name)).collect::<Made<_>>()?;
+    for (one, figures) in contenders.iter_mut().zip(&mut all) {
+        one.load
+            .run(&mut Draw::uniform(KEYS, 7), WARM)
+            .map_err(|error| format!("{}: {error}", one.name))?;
+        if let Some(exact) = &mut one.exact {
+            let told = exact.run(&mut Draw::each(TIGHT_KEYS, TIGHT_TIMES), Duration::MAX)?;
+            figures.exact = Some(Exact { told, expected: TIGHT_KEYS * TIGHT });
+        }
+    }
+    for number in 0..bench.lengths.rounds {
+        for (one, figures) in contenders.iter_mut().zip(&mut all) {
+            let pause_ns = longest_pause_ns(bench.cores.server, WATCH)?;
+            figures.longest_pause_ns = figures.longest_pause_ns.max(pause_ns);
+            let round = round(one, bench, number, figures);
+            figures.rounds.push(round.map_err(|error| format!("{}: {error}", one.name))?);
+        }
+    }
+    Ok(all)
+}
+
+fn round(
+    one: &mut Contender<'_>,
+    bench: &Bench,
+    number: u32,
+    figures: &mut Figures,
+) -> Made<Round> {
+    let mut draw = Draw::uniform(KEYS, u64::from(number) + 1_000_003);
+    let before = [one.service.cpu_ns()?, cpu_ns("self")?, busy_ns()?];
+    let told = one.load.run(&mut draw, bench.lengths.lasts)?;
+    let after = [one.service.cpu_ns()?, cpu_ns("self")?, busy_ns()?];
+    let [server, load, all] =
+        [0, 1, 2].map(|place| after[place].saturating_sub(before[place]) as f64);
+    figures.told.add(&told);
+    let lasted = told.lasted_ns.max(1) as f64;
+    Ok(Round {
+        per_s: told.per_s(),
+        cpu_ns: server / told.answers().max(1) as f64,
+        used: server / lasted,
+        p99_ns: told.took_ns.value_at_quantile(0.99) as f64,
+        others: ((all - server - load) / lasted).max(0.0),
+    })
+}
+
+impl Figures {
+    fn nothing(name: &str) -> Made<Self> {
+        let (name, told) = (name.to_owned(), Told::nothing()?);
+        Ok(Self { name, told, exact: None, longest_pause_ns: 0, rounds: Vec::new() })
+    }
+
+    pub(crate) fn per_s(&self) -> f64 {
+        self.median(|round| round.per_s)
+    }
+
+    pub(crate) fn cpu_ns(&self) -> f64 {
+        self.median(|round| round.cpu_ns)
+    }
+
+    pub(crate) fn used(&self) -> f64 {
+        self.median(|round| round.used)
+    }
+
+    pub(crate) fn others(&self) -> f64 {
+        self.median(|round| round.others)
+    }
+
+    /// So many times the decisions of another.
+    pub(crate) fn per_s_over(&self, other: &Self) -> f64 {
+        self.over(other, |round| round.per_s)
+    }
+
+    pub(crate) fn cpu_over(&self, other: &Self) -> f64 {
+        self.over(other, |round| round.cpu_ns)
+    }
+
+    pub(crate) fn p99_over(&self, other: &Self) -> f64 {
+        self.over(other, |round| round.p99_ns)
+    }
+
+    fn over(&self, other: &Self, of: fn(&Round) -> f64) -> f64 {
+        median(
+            self.rounds
+                .iter()
+                .zip(&other.rounds)
+                .map(|(ours, theirs)| of(ours) / of(theirs))
+                .collect(),
+        )
+    }
+
+    fn median(&self, of: fn(&Round) -> f64) -> f64 {
+        median(self.rounds.iter().map(of).collect())
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,233 @@
+//! gRPC: HTTP/2 frames that are rendered before, as a client's are whose header fields are in its table already.
+
+use rategate_bench::engines::Made;
+
+use super::Dialect;
+use super::draw::Draw;
+use super::template::Template;
+use super::told::Told;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HEAD: usize = 9;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// What the server may send on all streams together before it is topped up.
+const WINDOW: u32 = 1 << 30;
+/// What may be sent before the server says more.
+const THEIR_WINDOW: i64 = 65_535;
+/// The fields whose names or values went before, newest first, from 62 on: te, content-type, authority, path.
+const FIELDS: &[u8] = &[0x83, 0x86, 0xc1, 0xc0, 0xbf, 0xbe];
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Grpc {
+    /// The header block that puts its fields into the table.
+    first: Option<Vec<u8>>,
+    /// A DATA frame with the message.
+    message: Template,
+    streams: usize,
+    next_id: u32,
+    waiting: Vec<Waiting>,
+    their_window: i64,
+    received: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    id: u32,
+    asked_ns: u64,
+    is_allowed: Option<bool>,
+}
+
+impl Grpc {
+    /// Calls this method with this message, so many calls at a time.
+    pub(crate) fn new(path: &str, message: &[u8], streams: usize) -> Self {
+        let mut body = vec![0];
+        body.extend_from_slice(&(message.len() as u32).to_be_bytes());
+        body.extend_from_slice(message);
+        Self {
+            first: Some(fields(path)),
+            message: Template::new(frame(DATA, END_STREAM, 0, &body)),
+            streams,
+            next_id: 1,
+            waiting: Vec::with_capacity(streams),
+            their_window: THEIR_WINDOW,
+            received: 0,
+        }
+    }
+
+    fn frame(
+        &mut self,
+        head: Head,
+        payload: &[u8],
+        now_ns: u64,
+        told: &mut Told,
+        out: &mut Vec<u8>,
+    ) -> Made<()> {
+        match head.kind {
+            DATA => {
+                self.received += payload.len() as u32;
+                if self.received > WINDOW / 2 {
+                    out.extend_from_slice(&frame(
+                        WINDOW_UPDATE,
+                        0,
+                        0,
+                        &self.received.to_be_bytes(),
+                    ));
+                    self.received = 0;
+                }
+                // Both protocols tell by their first field: 1 lets pass. A message of a byte or more follows its length.
+                let waiting = self.waiting.iter_mut().find(|waiting| waiting.id == head.stream);
+                if let (Some(waiting), Some(message)) = (waiting, payload.get(5..)) {
+                    waiting.is_allowed = Some(message.starts_with(&[0x08, 1]));
+                }
+            }
+            SETTINGS if head.flags & ACK == 0 => {
+                out.extend_from_slice(&frame(SETTINGS, ACK, 0, &[]))
+            }
+            PING if head.flags & ACK == 0 => out.extend_from_slice(&frame(PING, ACK, 0, payload)),
+            WINDOW_UPDATE if head.stream == 0 => {
+                let more = payload.try_into().map_or(0, u32::from_be_bytes);
+                self.their_window += i64::from(more);
+            }
+            GOAWAY => return Err(format!("gone away: {}", String::from_utf8_lossy(payload)).into()),
+            _ => {}
+        }
+        let ends = head.flags & END_STREAM != 0 && matches!(head.kind, DATA | HEADERS);
+        if ends || head.kind == RST_STREAM {
+            let place = self.waiting.iter().position(|waiting| waiting.id == head.stream);
+            let waiting = self.waiting.swap_remove(place.ok_or("the end of no stream")?);
+            match waiting.is_allowed {
+                Some(is_allowed) if ends => {
+                    told.answer(is_allowed, now_ns.saturating_sub(waiting.asked_ns))
+                }
+                _ => told.fail(payload),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Dialect for Grpc {
+    fn greet(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(PREFACE);
+        out.extend_from_slice(&frame(SETTINGS, 0, 0, &[]));
+        out.extend_from_slice(&frame(WINDOW_UPDATE, 0, 0, &WINDOW.to_be_bytes()));
+    }
+
+    fn ask(&mut self, draw: &mut Draw, now_ns: u64, out: &mut Vec<u8>) {
+        while self.waiting.len() < self.streams && self.their_window > self.message.len() as i64 {
+            let Some(key) = draw.key() else { break };
+            let id = self.next_id;
+            self.next_id += 2;
+            match self.first.take() {
+                Some(fields) => out.extend_from_slice(&frame(HEADERS, END_HEADERS, id, &fields)),
+                None => {
+                    head(HEADERS, END_HEADERS, id, FIELDS.len(), out);
+                    out.extend_from_slice(FIELDS);
+                }
+            }
+            let at = out.len() + 5;
+            self.message.write(key, out);
+            out[at..at + 4].copy_from_slice(&id.to_be_bytes());
+            self.their_window -= (self.message.len() - HEAD) as i64;
+            self.waiting.push(Waiting { id, asked_ns: now_ns, is_allowed: None });
+        }
+    }
+
+    fn hear(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        told: &mut Told,
+        out: &mut Vec<u8>,
+    ) -> Made<usize> {
+        let mut taken = 0;
+        while let Some((head, payload)) = Head::read(bytes.get(taken..).unwrap_or_default()) {
+            taken += HEAD + payload.len();
+            self.frame(head, payload, now_ns, told, out)?;
+        }
+        Ok(taken)
+    }
+
+    fn waits_for(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Head {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+}
+
+impl Head {
+    /// And its payload, if all of it has come.
+    #[inline]
+    fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let &[a, b, c, kind, flags, d, e, f, g] = bytes.first_chunk::<HEAD>()?;
+        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        let head = Self { kind, flags, stream: u32::from_be_bytes([d & 0x7f, e, f, g]) };
+        Some((head, bytes.get(HEAD..HEAD + length)?))
+    }
+}
+
+fn head(kind: u8, flags: u8, stream: u32, length: usize, out: &mut Vec<u8>) {
+    let [_, a, b, c] = (length as u32).to_be_bytes();
+    let [d, e, f, g] = stream.to_be_bytes();
+    out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
+}
+
+/// A whole frame.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD + payload.len());
+    head(kind, flags, stream, payload.len(), &mut out);
+    out.extend_from_slice(payload);
+    out
+}
+
+/// The fields of a call, each put into the table.
+pub(crate) fn fields(path: &str) -> Vec<u8> {
+    // POST and http are in the table from the start.
+    let mut block = vec![0x83, 0x86];
+    let mut literal = |name: &[u8], value: &str| {
+        block.extend_from_slice(name);
+        block.push(value.len() as u8);
+        block.extend_from_slice(value.as_bytes());
+    };
+    literal(&[0x44], path);
+    literal(&[0x41], "127.0.0.1");
+    literal(&[0x5f], "application/grpc");
+    literal(&[0x40, 2, b't', b'e'], "trailers");
+    block
+}
+
+/// A field of a protobuf message: its number, a text or a message within.
+pub(crate) fn nested(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![number << 3 | 2, bytes.len() as u8];
+    out.extend_from_slice(bytes);
+    out
+}
+
+/// A field with a number in it.
+pub(crate) fn varint(number: u8, mut value: u64) -> Vec<u8> {
+    let mut out = vec![number << 3];
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+    out
+}

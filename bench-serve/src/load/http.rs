@@ -1,0 +1,91 @@
+//! HTTP/1.1: one request on its way, the connection is kept.
+
+use rategate_bench::engines::Made;
+
+use super::Dialect;
+use super::draw::Draw;
+use super::template::Template;
+use super::told::Told;
+
+/// What a body that lets pass has in it.
+const ALLOWED: &[u8] = b"\"allowed\":true";
+/// And one that does not.
+const DENIED: &[u8] = b"\"allowed\":false";
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Http {
+    template: Template,
+    is_waiting: bool,
+    asked_ns: u64,
+}
+
+impl Http {
+    /// Posts this JSON.
+    pub(crate) fn post(path: &str, body: &str) -> Self {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        Self { template: Template::new((head + body).into_bytes()), is_waiting: false, asked_ns: 0 }
+    }
+}
+
+impl Dialect for Http {
+    fn ask(&mut self, draw: &mut Draw, now_ns: u64, out: &mut Vec<u8>) {
+        if self.is_waiting {
+            return;
+        }
+        if let Some(key) = draw.key() {
+            self.template.write(key, out);
+            (self.is_waiting, self.asked_ns) = (true, now_ns);
+        }
+    }
+
+    fn hear(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        told: &mut Told,
+        _out: &mut Vec<u8>,
+    ) -> Made<usize> {
+        let Some((length, body_at)) = response(bytes)? else { return Ok(0) };
+        let body = bytes.get(body_at..length).unwrap_or_default();
+        if !std::mem::take(&mut self.is_waiting) {
+            return Err("an answer that nobody asked for".into());
+        }
+        let took_ns = now_ns.saturating_sub(self.asked_ns);
+        if memchr::memmem::find(body, ALLOWED).is_some() {
+            told.answer(true, took_ns);
+        } else if memchr::memmem::find(body, DENIED).is_some() {
+            told.answer(false, took_ns);
+        } else {
+            told.fail(bytes.get(..length).unwrap_or_default());
+        }
+        Ok(length)
+    }
+
+    fn waits_for(&self) -> usize {
+        usize::from(self.is_waiting)
+    }
+}
+
+/// How long a response is, and where its body begins. None if it has not wholly come.
+pub(crate) fn response(bytes: &[u8]) -> Made<Option<(usize, usize)>> {
+    let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else { return Ok(None) };
+    let head = bytes.get(..end).unwrap_or_default();
+    let length = content_length(head).ok_or("a response without its length")?;
+    let body_at = end + 4;
+    Ok((bytes.len() >= body_at + length).then_some((body_at + length, body_at)))
+}
+
+fn content_length(head: &[u8]) -> Option<usize> {
+    const NAME: &[u8] = b"content-length:";
+    let mut ends = memchr::memchr_iter(b'\n', head);
+    let at = ends.find(|&at| {
+        head.get(at + 1..at + 1 + NAME.len()).is_some_and(|name| name.eq_ignore_ascii_case(NAME))
+    })?;
+    let value = head.get(at + 1 + NAME.len()..)?;
+    let digits = value.trim_ascii_start().iter().take_while(|byte| byte.is_ascii_digit());
+    Some(digits.fold(0, |number, digit| number * 10 + usize::from(digit - b'0')))
+}

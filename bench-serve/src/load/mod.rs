@@ -1,0 +1,160 @@
+//! Loads: one thread, many connections, requests that are rendered before, answers that are read no further than need be.
+//!
+//! A load is closed: a connection asks again when it was answered. So a server that stalls is asked less meanwhile, and
+//! the times tell what callers saw who wait, not what callers would have seen who come by a schedule.
+
+pub(crate) mod draw;
+pub(crate) mod h2;
+pub(crate) mod http;
+pub(crate) mod resp;
+pub(crate) mod template;
+pub(crate) mod told;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rategate_bench::engines::Made;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+
+use self::draw::Draw;
+use self::told::Told;
+use crate::common::clock::now_ns;
+
+/// Silence for so long is a failure.
+const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Read at once at most. What is left comes with the next event.
+const READ: usize = 1 << 16;
+
+/// What a connection speaks, and what it waits for.
+pub(crate) trait Dialect {
+    /// What comes before everything else.
+    fn greet(&mut self, _out: &mut Vec<u8>) {}
+
+    /// As many requests as may be on their way now, until there are no more keys.
+    fn ask(&mut self, draw: &mut Draw, now_ns: u64, out: &mut Vec<u8>);
+
+    /// Takes whole answers off the front, and says how many bytes that were.
+    ///
+    /// # Errors
+    /// The server does not speak this.
+    fn hear(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        told: &mut Told,
+        out: &mut Vec<u8>,
+    ) -> Made<usize>;
+
+    /// Requests on their way.
+    fn waits_for(&self) -> usize;
+}
+
+/// A load that can be run again and again.
+pub(crate) trait Load {
+    /// Asks for as long as there are keys, or until then; returns when all is answered.
+    fn run(&mut self, draw: &mut Draw, lasts: Duration) -> Made<Told>;
+}
+
+/// Connections to one server.
+pub(crate) struct Flock<D> {
+    connections: Vec<Connection<D>>,
+    epoll: OwnedFd,
+    events: Vec<Event>,
+    buffer: Vec<u8>,
+}
+
+struct Connection<D> {
+    stream: TcpStream,
+    dialect: D,
+    out: Vec<u8>,
+    /// Of an answer that has not wholly come.
+    part: Vec<u8>,
+}
+
+impl<D: Dialect> Flock<D> {
+    pub(crate) fn connect(port: u16, dialects: impl IntoIterator<Item = D>) -> Made<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let mut connections = Vec::new();
+        for (place, mut dialect) in dialects.into_iter().enumerate() {
+            let stream = TcpStream::connect(("127.0.0.1", port))?;
+            stream.set_nodelay(true)?;
+            epoll::add(&epoll, &stream, EventData::new_u64(place as u64), EventFlags::IN)?;
+            let mut out = Vec::new();
+            dialect.greet(&mut out);
+            connections.push(Connection { stream, dialect, out, part: Vec::new() });
+        }
+        let events = Vec::with_capacity(connections.len());
+        Ok(Self { connections, epoll, events, buffer: vec![0; READ] })
+    }
+}
+
+impl<D: Dialect> Load for Flock<D> {
+    fn run(&mut self, draw: &mut Draw, lasts: Duration) -> Made<Told> {
+        let mut told = Told::nothing()?;
+        let begun_ns = now_ns();
+        let until_ns = begun_ns.saturating_add(lasts.as_nanos() as u64);
+        let mut waiting = 0;
+        for connection in &mut self.connections {
+            connection.dialect.ask(draw, begun_ns, &mut connection.out);
+            connection.flush()?;
+            waiting += usize::from(connection.dialect.waits_for() > 0);
+        }
+        let mut at_ns = begun_ns;
+        while waiting > 0 {
+            self.events.clear();
+            epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&SILENCE))?;
+            if self.events.is_empty() {
+                return Err(format!("silence after {} answers", told.answers()).into());
+            }
+            for event in &self.events {
+                let place = event.data.u64() as usize;
+                let Some(connection) = self.connections.get_mut(place) else { continue };
+                let waited = connection.dialect.waits_for() > 0;
+                at_ns = connection.hear(&mut self.buffer, &mut told)?;
+                if at_ns >= until_ns {
+                    draw.end();
+                }
+                connection.dialect.ask(draw, at_ns, &mut connection.out);
+                connection.flush()?;
+                if waited && connection.dialect.waits_for() == 0 {
+                    waiting -= 1;
+                }
+            }
+        }
+        told.lasted_ns = at_ns.saturating_sub(begun_ns);
+        Ok(told)
+    }
+}
+
+impl<D: Dialect> Connection<D> {
+    /// Reads what has come. Returns when.
+    fn hear(&mut self, buffer: &mut [u8], told: &mut Told) -> Made<u64> {
+        let count = self.stream.read(buffer)?;
+        let at_ns = now_ns();
+        let come = buffer.get(..count).unwrap_or_default();
+        if come.is_empty() {
+            return Err(format!("closed after {} answers", told.answers()).into());
+        }
+        if self.part.is_empty() {
+            let taken = self.dialect.hear(come, at_ns, told, &mut self.out)?;
+            self.part.extend_from_slice(come.get(taken..).unwrap_or_default());
+        } else {
+            self.part.extend_from_slice(come);
+            let taken = self.dialect.hear(&self.part, at_ns, told, &mut self.out)?;
+            self.part.drain(..taken);
+        }
+        Ok(at_ns)
+    }
+
+    fn flush(&mut self) -> Made<()> {
+        if !self.out.is_empty() {
+            self.stream.write_all(&self.out)?;
+            self.out.clear();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! RESP: so many requests in one write, the next when all of them are answered.
+
+use rategate_bench::engines::Made;
+
+use super::Dialect;
+use super::draw::Draw;
+use super::template::Template;
+use super::told::Told;
+
+/// Which answer lets pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// A list that begins with 0, as redis-cell's.
+    Limited,
+    /// A list that begins with 1, as throttlecrab's.
+    Allowed,
+    /// Any number.
+    Number,
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Resp {
+    template: Template,
+    answer: Answer,
+    pipeline: usize,
+    waits_for: usize,
+    asked_ns: u64,
+}
+
+impl Resp {
+    pub(crate) fn new(words: &[&str], answer: Answer, pipeline: usize) -> Self {
+        Self {
+            template: Template::new(command(words)),
+            answer,
+            pipeline,
+            waits_for: 0,
+            asked_ns: 0,
+        }
+    }
+}
+
+/// As it goes over the wire.
+pub(crate) fn command(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+    bytes
+}
+
+impl Dialect for Resp {
+    fn ask(&mut self, draw: &mut Draw, now_ns: u64, out: &mut Vec<u8>) {
+        if self.waits_for > 0 {
+            return;
+        }
+        self.asked_ns = now_ns;
+        while self.waits_for < self.pipeline {
+            let Some(key) = draw.key() else { break };
+            self.template.write(key, out);
+            self.waits_for += 1;
+        }
+    }
+
+    fn hear(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        told: &mut Told,
+        _out: &mut Vec<u8>,
+    ) -> Made<usize> {
+        let took_ns = now_ns.saturating_sub(self.asked_ns);
+        let mut taken = 0;
+        while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
+            let Some((count, first)) = reply(rest)? else { break };
+            match (self.answer, first) {
+                (_, None) => told.fail(rest.get(..count).unwrap_or_default()),
+                (Answer::Number, Some(_)) => told.answer(true, took_ns),
+                (Answer::Limited, Some(first)) => told.answer(first == 0, took_ns),
+                (Answer::Allowed, Some(first)) => told.answer(first == 1, took_ns),
+            }
+            taken += count;
+            self.waits_for =
+                self.waits_for.checked_sub(1).ok_or("an answer that nobody asked for")?;
+        }
+        Ok(taken)
+    }
+
+    fn waits_for(&self) -> usize {
+        self.waits_for
+    }
+}
+
+/// How long the first reply is, and the first number in it if it is one or a list of such. None if it has not wholly come.
+fn reply(bytes: &[u8]) -> Made<Option<(usize, Option<i64>)>> {
+    let Some((head, number)) = line(bytes)? else { return Ok(None) };
+    match bytes[0] {
+        b':' => Ok(Some((head, Some(number)))),
+        b'*' => {
+            let (mut at, mut first) = (head, None);
+            for _ in 0..number {
+                let Some((count, number)) = line(bytes.get(at..).unwrap_or_default())? else {
+                    return Ok(None);
+                };
+                first = first.or(Some(number));
+                at += count;
+            }
+            Ok(Some((at, first)))
+        }
+        _ => Ok(Some((head, None))),
+    }
+}
+
+/// A line, its end included, and its number. Texts are numbers of no meaning.
+#[inline]
+fn line(bytes: &[u8]) -> Made<Option<(usize, i64)>> {
+    let (mut number, mut is_negative) = (0_i64, false);
+    for (at, &byte) in bytes.iter().enumerate().skip(1) {
+        match byte {
+            b'0'..=b'9' => number = number.wrapping_mul(10).wrapping_add(i64::from(byte - b'0')),
+            b'-' => is_negative = true,
+            b'\n' => {
+                if bytes[0] == b'$' {
+                    return Err("a text where numbers are expected".into());
+                }
+                return Ok(Some((
+                    at + 1,
+                    if is_negative { number.wrapping_neg() } else { number },
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,150 @@
+//! The service, measured: it runs on one core, the load on another, other servers take turns with it, and one JSON
+//! object comes out on stdout. `cargo xtask bench serve` makes tables of it.
+//!
+//! Nothing outlives it: servers die with the thread that started them.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "it prints for a living, and its panic only stops a measurement"
+)]
+
+mod common;
+mod contend;
+mod cores;
+mod grpc;
+mod http;
+mod load;
+mod memory;
+mod ours;
+mod resp;
+mod rivals;
+mod service;
+mod speed;
+
+use std::env;
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+use std::process::{self, ExitCode};
+use std::thread;
+use std::time::Duration;
+
+use rategate_bench::engines::Made;
+use rategate_bench::machine;
+use serde_json::{Value, json};
+
+use crate::common::report::Row;
+use crate::cores::Cores;
+use crate::speed::Speed;
+
+/// What takes longer hangs.
+const NEVER_LONGER: Duration = Duration::from_secs(1_800);
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lengths {
+    pub(crate) rounds: u32,
+    /// Of each contender in a round.
+    pub(crate) lasts: Duration,
+    /// Of a table that fills.
+    pub(crate) most_keys: u64,
+}
+
+const FULL: Lengths = Lengths { rounds: 7, lasts: Duration::from_secs(2), most_keys: 10_000_000 };
+const QUICK: Lengths =
+    Lengths { rounds: 3, lasts: Duration::from_millis(700), most_keys: 1_000_000 };
+
+/// What all parts need.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) lengths: Lengths,
+    pub(crate) cores: Cores,
+    /// Our program. None: only the others are measured.
+    pub(crate) ours: Option<PathBuf>,
+    /// Where the others' programs are.
+    pub(crate) rivals: Option<PathBuf>,
+}
+
+/// What a part found.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) speeds: Vec<Speed>,
+    pub(crate) rows: Vec<Row>,
+}
+
+type Part = fn(&Bench) -> Made<Found>;
+const PARTS: [(&str, Part); 4] =
+    [("resp", resp::all), ("grpc", grpc::all), ("http", http::all), ("memory", memory::all)];
+
+const USAGE: &str = "\
+usage: rategate-bench-serve [--with-parent] [--quick] [--ours PROGRAM] [--rivals FOLDER] [PART]...
+
+PART is one of resp, grpc, http, memory; all of them if none is named.
+With --with-parent it ends when its stdin is closed.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match measure(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(arguments: &[String]) -> Made<()> {
+    let mut bench = Bench { lengths: FULL, cores: Cores::ours()?, ours: None, rivals: None };
+    let mut parts = Vec::new();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let part = PARTS.into_iter().find(|(name, _)| name == argument);
+        match (argument.as_str(), part) {
+            ("--quick", _) => bench.lengths = QUICK,
+            ("--with-parent", _) => end_with_parent(),
+            ("--ours", _) => bench.ours = arguments.next().map(PathBuf::from),
+            ("--rivals", _) => bench.rivals = arguments.next().map(PathBuf::from),
+            (_, Some(part)) => parts.push(part),
+            (_, None) => return Err(USAGE.into()),
+        }
+    }
+    if parts.is_empty() {
+        parts = PARTS.to_vec();
+    }
+    thread::spawn(|| {
+        thread::sleep(NEVER_LONGER);
+        eprintln!("error: not done within {NEVER_LONGER:?}");
+        process::exit(1);
+    });
+    cores::hold_to(bench.cores.load)?;
+    let mut found = Found::default();
+    for (name, measure) in parts {
+        let more = measure(&bench).map_err(|error| format!("{name}: {error}"))?;
+        found.speeds.extend(more.speeds);
+        found.rows.extend(more.rows);
+    }
+    let speeds: Vec<Value> = found.speeds.into_iter().map(Speed::json).collect();
+    let rows: Vec<Value> = found.rows.into_iter().map(Row::json).collect();
+    let quick = bench.lengths.rounds == QUICK.rounds;
+    let told = json!({
+        "machine": machine::name(), "quick": quick, "rounds": bench.lengths.rounds,
+        "round_s": bench.lengths.lasts.as_secs_f64(), "speeds": speeds, "rows": rows,
+    });
+    println!("{told:#}");
+    Ok(())
+}
+
+/// Whoever started this process holds its stdin for as long as it lives.
+fn end_with_parent() {
+    thread::spawn(|| {
+        let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+        process::exit(1);
+    });
+}

@@ -1,0 +1,134 @@
+//! A server as a process of its own, held to one core, gone with this one.
+
+use std::fs;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rategate_bench::engines::Made;
+
+use crate::cores::tick_ns;
+
+/// How long a server may take until it listens.
+const STARTED_WITHIN: Duration = Duration::from_secs(15);
+
+/// A process that listens.
+#[derive(Debug)]
+pub(crate) struct Service {
+    child: Child,
+    /// Its files and its log; removed with it.
+    folder: PathBuf,
+}
+
+impl Service {
+    /// Starts it on that core, and waits until it listens on all these ports. It dies with the thread that started it.
+    pub(crate) fn start(
+        program: &Path,
+        arguments: &[String],
+        ports: &[u16],
+        core: usize,
+    ) -> Made<Self> {
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let folder = scratch(&name)?;
+        let log = fs::File::create(folder.join("log"))?;
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "taskset", "--cpu-list", &core.to_string()]);
+        command.arg(program).args(arguments).current_dir(&folder);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn()?;
+        let mut service = Self { child, folder };
+        service.listens(ports).map_err(|error| format!("{name}: {error}"))?;
+        Ok(service)
+    }
+
+    fn listens(&mut self, ports: &[u16]) -> Made<()> {
+        let until = Instant::now() + STARTED_WITHIN;
+        for &port in ports {
+            while let Err(error) = TcpStream::connect(("127.0.0.1", port)) {
+                let ended = self.child.try_wait()?;
+                if ended.is_some() || Instant::now() > until {
+                    let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+                    return Err(
+                        format!("does not listen on {port}: {error}; {}", log.trim()).into()
+                    );
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What all its threads have worked, as the system counts it.
+    pub(crate) fn cpu_ns(&self) -> Made<u64> {
+        cpu_ns(&self.pid().to_string())
+    }
+
+    /// Of its memory, what is in use.
+    pub(crate) fn resident_bytes(&self) -> Made<u64> {
+        let told = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = told.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kib * 1024)
+    }
+
+    pub(crate) fn threads(&self) -> Made<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/task", self.pid()))?.count())
+    }
+
+    pub(crate) fn signal(&self, signal: &str) -> Made<()> {
+        let status = Command::new("kill").args([signal, &self.pid().to_string()]).status()?;
+        if status.success() { Ok(()) } else { Err("kill failed".into()) }
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|ended| ended.is_none())
+    }
+
+    /// What it has written to stdout and stderr.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Of the process of this id, or of `self`.
+pub(crate) fn cpu_ns(process: &str) -> Made<u64> {
+    let told = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // A name may have spaces: what follows begins after its bracket. Then utime and stime are the 12th and 13th.
+    let (_, rest) = told.rsplit_once(')').ok_or("no name in stat")?;
+    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    Ok(ticks.sum::<Result<u64, _>>()? * tick_ns())
+}
+
+/// A port that nobody listens on. Somebody else may take it before it is used.
+pub(crate) fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// An empty folder beside this program. What a run left that was cut off is removed.
+pub(crate) fn scratch(name: &str) -> Made<PathBuf> {
+    let program = std::env::current_exe()?;
+    let count = free_port()?;
+    let folder = program
+        .parent()
+        .unwrap_or(Path::new("."))
+        .join("bench-serve")
+        .join(format!("{name}-{count}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}

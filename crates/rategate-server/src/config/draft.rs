@@ -1,0 +1,148 @@
+//! Settings while they are being put together from files, the environment and flags, and what must hold of them in the end.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::error::Problem;
+use super::settings::{Address, Listener, Settings, Store};
+use super::source::Place;
+
+/// Settings that are not yet checked as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    /// All but the listeners.
+    pub(crate) settings: Settings,
+    /// By protocol; what is not said is the default.
+    pub(crate) listeners: BTreeMap<Protocol, Vec<ListenerDraft>>,
+    /// What listeners do that do not say.
+    pub(crate) auth: Option<bool>,
+    /// A store without its place is none.
+    pub(crate) store: Option<Store>,
+    /// Where each was said, by its key.
+    pub(crate) whence: HashMap<&'static str, Whence>,
+}
+
+/// A listener before it is known which default applies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListenerDraft {
+    pub(crate) address: Address,
+    pub(crate) auth: Option<bool>,
+    pub(crate) tls: Option<bool>,
+}
+
+/// What is spoken at a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Protocol {
+    Resp,
+    Http,
+    Grpc,
+}
+
+/// Where something was said.
+#[derive(Clone, Debug)]
+pub(crate) enum Whence {
+    File(Place),
+    /// A variable or a flag, by its name.
+    Outside(String),
+}
+
+impl Protocol {
+    pub(crate) const ALL: [Self; 3] = [Self::Resp, Self::Http, Self::Grpc];
+
+    pub(crate) const fn key(self) -> &'static str {
+        match self {
+            Self::Resp => "server.resp",
+            Self::Http => "server.http",
+            Self::Grpc => "server.grpc",
+        }
+    }
+
+    /// The listeners in settings.
+    fn of(self, settings: &mut Settings) -> &mut Vec<Listener> {
+        match self {
+            Self::Resp => &mut settings.server.resp,
+            Self::Http => &mut settings.server.http,
+            Self::Grpc => &mut settings.server.grpc,
+        }
+    }
+}
+
+impl Draft {
+    /// A complaint about what was said under `key`, or was not.
+    fn problem(&self, key: &str, message: String) -> Problem {
+        match self.whence.get(key) {
+            Some(Whence::File(place)) => Problem::at(place.clone(), message),
+            Some(Whence::Outside(name)) => Problem::nowhere(format!("{name}: {message}")),
+            None => Problem::nowhere(format!("{key}: {message}")),
+        }
+    }
+
+    /// The settings, if they go together.
+    pub(crate) fn finish(mut self, problems: &mut Vec<Problem>) -> Settings {
+        self.settings.store = self.store.take();
+        for protocol in Protocol::ALL {
+            let Some(drafts) = self.listeners.remove(&protocol) else { continue };
+            let listeners = drafts.into_iter().map(|draft| self.listener(draft)).collect();
+            *protocol.of(&mut self.settings) = listeners;
+        }
+        self.check_listeners(problems);
+        if let Some(threads) = self.settings.server.threads
+            && threads.get() > 1024
+        {
+            problems.push(self.problem("server.threads", "at most 1024 threads".to_owned()));
+        }
+        self.settings
+    }
+
+    fn listener(&self, draft: ListenerDraft) -> Listener {
+        let ListenerDraft { address, auth, tls } = draft;
+        let is_tcp = matches!(address, Address::Tcp(_));
+        let by_default = || address.is_public() && self.settings.server.token.is_some();
+        let auth = auth.or(self.auth).unwrap_or_else(by_default);
+        let tls = tls.unwrap_or(is_tcp && self.settings.server.tls.is_some());
+        Listener { address, auth, tls }
+    }
+
+    fn check_listeners(&self, problems: &mut Vec<Problem>) {
+        let server = &self.settings.server;
+        let mut seen = HashMap::new();
+        let listeners = [
+            (Protocol::Resp, &server.resp),
+            (Protocol::Http, &server.http),
+            (Protocol::Grpc, &server.grpc),
+        ];
+        let all = listeners
+            .into_iter()
+            .flat_map(|(protocol, all)| all.iter().map(move |one| (protocol, one)));
+        for (protocol, listener) in all {
+            let key = protocol.key();
+            let address = &listener.address;
+            if listener.tls && server.tls.is_none() {
+                let problem =
+                    self.problem(key, format!("{address} is to speak TLS without a certificate"));
+                problems.push(problem.help("give [server.tls] cert and key"));
+            }
+            if listener.tls && matches!(address, Address::Unix(_)) {
+                problems.push(
+                    self.problem(key, format!("{address} is a file, and TLS is for networks")),
+                );
+            }
+            if listener.auth && server.token.is_none() {
+                let problem = self
+                    .problem(key, format!("calls to {address} need a token, and there is none"));
+                problems.push(problem.help("give [server] token, or RATEGATE_SERVER_TOKEN"));
+            }
+            if server.is_open(listener) && !server.insecure {
+                let message = format!(
+                    "{address} is within reach of other machines, and nothing says who they are"
+                );
+                let help = "give a token or tls.client_ca under [server], or say insecure = true to let everybody in";
+                problems.push(self.problem(key, message).help(help));
+            }
+            let is_any_port = matches!(address, Address::Tcp(address) if address.port() == 0);
+            if !is_any_port && let Some(other) = seen.insert(address, key) {
+                problems
+                    .push(self.problem(key, format!("{address} is also an address of {other}")));
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A mapping's keys, taken one by one, and what is wrong with them.
+
+use std::sync::Arc;
+
+use super::node::{Key, Kind, Node};
+use crate::config::error::Problem;
+use crate::config::source::{Place, Source};
+
+/// A mapping of which every key has to be taken.
+pub(crate) struct Fields<'t> {
+    source: &'t Arc<Source>,
+    /// Where in the file, as `descriptors[2].rate_limit`.
+    path: String,
+    place: Place,
+    left: Vec<&'t (Key, Node)>,
+}
+
+impl<'t> Fields<'t> {
+    /// The keys of a mapping, or a complaint.
+    pub(crate) fn of(
+        source: &'t Arc<Source>,
+        path: String,
+        node: &'t Node,
+    ) -> Result<Self, Problem> {
+        match &node.kind {
+            Kind::Map(entries) => {
+                Ok(Self { source, path, place: node.place(source), left: entries.iter().collect() })
+            }
+            _ => {
+                let what = node.what();
+                Err(Problem::at(
+                    node.place(source),
+                    format!("{}wrong type: {what}, not a mapping", lead(&path)),
+                ))
+            }
+        }
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.place.clone()
+    }
+
+    /// Takes a key; nothing is as good as absent.
+    pub(crate) fn take(&mut self, name: &str) -> Option<&'t Node> {
+        let nth = self.left.iter().position(|(key, _)| key.text == name)?;
+        let (_, node) = self.left.swap_remove(nth);
+        (!matches!(node.kind, Kind::Null)).then_some(node)
+    }
+
+    /// A text, if there is one that is not empty.
+    pub(crate) fn text(
+        &mut self,
+        name: &str,
+        problems: &mut Vec<Problem>,
+    ) -> Option<(&'t str, Place)> {
+        let node = self.take(name)?;
+        match node.text(self.source) {
+            Some("") => None,
+            Some(text) => Some((text, node.place(self.source))),
+            None => {
+                problems.push(self.wrong_type(name, node, "a text"));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn flag(&mut self, name: &str, problems: &mut Vec<Problem>) -> bool {
+        match self.take(name).map(|node| (node, &node.kind)) {
+            None => false,
+            Some((_, Kind::Bool(flag))) => *flag,
+            Some((node, _)) => {
+                problems.push(self.wrong_type(name, node, "true or false"));
+                false
+            }
+        }
+    }
+
+    /// A whole number from 0 to `most`.
+    pub(crate) fn number(
+        &mut self,
+        name: &str,
+        most: u64,
+        problems: &mut Vec<Problem>,
+    ) -> Option<(u64, Place)> {
+        let node = self.take(name)?;
+        let number = match node.kind {
+            Kind::Number(number) => u64::try_from(number).ok().filter(|number| *number <= most),
+            _ => None,
+        };
+        if number.is_none() {
+            problems.push(self.wrong_type(name, node, &format!("a whole number from 0 to {most}")));
+        }
+        number.map(|number| (number, node.place(self.source)))
+    }
+
+    /// The elements of a list with their paths.
+    pub(crate) fn list(
+        &mut self,
+        name: &str,
+        problems: &mut Vec<Problem>,
+    ) -> Vec<(String, &'t Node)> {
+        let Some(node) = self.take(name) else { return Vec::new() };
+        let Kind::List(all) = &node.kind else {
+            problems.push(self.wrong_type(name, node, "a list"));
+            return Vec::new();
+        };
+        let path = self.path_of(name);
+        all.iter().enumerate().map(|(nth, node)| (format!("{path}[{nth}]"), node)).collect()
+    }
+
+    pub(crate) fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// A complaint about the key `name`.
+    pub(crate) fn problem(&self, name: &str, place: Place, message: &str) -> Problem {
+        Problem::at(place, format!("{}: {message}", self.path_of(name)))
+    }
+
+    /// A complaint about the whole mapping.
+    pub(crate) fn problem_here(&self, message: &str) -> Problem {
+        Problem::at(self.place(), format!("{}{message}", lead(&self.path)))
+    }
+
+    fn wrong_type(&self, name: &str, node: &Node, wanted: &str) -> Problem {
+        let what = node.text(self.source).filter(|text| text.len() <= 80);
+        let what = what.map_or_else(|| node.what().to_owned(), |text| format!("{text:?}"));
+        self.problem(name, node.place(self.source), &format!("wrong type: {what}, not {wanted}"))
+    }
+
+    /// Complains of the keys that nobody took.
+    pub(crate) fn finish(self, known: &str, problems: &mut Vec<Problem>) {
+        for (key, _) in &self.left {
+            let name: String = key.text.chars().take(80).collect();
+            let message = format!("{}unknown key {name:?}", lead(&self.path));
+            problems.push(
+                Problem::at(key.place(self.source), message).help(format!("it is one of {known}")),
+            );
+        }
+    }
+}
+
+fn lead(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!("{path}: ") }
+}

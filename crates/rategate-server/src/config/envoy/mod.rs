@@ -1,0 +1,335 @@
+//! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, a domain in each file, and `algorithm` and `burst` besides.
+//!
+//! Its limits are windows of the wall clock in UTC unless they say otherwise, so that nothing changes for whoever moves here.
+
+mod fields;
+mod node;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::error::Problem;
+use super::gather::Gathered;
+use super::limit::{Algorithm, NOTHING, UNLIMITED, Written};
+use super::naming::{self, MAX_TEXT_BYTES};
+use super::source::{Place as Spot, Source};
+use crate::rule::{Enforcement, Entry, Limit, Place, Rule, Shown, Unit, Value, WhenGone};
+use fields::Fields;
+use node::Node;
+
+const ROOT: &str = "domain, descriptors";
+const DESCRIPTOR: &str = "key, value, rate_limit, shadow_mode, detailed_metric, value_to_metric, share_threshold, quota_mode, descriptors";
+const RATE_LIMIT: &str =
+    "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, algorithm, burst";
+const UNITS: &str = "second, minute, hour, day, week, month, year";
+const ALGORITHMS: &str = "fixed-window, gcra, sliding-log, compact-log";
+
+/// Reads a file.
+pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
+    let root = match node::parse(source) {
+        Ok(root) => root,
+        Err(problem) => {
+            all.problems.push(problem);
+            return;
+        }
+    };
+    let mut root = match Fields::of(source, String::new(), &root) {
+        Ok(root) => root,
+        Err(problem) => {
+            all.problems
+                .push(problem.help("the file is a mapping with the keys domain and descriptors"));
+            return;
+        }
+    };
+    let Some((domain, place)) = root.text("domain", &mut all.problems) else {
+        let problem = root.problem_here("empty domain");
+        all.problems.push(problem.help("write domain: and a name"));
+        return;
+    };
+    if domain.len() > MAX_TEXT_BYTES {
+        all.problems.push(root.problem("domain", place.clone(), "longer than 4096 bytes"));
+    }
+    if let Some(first) = all.domains.get(domain) {
+        let message = format!("duplicate domain {domain:?}, which is also at {}", first.origin());
+        all.problems.push(root.problem("domain", place, &message));
+        return;
+    }
+    all.domains.insert(domain.to_owned(), place);
+    let descriptors = root.list("descriptors", &mut all.problems);
+    root.finish(ROOT, &mut all.problems);
+    Reader { source, domain: domain.into(), all }.level(descriptors, &[]);
+}
+
+struct Reader<'t, 'a> {
+    source: &'t Arc<Source>,
+    domain: Arc<str>,
+    all: &'a mut Gathered,
+}
+
+/// What `rate_limit` says.
+struct RateLimit {
+    given: Option<Arc<str>>,
+    replaces: Vec<(String, Spot)>,
+    limit: Limit,
+    shown: Shown,
+}
+
+impl<'t> Reader<'t, '_> {
+    /// Reads descriptors that stand beside each other, under the entries of those above.
+    fn level(&mut self, descriptors: Vec<(String, &'t Node)>, above: &[Entry]) {
+        let mut seen: HashMap<(Arc<str>, Option<Arc<str>>), Spot> = HashMap::new();
+        for (path, node) in descriptors {
+            let fields = match Fields::of(self.source, path, node) {
+                Ok(fields) => fields,
+                Err(problem) => {
+                    self.all.problems.push(problem);
+                    continue;
+                }
+            };
+            self.descriptor(fields, above, &mut seen);
+        }
+    }
+
+    fn descriptor(
+        &mut self,
+        mut fields: Fields<'t>,
+        above: &[Entry],
+        seen: &mut HashMap<(Arc<str>, Option<Arc<str>>), Spot>,
+    ) {
+        let problems = &mut self.all.problems;
+        let key = fields.text("key", problems);
+        let value = fields.text("value", problems);
+        let rate_limit = fields.take("rate_limit");
+        let is_shadow = fields.flag("shadow_mode", problems);
+        let names_values = fields.flag("value_to_metric", problems);
+        let detailed_metric = fields.flag("detailed_metric", problems) | names_values;
+        let shared = fields.flag("share_threshold", problems);
+        let quota = fields.flag("quota_mode", problems);
+        let below = fields.list("descriptors", problems);
+        let Some((key, place)) = key else {
+            problems.push(fields.problem_here("empty key").help("each descriptor has a key"));
+            return;
+        };
+        let texts = [Some(key), value.as_ref().map(|value| value.0)];
+        if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT_BYTES) {
+            problems.push(fields.problem(
+                "key",
+                place.clone(),
+                "a key or value longer than 4096 bytes",
+            ));
+        }
+        let of_value = |text: &str| match text.contains('*') {
+            true => Value::Pattern { text: text.into(), shared },
+            false => Value::Exact(text.into()),
+        };
+        let entry = Entry {
+            key: key.into(),
+            value: value.as_ref().map_or(Value::Any, |value| of_value(value.0)),
+        };
+        if shared && !matches!(entry.value, Value::Pattern { .. }) {
+            let message = "share_threshold without a * in value: there is nothing to share";
+            self.all.warnings.push(fields.problem_here(message).warning());
+        }
+        let mut entries = above.to_vec();
+        entries.push(entry);
+        let named = (Arc::from(key), value.map(|value| Arc::from(value.0)));
+        if let Some(first) = seen.insert(named, fields.place()) {
+            let path = naming::of_entries(&self.domain, &entries);
+            let message =
+                format!("duplicate composite key {path:?}, which is also at {}", first.origin());
+            problems.push(fields.problem_here(&message));
+        }
+        let is_leaf = below.is_empty();
+        let limit_path = fields.path_of("rate_limit");
+        let descriptor = fields.place();
+        let warning =
+            fields.problem_here("no rate_limit: everything that matches passes").warning();
+        fields.finish(DESCRIPTOR, problems);
+        let limit = match rate_limit {
+            Some(node) => self.rate_limit(limit_path, node),
+            None if is_leaf => {
+                self.all.warnings.push(warning);
+                Some(RateLimit {
+                    given: None,
+                    replaces: Vec::new(),
+                    limit: Limit::Unlimited,
+                    shown: UNLIMITED,
+                })
+            }
+            None => None,
+        };
+        if let Some(RateLimit { given, replaces, limit, shown }) = limit {
+            let rule = Rule {
+                name: Arc::from(""),
+                domain: Arc::clone(&self.domain),
+                entries: entries.clone(),
+                limit,
+                shown,
+                enforcement: if is_shadow { Enforcement::Shadow } else { Enforcement::All },
+                quota,
+                replaces: Vec::new(),
+                detailed_metric,
+                schedule: Vec::new(),
+                place: Place::Here,
+                when_gone: WhenGone::Local,
+                most_keys: None,
+                origin: descriptor.origin(),
+            };
+            self.all.envoy(rule, descriptor, given, replaces);
+        }
+        self.level(below, &entries);
+    }
+
+    fn rate_limit(&mut self, path: String, node: &'t Node) -> Option<RateLimit> {
+        let problems = &mut self.all.problems;
+        let mut fields = match Fields::of(self.source, path, node) {
+            Ok(fields) => fields,
+            Err(problem) => {
+                problems.push(problem);
+                return None;
+            }
+        };
+        let given = fields.text("name", problems).map(|(name, _)| Arc::from(name));
+        let replaces = fields.list("replaces", problems);
+        let replaces = self.replaces(given.as_ref(), replaces);
+        let problems = &mut self.all.problems;
+        let before = problems.len();
+        let unlimited = fields.flag("unlimited", problems);
+        let unit = fields.text("unit", problems);
+        let multiplier = fields.number("unit_multiplier", u32::MAX.into(), problems);
+        let requests = fields.number("requests_per_unit", u32::MAX.into(), problems);
+        let algorithm = fields.text("algorithm", problems);
+        let burst = fields.number("burst", u64::MAX, problems);
+        let built = if problems.len() > before {
+            None
+        } else if unlimited {
+            unlimited_alone(&fields, unit, burst, problems)
+        } else {
+            windowed(&fields, unit, multiplier, requests, algorithm, burst, self.all)
+        };
+        fields.finish(RATE_LIMIT, &mut self.all.problems);
+        let (limit, shown) = built.unwrap_or((Limit::Nothing, NOTHING));
+        Some(RateLimit { given, replaces, limit, shown })
+    }
+
+    fn replaces(
+        &mut self,
+        given: Option<&Arc<str>>,
+        list: Vec<(String, &'t Node)>,
+    ) -> Vec<(String, Spot)> {
+        let problems = &mut self.all.problems;
+        let mut all = Vec::new();
+        for (path, node) in list {
+            let mut fields = match Fields::of(self.source, path, node) {
+                Ok(fields) => fields,
+                Err(problem) => {
+                    problems.push(problem);
+                    continue;
+                }
+            };
+            match fields.text("name", problems) {
+                None => problems.push(fields.problem_here("empty name of what is replaced")),
+                Some((name, place)) if given.is_some_and(|given| **given == *name) => {
+                    let message = format!("{name:?} is the limit's own name: none replaces itself");
+                    problems.push(fields.problem("name", place, &message));
+                }
+                Some((name, place)) => all.push((name.to_owned(), place)),
+            }
+            fields.finish("name", problems);
+        }
+        all
+    }
+}
+
+fn unlimited_alone(
+    fields: &Fields<'_>,
+    unit: Option<(&str, Spot)>,
+    burst: Option<(u64, Spot)>,
+    problems: &mut Vec<Problem>,
+) -> Option<(Limit, Shown)> {
+    if let Some((_, place)) = unit {
+        problems.push(
+            fields.problem("unit", place, "a unit on what is unlimited").help("leave it out"),
+        );
+    }
+    if let Some((_, place)) = burst {
+        problems.push(
+            fields.problem("burst", place, "a burst on what is unlimited").help("leave it out"),
+        );
+    }
+    Some((Limit::Unlimited, UNLIMITED))
+}
+
+/// A limit with a unit.
+fn windowed(
+    fields: &Fields<'_>,
+    unit: Option<(&str, Spot)>,
+    multiplier: Option<(u64, Spot)>,
+    requests: Option<(u64, Spot)>,
+    algorithm: Option<(&str, Spot)>,
+    burst: Option<(u64, Spot)>,
+    all: &mut Gathered,
+) -> Option<(Limit, Shown)> {
+    let problems = &mut all.problems;
+    let Some((unit, place)) = unit else {
+        let message = "no unit, and not unlimited";
+        problems.push(fields.problem_here(message).help(format!("unit: is one of {UNITS}")));
+        return None;
+    };
+    let Some(unit) = unit_of(unit) else {
+        let message = format!("unknown unit {unit:?}");
+        problems
+            .push(fields.problem("unit", place, &message).help(format!("it is one of {UNITS}")));
+        return None;
+    };
+    let algorithm = match algorithm {
+        None => Algorithm::FixedWindow,
+        Some((name, place)) => {
+            let Some(algorithm) = algorithm_of(name) else {
+                let message = format!("unknown algorithm {name:?}");
+                let problem = fields.problem("algorithm", place, &message);
+                problems.push(problem.help(format!("it is one of {ALGORITHMS}")));
+                return None;
+            };
+            algorithm
+        }
+    };
+    if let Some((0, place)) = multiplier {
+        problems.push(fields.problem("unit_multiplier", place, "0 units are no time"));
+        return None;
+    }
+    if requests.is_none() {
+        let message = "no requests_per_unit: everything that matches is over the limit";
+        all.warnings.push(fields.problem_here(message).warning());
+    }
+    let multiplier = multiplier.map_or(1, |(multiplier, _)| multiplier);
+    let requests = requests.map_or(0, |(requests, _)| requests);
+    let written = Written::per_unit(requests, multiplier, unit);
+    let burst_permits = burst.as_ref().map(|(permits, _)| *permits);
+    match written.and_then(|written| written.build(algorithm, burst_permits)) {
+        Ok(built) => Some(built),
+        Err(complaint) => {
+            let problem = match burst {
+                Some((_, place)) => fields.problem("burst", place, &complaint),
+                None => fields.problem_here(&complaint),
+            };
+            problems.push(problem);
+            None
+        }
+    }
+}
+
+/// Units are read in capitals too.
+fn unit_of(text: &str) -> Option<Unit> {
+    super::unit(&text.to_ascii_lowercase())
+}
+
+fn algorithm_of(text: &str) -> Option<Algorithm> {
+    match text {
+        "fixed-window" => Some(Algorithm::FixedWindow),
+        "gcra" => Some(Algorithm::Gcra),
+        "sliding-log" => Some(Algorithm::SlidingLog),
+        "compact-log" => Some(Algorithm::CompactLog),
+        _ => None,
+    }
+}

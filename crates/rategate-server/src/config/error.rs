@@ -1,0 +1,233 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt::{self, Write as _};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
+
+use super::source::Place;
+
+/// More problems than this are counted, not told.
+const MAX_TOLD: usize = 50;
+
+/// Why a configuration is refused, whole. Nothing of it takes effect.
+#[derive(Clone, Debug)]
+pub struct ConfigError {
+    /// In the order of files and lines; at least one.
+    problems: Vec<Problem>,
+}
+
+/// Something that is wrong, or looks wrong.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    message: String,
+    help: Option<String>,
+    place: Option<Place>,
+    /// Of a file that could not be read, for it has no place.
+    path: Option<PathBuf>,
+    is_warning: bool,
+}
+
+impl ConfigError {
+    pub(crate) fn of(mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| {
+            (problem.file().map(Path::to_owned), problem.line(), problem.column())
+        });
+        Self { problems }
+    }
+
+    /// All that is wrong.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// For a terminal: each problem with its line, a caret, and what would be right.
+    #[must_use]
+    pub fn report(&self) -> String {
+        report(&self.problems)
+    }
+}
+
+impl Problem {
+    pub(crate) fn at(place: Place, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            help: None,
+            place: Some(place),
+            path: None,
+            is_warning: false,
+        }
+    }
+
+    /// One that has no place in a file.
+    pub(crate) fn nowhere(message: impl Into<String>) -> Self {
+        Self { message: message.into(), help: None, place: None, path: None, is_warning: false }
+    }
+
+    pub(crate) fn of_file(path: &Path, error: &io::Error) -> Self {
+        let path = Some(path.to_owned());
+        Self { path, ..Self::nowhere(format!("cannot be read: {error}")) }
+    }
+
+    pub(crate) fn help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
+    }
+
+    pub(crate) fn warning(self) -> Self {
+        Self { is_warning: true, ..self }
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What would be right.
+    #[must_use]
+    pub fn what_to_do(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
+    /// In which file.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        let place = self.place.as_ref().map(|place| place.path().as_path());
+        place.or(self.path.as_deref())
+    }
+
+    /// In which line, from 1.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.place.as_ref().map(Place::line)
+    }
+
+    /// In which column, in characters from 1.
+    #[must_use]
+    pub fn column(&self) -> Option<usize> {
+        self.place.as_ref().map(Place::column)
+    }
+
+    /// Whether the configuration is in force all the same.
+    #[must_use]
+    pub const fn is_warning(&self) -> bool {
+        self.is_warning
+    }
+}
+
+/// Problems for a terminal.
+#[must_use]
+pub fn report(problems: &[Problem]) -> String {
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(110);
+    let handler = handler.with_context_lines(0).with_links(false);
+    let mut text = String::new();
+    for problem in problems.iter().take(MAX_TOLD) {
+        let start = text.len();
+        let _ = writeln!(text, "{problem}");
+        if problem.place.as_ref().is_some_and(|place| place.shown().is_some()) {
+            text.truncate(start);
+            if handler.render_report(&mut text, problem).is_err() {
+                text.truncate(start);
+                let _ = writeln!(text, "{problem}");
+            }
+        } else if let Some(help) = &problem.help {
+            let _ = writeln!(text, "  help: {help}");
+        }
+    }
+    let untold = problems.len().saturating_sub(MAX_TOLD);
+    if untold > 0 {
+        let _ = writeln!(text, "and {untold} more");
+    }
+    text
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.place, &self.path) {
+            (Some(place), _) => write!(f, "{}: {}", place.origin(), self.message),
+            (None, Some(path)) => write!(f, "{}: {}", path.display(), self.message),
+            (None, None) => f.write_str(&self.message),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, problem) in self.problems.iter().take(MAX_TOLD).enumerate() {
+            if nth > 0 {
+                f.write_str("\n")?;
+            }
+            problem.fmt(f)?;
+        }
+        match self.problems.len().saturating_sub(MAX_TOLD) {
+            0 => Ok(()),
+            untold => write!(f, "\nand {untold} more"),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+impl std::error::Error for ConfigError {}
+
+impl Diagnostic for Problem {
+    fn severity(&self) -> Option<miette::Severity> {
+        Some(if self.is_warning { miette::Severity::Warning } else { miette::Severity::Error })
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        let shown = self.place.as_ref()?.shown()?;
+        Some(shown)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let span = self.place.as_ref()?.span();
+        Some(Box::new(std::iter::once(LabeledSpan::new_with_span(None, span))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::Source;
+    use super::*;
+
+    fn problem(text: &str, needle: &str) -> Problem {
+        let source = Source::new(Path::new("rules.toml"), text);
+        let start = text.find(needle).unwrap();
+        Problem::at(source.place(start..start + needle.len()), "wrong").help("write right")
+    }
+
+    #[test]
+    fn a_report_shows_the_line_with_carets_and_what_would_be_right() {
+        let error = ConfigError::of(vec![problem("a = 1\nlimit = \"x\"\n", "\"x\"")]);
+        assert_eq!(error.to_string(), "rules.toml:2:9: wrong");
+        let report = error.report();
+        for part in ["rules.toml:2:9", "limit = \"x\"", "^^^", "write right"] {
+            assert!(report.contains(part), "{part} in {report}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_not_reported() {
+        let report = ConfigError::of(vec![problem("token = \"sesame", "\"sesame")]).report();
+        assert!(!report.contains("sesame") && report.contains("rules.toml:1:9"), "{report}");
+        assert!(report.contains("write right"));
+    }
+
+    #[test]
+    fn problems_come_in_the_order_of_lines_and_not_without_end() {
+        let text = "a\n".repeat(200);
+        let source = Source::new(Path::new("f"), text);
+        let at = |line| Problem::at(source.place_at(line, 1), "m");
+        let error = ConfigError::of((1..=200).rev().map(at).collect());
+        let told = error.to_string();
+        assert!(told.starts_with("f:1:1: m\nf:2:1: m"));
+        assert!(told.ends_with("and 150 more") && told.lines().count() == 51);
+        assert_eq!(error.problems().len(), 200);
+    }
+}

@@ -1,0 +1,245 @@
+//! Rules of all files together: names that are unique, whom each replaces, and none that stands in another's way.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::error::Problem;
+use super::naming;
+use super::source::Place;
+use crate::rule::{Entry, Rule, Value};
+
+/// The most rules of a configuration.
+pub const MAX_RULES: usize = 100_000;
+
+/// What the files have so far.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    drafts: Vec<Draft>,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) warnings: Vec<Problem>,
+    /// The first place that says that counters are in the store.
+    pub(crate) needs_store: Option<Place>,
+    /// Where each domain of Envoy's files is.
+    pub(crate) domains: HashMap<String, Place>,
+}
+
+/// A rule before all others are known.
+#[derive(Debug)]
+struct Draft {
+    rule: Rule,
+    place: Place,
+    kind: Kind,
+    /// Names that it gives up the turn of, and where they are written.
+    replaces: Vec<(String, Place)>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Native,
+    /// Of the rule that comes after all its tiers.
+    Tier,
+    /// With the name that it was given, which need not be its own.
+    Envoy(Option<Arc<str>>),
+}
+
+impl Gathered {
+    pub(crate) fn native(&mut self, rule: Rule, place: Place, replaces: Vec<(String, Place)>) {
+        self.drafts.push(Draft { rule, place, kind: Kind::Native, replaces });
+    }
+
+    pub(crate) fn tier(&mut self, rule: Rule, place: Place, replaces: Vec<(String, Place)>) {
+        self.drafts.push(Draft { rule, place, kind: Kind::Tier, replaces });
+    }
+
+    /// A rule of Envoy's format; its name is not decided yet.
+    pub(crate) fn envoy(
+        &mut self,
+        rule: Rule,
+        place: Place,
+        given: Option<Arc<str>>,
+        replaces: Vec<(String, Place)>,
+    ) {
+        self.drafts.push(Draft { rule, place, kind: Kind::Envoy(given), replaces });
+    }
+
+    /// The rules, in the order of their files and lines.
+    pub(crate) fn finish(&mut self) -> Vec<Rule> {
+        if self.drafts.len() > MAX_RULES {
+            let given = self.drafts.len();
+            let message = format!("{given} rules are more than the {MAX_RULES} of a configuration");
+            self.problems.push(Problem::nowhere(message));
+            return Vec::new();
+        }
+        self.check_native_names();
+        self.name_envoy();
+        self.resolve_replaced();
+        self.check_matches();
+        self.drafts.drain(..).map(|draft| draft.rule).collect()
+    }
+
+    fn check_native_names(&mut self) {
+        let mut seen: HashMap<&str, &Place> = HashMap::new();
+        for draft in self.drafts.iter().filter(|draft| draft.is_native()) {
+            if let Some(first) = seen.insert(&draft.rule.name, &draft.place) {
+                let name = &draft.rule.name;
+                let message =
+                    format!("the name {name:?} is also that of the rule at {}", first.origin());
+                self.problems.push(Problem::at(draft.place.clone(), message));
+            }
+        }
+    }
+
+    /// The name that was given if no other rule has it, else what it is for.
+    fn name_envoy(&mut self) {
+        let mut given: HashMap<&str, usize> = HashMap::new();
+        for draft in &self.drafts {
+            let name = match &draft.kind {
+                Kind::Envoy(None) => continue,
+                Kind::Envoy(Some(name)) => name,
+                Kind::Native | Kind::Tier => &draft.rule.name,
+            };
+            let count = given.entry(name).or_default();
+            *count = count.saturating_add(1);
+        }
+        let is_its_own =
+            |name: &&Arc<str>| given.get(&***name) == Some(&1) && naming::check(name).is_ok();
+        let own: Vec<_> =
+            self.drafts.iter().map(|draft| draft.given().filter(is_its_own).cloned()).collect();
+        let native = self.drafts.iter().filter(|draft| draft.is_native());
+        let mut taken: HashSet<Arc<str>> = own.iter().flatten().cloned().collect();
+        taken.extend(native.map(|draft| Arc::clone(&draft.rule.name)));
+        for (draft, own) in self.drafts.iter_mut().zip(own) {
+            if draft.is_native() {
+                continue;
+            }
+            let Rule { domain, entries, .. } = &draft.rule;
+            draft.rule.name = own.unwrap_or_else(|| {
+                let path: Arc<str> = naming::of_entries(domain, entries).into();
+                if taken.insert(Arc::clone(&path)) {
+                    return path;
+                }
+                naming::told_apart(&path, domain, entries).into()
+            });
+        }
+    }
+
+    fn resolve_replaced(&mut self) {
+        // Names of rules; names in Envoy's files are known within their domain.
+        let mut named: HashMap<(Option<Arc<str>>, Arc<str>), Vec<Arc<str>>> = HashMap::new();
+        for draft in &self.drafts {
+            let name = Arc::clone(&draft.rule.name);
+            named.entry((None, Arc::clone(&name))).or_default().push(Arc::clone(&name));
+            if let Some(given) = draft.given() {
+                let domain = Some(Arc::clone(&draft.rule.domain));
+                named.entry((domain, Arc::clone(given))).or_default().push(name);
+            } else if let (Kind::Tier, Some((rule, _))) = (&draft.kind, name.rsplit_once('/')) {
+                // Whoever replaces a rule replaces its tiers.
+                named.entry((None, rule.into())).or_default().push(Arc::clone(&name));
+            }
+        }
+        for draft in &mut self.drafts {
+            let is_envoy = matches!(draft.kind, Kind::Envoy(_));
+            let mut replaced: Vec<Arc<str>> = Vec::new();
+            for (name, place) in &draft.replaces {
+                let domain = is_envoy.then(|| Arc::clone(&draft.rule.domain));
+                let found = named.get(&(domain, name.as_str().into()));
+                let problem = |message| Problem::at(place.clone(), message);
+                match (found, &draft.kind) {
+                    (Some(found), _) => replaced.extend(found.iter().cloned()),
+                    (None, Kind::Tier) => {}
+                    (None, Kind::Native) => {
+                        self.problems.push(problem(format!("replaces {name:?}, which is no rule")));
+                    }
+                    (None, Kind::Envoy(_)) => self.warnings.push(
+                        problem(format!(
+                            "replaces {name:?}, and no limit of the domain has that name"
+                        ))
+                        .warning(),
+                    ),
+                }
+                if matches!(draft.kind, Kind::Native) && *draft.rule.name == **name {
+                    self.problems.push(problem("a rule does not replace itself".to_owned()));
+                }
+            }
+            // Those of one name that a rule shares are not meant to give way to themselves.
+            replaced.retain(|name| *name != draft.rule.name);
+            let mut seen = HashSet::new();
+            replaced.retain(|name| seen.insert(Arc::clone(name)));
+            draft.rule.replaces = replaced;
+        }
+    }
+
+    /// No descriptor fits two rules equally well. Rules of the native format can be asked for by name too, so there it is not wrong.
+    fn check_matches(&mut self) {
+        let mut seen: HashMap<(&str, Vec<(&str, Key<'_>)>), &Draft> = HashMap::new();
+        for draft in &self.drafts {
+            for key in keys(&draft.rule.entries) {
+                let Some(first) = seen.insert((&draft.rule.domain, key), draft) else { continue };
+                let (one, other) = (&first.rule.name, &draft.rule.name);
+                let at = first.place.origin();
+                let problem = |message| Problem::at(draft.place.clone(), message);
+                if first.is_native() && draft.is_native() {
+                    let message = format!("{other:?} matches what {one:?} at {at} does");
+                    let help = "a descriptor comes under the first of them; the others have to be asked for by name";
+                    self.warnings.push(problem(message).help(help).warning());
+                } else {
+                    let message = format!(
+                        "duplicate composite key: {other:?} matches what {one:?} at {at} does"
+                    );
+                    self.problems.push(problem(message));
+                }
+                break;
+            }
+        }
+    }
+}
+
+impl Draft {
+    const fn is_native(&self) -> bool {
+        matches!(self.kind, Kind::Native | Kind::Tier)
+    }
+
+    const fn given(&self) -> Option<&Arc<str>> {
+        match &self.kind {
+            Kind::Envoy(given) => given.as_ref(),
+            Kind::Native | Kind::Tier => None,
+        }
+    }
+}
+
+/// What of a value decides whether two are the same.
+#[derive(PartialEq, Eq, Hash, Clone, Copy)]
+enum Key<'a> {
+    Any,
+    Exact(&'a str),
+    Pattern(&'a str),
+}
+
+/// Entries, once for each value of a list. Rules without entries are not found by descriptors.
+fn keys(entries: &[Entry]) -> Vec<Vec<(&str, Key<'_>)>> {
+    let mut all: Vec<Vec<(&str, Key<'_>)>> = vec![Vec::new()];
+    for entry in entries {
+        let values: Vec<Key<'_>> = match &entry.value {
+            Value::Any => vec![Key::Any],
+            Value::Exact(value) => vec![Key::Exact(value)],
+            Value::Pattern { text, .. } => vec![Key::Pattern(text)],
+            // Several lists would multiply: then each is told by its first value.
+            Value::OneOf(values) if all.len() > 1 => {
+                values.first().map(|value| Key::Exact(value)).into_iter().collect()
+            }
+            Value::OneOf(values) => values.iter().map(|value| Key::Exact(value)).collect(),
+        };
+        all = all
+            .iter()
+            .flat_map(|start| {
+                values.iter().map(|value| {
+                    let mut longer = start.clone();
+                    longer.push((&entry.key, *value));
+                    longer
+                })
+            })
+            .collect();
+    }
+    all.retain(|entries| !entries.is_empty());
+    all
+}

@@ -1,0 +1,240 @@
+//! What the environment and flags say of settings: files give way to the environment, and that to flags.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::Path;
+use std::time::Duration;
+
+use super::draft::{Draft, ListenerDraft, Protocol, Whence};
+use super::error::Problem;
+use super::native::text::{Grammar as _, StoreUrl};
+use super::native::{Size, add_store_url, secret_file};
+use super::settings::{Address, Dialect, LogFormat, Secret, Snapshot, Tls, WhenTorn};
+
+/// Settings from outside the files. Each key of [`keys`] is a variable too: `server.threads` is `RATEGATE_SERVER_THREADS`.
+#[derive(Clone, Debug, Default)]
+pub struct Layers {
+    /// In the order in which they apply.
+    said: Vec<Said>,
+}
+
+#[derive(Clone)]
+struct Said {
+    key: &'static str,
+    text: String,
+    /// The variable or flag.
+    name: String,
+}
+
+/// What can be said from outside, by its key.
+type Setter = fn(&mut Draft, &str) -> Result<(), String>;
+
+const KEYS: [(&str, Setter); 30] = [
+    ("server.resp", |draft, text| listeners(draft, Protocol::Resp, text)),
+    ("server.http", |draft, text| listeners(draft, Protocol::Http, text)),
+    ("server.grpc", |draft, text| listeners(draft, Protocol::Grpc, text)),
+    ("server.auth", |draft, text| put(&mut draft.auth, flag(text).map(Some))),
+    ("server.token", |draft, text| {
+        let secret = if text.is_empty() {
+            Err("it is empty".to_owned())
+        } else {
+            Ok(Secret::new(text.to_owned()))
+        };
+        put(&mut draft.settings.server.token, secret.map(Some))
+    }),
+    ("server.token.file", |draft, text| {
+        put(&mut draft.settings.server.token, secret_file(Path::new(text)).map(Some))
+    }),
+    ("server.tls.cert", |draft, text| tls(draft, |tls| tls.cert = text.into())),
+    ("server.tls.key", |draft, text| tls(draft, |tls| tls.key = text.into())),
+    ("server.tls.client_ca", |draft, text| tls(draft, |tls| tls.client_ca = Some(text.into()))),
+    ("server.threads", |draft, text| {
+        put(&mut draft.settings.server.threads, count(text).and_then(not_zero).map(Some))
+    }),
+    ("server.drain", |draft, text| put(&mut draft.settings.server.drain, Duration::read(text))),
+    ("server.insecure", |draft, text| put(&mut draft.settings.server.insecure, flag(text))),
+    ("server.limits.frame", |draft, text| {
+        put(&mut draft.settings.server.limits.frame_bytes, size(text))
+    }),
+    ("server.limits.header", |draft, text| {
+        put(&mut draft.settings.server.limits.header_bytes, size(text))
+    }),
+    ("server.limits.body", |draft, text| {
+        put(&mut draft.settings.server.limits.body_bytes, size(text))
+    }),
+    ("server.limits.streams", |draft, text| {
+        let number = text.parse().map(NonZeroU32::get).map_err(|_| NOT_COUNT.to_owned());
+        put(&mut draft.settings.server.limits.streams, number)
+    }),
+    ("server.limits.connections", |draft, text| {
+        put(&mut draft.settings.server.limits.connections, count(text))
+    }),
+    ("server.limits.connections_per_address", |draft, text| {
+        put(&mut draft.settings.server.limits.connections_per_address, count(text))
+    }),
+    ("server.limits.idle", |draft, text| {
+        put(&mut draft.settings.server.limits.idle, Duration::read(text))
+    }),
+    ("server.limits.header_time", |draft, text| {
+        put(&mut draft.settings.server.limits.header_time, Duration::read(text))
+    }),
+    ("http.headers", |draft, text| put(&mut draft.settings.http.headers, dialects(text))),
+    ("store.url", |draft, text| {
+        add_store_url(&mut draft.store, StoreUrl::read(text)?);
+        Ok(())
+    }),
+    ("store.password", |draft, text| match &mut draft.store {
+        Some(store) => put(&mut store.password, Ok(Some(Secret::new(text.to_owned())))),
+        None => Err("a password for no store; give store.url too".to_owned()),
+    }),
+    ("snapshot.path", |draft, text| {
+        let snapshot = draft.settings.snapshot.take();
+        let fresh = || Snapshot {
+            path: text.into(),
+            every: Duration::from_secs(60),
+            when_torn: WhenTorn::default(),
+        };
+        let snapshot = snapshot.unwrap_or_else(fresh);
+        draft.settings.snapshot = Some(Snapshot { path: text.into(), ..snapshot });
+        Ok(())
+    }),
+    ("snapshot.every", |draft, text| match &mut draft.settings.snapshot {
+        Some(snapshot) => put(&mut snapshot.every, Duration::read(text)),
+        None => Err("of no snapshot; give snapshot.path too".to_owned()),
+    }),
+    ("inline.keys", |draft, text| put(&mut draft.settings.inline.keys, count(text))),
+    ("inline.limits", |draft, text| put(&mut draft.settings.inline.limits, count(text))),
+    ("log.format", |draft, text| {
+        let format = match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err("it is text or json".to_owned()),
+        };
+        put(&mut draft.settings.log.format, format)
+    }),
+    ("log.filter", |draft, text| put(&mut draft.settings.log.filter, Ok(text.to_owned()))),
+    ("keys.total", |draft, text| put(&mut draft.settings.keys.total, count(text))),
+];
+
+const NOT_COUNT: &str = "it is a whole number from 1 on";
+
+/// All keys that can be said from outside the files.
+pub fn keys() -> impl Iterator<Item = &'static str> {
+    KEYS.into_iter().map(|(key, _)| key)
+}
+
+/// The variable of the environment that says the same as a key.
+#[must_use]
+pub fn variable(key: &str) -> String {
+    format!("RATEGATE_{}", key.replace('.', "_").to_ascii_uppercase())
+}
+
+impl Layers {
+    /// What this process' environment says. Variables that are none of ours are left alone: whoever runs it puts more there.
+    #[must_use]
+    pub fn of_environment() -> Self {
+        Self::of_variables(|name| std::env::var(name).ok())
+    }
+
+    /// What an environment says, by the names of its variables.
+    #[must_use]
+    pub fn of_variables(value: impl Fn(&str) -> Option<String>) -> Self {
+        let said = keys().filter_map(|key| {
+            let name = variable(key);
+            Some(Said { key, text: value(&name)?, name })
+        });
+        Self { said: said.collect() }
+    }
+
+    /// Adds what a flag says, which goes before the environment. `flag` is how it is called, for complaints.
+    ///
+    /// # Errors
+    ///
+    /// There is no such key.
+    pub fn flag(&mut self, key: &str, flag: &str, text: &str) -> Result<(), String> {
+        let key =
+            keys().find(|known| *known == key).ok_or_else(|| format!("no setting {key:?}"))?;
+        self.said.push(Said { key, text: text.to_owned(), name: flag.to_owned() });
+        Ok(())
+    }
+
+    /// Puts all of it on top of what files say.
+    pub(crate) fn apply(&self, draft: &mut Draft, problems: &mut Vec<Problem>) {
+        for Said { key, text, name } in &self.said {
+            let Some((key, set)) = KEYS.into_iter().find(|(known, _)| known == key) else {
+                continue;
+            };
+            match set(draft, text) {
+                Ok(()) => {
+                    draft.whence.insert(key, Whence::Outside(name.clone()));
+                }
+                // The text may be a secret.
+                Err(complaint) => problems.push(Problem::nowhere(format!("{name}: {complaint}"))),
+            }
+        }
+    }
+}
+
+/// Without what it says.
+impl std::fmt::Debug for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+fn put<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *place = value?;
+    Ok(())
+}
+
+fn flag(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "1" | "yes" => Ok(true),
+        "false" | "0" | "no" => Ok(false),
+        _ => Err("it is true or false".to_owned()),
+    }
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().map(NonZeroUsize::get).map_err(|_| NOT_COUNT.to_owned())
+}
+
+fn not_zero(number: usize) -> Result<NonZeroUsize, String> {
+    NonZeroUsize::new(number).ok_or_else(|| NOT_COUNT.to_owned())
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    Size::read(text).map(|size| size.0)
+}
+
+fn listeners(draft: &mut Draft, protocol: Protocol, text: &str) -> Result<(), String> {
+    let known = draft.listeners.remove(&protocol).unwrap_or_default();
+    let mut all = Vec::new();
+    for address in
+        text.split(',').map(str::trim).filter(|address| !address.is_empty() && *address != "off")
+    {
+        let address = Address::read(address)?;
+        // What the file says of an address goes on.
+        let same = known.iter().find(|one| one.address == address).cloned();
+        all.push(same.unwrap_or(ListenerDraft { address, auth: None, tls: None }));
+    }
+    draft.listeners.insert(protocol, all);
+    Ok(())
+}
+
+fn tls(draft: &mut Draft, set: impl FnOnce(&mut Tls)) -> Result<(), String> {
+    let none = || Tls { cert: "".into(), key: "".into(), client_ca: None };
+    set(draft.settings.server.tls.get_or_insert_with(none));
+    Ok(())
+}
+
+fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let dialects = names.map(|name| match name {
+        "ietf" => Ok(Dialect::Current),
+        "ratelimit" => Ok(Dialect::Older),
+        "x-ratelimit" => Ok(Dialect::Legacy),
+        "x-ratelimit-epoch" => Ok(Dialect::LegacyEpoch),
+        _ => Err("it is a list of ietf, ratelimit, x-ratelimit, x-ratelimit-epoch".to_owned()),
+    });
+    dialects.collect()
+}

@@ -1,0 +1,267 @@
+//! Limits as they are written, and the policies that they come down to.
+
+use std::time::Duration;
+
+use rategate::{
+    Anchor, AnyPolicy, CompactLog, Concurrency, FixedWindow, Gcra, Rate, RateError, SlidingLog,
+};
+use rategate_core::span;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::rule::{Limit, Shown, Unit};
+
+/// How a limit is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Algorithm {
+    /// A token bucket: `burst` at once after silence, and the rate over time.
+    #[default]
+    Gcra,
+    /// Never more than the limit in any window of its length.
+    SlidingLog,
+    /// The same to a thousandth of the window, in few bytes.
+    CompactLog,
+    /// At most the limit in each window of the wall clock. Across a border up to twice as much.
+    FixedWindow,
+    /// So many at a time.
+    Concurrency,
+}
+
+/// What may pass, as written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// Everything.
+    Unlimited,
+    /// Nothing.
+    Nothing(Shown),
+    /// So many in each period.
+    Per { permits: Permits, period_ns: u64, shown: Shown },
+    /// So many at a time.
+    AtOnce(u64),
+}
+
+/// How many permits a period has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permits {
+    Whole(u64),
+    /// A number with decimals.
+    Part(Rate),
+}
+
+/// What is shown where there is no number. Nothing is counted there.
+pub(crate) const UNLIMITED: Shown =
+    Shown { permits: u32::MAX as u64, multiplier: 1, unit: Unit::Second };
+/// What is shown for a limit that is never passed.
+pub(crate) const NOTHING: Shown = Shown { permits: 0, multiplier: 1, unit: Unit::Second };
+const SECOND_NS: u64 = 1_000_000_000;
+const NOT_SHOWN: &str = "a limit whose numbers over whole seconds do not fit in 64 bits";
+
+impl Written {
+    /// Reads `100/min`, `1000/10s`, `0.5/s`, `never`, `unlimited`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "never" => return Ok(Self::Nothing(NOTHING)),
+            "unlimited" => return Ok(Self::Unlimited),
+            _ => {}
+        }
+        let rate: Rate = text.parse().map_err(|error: RateError| error.to_string())?;
+        let (number, period) = text.split_once('/').unwrap_or((text, ""));
+        let period_ns = match span::unit_ns(period) {
+            Some(unit_ns) => unit_ns,
+            None => span::parse(period).map_err(|error| error.to_string())?,
+        };
+        let (permits, per, over_ns) = match (number.parse(), rate.fraction()) {
+            (Ok(whole), _) => (Permits::Whole(whole), whole, period_ns),
+            (Err(_), Some((permits, per_ns))) => (Permits::Part(rate), permits, per_ns),
+            (Err(_), None) => return Err(RateError::Malformed.to_string()),
+        };
+        let shown = shown(per, over_ns).ok_or(NOT_SHOWN)?;
+        Ok(Self::Per { permits, period_ns, shown })
+    }
+
+    /// `permits` in each `multiplier` of a unit.
+    pub(crate) fn per_unit(permits: u64, multiplier: u64, unit: Unit) -> Result<Self, String> {
+        let shown = Shown { permits, multiplier, unit };
+        if permits == 0 {
+            return Ok(Self::Nothing(shown));
+        }
+        let seconds = unit.seconds().checked_mul(multiplier);
+        match seconds.and_then(|seconds| seconds.checked_mul(SECOND_NS)) {
+            Some(0) => Err("a limit over no time".to_owned()),
+            Some(period_ns) => Ok(Self::Per { permits: Permits::Whole(permits), period_ns, shown }),
+            None => Err("a limit over more than 584 years".to_owned()),
+        }
+    }
+
+    /// The limit, and how it is shown.
+    pub(crate) fn build(
+        self,
+        algorithm: Algorithm,
+        burst: Option<u64>,
+    ) -> Result<(Limit, Shown), String> {
+        if burst.is_some() && algorithm != Algorithm::Gcra {
+            return Err(
+                "a burst belongs to the algorithm \"gcra\"; leave out one of the two".into()
+            );
+        }
+        match self {
+            Self::Unlimited | Self::Nothing(_) if burst.is_some() => {
+                Err("a burst without a rate; leave it out".to_owned())
+            }
+            Self::Unlimited => Ok((Limit::Unlimited, UNLIMITED)),
+            Self::Nothing(shown) => Ok((Limit::Nothing, shown)),
+            Self::AtOnce(permits) if algorithm == Algorithm::Concurrency => {
+                let policy = Concurrency::new(permits).map_err(|error| error.to_string())?;
+                Ok((Limit::Policy(policy.into()), at_a_time(permits)))
+            }
+            Self::AtOnce(permits) => Err(format!(
+                "in which time? Write \"{permits}/min\", or algorithm = \"concurrency\" for so many at a time"
+            )),
+            Self::Per { permits, period_ns, shown } => {
+                let policy = policy(algorithm, permits, period_ns, burst)?;
+                Ok((Limit::Policy(policy), shown))
+            }
+        }
+    }
+}
+
+/// How a number of calls at a time is shown: over no time.
+const fn at_a_time(permits: u64) -> Shown {
+    Shown { permits, multiplier: 0, unit: Unit::Second }
+}
+
+fn policy(
+    algorithm: Algorithm,
+    permits: Permits,
+    period_ns: u64,
+    burst: Option<u64>,
+) -> Result<AnyPolicy, String> {
+    let text = |error: rategate::LimitError| error.to_string();
+    let whole = |what: &str| match permits {
+        Permits::Whole(whole) => Ok(whole),
+        Permits::Part(_) => {
+            Err(format!("{what} counts whole permits: write a number without decimals"))
+        }
+    };
+    Ok(match algorithm {
+        Algorithm::Gcra => {
+            let (rate, at_once) = match permits {
+                Permits::Whole(whole) => {
+                    let period = Duration::from_nanos(period_ns);
+                    (Rate::new(whole, period).map_err(|error| error.to_string())?, whole)
+                }
+                // The least that lets as many pass as are written.
+                Permits::Part(rate) => (rate, worth(rate, period_ns)),
+            };
+            Gcra::new(rate, burst.unwrap_or(at_once)).map_err(text)?.into()
+        }
+        Algorithm::SlidingLog => {
+            SlidingLog::new(whole("a sliding log")?, period_ns).map_err(text)?.into()
+        }
+        Algorithm::CompactLog => CompactLog::new(whole("a log")?, period_ns).map_err(text)?.into(),
+        Algorithm::FixedWindow => {
+            let permits = whole("a window")?;
+            FixedWindow::new(permits, period_ns, Anchor::Epoch).map_err(text)?.into()
+        }
+        Algorithm::Concurrency => {
+            return Err("so many at a time have no period: write a number alone, limit = 10".into());
+        }
+    })
+}
+
+/// How many permits a rate has in a period, rounded up.
+fn worth(rate: Rate, period_ns: u64) -> u64 {
+    let Some((permits, per_ns)) = rate.fraction() else { return 1 };
+    let scaled = u128::from(permits).saturating_mul(period_ns.into());
+    u64::try_from(scaled.div_ceil(per_ns.into())).unwrap_or(u64::MAX).max(1)
+}
+
+/// A fraction over whole seconds, in the largest unit up to a day that divides them.
+fn shown(permits: u64, period_ns: u64) -> Option<Shown> {
+    let scale = SECOND_NS.checked_div(gcd(period_ns, SECOND_NS))?;
+    let permits = permits.checked_mul(scale)?;
+    let over_ns = u128::from(period_ns).checked_mul(scale.into())?;
+    let seconds = u64::try_from(over_ns.checked_div(SECOND_NS.into())?).ok()?;
+    let units = [Unit::Day, Unit::Hour, Unit::Minute, Unit::Second];
+    let unit = units.into_iter().find(|unit| seconds.is_multiple_of(unit.seconds()))?;
+    Some(Shown { permits, multiplier: seconds.checked_div(unit.seconds())?, unit })
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while let Some(rest) = a.checked_rem(b) {
+        (a, b) = (b, rest);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(text: &str, algorithm: Algorithm) -> (AnyPolicy, String) {
+        match Written::parse(text).unwrap().build(algorithm, None).unwrap() {
+            (Limit::Policy(policy), shown) => (policy, shown.to_string()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_rate_is_a_bucket_that_holds_a_period_of_it() {
+        let rate = |permits, seconds| Rate::new(permits, Duration::from_secs(seconds)).unwrap();
+        let bucket = |rate, burst| AnyPolicy::from(Gcra::new(rate, burst).unwrap());
+        let gcra = |text| built(text, Algorithm::Gcra);
+        assert_eq!(gcra("100/min"), (bucket(rate(100, 60), 100), "100 per minute".into()));
+        assert_eq!(gcra("1000/10s"), (bucket(rate(100, 1), 1000), "1000 per 10 seconds".into()));
+        assert_eq!(gcra("0.5/s"), (bucket(rate(1, 2), 1), "1 per 2 seconds".into()));
+        assert_eq!(gcra("2.5/min"), (bucket(rate(1, 24), 3), "1 per 24 seconds".into()));
+        assert_eq!(gcra("60/7d").1, "60 per 7 days");
+        assert_eq!(gcra("5/250ms"), (bucket(rate(20, 1), 5), "20 per second".into()));
+    }
+
+    #[test]
+    fn windows_keep_the_numbers_that_were_written() {
+        let window = FixedWindow::new(1000, 10 * SECOND_NS, Anchor::Epoch).unwrap();
+        assert_eq!(built("1000/10s", Algorithm::FixedWindow).0, window.into());
+        let log = SlidingLog::new(5, SECOND_NS / 4).unwrap();
+        assert_eq!(built("5/250ms", Algorithm::SlidingLog), (log.into(), "20 per second".into()));
+        let log = CompactLog::new(7, 60 * SECOND_NS).unwrap();
+        assert_eq!(built("7/min", Algorithm::CompactLog).0, log.into());
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        let build = |written: Result<Written, String>, algorithm, burst| {
+            written.and_then(|written| written.build(algorithm, burst)).unwrap_err()
+        };
+        let rate = || Written::parse("100/min");
+        assert!(build(rate(), Algorithm::SlidingLog, Some(1)).contains("burst"));
+        assert!(build(Written::parse("never"), Algorithm::Gcra, Some(1)).contains("burst"));
+        assert!(build(rate(), Algorithm::Concurrency, None).contains("at a time"));
+        assert!(build(Ok(Written::AtOnce(5)), Algorithm::Gcra, None).contains("5/min"));
+        assert!(build(Written::parse("0.5/s"), Algorithm::FixedWindow, None).contains("whole"));
+        assert!(build(rate(), Algorithm::Gcra, Some(0)).contains("1 permit"));
+        assert!(build(Written::parse("0/s"), Algorithm::Gcra, None).contains("never"));
+        assert!(build(Written::parse("5"), Algorithm::Gcra, None).contains("N/PERIOD"));
+        assert!(build(Written::parse("5/fortnight"), Algorithm::Gcra, None).contains("unit"));
+        let long = Written::per_unit(1, 1000, Unit::Year);
+        assert!(build(long, Algorithm::Gcra, None).contains("584"));
+        assert!(
+            build(Written::per_unit(1, 0, Unit::Day), Algorithm::Gcra, None).contains("no time")
+        );
+    }
+
+    #[test]
+    fn the_ends_have_names() {
+        let build =
+            |text: &str| Written::parse(text).unwrap().build(Algorithm::Gcra, None).unwrap();
+        assert_eq!(build("never"), (Limit::Nothing, NOTHING));
+        assert_eq!(build("unlimited"), (Limit::Unlimited, UNLIMITED));
+        let zero = Written::per_unit(0, 2, Unit::Day).unwrap();
+        let shown = Shown { permits: 0, multiplier: 2, unit: Unit::Day };
+        assert_eq!(zero.build(Algorithm::FixedWindow, None).unwrap(), (Limit::Nothing, shown));
+        let three = Written::AtOnce(3).build(Algorithm::Concurrency, None).unwrap();
+        let policy = Concurrency::new(3).unwrap().into();
+        assert_eq!(three, (Limit::Policy(policy), at_a_time(3)));
+    }
+}

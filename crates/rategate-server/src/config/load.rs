@@ -1,0 +1,85 @@
+//! Files become rules and settings, or a list of what is wrong with them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::draft::Draft;
+use super::error::{ConfigError, Problem};
+use super::files::{self, ConfigFile, Format};
+use super::gather::Gathered;
+use super::layers::Layers;
+use super::settings::Settings;
+use super::source::Source;
+use super::{envoy, native};
+use crate::rule::RuleSet;
+
+/// A configuration that holds together.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Where the service listens, and so on.
+    pub settings: Settings,
+    /// The rules, with the digest of the text.
+    pub rules: RuleSet,
+    /// The digest of the text: two configurations with the same say the same.
+    pub hash: Arc<str>,
+    /// What looks wrong, and is in force all the same.
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads a file, or all `*.toml`, `*.yaml` and `*.yml` of a folder, with nothing from the environment.
+///
+/// # Errors
+///
+/// [`ConfigError`] with all that is wrong.
+pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
+    load_with(Some(path), &Layers::default())
+}
+
+/// The same, with what the environment and flags say on top. Without a path there are no rules.
+///
+/// # Errors
+///
+/// [`ConfigError`] with all that is wrong.
+pub fn load_with(path: Option<&Path>, layers: &Layers) -> Result<Loaded, ConfigError> {
+    match path.map(files::read) {
+        None => read(&[], layers),
+        Some(Ok(files)) => read(&files, layers),
+        Some(Err(problems)) => Err(ConfigError::of(problems)),
+    }
+}
+
+/// Reads text as if it were in a file of this name, which says its format.
+///
+/// # Errors
+///
+/// [`ConfigError`] with all that is wrong.
+pub fn load_text(name: &str, text: &str) -> Result<Loaded, ConfigError> {
+    let format = Format::of(Path::new(name)).unwrap_or(Format::Native);
+    let source = Source::new(Path::new(name), text);
+    read(&[ConfigFile { format, source }], &Layers::default())
+}
+
+pub(crate) fn read(files: &[ConfigFile], layers: &Layers) -> Result<Loaded, ConfigError> {
+    let mut all = Gathered::default();
+    let mut draft = Draft::default();
+    for file in files {
+        match file.format {
+            Format::Native => native::read(&file.source, &mut all, &mut draft),
+            Format::Envoy => envoy::read(&file.source, &mut all),
+        }
+    }
+    layers.apply(&mut draft, &mut all.problems);
+    let hash = files::digest(files);
+    let rules = RuleSet { rules: all.finish(), hash: Arc::clone(&hash) };
+    let Gathered { mut problems, warnings, needs_store, .. } = all;
+    let settings = draft.finish(&mut problems);
+    if let (Some(place), None) = (needs_store, &settings.store) {
+        let problem = Problem::at(place, "counters in the store, and there is none");
+        problems.push(problem.help("write [store] and url = \"redis://host:port\""));
+    }
+    if problems.is_empty() {
+        Ok(Loaded { settings, rules, hash, warnings })
+    } else {
+        Err(ConfigError::of(problems))
+    }
+}

@@ -1,0 +1,285 @@
+//! From the tables of the native format to rules.
+
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+
+use super::tables::{
+    EntryTable, LimitText, PlaceText, RuleTable, ScheduleTable, TierTable, WhenGoneText,
+};
+use super::text::{At, Text};
+use crate::config::error::Problem;
+use crate::config::gather::Gathered;
+use crate::config::limit::Algorithm;
+use crate::config::naming::{self, MAX_TEXT_BYTES};
+use crate::config::source::{Place as Spot, Source};
+use crate::rule::{Enforcement, Entry, Limit, Place, Rule, Scheduled, Shown, Value, WhenGone};
+
+/// For how long permits are borrowed if not said otherwise.
+const LEASE_NS: u64 = 100_000_000;
+const DAY_S: u32 = 86_400;
+
+/// Reads a rule and its tiers.
+pub(crate) fn read(source: &Arc<Source>, table: RuleTable, all: &mut Gathered) {
+    let problems_before = all.problems.len();
+    let mut reader = Reader { source, all };
+    let rule = reader.rule(&table);
+    let tiers: Vec<_> =
+        table.tiers.iter().filter_map(|tier| reader.tier(&table, &rule, tier)).collect();
+    if all.problems.len() > problems_before {
+        return;
+    }
+    // A tier stands in for whatever its rule does.
+    let replaced = |at: &At<String>| (at.value.clone(), source.place(at.span.clone()));
+    let replaced: Vec<_> = table.replaces.iter().map(replaced).collect();
+    for (spot, rule) in tiers {
+        all.tier(rule, spot, replaced.clone());
+    }
+    all.native(rule, source.place(table.name.span.clone()), replaced);
+}
+
+struct Reader<'a> {
+    source: &'a Arc<Source>,
+    all: &'a mut Gathered,
+}
+
+impl Reader<'_> {
+    fn place<T>(&self, at: &At<T>) -> Spot {
+        self.source.place(at.span.clone())
+    }
+
+    fn complain<T>(&mut self, at: &At<T>, message: impl Into<String>) {
+        let problem = Problem::at(self.place(at), message);
+        self.all.problems.push(problem);
+    }
+
+    fn rule(&mut self, table: &RuleTable) -> Rule {
+        let RuleTable { name, domain, entries, limit, burst, schedule, .. } = table;
+        if let Err(complaint) = naming::check(&name.value) {
+            self.complain(name, complaint);
+        }
+        if let Some(domain) = domain
+            && (domain.value.is_empty() || domain.value.len() > MAX_TEXT_BYTES)
+        {
+            self.complain(domain, "a domain has from 1 to 4096 bytes");
+        }
+        let domain = domain.as_ref().map_or("default", |domain| &domain.value);
+        let algorithm = table.algorithm.unwrap_or_default();
+        let (limit, shown) = self.limit(limit, algorithm, burst.as_ref());
+        Rule {
+            name: name.value.as_str().into(),
+            domain: domain.into(),
+            entries: entries.iter().map(|entry| self.entry(entry)).collect(),
+            limit,
+            shown,
+            enforcement: table.enforce.as_ref().map_or(Enforcement::All, |text| text.0),
+            quota: table.quota,
+            // Resolved when all rules are known.
+            replaces: Vec::new(),
+            detailed_metric: table.detailed_metric,
+            schedule: schedule.iter().map(|entry| self.scheduled(entry, algorithm)).collect(),
+            place: self.counters(table),
+            when_gone: self.when_gone(table),
+            most_keys: table.keys.map(Into::into),
+            origin: self.place(name).origin(),
+        }
+    }
+
+    fn entry(&mut self, at: &At<EntryTable>) -> Entry {
+        let EntryTable { key, value, values, shared } = &at.value;
+        if key.is_empty() {
+            self.complain(at, "an entry's key is empty");
+        }
+        let texts = values.iter().flatten().chain(value).chain([key]);
+        if texts.into_iter().any(|text| text.len() > MAX_TEXT_BYTES) {
+            self.complain(at, "a key or value has at most 4096 bytes");
+        }
+        let is_pattern = value.as_ref().is_some_and(|value| value.contains('*'));
+        if *shared && !is_pattern {
+            let complaint =
+                "shared is for patterns: write value = \"*\" for all values on one counter";
+            self.complain(at, complaint);
+        }
+        let value = match (value, values) {
+            (Some(_), Some(_)) => {
+                self.complain(at, "value or values, not both");
+                Value::Any
+            }
+            (Some(text), None) if is_pattern => {
+                Value::Pattern { text: text.as_str().into(), shared: *shared }
+            }
+            (Some(text), None) => Value::Exact(text.as_str().into()),
+            (None, Some(values)) => self.one_of(at, values),
+            (None, None) => Value::Any,
+        };
+        Entry { key: key.as_str().into(), value }
+    }
+
+    fn one_of<T>(&mut self, at: &At<T>, values: &[String]) -> Value {
+        if values.is_empty() {
+            self.complain(at, "a list of no values matches nothing");
+        }
+        let mut seen = std::collections::HashSet::new();
+        if let Some(twice) = values.iter().find(|value| !seen.insert(value.as_str())) {
+            self.complain(at, format!("{twice:?} is in the list twice"));
+        }
+        Value::OneOf(values.iter().map(|value| value.as_str().into()).collect())
+    }
+
+    fn limit(
+        &mut self,
+        limit: &At<LimitText>,
+        algorithm: Algorithm,
+        burst: Option<&At<u64>>,
+    ) -> (Limit, Shown) {
+        let burst_permits = burst.map(|burst| burst.value);
+        match limit.value.0.build(algorithm, burst_permits) {
+            Ok(built) => built,
+            Err(complaint) => {
+                let at = match burst {
+                    Some(burst) if limit.value.0.build(algorithm, None).is_ok() => {
+                        self.place(burst)
+                    }
+                    _ => self.place(limit),
+                };
+                self.all.problems.push(Problem::at(at, complaint));
+                (Limit::Nothing, crate::config::limit::NOTHING)
+            }
+        }
+    }
+
+    fn scheduled(&mut self, table: &ScheduleTable, algorithm: Algorithm) -> Scheduled {
+        let (limit, shown) = self.limit(&table.limit, algorithm, table.burst.as_ref());
+        let zone = table.zone.as_ref().map_or("UTC", |zone| &zone.value);
+        if let (Some(at), Err(error)) = (&table.zone, TimeZone::get(zone)) {
+            let problem = Problem::at(self.place(at), format!("no time zone {zone:?}: {error}"));
+            self.all.problems.push(problem.help("write a name like \"Europe/Berlin\" or \"UTC\""));
+        }
+        let days = table.days.as_ref().map_or([true; 7], |days| {
+            let mut all = [false; 7];
+            for days in days {
+                all.iter_mut().zip(days.0.0).for_each(|(is_in, also)| *is_in |= also);
+            }
+            all
+        });
+        Scheduled {
+            days,
+            from_s: table.from.as_ref().map_or(0, |Text(from)| from.0),
+            until_s: table.to.as_ref().map_or(DAY_S, |Text(to)| to.0),
+            zone: zone.into(),
+            limit,
+            shown,
+        }
+    }
+
+    fn counters(&mut self, table: &RuleTable) -> Place {
+        let lease_ns = table
+            .lease
+            .as_ref()
+            .map_or(LEASE_NS, |lease| u64::try_from(lease.value.0.as_nanos()).unwrap_or(u64::MAX));
+        let place = table.store.as_ref().map_or(PlaceText::Here, |place| place.value);
+        if let (Some(lease), false) = (&table.lease, place == PlaceText::Leased) {
+            self.complain(lease, "a lease belongs to store = \"leased\"; leave out one of the two");
+        }
+        if let (Some(at), false) = (&table.store, place == PlaceText::Here) {
+            let spot = self.place(at);
+            self.all.needs_store.get_or_insert(spot);
+        }
+        match place {
+            PlaceText::Here => Place::Here,
+            PlaceText::Exact => Place::StoreExact,
+            PlaceText::Leased => Place::StoreLeased { lease_ns },
+        }
+    }
+
+    fn when_gone(&mut self, table: &RuleTable) -> WhenGone {
+        let is_here = table.store.as_ref().is_none_or(|place| place.value == PlaceText::Here);
+        if let (Some(at), true) = (&table.when_gone, is_here) {
+            self.complain(at, "when_gone is about counters in a store, and these are here");
+        }
+        match table.when_gone.as_ref().map(|at| at.value) {
+            None | Some(WhenGoneText::Local) => WhenGone::Local,
+            Some(WhenGoneText::Deny) => WhenGone::Deny,
+            Some(WhenGoneText::Admit) => WhenGone::Admit,
+        }
+    }
+
+    fn tier(&mut self, table: &RuleTable, rule: &Rule, tier: &TierTable) -> Option<(Spot, Rule)> {
+        let name = format!("{}/{}", rule.name, tier.name.value);
+        if let Err(complaint) = naming::check(&name) {
+            self.complain(&tier.name, format!("the rule's name would be {name:?}: {complaint}"));
+        }
+        if tier.name.value.is_empty() {
+            self.complain(&tier.name, "a tier needs a name");
+        }
+        let value = self.tier_value(tier)?;
+        let at_tier = tier.name.span.clone();
+        let nth = self.tier_entry(rule, tier)?;
+        let mut entries = rule.entries.clone();
+        entries.get_mut(nth)?.value = value;
+        let algorithm = table.algorithm.unwrap_or_default();
+        let (limit, shown) = self.limit(&tier.limit, algorithm, tier.burst.as_ref());
+        let tier = Rule {
+            name: name.into(),
+            entries,
+            limit,
+            shown,
+            schedule: tier.schedule.iter().map(|entry| self.scheduled(entry, algorithm)).collect(),
+            most_keys: tier.keys.or(table.keys).map(Into::into),
+            origin: self.place(&tier.name).origin(),
+            ..rule.clone()
+        };
+        Some((self.source.place(at_tier), tier))
+    }
+
+    fn tier_value(&mut self, tier: &TierTable) -> Option<Value> {
+        match (&tier.values, &tier.pattern) {
+            (Some(values), None) => Some(self.one_of(values, &values.value)),
+            (None, Some(pattern)) if !pattern.value.contains('*') => {
+                self.complain(
+                    pattern,
+                    "a pattern has a *; write values = [...] for values as they are",
+                );
+                None
+            }
+            (None, Some(pattern)) => {
+                Some(Value::Pattern { text: pattern.value.as_str().into(), shared: false })
+            }
+            (None, None) => {
+                self.complain(
+                    &tier.name,
+                    "for whom is it? Write values = [...] or pattern = \"...\"",
+                );
+                None
+            }
+            (Some(_), Some(pattern)) => {
+                self.complain(pattern, "values or pattern, not both");
+                None
+            }
+        }
+    }
+
+    /// Which entry has the tier's values.
+    fn tier_entry(&mut self, rule: &Rule, tier: &TierTable) -> Option<usize> {
+        if let Some(key) = &tier.key {
+            let found = rule.entries.iter().position(|entry| *entry.key == *key.value);
+            if found.is_none() {
+                self.complain(key, format!("the rule's match has no entry {:?}", key.value));
+            }
+            return found;
+        }
+        let mut open =
+            rule.entries.iter().enumerate().filter(|(_, entry)| entry.value == Value::Any);
+        match (open.next(), open.next()) {
+            (Some((nth, _)), None) => Some(nth),
+            (first, _) => {
+                let have = if first.is_none() { "no entry" } else { "more than one entry" };
+                let complaint = format!(
+                    "the rule's match has {have} without a value; say which by key = \"...\""
+                );
+                self.complain(&tier.name, complaint);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! From the tables of the native format to settings.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate_redis::client::{DEFAULT_BUDGET, DEFAULT_QUEUE};
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::server::{
+    GrpcTable, HttpTable, InlineTable, KeysTable, LimitsTable, Listeners, LogTable, SecretText,
+    ServerTable, SnapshotTable, StoreKind, StoreTable,
+};
+use super::table;
+use super::text::{At, StoreUrl, Text};
+use crate::config::draft::{Draft, ListenerDraft, Protocol, Whence};
+use crate::config::error::Problem;
+use crate::config::settings::{Limits, Secret, Snapshot, Store, StorePlace, Tls};
+use crate::config::source::Source;
+
+/// The tables that are no rules.
+pub(crate) const TABLES: [&str; 8] =
+    ["server", "http", "grpc", "store", "snapshot", "inline", "log", "keys"];
+/// How often a snapshot is written if not said otherwise.
+pub(crate) const SNAPSHOT_EVERY: Duration = Duration::from_secs(60);
+const MAX_SECRET_BYTES: u64 = 64 << 10;
+
+/// Reads a table into what is known so far.
+pub(crate) fn read(
+    source: &Arc<Source>,
+    name: &str,
+    value: Spanned<DeValue<'_>>,
+    draft: &mut Draft,
+    problems: &mut Vec<Problem>,
+) {
+    let reader = &mut Reader { source, draft, problems };
+    match name {
+        "server" => reader.with(value, Reader::server),
+        "http" => reader.with(value, Reader::http),
+        "grpc" => reader.with(value, Reader::grpc),
+        "store" => reader.with(value, Reader::store),
+        "snapshot" => reader.with(value, Reader::snapshot),
+        "inline" => reader.with(value, Reader::inline),
+        "log" => reader.with(value, Reader::log),
+        _ => reader.with(value, Reader::keys),
+    }
+}
+
+struct Reader<'a> {
+    source: &'a Arc<Source>,
+    draft: &'a mut Draft,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn with<'de, T: serde::Deserialize<'de>>(
+        &mut self,
+        value: Spanned<DeValue<'de>>,
+        then: impl FnOnce(&mut Self, T),
+    ) {
+        if let Some(table) = table(self.source, value, self.problems) {
+            then(self, table);
+        }
+    }
+
+    fn said_at<T>(&mut self, key: &'static str, at: &At<T>) {
+        let place = self.source.place(at.span.clone());
+        self.draft.whence.insert(key, Whence::File(place));
+    }
+
+    fn complain<T>(&mut self, at: &At<T>, message: impl Into<String>) {
+        self.problems.push(Problem::at(self.source.place(at.span.clone()), message));
+    }
+
+    fn server(&mut self, table: ServerTable) {
+        let ServerTable { resp, http, grpc, auth, token, tls, threads, limits, drain, insecure } =
+            table;
+        for (protocol, listeners) in Protocol::ALL.into_iter().zip([resp, http, grpc]) {
+            self.listeners(protocol, listeners);
+        }
+        if let Some(auth) = auth {
+            self.said_at("server.auth", &auth);
+            self.draft.auth = Some(auth.value);
+        }
+        let token = token.and_then(|token| self.secret(token));
+        let server = &mut self.draft.settings.server;
+        server.token = token;
+        server.tls = tls.map(|tls| {
+            let tls = tls.value;
+            Tls { cert: tls.cert, key: tls.key, client_ca: tls.client_ca }
+        });
+        server.drain = drain.map_or(server.drain, |drain| drain.0);
+        server.insecure = insecure.unwrap_or(server.insecure);
+        if let Some(limits) = limits {
+            server.limits = with_limits(server.limits, &limits);
+        }
+        if let Some(threads) = threads {
+            server.threads = Some(threads.value);
+            self.said_at("server.threads", &threads);
+        }
+    }
+
+    fn listeners(&mut self, protocol: Protocol, listeners: Option<At<Listeners>>) {
+        let Some(listeners) = listeners else { return };
+        self.said_at(protocol.key(), &listeners);
+        let drafts = listeners.value.0.into_iter().map(|one| ListenerDraft {
+            address: one.address,
+            auth: one.auth,
+            tls: one.tls,
+        });
+        self.draft.listeners.insert(protocol, drafts.collect());
+    }
+
+    fn secret(&mut self, at: At<SecretText>) -> Option<Secret> {
+        match secret(&at.value) {
+            Ok(secret) => Some(secret),
+            Err(complaint) => {
+                self.complain(&at, complaint);
+                None
+            }
+        }
+    }
+
+    fn http(&mut self, table: HttpTable) {
+        let http = &mut self.draft.settings.http;
+        http.headers = table.headers.unwrap_or_else(|| std::mem::take(&mut http.headers));
+    }
+
+    fn grpc(&mut self, table: GrpcTable) {
+        self.draft.settings.grpc.count_denied = table.count_denied.unwrap_or_default();
+    }
+
+    fn store(&mut self, table: StoreTable) {
+        let StoreTable { kind, url, name, user, password, database, prefix, budget, queue } = table;
+        let password = password.and_then(|password| self.secret(password));
+        let mut urls = url.value.0.clone();
+        let Some(first) = urls.first().cloned() else {
+            self.complain(&url, "no server; write \"redis://127.0.0.1:6379\"");
+            return;
+        };
+        let is_same = |one: &StoreUrl| {
+            (&one.user, &one.password, one.database)
+                == (&first.user, &first.password, first.database)
+        };
+        if !urls.iter().all(is_same) {
+            self.complain(&url, "all servers have the same user, password and database");
+        }
+        let kind_value = kind.as_ref().map_or(StoreKind::default(), |kind| kind.value);
+        if let (Some(name), false) = (&name, kind_value == StoreKind::Sentinel) {
+            self.complain(name, "a name belongs to kind = \"sentinel\"; leave out one of the two");
+        }
+        let servers: Vec<_> = urls.drain(..).map(|url| url.server).collect();
+        let place = match (kind_value, name) {
+            (StoreKind::Server, _) if servers.len() > 1 => {
+                let message = "several servers: say by kind how the one that decides is found";
+                let problem = Problem::at(self.source.place(url.span.clone()), message);
+                self.problems
+                    .push(problem.help("kind = \"primary-of\", \"sentinel\" or \"cluster\""));
+                return;
+            }
+            (StoreKind::Server, _) => StorePlace::Server(first.server),
+            (StoreKind::PrimaryOf, _) => StorePlace::PrimaryOf(servers),
+            (StoreKind::Cluster, _) => StorePlace::Cluster(servers),
+            (StoreKind::Sentinel, Some(name)) => {
+                StorePlace::Sentinel { name: name.value, sentinels: servers }
+            }
+            (StoreKind::Sentinel, None) => {
+                self.complain(&url, "by which name do the sentinels know it? Write name = \"...\"");
+                return;
+            }
+        };
+        if let Some(prefix) = &prefix
+            && !is_prefix(&prefix.value)
+        {
+            self.complain(prefix, "a prefix is 1 to 32 letters, digits, `-`, `_` and `.`");
+        }
+        let database = database.or(first.database).unwrap_or(0);
+        if database > 0 && matches!(place, StorePlace::Cluster(_)) {
+            self.complain(&url, "a cluster has only database 0");
+        }
+        self.said_at("store.url", &url);
+        self.draft.store = Some(Store {
+            user: user.or(first.user),
+            password: password.or_else(|| first.password.map(Secret::new)),
+            database,
+            prefix: prefix.map_or_else(|| "rategate".to_owned(), |prefix| prefix.value),
+            budget: budget.map_or(DEFAULT_BUDGET, |budget| budget.0),
+            queue: queue.map_or(DEFAULT_QUEUE, Into::into),
+            place,
+        });
+    }
+
+    fn snapshot(&mut self, table: SnapshotTable) {
+        let SnapshotTable { path, every, when_torn } = table;
+        self.draft.settings.snapshot = Some(Snapshot {
+            path,
+            every: every.map_or(SNAPSHOT_EVERY, |every| every.0),
+            when_torn: when_torn.unwrap_or_default(),
+        });
+    }
+
+    fn inline(&mut self, table: InlineTable) {
+        let inline = &mut self.draft.settings.inline;
+        inline.keys = table.keys.map_or(inline.keys, Into::into);
+        inline.limits = table.limits.map_or(inline.limits, Into::into);
+    }
+
+    fn log(&mut self, table: LogTable) {
+        let log = &mut self.draft.settings.log;
+        log.format = table.format.unwrap_or(log.format);
+        log.filter = table.filter.unwrap_or_else(|| std::mem::take(&mut log.filter));
+    }
+
+    fn keys(&mut self, table: KeysTable) {
+        let keys = &mut self.draft.settings.keys;
+        keys.total = table.total.map_or(keys.total, Into::into);
+    }
+}
+
+/// A store at this server and no more said of it, or the one that is known at another server.
+pub(crate) fn add_store_url(store: &mut Option<Store>, url: StoreUrl) {
+    let place = StorePlace::Server(url.server);
+    let known = store.take();
+    let fresh = Store {
+        place: place.clone(),
+        user: None,
+        password: None,
+        database: 0,
+        prefix: "rategate".to_owned(),
+        budget: DEFAULT_BUDGET,
+        queue: DEFAULT_QUEUE,
+    };
+    let known = known.unwrap_or(fresh);
+    *store = Some(Store {
+        place,
+        user: url.user.or(known.user),
+        password: url.password.map(Secret::new).or(known.password),
+        database: url.database.unwrap_or(known.database),
+        ..known
+    });
+}
+
+fn with_limits(limits: Limits, table: &LimitsTable) -> Limits {
+    let time = |text: &Option<Text<Duration>>, known| text.as_ref().map_or(known, |time| time.0);
+    Limits {
+        frame_bytes: table.frame.map_or(limits.frame_bytes, |size| size.0),
+        header_bytes: table.header.map_or(limits.header_bytes, |size| size.0),
+        body_bytes: table.body.map_or(limits.body_bytes, |size| size.0),
+        streams: table.streams.map_or(limits.streams, NonZeroU32::get),
+        connections: table.connections.map_or(limits.connections, NonZeroUsize::get),
+        connections_per_address: table
+            .connections_per_address
+            .map_or(limits.connections_per_address, NonZeroUsize::get),
+        idle: time(&table.idle, limits.idle),
+        header_time: time(&table.header_time, limits.header_time),
+    }
+}
+
+fn is_prefix(text: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    (1..=32).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
+fn secret(text: &SecretText) -> Result<Secret, String> {
+    let not_empty = |text: String| match text.is_empty() {
+        true => Err("a secret of no characters".to_owned()),
+        false => Ok(Secret::new(text)),
+    };
+    match text {
+        SecretText::Value(value) => not_empty(value.clone()),
+        SecretText::Elsewhere(place) => match (&place.file, &place.env, &place.value) {
+            (Some(path), None, None) => secret_file(path),
+            (None, Some(name), None) => match std::env::var(name) {
+                Ok(value) => not_empty(value),
+                Err(_) => Err(format!("the variable {name} is not set, or no text")),
+            },
+            (None, None, Some(value)) => not_empty(value.clone()),
+            _ => Err("one of value, file and env".to_owned()),
+        },
+    }
+}
+
+/// The text of a file, without the line's end.
+pub(crate) fn secret_file(path: &Path) -> Result<Secret, String> {
+    let wrong = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let about = std::fs::metadata(path).map_err(|error| wrong(&error))?;
+    if !about.is_file() || about.len() > MAX_SECRET_BYTES {
+        return Err(wrong(&"not a file of at most 64 KiB"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(wrong(&"it is empty")),
+        text => Ok(Secret::new(text.to_owned())),
+    }
+}

@@ -1,0 +1,182 @@
+//! A file's text, and places in it.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use miette::NamedSource;
+
+use super::error::Problem;
+use crate::rule::Origin;
+
+/// The longest file that is read.
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
+/// Longer lines are not shown.
+const MAX_SHOWN_LINE: usize = 400;
+
+/// A file's text.
+#[derive(Debug)]
+pub(crate) struct Source {
+    path: Arc<PathBuf>,
+    named: NamedSource<Arc<str>>,
+    /// Where each line but the first begins.
+    line_starts: Vec<usize>,
+}
+
+/// A place in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    source: Arc<Source>,
+    span: Range<usize>,
+}
+
+impl Source {
+    /// A text under a name.
+    pub(crate) fn new(path: &Path, text: impl Into<Arc<str>>) -> Arc<Self> {
+        let text = text.into();
+        let line_starts = memchr::memchr_iter(b'\n', text.as_bytes());
+        let line_starts = line_starts.map(|at| at.saturating_add(1)).collect();
+        let named = NamedSource::new(path.display().to_string(), text);
+        Arc::new(Self { path: Arc::new(path.to_owned()), named, line_starts })
+    }
+
+    /// Reads a file, if it is one: a pipe could go on for ever.
+    pub(crate) fn read(path: &Path) -> Result<Arc<Self>, Problem> {
+        let bytes = read_bounded(path).map_err(|error| Problem::of_file(path, &error))?;
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(Self::new(path, text)),
+            Err(error) => {
+                let valid = error.utf8_error().valid_up_to();
+                let source =
+                    Self::new(path, String::from_utf8_lossy(error.as_bytes()).into_owned());
+                let message = "a byte that is not UTF-8";
+                Err(Problem::at(source.place(valid..valid), message).help("save the file as UTF-8"))
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Arc<PathBuf> {
+        &self.path
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        self.named.inner()
+    }
+
+    pub(crate) fn place(self: &Arc<Self>, span: Range<usize>) -> Place {
+        let end = self.text().len();
+        let start = span.start.min(end);
+        Place { source: Arc::clone(self), span: start..span.end.clamp(start, end) }
+    }
+
+    /// The place at a line and a column in characters, both from 1.
+    pub(crate) fn place_at(self: &Arc<Self>, line: usize, column: usize) -> Place {
+        let start = self.line_start(line.saturating_sub(1));
+        let rest = self.text().get(start..).unwrap_or_default();
+        let ahead = rest.chars().take_while(|c| *c != '\n').take(column.saturating_sub(1));
+        let at = start.saturating_add(ahead.map(char::len_utf8).sum());
+        self.place(at..at)
+    }
+
+    fn line_start(&self, index: usize) -> usize {
+        match index.checked_sub(1) {
+            None => 0,
+            Some(index) => self.line_starts.get(index).copied().unwrap_or(self.text().len()),
+        }
+    }
+}
+
+impl Place {
+    /// From 1.
+    pub(crate) fn line(&self) -> usize {
+        let before = self.source.line_starts.partition_point(|start| *start <= self.span.start);
+        before.saturating_add(1)
+    }
+
+    /// In characters, from 1.
+    pub(crate) fn column(&self) -> usize {
+        let start = self.source.line_start(self.line().saturating_sub(1));
+        let before = self.source.text().get(start..self.span.start).unwrap_or_default();
+        // A line of megabytes is no line for people.
+        before.chars().count().saturating_add(1)
+    }
+
+    pub(crate) fn path(&self) -> &Arc<PathBuf> {
+        &self.source.path
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        let file = Arc::clone(&self.source.path);
+        Origin { file, line: self.line(), column: self.column() }
+    }
+
+    pub(crate) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// The text, if its line can be shown: it is short enough for people, and nothing in it looks like a secret.
+    pub(crate) fn shown(&self) -> Option<&NamedSource<Arc<str>>> {
+        let first = self.source.line_start(self.line().saturating_sub(1));
+        let text = self.source.text();
+        let past = text.get(self.span.end..)?;
+        let end = self.span.end.saturating_add(past.find('\n').unwrap_or(past.len()));
+        let lines = text.get(first..end)?;
+        let is_secret = ["token", "password"].iter().any(|word| lines.contains(word))
+            || lines.contains("://") && lines.contains('@');
+        (lines.len() <= MAX_SHOWN_LINE && !is_secret).then_some(&self.source.named)
+    }
+}
+
+/// The bytes of a plain file that is not too long.
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let about = std::fs::metadata(path)?;
+    if !about.is_file() {
+        return Err(io::Error::other("neither a file nor a folder"));
+    }
+    let too_long =
+        || io::Error::other(format!("more than the {} MiB of a file", MAX_FILE_BYTES >> 20));
+    if about.len() > MAX_FILE_BYTES {
+        return Err(too_long());
+    }
+    let mut bytes = Vec::new();
+    // It may be growing.
+    File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut bytes)?;
+    match u64::try_from(bytes.len()) {
+        Ok(length) if length <= MAX_FILE_BYTES => Ok(bytes),
+        _ => Err(too_long()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_lines_and_characters_from_one() {
+        let source = Source::new(Path::new("a.toml"), "x = 1\nä = \"ö\" # é\n\nlast");
+        let at = |needle| {
+            let start = source.text().find(needle).unwrap();
+            let place = source.place(start..start);
+            (place.line(), place.column())
+        };
+        assert_eq!(at("x"), (1, 1));
+        assert_eq!(at("ö"), (2, 6));
+        assert_eq!(at("é"), (2, 11));
+        assert_eq!(at("last"), (4, 1));
+        let back = source.place_at(2, 6);
+        assert_eq!((back.line(), back.column()), (2, 6));
+        let beyond = source.place(1_000..2_000);
+        assert_eq!((beyond.line(), beyond.column()), (4, 5));
+        assert_eq!(source.place_at(99, 99).line(), 4);
+    }
+
+    #[test]
+    fn lines_with_secrets_are_not_shown() {
+        let text = "a = 1\ntoken = 5\nurl = \"redis://u:p@h\"\n";
+        let source = Source::new(Path::new("a.toml"), text);
+        let is_shown = |line| source.place_at(line, 1).shown().is_some();
+        assert!(is_shown(1) && !is_shown(2) && !is_shown(3));
+    }
+}

@@ -1,0 +1,124 @@
+//! What a response carries: bytes, or a line of events that goes on.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+/// The most streams of events at a time.
+pub(super) const MOST_STREAMS: usize = 32;
+/// A stream ends after so many events; who listens comes again.
+const MOST_EVENTS: u32 = 3_600;
+
+/// The body of a response.
+#[derive(Debug)]
+pub enum Body {
+    /// All of it.
+    Full(Bytes),
+    /// An event a second.
+    Events(Box<Events>),
+}
+
+/// Server-sent events, one a second.
+pub struct Events {
+    next: Interval,
+    left: u32,
+    render: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    _place: Place,
+}
+
+/// One of the places for streams; it is free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    /// A place, if there is one.
+    pub(super) fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        let more = |taken: usize| (taken < MOST_STREAMS).then(|| taken.saturating_add(1));
+        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(Arc::clone(taken)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Body {
+    /// The events that `render` makes, from now on; they end when it makes none.
+    pub(super) fn events(
+        place: Place,
+        render: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let mut next = interval(Duration::from_secs(1));
+        next.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self::Events(Box::new(Events {
+            next,
+            left: MOST_EVENTS,
+            render: Box::new(render),
+            _place: place,
+        }))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Events(events) => events.poll_next(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Full(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(bytes) => {
+                SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
+            }
+            Self::Events(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl Events {
+    fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        match self.next.poll_tick(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(_) => {
+                self.left = self.left.saturating_sub(1);
+                let event = (self.render)();
+                Poll::Ready(event.map(|data| Ok(Frame::data(format!("data: {data}\n\n").into()))))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").field("left", &self.left).finish_non_exhaustive()
+    }
+}

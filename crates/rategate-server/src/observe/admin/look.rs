@@ -1,0 +1,150 @@
+//! One key looked at, and one descriptor explained. Nothing is taken.
+
+use http::Response;
+use serde::{Deserialize, Serialize};
+
+use super::super::{View, name, words};
+use super::Body;
+use super::reply::{Problem, json};
+use super::shapes::Written;
+use crate::engine::{Answer, Item, Part, Request, Target, Verb, Verdict};
+
+/// A descriptor, as Envoy writes it in JSON.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Descriptor {
+    domain: String,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    key: String,
+    value: String,
+}
+
+/// What a call for one permit would be told now.
+#[derive(Debug, Serialize)]
+struct Standing {
+    rule: Option<String>,
+    allowed: bool,
+    /// `granted`, `denied`, `unlimited`, ...
+    verdict: &'static str,
+    enforced: bool,
+    limit_permits: u64,
+    /// None where only a store knows.
+    remaining_permits: Option<u64>,
+    /// Until one permit fits; none if it does, or if time cannot help.
+    retry_after_ms: Option<u64>,
+    /// Until nothing of the limit is in use.
+    reset_after_ms: u64,
+    sentence: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Explained {
+    matched: bool,
+    rule: Option<Written>,
+    now: Standing,
+}
+
+/// Answers `GET /v1/keys/{rule}/{key}`, of which `rest` is the rule and the values of the key, percent-encoded.
+pub(super) async fn key(view: &dyn View, rest: &str) -> Result<Response<Body>, Problem> {
+    let (rule, key) = rest.split_once('/').map_or((rest, None), |(rule, key)| (rule, Some(key)));
+    let bad = || Problem::bad("the path is no percent-encoded text");
+    let rule = String::from_utf8(name::decode(rule).ok_or_else(bad)?).map_err(|_| bad())?;
+    let values = match key {
+        None => Vec::new(),
+        Some(key) => name::values(key).ok_or_else(bad)?,
+    };
+    let mut values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+    // A rule of one counter has a key without a name.
+    let rules = view.rules();
+    let is_one = |rules: &crate::rule::RuleSet| {
+        rules.rules.iter().any(|one| *one.name == *rule && one.values_needed() == 0)
+    };
+    if values == [b""] && rules.as_deref().is_some_and(is_one) {
+        values.clear();
+    }
+    let part = ask(view, Target::Rule { name: &rule, values: &values }).await?;
+    json(&Standing::of(&part))
+}
+
+/// Answers `POST /v1/explain`.
+pub(super) async fn explain(view: &dyn View, body: &[u8]) -> Result<Response<Body>, Problem> {
+    let Descriptor { domain, entries } =
+        serde_json::from_slice(body).map_err(|error| Problem::bad(error.to_string()))?;
+    let entries: Vec<(&[u8], &[u8])> =
+        entries.iter().map(|entry| (entry.key.as_bytes(), entry.value.as_bytes())).collect();
+    let part =
+        ask(view, Target::Descriptor { domain: &domain, entries: &entries, limit: None }).await?;
+    json(&Explained {
+        matched: part.rule.is_some(),
+        rule: part.rule.as_deref().map(Written::of),
+        now: Standing::of(&part),
+    })
+}
+
+async fn ask(view: &dyn View, target: Target<'_>) -> Result<Part, Problem> {
+    let items = [Item::of(target, 1)];
+    let decided = view.ask(&Request { verb: Verb::Peek, items: &items });
+    let Answer { parts, .. } = decided.answer().await.map_err(|fault| Problem::of_fault(&fault))?;
+    parts.into_iter().next().ok_or_else(Problem::not_found)
+}
+
+impl Standing {
+    fn of(part: &Part) -> Self {
+        let (verdict, retry_after_ns, enforced) = match part.verdict {
+            Verdict::Unmatched => ("unmatched", None, false),
+            Verdict::Unlimited => ("unlimited", None, false),
+            Verdict::Replaced => ("replaced", None, false),
+            Verdict::Granted | Verdict::Refunded(_) | Verdict::Reset => ("granted", None, true),
+            Verdict::Denied { retry_after_ns, enforced } => ("denied", retry_after_ns, enforced),
+            Verdict::Gone { admitted: true } => ("store-unreachable-admitted", None, true),
+            Verdict::Gone { admitted: false } => ("store-unreachable-denied", None, true),
+        };
+        Self {
+            rule: part.rule.as_ref().map(|rule| rule.name.to_string()),
+            allowed: !part.verdict.is_over(),
+            verdict,
+            enforced,
+            limit_permits: part.limit,
+            remaining_permits: part.remaining,
+            retry_after_ms: retry_after_ns.map(|wait| wait.get().div_ceil(1_000_000)),
+            reset_after_ms: part.reset_after_ns.div_ceil(1_000_000),
+            sentence: sentence(part),
+        }
+    }
+}
+
+/// Why, and until when.
+fn sentence(part: &Part) -> String {
+    let span = |ns: u64| words::span(ns.div_ceil(1_000_000));
+    let left = |part: &Part| match part.remaining {
+        Some(left) => format!("{left} of {} permits are left", part.limit),
+        None => "how many permits are left, only the store knows".to_owned(),
+    };
+    match part.verdict {
+        Verdict::Unmatched => "No rule is about this: it passes uncounted.".to_owned(),
+        Verdict::Unlimited => "Everything passes, uncounted.".to_owned(),
+        Verdict::Replaced => "Another rule stands in for this one.".to_owned(),
+        Verdict::Denied { retry_after_ns: Some(wait), enforced } => {
+            let not = if enforced { "Denied" } else { "Over the limit, which is not enforced" };
+            format!("{not}: {}. One fits in {}.", left(part), span(wait.get()))
+        }
+        Verdict::Denied { retry_after_ns: None, .. } => {
+            "Denied, and time cannot help: nothing is allowed.".to_owned()
+        }
+        Verdict::Gone { admitted: true } => {
+            "The store is out of reach; the rule admits everything then.".to_owned()
+        }
+        Verdict::Gone { admitted: false } => {
+            "The store is out of reach; the rule denies everything then.".to_owned()
+        }
+        Verdict::Granted | Verdict::Refunded(_) | Verdict::Reset => match part.reset_after_ns {
+            0 => format!("Allowed: {}, nothing is in use.", left(part)),
+            reset => format!("Allowed: {}. Nothing is in use in {}.", left(part), span(reset)),
+        },
+    }
+}

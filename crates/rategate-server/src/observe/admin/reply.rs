@@ -1,0 +1,125 @@
+//! Responses, and what is read of queries.
+
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use http::{Response, StatusCode};
+use serde::Serialize;
+
+use super::super::name;
+use super::Body;
+use crate::engine::Fault;
+
+/// What is wrong with a request, as RFC 9457 tells it.
+#[derive(Debug, Serialize)]
+pub(super) struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(skip)]
+    header: Option<(HeaderName, &'static str)>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let title = status.canonical_reason().unwrap_or("Error");
+        Self {
+            kind: "about:blank",
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            header: None,
+        }
+    }
+
+    pub(super) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "there is nothing here")
+    }
+
+    pub(super) fn no_rule(name: &str) -> Self {
+        let name: String = name.chars().take(128).collect();
+        Self::new(StatusCode::NOT_FOUND, format!("there is no rule `{}`", name.escape_debug()))
+    }
+
+    pub(super) fn unauthorized() -> Self {
+        let detail = "this needs the token: `Authorization: Bearer ...`";
+        let header = Some((WWW_AUTHENTICATE, "Bearer realm=\"rategate\""));
+        Self { header, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
+    }
+
+    pub(super) fn method(allowed: &'static str) -> Self {
+        let detail = format!("only {allowed} here");
+        Self { header: Some((ALLOW, allowed)), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
+    }
+
+    pub(super) fn busy() -> Self {
+        let detail = "as many as may ask this at a time do so already";
+        Self {
+            header: Some((RETRY_AFTER, "2")),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        }
+    }
+
+    pub(super) fn of_fault(fault: &Fault) -> Self {
+        let status = match fault {
+            Fault::NotLoaded | Fault::NoSuchRule(_) => StatusCode::NOT_FOUND,
+            Fault::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, fault.to_string())
+    }
+
+    pub(super) fn response(&self) -> Response<Body> {
+        let body = serde_json::to_vec(self).unwrap_or_default();
+        let mut response = full("application/problem+json", body.into());
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
+        if let Some((name, value)) = &self.header {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+/// An answer as JSON.
+pub(super) fn json(answer: &impl Serialize) -> Result<Response<Body>, Problem> {
+    let body = serde_json::to_vec(answer)
+        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(full("application/json", body.into()))
+}
+
+pub(super) fn text(kind: &'static str, text: String) -> Response<Body> {
+    full(kind, text.into())
+}
+
+pub(super) fn events(body: Body) -> Response<Body> {
+    let mut response = full("text/event-stream", Bytes::new());
+    // For proxies that would hold events back.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    *response.body_mut() = body;
+    response
+}
+
+/// A response that nobody is to keep or to take for anything else.
+pub(super) fn full(kind: &'static str, body: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::Full(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// The first field of a query that is called so, decoded.
+pub(super) fn field(query: &str, called: &str) -> Option<String> {
+    let mut fields = query.split('&').filter_map(|field| field.split_once('='));
+    let (_, value) = fields.find(|(key, _)| *key == called)?;
+    String::from_utf8(name::decode(&value.replace('+', " "))?).ok()
+}

@@ -1,0 +1,381 @@
+//! What answers look like as JSON. Every number says its unit in its name; counts are items unless they say permits.
+
+use serde::Serialize;
+
+use super::super::board::{Ranked, Ranking};
+use super::super::denials::Denial;
+use super::super::record::Record;
+use super::super::series::Second;
+use super::super::status::{Protocol, Status};
+use super::super::view::View;
+use super::super::waits::ENDS_MS;
+use super::super::{Observe, words};
+use crate::rule::{Enforcement, Rule, RuleSet, Value};
+
+/// An event carries so many seconds of a rule, so that one that comes late leaves no gap.
+const FEW_SECONDS: usize = 10;
+
+/// All rules, and how the service does.
+#[derive(Debug, Serialize)]
+pub(super) struct Overview {
+    /// Unix time.
+    pub(super) now_s: u64,
+    pub(super) service: Service,
+    pub(super) rules: Vec<Live>,
+    /// Of the rule that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) detail: Option<Detail>,
+}
+
+/// How the service does.
+#[derive(Debug, Serialize)]
+pub(super) struct Service {
+    version: &'static str,
+    /// None while no configuration is loaded.
+    config_hash: Option<String>,
+    config_loaded_at_s: u64,
+    config_failed: bool,
+    config_error: Option<Box<str>>,
+    store: &'static str,
+    connections: Vec<Connections>,
+}
+
+#[derive(Debug, Serialize)]
+struct Connections {
+    protocol: &'static str,
+    open: u64,
+    refused: u64,
+}
+
+/// A rule now.
+#[derive(Debug, Serialize)]
+pub(super) struct Live {
+    name: String,
+    /// What it allows.
+    limit: String,
+    per_key: bool,
+    enforcement: &'static str,
+    /// What its last minute was like.
+    sentence: String,
+    keys: Option<usize>,
+    overflows: Option<u64>,
+    /// The newest second that is over.
+    second: Figures,
+    /// The newest sixty.
+    minute: Figures,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Figures {
+    asked_permits: u64,
+    granted_permits: u64,
+    passed: u64,
+    denied: u64,
+    shadow_denied: u64,
+    near: u64,
+}
+
+/// All about one rule.
+#[derive(Debug, Serialize)]
+pub(super) struct Detail {
+    pub(super) name: String,
+    /// None for what stands for several.
+    rule: Option<Written>,
+    top: Tops,
+    waits: Waits,
+    denials: Vec<Turned>,
+    /// Its last quarter of an hour; of an event, its last seconds.
+    series: Curve,
+}
+
+/// A quarter of an hour, second by second, the oldest first.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Curve {
+    from_s: u64,
+    asked_permits: Vec<u64>,
+    granted_permits: Vec<u64>,
+    passed: Vec<u64>,
+    denied: Vec<u64>,
+    shadow_denied: Vec<u64>,
+    near: Vec<u64>,
+}
+
+/// Keys that stand out.
+#[derive(Debug, Serialize)]
+pub(super) struct Tops {
+    /// Since this Unix second.
+    since_s: u64,
+    /// One item in so many has been looked at, and counts for as many.
+    one_in: u64,
+    /// By permits granted.
+    used: Ranks,
+    /// By items denied.
+    denied: Ranks,
+}
+
+#[derive(Debug, Serialize)]
+struct Ranks {
+    total: u64,
+    keys: Vec<Key>,
+}
+
+#[derive(Debug, Serialize)]
+struct Key {
+    /// Percent-encoded; ends with `…` if it is cut.
+    key: Box<str>,
+    at_most: u64,
+    at_least: u64,
+}
+
+/// How long those have to wait who were denied in the last minute or two.
+#[derive(Debug, Serialize)]
+struct Waits {
+    /// Upper ends; the last two counts are of longer waits, and of those whom time cannot help.
+    ends_ms: &'static [u64],
+    counts: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Turned {
+    at_ms: u64,
+    key: Box<str>,
+    permits: u64,
+    why: &'static str,
+    retry_after_ms: Option<u64>,
+    enforced: bool,
+}
+
+/// A rule as it is configured.
+#[derive(Debug, Serialize)]
+pub(super) struct Written {
+    pub(super) name: String,
+    domain: String,
+    /// Keys and values of the descriptors that it is for.
+    entries: Vec<Entry>,
+    /// In a sentence.
+    limit: String,
+    algorithm: &'static str,
+    permits: u64,
+    period_ms: u64,
+    burst: Option<u64>,
+    enforcement: &'static str,
+    quota: bool,
+    replaces: Vec<String>,
+    place: &'static str,
+    when_store_gone: &'static str,
+    scheduled: usize,
+    most_keys: Option<usize>,
+    written_at: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Entry {
+    key: String,
+    /// `*` for every value.
+    value: String,
+    varies: bool,
+}
+
+/// All rules as they are configured.
+#[derive(Debug, Serialize)]
+pub(super) struct Config {
+    hash: Option<String>,
+    loaded_at_s: u64,
+    failed: bool,
+    error: Option<Box<str>>,
+    rules: Vec<Written>,
+}
+
+impl Overview {
+    /// What is known now; all about the rule named, with its curve if `with_curve`.
+    pub(super) fn of(
+        observe: &Observe,
+        view: &dyn View,
+        rule: Option<&str>,
+        with_curve: bool,
+    ) -> Self {
+        let rules = observe.records().iter().map(|record| Live::of(record, view)).collect();
+        let detail = rule.and_then(|name| observe.record(name)).map(|record| {
+            Detail::of(&record, if with_curve { usize::MAX } else { FEW_SECONDS })
+        });
+        let now_s = super::super::seconds(view.now_ns());
+        Self { now_s, service: Service::of(observe.status(), view), rules, detail }
+    }
+}
+
+impl Service {
+    fn of(status: &Status, view: &dyn View) -> Self {
+        let connections = Protocol::ALL.map(|protocol| {
+            let (open, _, refused) = status.connections(protocol);
+            Connections { protocol: protocol.name(), open, refused }
+        });
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            config_hash: view.rules().map(|rules| rules.hash.to_string()),
+            config_loaded_at_s: status.loaded_at_s(),
+            config_failed: status.config_failed(),
+            config_error: status.reload_error(),
+            store: status.store().name(),
+            connections: connections.into(),
+        }
+    }
+}
+
+impl Live {
+    fn of(record: &Record, view: &dyn View) -> Self {
+        let rule = record.rule.load_full();
+        let (second, minute) = {
+            let series = record.series();
+            (series.newest(), series.newest_sum(60))
+        };
+        let taken = view.taken(&record.name);
+        Self {
+            name: record.name.to_string(),
+            limit: rule
+                .as_deref()
+                .map_or_else(|| "limits of several kinds".to_owned(), words::of_rule),
+            per_key: rule.as_deref().is_none_or(|rule| rule.values_needed() > 0),
+            enforcement: rule.as_deref().map_or("all", enforcement),
+            sentence: record.sentence().to_string(),
+            keys: taken.map(|taken| taken.keys),
+            overflows: taken.map(|taken| taken.overflows),
+            second: Figures::of(&second),
+            minute: Figures::of(&minute),
+        }
+    }
+}
+
+impl Figures {
+    const fn of(second: &Second) -> Self {
+        Self {
+            asked_permits: second.asked,
+            granted_permits: second.granted,
+            passed: second.passed_calls,
+            denied: second.denied_calls,
+            shadow_denied: second.shadow_calls,
+            near: second.near_calls,
+        }
+    }
+}
+
+impl Detail {
+    fn of(record: &Record, seconds: usize) -> Self {
+        let turned = |denial: Denial| Turned {
+            at_ms: denial.at_ns.checked_div(1_000_000).unwrap_or(0),
+            key: denial.name,
+            permits: denial.permits,
+            why: denial.why.word(),
+            retry_after_ms: denial.why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000)),
+            enforced: denial.enforced,
+        };
+        let waits = Waits { ends_ms: &ENDS_MS, counts: record.recent_waits().to_vec() };
+        Self {
+            name: record.name.to_string(),
+            rule: record.rule.load_full().as_deref().map(Written::of),
+            top: Tops::of(record, 10),
+            waits,
+            denials: record.denials.all().into_iter().rev().map(turned).collect(),
+            series: Curve::of(record, seconds),
+        }
+    }
+}
+
+impl Tops {
+    pub(super) fn of(record: &Record, most: usize) -> Self {
+        let (since_s, ranks) = record.board.read();
+        let (used, denied) = (Ranks::of(ranks.used(), most), Ranks::of(ranks.denied(), most));
+        Self { since_s, one_in: record.board.every(), used, denied }
+    }
+}
+
+impl Ranks {
+    fn of(ranking: Ranking, most: usize) -> Self {
+        let key = |Ranked { name, count, error }| Key {
+            key: name,
+            at_most: count,
+            at_least: count.saturating_sub(error),
+        };
+        Self {
+            total: ranking.total,
+            keys: ranking.ranked.into_iter().take(most).map(key).collect(),
+        }
+    }
+}
+
+impl Curve {
+    /// The newest so many seconds.
+    fn of(record: &Record, most: usize) -> Self {
+        let series = record.series();
+        let (from_s, seconds) = series.newest_of(most);
+        let mut curve = Self { from_s, ..Self::default() };
+        for second in seconds {
+            curve.asked_permits.push(second.asked);
+            curve.granted_permits.push(second.granted);
+            curve.passed.push(second.passed_calls);
+            curve.denied.push(second.denied_calls);
+            curve.shadow_denied.push(second.shadow_calls);
+            curve.near.push(second.near_calls);
+        }
+        curve
+    }
+}
+
+impl Config {
+    pub(super) fn of(rules: Option<&RuleSet>, status: &Status) -> Self {
+        Self {
+            hash: rules.map(|rules| rules.hash.to_string()),
+            loaded_at_s: status.loaded_at_s(),
+            failed: status.config_failed(),
+            error: status.reload_error(),
+            rules: rules
+                .map_or_else(Vec::new, |rules| rules.rules.iter().map(Written::of).collect()),
+        }
+    }
+}
+
+impl Written {
+    pub(super) fn of(rule: &Rule) -> Self {
+        use rategate::AnyPolicy;
+        let burst = match rule.limit {
+            crate::rule::Limit::Policy(AnyPolicy::Gcra(bucket)) => Some(bucket.burst().get()),
+            _ => None,
+        };
+        let entry = |entry: &crate::rule::Entry| Entry {
+            key: entry.key.to_string(),
+            value: match &entry.value {
+                Value::Any => "*".to_owned(),
+                Value::Exact(text) | Value::Pattern { text, .. } => text.to_string(),
+                Value::OneOf(values) => format!("one of {}", values.len()),
+            },
+            varies: entry.value.varies(),
+        };
+        let period_ms =
+            rule.shown.unit.seconds().saturating_mul(rule.shown.multiplier).saturating_mul(1_000);
+        Self {
+            name: rule.name.to_string(),
+            domain: rule.domain.to_string(),
+            entries: rule.entries.iter().map(entry).collect(),
+            limit: words::of_rule(rule),
+            algorithm: words::algorithm(rule),
+            permits: rule.shown.permits,
+            period_ms,
+            burst,
+            enforcement: enforcement(rule),
+            quota: rule.quota,
+            replaces: rule.replaces.iter().map(ToString::to_string).collect(),
+            place: words::place(rule),
+            when_store_gone: words::when_gone(rule),
+            scheduled: rule.schedule.len(),
+            most_keys: rule.most_keys,
+            written_at: rule.origin.to_string(),
+        }
+    }
+}
+
+const fn enforcement(rule: &Rule) -> &'static str {
+    match rule.enforcement {
+        Enforcement::All => "all",
+        Enforcement::Share(_) => "some",
+        Enforcement::Shadow => "shadow",
+    }
+}

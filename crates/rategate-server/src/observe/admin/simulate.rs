@@ -1,0 +1,284 @@
+//! What if: arrivals that were recorded, put to the limit in force and to another one.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use http::Response;
+use rategate::replay::{Replay, Said};
+use rategate::{Anchor, AnyPolicy, FixedWindow, Gcra, Rate, SlidingLog};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+use super::super::tape::{Arrival, Recorded};
+use super::super::{Observe, seconds, words};
+use super::Body;
+use super::reply::{Problem, json};
+use crate::rule::Limit;
+
+/// The most decisions about one limit.
+const MOST_DECISIONS: u64 = 4_000_000;
+/// The most bars of the picture.
+const MOST_BARS: u64 = 120;
+const SECOND_NS: u64 = 1_000_000_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    rule: String,
+    /// What is to be tried.
+    limit: Candidate,
+}
+
+/// So many permits in each period.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Candidate {
+    permits: u64,
+    period_ms: u64,
+    /// The most at once; that of `permits` if not said. For `gcra` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    burst: Option<u64>,
+    /// That of the rule if not said.
+    #[serde(default)]
+    algorithm: Algorithm,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Algorithm {
+    #[default]
+    Same,
+    Gcra,
+    SlidingLog,
+    FixedWindow,
+}
+
+#[derive(Debug, Serialize)]
+struct Simulated {
+    rule: String,
+    from_ms: u64,
+    until_ms: u64,
+    /// One key in so many was recorded, with all its arrivals.
+    one_key_in: u64,
+    /// Arrivals of a key within so long count as at one instant.
+    grain_ms: u64,
+    arrivals: u64,
+    keys: usize,
+    /// Arrivals that would have taken too long to replay.
+    left_out: u64,
+    /// None where the rule allows everything or nothing.
+    in_force: Option<Outcome>,
+    candidate: Outcome,
+    sentence: String,
+    bars: Bars,
+}
+
+/// What a limit said. Both limits begin fresh, so that they can be compared.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Outcome {
+    allowed: u64,
+    denied: u64,
+    keys_denied: usize,
+    #[serde(skip)]
+    denied_by_bar: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Bars {
+    from_s: u64,
+    width_s: u64,
+    arrivals: Vec<u64>,
+    in_force_denied: Vec<u64>,
+    candidate_denied: Vec<u64>,
+}
+
+/// Answers `POST /v1/simulate`; one at a time is replayed.
+pub(super) async fn call(
+    observe: &Arc<Observe>,
+    replays: &Semaphore,
+    body: &[u8],
+) -> Result<Response<Body>, Problem> {
+    let asked: Asked =
+        serde_json::from_slice(body).map_err(|error| Problem::bad(error.to_string()))?;
+    let record = observe.record(&asked.rule).ok_or_else(|| Problem::no_rule(&asked.rule))?;
+    let rule = record.rule.load_full();
+    let rule = rule.ok_or_else(|| {
+        Problem::bad("this stands for several limits: there is none to compare with")
+    })?;
+    let in_force = match rule.limit {
+        Limit::Policy(policy) => Some(policy),
+        Limit::Unlimited | Limit::Nothing => None,
+    };
+    let candidate = asked.limit.policy(in_force.as_ref())?;
+    let _turn = replays.try_acquire().map_err(|_| Problem::busy())?;
+    let name = record.name.to_string();
+    let simulated = tokio::task::spawn_blocking(move || {
+        Simulated::of(name, record.tape.read(), in_force.as_ref(), &candidate)
+    });
+    json(&simulated.await.map_err(|error| Problem::bad(error.to_string()))?)
+}
+
+impl Candidate {
+    /// The limit, of the kind that is in force if not said otherwise.
+    fn policy(&self, in_force: Option<&AnyPolicy>) -> Result<AnyPolicy, Problem> {
+        let bad = |error: &dyn std::fmt::Display| Problem::bad(format!("limit: {error}"));
+        let period_ns = self.period_ms.saturating_mul(1_000_000);
+        let algorithm = match (self.algorithm, in_force) {
+            (Algorithm::Same, Some(AnyPolicy::SlidingLog(_))) => Algorithm::SlidingLog,
+            (Algorithm::Same, Some(AnyPolicy::FixedWindow(_))) => Algorithm::FixedWindow,
+            (Algorithm::Same, _) => Algorithm::Gcra,
+            (other, _) => other,
+        };
+        if self.burst.is_some() && algorithm != Algorithm::Gcra {
+            return Err(Problem::bad("limit: only `gcra` has a burst"));
+        }
+        match algorithm {
+            Algorithm::SlidingLog => SlidingLog::new(self.permits, period_ns)
+                .map(AnyPolicy::from)
+                .map_err(|error| bad(&error)),
+            Algorithm::FixedWindow => {
+                let anchor = match in_force {
+                    Some(AnyPolicy::FixedWindow(window)) => window.anchor(),
+                    _ => Anchor::Epoch,
+                };
+                FixedWindow::new(self.permits, period_ns, anchor)
+                    .map(AnyPolicy::from)
+                    .map_err(|error| bad(&error))
+            }
+            Algorithm::Gcra | Algorithm::Same => {
+                let period = std::time::Duration::from_nanos(period_ns);
+                let rate = Rate::new(self.permits, period).map_err(|error| bad(&error))?;
+                let burst = self.burst.unwrap_or(self.permits);
+                Gcra::new(rate, burst).map(AnyPolicy::from).map_err(|error| bad(&error))
+            }
+        }
+    }
+}
+
+impl Simulated {
+    fn of(
+        rule: String,
+        recorded: Recorded,
+        in_force: Option<&AnyPolicy>,
+        candidate: &AnyPolicy,
+    ) -> Self {
+        let Recorded { from_ns, every, arrivals } = recorded;
+        let keys: HashSet<u64> = arrivals.iter().map(|arrival| arrival.id).collect();
+        let calls = |arrival: &Arrival| u64::from(arrival.calls);
+        let total = arrivals.iter().map(calls).fold(0, u64::saturating_add);
+        let first_ns = arrivals.first().map_or(from_ns, |first| first.at_ns);
+        let until_ns = arrivals.last().map_or(first_ns, |last| last.at_ns);
+        let grid = Grid::new(first_ns, until_ns);
+        let mut by_bar = grid.bars();
+        for arrival in &arrivals {
+            grid.add(&mut by_bar, arrival.at_ns, calls(arrival));
+        }
+        let now = in_force.map(|policy| replay(policy, &arrivals, keys.len(), &grid));
+        let then = replay(candidate, &arrivals, keys.len(), &grid);
+        let left_out = total.saturating_sub(then.allowed.saturating_add(then.denied));
+        let sentence = sentence(total, keys.len(), now.as_ref(), &then);
+        let bars = Bars {
+            from_s: grid.from_s,
+            width_s: grid.width_s,
+            arrivals: by_bar,
+            in_force_denied: now.as_ref().map(|now| now.denied_by_bar.clone()).unwrap_or_default(),
+            candidate_denied: then.denied_by_bar.clone(),
+        };
+        Self {
+            rule,
+            from_ms: from_ns / 1_000_000,
+            until_ms: until_ns / 1_000_000,
+            one_key_in: every,
+            grain_ms: super::super::tape::GRAIN_NS / 1_000_000,
+            arrivals: total,
+            keys: keys.len(),
+            left_out,
+            in_force: now,
+            candidate: then,
+            sentence,
+            bars,
+        }
+    }
+}
+
+/// Puts arrivals to a limit, which begins fresh.
+fn replay(policy: &AnyPolicy, arrivals: &[Arrival], keys: usize, grid: &Grid) -> Outcome {
+    let table: Replay<u64> = Replay::new(&[*policy], keys.max(1));
+    let mut outcome = Outcome { denied_by_bar: grid.bars(), ..Outcome::default() };
+    let mut denied_keys: HashMap<u64, u64> = HashMap::new();
+    let mut decisions = 0_u64;
+    for arrival in arrivals {
+        table.set(arrival.at_ns);
+        let calls = u64::from(arrival.calls);
+        let mut allowed = 0_u64;
+        // Who is denied once at an instant is denied for the rest of it.
+        while allowed < calls && table.ask(&arrival.id, u64::from(arrival.permits)) == Said::Allowed
+        {
+            allowed = allowed.saturating_add(1);
+        }
+        let denied = calls.saturating_sub(allowed);
+        outcome.allowed = outcome.allowed.saturating_add(allowed);
+        outcome.denied = outcome.denied.saturating_add(denied);
+        if denied > 0 {
+            *denied_keys.entry(arrival.id).or_default() += denied;
+            grid.add(&mut outcome.denied_by_bar, arrival.at_ns, denied);
+        }
+        decisions = decisions.saturating_add(allowed.saturating_add(1));
+        if decisions > MOST_DECISIONS {
+            break;
+        }
+    }
+    outcome.keys_denied = denied_keys.len();
+    outcome
+}
+
+fn sentence(arrivals: u64, keys: usize, now: Option<&Outcome>, then: &Outcome) -> String {
+    if arrivals == 0 {
+        return "No arrivals are recorded yet.".to_owned();
+    }
+    let said = |outcome: &Outcome| {
+        let all = outcome.allowed.saturating_add(outcome.denied);
+        let keys = words::number(u64::try_from(outcome.keys_denied).unwrap_or(u64::MAX), "key");
+        match outcome.denied {
+            0 => "none".to_owned(),
+            denied => {
+                format!("{} ({}), of {keys}", words::grouped(denied), words::share(denied, all))
+            }
+        }
+    };
+    let calls = words::number(arrivals, "arrival");
+    let of_keys = words::number(u64::try_from(keys).unwrap_or(u64::MAX), "key");
+    let compared =
+        now.map_or_else(String::new, |now| format!(" The limit in force denies {}.", said(now)));
+    format!("Of {calls} of {of_keys}, this limit denies {}.{compared}", said(then))
+}
+
+/// The bars of the picture: as wide as need be for their number, in whole seconds.
+struct Grid {
+    from_s: u64,
+    width_s: u64,
+    count: usize,
+}
+
+impl Grid {
+    fn new(from_ns: u64, until_ns: u64) -> Self {
+        let (from_s, until_s) = (seconds(from_ns), seconds(until_ns));
+        let span_s = until_s.saturating_sub(from_s).saturating_add(1);
+        let width_s = span_s.div_ceil(MOST_BARS);
+        let count = usize::try_from(span_s.div_ceil(width_s)).unwrap_or(0);
+        Self { from_s, width_s, count }
+    }
+
+    fn bars(&self) -> Vec<u64> {
+        vec![0; self.count]
+    }
+
+    fn add(&self, bars: &mut [u64], at_ns: u64, more: u64) {
+        let second = at_ns.checked_div(SECOND_NS).unwrap_or(0).saturating_sub(self.from_s);
+        let at =
+            usize::try_from(second.checked_div(self.width_s).unwrap_or(0)).unwrap_or(usize::MAX);
+        if let Some(bar) = bars.get_mut(at) {
+            *bar = bar.saturating_add(more);
+        }
+    }
+}

@@ -1,0 +1,490 @@
+// The page: one stream of events, and what they say put where it belongs. No framework, no storage but the token's.
+"use strict";
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const make = (tag, text, kind) => {
+    const node = document.createElement(tag);
+    if (text !== undefined) node.textContent = text;
+    if (kind) node.className = kind;
+    return node;
+  };
+  const say = (node, text) => { if (node.textContent !== text) node.textContent = text; };
+
+  // Numbers and times. A thin space parts thousands.
+  const whole = (n) => Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, "\u2009");
+  const number = (n) => n >= 100 || Number.isInteger(n) ? whole(n)
+    : n >= 10 ? n.toFixed(1) : n >= 0.1 || n === 0 ? n.toFixed(2).replace(/\.?0+$/, "") : n.toPrecision(2);
+  const share = (part, all) => {
+    if (!all || !part) return "0 %";
+    const percent = part * 100 / all;
+    if (percent < 0.1) return "< 0.1 %";
+    if (percent < 10) return (Math.floor(percent * 10) / 10).toFixed(1) + " %";
+    return (percent >= 99 && percent < 100 ? Math.floor(percent * 10) / 10 : Math.round(percent)) + " %";
+  };
+  const span = (ms) => ms === null || ms === undefined ? "never"
+    : ms < 1000 ? ms + " ms" : ms < 60000 ? (Math.floor(ms / 100) / 10) + " s"
+    : ms < 3600000 ? Math.floor(ms / 60000) + " min " + Math.floor(ms % 60000 / 1000) + " s"
+    : ms < 86400000 ? Math.floor(ms / 3600000) + " h " + Math.floor(ms % 3600000 / 60000) + " min"
+    : Math.floor(ms / 86400000) + " d " + Math.floor(ms % 86400000 / 3600000) + " h";
+  const unit = (ms) => ({ 1000: "second", 60000: "minute", 3600000: "hour", 86400000: "day" })[ms]
+    || (ms % 86400000 === 0 ? ms / 86400000 + " days" : ms / 1000 + " s");
+  const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
+
+  // Keys come percent-encoded. They are shown decoded where that is plain text: nothing invisible, nothing that
+  // turns the line around.
+  const plain = (part) => {
+    try {
+      const text = decodeURIComponent(part);
+      return /[\p{C}\p{Zl}\p{Zp}]/u.test(text) ? part : text;
+    } catch { return part; }
+  };
+  const shown = (key) => key === "" ? "(the one counter)" : key.split("/").map(plain).join(" / ");
+
+  const state = { rules: [], rule: null, detail: null, config: null, points: [], span: 300, rank: "denied", token: null };
+  try { state.token = sessionStorage.getItem("token"); } catch { /* storage may be off */ }
+
+  const ask = async (path, options = {}) => {
+    const headers = state.token ? { authorization: "Bearer " + state.token } : {};
+    const response = await fetch(path, { ...options, headers: { ...headers, ...options.headers }, cache: "no-store" });
+    if (response.ok) return response;
+    let detail = response.status + " " + response.statusText;
+    try { detail = (await response.json()).detail || detail; } catch { /* no problem body */ }
+    throw Object.assign(new Error(detail), { status: response.status });
+  };
+  const chip = (id, text, bad) => {
+    say($("chip-" + id).querySelector("dd"), text);
+    $("chip-" + id).classList.toggle("bad", Boolean(bad));
+  };
+
+  // The chart.
+  let plot = null;
+  let read = null;
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const allowance = () => {
+    const rule = state.detail && state.detail.rule;
+    return rule && rule.permits && rule.period_ms && rule.algorithm !== "unlimited" ? rule.permits * 1000 / rule.period_ms : null;
+  };
+  const chartData = () => {
+    const limit = allowance();
+    const points = state.points.slice(-state.span);
+    const column = (of) => points.map(of);
+    return [column((p) => p.t), column((p) => p.asked), column((p) => p.granted), column(() => limit)];
+  };
+  const draw = () => {
+    const box = $("chart");
+    if (plot) { plot.destroy(); plot = null; }
+    const ink = colour("--ink"), dim = colour("--dim"), line = colour("--soft"), hot = colour("--hot");
+    const axis = { stroke: dim, font: "11px system-ui, sans-serif", grid: { stroke: line, width: 1 }, ticks: { stroke: line, size: 4 } };
+    const none = { show: false };
+    plot = new uPlot({
+      width: box.clientWidth, height: 232, padding: [8, 8, 0, 0], legend: { show: false },
+      cursor: { drag: { x: false, y: false }, points: none, y: false },
+      scales: { x: { time: true, range: (u, low, high) => { const end = high ?? Date.now() / 1000; return [end - state.span, end]; } }, y: { range: (u, low, high) => [0, Math.max(high * 1.08, 1)] } },
+      axes: [
+        { ...axis, size: 24, space: 70, values: (u, ticks) => ticks.map((t) => clock(t * 1000)) },
+        { ...axis, size: 46, space: 32, values: (u, ticks) => ticks.map((v) => v >= 1e6 ? v / 1e6 + "M" : v >= 1e4 ? v / 1e3 + "k" : number(v)) },
+      ],
+      series: [
+        {},
+        { label: "arrivals", stroke: ink, width: 1.5, points: none },
+        { label: "granted", stroke: colour("--grant"), width: 1.5, fill: colour("--grant-fill"), points: none },
+        { label: "allowance", stroke: dim, width: 1.5, dash: [5, 4], points: none },
+      ],
+      bands: [{ series: [1, 2], fill: hot + "a8" }],
+      hooks: { setCursor: [(u) => { read = u.cursor.idx ?? null; legend(); }] },
+    }, chartData(), box);
+  };
+  const legend = () => {
+    const data = plot ? plot.data : [[], [], [], []];
+    const at = read !== null && read < data[0].length ? read : null;
+    for (const [id, row] of [["asked", 1], ["granted", 2]]) {
+      const value = at !== null ? data[row][at] : undefined;
+      say($("l-" + id), value === undefined ? "" : number(value));
+    }
+    const limit = allowance();
+    say($("l-limit"), limit === null ? "none" : number(limit) + "/s");
+    say($("l-limit-name"), state.detail && state.detail.rule && state.detail.rule.entries.some((entry) => entry.varies) ? "allowance of one key" : "allowance");
+    say($("chart-time"), at === null ? "permits per second, over time; arrow keys read single seconds"
+      : clock(data[0][at] * 1000) + ": " + number(data[1][at]) + " asked, " + number(data[2][at]) + " granted, permits per second");
+  };
+  const redraw = () => { if (plot) plot.setData(chartData()); else if (state.points.length) draw(); legend(); };
+  $("chart").addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1e9, End: 1e9 }[event.key];
+    if (!step || !plot || !plot.data[0].length) return;
+    event.preventDefault();
+    const last = plot.data[0].length - 1;
+    const at = Math.min(last, Math.max(0, (read ?? last) + step));
+    plot.setCursor({ left: plot.valToPos(plot.data[0][at], "x"), top: 10 });
+    say($("status"), $("chart-time").textContent);
+  });
+  $("chart").addEventListener("blur", () => { if (plot) plot.setCursor({ left: -10, top: -10 }); });
+
+  // Rules.
+  const listRules = () => {
+    const list = $("rules");
+    const known = new Map([...list.querySelectorAll("button")].map((button) => [button.dataset.rule, button]));
+    if (!state.rules.length) {
+      list.replaceChildren(make("li", "No rules are loaded. Calls may still bring limits of their own.", "none"));
+      return;
+    }
+    if (known.size !== state.rules.length || state.rules.some((rule) => !known.has(rule.name))) {
+      list.replaceChildren(...state.rules.map((rule) => {
+        const item = make("li"), button = make("button");
+        button.type = "button";
+        button.dataset.rule = rule.name;
+        const name = make("span", rule.name === "*inline" ? "limits of calls" : rule.name === "*other" ? "further rules" : rule.name);
+        const first = make("span");
+        first.append(name);
+        if (rule.enforcement !== "all") first.append(make("i", rule.enforcement === "shadow" ? "shadow" : "part", "tag"));
+        button.append(first, make("span"), make("span"));
+        button.addEventListener("click", () => choose(rule.name));
+        item.append(button);
+        known.set(rule.name, button);
+        return item;
+      }));
+    }
+    for (const rule of state.rules) {
+      const button = known.get(rule.name), [, rate, denied] = button.children;
+      const over = rule.minute.denied + rule.minute.shadow_denied, calls = rule.minute.passed + over;
+      say(rate, number(Math.round(calls / 6) / 10));
+      say(denied, over ? share(over, calls) : "–");
+      denied.classList.toggle("some", over > 0);
+      button.setAttribute("aria-current", String(rule.name === state.rule));
+      button.setAttribute("aria-label", `${rule.name}: ${rate.textContent} calls per second, ${over ? denied.textContent : "none"} denied`);
+    }
+  };
+
+  const showRule = () => {
+    const live = state.rules.find((rule) => rule.name === state.rule);
+    if (!live) return;
+    say($("rule-name"), live.name === "*inline" ? "Limits of calls" : live.name === "*other" ? "Further rules" : live.name);
+    say($("rule-limit"), live.limit);
+    say($("sentence"), live.sentence.replace(/(One key, )(\S+)(, causes)/, (all, before, key, after) => before + shown(key) + after));
+    const second = live.second, denied = second.denied + second.shadow_denied;
+    say($("f-asked"), whole(second.asked_permits));
+    say($("f-granted"), whole(second.granted_permits));
+    say($("f-denied"), whole(denied));
+    say($("f-near"), whole(second.near));
+    say($("f-keys"), live.keys === null ? "–" : whole(live.keys));
+    $("f-denied").closest("div").classList.toggle("on", denied > 0);
+    $("chart").setAttribute("aria-label", "Arrivals and grants over time. Now " + second.asked_permits + " permits per second asked, "
+      + second.granted_permits + " granted. " + live.sentence);
+  };
+
+  const meter = (part, all) => {
+    const box = make("span", undefined, "meter"), bar = make("i");
+    bar.style.width = Math.min(100, all ? part * 100 / all : 0) + "%";
+    box.append(bar);
+    return box;
+  };
+  const showTop = () => {
+    const body = $("top"), top = state.detail.top, ranks = top[state.rank];
+    const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.key : undefined;
+    say($("top-unit"), state.rank === "denied" ? "calls denied" : "permits used");
+    body.className = "by-" + state.rank;
+    const rows = ranks.keys.map((key) => {
+      const row = make("tr"), cell = make("td"), part = make("td");
+      const cut = key.key.endsWith("…") || !state.detail.rule;
+      const label = shown(key.key);
+      const name = cut ? make("span", label) : make("button", label);
+      name.title = label;
+      if (!cut) {
+        name.type = "button";
+        name.dataset.key = key.key;
+        name.setAttribute("aria-label", "Look up " + label);
+        name.addEventListener("click", () => lookUp(key.key, true));
+      }
+      cell.append(name);
+      const rough = key.at_least < key.at_most;
+      const count = make("td", (rough ? "≤ " : "") + whole(key.at_most));
+      part.append(meter(key.at_least, ranks.total), make("span", share(key.at_least, ranks.total)));
+      row.append(cell, count, part);
+      return row;
+    });
+    if (!rows.length) {
+      const row = make("tr", undefined, "none-row"), cell = make("td", state.rank === "denied" ? "Nobody was denied." : "Nothing was granted.");
+      cell.colSpan = 3;
+      row.append(cell);
+      rows.push(row);
+    }
+    const rest = make("tr");
+    rest.append(make("td"));
+    rest.firstChild.colSpan = 3;
+    rest.firstChild.style.height = (10 - rows.length) * 26 + "px";
+    rest.firstChild.style.border = "0";
+    if (rows.length < 10) rows.push(rest);
+    body.replaceChildren(...rows);
+    if (focused !== undefined) {
+      const again = [...body.querySelectorAll("button")].find((button) => button.dataset.key === focused);
+      if (again) again.focus({ preventScroll: true });
+    }
+    say($("top-note"), "Since " + clock(top.since_s * 1000) + (top.one_in > 1 ? `; one call in ${top.one_in} looked at.` : "; each call looked at."));
+  };
+  const showWaits = () => {
+    const { ends_ms: ends, counts } = state.detail.waits;
+    const most = Math.max(...counts), all = counts.reduce((sum, count) => sum + count, 0);
+    const box = $("waits");
+    if (box.children.length !== counts.length) {
+      box.replaceChildren(...counts.map((count, at) => {
+        const row = make("div"), track = make("span");
+        track.append(make("i"));
+        row.append(make("b", at < ends.length ? "≤ " + span(ends[at]).replace(/ 0 \w+$/, "").replace(".0", "") : at === ends.length ? "> 1 d" : "never"), track, make("em"));
+        return row;
+      }));
+    }
+    counts.forEach((count, at) => {
+      const [, track, label] = box.children[at].children;
+      say(label, count ? share(count, all) : "");
+      track.firstChild.style.width = (most ? count * 100 / most : 0) + "%";
+    });
+    const common = counts.indexOf(most);
+    const text = !all ? "No denials." : `${whole(all)} denials; most fit ${common < ends.length ? "within " + span(ends[common]) : common === ends.length ? "after more than a day" : "never"}.`;
+    box.setAttribute("aria-label", text);
+    say($("waits-note"), all ? text + " Last one to two minutes." : "Nobody was denied in the last one to two minutes.");
+  };
+  const showLast = () => {
+    const words = { "over-the-limit": "over the limit", "never-fits": "more than ever fits", "store-unreachable": "store out of reach" };
+    const rows = state.detail.denials.slice(0, 8).map((denial) => {
+      const row = make("tr");
+      row.append(make("td", clock(denial.at_ms)), make("td", shown(denial.key)), make("td", whole(denial.permits)),
+        make("td", words[denial.why] + (denial.enforced ? "" : ", not enforced")), make("td", span(denial.retry_after_ms)));
+      return row;
+    });
+    while (rows.length < 8) {
+      const row = make("tr", undefined, "none-row"), cell = make("td", rows.length ? "\u00a0" : "None yet.");
+      cell.colSpan = 5;
+      row.append(cell);
+      rows.push(row);
+    }
+    $("last").replaceChildren(...rows);
+  };
+  const showService = (service) => {
+    say($("version"), service.version);
+    const hash = service.config_hash;
+    chip("config", service.config_failed ? "refused; older one in force" : hash ? hash.slice(0, 12) : "none loaded", service.config_failed);
+    const stores = { none: "none, counters here", well: "well", quarantined: "in quarantine", gone: "out of reach" };
+    chip("store", stores[service.store] || service.store, service.store === "gone" || service.store === "quarantined");
+    chip("connections", whole(service.connections.reduce((sum, one) => sum + one.open, 0)));
+    $("chip-connections").title = service.connections.map((one) => `${one.protocol} ${one.open}`).join(", ");
+    const gone = service.store !== "gone" ? "" : "The store does not answer. Each rule does what it says for that case: see “store gone” below.";
+    const refused = service.config_failed ? "The newest configuration was refused; the one before is in force.\n" + (service.config_error || "") : "";
+    const text = [refused, gone].filter(Boolean).join("\n");
+    $("alert").hidden = !text;
+    say($("alert"), text);
+    if (state.config && state.config.hash !== hash) loadConfig();
+  };
+  const showConfig = () => {
+    const config = state.config;
+    say($("config-state"), config.hash ? `Digest ${config.hash}, in force since ${config.loaded_at_s ? new Date(config.loaded_at_s * 1000).toLocaleString("en-GB") : "the start"}. ${config.rules.length} rules.`
+      : "No configuration is loaded.");
+    $("config").replaceChildren(...config.rules.map((rule) => {
+      const row = make("tr");
+      const matches = rule.entries.map((entry) => entry.value === "*" ? entry.key : entry.key + " = " + entry.value).join(", ") || "everything in one counter";
+      row.append(make("td", rule.name), make("td", matches), make("td", rule.limit), make("td", rule.algorithm + (rule.burst ? ", burst " + whole(rule.burst) : "")),
+        make("td", rule.place), make("td", rule.when_store_gone), make("td", rule.written_at));
+      return row;
+    }));
+  };
+  const loadConfig = async () => { state.config = await (await ask("/v1/config")).json(); showConfig(); };
+
+  // Looking up a key.
+  const fields = () => {
+    const rule = state.detail.rule, box = $("look-fields");
+    const names = rule ? rule.entries.filter((entry) => entry.varies).map((entry) => entry.key) : [];
+    const is = JSON.stringify([state.rule, names]);
+    if (box.dataset.is === is) return;
+    box.dataset.is = is;
+    const inputs = names.map((name) => {
+      const label = make("label", name), input = make("input");
+      input.name = "value-" + name;
+      input.autocomplete = "off";
+      input.spellcheck = false;
+      label.append(input);
+      return label;
+    });
+    const button = make("button", names.length ? "Look up" : "Look at the one counter");
+    button.hidden = !rule;
+    box.replaceChildren(...inputs, button);
+    $("look-result").replaceChildren(make("p", rule ? "What a call for one permit would be told now. Nothing is taken." : "Keys of limits that come with calls cannot be looked up here.", "note"));
+  };
+  const lookUp = async (key, byClick) => {
+    const inputs = [...$("look-fields").querySelectorAll("input")], parts = key.split("/");
+    if (byClick) inputs.forEach((input, at) => { input.value = plain(parts[at] || ""); });
+    const box = $("look-result"), rule = state.rule;
+    try {
+      const told = await (await ask("/v1/keys/" + encodeURIComponent(rule) + (key ? "/" + key : ""))).json();
+      if (rule !== state.rule) return;
+      const list = make("dl");
+      for (const [name, value] of [["left", told.remaining_permits === null ? "the store knows" : `${whole(told.remaining_permits)} of ${whole(told.limit_permits)} permits`],
+        ["one fits", told.retry_after_ms !== null ? "in " + span(told.retry_after_ms) : told.allowed ? "now" : "never"],
+        ["all free", told.reset_after_ms ? "in " + span(told.reset_after_ms) : "now"]]) {
+        const item = make("div");
+        item.append(make("dt", name), make("dd", value));
+        list.append(item);
+      }
+      box.replaceChildren(make("p", shown(key), "note"), make("p", told.sentence, told.verdict === "denied" ? "big no" : "big"), list);
+    } catch (error) {
+      box.replaceChildren(make("p", "Not found out: " + error.message + ".", "big"));
+      refused(error);
+    }
+    if (byClick) box.scrollIntoView({ block: "nearest" });
+  };
+  $("look").addEventListener("submit", (event) => {
+    event.preventDefault();
+    lookUp([...$("look-fields").querySelectorAll("input")].map((input) => encodeURIComponent(input.value)).join("/"), false);
+  });
+
+  // What if. The slider's steps are even shares: 0 is the limit in force, 100 is ten times, -100 a tenth.
+  const candidate = () => {
+    const rule = state.detail && state.detail.rule;
+    if (!rule || !rule.permits) return null;
+    const times = (value, id) => Math.max(1, Math.round(value * 10 ** (Number($(id).value) / 100)));
+    const limit = { permits: times(rule.permits, "what-permits"), period_ms: rule.period_ms };
+    if (rule.burst) limit.burst = times(rule.burst, "what-burst");
+    return limit;
+  };
+  const sliderTexts = () => {
+    const limit = candidate(), rule = state.detail.rule;
+    $("what-permits").disabled = !limit;
+    $("what-burst-row").hidden = !(limit && limit.burst);
+    say($("what-text"), limit ? `${whole(limit.permits)} per ${unit(limit.period_ms)}${limit.permits === rule.permits ? ", as in force" : ""}` : "no limit to compare with");
+    if (limit) $("what-permits").setAttribute("aria-valuetext", $("what-text").textContent);
+    if (limit && limit.burst) {
+      say($("what-burst-text"), `${whole(limit.burst)} at once${limit.burst === rule.burst ? ", as in force" : ""}`);
+      $("what-burst").setAttribute("aria-valuetext", $("what-burst-text").textContent);
+    }
+  };
+  let later = 0;
+  const simulate = async () => {
+    const rule = state.rule, limit = candidate();
+    if (!limit) return;
+    try {
+      const body = JSON.stringify({ rule, limit });
+      const told = await (await ask("/v1/simulate", { method: "POST", body, headers: { "content-type": "application/json" } })).json();
+      if (rule !== state.rule) return;
+      say($("what-sentence"), told.sentence);
+      const { arrivals, candidate_denied: denied } = told.bars, most = Math.max(1, ...arrivals);
+      $("what-bars").replaceChildren(...arrivals.map((all, at) => {
+        const bar = make("span"), no = make("i", undefined, "no"), ok = make("i", undefined, "ok");
+        no.style.height = denied[at] * 100 / most + "%";
+        ok.style.height = (all - denied[at]) * 100 / most + "%";
+        bar.append(no, ok);
+        return bar;
+      }));
+      say($("what-note"), !told.arrivals ? "–" : `${clock(told.from_ms)} to ${clock(told.until_ms)}, ${told.one_key_in > 1 ? "one key in " + told.one_key_in : "every key"}, times to ${told.grain_ms} ms. Both limits begin fresh.`
+        + (told.left_out ? ` ${whole(told.left_out)} arrivals left out.` : ""));
+    } catch (error) {
+      if (error.status === 503) { later = setTimeout(simulate, 700); return; }
+      say($("what-sentence"), "Not replayed: " + error.message + ".");
+      refused(error);
+    }
+  };
+  for (const id of ["what-permits", "what-burst"]) {
+    $(id).addEventListener("input", () => { sliderTexts(); clearTimeout(later); later = setTimeout(simulate, 200); });
+  }
+  $("what").addEventListener("submit", (event) => event.preventDefault());
+
+  // The token, for this tab.
+  const refused = (error) => {
+    if (error.status !== 401) return;
+    $("token").hidden = false;
+    say($("token-why"), state.token ? "This token is not the one." : "This service shows its figures to whoever has the token.");
+  };
+  $("token").addEventListener("submit", (event) => {
+    event.preventDefault();
+    state.token = $("token-value").value;
+    try { sessionStorage.setItem("token", state.token); } catch { /* it lasts until the page is left */ }
+    $("token-value").value = "";
+    $("token").hidden = true;
+    start();
+  });
+
+  // The stream.
+  const merge = (series) => {
+    const newest = state.points.length ? state.points[state.points.length - 1].t : 0;
+    series.asked_permits.forEach((asked, at) => {
+      const t = series.from_s + at;
+      if (t > newest) state.points.push({ t, asked, granted: series.granted_permits[at] });
+    });
+    state.points = state.points.slice(-900);
+  };
+  const take = (told) => {
+    state.rules = told.rules;
+    listRules();
+    showService(told.service);
+    if (told.detail && told.detail.name === state.rule) {
+      state.detail = told.detail;
+      merge(told.detail.series);
+      fields();
+      showRule();
+      showTop();
+      showWaits();
+      showLast();
+      redraw();
+    }
+  };
+  let run = 0;
+  let stopped = null;
+  const choose = (name) => {
+    if (name === state.rule && state.detail) return;
+    state.rule = name;
+    state.detail = null;
+    state.points = [];
+    $("what-permits").value = $("what-burst").value = 0;
+    say($("what-sentence"), "Move the slider: the arrivals that were recorded are put to that limit.");
+    $("what-bars").replaceChildren();
+    say($("what-note"), "–");
+    history.replaceState(null, "", "#" + encodeURIComponent(name));
+    start();
+  };
+  const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+  const start = async () => {
+    const mine = ++run;
+    if (stopped) stopped.abort();
+    for (let wait = 500; mine === run; wait = Math.min(wait * 2, 8000)) {
+      stopped = new AbortController();
+      try {
+        const first = await (await ask("/v1/rules", { signal: stopped.signal })).json();
+        if (mine !== run) return;
+        if (!first.rules.some((rule) => rule.name === state.rule)) state.rule = first.rules.length ? first.rules[0].name : null;
+        const query = state.rule === null ? "" : "?rule=" + encodeURIComponent(state.rule);
+        if (query) take(await (await ask("/v1/rules" + query, { signal: stopped.signal })).json());
+        else { take(first); say($("rule-name"), "No rules"); say($("sentence"), "No rules are loaded."); }
+        if (mine !== run) return;
+        if (query) sliderTexts();
+        if (!state.config) await loadConfig();
+        const stream = await ask("/v1/events" + query, { signal: stopped.signal });
+        $("token").hidden = true;
+        const reader = stream.body.pipeThrough(new TextDecoderStream()).getReader();
+        let rest = "";
+        for (;;) {
+          const { value, done } = await reader.read();
+          if (done || mine !== run) break;
+          rest += value;
+          const events = rest.split("\n\n");
+          rest = events.pop();
+          for (const event of events) take(JSON.parse(event.slice(6)));
+          chip("link", "live");
+          wait = 500;
+        }
+      } catch (error) {
+        if (mine !== run) return;
+        if (error.status === 401) { chip("link", "needs the token", true); refused(error); say($("sentence"), "Figures are shown to whoever has the token."); return; }
+        if (error.status === 404) { state.rule = null; continue; }
+        chip("link", "no contact", true);
+      }
+      await pause(wait);
+    }
+  };
+
+  for (const input of document.querySelectorAll("input[name=span]")) {
+    input.addEventListener("change", () => { state.span = Number(input.value); redraw(); });
+  }
+  for (const input of document.querySelectorAll("input[name=rank]")) {
+    input.addEventListener("change", () => { state.rank = input.value; if (state.detail) showTop(); });
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (plot) draw(); });
+  new ResizeObserver(() => { if (plot) plot.setSize({ width: $("chart").clientWidth, height: 232 }); }).observe($("chart"));
+  if (location.hash.length > 1) { try { state.rule = decodeURIComponent(location.hash.slice(1)); } catch { /* no rule's name */ } }
+  start();
+})();

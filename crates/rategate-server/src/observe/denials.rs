@@ -1,0 +1,154 @@
+//! The last denials and why, a few a second of each rule; and the events that tell of them.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rategate::{Gcra, Ledger, Limiter, ManualClock};
+
+/// How many are kept.
+const MOST: usize = 32;
+/// One is taken note of, and the next one so much later.
+const PAUSE_NS: u64 = 100_000_000;
+/// The same for events near the limit.
+const NEAR_PAUSE_NS: u64 = 1_000_000_000;
+
+/// Somebody was sent away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Denial {
+    pub(super) at_ns: u64,
+    pub(super) name: Box<str>,
+    pub(super) permits: u64,
+    pub(super) why: Why,
+    pub(super) enforced: bool,
+}
+
+/// Why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// All of the limit is in use; what was asked for fits so much later.
+    NotYet { retry_after_ns: NonZeroU64 },
+    /// There are more permits than can ever be taken at once, or nothing is allowed.
+    Never,
+    /// The counters were out of reach, and the rule denies then.
+    Gone,
+}
+
+/// The last denials of a rule.
+#[derive(Debug, Default)]
+pub(super) struct Denials {
+    last: Mutex<VecDeque<Denial>>,
+    next_ns: AtomicU64,
+    next_near_ns: AtomicU64,
+}
+
+/// How many events of all rules together may be told: the limiter's own trade.
+#[derive(Debug)]
+pub(super) struct Events {
+    limiter: Option<Limiter<Ledger<Gcra>, ManualClock>>,
+    clock: ManualClock,
+}
+
+impl Events {
+    /// At most `burst` at once, and so many a second.
+    pub(super) fn new(per_second: u64, burst: u64) -> Self {
+        let clock = ManualClock::new();
+        let rate = rategate::Rate::per_second(per_second).ok();
+        let bucket = rate.and_then(|rate| Gcra::new(rate, burst).ok());
+        Self { limiter: bucket.map(|bucket| Limiter::with_clock(bucket, clock.clone())), clock }
+    }
+
+    /// Whether one more may be told at `now_ns`.
+    pub(super) fn may_tell(&self, now_ns: u64) -> bool {
+        self.clock.set(now_ns);
+        let asked = self.limiter.as_ref().map(|limiter| limiter.try_acquire(1));
+        matches!(asked, Some(Ok(decision)) if decision.is_granted())
+    }
+}
+
+impl Denials {
+    /// Notes a denial, and tells of it, unless one was noted a moment ago. `name` is asked for if it is.
+    #[inline]
+    pub(super) fn note(
+        &self,
+        now_ns: u64,
+        rule: &str,
+        events: &Events,
+        denial: impl FnOnce() -> Denial,
+    ) {
+        if is_due(&self.next_ns, now_ns, PAUSE_NS) {
+            self.keep(rule, events, denial());
+        }
+    }
+
+    #[cold]
+    fn keep(&self, rule: &str, events: &Events, denial: Denial) {
+        if tracing::enabled!(target: "rategate", tracing::Level::INFO)
+            && events.may_tell(denial.at_ns)
+        {
+            let Denial { name, permits, why, enforced, .. } = &denial;
+            let retry_after_ms = why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000));
+            let reason = why.word();
+            tracing::info!(
+                target: "rategate",
+                rule = %rule.escape_debug(), key = %name, permits, reason, retry_after_ms, enforced,
+                "denied"
+            );
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() >= MOST {
+            last.pop_front();
+        }
+        last.push_back(denial);
+    }
+
+    /// Tells that a rule is near its limit, at most once a second.
+    #[inline]
+    pub(super) fn near(&self, now_ns: u64, rule: &str, events: &Events, left: u64, limit: u64) {
+        if is_due(&self.next_near_ns, now_ns, NEAR_PAUSE_NS) {
+            tell_near(now_ns, rule, events, left, limit);
+        }
+    }
+
+    /// The newest last.
+    pub(super) fn all(&self) -> Vec<Denial> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+#[cold]
+fn tell_near(now_ns: u64, rule: &str, events: &Events, left: u64, limit: u64) {
+    if tracing::enabled!(target: "rategate", tracing::Level::INFO) && events.may_tell(now_ns) {
+        tracing::info!(target: "rategate", rule = %rule.escape_debug(), left, limit, "near the limit");
+    }
+}
+
+/// Whether `next_ns` has come; then it moves on by a pause, for one caller alone. A clock that goes back waits.
+#[inline]
+fn is_due(next_ns: &AtomicU64, now_ns: u64, pause_ns: u64) -> bool {
+    let due_ns = next_ns.load(Ordering::Relaxed);
+    now_ns >= due_ns && move_on(next_ns, due_ns, now_ns.saturating_add(pause_ns))
+}
+
+#[cold]
+fn move_on(next_ns: &AtomicU64, due_ns: u64, then_ns: u64) -> bool {
+    next_ns.compare_exchange(due_ns, then_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+impl Why {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::NotYet { .. } => "over-the-limit",
+            Self::Never => "never-fits",
+            Self::Gone => "store-unreachable",
+        }
+    }
+
+    pub(super) const fn retry_after_ns(self) -> Option<NonZeroU64> {
+        match self {
+            Self::NotYet { retry_after_ns } => Some(retry_after_ns),
+            Self::Never | Self::Gone => None,
+        }
+    }
+}

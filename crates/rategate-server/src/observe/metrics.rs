@@ -1,0 +1,233 @@
+//! Figures for Prometheus, in its text format. A rule's name becomes a label, for at most so many rules; a key never.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+use super::record::Record;
+use super::status::{Protocol, Status, Store};
+use super::tally::{Kind, Sum};
+use super::view::View;
+use super::waits::ENDS_MS;
+use super::{Observe, words};
+
+/// What is told as `outcome`; near grants are granted ones as well.
+const OUTCOMES: [(&str, &[Kind]); 7] = [
+    ("granted", &[Kind::Far, Kind::Near]),
+    ("denied", &[Kind::Denied]),
+    ("shadow_denied", &[Kind::Shadow]),
+    ("unreachable_admitted", &[Kind::GoneAdmitted]),
+    ("unreachable_denied", &[Kind::GoneDenied]),
+    ("uncounted", &[Kind::Free]),
+    ("refunded", &[Kind::Refunded]),
+];
+
+/// The recorder of what the library publishes: one of our own, installed nowhere, so that two servers in a process do
+/// not mix their figures.
+pub(super) struct Library {
+    recorder: PrometheusRecorder,
+    handle: PrometheusHandle,
+}
+
+impl Library {
+    pub(super) fn new() -> Self {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        metrics::with_local_recorder(&recorder, rategate::stats::describe);
+        Self { recorder, handle }
+    }
+}
+
+impl std::fmt::Debug for Library {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Library").finish_non_exhaustive()
+    }
+}
+
+/// All figures as text.
+pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> String {
+    let mut text = Text(String::with_capacity(16 * 1_024));
+    let records: Vec<(Arc<Record>, Sum)> = observe
+        .records()
+        .into_iter()
+        .map(|record| {
+            let sum = record.tally.sum();
+            (record, sum)
+        })
+        .collect();
+    decisions(&mut text, &records);
+    waits(&mut text, &records);
+    rooms(&mut text, &records, view);
+    service(&mut text, observe.status());
+    configuration(&mut text, observe.status(), view);
+    metrics::with_local_recorder(&library.recorder, || view.publish());
+    let Text(mut text) = text;
+    text.push_str(&library.handle.render());
+    text
+}
+
+fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
+    let all = |sum: &Sum, kinds: &[Kind], of: fn(&Sum, Kind) -> u64| {
+        kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(of(sum, kind)))
+    };
+    for (name, what, of) in [
+        (
+            "rategate_decisions_total",
+            "Decided items by what became of them",
+            Sum::calls as fn(&Sum, Kind) -> u64,
+        ),
+        ("rategate_decided_permits_total", "Permits of decided items", Sum::permits),
+    ] {
+        text.metric(name, "counter", what);
+        for (record, sum) in records {
+            for (outcome, kinds) in OUTCOMES {
+                let labels = [("rule", &*record.name), ("outcome", outcome)];
+                text.line(name, &labels, all(sum, kinds, of));
+            }
+        }
+    }
+    let name = "rategate_near_limit_total";
+    text.metric(name, "counter", "Granted items that left less than a tenth of the limit");
+    for (record, sum) in records {
+        text.line(name, &[("rule", &record.name)], sum.calls(Kind::Near));
+    }
+}
+
+fn waits(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
+    let name = "rategate_retry_after_seconds";
+    text.metric(
+        name,
+        "histogram",
+        "How long denied items have to wait; those that never fit are in +Inf alone",
+    );
+    for (record, sum) in records {
+        let mut below = 0_u64;
+        let ends = ENDS_MS.iter().map(Some).chain([None, None]);
+        let mut ends = ends.zip(sum.waits).peekable();
+        while let Some((end, count)) = ends.next() {
+            below = below.wrapping_add(count);
+            let le = match end {
+                Some(&end) => millis(end),
+                None if ends.peek().is_none() => "+Inf".to_owned(),
+                None => continue,
+            };
+            text.line(&format!("{name}_bucket"), &[("rule", &record.name), ("le", &le)], below);
+        }
+        text.value(&format!("{name}_sum"), &[("rule", &record.name)], &millis(sum.waits_ms));
+        text.line(&format!("{name}_count"), &[("rule", &record.name)], below);
+    }
+}
+
+fn rooms(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
+    let rooms: Vec<_> = records
+        .iter()
+        .filter_map(|(record, _)| Some((&record.name, view.taken(&record.name)?)))
+        .collect();
+    text.metric("rategate_rule_keys", "gauge", "Keys of a rule that are in use");
+    for (name, taken) in &rooms {
+        text.line(
+            "rategate_rule_keys",
+            &[("rule", name)],
+            u64::try_from(taken.keys).unwrap_or(u64::MAX),
+        );
+    }
+    let name = "rategate_rule_overflows_total";
+    text.metric(name, "counter", "New keys that a rule's table had no room for");
+    for (rule, taken) in &rooms {
+        text.line(name, &[("rule", rule)], taken.overflows);
+    }
+}
+
+fn service(text: &mut Text, status: &Status) {
+    let connections = Protocol::ALL.map(|protocol| (protocol.name(), status.connections(protocol)));
+    text.metric("rategate_connections", "gauge", "Open connections");
+    for (protocol, (open, _, _)) in connections {
+        text.line("rategate_connections", &[("protocol", protocol)], open);
+    }
+    text.metric("rategate_connections_accepted_total", "counter", "Connections that were accepted");
+    for (protocol, (_, accepted, _)) in connections {
+        text.line("rategate_connections_accepted_total", &[("protocol", protocol)], accepted);
+    }
+    text.metric(
+        "rategate_connections_refused_total",
+        "counter",
+        "Connections that were turned away",
+    );
+    for (protocol, (_, _, refused)) in connections {
+        text.line("rategate_connections_refused_total", &[("protocol", protocol)], refused);
+    }
+    text.metric("rategate_store_health", "gauge", "1 for the state that the store is in");
+    for store in [Store::None, Store::Well, Store::Quarantined, Store::Gone] {
+        let is_it = u64::from(store == status.store());
+        text.line("rategate_store_health", &[("state", store.name())], is_it);
+    }
+    text.metric("rategate_build_info", "gauge", "Always 1; which version it is");
+    text.line("rategate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+}
+
+fn configuration(text: &mut Text, status: &Status, view: &dyn View) {
+    let rules = view.rules();
+    let what = "Whether the newest configuration was refused, so that an older one is in force";
+    text.metric("rategate_config_reload_failed", "gauge", what);
+    text.line("rategate_config_reload_failed", &[], u64::from(status.config_failed()));
+    let (loaded, refused) = status.loads();
+    text.metric("rategate_config_loads_total", "counter", "Configurations loaded and refused");
+    text.line("rategate_config_loads_total", &[("outcome", "loaded")], loaded);
+    text.line("rategate_config_loads_total", &[("outcome", "refused")], refused);
+    text.metric(
+        "rategate_config_loaded_timestamp_seconds",
+        "gauge",
+        "When the configuration in force was loaded",
+    );
+    text.line("rategate_config_loaded_timestamp_seconds", &[], status.loaded_at_s());
+    text.metric("rategate_config_info", "gauge", "Always 1; the digest of the rules in force");
+    let hash = rules.as_ref().map(|rules| Arc::clone(&rules.hash)).unwrap_or_default();
+    text.line("rategate_config_info", &[("hash", &hash)], 1);
+    text.metric("rategate_config_rules", "gauge", "Rules in force, by whether they are enforced");
+    for (enforcement, count) in words::by_enforcement(rules.as_deref()) {
+        text.line("rategate_config_rules", &[("enforcement", enforcement)], count);
+    }
+}
+
+/// Thousandths as a decimal, exactly.
+fn millis(value: u64) -> String {
+    let (whole, part) =
+        (value.checked_div(1_000).unwrap_or(0), value.checked_rem(1_000).unwrap_or(0));
+    let text = format!("{whole}.{part:03}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+struct Text(String);
+
+impl Text {
+    fn metric(&mut self, name: &str, kind: &str, what: &str) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.0, "# HELP {name} {what}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        self.value(name, labels, &value.to_string());
+    }
+
+    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
+        self.0.push_str(name);
+        for (at, (label, text)) in labels.iter().enumerate() {
+            self.0.push(if at == 0 { '{' } else { ',' });
+            self.0.push_str(label);
+            self.0.push_str("=\"");
+            for character in text.chars() {
+                match character {
+                    '\\' => self.0.push_str("\\\\"),
+                    '"' => self.0.push_str("\\\""),
+                    '\n' => self.0.push_str("\\n"),
+                    other => self.0.push(other),
+                }
+            }
+            self.0.push('"');
+        }
+        self.0.push_str(if labels.is_empty() { " " } else { "} " });
+        self.0.push_str(value);
+        self.0.push('\n');
+    }
+}

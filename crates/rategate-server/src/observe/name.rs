@@ -1,0 +1,123 @@
+//! What keys are called: their values in percent-encoding, with a slash between them. So any bytes become printable
+//! text that is no line of its own, says where each value ends, and is the very path under which
+//! `GET /v1/keys/{rule}/{key}` looks the key up.
+
+/// The most bytes of a name. Longer ones are cut, and end with `…`, which is in no whole name.
+pub(super) const MOST_BYTES: usize = 64;
+
+/// The name of a counter's key, where `values` values tell keys apart.
+pub(super) fn of_key(key: &[u8], values: usize) -> String {
+    let mut name = String::new();
+    if values < 2 {
+        encode(key, &mut name);
+        return cut(name);
+    }
+    let mut rest = key;
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let end = length.min(after.len());
+        let (value, left) = after.split_at(end);
+        if rest.len() != key.len() {
+            name.push('/');
+        }
+        encode(value, &mut name);
+        rest = left;
+        if name.len() > MOST_BYTES {
+            break;
+        }
+    }
+    cut(name)
+}
+
+/// The values of a name, or none if it is not one.
+pub(super) fn values(name: &str) -> Option<Vec<Vec<u8>>> {
+    name.split('/').map(decode).collect()
+}
+
+/// Bytes without their percent-encoding.
+pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let (digits, after) = rest.split_first_chunk::<2>()?;
+        let digit =
+            |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let [high, low] = *digits;
+        bytes.push(digit(high)?.checked_shl(4)? | digit(low)?);
+        rest = after;
+    }
+    Some(bytes)
+}
+
+fn encode(bytes: &[u8], text: &mut String) {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
+    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or('0');
+    // What is longer than a name is cut anyway.
+    for &byte in bytes.iter().take(MOST_BYTES.saturating_add(1)) {
+        if byte.is_ascii_alphanumeric() || b"-._~:@+,".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+}
+
+/// Cut before a whole character, an encoded byte counting as one.
+fn cut(mut name: String) -> String {
+    if name.len() <= MOST_BYTES {
+        return name;
+    }
+    let mut end = MOST_BYTES.saturating_sub('…'.len_utf8());
+    let tail = name.as_bytes().get(end.saturating_sub(2)..end).unwrap_or_default();
+    if let Some(at) = tail.iter().rposition(|&byte| byte == b'%') {
+        end = end.saturating_sub(tail.len().saturating_sub(at));
+    }
+    name.truncate(end);
+    name.push('…');
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn together(values: &[&[u8]]) -> Vec<u8> {
+        let long =
+            |value: &&[u8]| [&u32::try_from(value.len()).unwrap().to_le_bytes(), *value].concat();
+        values.iter().flat_map(long).collect()
+    }
+
+    #[test]
+    fn any_bytes_come_back() {
+        let all: Vec<u8> = (0..=255).collect();
+        for value in all.chunks(16).chain([&b""[..], b"a/b", b"%41", "äö".as_bytes(), b"\n\0\""])
+        {
+            let name = of_key(value, 1);
+            assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name}");
+            assert_eq!(values(&name), Some(vec![value.to_vec()]));
+            let two = of_key(&together(&[value, b"x/y"]), 2);
+            assert_eq!(values(&two), Some(vec![value.to_vec(), b"x/y".to_vec()]), "{two}");
+        }
+        assert_eq!(values("%4"), None);
+        assert_eq!(values("%zz"), None);
+    }
+
+    #[test]
+    fn long_names_are_cut_between_bytes() {
+        for lead in 0..4 {
+            let key = ["a".repeat(lead), "ä".repeat(1_000)].concat();
+            let name = of_key(key.as_bytes(), 1);
+            assert!(name.len() <= MOST_BYTES && name.ends_with('…'), "{name}");
+            assert!(values(name.trim_end_matches('…')).is_some(), "{name}");
+        }
+        assert_eq!(of_key(&[b'a'; 64], 1), "a".repeat(64));
+        // Lengths that lie do no harm.
+        assert_eq!(of_key(&[255, 255, 255, 255, 1], 2), "%01");
+    }
+}

@@ -1,0 +1,173 @@
+//! All that is known of one rule: what its watch notes on the path of each decision, and what readers find.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use rategate::{Hashing, Seeds};
+
+use super::board::{Board, Weight};
+use super::denials::{Denial, Denials, Events, Why};
+use super::series::Series;
+use super::tally::{Kind, Sum, Tally};
+use super::tape::{Budget, Tape};
+use super::waits::Buckets;
+use super::{name, words};
+use crate::engine::{Part, Verdict, Watch};
+use crate::rule::Rule;
+
+/// Minutes of waits that are kept beside the current one.
+const WAIT_WINDOW_S: u64 = 60;
+
+/// What is known of a rule.
+#[derive(Debug)]
+pub(super) struct Record {
+    /// Its name, or what stands for the limits that come with calls, or for all further rules.
+    pub(super) name: Arc<str>,
+    /// None where it stands for several.
+    pub(super) rule: ArcSwapOption<Rule>,
+    pub(super) tally: Tally,
+    pub(super) board: Board,
+    pub(super) tape: Tape,
+    pub(super) denials: Denials,
+    series: Mutex<Series>,
+    waits: Mutex<Waits>,
+    sentence: Mutex<(u64, Arc<str>)>,
+    seeds: Seeds,
+    events: Arc<Events>,
+}
+
+/// The waits of the last minute or two, as differences of what only grows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    began_s: u64,
+    /// At the beginning of the last window, and of the one before.
+    last: Sum,
+    before: Sum,
+}
+
+impl Record {
+    pub(super) fn new(
+        name: Arc<str>,
+        rule: Option<Arc<Rule>>,
+        budget: Budget,
+        events: Arc<Events>,
+        now_ns: u64,
+    ) -> Self {
+        Self {
+            name,
+            rule: ArcSwapOption::from(rule),
+            tally: Tally::new(),
+            board: Board::new(super::seconds(now_ns)),
+            tape: Tape::new(budget, now_ns),
+            denials: Denials::default(),
+            series: Mutex::default(),
+            waits: Mutex::default(),
+            sentence: Mutex::new((0, Arc::from(""))),
+            seeds: Seeds::random(Hashing::Fast),
+            events,
+        }
+    }
+
+    /// A second is over.
+    pub(super) fn tick(&self, now_ns: u64) {
+        let now_s = super::seconds(now_ns);
+        let sum = self.tally.sum();
+        let calls = {
+            let mut series = self.series();
+            series.tick(now_s, &sum);
+            series.newest().calls()
+        };
+        self.board.tick(now_s, calls);
+        self.tape.tick(now_ns);
+        let mut waits = lock(&self.waits);
+        if now_s.saturating_sub(waits.began_s) >= WAIT_WINDOW_S {
+            *waits = Waits { began_s: now_s, last: sum, before: waits.last };
+        }
+    }
+
+    /// Its last quarter of an hour.
+    pub(super) fn series(&self) -> MutexGuard<'_, Series> {
+        lock(&self.series)
+    }
+
+    /// How long those had to wait who were denied in the last minute or two.
+    pub(super) fn recent_waits(&self) -> Buckets {
+        let before = lock(&self.waits).before;
+        self.tally.sum().since(&before).waits
+    }
+
+    /// What its last minute was like. Put into words once a second at most, however many ask.
+    pub(super) fn sentence(&self) -> Arc<str> {
+        let (end_s, minute) = {
+            let series = self.series();
+            (series.end_s(), series.newest_sum(60))
+        };
+        let mut sentence = lock(&self.sentence);
+        if sentence.0 != end_s || sentence.1.is_empty() {
+            let has_denied = minute.denied_calls.saturating_add(minute.shadow_calls) > 0;
+            let denied = has_denied.then(|| self.board.read().1.denied()).unwrap_or_default();
+            *sentence = (end_s, words::of_minute(&minute, &denied).into());
+        }
+        Arc::clone(&sentence.1)
+    }
+
+    /// What a key of it is called.
+    fn name_of(&self, key: &[u8]) -> String {
+        let values = self.rule.load().as_deref().map_or(1, Rule::values_needed);
+        name::of_key(key, values)
+    }
+
+    #[cold]
+    fn turned_away(&self, now_ns: u64, key: &[u8], permits: u64, why: Why, enforced: bool) {
+        self.denials.note(now_ns, &self.name, &self.events, || Denial {
+            at_ns: now_ns,
+            name: self.name_of(key).into(),
+            permits,
+            why,
+            enforced,
+        });
+    }
+}
+
+impl Watch for Record {
+    fn decided(&self, now_ns: u64, key: &[u8], permits: u64, part: &Part) {
+        let Some(kind) = Kind::of(part) else { return };
+        // Who asks for nothing looks on himself.
+        if permits == 0 {
+            return;
+        }
+        let number = self.tally.add(kind, permits);
+        if matches!(kind, Kind::Free | Kind::Refunded) {
+            return;
+        }
+        let [id, _] = self.seeds.hashed(key).words();
+        self.tape.note(now_ns, id, permits);
+        let weight = match kind {
+            Kind::Denied | Kind::Shadow | Kind::GoneDenied => Weight::Denied,
+            _ => Weight::Used(permits),
+        };
+        self.board.note(number, id, weight, || self.name_of(key));
+        match part.verdict {
+            Verdict::Denied { retry_after_ns, enforced } => {
+                if enforced {
+                    self.tally.add_wait(retry_after_ns);
+                }
+                let not_yet = |retry_after_ns| Why::NotYet { retry_after_ns };
+                let why = retry_after_ns.map_or(Why::Never, not_yet);
+                self.turned_away(now_ns, key, permits, why, enforced);
+            }
+            Verdict::Gone { admitted: false } => {
+                self.turned_away(now_ns, key, permits, Why::Gone, true);
+            }
+            _ if kind == Kind::Near => {
+                let left = part.remaining.unwrap_or(0);
+                self.denials.near(now_ns, &self.name, &self.events, left, part.limit);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,139 @@
+//! A quarter of an hour, second by second.
+
+use std::collections::VecDeque;
+
+use super::tally::{Kind, Sum};
+
+/// How many seconds are kept.
+pub(super) const SECONDS: usize = 900;
+
+/// What happened in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Second {
+    /// Permits that were asked for, whatever came of it.
+    pub(super) asked: u64,
+    /// Permits that fitted.
+    pub(super) granted: u64,
+    /// Items that were granted, near the limit or not, or passed because the counters were out of reach.
+    pub(super) passed_calls: u64,
+    /// Items that were sent away.
+    pub(super) denied_calls: u64,
+    /// Items that would have been denied if the rule were enforced for them.
+    pub(super) shadow_calls: u64,
+    /// Granted items that left less than a tenth of the limit.
+    pub(super) near_calls: u64,
+}
+
+/// The newest seconds of a rule. Counters are read when a second ends, so what is noted at that very moment may
+/// be in the second after; nothing is lost or counted twice.
+#[derive(Debug, Default)]
+pub(super) struct Series {
+    seconds: VecDeque<Second>,
+    /// The Unix second after the newest.
+    end_s: u64,
+    before: Sum,
+}
+
+impl Series {
+    /// Notes what has come by the end of the second before `now_s`. A reader who comes late spreads what it finds
+    /// evenly over the seconds that it missed; one that comes twice in a second changes nothing.
+    pub(super) fn tick(&mut self, now_s: u64, sum: &Sum) {
+        if self.end_s == 0 {
+            (self.end_s, self.before) = (now_s, *sum);
+            return;
+        }
+        let missed = now_s.saturating_sub(self.end_s);
+        if missed == 0 {
+            return;
+        }
+        let new = Second::of(&sum.since(&self.before));
+        let kept = usize::try_from(missed).unwrap_or(usize::MAX).min(SECONDS);
+        for left in (1..=missed).rev().take(kept) {
+            if self.seconds.len() >= SECONDS {
+                self.seconds.pop_front();
+            }
+            self.seconds.push_back(new.part(missed, missed.saturating_sub(left)));
+        }
+        (self.end_s, self.before) = (now_s, *sum);
+    }
+
+    /// The newest so many, the oldest of these first, with its Unix second.
+    pub(super) fn newest_of(&self, most: usize) -> (u64, impl Iterator<Item = &Second>) {
+        let left_out = self.seconds.len().saturating_sub(most);
+        let count = self.seconds.len().saturating_sub(left_out);
+        let count = u64::try_from(count).unwrap_or(0);
+        (self.end_s.saturating_sub(count), self.seconds.iter().skip(left_out))
+    }
+
+    /// The Unix second after the newest.
+    pub(super) const fn end_s(&self) -> u64 {
+        self.end_s
+    }
+
+    /// The newest second that is over.
+    pub(super) fn newest(&self) -> Second {
+        self.seconds.back().copied().unwrap_or_default()
+    }
+
+    /// The sum of the newest so many.
+    pub(super) fn newest_sum(&self, seconds: usize) -> Second {
+        self.seconds
+            .iter()
+            .rev()
+            .take(seconds)
+            .fold(Second::default(), |sum, second| sum.and(second))
+    }
+}
+
+impl Second {
+    fn of(sum: &Sum) -> Self {
+        let calls = |kinds: &[Kind]| {
+            kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(sum.calls(kind)))
+        };
+        let permits = |kinds: &[Kind]| {
+            kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(sum.permits(kind)))
+        };
+        let granted = permits(&[Kind::Far, Kind::Near, Kind::GoneAdmitted]);
+        let turned = permits(&[Kind::Denied, Kind::Shadow, Kind::GoneDenied]);
+        Self {
+            asked: granted.wrapping_add(turned),
+            granted,
+            passed_calls: calls(&[Kind::Far, Kind::Near, Kind::GoneAdmitted]),
+            denied_calls: calls(&[Kind::Denied, Kind::GoneDenied]),
+            shadow_calls: sum.calls(Kind::Shadow),
+            near_calls: sum.calls(Kind::Near),
+        }
+    }
+
+    /// Items of every outcome.
+    pub(super) const fn calls(&self) -> u64 {
+        self.passed_calls.saturating_add(self.denied_calls).saturating_add(self.shadow_calls)
+    }
+
+    fn and(self, other: &Self) -> Self {
+        Self {
+            asked: self.asked.saturating_add(other.asked),
+            granted: self.granted.saturating_add(other.granted),
+            passed_calls: self.passed_calls.saturating_add(other.passed_calls),
+            denied_calls: self.denied_calls.saturating_add(other.denied_calls),
+            shadow_calls: self.shadow_calls.saturating_add(other.shadow_calls),
+            near_calls: self.near_calls.saturating_add(other.near_calls),
+        }
+    }
+
+    /// The share of one of so many seconds; the shares add up to the whole.
+    fn part(&self, of: u64, nth: u64) -> Self {
+        let part = |value: u64| {
+            let whole = value.checked_div(of).unwrap_or(0);
+            whole.saturating_add(u64::from(nth < value.checked_rem(of).unwrap_or(0)))
+        };
+        Self {
+            asked: part(self.asked),
+            granted: part(self.granted),
+            passed_calls: part(self.passed_calls),
+            denied_calls: part(self.denied_calls),
+            shadow_calls: part(self.shadow_calls),
+            near_calls: part(self.near_calls),
+        }
+    }
+}

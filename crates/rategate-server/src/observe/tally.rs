@@ -1,0 +1,170 @@
+//! How often, and how much: counters that only grow, in a lane for each thread.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::lanes::Lanes;
+use super::waits::{BUCKETS, Buckets, bucket_of};
+use crate::engine::{Part, Verdict};
+
+/// A grant is near the limit if it leaves less than one part of so many.
+const NEAR_PART: u64 = 10;
+
+/// What became of an item, as far as the figures tell items apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum Kind {
+    /// It fits, and leaves a tenth of the limit or more.
+    Far,
+    /// It fits, and leaves less than a tenth.
+    Near,
+    /// Over the limit.
+    Denied,
+    /// Over the limit of a rule that is not enforced for it.
+    Shadow,
+    /// The counters were out of reach, and it was let through.
+    GoneAdmitted,
+    /// The counters were out of reach, and it was sent away.
+    GoneDenied,
+    /// Passes uncounted: unlimited, replaced, or under no rule.
+    Free,
+    /// Went back.
+    Refunded,
+}
+
+const KINDS: usize = 8;
+
+/// What a rule has done since it was first seen. Each number only grows; they are read one after another while others
+/// count, so an item may be in one and not in another yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    calls: [u64; KINDS],
+    permits: [u64; KINDS],
+    /// Denials by how long they have to wait; shadow denials are not among them.
+    pub(super) waits: Buckets,
+    /// All of these waits together.
+    pub(super) waits_ms: u64,
+}
+
+/// The counters.
+#[derive(Debug)]
+pub(super) struct Tally(Lanes<Lane>);
+
+#[derive(Debug, Default)]
+struct Lane {
+    calls: [AtomicU64; KINDS],
+    /// Permits less calls, modulo 2^64: an item of one permit, which most are, has nothing to add.
+    extra: [AtomicU64; KINDS],
+    waits: [AtomicU64; BUCKETS],
+    waits_ms: AtomicU64,
+}
+
+impl Kind {
+    /// The kind of an item that has been decided; none where nothing was decided, but forgotten.
+    #[inline]
+    pub(super) const fn of(part: &Part) -> Option<Self> {
+        Some(match part.verdict {
+            Verdict::Granted => match part.remaining {
+                Some(left) if left < part.limit.div_ceil(NEAR_PART) => Self::Near,
+                _ => Self::Far,
+            },
+            Verdict::Denied { enforced: true, .. } => Self::Denied,
+            Verdict::Denied { enforced: false, .. } => Self::Shadow,
+            Verdict::Gone { admitted: true } => Self::GoneAdmitted,
+            Verdict::Gone { admitted: false } => Self::GoneDenied,
+            Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced => Self::Free,
+            Verdict::Refunded(_) => Self::Refunded,
+            Verdict::Reset => return None,
+        })
+    }
+
+    const fn at(self) -> usize {
+        // The variants are the numbers from 0 on.
+        match self {
+            Self::Far => 0,
+            Self::Near => 1,
+            Self::Denied => 2,
+            Self::Shadow => 3,
+            Self::GoneAdmitted => 4,
+            Self::GoneDenied => 5,
+            Self::Free => 6,
+            Self::Refunded => 7,
+        }
+    }
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self(Lanes::new(Lane::default))
+    }
+
+    /// Counts an item, and returns which one of its kind in its lane it was.
+    #[inline]
+    pub(super) fn add(&self, kind: Kind, permits: u64) -> u64 {
+        let Some(lane) = self.0.own() else { return 0 };
+        if permits != 1 {
+            add(&lane.extra, kind.at(), permits.wrapping_sub(1));
+        }
+        add(&lane.calls, kind.at(), 1)
+    }
+
+    /// Notes how long a denied one has to wait.
+    #[inline]
+    pub(super) fn add_wait(&self, retry_after_ns: Option<NonZeroU64>) {
+        let Some(lane) = self.0.own() else { return };
+        add(&lane.waits, bucket_of(retry_after_ns), 1);
+        let wait_ms = retry_after_ns.map_or(0, |wait| wait.get().div_ceil(1_000_000));
+        lane.waits_ms.fetch_add(wait_ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn sum(&self) -> Sum {
+        let mut sum = Sum::default();
+        for lane in self.0.all() {
+            gather(&mut sum.calls, &lane.calls);
+            gather(&mut sum.permits, &lane.calls);
+            gather(&mut sum.permits, &lane.extra);
+            gather(&mut sum.waits, &lane.waits);
+            sum.waits_ms = sum.waits_ms.wrapping_add(lane.waits_ms.load(Ordering::Relaxed));
+        }
+        sum
+    }
+}
+
+impl Sum {
+    /// Items of a kind.
+    pub(super) fn calls(&self, kind: Kind) -> u64 {
+        self.calls.get(kind.at()).copied().unwrap_or(0)
+    }
+
+    /// Their permits.
+    pub(super) fn permits(&self, kind: Kind) -> u64 {
+        self.permits.get(kind.at()).copied().unwrap_or(0)
+    }
+
+    /// What has come since an earlier reading.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        let mut since = *self;
+        lessen(&mut since.calls, &earlier.calls);
+        lessen(&mut since.permits, &earlier.permits);
+        lessen(&mut since.waits, &earlier.waits);
+        since.waits_ms = since.waits_ms.wrapping_sub(earlier.waits_ms);
+        since
+    }
+}
+
+#[inline]
+fn add(counters: &[AtomicU64], at: usize, more: u64) -> u64 {
+    counters.get(at).map_or(0, |counter| counter.fetch_add(more, Ordering::Relaxed))
+}
+
+fn gather(sums: &mut [u64], counters: &[AtomicU64]) {
+    for (sum, counter) in sums.iter_mut().zip(counters) {
+        *sum = sum.wrapping_add(counter.load(Ordering::Relaxed));
+    }
+}
+
+fn lessen(values: &mut [u64], earlier: &[u64]) {
+    for (value, earlier) in values.iter_mut().zip(earlier) {
+        *value = value.wrapping_sub(*earlier);
+    }
+}

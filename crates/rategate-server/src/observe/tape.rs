@@ -1,0 +1,335 @@
+//! Arrivals as they came, to be replayed against other limits: of some keys, and of each of those all.
+//!
+//! A limit by key can only be replayed with whole keys, so keys are sampled and not calls: a key is on the tape if the
+//! low bits of its hash are zero. How many bits follows from the traffic: when a tape is full of arrivals that are
+//! younger than it wants to reach back, half of the keys leave it, as long as enough stay to be worth it. A tape of
+//! few keys keeps them all and reaches back less far.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::lanes::Lanes;
+
+/// How far a tape wants to reach back.
+const REACH_NS: u64 = 900 * SECOND_NS;
+const SECOND_NS: u64 = 1_000_000_000;
+/// Items of a key within one of these, one after the other on a thread, become one entry at the first one's instant.
+pub(super) const GRAIN_NS: u64 = 1_000_000;
+/// The most entries of a thread's part of a tape.
+const MOST_ENTRIES: usize = 65_536;
+/// A tape asks for room in steps of so many entries.
+const STEP: usize = 1_024;
+/// The fewest keys that half of a tape must have.
+const FEWEST_KEYS: usize = 16;
+/// One key in 2^16 at the least.
+const MOST_BITS: u32 = 16;
+
+/// Arrivals of one key, at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arrival {
+    pub(super) at_ns: u64,
+    /// A hash of the key.
+    pub(super) id: u64,
+    /// Permits of each; what is beyond 2^32 - 1 counts as that.
+    pub(super) permits: u32,
+    pub(super) calls: u32,
+}
+
+/// What is on a tape.
+#[derive(Clone, Debug)]
+pub(super) struct Recorded {
+    /// From here on nothing of the sampled keys is missing.
+    pub(super) from_ns: u64,
+    /// One key in so many is sampled.
+    pub(super) every: u64,
+    /// In the order of their instants.
+    pub(super) arrivals: Vec<Arrival>,
+}
+
+/// How many entries all tapes together may still ask for.
+#[derive(Clone, Debug)]
+pub(super) struct Budget(Arc<AtomicUsize>);
+
+/// The tape of a rule.
+#[derive(Debug)]
+pub(super) struct Tape {
+    bits: AtomicU32,
+    reels: Lanes<Mutex<Reel>>,
+    budget: Budget,
+}
+
+/// A thread's part.
+#[derive(Debug, Default)]
+struct Reel {
+    entries: VecDeque<Arrival>,
+    /// How many entries it may have.
+    room: usize,
+    /// What it keeps: keys whose lowest so many bits are zero.
+    bits: u32,
+    /// Complete from here on.
+    from_ns: u64,
+    /// So many entries go before it looks again whether half of its keys are enough.
+    patience: usize,
+}
+
+impl Budget {
+    /// Room for so many entries of 24 bytes each.
+    pub(super) fn new(entries: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(entries)))
+    }
+
+    fn take(&self) -> usize {
+        let taken = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(STEP));
+        taken.map_or(0, |_| STEP)
+    }
+
+    fn give_back(&self, entries: usize) {
+        self.0.fetch_add(entries, Ordering::Relaxed);
+    }
+}
+
+impl Tape {
+    /// An empty tape that begins at `now_ns`.
+    pub(super) fn new(budget: Budget, now_ns: u64) -> Self {
+        let reel = || Mutex::new(Reel { from_ns: now_ns, ..Reel::default() });
+        Self { bits: AtomicU32::new(0), reels: Lanes::new(reel), budget }
+    }
+
+    /// Notes an arrival if its key is one of those on the tape.
+    #[inline]
+    pub(super) fn note(&self, now_ns: u64, id: u64, permits: u64) {
+        if is_sampled(id, self.bits.load(Ordering::Relaxed)) {
+            self.write(now_ns, id, permits);
+        }
+    }
+
+    #[inline(never)]
+    fn write(&self, at_ns: u64, id: u64, permits: u64) {
+        let Some(reel) = self.reels.own() else { return };
+        let mut reel = lock(reel);
+        reel.follow(self.bits.load(Ordering::Relaxed));
+        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+        if reel.joins(at_ns, id, permits) {
+            return;
+        }
+        if reel.entries.len() >= reel.room {
+            self.make_room(&mut reel, at_ns);
+            if !is_sampled(id, reel.bits) {
+                return;
+            }
+        }
+        if reel.room > 0 {
+            reel.entries.push_back(Arrival { at_ns, id, permits, calls: 1 });
+        } else {
+            reel.from_ns = at_ns.saturating_add(1);
+        }
+    }
+
+    /// Finds room for an entry: more of it, by fewer keys, or in place of the oldest.
+    fn make_room(&self, reel: &mut Reel, now_ns: u64) {
+        reel.forget_before(now_ns.saturating_sub(REACH_NS));
+        if reel.entries.len() < reel.room {
+            return;
+        }
+        if reel.room < MOST_ENTRIES {
+            let more = self.budget.take();
+            reel.room = reel.room.saturating_add(more);
+            if more > 0 {
+                return;
+            }
+        }
+        reel.patience = reel.patience.saturating_sub(1);
+        if reel.patience == 0 {
+            reel.patience = reel.room.max(1);
+            if reel.bits < MOST_BITS && reel.keys_after_halving() >= FEWEST_KEYS {
+                let bits = reel.bits.saturating_add(1);
+                self.bits.fetch_max(bits, Ordering::Relaxed);
+                reel.follow(bits);
+                reel.patience = 1;
+            }
+        }
+        if reel.entries.len() >= reel.room
+            && let Some(oldest) = reel.entries.pop_front()
+        {
+            reel.from_ns = reel.from_ns.max(oldest.at_ns.saturating_add(1));
+        }
+    }
+
+    /// Forgets what is too old, and begins anew with twice the keys if it is nearly empty. Called once a second.
+    pub(super) fn tick(&self, now_ns: u64) {
+        let mut entries = 0_usize;
+        for reel in self.reels.all() {
+            let mut reel = lock(reel);
+            reel.forget_before(now_ns.saturating_sub(REACH_NS));
+            entries = entries.saturating_add(reel.entries.len());
+        }
+        let bits = self.bits.load(Ordering::Relaxed);
+        if bits > 0 && entries < STEP / 8 {
+            self.bits.store(bits.saturating_sub(1), Ordering::Relaxed);
+            for reel in self.reels.all() {
+                let mut reel = lock(reel);
+                reel.entries.clear();
+                (reel.bits, reel.from_ns) = (bits.saturating_sub(1), now_ns);
+            }
+        }
+    }
+
+    /// What is on it.
+    pub(super) fn read(&self) -> Recorded {
+        let (mut arrivals, mut from_ns) = (Vec::new(), 0);
+        for reel in self.reels.all() {
+            let reel = lock(reel);
+            from_ns = reel.from_ns.max(from_ns);
+            arrivals.extend(reel.entries.iter().copied());
+        }
+        // A thread that has raised the bits meanwhile says so before it drops any.
+        let bits = self.bits.load(Ordering::Relaxed);
+        arrivals.retain(|arrival| arrival.at_ns >= from_ns && is_sampled(arrival.id, bits));
+        arrivals.sort_by_key(|arrival| arrival.at_ns);
+        Recorded { from_ns, every: 1_u64.checked_shl(bits).unwrap_or(u64::MAX), arrivals }
+    }
+}
+
+impl Drop for Tape {
+    fn drop(&mut self) {
+        let room = self.reels.all().fold(0_usize, |sum, reel| sum.saturating_add(lock(reel).room));
+        self.budget.give_back(room);
+    }
+}
+
+impl Reel {
+    /// Keeps fewer keys if others have so decided.
+    fn follow(&mut self, bits: u32) {
+        if self.bits < bits {
+            self.bits = bits;
+            self.entries.retain(|arrival| is_sampled(arrival.id, bits));
+        }
+    }
+
+    /// Counts an arrival with the one before, if it is the same at about the same time.
+    fn joins(&mut self, at_ns: u64, id: u64, permits: u32) -> bool {
+        let Some(last) = self.entries.back_mut() else { return false };
+        let is_same = last.id == id
+            && last.permits == permits
+            && at_ns.saturating_sub(last.at_ns) < GRAIN_NS
+            && last.calls < u32::MAX;
+        if is_same {
+            last.calls = last.calls.saturating_add(1);
+        }
+        is_same
+    }
+
+    fn forget_before(&mut self, from_ns: u64) {
+        while self.entries.front().is_some_and(|oldest| oldest.at_ns < from_ns) {
+            self.entries.pop_front();
+        }
+        self.from_ns = self.from_ns.max(from_ns);
+    }
+
+    /// How many keys would stay, counted up to what is enough.
+    fn keys_after_halving(&self) -> usize {
+        let bits = self.bits.saturating_add(1);
+        let mut keys = HashSet::new();
+        for arrival in self.entries.iter().filter(|arrival| is_sampled(arrival.id, bits)) {
+            keys.insert(arrival.id);
+            if keys.len() >= FEWEST_KEYS {
+                break;
+            }
+        }
+        keys.len()
+    }
+}
+
+#[inline]
+const fn is_sampled(id: u64, bits: u32) -> bool {
+    id.trailing_zeros() >= bits
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A hash that is good enough here.
+    fn mixed(key: u64) -> u64 {
+        let mixed = (key ^ 0x5851_F42D_4C95_7F2D).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9).rotate_right(17)
+    }
+
+    /// Whatever is sampled is complete: each key on the tape has all its calls since the tape's beginning, and of the
+    /// keys that are not, none.
+    #[test]
+    fn a_sampled_key_has_all_its_calls() {
+        for (keys, calls) in [(3_u64, 50_000_u64), (500, 60_000), (20_000, 200_000)] {
+            let budget = Budget::new(8 * STEP);
+            let tape = Tape::new(budget, 0);
+            let call = |number: u64| (number * 3 * MS, mixed(mixed(number) % keys));
+            for (at_ns, id) in (0..calls).map(call) {
+                tape.note(at_ns, id, 1);
+            }
+            let recorded = tape.read();
+            assert!(recorded.arrivals.len() <= 8 * STEP);
+            assert!(recorded.arrivals.len() > 500, "{keys}: {}", recorded.arrivals.len());
+            let expected: Vec<_> = (0..calls)
+                .map(call)
+                .filter(|&(at_ns, id)| at_ns >= recorded.from_ns && id % recorded.every == 0)
+                .collect();
+            let noted: Vec<_> =
+                recorded.arrivals.iter().map(|arrival| (arrival.at_ns, arrival.id)).collect();
+            assert_eq!(noted, expected, "{keys} keys, one in {}", recorded.every);
+            assert_eq!(recorded.every == 1, keys == 3, "{keys} keys, one in {}", recorded.every);
+        }
+    }
+
+    #[test]
+    fn calls_of_one_millisecond_are_one_entry() {
+        let tape = Tape::new(Budget::new(STEP), 0);
+        for at_ns in (0..10 * MS).step_by(1_000) {
+            tape.note(at_ns, 64, 2);
+        }
+        let recorded = tape.read();
+        assert_eq!(recorded.arrivals.len(), 10);
+        assert!(
+            recorded.arrivals.iter().all(|arrival| arrival.calls == 1_000 && arrival.permits == 2)
+        );
+    }
+
+    #[test]
+    fn what_tapes_may_take_is_bounded_and_comes_back() {
+        let budget = Budget::new(3 * STEP);
+        let first = Tape::new(budget.clone(), 0);
+        for call in 0..10_000 {
+            first.note(call * MS, 1, 1);
+        }
+        assert_eq!(first.read().arrivals.len(), 3 * STEP);
+        let second = Tape::new(budget.clone(), 0);
+        second.note(7, 1, 1);
+        assert_eq!((second.read().arrivals.len(), second.read().from_ns), (0, 8), "and says so");
+        drop(first);
+        second.note(9, 1, 1);
+        assert_eq!(second.read().arrivals.len(), 1);
+    }
+
+    /// What has become too much for a tape may be little again.
+    #[test]
+    fn a_tape_of_little_traffic_takes_more_keys_again() {
+        let tape = Tape::new(Budget::new(STEP), 0);
+        for call in 0..200_000_u64 {
+            tape.note(call * MS, mixed(call), 1);
+        }
+        assert!(tape.read().every > 1);
+        for second in 0..20 {
+            tape.tick(REACH_NS * 2 + second * SECOND_NS);
+        }
+        assert_eq!(tape.read().every, 1);
+        assert_eq!(tape.read().from_ns / SECOND_NS, 1_800 + 7, "{}", tape.read().from_ns);
+    }
+}

@@ -1,0 +1,252 @@
+//! Bodies of HTTP messages: what is answered, and what is read of a request before there is room for it.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+
+/// Why a streamed body broke off.
+pub type BodyError = Box<dyn Error + Send + Sync>;
+
+/// The body of a response.
+#[derive(Debug, Default)]
+pub enum Body {
+    /// Nothing, or nothing more.
+    #[default]
+    Empty,
+    /// All of it at once: no box on the way of each decision.
+    Full(Bytes),
+    /// Frame by frame: streams and trailers.
+    Stream(UnsyncBoxBody<Bytes, BodyError>),
+}
+
+impl Body {
+    /// A body that comes in frames.
+    pub fn stream<B>(body: B) -> Self
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BodyError>,
+    {
+        Self::Stream(body.map_err(Into::into).boxed_unsync())
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self::Empty } else { Self::Full(bytes) }
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let body = self.get_mut();
+        match body {
+            Self::Stream(stream) => Pin::new(stream).poll_frame(context),
+            Self::Empty => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *body = Self::Empty;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(_) => false,
+            Self::Stream(stream) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Full(bytes) => {
+                SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
+            }
+            Self::Stream(stream) => stream.size_hint(),
+        }
+    }
+}
+
+/// Why a request's body was not read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// It is longer than bodies may be.
+    TooLong,
+    /// It did not come in time.
+    TooSlow,
+    /// The connection, or the peer, broke it off.
+    BrokenOff,
+}
+
+/// Reads a body that may have at most so many bytes, and that much time once it makes us wait. What says beforehand that it is
+/// longer is refused before anything is read, all else at the first frame that does not fit.
+///
+/// A body in one frame is not copied.
+///
+/// # Errors
+///
+/// [`Unread`].
+pub async fn read<B>(body: B, most_bytes: usize, within: Duration) -> Result<Bytes, Unread>
+where
+    B: HttpBody<Data = Bytes>,
+{
+    let most = u64::try_from(most_bytes).unwrap_or(u64::MAX);
+    if body.size_hint().lower() > most {
+        return Err(Unread::TooLong);
+    }
+    let mut body = std::pin::pin!(body);
+    let mut collected = Collected::default();
+    // Almost always all of it has come with the head: then no timer is set.
+    let mut timer = None;
+    std::future::poll_fn(|context| {
+        loop {
+            match body.as_mut().poll_frame(context) {
+                Poll::Ready(None) => return Poll::Ready(Ok(collected.take())),
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(Unread::BrokenOff)),
+                Poll::Ready(Some(Ok(frame))) => {
+                    // Trailers say nothing here.
+                    let Ok(data) = frame.into_data() else { continue };
+                    if collected.len().saturating_add(data.len()) > most_bytes {
+                        return Poll::Ready(Err(Unread::TooLong));
+                    }
+                    collected.add(data);
+                    if body.is_end_stream() {
+                        return Poll::Ready(Ok(collected.take()));
+                    }
+                }
+                Poll::Pending => {
+                    let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
+                    return timer.as_mut().poll(context).map(|()| Err(Unread::TooSlow));
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// The first frame as it came, or a copy of several.
+#[derive(Debug, Default)]
+struct Collected {
+    first: Bytes,
+    all: BytesMut,
+}
+
+impl Collected {
+    fn len(&self) -> usize {
+        self.first.len().max(self.all.len())
+    }
+
+    fn add(&mut self, data: Bytes) {
+        if self.len() == 0 {
+            self.first = data;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&data);
+    }
+
+    fn take(&mut self) -> Bytes {
+        if self.all.is_empty() { std::mem::take(&mut self.first) } else { self.all.split().freeze() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Full};
+    use hyper::body::{Body as HttpBody, Frame};
+
+    use super::{Body, Unread, read};
+
+    const SOON: Duration = Duration::from_millis(20);
+
+    /// Frames, and then the end or silence.
+    struct Frames {
+        frames: VecDeque<&'static str>,
+        ends: bool,
+    }
+
+    impl HttpBody for Frames {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            match self.frames.pop_front() {
+                Some(frame) => Poll::Ready(Some(Ok(Frame::data(Bytes::from(frame))))),
+                None if self.ends => Poll::Ready(None),
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    fn frames(frames: &[&'static str], ends: bool) -> Frames {
+        Frames { frames: frames.iter().copied().collect(), ends }
+    }
+
+    #[tokio::test]
+    async fn bodies_are_read_up_to_their_bound() {
+        assert_eq!(read(frames(&["ab", "c", "de"], true), 5, SOON).await.unwrap(), "abcde");
+        assert_eq!(read(frames(&["ab", "c", "def"], true), 5, SOON).await, Err(Unread::TooLong));
+        assert_eq!(read(frames(&["abcdef"], true), 5, SOON).await, Err(Unread::TooLong));
+        assert_eq!(read(frames(&[], true), 0, SOON).await.unwrap(), "");
+        assert_eq!(read(Full::new(Bytes::from("abcdef")), 5, SOON).await, Err(Unread::TooLong));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_never_ends_is_given_up() {
+        assert_eq!(read(frames(&["ab"], false), 5, SOON).await, Err(Unread::TooSlow));
+    }
+
+    #[tokio::test]
+    async fn what_is_answered_says_its_length() {
+        let body = Body::from("abc");
+        assert_eq!(body.size_hint().exact(), Some(3));
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "abc");
+        assert!(Body::from("").is_end_stream());
+        let streamed = Body::stream(Full::new(Bytes::from("abc")));
+        assert_eq!(streamed.collect().await.unwrap().to_bytes(), "abc");
+    }
+}

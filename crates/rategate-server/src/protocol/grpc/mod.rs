@@ -1,0 +1,104 @@
+//! gRPC: Envoy's rate limit service, health (`grpc.health.v1`) and reflection.
+//!
+//! A call's head says what is called ([`head`]), its bytes are messages ([`frame`]), and how it ends is a [`status`]. Two drivers
+//! carry that: [`Rls::call`] answers requests of a listener that speaks HTTP/1.1 and HTTP/2 for others too, and
+//! [`Rls::serve`] owns the connections of a listener that is for gRPC alone, with an HTTP/2 of its own
+//! ([`http2`]) that does without all that such calls never need.
+
+mod body;
+mod frame;
+mod head;
+mod health;
+mod reflection;
+mod service;
+mod status;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+
+pub use self::body::Body;
+use self::head::Method;
+pub use self::head::is_grpc;
+pub use self::health::Health;
+use self::status::Status;
+use crate::engine::{Answer, Decided};
+use crate::protocol::rls::{self, Ask, Decide, Options};
+
+/// Bounds of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The longest message, in bytes.
+    pub most_message: usize,
+    /// How long a call's message may take to come, where the caller says nothing shorter.
+    pub most_wait: Duration,
+    /// What answers tell besides.
+    pub options: Options,
+}
+
+/// The services. Clones are of the same.
+#[derive(Debug)]
+pub struct Rls<D> {
+    inner: Arc<Inner<D>>,
+}
+
+#[derive(Debug)]
+struct Inner<D> {
+    engine: D,
+    health: Health,
+    settings: Settings,
+}
+
+impl<D: Decide> Rls<D> {
+    /// Services that ask an engine.
+    pub fn new(engine: D, health: Health, settings: Settings) -> Self {
+        Self { inner: Arc::new(Inner { engine, health, settings }) }
+    }
+
+    /// Answers the only message of a call: at once if it can.
+    fn unary(&self, method: Method, message: &[u8], out: &mut BytesMut) -> Result<(), Unary> {
+        if method == Method::Check {
+            return self.inner.health.check(message, out).map_err(Unary::Failed);
+        }
+        let decided = Ask::read(message).and_then(|ask| rls::ask(&self.inner.engine, &ask));
+        match decided.map_err(|wrong| Unary::Failed(wrong.into()))? {
+            Decided::Now(answer) => {
+                let answer = answer.map_err(|fault| Unary::Failed(fault.into()))?;
+                self.write(&answer, out);
+                Ok(())
+            }
+            later @ Decided::Later(_) => Err(Unary::Later(later)),
+        }
+    }
+
+    fn write(&self, answer: &Answer, out: &mut BytesMut) {
+        rls::write_framed(answer, self.inner.settings.options, out);
+    }
+}
+
+/// Why a call has no answer at once.
+#[derive(Debug)]
+enum Unary {
+    /// It never has one.
+    Failed(Status),
+    /// A store is asked.
+    Later(Decided),
+}
+
+impl Default for Settings {
+    /// Messages of 64 KiB, which come within 10 s.
+    fn default() -> Self {
+        Self {
+            most_message: 64 << 10,
+            most_wait: Duration::from_secs(10),
+            options: Options::default(),
+        }
+    }
+}
+
+impl<D> Clone for Rls<D> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}

@@ -1,0 +1,236 @@
+//! What can be called, told to tools such as `grpcurl`: `grpc.reflection.v1`, and `v1alpha`, whose messages are the same.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use bytes::{BufMut, BytesMut};
+
+use super::status::{Code, Status};
+use crate::protocol::rls::proto::{
+    Malformed, Reader, bytes_length, integer_length, put_bytes, put_head, put_integer,
+};
+
+/// The files that describe the services here, as a `FileDescriptorSet`: those of Envoy's service with all that they import, of health and of
+/// reflection, without comments.
+const FILES: &[u8] = include_bytes!("services.bin");
+
+/// The number of `NOT_FOUND`, and of `UNIMPLEMENTED`.
+const NOT_FOUND: u64 = 5;
+const UNIMPLEMENTED: u64 = 12;
+
+/// What is asked about.
+#[derive(Clone, Copy, Debug)]
+enum Question<'a> {
+    File(&'a str),
+    Symbol(&'a str),
+    Services,
+    Extensions,
+    Nothing,
+}
+
+/// The files, and where things are declared.
+#[derive(Debug, Default)]
+struct Index {
+    files: HashMap<&'static str, &'static [u8]>,
+    /// Files by the full names of what they declare.
+    symbols: HashMap<String, &'static [u8]>,
+    services: Vec<String>,
+}
+
+static INDEX: LazyLock<Index> = LazyLock::new(|| Index::new(FILES).unwrap_or_default());
+
+/// Answers one message of a call.
+pub(super) fn answer(message: &[u8], out: &mut BytesMut) -> Result<(), Status> {
+    let (host, question) = read(message).map_err(|Malformed(why)| {
+        Status::new(Code::InvalidArgument, format!("the request is malformed: {why}"))
+    })?;
+    let mut body = BytesMut::new();
+    if !host.is_empty() {
+        put_bytes(&mut body, 1, host.as_bytes());
+    }
+    put_bytes(&mut body, 2, message);
+    match question {
+        Question::File(name) => put_file(&mut body, INDEX.files.get(name).copied(), name),
+        Question::Symbol(name) => put_file(&mut body, INDEX.symbols.get(name).copied(), name),
+        Question::Services => put_services(&mut body),
+        Question::Extensions => put_error(&mut body, NOT_FOUND, "there are no extensions here"),
+        Question::Nothing => {
+            put_error(&mut body, UNIMPLEMENTED, "nothing is asked that is known here")
+        }
+    }
+    out.put_u8(0);
+    out.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
+    out.put_slice(&body);
+    Ok(())
+}
+
+fn read(message: &[u8]) -> Result<(&str, Question<'_>), Malformed> {
+    let (mut host, mut question) = ("", Question::Nothing);
+    let mut fields = Reader::new(message);
+    while let Some((number, value)) = fields.field()? {
+        match number {
+            1 => host = value.text()?,
+            3 => question = Question::File(value.text()?),
+            4 => question = Question::Symbol(value.text()?),
+            5 | 6 => question = Question::Extensions,
+            7 => question = Question::Services,
+            _ => {}
+        }
+    }
+    Ok((host, question))
+}
+
+fn put_file(body: &mut BytesMut, file: Option<&[u8]>, name: &str) {
+    match file {
+        Some(file) => {
+            put_head(body, 4, bytes_length(file.len()));
+            put_bytes(body, 1, file);
+        }
+        None => put_error(body, NOT_FOUND, &format!("`{name}` is not declared here")),
+    }
+}
+
+fn put_services(body: &mut BytesMut) {
+    let services = &INDEX.services;
+    let length = services.iter().map(|name| bytes_length(bytes_length(name.len())));
+    put_head(body, 6, length.fold(0, usize::saturating_add));
+    for name in services {
+        put_head(body, 1, bytes_length(name.len()));
+        put_bytes(body, 1, name.as_bytes());
+    }
+}
+
+fn put_error(body: &mut BytesMut, code: u64, message: &str) {
+    put_head(body, 7, integer_length(code).saturating_add(bytes_length(message.len())));
+    put_integer(body, 1, code);
+    put_bytes(body, 2, message.as_bytes());
+}
+
+impl Index {
+    fn new(set: &'static [u8]) -> Result<Self, Malformed> {
+        let mut index = Self::default();
+        let mut files = Reader::new(set);
+        while let Some((_, file)) = files.field()? {
+            index.file(file.bytes()?)?;
+        }
+        index.services.sort();
+        Ok(index)
+    }
+
+    fn file(&mut self, file: &'static [u8]) -> Result<(), Malformed> {
+        let mut package = "";
+        let mut fields = Reader::new(file);
+        while let Some((number, value)) = fields.field()? {
+            match number {
+                1 => drop(self.files.insert(value.text()?, file)),
+                2 => package = value.text()?,
+                _ => {}
+            }
+        }
+        let mut fields = Reader::new(file);
+        while let Some((number, value)) = fields.field()? {
+            match number {
+                4 => self.message(file, package, value.bytes()?)?,
+                // Enumerations, and extensions.
+                5 | 7 => drop(self.name(file, package, value.bytes()?)?),
+                6 => {
+                    let name = self.name(file, package, value.bytes()?)?;
+                    self.parts(file, &name, value.bytes()?, &[2])?;
+                    self.services.push(name);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn message(
+        &mut self,
+        file: &'static [u8],
+        within: &str,
+        message: &'static [u8],
+    ) -> Result<(), Malformed> {
+        let name = self.name(file, within, message)?;
+        // Fields, enumerations, extensions and alternatives.
+        self.parts(file, &name, message, &[2, 4, 6, 8])?;
+        let mut fields = Reader::new(message);
+        while let Some((number, value)) = fields.field()? {
+            if number == 3 {
+                self.message(file, &name, value.bytes()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn parts(
+        &mut self,
+        file: &'static [u8],
+        within: &str,
+        whole: &'static [u8],
+        numbers: &[u32],
+    ) -> Result<(), Malformed> {
+        let mut fields = Reader::new(whole);
+        while let Some((number, value)) = fields.field()? {
+            if numbers.contains(&number) {
+                self.name(file, within, value.bytes()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of a declaration, whose first field is its name, and says its full name.
+    fn name(
+        &mut self,
+        file: &'static [u8],
+        within: &str,
+        declared: &'static [u8],
+    ) -> Result<String, Malformed> {
+        let mut name = "";
+        let mut fields = Reader::new(declared);
+        while let Some((number, value)) = fields.field()? {
+            if number == 1 {
+                name = value.text()?;
+            }
+        }
+        let name = if within.is_empty() { name.to_owned() } else { format!("{within}.{name}") };
+        self.symbols.insert(name.clone(), file);
+        Ok(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_services_are_listed() {
+        let services = [
+            "envoy.service.ratelimit.v3.RateLimitService",
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1.ServerReflection",
+            "grpc.reflection.v1alpha.ServerReflection",
+        ];
+        assert_eq!(INDEX.services, services);
+        for symbol in [
+            "envoy.service.ratelimit.v3.RateLimitService.ShouldRateLimit",
+            "envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit",
+            "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.hits_addend",
+            "google.protobuf.Duration",
+        ] {
+            assert!(INDEX.symbols.contains_key(symbol), "{symbol}");
+        }
+    }
+
+    #[test]
+    fn whatever_a_file_imports_is_there() {
+        for (name, file) in &INDEX.files {
+            let mut fields = Reader::new(file);
+            while let Some((number, value)) = fields.field().unwrap() {
+                if number == 3 {
+                    let imported = value.text().unwrap();
+                    assert!(INDEX.files.contains_key(imported), "{name} imports {imported}");
+                }
+            }
+        }
+    }
+}

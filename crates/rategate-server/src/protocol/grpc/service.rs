@@ -1,0 +1,227 @@
+//! Calls that come as requests of HTTP, whatever reads the connection.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body as HttpBody, Frame};
+
+use super::body::{Body, trailers};
+use super::head::{ENCODING, Head, Method, Refusal};
+use super::health::Watcher;
+use super::status::{Code, Status};
+use super::{Rls, Unary, frame, reflection};
+use crate::protocol::rls::Decide;
+
+impl<D: Decide + Send + Sync + 'static> Rls<D> {
+    /// Answers a request. Whoever drops the future gives up the call: nothing is taken then unless the message was complete.
+    pub async fn call<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    {
+        let (parts, mut body) = request.into_parts();
+        let (method, timeout) = match Head::of(&parts).call() {
+            Ok(call) => call,
+            Err(refusal) => return refused(refusal),
+        };
+        let wait = timeout.map_or(self.inner.settings.most_wait, |timeout| {
+            timeout.min(self.inner.settings.most_wait)
+        });
+        if method == Method::Reflect {
+            let stream =
+                Reflecting { body, bytes: BytesMut::new(), most: self.most(), ended: false };
+            return answered(Body::stream(UnsyncBoxBody::new(stream)));
+        }
+        match tokio::time::timeout(wait, self.one(method, &mut body)).await {
+            Ok(Ok(body)) => answered(body),
+            Ok(Err(status)) => refused(Refusal::Grpc(status)),
+            Err(_) => refused(Refusal::Grpc(Status::late())),
+        }
+    }
+
+    fn most(&self) -> usize {
+        self.inner.settings.most_message
+    }
+
+    /// Answers a call of one message.
+    async fn one<B>(&self, method: Method, body: &mut B) -> Result<Body, Status>
+    where
+        B: HttpBody<Data = Bytes> + Unpin,
+    {
+        let bytes = self.whole(body).await?;
+        let message = frame::only(&bytes, self.most())?;
+        if method == Method::Watch {
+            let watcher = self.inner.health.watch(message)?;
+            return Ok(Body::stream(UnsyncBoxBody::new(Watching { watcher, change: None })));
+        }
+        let mut out = BytesMut::with_capacity(96);
+        match self.unary(method, message, &mut out) {
+            Ok(()) => {}
+            Err(Unary::Failed(status)) => return Err(status),
+            Err(Unary::Later(decided)) => self.write(&decided.answer().await?, &mut out),
+        }
+        Ok(Body::message(out.freeze()))
+    }
+
+    /// All bytes of a call. Mostly they come at once, and stay where they are.
+    async fn whole<B>(&self, body: &mut B) -> Result<Bytes, Status>
+    where
+        B: HttpBody<Data = Bytes> + Unpin,
+    {
+        let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+        let most = self.most().saturating_add(frame::PREFIX);
+        while !body.is_end_stream() {
+            let Some(part) = body.frame().await else { break };
+            let Ok(part) = part else {
+                return Err(Status::new(Code::Internal, "the call's bytes do not come to an end"));
+            };
+            let Ok(part) = part.into_data() else { continue };
+            if first.is_empty() && all.is_empty() {
+                first = part;
+            } else {
+                if all.is_empty() {
+                    all.extend_from_slice(&std::mem::take(&mut first));
+                }
+                all.extend_from_slice(&part);
+            }
+            let so_far: &[u8] = if all.is_empty() { &first } else { &all };
+            frame::length(so_far, self.most())?;
+            if so_far.len() > most {
+                return Err(Status::new(Code::Internal, "there is more than one message"));
+            }
+        }
+        Ok(if all.is_empty() { first } else { all.freeze() })
+    }
+}
+
+fn answered(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let fields = response.headers_mut();
+    fields.insert("content-type", HeaderValue::from_static("application/grpc"));
+    response
+}
+
+fn refused(refusal: Refusal) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    match refusal {
+        Refusal::Http(status) => {
+            *response.status_mut() =
+                StatusCode::from_u16(status).unwrap_or(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+            if status == 405 {
+                response.headers_mut().insert("allow", HeaderValue::from_static("POST"));
+            }
+        }
+        Refusal::Grpc(status) => {
+            let fields = response.headers_mut();
+            *fields = trailers(&status);
+            fields.insert("content-type", HeaderValue::from_static("application/grpc"));
+            if status.code == Code::Unimplemented {
+                fields.insert("grpc-accept-encoding", HeaderValue::from_static(ENCODING));
+            }
+        }
+    }
+    response
+}
+
+/// News of a service's health, for as long as the caller listens.
+struct Watching {
+    watcher: Watcher,
+    change: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl HttpBody for Watching {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        loop {
+            if let Some(news) = self.watcher.news() {
+                self.change = None;
+                return Poll::Ready(Some(Ok(Frame::data(news))));
+            }
+            let serving = self.watcher.serving.clone();
+            let change = self.change.get_or_insert_with(|| Box::pin(changed(serving)));
+            if change.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.change = None;
+        }
+    }
+}
+
+/// Ends with the next change; never, if there can be none any more.
+pub(super) async fn changed(mut serving: tokio::sync::watch::Receiver<bool>) {
+    if serving.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Questions about services, each with its answer, until the caller has no more.
+struct Reflecting<B> {
+    body: B,
+    bytes: BytesMut,
+    most: usize,
+    ended: bool,
+}
+
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Reflecting<B> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        while !self.ended {
+            let most = self.most;
+            match next(&mut self.bytes, most) {
+                Ok(Some(answer)) => return Poll::Ready(Some(Ok(Frame::data(answer)))),
+                Ok(None) => {}
+                Err(status) => return self.end(&status),
+            }
+            match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(part)) => {
+                    if let Ok(data) = part.into_data() {
+                        self.bytes.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(_)) => {
+                    return self.end(&Status::new(Code::Internal, "the call broke off"));
+                }
+                None if self.bytes.is_empty() => return self.end(&Status::OK),
+                None => {
+                    let message = "the call ends within a message";
+                    return self.end(&Status::new(Code::Internal, message));
+                }
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+impl<B> Reflecting<B> {
+    fn end(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.ended = true;
+        Poll::Ready(Some(Ok(Frame::trailers(trailers(status)))))
+    }
+}
+
+/// The answer to the first message of a call about services, if it is there.
+pub(super) fn next(bytes: &mut BytesMut, most: usize) -> Result<Option<Bytes>, Status> {
+    match frame::length(bytes, most)? {
+        Some(length) if length <= bytes.len() => {
+            let message = bytes.split_to(length);
+            let mut out = BytesMut::new();
+            reflection::answer(message.get(frame::PREFIX..).unwrap_or_default(), &mut out)?;
+            Ok(Some(out.freeze()))
+        }
+        _ => Ok(None),
+    }
+}

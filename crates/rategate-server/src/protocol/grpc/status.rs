@@ -1,0 +1,113 @@
+//! How a call ends.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use crate::engine::Fault;
+use crate::protocol::rls::{Asked, Wrong};
+
+/// How a call ends: a code of gRPC, and what it means here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) code: Code,
+    pub(crate) message: Cow<'static, str>,
+}
+
+/// The codes in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Ok,
+    InvalidArgument,
+    DeadlineExceeded,
+    NotFound,
+    ResourceExhausted,
+    FailedPrecondition,
+    Unimplemented,
+    Internal,
+    Unavailable,
+}
+
+impl Status {
+    pub(crate) const OK: Self = Self { code: Code::Ok, message: Cow::Borrowed("") };
+
+    pub(crate) fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub(crate) const fn late() -> Self {
+        let message = Cow::Borrowed("the deadline has passed");
+        Self { code: Code::DeadlineExceeded, message }
+    }
+
+    /// The message as a header field has it: visible ASCII, all else as `%XX`.
+    pub(crate) fn field(&self) -> String {
+        let mut field = String::with_capacity(self.message.len());
+        for byte in self.message.bytes() {
+            if matches!(byte, b' '..=b'~') && byte != b'%' {
+                field.push(char::from(byte));
+            } else {
+                // Text can always be written to a string.
+                let _ = write!(field, "%{byte:02X}");
+            }
+        }
+        field
+    }
+}
+
+impl Code {
+    /// Its number, as text.
+    pub(crate) const fn number(self) -> &'static str {
+        match self {
+            Self::Ok => "0",
+            Self::InvalidArgument => "3",
+            Self::DeadlineExceeded => "4",
+            Self::NotFound => "5",
+            Self::ResourceExhausted => "8",
+            Self::FailedPrecondition => "9",
+            Self::Unimplemented => "12",
+            Self::Internal => "13",
+            Self::Unavailable => "14",
+        }
+    }
+}
+
+impl From<Asked> for Status {
+    fn from(asked: Asked) -> Self {
+        match asked {
+            Asked::Wrong(wrong) => wrong.into(),
+            Asked::Fault(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<Wrong> for Status {
+    fn from(wrong: Wrong) -> Self {
+        Self::new(Code::InvalidArgument, wrong.to_string())
+    }
+}
+
+impl From<Fault> for Status {
+    fn from(fault: Fault) -> Self {
+        let code = match &fault {
+            Fault::NotLoaded => {
+                return Self::new(Code::Unavailable, "no rate limit configuration loaded");
+            }
+            Fault::NoRoom | Fault::TooManyLimits { .. } => Code::ResourceExhausted,
+            Fault::NotFor(_) => Code::FailedPrecondition,
+            Fault::Table(_) => Code::Internal,
+            _ => Code::InvalidArgument,
+        };
+        Self::new(code, fault.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_becomes_a_field() {
+        let status = Status::new(Code::Internal, "100 % of é\n");
+        assert_eq!(status.field(), "100 %25 of %C3%A9%0A");
+    }
+}

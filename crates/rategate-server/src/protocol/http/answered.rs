@@ -1,0 +1,113 @@
+//! What `POST /v1/check` is answered: JSON.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use serde::Serialize;
+use smallvec::SmallVec;
+
+use super::decide::Outcome;
+use crate::engine::{Part, Verdict};
+
+/// The whole answer.
+#[derive(Debug, Serialize)]
+struct Answered<'a> {
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leased: Option<u64>,
+    items: &'a [AnsweredItem<'a>],
+}
+
+/// What became of an item.
+#[derive(Debug, Serialize)]
+struct AnsweredItem<'a> {
+    rule: Option<&'a str>,
+    verdict: &'static str,
+    allowed: bool,
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    retry_after_ms: Option<u64>,
+    retry_after_ns: Option<u64>,
+    reset_after_ms: u64,
+    reset_after_ns: u64,
+    shadow: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refunded: Option<u64>,
+}
+
+/// The answer's JSON.
+pub(super) fn json(outcome: &Outcome) -> Bytes {
+    let items: SmallVec<[AnsweredItem<'_>; 1]> =
+        outcome.answer.parts.iter().map(AnsweredItem::of).collect();
+    let Outcome { answer, leased } = outcome;
+    let answered = Answered { allowed: answer.allowed, leased: *leased, items: &items };
+    written(|json| {
+        // Numbers and texts always can be written.
+        let _ = serde_json::to_writer(json, &answered);
+    })
+}
+
+/// What is written into a buffer that each thread has one of, as bytes of just that length.
+pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    thread_local! {
+        static BUFFER: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(1024));
+    }
+    BUFFER.with_borrow_mut(|buffer| {
+        buffer.clear();
+        write(buffer);
+        Bytes::copy_from_slice(buffer)
+    })
+}
+
+impl<'a> AnsweredItem<'a> {
+    fn of(part: &'a Part) -> Self {
+        let retry_after_ns = retry_after_ns(part);
+        let is_counted = !matches!(
+            part.verdict,
+            Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced
+        );
+        Self {
+            rule: part.rule.as_ref().map(|rule| &*rule.name),
+            verdict: word(part.verdict),
+            allowed: !part.verdict.is_over(),
+            limit: is_counted.then_some(part.limit),
+            remaining: part.remaining.filter(|_| is_counted),
+            retry_after_ms: retry_after_ns.map(whole_ms),
+            retry_after_ns,
+            reset_after_ms: whole_ms(part.reset_after_ns),
+            reset_after_ns: part.reset_after_ns,
+            shadow: matches!(part.verdict, Verdict::Denied { enforced: false, .. }),
+            refunded: match part.verdict {
+                Verdict::Refunded(permits) => Some(permits),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// How long until the same passes: 0 if it does now, `None` if time cannot help, or nobody knows.
+pub(super) const fn retry_after_ns(part: &Part) -> Option<u64> {
+    match part.verdict {
+        Verdict::Denied { retry_after_ns: Some(wait_ns), .. } => Some(wait_ns.get()),
+        Verdict::Denied { retry_after_ns: None, .. } | Verdict::Gone { admitted: false } => None,
+        _ => Some(0),
+    }
+}
+
+/// Milliseconds, rounded up: whoever waits as told is never early.
+pub(super) const fn whole_ms(ns: u64) -> u64 {
+    ns.div_ceil(1_000_000)
+}
+
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Unmatched => "unmatched",
+        Verdict::Unlimited => "unlimited",
+        Verdict::Replaced => "replaced",
+        Verdict::Granted => "granted",
+        Verdict::Denied { .. } => "denied",
+        Verdict::Refunded(_) => "refunded",
+        Verdict::Reset => "reset",
+        Verdict::Gone { .. } => "store_gone",
+    }
+}

@@ -1,0 +1,263 @@
+//! What `POST /v1/check` is asked: JSON, and the items that it comes down to.
+
+use std::str::FromStr;
+
+use rategate::Rate;
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use super::invalid::Invalid;
+use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
+use crate::engine::{Inline, MOST_ITEMS};
+
+/// A question, checked as far as it can be without the rules.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    /// What is to be done with all items.
+    pub(super) verb: Verb,
+    /// At least one.
+    pub(super) items: SmallVec<[AskedItem<'a>; 1]>,
+    /// Whether they came in a list: where to point at if one of them is wrong.
+    pub(super) listed: bool,
+}
+
+/// What can be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verb {
+    /// Takes all or nothing.
+    #[default]
+    Take,
+    /// Says what a take would say.
+    Peek,
+    /// Gives back.
+    Refund,
+    /// Forgets.
+    Reset,
+    /// Takes as many permits as there are, up to so many.
+    Lease,
+}
+
+/// Permits of one counter.
+#[derive(Debug)]
+pub(super) struct AskedItem<'a> {
+    /// Which counter.
+    pub(super) counter: Counter<'a>,
+    /// How many.
+    pub(super) permits: u64,
+}
+
+/// How a counter is named.
+#[derive(Debug)]
+pub(super) enum Counter<'a> {
+    /// A rule's.
+    Rule { name: Text<'a>, key: Option<Key<'a>> },
+    /// That of the rule that fits a descriptor best.
+    Descriptor { domain: Text<'a>, entries: Pairs<'a> },
+    /// That of a limit of the caller's own.
+    Inline { limit: Inline, key: Value<'a> },
+}
+
+/// The body as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written<'a> {
+    verb: Option<Verb>,
+    #[serde(borrow)]
+    items: Option<Vec<WrittenItem<'a>>>,
+    rule: Option<Text<'a>>,
+    domain: Option<Text<'a>>,
+    descriptor: Option<Descriptor<'a>>,
+    limit: Option<Text<'a>>,
+    burst: Option<Whole>,
+    key: Option<Key<'a>>,
+    permits: Option<Whole>,
+}
+
+/// An item as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenItem<'a> {
+    #[serde(borrow)]
+    rule: Option<Text<'a>>,
+    domain: Option<Text<'a>>,
+    descriptor: Option<Descriptor<'a>>,
+    limit: Option<Text<'a>>,
+    burst: Option<Whole>,
+    key: Option<Key<'a>>,
+    permits: Option<Whole>,
+}
+
+impl<'a> Asked<'a> {
+    /// Reads a body.
+    ///
+    /// # Errors
+    ///
+    /// Where it is wrong, what is, and what would be right.
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, Invalid> {
+        let written = serde_json::from_slice::<Written<'a>>(body)
+            .map_err(|fault| Invalid::json::<Written<'_>>(body, &fault))?;
+        let verb = written.verb.unwrap_or_default();
+        let Written { rule, domain, descriptor, limit, burst, key, permits, .. } = written;
+        let single = WrittenItem { rule, domain, descriptor, limit, burst, key, permits };
+        let Some(list) = written.items else {
+            let items = SmallVec::from_iter([single.checked("")?]);
+            return Ok(Self { verb, items, listed: false });
+        };
+        if !single.is_empty() {
+            return Err(Invalid::at("", "`items` and fields of a single item; use one or the other"));
+        }
+        if list.is_empty() || list.len() > MOST_ITEMS {
+            let detail = format!("{} items; there can be from 1 to {MOST_ITEMS}", list.len());
+            return Err(Invalid::at("/items", detail));
+        }
+        let items = list.into_iter().enumerate();
+        let items = items.map(|(place, item)| item.checked(&format!("/items/{place}")));
+        Ok(Self { verb, items: items.collect::<Result<_, _>>()?, listed: true })
+    }
+
+    /// Where an item is, as a JSON pointer.
+    pub(super) fn pointer(&self, place: usize) -> String {
+        if self.listed { format!("/items/{place}") } else { String::new() }
+    }
+}
+
+impl<'a> WrittenItem<'a> {
+    const fn is_empty(&self) -> bool {
+        let Self { rule, domain, descriptor, limit, burst, key, permits } = self;
+        rule.is_none()
+            && domain.is_none()
+            && descriptor.is_none()
+            && limit.is_none()
+            && burst.is_none()
+            && key.is_none()
+            && permits.is_none()
+    }
+
+    fn checked(self, pointer: &str) -> Result<AskedItem<'a>, Invalid> {
+        let Self { rule, domain, descriptor, limit, burst, key, permits } = self;
+        let permits = permits.map_or(1, |permits| permits.0);
+        let counter = match (rule, domain, descriptor, limit, burst, key) {
+            (Some(name), None, None, None, None, key) => Counter::Rule { name, key },
+            (None, Some(domain), Some(descriptor), None, None, None) => {
+                if domain.0.is_empty() || descriptor.0.is_empty() {
+                    return Err(Invalid::at(pointer, "an empty domain or descriptor"));
+                }
+                Counter::Descriptor { domain, entries: descriptor.0 }
+            }
+            (None, None, None, Some(limit), burst, Some(key)) => {
+                let Key::One(key) = key else {
+                    let detail = "an inline limit has one key: a text, or {\"base64\": a text}";
+                    return Err(Invalid::at(format!("{pointer}/key"), detail));
+                };
+                let limit = inline(&limit.0, burst.map(|burst| burst.0), pointer)?;
+                Counter::Inline { limit, key }
+            }
+            _ => {
+                let detail = "an item has `rule` and `key`, or `domain` and `descriptor`, or \
+                              `limit`, `burst` and `key`, and no others of these";
+                return Err(Invalid::at(pointer, detail));
+            }
+        };
+        Ok(AskedItem { counter, permits })
+    }
+}
+
+/// A limit as text. Its burst, if none is given, is what may come in one period, and at least 1.
+///
+/// # Errors
+///
+/// What is wrong with the text, or with the bucket.
+pub(super) fn inline(text: &str, burst: Option<u64>, pointer: &str) -> Result<Inline, Invalid> {
+    let wrong = |why: &dyn std::fmt::Display| {
+        let detail = format!("{why}; write a limit like \"100/min\", \"0.5/s\" or \"1000/10s\"");
+        Invalid::at(format!("{pointer}/limit"), detail)
+    };
+    let rate = Rate::from_str(text).map_err(|fault| wrong(&fault))?;
+    let Some((permits, period_ns)) = rate.fraction() else {
+        return Err(wrong(&"neither `never` nor `unlimited` can be counted"));
+    };
+    // As it was written if that was in whole numbers, so that it is the same limit as in other protocols.
+    let number = text.split_once('/').map_or(text, |(number, _)| number);
+    let written = number.parse::<u64>().ok();
+    let times = written.and_then(|written| written.checked_div(permits)).unwrap_or(1);
+    let (count, period_ns) = (permits.saturating_mul(times), period_ns.saturating_mul(times));
+    let whole = number.split_once('.').map_or(number, |(whole, _)| whole);
+    let in_a_period = whole.parse::<u64>().unwrap_or(1).max(1);
+    let limit = Inline { capacity: burst.unwrap_or(in_a_period), count, period_ns };
+    match limit.bucket() {
+        Ok(_) => Ok(limit),
+        Err(fault) => Err(Invalid::at(pointer, fault.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Asked, Counter, Verb, inline};
+
+    fn of(text: &str, burst: Option<u64>) -> (u64, u64, u64) {
+        let limit = inline(text, burst, "").unwrap();
+        (limit.capacity, limit.count, limit.period_ns)
+    }
+
+    #[test]
+    fn limits_are_as_they_are_written() {
+        assert_eq!(of("100/min", Some(20)), (20, 100, 60_000_000_000));
+        assert_eq!(of("100/min", None), (100, 100, 60_000_000_000));
+        assert_eq!(of("60/min", None), (60, 60, 60_000_000_000));
+        assert_eq!(of("1000/10s", None), (1000, 1000, 10_000_000_000));
+        assert_eq!(of("0.5/s", None), (1, 1, 2_000_000_000));
+        assert_eq!(of("2.5/s", None), (2, 1, 400_000_000));
+    }
+
+    #[test]
+    fn limits_that_are_none_say_what_would_be_right() {
+        for text in ["", "100", "/min", "100/", "-1/s", "0/s", "1/0s", "x/s", "1/fortnight"] {
+            let invalid = inline(text, None, "/items/3").unwrap_err();
+            assert_eq!(invalid.pointer, "/items/3/limit", "{text}");
+            assert!(invalid.detail.contains("100/min"), "{text}: {}", invalid.detail);
+        }
+        for text in ["unlimited", "never", "NaN/s", "inf/s", "1e3/s"] {
+            assert!(inline(text, None, "").is_err(), "{text}");
+        }
+        assert!(inline("1/s", Some(0), "").is_err());
+    }
+
+    #[test]
+    fn one_item_or_several() {
+        let one = Asked::read(br#"{"rule":"r","key":"42","permits":3,"verb":"peek"}"#).unwrap();
+        assert_eq!((one.verb, one.items.len(), one.listed), (Verb::Peek, 1, false));
+        assert_eq!(one.items[0].permits, 3);
+        assert!(matches!(&one.items[0].counter, Counter::Rule { name, .. } if name.0 == "r"));
+        let two = br#"{"items":[{"limit":"1/s","key":"a"},{"domain":"d","descriptor":{"k":"v"}}]}"#;
+        let two = Asked::read(two).unwrap();
+        assert_eq!((two.verb, two.items.len(), two.listed), (Verb::Take, 2, true));
+    }
+
+    #[test]
+    fn bodies_that_are_wrong_say_where() {
+        let table: [(&str, &str, &str); 16] = [
+            ("", "", "EOF"),
+            ("[]", "", "expected"),
+            ("{}", "", "an item has `rule`"),
+            (r#"{"rule":"r","rule":"s"}"#, "", "duplicate field `rule`"),
+            (r#"{"rule":"r","permit":1}"#, "", "unknown field `permit`"),
+            (r#"{"rule":"r","permits":-1}"#, "/permits", "a whole number"),
+            (r#"{"rule":"r","permits":1.5}"#, "/permits", "a whole number"),
+            (r#"{"rule":"r","permits":NaN}"#, "/permits", "line 1 column"),
+            (r#"{"rule":7}"#, "/rule", "a text"),
+            (r#"{"rule":"r","verb":"steal"}"#, "/verb", "unknown variant `steal`"),
+            (r#"{"items":[]}"#, "/items", "from 1 to 64"),
+            (r#"{"items":[{"rule":"r"}],"key":"k"}"#, "", "use one or the other"),
+            (r#"{"items":[{"rule":"r"},{"rule":"s","permits":-1}]}"#, "/items/1/permits", "whole"),
+            (r#"{"items":[{"rule":"r"},{}]}"#, "/items/1", "an item has `rule`"),
+            (r#"{"limit":"1/s","key":["a"]}"#, "/key", "one key"),
+            (r#"{"rule":"r","limit":"1/s","key":"a"}"#, "", "no others of these"),
+        ];
+        for (body, pointer, detail) in table {
+            let invalid = Asked::read(body.as_bytes()).unwrap_err();
+            assert_eq!(invalid.pointer, pointer, "{body}: {}", invalid.detail);
+            assert!(invalid.detail.contains(detail), "{body}: {}", invalid.detail);
+        }
+    }
+}

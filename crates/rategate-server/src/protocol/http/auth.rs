@@ -1,0 +1,199 @@
+//! `/v1/auth`: what a proxy asks before it passes a request on. nginx (`auth_request`), Traefik (`forwardAuth`), Caddy
+//! (`forward_auth`) and Envoy's HTTP service for `ext_authz` all ask so, and go by the status alone.
+//!
+//! What the *address* of the question says comes from the proxy's configuration. Its header fields may be the client's own,
+//! passed through, so they name nothing unless the address leaves it to them.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName, StatusCode, Uri};
+use smallvec::{SmallVec, smallvec};
+
+use super::asked::{Asked, AskedItem, Counter, Verb, inline};
+use super::invalid::Invalid;
+use super::json::{Key, MOST_VALUES, Text, Value};
+use super::query;
+
+const RULE: HeaderName = HeaderName::from_static("x-rategate-rule");
+const KEY: HeaderName = HeaderName::from_static("x-rategate-key");
+const PERMITS: HeaderName = HeaderName::from_static("x-rategate-permits");
+
+/// What a proxy asks.
+#[derive(Debug)]
+pub(super) struct AuthAsked<'a> {
+    pub(super) asked: Asked<'a>,
+    /// With which status a request is denied.
+    pub(super) deny: StatusCode,
+    /// With which status it is let through.
+    pub(super) pass: StatusCode,
+}
+
+/// The parts of the address, each there once at most, but for the keys.
+#[derive(Default)]
+struct Given<'a> {
+    rule: Option<Cow<'a, [u8]>>,
+    keys: SmallVec<[Cow<'a, [u8]>; 2]>,
+    from: Option<Cow<'a, [u8]>>,
+    limit: Option<Cow<'a, [u8]>>,
+    burst: Option<Cow<'a, [u8]>>,
+    permits: Option<Cow<'a, [u8]>>,
+    deny: Option<Cow<'a, [u8]>>,
+    pass: Option<Cow<'a, [u8]>>,
+}
+
+impl<'a> AuthAsked<'a> {
+    /// Reads a question. `client` says who the client is, by whom proxies report that are trusted.
+    pub(super) fn read(
+        uri: &'a Uri,
+        headers: &'a HeaderMap,
+        client: impl Fn() -> Option<String>,
+    ) -> Result<Self, Invalid> {
+        let mut given = Given::read(uri.query().unwrap_or_default())?;
+        let mut from_field = false;
+        if given.rule.is_none() && given.limit.is_none() {
+            let rule = field(headers, &RULE)?;
+            let detail = "no rule; write /v1/auth?rule=NAME, or let the proxy set X-Rategate-Rule";
+            given.rule = Some(rule.ok_or_else(|| Invalid::at("?rule", detail))?.into());
+            from_field = field(headers, &KEY)?.is_some();
+            if given.permits.is_none() {
+                given.permits = field(headers, &PERMITS)?.map(Cow::Borrowed);
+            }
+        }
+        let permits = number(given.permits.as_deref(), "?permits")?.unwrap_or(1);
+        let deny = status(given.deny.as_deref(), "?deny", &[429, 403, 401, 503])?;
+        let pass = status(given.pass.as_deref(), "?pass", &[204, 200])?;
+        let keys = given.keys_or(headers, from_field, client)?;
+        let counter = match (given.rule, given.limit) {
+            (Some(rule), None) => {
+                let name = Text(text(rule, "?rule")?);
+                let mut values: Vec<Value<'a>> = keys.into_iter().map(Value).collect();
+                let key = match (values.len(), values.pop()) {
+                    (1, Some(value)) => Some(Key::One(value)),
+                    (_, Some(last)) => {
+                        values.push(last);
+                        Some(Key::Many(values))
+                    }
+                    (_, None) => None,
+                };
+                Counter::Rule { name, key }
+            }
+            (None, Some(limit)) => {
+                let burst = number(given.burst.as_deref(), "?burst")?;
+                let limit = inline(&text(limit, "?limit")?, burst, "?")?;
+                let mut keys = keys.into_iter();
+                let (Some(key), None) = (keys.next(), keys.next()) else {
+                    return Err(Invalid::at("?key", "several keys; a limit has one"));
+                };
+                Counter::Inline { limit, key: Value(key) }
+            }
+            _ => return Err(Invalid::at("?rule", "both a rule and a limit; write one of them")),
+        };
+        let items = smallvec![AskedItem { counter, permits }];
+        let asked = Asked { verb: Verb::Take, items, listed: false };
+        Ok(Self { asked, deny, pass })
+    }
+}
+
+impl<'a> Given<'a> {
+    fn read(text: &'a str) -> Result<Self, Invalid> {
+        let mut given = Self::default();
+        for (name, value) in query::pairs(text) {
+            let place = match &*name {
+                b"key" => {
+                    if given.keys.len() == MOST_VALUES {
+                        return Err(Invalid::at("?key", "more keys than a rule can have"));
+                    }
+                    given.keys.push(value);
+                    continue;
+                }
+                b"rule" => &mut given.rule,
+                b"from" => &mut given.from,
+                b"limit" => &mut given.limit,
+                b"burst" => &mut given.burst,
+                b"permits" => &mut given.permits,
+                b"deny" => &mut given.deny,
+                b"pass" => &mut given.pass,
+                _ => {
+                    let detail = "an unknown name; there are rule, key, from, limit, burst, \
+                                  permits, deny and pass";
+                    return Err(Invalid::at("?", detail));
+                }
+            };
+            if place.replace(value).is_some() {
+                return Err(Invalid::at("?", "a name that comes twice; only `key` may"));
+            }
+        }
+        Ok(given)
+    }
+
+    /// The keys of the address; or else what it says where the key is.
+    fn keys_or(
+        &mut self,
+        headers: &'a HeaderMap,
+        from_field: bool,
+        client: impl Fn() -> Option<String>,
+    ) -> Result<SmallVec<[Cow<'a, [u8]>; 2]>, Invalid> {
+        if !self.keys.is_empty() {
+            if self.from.is_some() {
+                return Err(Invalid::at("?from", "both `key` and `from`; write one of them"));
+            }
+            return Ok(std::mem::take(&mut self.keys));
+        }
+        // Who has none shares one counter with all others who have none.
+        let of_field = |name: &HeaderName| {
+            Ok(Cow::Borrowed(field(headers, name)?.unwrap_or_default()))
+        };
+        let key = match self.from.as_deref() {
+            None if from_field => of_field(&KEY)?,
+            None | Some(b"address") => Cow::Owned(client().unwrap_or_default().into_bytes()),
+            Some(b"none") => return Ok(SmallVec::new()),
+            Some(b"header") => of_field(&KEY)?,
+            Some(other) => {
+                let name = other.strip_prefix(b"header:");
+                let name = name.and_then(|name| HeaderName::from_bytes(name).ok());
+                let detail = "not understood; write address, none, header or header:NAME";
+                of_field(&name.ok_or_else(|| Invalid::at("?from", detail))?)?
+            }
+        };
+        Ok(smallvec![key])
+    }
+}
+
+/// The value of a field that comes once. Of two, nobody could say which is the proxy's.
+fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Invalid> {
+    let mut values = headers.get_all(name).into_iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(Invalid::at("", "a field that names a rule or a key comes twice"));
+    }
+    Ok(first.map(http::HeaderValue::as_bytes))
+}
+
+fn text<'a>(bytes: Cow<'a, [u8]>, place: &str) -> Result<Cow<'a, str>, Invalid> {
+    let invalid = || Invalid::at(place, "not UTF-8");
+    match bytes {
+        Cow::Borrowed(bytes) => str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| invalid()),
+        Cow::Owned(bytes) => String::from_utf8(bytes).map(Cow::Owned).map_err(|_| invalid()),
+    }
+}
+
+fn number(bytes: Option<&[u8]>, place: &str) -> Result<Option<u64>, Invalid> {
+    let Some(bytes) = bytes else { return Ok(None) };
+    let digits = str::from_utf8(bytes).ok();
+    let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let number = digits.and_then(|text| text.parse().ok());
+    let detail = "no whole number from 0 to 18446744073709551615";
+    number.map(Some).ok_or_else(|| Invalid::at(place, detail))
+}
+
+/// A status out of several; the first, if none is given.
+fn status(bytes: Option<&[u8]>, place: &str, known: &[u16]) -> Result<StatusCode, Invalid> {
+    let number = number(bytes, place)?;
+    let mut known_ones = known.iter().copied();
+    let found = match number {
+        None => known_ones.next(),
+        Some(number) => known_ones.find(|one| u64::from(*one) == number),
+    };
+    let found = found.and_then(|status| StatusCode::from_u16(status).ok());
+    found.ok_or_else(|| Invalid::at(place, format!("none of the statuses there are: {known:?}")))
+}

@@ -1,0 +1,198 @@
+//! A connection: HTTP/1.1 with keep-alive and pipelining, or HTTP/2 by its first bytes, within bounds.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::time::{sleep, timeout};
+
+use super::watched::{Activity, FirstBytes, Watch, Watched};
+use crate::protocol::body::Body;
+
+/// The bounds of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// The most bytes of a request's head, at least 8 KiB; also of the buffer that a connection reads into.
+    pub head_bytes: usize,
+    /// How long a request that has begun may take to arrive, up to its body.
+    pub arrival: Duration,
+    /// How long a connection may be silent.
+    pub idle: Duration,
+    /// How long a peer may leave answers unread.
+    pub unread: Duration,
+    /// How long a connection that has ended waits for the peer's end.
+    pub linger: Duration,
+    /// The most streams at once of a connection of HTTP/2.
+    pub streams: u32,
+    /// How many streams a peer may have reset before they were looked at; one more ends the connection.
+    pub resets: usize,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            head_bytes: 32 * 1024,
+            arrival: Duration::from_secs(10),
+            idle: Duration::from_secs(300),
+            unread: Duration::from_secs(30),
+            linger: Duration::from_secs(2),
+            streams: 128,
+            resets: 20,
+        }
+    }
+}
+
+/// Whose a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// A gRPC service's.
+    Grpc,
+    /// Everybody else's, by its path.
+    Plain,
+}
+
+impl Whose {
+    /// By the content type, as gRPC asks.
+    #[must_use]
+    pub fn of(headers: &HeaderMap) -> Self {
+        let content_type = headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+        match content_type {
+            Some(value) if value.starts_with(b"application/grpc") => Self::Grpc,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// What a connection of HTTP/2 begins with.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a stream's window is at first: as long as the longest body that is read here.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+
+/// Serves a connection until the peer ends it, it breaks a bound, or, after `drain` and what is under way, the server does.
+///
+/// Has to be polled by a tokio runtime that has IO and time enabled. Dropping it drops the connection.
+pub async fn serve_connection<S, A, F>(
+    stream: S,
+    limits: ConnectionLimits,
+    drain: impl Future<Output = ()>,
+    answer: A,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Fn(Request<Incoming>) -> F + Send + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let mut stream = stream;
+    let mut drain = pin!(drain);
+    let mut first = FirstBytes::default();
+    let is_http2 = tokio::select! {
+        biased;
+        seen = timeout(limits.arrival, is_preface(&mut stream, &mut first)) => match seen {
+            Ok(Ok(is_http2)) => is_http2,
+            _ => return,
+        },
+        () = drain.as_mut() => return,
+    };
+    let activity = Arc::<Activity>::default();
+    let io = TokioIo::new(Watched::new(stream, first, Arc::clone(&activity)));
+    let requests = Arc::clone(&activity);
+    let service = service_fn(move |request| {
+        let under_way = requests.begin();
+        let response = answer(request);
+        async move {
+            let response = response.await;
+            drop(under_way);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let watch = Watch::new(limits, Instant::now());
+    if is_http2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(limits.unread)
+            .keep_alive_timeout(limits.unread)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_concurrent_streams(limits.streams)
+            .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+            .max_pending_accept_reset_streams(limits.resets)
+            .max_local_error_reset_streams(limits.resets);
+        let connection = builder.serve_connection(io, service);
+        drive(connection, |connection| connection.graceful_shutdown(), drain, watch, &activity).await;
+    } else {
+        let mut builder = http1::Builder::new();
+        // How long a head may take is watched here, without a timer for each request.
+        builder
+            .header_read_timeout(None)
+            .max_buf_size(limits.head_bytes.max(8 * 1024))
+            .pipeline_flush(true);
+        let connection = builder.serve_connection(io, service);
+        drive(connection, |connection| connection.graceful_shutdown(), drain, watch, &activity).await;
+    }
+}
+
+/// Whether a connection begins as HTTP/2 does. As many bytes are read as it takes to know.
+async fn is_preface<S>(stream: &mut S, first: &mut FirstBytes) -> std::io::Result<bool>
+where
+    S: AsyncRead + Unpin,
+{
+    while first.until < PREFACE.len() {
+        let room = first.bytes.get_mut(first.until..).unwrap_or_default();
+        let read = stream.read(room).await?;
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        first.until = first.until.saturating_add(read);
+        if first.bytes.get(..first.until) != PREFACE.get(..first.until) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+async fn drive<C>(
+    connection: C,
+    finish: impl Fn(Pin<&mut C>),
+    mut drain: Pin<&mut impl Future<Output = ()>>,
+    mut watch: Watch,
+    activity: &Activity,
+) where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut connection = pin!(connection);
+    let mut pause = pin!(sleep(watch.pause()));
+    let mut is_draining = false;
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection of HTTP broke off");
+                }
+                return;
+            }
+            () = drain.as_mut(), if !is_draining => {
+                is_draining = true;
+                finish(connection.as_mut());
+            }
+            () = pause.as_mut() => {
+                if watch.is_stuck(activity, Instant::now()) {
+                    return;
+                }
+                let next = tokio::time::Instant::now().checked_add(watch.pause());
+                pause.as_mut().reset(next.unwrap_or_else(tokio::time::Instant::now));
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The small values of a request's JSON. What is plain text is borrowed from the body.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
+
+/// The most values of a key, and entries of a descriptor.
+pub(super) const MOST_VALUES: usize = 32;
+
+/// Text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+
+/// Any bytes: text, or `{"base64": ...}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Value<'a>(pub(super) Cow<'a, [u8]>);
+
+/// A number from 0 up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Whole(pub(super) u64);
+
+/// Names and values, in the order in which they are written.
+pub(super) type Pairs<'a> = Vec<(Text<'a>, Value<'a>)>;
+
+/// The key of a counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Key<'a> {
+    /// One value.
+    One(Value<'a>),
+    /// Values in the order of the rule's entries.
+    Many(Vec<Value<'a>>),
+    /// Values by the names of the rule's entries.
+    Named(Pairs<'a>),
+}
+
+/// A descriptor: an object, or a list of pairs where a name comes twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Descriptor<'a>(pub(super) Pairs<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Read)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Value<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Value<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, or {\"base64\": a text} for other bytes")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Value<'de>, E> {
+                Ok(Value(Cow::Borrowed(text.as_bytes())))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Value<'de>, E> {
+                Ok(Value(Cow::Owned(text.as_bytes().to_vec())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value<'de>, A::Error> {
+                match map.next_key::<Text<'de>>()? {
+                    Some(Text(name)) if name == "base64" => {}
+                    _ => return Err(A::Error::invalid_value(Unexpected::Map, &self)),
+                }
+                let value = base64_value(&map.next_value()?)?;
+                match map.next_key::<Text<'de>>()? {
+                    None => Ok(value),
+                    Some(_) => Err(A::Error::invalid_value(Unexpected::Map, &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Read)
+    }
+}
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl Visitor<'_> for Read {
+            type Value = Whole;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number from 0 to 18446744073709551615")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
+                Ok(Whole(number))
+            }
+        }
+        deserializer.deserialize_u64(Read)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Key<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, {\"base64\": a text}, a list of values, or values by name")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key::One(Value(Cow::Borrowed(text.as_bytes()))))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Key<'de>, E> {
+                Ok(Key::One(Value(Cow::Owned(text.as_bytes().to_vec()))))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Key<'de>, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = list.next_element()? {
+                    bounded(values.len())?;
+                    values.push(value);
+                }
+                Ok(Key::Many(values))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Key<'de>, A::Error> {
+                let mut pairs = read_object(map)?;
+                match pairs.as_slice() {
+                    [(Text(name), Value(text))] if name == "base64" => {
+                        let text = std::str::from_utf8(text).map_err(A::Error::custom)?;
+                        base64_value(&Text(Cow::Borrowed(text))).map(Key::One)
+                    }
+                    _ => Ok(Key::Named(std::mem::take(&mut pairs))),
+                }
+            }
+        }
+        deserializer.deserialize_any(Read)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Descriptor<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Descriptor<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object like {\"user\": \"42\"}, or a list of pairs like [[\"user\", \"42\"]]")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Descriptor<'de>, A::Error> {
+                let mut pairs = Pairs::new();
+                while let Some(pair) = list.next_element()? {
+                    bounded(pairs.len())?;
+                    pairs.push(pair);
+                }
+                Ok(Descriptor(pairs))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Descriptor<'de>, A::Error> {
+                read_object(map).map(Descriptor)
+            }
+        }
+        deserializer.deserialize_any(Read)
+    }
+}
+
+/// An object's members, each name once.
+fn read_object<'de, A: MapAccess<'de>>(mut map: A) -> Result<Pairs<'de>, A::Error> {
+    let mut pairs = Pairs::new();
+    while let Some(name) = map.next_key::<Text<'de>>()? {
+        bounded(pairs.len())?;
+        if pairs.iter().any(|(other, _)| *other == name) {
+            return Err(A::Error::custom("a name comes twice; each may come once"));
+        }
+        pairs.push((name, map.next_value()?));
+    }
+    Ok(pairs)
+}
+
+fn bounded<E: Error>(so_far: usize) -> Result<(), E> {
+    if so_far < MOST_VALUES {
+        return Ok(());
+    }
+    Err(E::custom(format_args!("more than {MOST_VALUES} values; fewer are enough for any rule")))
+}
+
+/// With or without padding, and with either alphabet.
+fn base64_value<'a, E: Error>(text: &Text<'_>) -> Result<Value<'a>, E> {
+    let text = text.0.as_bytes();
+    let decoded = STANDARD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text));
+    let decoded = decoded.or_else(|_| URL_SAFE_NO_PAD.decode(text));
+    let decoded = decoded.map_err(|_| E::custom("not base64; write it as in \"AP8=\""))?;
+    Ok(Value(Cow::Owned(decoded)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Descriptor, Key, MOST_VALUES, Value, Whole};
+
+    fn value(bytes: &[u8]) -> Value<'_> {
+        Value(bytes.into())
+    }
+
+    #[test]
+    fn keys_of_every_form() {
+        let read = |text| serde_json::from_str::<Key<'_>>(text).unwrap();
+        assert_eq!(read(r#""42""#), Key::One(value(b"42")));
+        assert_eq!(read(r#""\u00e4\n""#), Key::One(value("ä\n".as_bytes())));
+        assert_eq!(read(r#"{"base64":"AP8="}"#), Key::One(value(b"\x00\xff")));
+        assert_eq!(read(r#"{"base64":"AP8"}"#), Key::One(value(b"\x00\xff")));
+        assert_eq!(read(r#"{"base64":"_-8"}"#), Key::One(value(b"\xff\xef")));
+        let Key::Many(many) = read(r#"["a",{"base64":"AP8="}]"#) else { panic!("a list") };
+        assert_eq!(many, [value(b"a"), value(b"\x00\xff")]);
+        let Key::Named(named) = read(r#"{"b":"1","a":{"base64":"AP8="}}"#) else { panic!("names") };
+        let names: Vec<_> = named.iter().map(|(name, _)| name.0.as_ref()).collect();
+        assert_eq!(names, ["b", "a"]);
+    }
+
+    #[test]
+    fn what_is_no_key_is_told_apart() {
+        let fault = |text| serde_json::from_str::<Key<'_>>(text).unwrap_err().to_string();
+        assert!(fault("42").contains("expected a text"), "{}", fault("42"));
+        assert!(fault(r#"{"base64":"*"}"#).contains("AP8="));
+        assert!(fault(r#"{"a":"1","a":"2"}"#).contains("twice"));
+        assert!(fault(r#"{"a":{"b":"c"}}"#).contains("base64"));
+        assert!(fault(r#"{"a":{"base64":"AA==","c":"d"}}"#).contains("base64"));
+        let many = format!("[{}\"x\"]", "\"x\",".repeat(MOST_VALUES));
+        assert!(fault(&many).contains("more than 32 values"));
+    }
+
+    #[test]
+    fn whole_numbers_and_nothing_else() {
+        assert_eq!(serde_json::from_str::<Whole>("18446744073709551615").unwrap(), Whole(u64::MAX));
+        for text in ["-1", "1.5", "1.0", "1e3", "18446744073709551616", "\"1\"", "true", "null"] {
+            let fault = serde_json::from_str::<Whole>(text).unwrap_err().to_string();
+            assert!(fault.contains("a whole number from 0 to"), "{text}: {fault}");
+        }
+        for text in ["NaN", "Infinity", "1e999", "01", "+1", ".5", "0x10"] {
+            assert!(serde_json::from_str::<Whole>(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn descriptors_keep_their_order() {
+        let read = |text| serde_json::from_str::<Descriptor<'_>>(text);
+        let object = read(r#"{"b":"1","a":"2"}"#).unwrap();
+        assert_eq!(object, read(r#"[["b","1"],["a","2"]]"#).unwrap());
+        assert_eq!(read(r#"[["a","1"],["a","2"]]"#).unwrap().0.len(), 2);
+        assert!(read(r#"[["a"]]"#).is_err() && read(r#"[["a","1","2"]]"#).is_err());
+    }
+}

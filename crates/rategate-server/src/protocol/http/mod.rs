@@ -1,0 +1,240 @@
+//! HTTP: questions in JSON, questions of proxies, and what else is asked over it.
+//!
+//! | path | what |
+//! |---|---|
+//! | `POST /v1/check` | decides: rules by name or by descriptor, limits that come with the call |
+//! | `/v1/auth` | decides for a proxy, which goes by the status |
+//! | `POST /throttle` | decides as throttlecrab does |
+//! | `GET /healthz`, `GET /readyz` | whether the process lives; whether it should be asked |
+//! | `GET /openapi.json` | this API, for programs |
+
+mod answered;
+mod asked;
+mod auth;
+mod connection;
+mod decide;
+mod invalid;
+mod json;
+mod options;
+mod problem;
+mod query;
+mod throttle;
+mod told;
+mod watched;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Body as HttpBody;
+use rategate::{Clock, MonotonicClock};
+
+use self::asked::{Asked, Counter, Verb};
+use self::auth::AuthAsked;
+pub use self::connection::{ConnectionLimits, Whose, serve_connection};
+pub use self::options::{Options, Proxies};
+use self::problem::Refused;
+use super::body::{Body, read};
+use crate::engine::Engine;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// From where; none for a Unix socket.
+    pub address: Option<IpAddr>,
+    /// Whether every question needs the token, and not only those that change something.
+    pub token_required: bool,
+}
+
+/// The API of HTTP. Clones are of the same one.
+pub struct Api<C: Clock = MonotonicClock> {
+    engine: Engine<C>,
+    options: Arc<Options>,
+}
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+const OPENAPI: &str = include_str!("openapi.json");
+
+impl<C: Clock + Clone + 'static> Api<C> {
+    /// The API over an engine.
+    #[must_use]
+    pub fn new(engine: Engine<C>, options: Options) -> Self {
+        Self { engine, options: Arc::new(options) }
+    }
+
+    /// Answers a request. What is wrong with it is told in a problem (RFC 9457): there is always a response.
+    pub async fn call<B>(&self, request: Request<B>, caller: &Caller) -> Response<Body>
+    where
+        B: HttpBody<Data = Bytes>,
+    {
+        let (head, body) = request.into_parts();
+        let response = match head.uri.path() {
+            "/throttle" => self.throttle(&head, body, caller).await,
+            "/v1/check" => self.check(&head, body, caller).await,
+            "/v1/auth" => self.auth(&head, caller).await,
+            "/healthz" | "/health" => get(&head, || plain(StatusCode::OK, "OK")),
+            "/readyz" => get(&head, || {
+                if (self.options.ready)() {
+                    plain(StatusCode::OK, "ready")
+                } else {
+                    plain(StatusCode::SERVICE_UNAVAILABLE, "not ready")
+                }
+            }),
+            "/openapi.json" => get(&head, || with_type(Bytes::from_static(OPENAPI.as_bytes()))),
+            _ => Err(Refused::NotFound),
+        };
+        response.unwrap_or_else(|refused| refused.response())
+    }
+
+    async fn throttle<B>(&self, head: &Parts, body: B, caller: &Caller) -> Answered
+    where
+        B: HttpBody<Data = Bytes>,
+    {
+        self.post(head, caller)?;
+        let body = self.read(body).await?;
+        throttle::throttle(&self.engine, &body).map(with_type)
+    }
+
+    async fn check<B>(&self, head: &Parts, body: B, caller: &Caller) -> Answered
+    where
+        B: HttpBody<Data = Bytes>,
+    {
+        self.post(head, caller)?;
+        let wants_status = wants_status(head)?;
+        let body = self.read(body).await?;
+        let asked = Asked::read(&body)?;
+        if asked.verb == Verb::Reset {
+            self.options.admit_change(&head.headers)?;
+        }
+        let outcome = decide::decide(&self.engine, &asked).await?;
+        let mut response = if wants_status && !outcome.answer.allowed {
+            told::denied(&outcome.answer, StatusCode::TOO_MANY_REQUESTS)
+        } else {
+            with_type(answered::json(&outcome))
+        };
+        if wants_status {
+            let applied = HeaderValue::from_static("status=429");
+            response.headers_mut().insert(PREFERENCE_APPLIED, applied);
+            self.tell(&outcome, &asked, response.headers_mut());
+        }
+        Ok(response)
+    }
+
+    async fn auth(&self, head: &Parts, caller: &Caller) -> Answered {
+        self.options.admit(&head.headers, caller.token_required)?;
+        let client = || self.options.proxies.name(caller.address, &head.headers);
+        let AuthAsked { asked, deny, pass } = AuthAsked::read(&head.uri, &head.headers, client)?;
+        let outcome = decide::decide(&self.engine, &asked).await?;
+        let mut response = if outcome.answer.allowed {
+            let mut response = Response::new(Body::Empty);
+            *response.status_mut() = pass;
+            response
+        } else {
+            told::denied(&outcome.answer, deny)
+        };
+        self.tell(&outcome, &asked, response.headers_mut());
+        Ok(response)
+    }
+
+    fn tell(&self, outcome: &decide::Outcome, asked: &Asked<'_>, headers: &mut HeaderMap) {
+        if self.options.fields.is_empty() {
+            return;
+        }
+        let inline = |place: usize| match asked.items.get(place).map(|item| &item.counter) {
+            Some(Counter::Inline { limit, .. }) => Some(*limit),
+            _ => None,
+        };
+        told::write(&self.engine, &self.options.fields, &outcome.answer, inline, headers);
+    }
+
+    /// A question by `POST`, from somebody who may ask.
+    fn post(&self, head: &Parts, caller: &Caller) -> Result<(), Refused> {
+        if head.method != Method::POST {
+            return Err(Refused::Method("POST"));
+        }
+        self.options.admit(&head.headers, caller.token_required)
+    }
+
+    async fn read<B>(&self, body: B) -> Result<Bytes, Refused>
+    where
+        B: HttpBody<Data = Bytes>,
+    {
+        let bytes = read(body, self.options.most_body_bytes, self.options.body_within).await;
+        bytes.map_err(Refused::Unread)
+    }
+}
+
+/// A response, or what becomes one.
+type Answered = Result<Response<Body>, Refused>;
+
+fn get(head: &Parts, answer: impl FnOnce() -> Response<Body>) -> Answered {
+    match head.method {
+        Method::GET | Method::HEAD => Ok(answer()),
+        _ => Err(Refused::Method("GET, HEAD")),
+    }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+fn with_type(json: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::from(json));
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+/// Whether a denial is to have a status of its own: `?status=429`, or `Prefer: status=429` (RFC 7240).
+fn wants_status(head: &Parts) -> Result<bool, Refused> {
+    if let Some(query) = head.uri.query() {
+        for (name, value) in query::pairs(query) {
+            match (&*name, &*value) {
+                (b"status", b"429") => return Ok(true),
+                (b"status", b"200") => return Ok(false),
+                _ => {
+                    let detail = "not understood; there are ?status=429 and ?status=200";
+                    return Err(invalid::Invalid::at("?", detail).into());
+                }
+            }
+        }
+    }
+    if head.headers.is_empty() {
+        return Ok(false);
+    }
+    let preferences = head.headers.get_all(PREFER).into_iter();
+    let mut preferences = preferences.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    Ok(preferences.any(|one| {
+        let one = one.trim_ascii();
+        one.eq_ignore_ascii_case(b"status=429") || one.eq_ignore_ascii_case(b"status=\"429\"")
+    }))
+}
+
+/// The token of `Authorization: Bearer`, if there is one field, and one token in it.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(AUTHORIZATION).into_iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let (scheme, token) = value.as_bytes().split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}
+
+impl<C: Clock> Clone for Api<C> {
+    fn clone(&self) -> Self {
+        Self { engine: self.engine.clone(), options: Arc::clone(&self.options) }
+    }
+}
+
+impl<C: Clock> fmt::Debug for Api<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api").field("options", &self.options).finish_non_exhaustive()
+    }
+}

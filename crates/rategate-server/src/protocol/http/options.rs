@@ -1,0 +1,109 @@
+//! What an API is made with.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use rategate_tower::headers::Dialect;
+use rategate_tower::key::{self, Client, Field, Network, Peer, Trust};
+
+use super::bearer;
+use super::problem::Refused;
+
+/// What an API is made with.
+pub struct Options {
+    /// Says whether these bytes are the token, and takes as long whichever of them differ. `None` if there is no token: then
+    /// nobody has to show one.
+    pub token: Option<Arc<dyn Fn(&[u8]) -> bool + Send + Sync>>,
+    /// Whether the service should be asked: what `/readyz` answers.
+    pub ready: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Which proxies are believed when they say who the client is.
+    pub proxies: Proxies,
+    /// In which forms clients are told where they stand, where a response has the limit's own status.
+    pub fields: Vec<Dialect>,
+    /// The most bytes of a request's body.
+    pub most_body_bytes: usize,
+    /// How long a body may take to come once it makes us wait.
+    pub body_within: Duration,
+}
+
+/// Which proxies are believed, and how clients are told apart.
+#[derive(Clone, Debug)]
+pub struct Proxies(Client);
+
+impl Proxies {
+    /// Proxies that are trusted, and the field that they write. Addresses are grouped by so many of their leading bits.
+    #[must_use]
+    pub fn new(trust: Trust, field: Field, v4_bits: u8, v6_bits: u8) -> Self {
+        Self(key::client(nobody().group_v4(v4_bits).group_v6(v6_bits), field, trust))
+    }
+
+    /// Proxies in these networks, which write `X-Forwarded-For`.
+    #[must_use]
+    pub fn in_networks(networks: Vec<Network>) -> Self {
+        Self::new(Trust::Networks(networks), Field::XForwardedFor, 32, 64)
+    }
+
+    pub(super) fn name(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<String> {
+        self.0.name(peer, headers)
+    }
+}
+
+impl Default for Proxies {
+    /// None is believed: the client is the peer.
+    fn default() -> Self {
+        Self::in_networks(Vec::new())
+    }
+}
+
+/// The peer is known from the connection, and no request says who it is.
+fn nobody() -> Peer {
+    key::peer(|(): &()| None)
+}
+
+impl Options {
+    /// Whether somebody may ask where every question needs the token. Nobody has one where there is none.
+    pub(super) fn admit(&self, headers: &HeaderMap, required: bool) -> Result<(), Refused> {
+        if !required || self.shows_token(headers) { Ok(()) } else { Err(Refused::Token) }
+    }
+
+    /// Whether somebody may ask for what needs the token wherever there is one.
+    pub(super) fn admit_change(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        self.admit(headers, self.token.is_some())
+    }
+
+    fn shows_token(&self, headers: &HeaderMap) -> bool {
+        match (&self.token, bearer(headers)) {
+            (Some(is_token), Some(given)) => is_token(given),
+            _ => false,
+        }
+    }
+}
+
+impl Default for Options {
+    /// No token, always ready, no proxy believed, the fields of the current draft, bodies of 64 KiB within 5 s.
+    fn default() -> Self {
+        Self {
+            token: None,
+            ready: Arc::new(|| true),
+            proxies: Proxies::default(),
+            fields: vec![Dialect::Current],
+            most_body_bytes: 64 * 1024,
+            body_within: Duration::from_secs(5),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("token", &self.token.as_ref().map(|_| "(not told)"))
+            .field("proxies", &self.proxies)
+            .field("fields", &self.fields)
+            .field("most_body_bytes", &self.most_body_bytes)
+            .field("body_within", &self.body_within)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,60 @@
+//! The part of an address after the question mark.
+
+use std::borrow::Cow;
+
+/// Its names and values, in order: `%` and two digits are a byte, `+` is a space. What is written otherwise stands for itself.
+pub(super) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    parts.map(|part| {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        (decoded(name), decoded(value))
+    })
+}
+
+fn decoded(text: &str) -> Cow<'_, [u8]> {
+    let bytes = text.as_bytes();
+    if !bytes.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return bytes.into();
+    }
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let [first, after @ ..] = rest {
+        let (byte, next) = match (first, after) {
+            (b'+', _) => (b' ', after),
+            (b'%', [high, low, after @ ..]) => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => ((high << 4) | low, after),
+                _ => (b'%', rest.get(1..).unwrap_or_default()),
+            },
+            (byte, _) => (*byte, after),
+        };
+        plain.push(byte);
+        rest = next;
+    }
+    plain.into()
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pairs;
+
+    #[test]
+    fn queries_are_read_as_they_are_written() {
+        let read = |query| -> Vec<(Vec<u8>, Vec<u8>)> {
+            pairs(query).map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
+        };
+        let pair = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
+        assert_eq!(read("a=b&&c=d%2Fe+f"), [pair("a", b"b"), pair("c", b"d/e f")]);
+        assert_eq!(read("key=%00%ff&k%65y"), [pair("key", b"\x00\xff"), pair("key", b"")]);
+        assert_eq!(read("a=%&b=%4&c=%zz&d==="), [
+            pair("a", b"%"),
+            pair("b", b"%4"),
+            pair("c", b"%zz"),
+            pair("d", b"==")
+        ]);
+        assert!(read("").is_empty());
+    }
+}

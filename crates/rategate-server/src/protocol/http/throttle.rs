@@ -1,0 +1,95 @@
+//! `POST /throttle`, as throttlecrab has it.
+
+use bytes::Bytes;
+use rategate::Clock;
+use serde::Deserialize;
+
+use super::answered::written;
+use super::invalid::Invalid;
+use super::json::{Value, Whole};
+use super::problem::Refused;
+use crate::engine::{Engine, Inline, Part, Verb, Verdict};
+
+/// The question. What else is in it is passed over, as there.
+#[derive(Debug, Deserialize)]
+struct Throttle<'a> {
+    #[serde(borrow)]
+    key: Value<'a>,
+    max_burst: Whole,
+    count_per_period: Whole,
+    period: Whole,
+    quantity: Option<Whole>,
+}
+
+/// Decides, and says so in JSON.
+pub(super) fn throttle<C>(engine: &Engine<C>, body: &[u8]) -> Result<Bytes, Refused>
+where
+    C: Clock + Clone + 'static,
+{
+    let asked = serde_json::from_slice::<Throttle<'_>>(body)
+        .map_err(|fault| Invalid::json::<Throttle<'_>>(body, &fault))?;
+    let numbers = [
+        ("/max_burst", asked.max_burst),
+        ("/count_per_period", asked.count_per_period),
+        ("/period", asked.period),
+    ];
+    if let Some((pointer, _)) = numbers.into_iter().find(|(_, number)| number.0 == 0) {
+        return Err(Invalid::at(pointer, "0; it has to be at least 1").into());
+    }
+    let period_ns = asked.period.0.checked_mul(1_000_000_000);
+    let period_ns = period_ns
+        .ok_or_else(|| Invalid::at("/period", "a period can have at most 18446744073 seconds"))?;
+    let limit =
+        Inline { capacity: asked.max_burst.0, count: asked.count_per_period.0, period_ns };
+    let quantity = asked.quantity.map_or(1, |quantity| quantity.0);
+    let part = engine.inline(limit, &asked.key.0, Verb::Take, quantity);
+    let part = part.map_err(|fault| Refused::Fault(fault, String::new()))?;
+    Ok(json(&part))
+}
+
+fn json(part: &Part) -> Bytes {
+    let (allowed, retry_after): (&[u8], Option<u64>) = match part.verdict {
+        Verdict::Denied { retry_after_ns, .. } => {
+            (b"false", retry_after_ns.map(|wait_ns| seconds(wait_ns.get())))
+        }
+        _ => (b"true", Some(0)),
+    };
+    let mut digits = itoa::Buffer::new();
+    written(|json| {
+        json.extend_from_slice(b"{\"allowed\":");
+        json.extend_from_slice(allowed);
+        json.extend_from_slice(b",\"limit\":");
+        json.extend_from_slice(digits.format(part.limit).as_bytes());
+        json.extend_from_slice(b",\"remaining\":");
+        json.extend_from_slice(digits.format(part.remaining.unwrap_or(0)).as_bytes());
+        json.extend_from_slice(b",\"reset_after\":");
+        json.extend_from_slice(digits.format(seconds(part.reset_after_ns)).as_bytes());
+        json.extend_from_slice(b",\"retry_after\":");
+        json.extend_from_slice(match retry_after {
+            Some(seconds) => digits.format(seconds).as_bytes(),
+            // Time will not help.
+            None => b"-1",
+        });
+        json.push(b'}');
+    })
+}
+
+/// Seconds as redis-cell and its kin have them: rounded up where at least a millisecond is left over.
+const fn seconds(ns: u64) -> u64 {
+    let (whole, rest_ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
+    if rest_ns >= 1_000_000 { whole.saturating_add(1) } else { whole }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn seconds_are_rounded_up_from_a_millisecond_on() {
+        let s = 1_000_000_000;
+        let table = [(0, 0), (999_999, 0), (1_000_000, 1), (s, 1), (s + 999_999, 1), (s + 1_000_000, 2)];
+        for (ns, expected) in table {
+            assert_eq!(seconds(ns), expected, "{ns}");
+        }
+    }
+}

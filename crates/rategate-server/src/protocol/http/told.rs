@@ -1,0 +1,112 @@
+//! The header fields that tell where a client stands, and the answer of those who may not go on.
+
+use std::time::{Duration, SystemTime};
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use rategate::Clock;
+use rategate_tower::headers::{Dialect, Headers, QuotaPolicy, Standing, write_retry_after};
+use rategate_tower::problem::{BLANK, CONTENT_TYPE as PROBLEM, Problem, QUOTA_EXCEEDED};
+use smallvec::SmallVec;
+
+use super::answered::{retry_after_ns, whole_ms};
+use crate::engine::{Answer, Engine, Inline, Part, Verdict};
+use crate::protocol::body::Body;
+use crate::rule::Enforcement;
+
+/// What limits are called that have no name of their own, or none that a field can hold.
+const NAMELESS: &str = "limit";
+
+/// Writes the fields of all limits that an answer is about. Shadow rules are none of the client's business.
+pub(super) fn write<C>(
+    engine: &Engine<C>,
+    dialects: &[Dialect],
+    answer: &Answer,
+    inline: impl Fn(usize) -> Option<Inline>,
+    headers: &mut HeaderMap,
+) where
+    C: Clock + Clone + 'static,
+{
+    let since_1970 = Duration::from_nanos(engine.clock().now_ns());
+    let now = SystemTime::UNIX_EPOCH.checked_add(since_1970).unwrap_or(SystemTime::UNIX_EPOCH);
+    for (place, part) in answer.parts.iter().enumerate().filter(|(_, part)| is_told(part)) {
+        let (Some(policy), Some(remaining)) = (policy(part, inline(place)), part.remaining) else {
+            continue;
+        };
+        let more_after_ns = match retry_after_ns(part) {
+            Some(0) => Some(part.reset_after_ns).filter(|reset_after_ns| *reset_after_ns > 0),
+            retry_after_ns => retry_after_ns,
+        };
+        let standing = Standing { remaining, more_after: more_after_ns.map(Duration::from_nanos) };
+        for dialect in dialects {
+            Headers::only(policy.clone(), *dialect).write(standing, now, headers);
+        }
+    }
+}
+
+/// The answer of somebody who may not go on, with a status that says so.
+pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
+    let over = || answer.parts.iter().filter(|part| part.verdict.is_over());
+    let waits = over().map(retry_after_ns);
+    let wait_ns = waits.reduce(|first, second| Some(first?.max(second?))).flatten();
+    let names = over().filter_map(|part| part.rule.as_ref().map(|rule| &*rule.name));
+    let names: SmallVec<[&str; 2]> = names.collect();
+    let is_gone = over().any(|part| matches!(part.verdict, Verdict::Gone { .. }));
+    let detail = match wait_ns {
+        _ if is_gone => "The place of the counters cannot be asked.",
+        Some(_) => "The limit is reached.",
+        None => "More than can ever be allowed at once.",
+    };
+    let numbers = wait_ns.map(|wait_ns| {
+        [("retry-after-ms", whole_ms(wait_ns).max(1)), ("retry-after-ns", wait_ns)]
+    });
+    let problem = Problem {
+        kind: if is_gone { BLANK } else { QUOTA_EXCEEDED },
+        title: if is_gone { status.canonical_reason().unwrap_or_default() } else { "Quota Exceeded" },
+        status: status.as_u16(),
+        detail,
+        code: Some(if is_gone { "store_gone" } else { "over_limit" }),
+        numbers: numbers.as_ref().map_or(&[], <[_; 2]>::as_slice),
+        violated: &names,
+        errors: &[],
+    };
+    let mut response = Response::new(Body::from(problem.to_json()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM));
+    if let Some(wait_ns) = wait_ns {
+        write_retry_after(Duration::from_nanos(wait_ns), headers);
+    }
+    response
+}
+
+fn is_told(part: &Part) -> bool {
+    let is_counted = matches!(part.verdict, Verdict::Granted | Verdict::Denied { .. });
+    let is_shadow = matches!(part.verdict, Verdict::Denied { enforced: false, .. })
+        || part.rule.as_ref().is_some_and(|rule| rule.enforcement == Enforcement::Shadow);
+    is_counted && !is_shadow
+}
+
+/// What the client is told of a limit: as it was written, or, where more can be taken at once than that, so many in the
+/// time after which they are all there again.
+fn policy(part: &Part, inline: Option<Inline>) -> Option<QuotaPolicy> {
+    let (permits, window_ns) = match (part.shown, inline) {
+        (Some(shown), _) => {
+            let window_s = shown.multiplier.saturating_mul(shown.unit.seconds());
+            (shown.permits, window_s.saturating_mul(1_000_000_000))
+        }
+        (None, Some(inline)) => (inline.count, inline.period_ns),
+        (None, None) => return None,
+    };
+    let (quota, window_ns) = if part.limit > permits {
+        let scaled = u128::from(window_ns).saturating_mul(part.limit.into());
+        let scaled = scaled.div_ceil(u128::from(permits).max(1));
+        (part.limit, u64::try_from(scaled).unwrap_or(u64::MAX))
+    } else {
+        (permits, window_ns)
+    };
+    let window = Duration::from_nanos(window_ns.max(1));
+    let name = part.rule.as_ref().map_or(NAMELESS, |rule| &*rule.name);
+    let policy = QuotaPolicy::new(name, quota, window);
+    policy.or_else(|_| QuotaPolicy::new(NAMELESS, quota, window)).ok()
+}

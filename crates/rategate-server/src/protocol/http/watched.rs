@@ -1,0 +1,223 @@
+//! A stream whose connection can be seen to do nothing: one timer for each connection, and none for each request.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::ConnectionLimits;
+
+/// What a connection has done. Written by the task of the connection, or, over HTTP/2, by those of its streams.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    begun: AtomicU64,
+    done: AtomicU64,
+    reads: AtomicU64,
+    /// How many reads there had been when a request began or was answered: what comes later is of another one.
+    reads_then: AtomicU64,
+    writes: AtomicU64,
+    /// Whether the peer leaves unread what it was sent.
+    is_blocked: AtomicBool,
+    /// Whether all is said, and only the peer's end is waited for.
+    is_over: AtomicBool,
+}
+
+/// A request that is being answered, until it is dropped.
+#[derive(Debug)]
+pub(super) struct UnderWay(Arc<Activity>);
+
+impl Activity {
+    /// A request has come whole, up to its body.
+    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.mark();
+        UnderWay(Arc::clone(self))
+    }
+
+    fn mark(&self) {
+        self.reads_then.store(self.reads.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn seen(&self) -> Seen {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Seen {
+            begun: of(&self.begun),
+            is_answering: of(&self.begun) > of(&self.done),
+            is_arriving: of(&self.reads) > of(&self.reads_then),
+            writes: of(&self.writes),
+            is_blocked: self.is_blocked.load(Ordering::Relaxed),
+            is_over: self.is_over.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.done.fetch_add(1, Ordering::Relaxed);
+        self.0.mark();
+    }
+}
+
+/// A look at a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    begun: u64,
+    is_answering: bool,
+    is_arriving: bool,
+    writes: u64,
+    is_blocked: bool,
+    is_over: bool,
+}
+
+/// Looks at a connection from time to time, and says when it has done nothing for too long.
+#[derive(Debug)]
+pub(super) struct Watch {
+    limits: ConnectionLimits,
+    last: Seen,
+    /// Since when it waits for what it waits for.
+    since: Instant,
+}
+
+impl Watch {
+    pub(super) fn new(limits: ConnectionLimits, now: Instant) -> Self {
+        Self { limits, last: Seen::default(), since: now }
+    }
+
+    /// How often to look.
+    pub(super) fn pause(&self) -> Duration {
+        let ConnectionLimits { arrival, unread, idle, linger, .. } = self.limits;
+        let shortest = arrival.min(unread).min(idle).min(linger);
+        (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(5))
+    }
+
+    /// Whether it has done nothing for too long.
+    pub(super) fn is_stuck(&mut self, activity: &Activity, now: Instant) -> bool {
+        let seen = activity.seen();
+        if seen != self.last {
+            (self.last, self.since) = (seen, now);
+            return false;
+        }
+        let most = match seen {
+            Seen { is_over: true, .. } => self.limits.linger,
+            Seen { is_blocked: true, .. } => self.limits.unread,
+            // Whoever answers has bounds of his own, as the reading of a body has.
+            Seen { is_answering: true, .. } => return false,
+            Seen { is_arriving: true, .. } => self.limits.arrival,
+            _ => self.limits.idle,
+        };
+        now.saturating_duration_since(self.since) >= most
+    }
+}
+
+/// A stream of which some bytes have been read already.
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    stream: S,
+    first: FirstBytes,
+    activity: Arc<Activity>,
+    is_shut: bool,
+    discarded: usize,
+}
+
+/// Bytes that were read to find out what is spoken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FirstBytes {
+    pub(super) bytes: [u8; 24],
+    pub(super) from: usize,
+    pub(super) until: usize,
+}
+
+/// The most bytes of a peer that are read and thrown away after the last answer, so that it can read that.
+const MOST_DISCARDED: usize = 1 << 20;
+
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S, first: FirstBytes, activity: Arc<Activity>) -> Self {
+        activity.reads.fetch_add(1, Ordering::Relaxed);
+        Self { stream, first, activity, is_shut: false, discarded: 0 }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let FirstBytes { bytes, from, until } = &mut this.first;
+        if from < until {
+            let end = (*until).min(from.saturating_add(buffer.remaining()));
+            buffer.put_slice(bytes.get(*from..end).unwrap_or_default());
+            *from = end;
+            return Poll::Ready(Ok(()));
+        }
+        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        this.activity.reads.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Watched<S> {
+    fn wrote<T>(&self, written: Poll<T>) -> Poll<T> {
+        let is_blocked = written.is_pending();
+        self.activity.is_blocked.store(is_blocked, Ordering::Relaxed);
+        if !is_blocked {
+            self.activity.writes.fetch_add(1, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    /// Ends what is said, and waits for the peer's end: a system that has unread bytes when a connection is closed takes back what it
+    /// sent, the last answer included.
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.is_shut {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
+            this.is_shut = true;
+            this.activity.is_over.store(true, Ordering::Relaxed);
+        }
+        let mut scratch = [0; 4096];
+        while this.discarded < MOST_DISCARDED {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match ready!(Pin::new(&mut this.stream).poll_read(context, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {
+                    this.discarded = this.discarded.saturating_add(buffer.filled().len());
+                }
+                _ => break,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

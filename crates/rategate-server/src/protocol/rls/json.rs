@@ -1,0 +1,236 @@
+//! The question and the answer as JSON, by the mapping of protocol buffers: `POST /json`.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+use smallvec::SmallVec;
+
+use super::ask::{Ask, Descriptor, Wrong, unit_of};
+use super::reply::{Code, Line, Options, headers};
+use super::translate::{Decide, answered, ask};
+use crate::engine::{Answer, Override};
+use crate::rule::Unit;
+
+/// Decides a request that is JSON. The status is 200 (OK), 429 (over the limit) or 400 (no answer: then the body is text that says why),
+/// and the body what `envoyproxy/ratelimit` answers.
+pub async fn answer(request: &[u8], engine: &impl Decide, options: Options) -> (u16, String) {
+    let decided = match Message::read(request) {
+        Ok(message) => message.ask().and_then(|question| ask(engine, &question)),
+        Err(wrong) => Err(wrong),
+    };
+    match answered(decided).await {
+        Ok(answer) => {
+            let status = if answer.allowed { 200 } else { 429 };
+            (status, write(&answer, options))
+        }
+        Err(error) => (400, format!("{error}\n")),
+    }
+}
+
+/// `RateLimitRequest`. What is null has its default.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Message<'a> {
+    #[serde(borrow)]
+    domain: Option<Text<'a>>,
+    #[serde(borrow)]
+    descriptors: Option<Vec<Item<'a>>>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Option<Integer<u32>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Item<'a> {
+    #[serde(borrow)]
+    entries: Option<Vec<Entry<'a>>>,
+    limit: Option<Limit>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Option<Integer<u64>>,
+    #[serde(alias = "is_negative_hits")]
+    is_negative_hits: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Entry<'a> {
+    #[serde(borrow)]
+    key: Option<Text<'a>>,
+    #[serde(borrow)]
+    value: Option<Text<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Limit {
+    #[serde(alias = "requests_per_unit")]
+    requests_per_unit: Option<Integer<u32>>,
+    unit: Option<UnitNumber>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// An integer, which may be written as text.
+#[derive(Debug)]
+struct Integer<T>(T);
+
+/// A unit, by its name or its number.
+#[derive(Debug)]
+struct UnitNumber(u32);
+
+impl<'a> Message<'a> {
+    fn read(text: &'a [u8]) -> Result<Self, Wrong> {
+        serde_json::from_slice(text).map_err(|error| Wrong::Json(error.to_string()))
+    }
+
+    fn ask(&self) -> Result<Ask<'_>, Wrong> {
+        let items = self.descriptors.iter().flatten().enumerate();
+        let descriptors = items.map(|(index, item)| item.descriptor(index));
+        Ok(Ask {
+            domain: text(self.domain.as_ref()),
+            descriptors: descriptors.collect::<Result<SmallVec<_>, _>>()?,
+            hits: self.hits_addend.as_ref().map_or(0, |hits| hits.0),
+        })
+    }
+}
+
+impl Item<'_> {
+    fn descriptor(&self, index: usize) -> Result<Descriptor<'_>, Wrong> {
+        let entries = self.entries.iter().flatten();
+        let entries = entries.map(|entry| {
+            (text(entry.key.as_ref()).as_bytes(), text(entry.value.as_ref()).as_bytes())
+        });
+        let limit = self.limit.as_ref().map(|limit| {
+            let number = limit.unit.as_ref().map_or(0, |unit| unit.0);
+            let unit = unit_of(number).ok_or(Wrong::NoUnit { descriptor: index })?;
+            let permits = limit.requests_per_unit.as_ref().map_or(0, |permits| permits.0);
+            Ok::<_, Wrong>(Override { permits: u64::from(permits), unit })
+        });
+        Ok(Descriptor {
+            entries: entries.collect(),
+            limit: limit.transpose()?,
+            hits: self.hits_addend.as_ref().map(|hits| hits.0),
+            refund: self.is_negative_hits.unwrap_or(false),
+        })
+    }
+}
+
+fn text<'a>(text: Option<&'a Text<'_>>) -> &'a str {
+    text.map_or("", |text| &text.0)
+}
+
+impl<'de, T: TryFrom<u64>> Deserialize<'de> for Integer<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(IntegerVisitor(PhantomData)).map(Self)
+    }
+}
+
+struct IntegerVisitor<T>(PhantomData<T>);
+
+impl<T: TryFrom<u64>> Visitor<'_> for IntegerVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number that is not negative, and not too large")
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
+        T::try_from(value).map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<T, E> {
+        let is_plain = value.bytes().all(|byte| byte.is_ascii_digit());
+        let number = value.parse::<u64>().ok().filter(|_| is_plain);
+        let number = number.ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))?;
+        self.visit_u64(number)
+    }
+}
+
+impl<'de> Deserialize<'de> for UnitNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(UnitVisitor).map(Self)
+    }
+}
+
+struct UnitVisitor;
+
+impl Visitor<'_> for UnitVisitor {
+    type Value = u32;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR")
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<u32, E> {
+        u32::try_from(value).map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<u32, E> {
+        let mut numbers = 1..=7;
+        let found = numbers.find(|number| unit_of(*number).map(unit_name) == Some(value));
+        let unknown = (value == "UNKNOWN").then_some(0);
+        found.or(unknown).ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))
+    }
+}
+
+const fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Second => "SECOND",
+        Unit::Minute => "MINUTE",
+        Unit::Hour => "HOUR",
+        Unit::Day => "DAY",
+        Unit::Week => "WEEK",
+        Unit::Month => "MONTH",
+        Unit::Year => "YEAR",
+    }
+}
+
+/// `RateLimitResponse`. What is zero is left out, as the mapping has it.
+fn write(answer: &Answer, options: Options) -> String {
+    let mut out = String::with_capacity(256);
+    // Text can always be written to a string.
+    let _ = write!(out, "{{\"overallCode\":\"{}\",\"statuses\":[", Code::of(answer).name());
+    for (index, part) in answer.parts.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        line(&mut out, &Line::of(part));
+    }
+    out.push(']');
+    if let Some(headers) = headers(answer).filter(|_| options.headers) {
+        out.push_str(",\"responseHeadersToAdd\":[");
+        for (index, (name, value)) in headers.into_iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            let _ = write!(out, "{comma}{{\"key\":\"{name}\",\"value\":\"{value}\"}}");
+        }
+        out.push(']');
+    }
+    out.push('}');
+    out
+}
+
+fn line(out: &mut String, line: &Line<'_>) {
+    let _ = write!(out, "{{\"code\":\"{}\"", line.code.name());
+    if let Some((name, permits, unit)) = line.limit {
+        out.push_str(",\"currentLimit\":{");
+        if !name.is_empty() {
+            let name = serde_json::to_string(name).unwrap_or_default();
+            let _ = write!(out, "\"name\":{name},");
+        }
+        if permits > 0 {
+            let _ = write!(out, "\"requestsPerUnit\":{permits},");
+        }
+        let _ = write!(out, "\"unit\":\"{}\"}}", unit_name(unit));
+    }
+    if line.remaining > 0 {
+        let _ = write!(out, ",\"limitRemaining\":{}", line.remaining);
+    }
+    if line.limit.is_some() {
+        let _ = write!(out, ",\"durationUntilReset\":\"{}s\"", line.reset_s);
+    }
+    out.push('}');
+}

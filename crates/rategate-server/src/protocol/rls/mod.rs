@@ -1,0 +1,14 @@
+//! Envoy's rate limit service, version 3: its question and its answer, in whatever form they travel. gRPC carries them as protocol
+//! buffers (`protocol::grpc`), `POST /json` as JSON.
+
+mod ask;
+mod json;
+pub(crate) mod proto;
+mod reply;
+mod translate;
+
+pub use self::ask::{Ask, Descriptor, Wrong};
+pub use self::json::answer as json;
+pub(crate) use self::reply::write_framed;
+pub use self::reply::{Code, Line, Options};
+pub use self::translate::{Asked, Decide, ask};

@@ -1,0 +1,188 @@
+//! Protocol buffers, as far as the messages here need them: read without copying, written into a buffer.
+
+use bytes::{BufMut, BytesMut};
+
+/// Reads the fields of a message, one by one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+/// A field's value, by the kind of its encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    /// Integers, booleans and enumerations.
+    Varint(u64),
+    /// Text, bytes and messages.
+    Bytes(&'a [u8]),
+    /// What no message here has.
+    Other,
+}
+
+/// Bytes that are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+/// Groups within each other: a relic that is skipped, and no deeper than this.
+const MOST_GROUPS: u32 = 16;
+
+impl<'a> Reader<'a> {
+    /// Over a message.
+    pub(crate) const fn new(message: &'a [u8]) -> Self {
+        Self { rest: message }
+    }
+
+    /// The next field's number and value.
+    pub(crate) fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let (number, kind) = self.key()?;
+        Ok(Some((number, self.value(number, kind, MOST_GROUPS)?)))
+    }
+
+    fn key(&mut self) -> Result<(u32, u64), Malformed> {
+        let key = u32::try_from(self.varint()?)
+            .map_err(|_| Malformed("a field's number is too large"))?;
+        match key >> 3 {
+            0 => Err(Malformed("a field has the number 0")),
+            number => Ok((number, u64::from(key & 7))),
+        }
+    }
+
+    fn value(&mut self, number: u32, kind: u64, groups: u32) -> Result<Value<'a>, Malformed> {
+        match kind {
+            0 => Ok(Value::Varint(self.varint()?)),
+            1 => self.take(8).map(|_| Value::Other),
+            2 => {
+                let length = self.varint()?;
+                self.take(usize::try_from(length).unwrap_or(usize::MAX)).map(Value::Bytes)
+            }
+            3 => self.group(number, groups),
+            5 => self.take(4).map(|_| Value::Other),
+            _ => Err(Malformed("a field is of no known kind")),
+        }
+    }
+
+    fn group(&mut self, outer: u32, groups: u32) -> Result<Value<'a>, Malformed> {
+        let Some(groups) = groups.checked_sub(1) else {
+            return Err(Malformed("groups are nested too deep"));
+        };
+        loop {
+            match self.key()? {
+                (number, 4) if number == outer => return Ok(Value::Other),
+                (_, 4) => return Err(Malformed("a group ends that did not begin")),
+                (number, kind) => self.value(number, kind, groups)?,
+            };
+        }
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(length)
+            .ok_or(Malformed("the message ends within a field"))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    #[inline]
+    fn varint(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0_u64;
+        for (index, &byte) in self.rest.iter().enumerate().take(10) {
+            // The tenth byte has room for the last bit only.
+            if index == 9 && byte > 1 {
+                break;
+            }
+            value |= u64::from(byte & 0x7f) << index.saturating_mul(7);
+            if byte < 0x80 {
+                self.rest = self.rest.get(index.saturating_add(1)..).unwrap_or_default();
+                return Ok(value);
+            }
+        }
+        Err(Malformed("an integer is cut short or too long"))
+    }
+}
+
+impl<'a> Value<'a> {
+    /// An integer.
+    pub(crate) fn integer(self) -> Result<u64, Malformed> {
+        match self {
+            Self::Varint(value) => Ok(value),
+            Self::Bytes(_) | Self::Other => Err(Malformed("a field is of the wrong kind")),
+        }
+    }
+
+    /// An integer of 32 bits. What is over them is cut off, as the format has it.
+    pub(crate) fn small(self) -> Result<u32, Malformed> {
+        Ok(u32::try_from(self.integer()? & u64::from(u32::MAX)).unwrap_or_default())
+    }
+
+    /// Bytes, or a message.
+    pub(crate) fn bytes(self) -> Result<&'a [u8], Malformed> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Varint(_) | Self::Other => Err(Malformed("a field is of the wrong kind")),
+        }
+    }
+
+    /// Text.
+    pub(crate) fn text(self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("text is not UTF-8"))
+    }
+}
+
+/// How many bytes an integer takes.
+pub(crate) const fn varint_length(value: u64) -> usize {
+    let mut rest = value >> 7;
+    let mut length = 1_usize;
+    while rest > 0 {
+        rest >>= 7;
+        length = length.saturating_add(1);
+    }
+    length
+}
+
+/// How many bytes a field of an integer takes: none for 0. Numbers of fields are below 16 here.
+pub(crate) const fn integer_length(value: u64) -> usize {
+    if value == 0 { 0 } else { varint_length(value).saturating_add(1) }
+}
+
+/// How many bytes a field of so many bytes takes.
+pub(crate) fn bytes_length(length: usize) -> usize {
+    varint_length(wide(length)).saturating_add(length).saturating_add(1)
+}
+
+/// Writes an integer.
+pub(crate) fn put_varint(out: &mut BytesMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8(u8::try_from(value & 0x7f).unwrap_or_default() | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(u8::try_from(value).unwrap_or_default());
+}
+
+/// Writes a field of an integer, unless it is 0.
+pub(crate) fn put_integer(out: &mut BytesMut, number: u8, value: u64) {
+    if value > 0 {
+        out.put_u8(number << 3);
+        put_varint(out, value);
+    }
+}
+
+/// Writes the head of a field of so many bytes, which are to follow.
+pub(crate) fn put_head(out: &mut BytesMut, number: u8, length: usize) {
+    out.put_u8((number << 3) | 2);
+    put_varint(out, wide(length));
+}
+
+/// Writes a field of bytes.
+pub(crate) fn put_bytes(out: &mut BytesMut, number: u8, bytes: &[u8]) {
+    put_head(out, number, bytes.len());
+    out.put_slice(bytes);
+}
+
+fn wide(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,169 @@
+//! `RateLimitResponse`: what an answer of the engine looks like to Envoy.
+
+use bytes::{BufMut, BytesMut};
+
+use super::ask::number_of;
+use super::proto::{bytes_length, integer_length, put_bytes, put_head, put_integer};
+use crate::engine::{Answer, Part, Verdict};
+use crate::rule::Unit;
+
+/// Whether a call may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// It may.
+    Ok,
+    /// It is over a limit.
+    OverLimit,
+}
+
+/// What became of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Whether it is over its limit.
+    pub code: Code,
+    /// The limit: the rule's name (empty for the caller's own limit), so many permits in each unit.
+    pub limit: Option<(&'a str, u32, Unit)>,
+    /// How many permits are left.
+    pub remaining: u32,
+    /// In how many seconds nothing of the limit is in use any more. Rounded up: Envoy passes whole seconds on to
+    /// clients, and none shall come too early.
+    pub reset_s: u64,
+}
+
+/// What answers tell besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether `response_headers_to_add` names the limit that is nearest to its end, as `RateLimit-Limit`, `RateLimit-Remaining`
+    /// and `RateLimit-Reset`. Off by default: Envoy itself can add its own.
+    pub headers: bool,
+}
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+impl Code {
+    /// Its number in the protocol.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Ok => 1,
+            Self::OverLimit => 2,
+        }
+    }
+
+    /// Its name in the protocol.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::OverLimit => "OVER_LIMIT",
+        }
+    }
+
+    /// Of a whole answer.
+    #[must_use]
+    pub const fn of(answer: &Answer) -> Self {
+        if answer.allowed { Self::Ok } else { Self::OverLimit }
+    }
+}
+
+impl<'a> Line<'a> {
+    /// Of an item.
+    #[must_use]
+    pub fn of(part: &'a Part) -> Self {
+        let code = if part.verdict.is_over() { Code::OverLimit } else { Code::Ok };
+        let uncounted = |remaining| Self { code, limit: None, remaining, reset_s: 0 };
+        match part.verdict {
+            Verdict::Unmatched | Verdict::Replaced => return uncounted(0),
+            Verdict::Unlimited => return uncounted(u32::MAX),
+            _ => {}
+        }
+        let name = part.rule.as_ref().map_or("", |rule| &*rule.name);
+        Self {
+            code,
+            limit: part.shown.map(|shown| (name, narrow(shown.permits), shown.unit)),
+            remaining: narrow(part.remaining.unwrap_or(0)),
+            reset_s: part.reset_after_ns.div_ceil(NS_PER_S),
+        }
+    }
+
+    fn length(&self) -> usize {
+        let mut length = integer_length(u64::from(self.code.number()))
+            .saturating_add(integer_length(u64::from(self.remaining)));
+        if self.limit.is_some() {
+            length = length
+                .saturating_add(bytes_length(self.limit_length()))
+                .saturating_add(bytes_length(integer_length(self.reset_s)));
+        }
+        length
+    }
+
+    fn limit_length(&self) -> usize {
+        let Some((name, permits, _)) = self.limit else { return 0 };
+        let name = if name.is_empty() { 0 } else { bytes_length(name.len()) };
+        // Each unit's number takes one byte.
+        name.saturating_add(integer_length(u64::from(permits))).saturating_add(2)
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        put_integer(out, 1, u64::from(self.code.number()));
+        if let Some((name, permits, unit)) = self.limit {
+            put_head(out, 2, self.limit_length());
+            put_integer(out, 1, u64::from(permits));
+            put_integer(out, 2, u64::from(number_of(unit)));
+            if !name.is_empty() {
+                put_bytes(out, 3, name.as_bytes());
+            }
+        }
+        put_integer(out, 3, u64::from(self.remaining));
+        if self.limit.is_some() {
+            put_head(out, 4, integer_length(self.reset_s));
+            put_integer(out, 1, self.reset_s);
+        }
+    }
+}
+
+/// Writes the message.
+pub(crate) fn write(answer: &Answer, options: Options, out: &mut BytesMut) {
+    put_integer(out, 1, u64::from(Code::of(answer).number()));
+    for part in &answer.parts {
+        let line = Line::of(part);
+        put_head(out, 2, line.length());
+        line.write(out);
+    }
+    if options.headers {
+        for (name, value) in headers(answer).into_iter().flatten() {
+            let value = value.to_string();
+            put_head(out, 3, bytes_length(name.len()).saturating_add(bytes_length(value.len())));
+            put_bytes(out, 1, name.as_bytes());
+            put_bytes(out, 2, value.as_bytes());
+        }
+    }
+}
+
+/// What tells a client of the limit that is nearest to its end: names and values.
+pub(super) fn headers(answer: &Answer) -> Option<[(&'static str, u64); 3]> {
+    let lines = answer.parts.iter().map(Line::of);
+    let counted = lines.filter_map(|line| line.limit.map(|limit| (line, limit.1)));
+    let (line, permits) = counted.min_by_key(|(line, _)| line.remaining)?;
+    Some([
+        ("RateLimit-Limit", u64::from(permits)),
+        ("RateLimit-Remaining", u64::from(line.remaining)),
+        ("RateLimit-Reset", line.reset_s),
+    ])
+}
+
+/// Writes a message with the prefix that it has in gRPC.
+pub(crate) fn write_framed(answer: &Answer, options: Options, out: &mut BytesMut) {
+    let start = out.len();
+    out.put_slice(&[0; 5]);
+    write(answer, options, out);
+    let length = out.len().saturating_sub(start).saturating_sub(5);
+    let length = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
+    if let Some(prefix) = out.get_mut(start.saturating_add(1)..start.saturating_add(5)) {
+        prefix.copy_from_slice(&length);
+    }
+}
+
+fn narrow(many: u64) -> u32 {
+    u32::try_from(many).unwrap_or(u32::MAX)
+}

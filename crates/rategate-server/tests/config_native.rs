@@ -1,0 +1,496 @@
+//! The native format: what files come down to, and what is said of those that are wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
+use rategate_server::config::settings::{
+    Address, Dialect, Listener, LogFormat, StorePlace, WhenTorn,
+};
+use rategate_server::config::{ConfigError, Loaded, load_text};
+use rategate_server::rule::{
+    Enforcement, Entry, Limit, Place, Rule, Scheduled, Unit, Value, WhenGone,
+};
+
+fn load(text: &str) -> Loaded {
+    load_text("rules.toml", text).unwrap_or_else(|error| panic!("{}", error.report()))
+}
+
+fn wrong(text: &str) -> ConfigError {
+    load_text("rules.toml", text).map(|_| panic!("accepted: {text}")).unwrap_err()
+}
+
+fn rules(text: &str) -> Vec<Rule> {
+    load(text).rules.rules
+}
+
+fn rule(text: &str) -> Rule {
+    let mut all = rules(&format!("[[rule]]\nname = \"r\"\n{text}"));
+    assert_eq!(all.len(), 1);
+    all.pop().unwrap()
+}
+
+fn bucket(permits: u64, seconds: u64, burst: u64) -> Limit {
+    let rate = Rate::new(permits, Duration::from_secs(seconds)).unwrap();
+    Limit::Policy(Gcra::new(rate, burst).unwrap().into())
+}
+
+fn names(all: &[Arc<str>]) -> Vec<&str> {
+    all.iter().map(|name| &**name).collect()
+}
+
+fn entry(key: &str, value: Value) -> Entry {
+    Entry { key: key.into(), value }
+}
+
+#[test]
+fn a_rule_with_little_has_safe_defaults() {
+    let rule = rule("limit = \"100/min\"");
+    assert_eq!((&*rule.name, &*rule.domain), ("r", "default"));
+    assert_eq!(rule.limit, bucket(100, 60, 100));
+    assert_eq!(rule.shown.to_string(), "100 per minute");
+    assert_eq!(
+        (rule.enforcement, rule.quota, rule.detailed_metric),
+        (Enforcement::All, false, false)
+    );
+    assert_eq!((rule.place, rule.when_gone, rule.most_keys), (Place::Here, WhenGone::Local, None));
+    assert!(rule.entries.is_empty() && rule.replaces.is_empty() && rule.schedule.is_empty());
+    assert_eq!(rule.origin.to_string(), "rules.toml:2:8");
+}
+
+#[test]
+fn all_keys_of_a_rule() {
+    let text = r#"
+        [store]
+        url = "redis://127.0.0.1"
+
+        [[rule]]
+        name = "other"
+        limit = "unlimited"
+
+        [[rule]]
+        name = "api"
+        domain = "edge"
+        match = ["user", { key = "plan", value = "free" }, { key = "path", value = "/api/*", shared = true }, { key = "method", values = ["GET", "PUT"] }]
+        limit = "10/s"
+        burst = 30
+        enforce = "12.5%"
+        quota = true
+        replaces = ["other"]
+        detailed_metric = true
+        store = "leased"
+        lease = "50ms"
+        when_gone = "deny"
+        keys = 5000
+    "#;
+    let rule = rules(text).pop().unwrap();
+    let methods: Vec<_> = ["GET", "PUT"].into_iter().map(Into::into).collect();
+    let entries = [
+        entry("user", Value::Any),
+        entry("plan", Value::Exact("free".into())),
+        entry("path", Value::Pattern { text: "/api/*".into(), shared: true }),
+        entry("method", Value::OneOf(methods.into())),
+    ];
+    assert_eq!((&*rule.domain, rule.entries.as_slice()), ("edge", entries.as_slice()));
+    assert_eq!(rule.limit, bucket(10, 1, 30));
+    assert_eq!(rule.enforcement, Enforcement::Share(1_250));
+    assert!(rule.quota && rule.detailed_metric);
+    assert_eq!(names(&rule.replaces), ["other"]);
+    assert_eq!(rule.place, Place::StoreLeased { lease_ns: 50_000_000 });
+    assert_eq!((rule.when_gone, rule.most_keys), (WhenGone::Deny, Some(5_000)));
+}
+
+#[test]
+fn each_algorithm() {
+    let policy = |text: &str| rule(text).limit;
+    let is = |policy: AnyPolicy| Limit::Policy(policy);
+    assert_eq!(policy("limit = \"5/s\"\nalgorithm = \"gcra\"\nburst = 1"), bucket(5, 1, 1));
+    let log = SlidingLog::new(5, 1_000_000_000).unwrap();
+    assert_eq!(policy("limit = \"5/s\"\nalgorithm = \"sliding-log\""), is(log.into()));
+    let window = FixedWindow::new(7, 30 * 86_400_000_000_000, rategate::Anchor::Epoch).unwrap();
+    let month = "limit = { permits = 7, unit = \"month\" }\nalgorithm = \"fixed-window\"";
+    assert_eq!(policy(month), is(window.into()));
+    assert_eq!(rule(month).shown.unit, Unit::Month);
+    let held = Concurrency::new(20).unwrap();
+    assert_eq!(policy("limit = 20\nalgorithm = \"concurrency\""), is(held.into()));
+    assert_eq!(policy("limit = \"never\""), Limit::Nothing);
+    assert_eq!(policy("limit = \"unlimited\""), Limit::Unlimited);
+}
+
+#[test]
+fn tiers_are_rules_of_their_own() {
+    let text = r#"
+        [[rule]]
+        name = "other"
+        limit = "1/s"
+        [[rule]]
+        name = "api"
+        match = [{ key = "path", value = "/api/*" }, "user"]
+        limit = "10/min"
+        enforce = "shadow"
+        replaces = ["other"]
+        [[rule.schedule]]
+        limit = "1/min"
+        [[rule.tiers]]
+        name = "gold"
+        values = ["alice", "bob"]
+        limit = "1000/min"
+        burst = 50
+        [[rule.tiers]]
+        name = "robots"
+        key = "user"
+        pattern = "bot-*"
+        limit = "never"
+    "#;
+    let rules = rules(text);
+    let names: Vec<_> = rules.iter().map(|rule| &*rule.name).collect();
+    assert_eq!(names, ["other", "api/gold", "api/robots", "api"]);
+    let [_, gold, robots, base] = rules.as_slice() else { panic!() };
+    assert_eq!(gold.entries[0], base.entries[0]);
+    assert_eq!(gold.entries[1].value, Value::OneOf(["alice".into(), "bob".into()].into()));
+    assert_eq!(gold.limit, bucket(1000, 60, 50));
+    assert_eq!(robots.entries[1].value, Value::Pattern { text: "bot-*".into(), shared: false });
+    assert_eq!(robots.limit, Limit::Nothing);
+    for tier in [gold, robots] {
+        assert_eq!(tier.enforcement, Enforcement::Shadow);
+        assert_eq!(names(&tier.replaces), ["other"]);
+        assert!(tier.schedule.is_empty());
+    }
+    assert_eq!(base.schedule.len(), 1);
+}
+
+#[test]
+fn whoever_replaces_a_rule_replaces_its_tiers() {
+    let text = r#"
+        rule = [
+            { name = "all", limit = "1/s", replaces = ["api"] },
+            { name = "api", match = ["user"], limit = "1/s", tiers = [{ name = "a", values = ["x"], limit = "2/s" }] },
+        ]
+    "#;
+    let replaced = rules(text).swap_remove(0).replaces;
+    assert_eq!(names(&replaced), ["api/a", "api"]);
+}
+
+#[test]
+fn schedules() {
+    let rule = rule(
+        r#"limit = "100/min"
+        [[rule.schedule]]
+        days = ["mon-fri"]
+        from = "09:00"
+        to = "17:30"
+        zone = "Europe/Berlin"
+        limit = "10/min"
+        burst = 2
+        [[rule.schedule]]
+        limit = "50/min""#,
+    );
+    let [office, always] = rule.schedule.as_slice() else { panic!() };
+    let expected = Scheduled {
+        days: [true, true, true, true, true, false, false],
+        from_s: 9 * 3600,
+        until_s: 17 * 3600 + 1800,
+        zone: "Europe/Berlin".into(),
+        limit: bucket(10, 60, 2),
+        shown: office.shown,
+    };
+    assert_eq!(*office, expected);
+    assert_eq!(
+        (always.days, always.from_s, always.until_s, &*always.zone),
+        ([true; 7], 0, 86_400, "UTC")
+    );
+}
+
+#[test]
+fn all_settings() {
+    let text = r#"
+        [server]
+        resp = ["127.0.0.1:1", { address = "unix:/run/r", auth = true }]
+        http = { address = "0.0.0.0:2", tls = false }
+        grpc = []
+        token = "sesame"
+        threads = 3
+        drain = "3s"
+        [server.tls]
+        cert = "c.pem"
+        key = "k.pem"
+        client_ca = "ca.pem"
+        [server.limits]
+        frame = "64KiB"
+        header = 1000
+        body = "2MiB"
+        streams = 7
+        connections = 8
+        connections_per_address = 9
+        idle = "1min"
+        header_time = "2s"
+        [http]
+        headers = ["ietf", "x-ratelimit-epoch"]
+        [grpc]
+        count_denied = true
+        [store]
+        kind = "sentinel"
+        name = "main"
+        url = ["redis://u:p@a:1/4", "redis://u:p@b:2/4"]
+        budget = "5ms"
+        prefix = "x"
+        [snapshot]
+        path = "s.bin"
+        every = "5s"
+        when_torn = "refuse"
+        [inline]
+        keys = 10
+        limits = 11
+        [log]
+        format = "json"
+        filter = "warn"
+        [keys]
+        total = 12
+    "#;
+    let settings = load(text).settings;
+    let server = &settings.server;
+    let unix = Address::Unix("/run/r".into());
+    assert_eq!(server.resp[0], Listener { address: Address::loopback(1), auth: false, tls: true });
+    assert_eq!(server.resp[1], Listener { address: unix, auth: true, tls: false });
+    let public = Address::Tcp(([0, 0, 0, 0], 2).into());
+    assert_eq!(server.http, [Listener { address: public, auth: true, tls: false }]);
+    assert!(server.grpc.is_empty() && server.token.as_ref().unwrap().matches(b"sesame"));
+    assert_eq!((server.threads.unwrap().get(), server.drain), (3, Duration::from_secs(3)));
+    let limits = server.limits;
+    assert_eq!(
+        (limits.frame_bytes, limits.header_bytes, limits.body_bytes),
+        (65_536, 1_000, 2 << 20)
+    );
+    assert_eq!((limits.streams, limits.connections, limits.connections_per_address), (7, 8, 9));
+    assert_eq!(
+        (limits.idle, limits.header_time),
+        (Duration::from_secs(60), Duration::from_secs(2))
+    );
+    assert_eq!(settings.http.headers, [Dialect::Current, Dialect::LegacyEpoch]);
+    assert!(settings.grpc.count_denied);
+    let store = settings.store.as_ref().unwrap();
+    assert!(
+        matches!(&store.place, StorePlace::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2)
+    );
+    assert_eq!((store.user.as_deref(), store.database, store.prefix.as_str()), (Some("u"), 4, "x"));
+    assert!(store.password.as_ref().unwrap().matches(b"p"));
+    let snapshot = settings.snapshot.as_ref().unwrap();
+    assert_eq!((snapshot.every, snapshot.when_torn), (Duration::from_secs(5), WhenTorn::Refuse));
+    assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (10, 11, 12));
+    assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Json, "warn"));
+    for secret in ["sesame", "\"p\""] {
+        assert!(!format!("{settings:?}").contains(secret));
+    }
+}
+
+#[test]
+fn nothing_is_the_default() {
+    let loaded = load("");
+    assert_eq!(loaded.settings, Default::default());
+    assert!(loaded.rules.rules.is_empty());
+}
+
+#[test]
+fn strangers_are_kept_out_unless_told_otherwise() {
+    let open = "[server]\nhttp = \"0.0.0.0:80\"\n";
+    let error = wrong(open);
+    assert_eq!((error.problems()[0].line(), error.problems()[0].column()), (Some(2), Some(8)));
+    assert!(error.report().contains("insecure"), "{}", error.report());
+    assert!(!load(&format!("{open}insecure = true")).settings.server.http[0].auth);
+    assert!(load(&format!("{open}token = \"t\"")).settings.server.http[0].auth);
+    assert!(!load(&format!("{open}token = \"t\"\nauth = false")).settings.server.http[0].auth);
+    assert!(wrong("[server]\nauth = true").to_string().contains("token"));
+    assert!(
+        wrong("[server]\nresp = { address = \"127.0.0.1:1\", tls = true }")
+            .to_string()
+            .contains("certificate")
+    );
+    assert!(wrong("[server]\nresp = \"127.0.0.1:8080\"").to_string().contains("also"));
+}
+
+#[test]
+fn a_secret_may_be_in_a_file_or_a_variable() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "from a file\n").unwrap();
+    let in_file = load(&format!("[server]\ntoken = {{ file = {path:?} }}"));
+    assert!(in_file.settings.server.token.unwrap().matches(b"from a file"));
+    let variable = std::env::var("CARGO_PKG_NAME").unwrap();
+    let in_variable = load("[server]\ntoken = { env = \"CARGO_PKG_NAME\" }");
+    assert!(in_variable.settings.server.token.unwrap().matches(variable.as_bytes()));
+    for text in [
+        "{ env = \"NO_SUCH_VARIABLE\" }",
+        "{ file = \"/no/such\" }",
+        "\"\"",
+        "5",
+        "{}",
+        "{ env = \"A\", file = \"b\" }",
+    ] {
+        let error = wrong(&format!("[server]\ntoken = {text}"));
+        assert_eq!((error.problems().len(), error.problems()[0].line()), (1, Some(2)), "{error}");
+    }
+}
+
+/// Each is wrong in one place: a part of the message, the line and the column.
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let rule = "[[rule]]\nname = \"r\"\nlimit = \"1/s\"\n";
+    let cases = [
+        ("[servr]\n", "unknown key `servr`", 1, 2),
+        ("[server]\nthread = 1\n", "unknown field `thread`", 2, 1),
+        ("[server]\nthreads = 0\n", "nonzero", 2, 11),
+        ("[server]\nthreads = 5000\n", "1024", 2, 11),
+        ("[server]\nresp = \"localhost:1\"\n", "no address", 2, 8),
+        ("[server]\nresp = 5\n", "an address like", 2, 8),
+        ("[server]\nlimits = { frame = \"x\" }\n", "a size", 2, 20),
+        ("[server]\ndrain = \"10\"\n", "unit", 2, 9),
+        ("[store]\nurl = [\"redis://a\", \"redis://b\"]\n", "several servers", 2, 7),
+        ("[store]\nurl = \"redis://a\"\nname = \"x\"\n", "sentinel", 3, 8),
+        ("[store]\nurl = \"redis://a\"\nprefix = \"a b\"\n", "prefix", 3, 10),
+        ("[store]\nbudget = \"1ms\"\n", "missing field `url`", 1, 1),
+        ("[snapshot]\npath = \"a\"\nwhen_torn = \"x\"\n", "unknown variant `x`", 3, 13),
+        ("[log]\nformat = \"xml\"\n", "unknown variant `xml`", 2, 10),
+        ("x = \n", "", 1, 5),
+        ("rule = 1\n", "list of tables", 1, 8),
+        ("[[rule]]\nname = \"a\"\n", "missing field `limit`", 1, 1),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nlimits = 1\n", "unknown field `limits`", 4, 1),
+        ("[[rule]]\nname = \"a\\n\"\nlimit = \"1/s\"\n", "printable ASCII", 2, 8),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/fortnight\"\n", "unit", 3, 9),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1 per s\"\n", "N/PERIOD", 3, 9),
+        ("[[rule]]\nname = \"a\"\nlimit = \"0/s\"\n", "never", 3, 9),
+        ("[[rule]]\nname = \"a\"\nlimit = 5\n", "5/min", 3, 9),
+        ("[[rule]]\nname = \"a\"\nlimit = { permits = 1, unit = \"eon\" }\n", "eon", 3, 30),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = { permits = 1, per = \"day\" }\n",
+            "unknown field `per`",
+            3,
+            24,
+        ),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nburst = 0\n", "1 permit", 4, 9),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nalgorithm = \"leaky\"\n",
+            "unknown variant `leaky`",
+            4,
+            13,
+        ),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nalgorithm = \"sliding-log\"\nburst = 2\n",
+            "burst",
+            5,
+            9,
+        ),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nenforce = \"half\"\n", "it is \"all\"", 4, 11),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nmatch = [\"\"]\n", "empty", 4, 10),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nmatch = [5]\n", "a key like", 4, 10),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nmatch = [{ key = \"k\", vaule = \"\" }]\n",
+            "unknown field `vaule`",
+            4,
+            23,
+        ),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nmatch = [{ key = \"k\", shared = true }]\n",
+            "patterns",
+            4,
+            10,
+        ),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nmatch = [{ key = \"k\", values = [] }]\n",
+            "no values",
+            4,
+            10,
+        ),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nreplaces = [\"b\"]\n", "no rule", 4, 13),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nreplaces = [\"a\"]\n", "itself", 4, 13),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nstore = \"exact\"\n", "in the store", 4, 9),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nlease = \"1s\"\n", "leased", 4, 9),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nwhen_gone = \"deny\"\n", "here", 4, 13),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nkeys = 0\n", "nonzero", 4, 8),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\nzone = \"Mars/Base\"\n",
+            "Mars/Base",
+            6,
+            8,
+        ),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\nfrom = \"9\"\n",
+            "time of the day",
+            6,
+            8,
+        ),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\ndays = [\"day\"]\n",
+            "no day",
+            6,
+            9,
+        ),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\nvalues = [\"a\"]\n",
+            "no entry",
+            5,
+            8,
+        ),
+        (
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\n",
+            "for whom",
+            6,
+            8,
+        ),
+        (
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\", \"v\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\nvalues = [\"x\"]\n",
+            "more than one",
+            6,
+            8,
+        ),
+        (
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\npattern = \"x\"\n",
+            "has a *",
+            8,
+            11,
+        ),
+    ];
+    for (text, part, line, column) in cases {
+        let error = wrong(text);
+        let problem = &error.problems()[0];
+        assert!(problem.message().contains(part), "{part:?} in {error}");
+        assert_eq!((problem.line(), problem.column()), (Some(line), Some(column)), "{error}");
+        assert!(
+            error.report().contains(&format!("rules.toml:{line}:{column}")),
+            "{}",
+            error.report()
+        );
+    }
+    let twice = wrong(&format!("{rule}{rule}"));
+    assert!(
+        twice.to_string().starts_with(
+            "rules.toml:5:8: the name \"r\" is also that of the rule at rules.toml:2:8"
+        ),
+        "{twice}"
+    );
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let text = "[server]\nx = 1\n[[rule]]\nname = \"\"\nlimit = \"1/s\"\n[[rule]]\nname = \"b\"\nlimit = \"x\"\n[log]\ny = 1\n";
+    let error = wrong(text);
+    let lines: Vec<_> = error.problems().iter().map(|problem| problem.line().unwrap()).collect();
+    assert_eq!(lines, [2, 4, 8, 10]);
+}
+
+#[test]
+fn rules_that_match_the_same_are_warned_of() {
+    let text = "rule = [{ name = \"a\", match = [\"u\"], limit = \"1/s\" }, { name = \"b\", match = [\"u\"], limit = \"9/d\" }]";
+    let loaded = load(text);
+    assert_eq!(loaded.warnings.len(), 1);
+    assert!(loaded.warnings[0].is_warning() && loaded.warnings[0].message().contains("\"a\""));
+    let apart = "rule = [{ name = \"a\", match = [\"u\"], limit = \"1/s\" }, { name = \"b\", domain = \"x\", match = [\"u\"], limit = \"9/d\" }, { name = \"c\", limit = \"1/s\" }, { name = \"d\", limit = \"1/s\" }]";
+    assert!(load(apart).warnings.is_empty());
+}
+
+#[test]
+fn the_digest_is_of_the_text() {
+    let hash = |text: &str| load(text).hash;
+    assert_eq!(hash("# a"), hash("# a"));
+    assert_ne!(hash("# a"), hash("# b"));
+    assert_eq!(load("# a").rules.hash, hash("# a"));
+}

@@ -1,0 +1,196 @@
+//! Whoever means no good, or knows no better.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::client::{Client, Reply, address, line, serve};
+
+#[test]
+fn what_is_no_command_is_told_so_and_ends() {
+    let running = serve(|_| ());
+    let cases: &[(&[u8], &str)] = &[
+        (b"*999999999\r\n", "invalid multibulk length"),
+        (b"*99999999999999999999\r\n", "invalid multibulk length"),
+        (b"*x\r\n", "invalid multibulk length"),
+        (b"*1\r\n$999999999\r\n", "invalid bulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$4294967296\r\n", "invalid bulk length"),
+        (b"*1\r\n*1\r\n*1\r\n", "expected '$', got '*'"),
+        (b"*1\r\n:1\r\n", "expected '$', got ':'"),
+        (b"*1\r\n$4\r\nPINGxx", "a bulk string does not end where its length says"),
+        (b"*1111111111111111111111111111111111", "too big mbulk count string"),
+        (b"*1\r\n$11111111111111111111111111111", "too big bulk count string"),
+        (b"SET \"a\r\n", "unbalanced quotes in request"),
+    ];
+    for (bytes, told) in cases {
+        let mut client = Client::to(&running);
+        client.send(b"PING\r\n");
+        client.send(bytes);
+        let rest = client.rest();
+        assert_eq!(rest, format!("+PONG\r\n-ERR Protocol error: {told}\r\n"), "{:?}", bytes.escape_ascii().to_string());
+    }
+    assert_eq!(Client::to(&running).ask("PING"), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn empty_arrays_and_lines_ask_for_nothing() {
+    let running = serve(|_| ());
+    let mut client = Client::to(&running);
+    client.send(b"*-2\r\n*0\r\n*-1\r\n\r\n\n   \r\nPING\r\n");
+    assert_eq!(client.read(), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn a_line_of_a_megabyte_is_refused_before_it_is_there() {
+    let running = serve(|_| ());
+    let mut client = Client::to(&running);
+    let mut sent = 0_usize;
+    // It may be refused, and the connection be reset, while this is still writing.
+    while sent < 1 << 20 && client.stream.get_mut().write_all(&[b'x'; 4096]).is_ok() {
+        sent += 4096;
+    }
+    let mut rest = Vec::new();
+    let _ = client.stream.read_to_end(&mut rest);
+    assert_eq!(String::from_utf8_lossy(&rest), "-ERR Protocol error: too big inline request\r\n");
+}
+
+#[test]
+fn a_form_sent_by_a_browser_runs_nothing() {
+    let running = serve(|_| ());
+    let mut client = Client::to(&running);
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\n\r\nCL.THROTTLE k 1 1 60\r\n");
+    assert_eq!(client.rest(), "");
+    assert_eq!(Client::to(&running).ask("DBSIZE"), Reply::Int(0));
+}
+
+#[test]
+fn who_sends_slowly_or_nothing_is_cut_off() {
+    let running = serve(|settings| {
+        settings.server.limits.header_time = Duration::from_millis(300);
+        settings.server.limits.idle = Duration::from_millis(900);
+    });
+    let begun = Instant::now();
+    let mut idle = Client::to(&running);
+    let mut slow = Client::to(&running);
+    // A byte now and then is no way to stay.
+    for byte in line("ECHO 0123456789012345678901234567890123456789") {
+        if slow.stream.get_mut().write_all(&[byte]).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(slow.try_read().is_err());
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    // Whoever asks stays.
+    let mut busy = Client::to(&running);
+    while begun.elapsed() < Duration::from_millis(1100) {
+        assert_eq!(busy.ask("PING"), Reply::Simple("PONG".into()));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(idle.rest(), "");
+    assert_eq!(busy.ask("PING"), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn who_reads_nothing_is_not_read_from() {
+    let running = serve(|_| ());
+    let mut client = Client::to(&running);
+    let stream = client.stream.get_mut();
+    stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let one = b"INFO\r\n";
+    let batch = one.repeat(1000);
+    let mut sent = 0_usize;
+    // 400 bytes of answer for each 6 of a question: without a bound this would go on and on.
+    let limit = 64 << 20;
+    loop {
+        assert!(sent < limit, "{sent} bytes of questions are taken, and no answer is read");
+        match stream.write(&batch[sent % one.len()..]) {
+            Ok(count) => sent += count,
+            Err(_) => break,
+        }
+    }
+    // Others are served meanwhile.
+    assert_eq!(Client::to(&running).ask("PING"), Reply::Simple("PONG".into()));
+    // And nothing is lost.
+    client.stream.get_mut().shutdown(Shutdown::Write).unwrap();
+    for _ in 0..sent / one.len() {
+        assert!(matches!(client.read(), Reply::Bulk(_)));
+    }
+    assert_eq!(client.rest(), "");
+}
+
+#[test]
+fn there_are_no_more_connections_than_there_may_be() {
+    let running = serve(|settings| settings.server.limits.connections_per_address = 3);
+    let mut all: Vec<Client> = (0..3).map(|_| Client::to(&running)).collect();
+    for client in &mut all {
+        assert_eq!(client.ask("PING"), Reply::Simple("PONG".into()));
+    }
+    assert_eq!(Client::to(&running).rest(), "-ERR max number of clients reached\r\n");
+    all.pop();
+    // The place is free as soon as the server has seen the end.
+    let begun = Instant::now();
+    while Client::to(&running).try_ping().is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+}
+
+impl Client {
+    fn try_ping(&mut self) -> std::io::Result<()> {
+        self.stream.get_mut().write_all(b"PING\r\n")?;
+        match self.try_read()? {
+            Reply::Simple(_) => Ok(()),
+            _ => Err(std::io::ErrorKind::ConnectionRefused.into()),
+        }
+    }
+}
+
+/// Memory that is in use, from the system.
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+/// Opens so many connections that do nothing once each has been answered; the bytes that each takes, of the server's process and
+/// of this, which are one.
+fn idle_connections(count: usize) -> usize {
+    let running = serve(|settings| {
+        settings.server.limits.connections = count + 10;
+        settings.server.limits.connections_per_address = count + 10;
+    });
+    let address = address(&running);
+    let connect = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut pong = [0; 7];
+        stream.read_exact(&mut pong).unwrap();
+        stream
+    };
+    let first: Vec<TcpStream> = (0..10).map(|_| connect()).collect();
+    let before = resident_bytes();
+    let all: Vec<TcpStream> = (0..count).map(|_| connect()).collect();
+    let each = resident_bytes().saturating_sub(before) / count;
+    // All of them still work.
+    for mut stream in all.iter().chain(&first).step_by(97) {
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut pong = [0; 7];
+        stream.read_exact(&mut pong).unwrap();
+    }
+    each
+}
+
+#[test]
+fn two_thousand_idle_connections_take_little() {
+    let each = idle_connections(2000);
+    assert!(each < 4096, "{each} bytes for each connection");
+}
+
+#[test]
+#[ignore = "needs 20 000 descriptors in one process"]
+fn ten_thousand_idle_connections_take_little() {
+    let each = idle_connections(10_000);
+    eprintln!("{each} bytes for each connection");
+    assert!(each < 4096, "{each} bytes for each connection");
+}

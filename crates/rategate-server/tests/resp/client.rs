@@ -1,0 +1,189 @@
+//! A service for one test, and a connection to it: words go out, replies come back.
+
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use rategate_server::config::Settings;
+use rategate_server::config::settings::{Address, Listener};
+use rategate_server::net;
+use rategate_server::rule::RuleSet;
+use rategate_server::serve::{Running, Start, start};
+
+/// How long a reply may take before a test fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A service on a free port, as the settings have it otherwise.
+pub(crate) fn serve(change: impl FnOnce(&mut Settings)) -> Running {
+    serve_rules(RuleSet::default(), change)
+}
+
+pub(crate) fn serve_rules(rules: RuleSet, change: impl FnOnce(&mut Settings)) -> Running {
+    let mut settings = Settings::default();
+    settings.server.resp = vec![Listener::plain(Address::loopback(0))];
+    settings.server.http.clear();
+    settings.server.grpc.clear();
+    settings.server.threads = std::num::NonZeroUsize::new(2);
+    change(&mut settings);
+    start(Start { settings, rules, signals: false, reload: None }).unwrap()
+}
+
+/// Where a service listens for TCP.
+pub(crate) fn address(running: &Running) -> SocketAddr {
+    let mut places = running.listening().iter();
+    let address = places.find_map(|place| match place.address {
+        net::Address::Tcp(address) => Some(address),
+        net::Address::Unix { .. } => None,
+    });
+    address.unwrap()
+}
+
+/// A reply as it came, in either version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Simple(String),
+    Error(String),
+    Int(i64),
+    Bulk(Vec<u8>),
+    Null,
+    Truth(bool),
+    List(Vec<Self>),
+    Map(Vec<(Self, Self)>),
+}
+
+impl Reply {
+    pub(crate) fn ints(&self) -> Vec<i64> {
+        match self {
+            Self::List(all) => all.iter().map(Self::int).collect(),
+            other => panic!("no list: {other:?}"),
+        }
+    }
+
+    pub(crate) fn int(&self) -> i64 {
+        match self {
+            Self::Int(number) => *number,
+            other => panic!("no number: {other:?}"),
+        }
+    }
+
+    pub(crate) fn error(&self) -> &str {
+        match self {
+            Self::Error(text) => text,
+            other => panic!("no error: {other:?}"),
+        }
+    }
+
+    /// The value of a name in a map, or in a list that stands for one.
+    pub(crate) fn named(&self, name: &str) -> &Self {
+        let name = Self::Bulk(name.into());
+        let found = match self {
+            Self::Map(pairs) => pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value),
+            Self::List(all) => all.chunks(2).find(|pair| pair[0] == name).map(|pair| &pair[1]),
+            other => panic!("no map: {other:?}"),
+        };
+        found.unwrap_or_else(|| panic!("no {name:?} in {self:?}"))
+    }
+}
+
+pub(crate) fn text(text: &str) -> Reply {
+    Reply::Bulk(text.into())
+}
+
+/// Words as a client sends them.
+pub(crate) fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        let word = word.as_ref();
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+/// A line's words as a command: no quotes.
+pub(crate) fn line(line: &str) -> Vec<u8> {
+    command(&line.split(' ').collect::<Vec<_>>())
+}
+
+pub(crate) struct Client<S: Read + Write = TcpStream> {
+    pub(crate) stream: BufReader<S>,
+}
+
+impl Client {
+    pub(crate) fn to(running: &Running) -> Self {
+        Self::at(address(running)).unwrap()
+    }
+
+    pub(crate) fn at(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    pub(crate) fn over(stream: S) -> Self {
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// Asks by the words of a line.
+    pub(crate) fn ask(&mut self, words: &str) -> Reply {
+        self.send(&line(words));
+        self.read()
+    }
+
+    pub(crate) fn read(&mut self) -> Reply {
+        self.try_read().unwrap()
+    }
+
+    /// What comes until the other side closes.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut rest = Vec::new();
+        self.stream.read_to_end(&mut rest).unwrap();
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+
+    pub(crate) fn try_read(&mut self) -> std::io::Result<Reply> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        if !line.ends_with("\r\n") {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let (mark, rest) = line.trim_end_matches("\r\n").split_at(1);
+        let number = || rest.parse::<i64>().unwrap();
+        let count = || usize::try_from(number());
+        Ok(match mark {
+            "+" => Reply::Simple(rest.to_owned()),
+            "-" => Reply::Error(rest.to_owned()),
+            ":" => Reply::Int(number()),
+            "_" => Reply::Null,
+            "#" => Reply::Truth(rest == "t"),
+            "$" => match count() {
+                Err(_) => Reply::Null,
+                Ok(count) => {
+                    let mut bytes = vec![0; count + 2];
+                    self.stream.read_exact(&mut bytes)?;
+                    bytes.truncate(count);
+                    Reply::Bulk(bytes)
+                }
+            },
+            "*" => match count() {
+                Err(_) => Reply::Null,
+                Ok(count) => {
+                    Reply::List((0..count).map(|_| self.try_read()).collect::<Result<_, _>>()?)
+                }
+            },
+            "%" => {
+                let pair = |_| Ok((self.try_read()?, self.try_read()?));
+                Reply::Map((0..number()).map(pair).collect::<std::io::Result<_>>()?)
+            }
+            other => panic!("no reply: {other}{rest}"),
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! The codec: the same commands however the bytes arrive, no panic and no memory whatever they are.
+
+use std::time::{Duration, Instant};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use rategate_server::protocol::resp::{Bounds, Broken, Spans, Step, parse, words};
+
+use super::client::command;
+
+/// What a stream of bytes comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    commands: Vec<Vec<Vec<u8>>>,
+    broken: Option<Broken>,
+}
+
+/// Feeds bytes in pieces of these sizes, the last one again and again, as a connection would; `seen` sees the most bytes that were
+/// kept at a time.
+fn hear(bytes: &[u8], pieces: &[usize], bounds: &Bounds) -> (Heard, usize) {
+    let mut heard = Heard::default();
+    let mut spans = Spans::default();
+    let (mut kept, mut most, mut needed) = (Vec::new(), 0, 0);
+    let mut rest = bytes;
+    let mut sizes = pieces.iter().copied().chain(std::iter::repeat(*pieces.last().unwrap()));
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(sizes.next().unwrap().clamp(1, rest.len()));
+        rest = after;
+        kept.extend_from_slice(piece);
+        if kept.len() < needed {
+            most = most.max(kept.len());
+            continue;
+        }
+        loop {
+            match parse(&kept, bounds, &mut spans) {
+                Step::Command(count) => {
+                    let words = words(&kept, &spans);
+                    assert!(words.len() <= bounds.words && count <= kept.len() && count > 0);
+                    heard.commands.push(words.skip(0).map(<[u8]>::to_vec).collect());
+                    kept.drain(..count);
+                }
+                Step::Nothing(count) => {
+                    assert!(count > 0);
+                    kept.drain(..count);
+                }
+                Step::Short(more) => {
+                    assert!(more > kept.len(), "{more} bytes are there already");
+                    needed = more;
+                    break;
+                }
+                Step::Broken(broken) => {
+                    heard.broken = Some(broken);
+                    return (heard, most);
+                }
+            }
+        }
+        most = most.max(kept.len());
+    }
+    (heard, most)
+}
+
+fn whole(bytes: &[u8]) -> Heard {
+    hear(bytes, &[usize::MAX], &Bounds::default()).0
+}
+
+fn word() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        vec(any::<u8>(), 0..12),
+        vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'$'), Just(b'*'), Just(b'1')], 0..12),
+        vec(any::<u8>(), 90..130),
+    ]
+}
+
+/// Bytes that look like the protocol more often than chance would have it.
+fn noise() -> impl Strategy<Value = Vec<u8>> {
+    let part = prop_oneof![
+        4 => vec(word(), 1..5).prop_map(|words| command(&words)),
+        2 => any::<i64>().prop_map(|number| format!("*{number}\r\n").into_bytes()),
+        2 => (-3_i64..5).prop_map(|number| format!("*{number}\r\n").into_bytes()),
+        2 => (-3_i64..5).prop_map(|number| format!("${number}\r\n").into_bytes()),
+        1 => any::<i64>().prop_map(|number| format!("${number}\r\n").into_bytes()),
+        2 => "[a-c \"'\\\\x4]{0,10}\r?\n".prop_map(String::into_bytes),
+        2 => vec(any::<u8>(), 0..6),
+    ];
+    vec(part, 0..8).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn what_is_sent_is_heard_however_it_is_cut(
+        commands in vec(vec(word(), 1..6), 1..8),
+        pieces in vec(1_usize..40, 1..20),
+    ) {
+        let bytes: Vec<u8> = commands.iter().flat_map(|words| command(words)).collect();
+        let (heard, _) = hear(&bytes, &pieces, &Bounds::default());
+        prop_assert_eq!(heard, Heard { commands, broken: None });
+    }
+
+    #[test]
+    fn any_bytes_mean_the_same_however_they_are_cut(
+        bytes in noise(),
+        pieces in vec(1_usize..9, 1..20),
+    ) {
+        let bounds = Bounds { frame_bytes: 300, words: 4, unauthenticated: false };
+        let (heard, kept) = hear(&bytes, &pieces, &bounds);
+        let (at_once, _) = hear(&bytes, &[usize::MAX], &bounds);
+        prop_assert_eq!(heard, at_once);
+        // A frame, and a length that has begun.
+        prop_assert!(kept <= 300 + 32, "{} bytes are kept", kept);
+    }
+
+    #[test]
+    fn words_of_a_line_are_those_of_an_array(words in vec("[!-~&&[^\"'*]]{1,9}", 1..6)) {
+        let line = format!("{}\r\n", words.join("  "));
+        prop_assume!(!line.starts_with('*'));
+        let words = words.into_iter().map(String::into_bytes).collect();
+        prop_assert_eq!(whole(line.as_bytes()).commands, vec![words]);
+    }
+}
+
+#[test]
+fn bounds_are_checked_on_what_is_announced() {
+    let bounds = Bounds { frame_bytes: 64, words: 3, unauthenticated: false };
+    let broken = |text: &str| hear(text.as_bytes(), &[usize::MAX], &bounds).0.broken;
+    assert_eq!(broken("*3\r\n"), None);
+    assert_eq!(broken("*4\r\n"), Some(Broken::Multibulk));
+    assert_eq!(broken("*1\r\n$54\r\n"), None);
+    assert_eq!(broken("*1\r\n$55\r\n"), Some(Broken::Bulk));
+    assert_eq!(broken("*2\r\n$10\r\n0123456789\r\n$30\r\n"), None);
+    assert_eq!(broken("*2\r\n$10\r\n0123456789\r\n$40\r\n"), Some(Broken::Bulk));
+    assert_eq!(broken("*1\r\n$9223372036854775807\r\n"), Some(Broken::Bulk));
+    assert_eq!(broken(&"x".repeat(63)), None);
+    assert_eq!(broken(&"x".repeat(64)), Some(Broken::Line));
+    assert_eq!(broken("a b c d\n"), Some(Broken::Line));
+}
+
+#[test]
+fn strangers_may_send_little() {
+    let bounds = Bounds { unauthenticated: true, ..Bounds::default() };
+    let broken = |text: &str| hear(text.as_bytes(), &[usize::MAX], &bounds).0.broken;
+    assert_eq!(broken("*10\r\n"), None);
+    assert_eq!(broken("*11\r\n"), Some(Broken::MultibulkUnauthenticated));
+    assert_eq!(broken("*1\r\n$16384\r\n"), None);
+    assert_eq!(broken("*1\r\n$16385\r\n"), Some(Broken::BulkUnauthenticated));
+}
+
+#[test]
+fn quotes_are_those_of_redis() {
+    let words = |line: &str| whole(line.as_bytes()).commands.concat();
+    assert_eq!(words("a \"b c\" 'd e'\n"), [&b"a"[..], b"b c", b"d e"]);
+    assert_eq!(words("\"\\x41\\n\\r\\t\\b\\a\\\\\\\"\\q\" ''\n"), [&b"A\n\r\t\x08\x07\\\"q"[..], b""]);
+    assert_eq!(words("'it\\'s'\n"), [&b"it's"[..]]);
+    for line in ["\"a\n", "'a\n", "\"a\"b\n", "'a'b\n", "a\"b\"c\n"] {
+        assert_eq!(whole(line.as_bytes()).broken, Some(Broken::Quotes), "{line}");
+    }
+}
+
+/// How long the mutator runs: longer by hand, RATEGATE_FUZZ_SECONDS=3600.
+fn fuzzing() -> Duration {
+    let seconds = std::env::var("RATEGATE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    seconds.map_or(Duration::from_millis(1500), Duration::from_secs)
+}
+
+#[test]
+fn mutated_bytes_neither_panic_nor_hoard() {
+    let seed = std::env::var("RATEGATE_FUZZ_SEED").ok().and_then(|text| text.parse().ok());
+    let seed: u64 = seed.unwrap_or(0x5eed);
+    let mut random = Random(seed);
+    let corpus: Vec<Vec<u8>> = vec![
+        super::client::line("CL.THROTTLE user:1 15 30 60 1"),
+        b"PING\r\nECHO \"a\\x41\" 'b'\r\n*0\r\n*-1\r\n\r\n".to_vec(),
+        b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$12\r\n0123456789ab\r\n*1\r\n$4\r\nQUIT\r\n".to_vec(),
+        b"*1\r\n*1\r\n$-1\r\n$999999999\r\n*999999999\r\n*18446744073709551616\r\n".to_vec(),
+    ];
+    let bounds = Bounds { frame_bytes: 512, words: 8, unauthenticated: false };
+    let end = Instant::now() + fuzzing();
+    let mut runs = 0_u64;
+    while Instant::now() < end {
+        let mut bytes: Vec<u8> = (0..random.below(4)).flat_map(|_| random.pick(&corpus).clone()).collect();
+        for _ in 0..random.below(8) {
+            random.mutate(&mut bytes);
+        }
+        let piece = 1 + random.below(64);
+        let (heard, kept) = hear(&bytes, &[piece], &bounds);
+        let (at_once, _) = hear(&bytes, &[usize::MAX], &bounds);
+        assert_eq!(heard, at_once, "seed {seed}, run {runs}: {:?}", bytes.escape_ascii().to_string());
+        assert!(kept <= 512 + 32, "seed {seed}, run {runs}: {kept} bytes kept");
+        runs += 1;
+    }
+    assert!(runs > 100, "{runs} runs");
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() >> 33).unwrap() % end
+    }
+
+    fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+
+    fn mutate(&mut self, bytes: &mut Vec<u8>) {
+        let at = self.below(bytes.len() + 1);
+        match self.below(6) {
+            0 => bytes.insert(at, *self.pick(b"*$\r\n-0123456789\"'\\x ")),
+            1 if at < bytes.len() => drop(bytes.remove(at)),
+            2 if at < bytes.len() => bytes[at] = u8::try_from(self.below(256)).unwrap(),
+            3 if at < bytes.len() => bytes[at] = bytes[at].wrapping_add(1),
+            4 => bytes.truncate(at),
+            _ => {
+                let end = at + self.below(bytes.len() + 1 - at);
+                let piece = bytes[at..end].to_vec();
+                bytes.extend(piece);
+            }
+        }
+    }
+}

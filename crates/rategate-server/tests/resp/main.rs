@@ -1,0 +1,9 @@
+//! Redis' protocol: the codec against any bytes, and the service over real sockets.
+
+mod abuse;
+mod answers;
+mod client;
+mod codec;
+mod ending;
+mod oracle;
+mod places;

@@ -1,0 +1,167 @@
+//! A store of limits that is asked through a protocol: its rules are the plans of the scenario files, its clock is theirs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rategate::store::{
+    Answer, Denial, Fault, Grant, Hear, PlanError, Question, Receipt, Reply, Rule, Store, Verdict,
+};
+use rategate::{AnyPolicy, Clock, ExceedsCapacity, ManualClock};
+use rategate_conformance::Arena;
+use rategate_server::engine::{Engine, EngineSettings, Verb};
+use rategate_server::rule::{
+    Enforcement, Entry, Limit, Origin, Place, RuleSet, Shown, Unit, Value, WhenGone,
+};
+
+pub(crate) type TestEngine = Engine<ManualClock>;
+
+/// Carries questions to an engine and answers back.
+pub(crate) trait Carrier: Send + Sync + 'static {
+    /// All these rules, each with one value and so many permits.
+    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told;
+}
+
+/// An answer, in what all protocols have to say.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) allowed: bool,
+    pub(crate) parts: Vec<PartTold>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PartTold {
+    /// Whether this rule stands in the way.
+    pub(crate) is_over: bool,
+    pub(crate) retry_after_ns: Option<u64>,
+    pub(crate) remaining: u64,
+}
+
+/// An engine behind a carrier, with the clock of the files.
+pub(crate) struct Served<F> {
+    carry: F,
+    clock: Mutex<ManualClock>,
+}
+
+impl<F> Served<F> {
+    pub(crate) fn new(carry: F) -> Self {
+        Self { carry, clock: Mutex::new(ManualClock::new()) }
+    }
+}
+
+impl<W: Carrier, F: Fn(TestEngine) -> W> Arena for Served<F> {
+    type Store = CarriedStore<W>;
+
+    fn store(&self) -> Arc<CarriedStore<W>> {
+        let now_ns = self.clock.lock().unwrap().now_ns();
+        let clock = ManualClock::new();
+        clock.set(now_ns);
+        *self.clock.lock().unwrap() = clock.clone();
+        let settings = EngineSettings { most_keys: 1000, ..EngineSettings::default() };
+        let engine = Engine::new(clock, settings);
+        let carrier = (self.carry)(engine.clone());
+        Arc::new(CarriedStore { engine, carrier, plans: AtomicUsize::new(0) })
+    }
+
+    fn set_now_us(&self, now_us: u64) {
+        self.clock.lock().unwrap().set(now_us * 1_000);
+    }
+
+    fn keeps_grants(&self) -> bool {
+        false
+    }
+}
+
+pub(crate) struct CarriedStore<W> {
+    engine: TestEngine,
+    carrier: W,
+    plans: AtomicUsize,
+}
+
+pub(crate) struct Plan {
+    names: Vec<Arc<str>>,
+    most: u64,
+}
+
+impl<W: Carrier> Store for CarriedStore<W> {
+    type Plan = Plan;
+
+    fn plan(&self, rules: &[(&str, Rule)]) -> Result<Plan, PlanError> {
+        let plan = self.plans.fetch_add(1, Ordering::Relaxed);
+        let mut set = self.engine.rules().map_or_else(RuleSet::default, |set| (*set).clone());
+        let mut names = Vec::new();
+        for (label, rule) in rules {
+            let name: Arc<str> = format!("{label}{plan}").into();
+            set.rules.push(named(&name, rule));
+            names.push(name);
+        }
+        self.engine.load(set).unwrap();
+        let most = rules.iter().map(|(_, rule)| rule.most()).min().unwrap_or(0);
+        Ok(Plan { names, most })
+    }
+
+    fn put(&self, question: Question<Plan>, hear: Hear) {
+        let ask = |verb, plan: &Plan, key: &[u8], permits| {
+            let told = self.carrier.ask(verb, &plan.names, key, permits);
+            verdict(plan, permits, &told).map(Reply::Verdict)
+        };
+        let reply = match question {
+            Question::Decide { plan, key, permits, .. } => {
+                ask(Verb::Take, &plan, &key, permits.get())
+            }
+            Question::Peek { plan, key, permits } => ask(Verb::Peek, &plan, &key, permits.get()),
+            _ => Err(Fault::Question("not asked by the files".to_owned())),
+        };
+        hear(reply.map(|reply| Answer { reply, intact_for_ns: None }));
+    }
+}
+
+fn verdict(plan: &Plan, permits: u64, told: &Told) -> Result<Verdict, Fault> {
+    if permits > plan.most {
+        assert!(
+            !told.allowed
+                && told.parts.iter().any(|part| part.is_over && part.retry_after_ns.is_none())
+        );
+        return Err(Fault::Exceeds(ExceedsCapacity::new(permits, plan.most)));
+    }
+    let remaining = told.parts.iter().map(|part| part.remaining).min().unwrap();
+    assert_eq!(told.allowed, !told.parts.iter().any(|part| part.is_over), "{told:?}");
+    Ok(if told.allowed {
+        Verdict::Granted(Grant {
+            permits,
+            remaining,
+            window_ends_in_ns: None,
+            receipt: Receipt::default(),
+        })
+    } else {
+        let waits = told.parts.iter().filter(|part| part.is_over).map(|part| part.retry_after_ns);
+        let longest = waits.map(|wait| wait.unwrap_or(u64::MAX)).max().filter(|ns| *ns < u64::MAX);
+        let retry_after_ns = longest.and_then(std::num::NonZeroU64::new);
+        Verdict::Denied(Denial { retry_after_ns, remaining })
+    })
+}
+
+/// A rule of domain `scenario`, for any value of its entry `key`.
+fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
+    let policy: AnyPolicy = match rule {
+        Rule::Bucket(bucket) => (*bucket).into(),
+        Rule::Log(log) => (*log).into(),
+        Rule::Window(window) => (*window).into(),
+        Rule::InFlight(in_flight, _) => (*in_flight).into(),
+    };
+    rategate_server::rule::Rule {
+        name: Arc::clone(name),
+        domain: "scenario".into(),
+        entries: vec![Entry { key: Arc::clone(name), value: Value::Any }],
+        limit: Limit::Policy(policy),
+        shown: Shown { permits: rule.most(), multiplier: 1, unit: Unit::Second },
+        enforcement: Enforcement::All,
+        quota: false,
+        replaces: Vec::new(),
+        detailed_metric: false,
+        schedule: Vec::new(),
+        place: Place::Here,
+        when_gone: WhenGone::Local,
+        most_keys: None,
+        origin: Origin::default(),
+    }
+}

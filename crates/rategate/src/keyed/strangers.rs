@@ -1,0 +1,41 @@
+//! What a table takes keys for that it does not know: fresh, or spent since an instant of which nothing is known.
+
+use std::num::NonZeroU64;
+
+use rategate_core::policy::{Policy, Taken};
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Whether strangers are fresh. One word for all of them, however many come.
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    /// One more than the instant at which all had used everything; 0 if they have used nothing.
+    spent_at_ns: AtomicU64,
+}
+
+impl Strangers {
+    pub(super) fn spend(&self, at_ns: u64) {
+        self.spent_at_ns.fetch_max(at_ns.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// The state of a key that is not known.
+    pub(super) fn state<P: Policy>(&self, policy: &P, now_ns: u64) -> P::State {
+        let Some(at_ns) = self.spent_at_ns.load(Ordering::Relaxed).checked_sub(1) else {
+            return policy.fresh(now_ns);
+        };
+        let spent = spent(policy, at_ns.min(now_ns));
+        if policy.is_as_fresh(&spent, now_ns) { policy.fresh(now_ns) } else { spent }
+    }
+}
+
+/// A limit that has given out all it had at an instant. Operations in flight have ended then: nobody is left to end them.
+fn spent<P: Policy>(policy: &P, at_ns: u64) -> P::State {
+    let mut state = policy.fresh(at_ns);
+    let permits = policy.remaining(&state, at_ns);
+    // What has no bound cannot be used up.
+    if let Some(permits) = NonZeroU64::new(permits).filter(|permits| permits.get() < u64::MAX) {
+        policy.take(&mut state, Taken { from_ns: at_ns, start_ns: at_ns, permits });
+        policy.release(&mut state, at_ns, permits.get());
+    }
+    state
+}

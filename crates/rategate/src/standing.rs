@@ -1,0 +1,144 @@
+//! Where a limit stands; and what its owner says of it: that permits had no effect, that all begins anew.
+
+use std::time::Duration;
+
+use rategate_core::concurrent::Twinned;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::narrow::Narrow;
+use rategate_core::policy::Policy;
+use rategate_core::verdict::{self, Verdict};
+
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::error::{Closed, LimiterError};
+use crate::limiter::Limiter;
+use crate::turn::Turn;
+
+/// Where a limit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The most permits that a try could take now: what [`remaining`](crate::Keyed::remaining) says.
+    pub remaining: u64,
+    /// How long until nothing that was taken counts any more, if nobody else comes: from then on, and not a nanosecond
+    /// sooner, the limit cannot be told from a fresh one. 0 if it cannot now. `None` where time alone does not bring that
+    /// about, where somebody waits for the limit, and beyond the end of the clock.
+    pub fresh_in_ns: Option<u64>,
+}
+
+impl Look {
+    /// What can be said of a limit that somebody waits for.
+    pub(crate) const HELD: Self = Self { remaining: 0, fresh_in_ns: None };
+
+    /// The same as a duration.
+    #[must_use]
+    pub fn fresh_in(&self) -> Option<Duration> {
+        self.fresh_in_ns.map(Duration::from_nanos)
+    }
+
+    #[inline]
+    pub(crate) fn of_value(numbers: Narrow, value: u64, now_ns: u64) -> Self {
+        let remaining = numbers.remaining(value, now_ns);
+        Self { remaining, fresh_in_ns: numbers.fresh_in_ns(value, now_ns) }
+    }
+
+    pub(crate) fn of_state<P: Policy>(policy: &P, state: &P::State, now_ns: u64) -> Self {
+        let fresh_ns = policy.fresh_at_ns(state);
+        let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
+        Self { remaining: policy.remaining(state, now_ns), fresh_in_ns }
+    }
+
+    pub(crate) fn of_ledger<P: Policy>(ledger: &Ledger<P>, now_ns: u64) -> Self {
+        let fresh_ns = ledger.fresh_at_ns(now_ns);
+        let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
+        Self { remaining: ledger.remaining(now_ns), fresh_in_ns }
+    }
+}
+
+impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
+    /// Takes permits back without a grant to show, because the caller vouches that they had no effect: as many as have been
+    /// given out and not been earned again. Returns how many. A bucket's level rises, to its capacity at most, and of the
+    /// last permit there may be room for a part only; the count of the current window falls, to zero at least; a log loses
+    /// its newest permits first; operations in flight are [forgone](Self::forgo). A schedule takes back what can still be
+    /// caught up on. To a fresh limit nothing comes back. Promises stay: [cancel](crate::Reservation::cancel) them.
+    ///
+    /// Where there is a grant to show, [`refund`](Self::refund) gives back no more than was true of it. Here the bound is
+    /// the caller's word: in any window there start no more permits than the limit allows and as many again as have
+    /// come back in that window.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter, ManualClock};
+    ///
+    /// let limiter = Limiter::with_clock(Gcra::new("1/s".parse()?, 10)?, ManualClock::new());
+    /// assert!(limiter.try_acquire(4)?.is_granted());
+    /// assert_eq!(limiter.give_back(3)?, 3);
+    /// assert_eq!(limiter.give_back(3)?, 1, "up to full");
+    /// assert_eq!(limiter.remaining()?, 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn give_back(&self, permits: u64) -> Result<u64, Closed> {
+        self.shared().change(|limit, now_ns| limit.credit(now_ns, permits))
+    }
+
+    /// Forgets all that was used and promised, as if the limit were made now. Returns whether there was anything that could
+    /// be told. What grants of before would give back goes nowhere. Those who wait stay in line.
+    ///
+    /// Of operations in flight none is known any more: whoever ends one of before, ends another's.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter, ManualClock};
+    ///
+    /// let limiter = Limiter::with_clock(Gcra::new("1/s".parse()?, 10)?, ManualClock::new());
+    /// let grant = limiter.try_acquire(4)?.granted().unwrap();
+    /// assert_eq!(limiter.reset(), Ok(true));
+    /// assert_eq!(limiter.reset(), Ok(false));
+    /// assert_eq!((limiter.remaining(), limiter.refund(&grant, 4)), (Ok(10), Ok(0)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn reset(&self) -> Result<bool, Closed> {
+        self.shared().change(|limit, now_ns| {
+            let was_used = !limit.is_as_fresh(now_ns);
+            limit.restart(now_ns);
+            was_used
+        })
+    }
+
+    /// How many permits a try could take now, and how long until the limit is as good as fresh.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn look(&self) -> Result<Look, Closed> {
+        self.shared().turn(look)
+    }
+
+    /// A try, and where the limit stands behind it.
+    pub(crate) fn try_told(&self, permits: u64) -> Result<(Decision, Look), LimiterError> {
+        let told = self.shared().turn(|turn| {
+            let decided = turn.ask_behind_all(permits, |limit, now_ns| {
+                limit.try_acquire(now_ns, permits).map_err(LimiterError::from)
+            })?;
+            let held = Verdict::Denied(verdict::Denial { retry_after_ns: None });
+            Ok((Decision::of(&decided.unwrap_or(held)), look(turn)))
+        })?;
+        if let Some(stats) = self.stats() {
+            stats.saw_try(permits, &told.as_ref().map(|told| told.0).map_err(|&error| error));
+        }
+        told
+    }
+}
+
+fn look<P: Policy>(turn: &mut Turn<'_, Ledger<P>>) -> Look {
+    if turn.waiting() > 0 {
+        return Look::HELD;
+    }
+    turn.behind_all(|limit, now_ns| Look::of_ledger(limit, now_ns)).unwrap_or(Look::HELD)
+}

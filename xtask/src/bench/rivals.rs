@@ -1,0 +1,83 @@
+//! The servers that ours is measured beside: built once, from the registry, into cargo's target folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::servers;
+
+/// Its own gRPC service needs `protoc` to build.
+const THROTTLECRAB: &str = "0.4.40";
+/// The newest that the registry has. It is a library, so it is built as what a package depends on.
+const REDIS_CELL: &str = "0.2.2";
+/// No build takes longer, on two cores.
+const BUILT_WITHIN_S: &str = "2400";
+
+/// Installs what is missing, and says what cannot be: the others are measured without it.
+pub(super) fn install(target: &Path) -> Result<PathBuf> {
+    let folder = target.join("rivals");
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    for (name, install) in
+        [("throttlecrab", throttlecrab as fn(&Path) -> Result<()>), ("redis-cell", redis_cell)]
+    {
+        if let Err(error) = install(&folder) {
+            eprintln!("no {name}, so ours is not measured beside it: {error:#}");
+        }
+    }
+    Ok(folder)
+}
+
+fn throttlecrab(folder: &Path) -> Result<()> {
+    if folder.join("bin").join("throttlecrab-server").is_file() {
+        return Ok(());
+    }
+    servers::debian("protoc", "protobuf-compiler")?;
+    let mut install = cargo(folder);
+    install.args([
+        "install",
+        "throttlecrab-server",
+        "--locked",
+        "--version",
+        THROTTLECRAB,
+        "--root",
+    ]);
+    built(install.arg(folder))
+}
+
+fn redis_cell(folder: &Path) -> Result<()> {
+    const LIBRARY: &str = "libredis_cell.so";
+    let library = folder.join(LIBRARY);
+    if library.is_file() {
+        return Ok(());
+    }
+    let package = folder.join("redis-cell");
+    fs::create_dir_all(package.join("src"))?;
+    let manifest = format!(
+        "[package]\nname = \"holder\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
+         [dependencies]\nredis-cell = \"={REDIS_CELL}\"\n\n[workspace]\n"
+    );
+    fs::write(package.join("Cargo.toml"), manifest)?;
+    fs::write(package.join("src").join("lib.rs"), "")?;
+    let mut build = cargo(folder);
+    build.args(["build", "--release", "--package", "redis-cell", "--manifest-path"]);
+    built(build.arg(package.join("Cargo.toml")))?;
+    fs::copy(folder.join("build").join("release").join(LIBRARY), library)?;
+    Ok(())
+}
+
+/// With the last word for whoever else works here.
+fn cargo(folder: &Path) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "15", "timeout", BUILT_WITHIN_S]);
+    command.arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.env("CARGO_TARGET_DIR", folder.join("build")).current_dir(folder).stdout(Stdio::null());
+    command
+}
+
+fn built(command: &mut Command) -> Result<()> {
+    println!("building a server to measure beside, once: {command:?}");
+    ensure!(command.status().context("start cargo")?.success(), "it does not build");
+    Ok(())
+}
