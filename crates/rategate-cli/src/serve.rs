@@ -1,15 +1,14 @@
 //! `rategate serve`: the service, from arguments to the end of the last connection.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use rategate_server::config::Settings;
-use rategate_server::config::settings::{Address, Listener, Secret};
-use rategate_server::rule::RuleSet;
-use rategate_server::serve::{Running, Start, StartError, start};
+use clap::Args;
+use rategate_server::config::settings::{self, LogFormat};
+use rategate_server::config::{ConfigError, Layers, Loaded, load_with, report};
+use rategate_server::net;
+use rategate_server::serve::{Reload, Running, Start, StartError, start};
+use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
 
@@ -17,107 +16,90 @@ use crate::failure::Failure;
 ///
 /// Redis' protocol (CL.THROTTLE, THROTTLE, RATEGATE.*) on 127.0.0.1:6380, HTTP on 127.0.0.1:8080 and Envoy's gRPC on
 /// 127.0.0.1:8081, all over the same limits. It prints where it listens, and ends in order on SIGTERM or SIGINT: no new
-/// connections, all answers, then no connections. A second signal ends it at once.
+/// connections, all answers, then no connections. A second signal ends it at once. SIGHUP has it read its configuration again.
 ///
-/// Without a token, only this machine may reach it. The token is taken from the environment, RATEGATE_TOKEN, so that it is in
-/// no list of processes.
+/// Each setting of the configuration is a variable of the environment too (server.token is RATEGATE_SERVER_TOKEN), which goes
+/// before the files; flags go before both. Without a token, only this machine may reach it.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to speak Redis' protocol: ADDR:PORT, unix:PATH, or "off"; repeatable [default: 127.0.0.1:6380]
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) resp: Vec<String>,
+    /// The configuration: a file, or a folder of them (*.toml, or *.yaml as Envoy has them)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) config: Option<PathBuf>,
 
-    /// Where to speak HTTP; repeatable [default: 127.0.0.1:8080]
+    /// Where to speak Redis' protocol: ADDR:PORT, unix:PATH, several with commas, or "off" [default: 127.0.0.1:6380]
     #[arg(long, value_name = "ADDR")]
-    pub(crate) http: Vec<String>,
+    pub(crate) resp: Option<String>,
 
-    /// Where to speak Envoy's gRPC; repeatable [default: 127.0.0.1:8081]
+    /// Where to speak HTTP [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
-    pub(crate) grpc: Vec<String>,
+    pub(crate) http: Option<String>,
+
+    /// Where to speak Envoy's gRPC [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) grpc: Option<String>,
 
     /// How many threads work [default: one for each core]
     #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZeroUsize>,
+    pub(crate) threads: Option<String>,
 
-    /// How long connections may take to end when the service is told to, in seconds
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) drain: Option<u64>,
+    /// How long connections may take to end when the service is told to, as in 10s
+    #[arg(long, value_name = "DUR")]
+    pub(crate) drain: Option<String>,
 
     /// Let other machines ask, though nothing says who they are
     #[arg(long)]
     pub(crate) insecure: bool,
 
-    /// How to write the log, on stderr [default: text]
+    /// How to write the log, on stderr: text or json
     #[arg(long, value_name = "FORMAT")]
-    pub(crate) log: Option<LogFormat>,
+    pub(crate) log: Option<String>,
 }
-
-/// How a log is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// For people
-    Text,
-    /// A JSON object a line
-    Json,
-}
-
-/// Where the token is.
-const TOKEN: &str = "RATEGATE_TOKEN";
 
 /// Runs the service until it is told to end.
 pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
-    let settings = settings(args)?;
-    log(args.log.unwrap_or(LogFormat::Text));
-    let rules = RuleSet::default();
-    let running = start(Start { settings, rules, signals: true, reload: None }).map_err(failure)?;
+    let layers = layers(args).map_err(Failure::Usage)?;
+    let loaded = load_with(args.config.as_deref(), &layers).map_err(|error| refused(&error))?;
+    log(&loaded.settings.log);
+    if !loaded.warnings.is_empty() {
+        tracing::warn!("the configuration looks wrong:\n{}", report(&loaded.warnings));
+    }
+    let path = args.config.clone();
+    let reload = path.map(|path| -> Reload {
+        Box::new(move |engine| {
+            let loaded = load_with(Some(&path), &layers).map_err(|error| error.report())?;
+            engine.load(loaded.rules).map(drop).map_err(|error| error.to_string())
+        })
+    });
+    let Loaded { settings, rules, .. } = loaded;
+    let running = start(Start { settings, rules, signals: true, reload }).map_err(failure)?;
     greet(&running).map_err(Failure::of_output)?;
     running.wait();
     Ok(0)
 }
 
-fn settings(args: &ServeArgs) -> Result<Settings, Failure> {
-    let mut settings = Settings::default();
-    let server = &mut settings.server;
-    let named = [("--resp", &args.resp), ("--http", &args.http), ("--grpc", &args.grpc)];
-    let places = [&mut server.resp, &mut server.http, &mut server.grpc];
-    for ((name, texts), place) in named.into_iter().zip(places) {
-        if !texts.is_empty() {
-            *place = listeners(name, texts)?;
+/// What the environment and the flags say.
+fn layers(args: &ServeArgs) -> Result<Layers, String> {
+    let mut layers = Layers::of_environment();
+    let insecure = args.insecure.then(|| "true".to_owned());
+    let flags = [
+        ("server.resp", "--resp", &args.resp),
+        ("server.http", "--http", &args.http),
+        ("server.grpc", "--grpc", &args.grpc),
+        ("server.threads", "--threads", &args.threads),
+        ("server.drain", "--drain", &args.drain),
+        ("server.insecure", "--insecure", &insecure),
+        ("log.format", "--log", &args.log),
+    ];
+    for (key, flag, text) in flags {
+        if let Some(text) = text {
+            layers.flag(key, flag, text)?;
         }
     }
-    if args.threads.is_some() {
-        server.threads = args.threads;
-    }
-    if let Some(seconds) = args.drain {
-        server.drain = Duration::from_secs(seconds);
-    }
-    server.insecure |= args.insecure;
-    if let Some(token) = std::env::var_os(TOKEN) {
-        let token = token.into_string().ok().filter(|token| !token.is_empty());
-        let token = token.ok_or_else(|| Failure::Usage(format!("{TOKEN} is empty, or no text")))?;
-        server.token = Some(Secret::new(token));
-        // Whoever is not on this machine has to show it for everything.
-        for listener in server.resp.iter_mut().chain(&mut server.http).chain(&mut server.grpc) {
-            listener.auth |= listener.address.is_public();
-        }
-    }
-    Ok(settings)
+    Ok(layers)
 }
 
-fn listeners(name: &str, texts: &[String]) -> Result<Vec<Listener>, Failure> {
-    if texts.iter().any(|text| text == "off") {
-        return match texts {
-            [_] => Ok(Vec::new()),
-            _ => Err(Failure::argument(name, "off", "stands alone")),
-        };
-    }
-    let address = |text: &String| match text.strip_prefix("unix:") {
-        Some(path) if !path.is_empty() => Ok(Address::Unix(PathBuf::from(path))),
-        _ => text.parse().map(Address::Tcp).map_err(|_| {
-            Failure::argument(name, text, "no address: 127.0.0.1:6380, [::1]:6380, unix:/run/rategate.sock, off")
-        }),
-    };
-    texts.iter().map(|text| address(text).map(Listener::plain)).collect()
+fn refused(error: &ConfigError) -> Failure {
+    Failure::Usage(format!("the configuration cannot be used:\n{}", error.report()))
 }
 
 /// What stands in the way of a start is either asked for wrongly, or the world's.
@@ -128,11 +110,13 @@ fn failure(error: StartError) -> Failure {
     }
 }
 
-fn log(format: LogFormat) {
+fn log(log: &settings::Log) {
     let is_terminal = io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(is_terminal);
+    let filter = EnvFilter::try_new(&log.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    let builder = builder.with_writer(io::stderr).with_ansi(is_terminal);
     // Set already: then somebody else wants the log.
-    let _ = match format {
+    let _ = match log.format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
@@ -146,7 +130,24 @@ fn greet(running: &Running) -> io::Result<()> {
         let tls = if place.tls { " (TLS)" } else { "" };
         writeln!(out, "  {:<5} {}{tls}", place.protocol, place.address)?;
     }
-    let rules = running.engine().rules().map_or(0, |rules| rules.rules.len());
-    writeln!(out, "  rules {rules}")?;
+    if let Some(page) = running.listening().iter().find(|place| place.protocol == "http") {
+        let scheme = if page.tls { "https" } else { "http" };
+        if let net::Address::Tcp(address) = &page.address {
+            writeln!(out, "  page  {scheme}://{address}/")?;
+        }
+    }
+    let rules = running.engine().rules();
+    let rules = rules.iter().flat_map(|rules| &rules.rules);
+    let names: Vec<&str> = rules.take(SHOWN.saturating_add(1)).map(|rule| &*rule.name).collect();
+    match names.get(..SHOWN) {
+        _ if names.is_empty() => {
+            writeln!(out, "  rules none: limits come with the calls (--config names rules)")?;
+        }
+        None => writeln!(out, "  rules {}", names.join(", "))?,
+        Some(first) => writeln!(out, "  rules {}, ...", first.join(", "))?,
+    }
     out.flush()
 }
+
+/// How many rules are named at the start.
+const SHOWN: usize = 10;

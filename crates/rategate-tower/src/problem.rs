@@ -90,11 +90,7 @@ pub(crate) fn problem(refusal: &Refusal) -> String {
     let policy = refusal.policy().filter(|_| over);
     let problem = Problem {
         kind: if over { QUOTA_EXCEEDED } else { BLANK },
-        title: if over {
-            "Quota Exceeded"
-        } else {
-            status.canonical_reason().unwrap_or_default()
-        },
+        title: if over { "Quota Exceeded" } else { status.canonical_reason().unwrap_or_default() },
         status: status.as_u16(),
         detail: refusal.detail(),
         code: None,

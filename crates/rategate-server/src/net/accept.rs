@@ -1,7 +1,9 @@
 //! Connections come in, find a place or not, and go to a thread.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -40,8 +42,40 @@ pub fn accept<P: Protocol>(
     Ok(host.run(socket, name))
 }
 
+/// Counts what comes in at a listener.
+pub trait Tally: Send + Sync {
+    /// A connection has found a place, and is served.
+    fn opened(&self);
+    /// It has ended.
+    fn closed(&self);
+    /// One has found no place.
+    fn refused(&self);
+}
+
+impl Tally for () {
+    fn opened(&self) {}
+    fn closed(&self) {}
+    fn refused(&self) {}
+}
+
+/// Told as closed when it is dropped, however its connection ended.
+struct Open(Arc<dyn Tally>);
+
+impl Open {
+    fn tell(tally: &Arc<dyn Tally>) -> Self {
+        tally.opened();
+        Self(Arc::clone(tally))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.closed();
+    }
+}
+
 /// How connections come in at a listener.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Door {
     /// By TLS, or not.
     pub tls: Option<Tls>,
@@ -53,11 +87,25 @@ pub struct Door {
     pub limits: Limits,
     /// When it is over.
     pub drain: Drain,
+    /// Whoever counts them.
+    pub tally: Arc<dyn Tally>,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tls, token_required, caps, limits, .. } = self;
+        let mut shown = f.debug_struct("Door");
+        shown.field("tls", tls).field("token_required", token_required);
+        shown.field("caps", caps).field("limits", limits).finish_non_exhaustive()
+    }
 }
 
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, #[expect(dead_code, reason = "the file goes with the door")] super::listen::OwnFile),
+    Unix(
+        UnixListener,
+        #[expect(dead_code, reason = "the file goes with the door")] super::listen::OwnFile,
+    ),
 }
 
 enum Caller {
@@ -136,12 +184,16 @@ impl<P: Protocol> Host<P> {
     {
         let Some(_seat) = seat else {
             tracing::debug!(peer = ?address, "no room for the connection");
+            self.door.tally.refused();
             if self.door.tls.is_none() {
                 // It may not even be there to hear it.
-                let _ = timeout(self.door.limits.arrival, stream.write_all(self.protocol.no_room())).await;
+                let _ =
+                    timeout(self.door.limits.arrival, stream.write_all(self.protocol.no_room()))
+                        .await;
             }
             return;
         };
+        let _open = Open::tell(&self.door.tally);
         let peer = Peer { address, identity: None, token_required: self.door.token_required };
         match &self.door.tls {
             None => self.protocol.serve(stream, peer, self.door.drain).await,
@@ -185,6 +237,11 @@ impl Socket {
 
 /// Whether an error is one connection's, which was gone before it was accepted, and says nothing of the next.
 fn is_of_one(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, PermissionDenied, TimedOut};
-    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | PermissionDenied | TimedOut)
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, Interrupted, PermissionDenied, TimedOut,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | PermissionDenied | TimedOut
+    )
 }

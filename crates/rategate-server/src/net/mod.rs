@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use self::accept::{Door, accept};
+pub use self::accept::{Door, Tally, accept};
 pub use self::access::Access;
 pub use self::address::Address;
 pub use self::caps::{Caps, Seat};

@@ -180,7 +180,11 @@ impl Collected {
     }
 
     fn take(&mut self) -> Bytes {
-        if self.all.is_empty() { std::mem::take(&mut self.first) } else { self.all.split().freeze() }
+        if self.all.is_empty() {
+            std::mem::take(&mut self.first)
+        } else {
+            self.all.split().freeze()
+        }
     }
 }
 

@@ -259,7 +259,11 @@ mod tests {
         );
         assert_eq!(
             written(&[Dialect::Envoy], standing),
-            ["x-ratelimit-limit: 100, 100;w=60", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 30"]
+            [
+                "x-ratelimit-limit: 100, 100;w=60",
+                "x-ratelimit-remaining: 50",
+                "x-ratelimit-reset: 30"
+            ]
         );
         // 1 700 000 000.5 + 29.001, rounded up.
         assert_eq!(

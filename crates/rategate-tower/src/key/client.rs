@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName};
 use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 
 use super::address::{Grouping, Peer};
 use super::forwarded::{MAX_HOPS, Report, forwarded, x_forwarded_for};

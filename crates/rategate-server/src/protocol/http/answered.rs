@@ -62,10 +62,8 @@ pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
 impl<'a> AnsweredItem<'a> {
     fn of(part: &'a Part) -> Self {
         let retry_after_ns = retry_after_ns(part);
-        let is_counted = !matches!(
-            part.verdict,
-            Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced
-        );
+        let is_counted =
+            !matches!(part.verdict, Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced);
         Self {
             rule: part.rule.as_ref().map(|rule| &*rule.name),
             verdict: word(part.verdict),

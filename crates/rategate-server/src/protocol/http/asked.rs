@@ -105,7 +105,10 @@ impl<'a> Asked<'a> {
             return Ok(Self { verb, items, listed: false });
         };
         if !single.is_empty() {
-            return Err(Invalid::at("", "`items` and fields of a single item; use one or the other"));
+            return Err(Invalid::at(
+                "",
+                "`items` and fields of a single item; use one or the other",
+            ));
         }
         if list.is_empty() || list.len() > MOST_ITEMS {
             let detail = format!("{} items; there can be from 1 to {MOST_ITEMS}", list.len());

@@ -140,9 +140,8 @@ impl<'a> Given<'a> {
             return Ok(std::mem::take(&mut self.keys));
         }
         // Who has none shares one counter with all others who have none.
-        let of_field = |name: &HeaderName| {
-            Ok(Cow::Borrowed(field(headers, name)?.unwrap_or_default()))
-        };
+        let of_field =
+            |name: &HeaderName| Ok(Cow::Borrowed(field(headers, name)?.unwrap_or_default()));
         let key = match self.from.as_deref() {
             None if from_field => of_field(&KEY)?,
             None | Some(b"address") => Cow::Owned(client().unwrap_or_default().into_bytes()),

@@ -129,7 +129,8 @@ pub async fn serve_connection<S, A, F>(
             .max_pending_accept_reset_streams(limits.resets)
             .max_local_error_reset_streams(limits.resets);
         let connection = builder.serve_connection(io, service);
-        drive(connection, |connection| connection.graceful_shutdown(), drain, watch, &activity).await;
+        drive(connection, |connection| connection.graceful_shutdown(), drain, watch, &activity)
+            .await;
     } else {
         let mut builder = http1::Builder::new();
         // How long a head may take is watched here, without a timer for each request.
@@ -138,7 +139,8 @@ pub async fn serve_connection<S, A, F>(
             .max_buf_size(limits.head_bytes.max(8 * 1024))
             .pipeline_flush(true);
         let connection = builder.serve_connection(io, service);
-        drive(connection, |connection| connection.graceful_shutdown(), drain, watch, &activity).await;
+        drive(connection, |connection| connection.graceful_shutdown(), drain, watch, &activity)
+            .await;
     }
 }
 

@@ -81,9 +81,9 @@ where
     {
         let permits = permits.unwrap_or(item.permits);
         let part = engine.inline(*limit, &key.0, verb, permits);
-        return Ok(Decided::Now(part.map(|part| {
-            Answer { allowed: !part.verdict.is_over(), parts: smallvec![part] }
-        })));
+        return Ok(Decided::Now(
+            part.map(|part| Answer { allowed: !part.verdict.is_over(), parts: smallvec![part] }),
+        ));
     }
     let mut parts = SmallVec::<[Parts<'_>; 1]>::new();
     for (place, item) in asked.items.iter().enumerate() {
@@ -91,7 +91,9 @@ where
     }
     let items = asked.items.iter().zip(&parts).map(|(item, parts)| {
         let target = match (&item.counter, parts) {
-            (Counter::Rule { name, .. }, Parts::Values(values)) => Target::Rule { name: &name.0, values },
+            (Counter::Rule { name, .. }, Parts::Values(values)) => {
+                Target::Rule { name: &name.0, values }
+            }
             (Counter::Rule { name, .. }, _) => Target::Rule { name: &name.0, values: &[] },
             (Counter::Descriptor { domain, .. }, Parts::Entries(entries)) => {
                 Target::Descriptor { domain: &domain.0, entries, limit: None }
@@ -168,7 +170,9 @@ fn refused(fault: Fault, asked: &Asked<'_>) -> Refused {
             Fault::Values { rule, .. } | Fault::OtherValue { rule, .. },
             Counter::Rule { name, .. },
         ) => *name.0 == **rule,
-        (Fault::Limit(_) | Fault::Rate(_), Counter::Inline { limit, .. }) => limit.bucket().is_err(),
+        (Fault::Limit(_) | Fault::Rate(_), Counter::Inline { limit, .. }) => {
+            limit.bucket().is_err()
+        }
         _ => false,
     };
     let member = match &fault {

@@ -20,10 +20,7 @@ pub(super) struct Invalid {
 
 impl Invalid {
     /// Something wrong at a place.
-    pub(super) fn at(
-        pointer: impl Into<String>,
-        detail: impl Into<Cow<'static, str>>,
-    ) -> Self {
+    pub(super) fn at(pointer: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Self {
         let mut detail = detail.into();
         if detail.len() > MOST_BYTES {
             detail = format!("{}...", clipped(&detail)).into();

@@ -166,7 +166,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Descriptor<'a> {
                 f.write_str("an object like {\"user\": \"42\"}, or a list of pairs like [[\"user\", \"42\"]]")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Descriptor<'de>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut list: A,
+            ) -> Result<Descriptor<'de>, A::Error> {
                 let mut pairs = Pairs::new();
                 while let Some(pair) = list.next_element()? {
                     bounded(pairs.len())?;

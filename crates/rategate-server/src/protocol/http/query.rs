@@ -49,12 +49,10 @@ mod tests {
         let pair = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
         assert_eq!(read("a=b&&c=d%2Fe+f"), [pair("a", b"b"), pair("c", b"d/e f")]);
         assert_eq!(read("key=%00%ff&k%65y"), [pair("key", b"\x00\xff"), pair("key", b"")]);
-        assert_eq!(read("a=%&b=%4&c=%zz&d==="), [
-            pair("a", b"%"),
-            pair("b", b"%4"),
-            pair("c", b"%zz"),
-            pair("d", b"==")
-        ]);
+        assert_eq!(
+            read("a=%&b=%4&c=%zz&d==="),
+            [pair("a", b"%"), pair("b", b"%4"), pair("c", b"%zz"), pair("d", b"==")]
+        );
         assert!(read("").is_empty());
     }
 }

@@ -39,8 +39,7 @@ where
     let period_ns = asked.period.0.checked_mul(1_000_000_000);
     let period_ns = period_ns
         .ok_or_else(|| Invalid::at("/period", "a period can have at most 18446744073 seconds"))?;
-    let limit =
-        Inline { capacity: asked.max_burst.0, count: asked.count_per_period.0, period_ns };
+    let limit = Inline { capacity: asked.max_burst.0, count: asked.count_per_period.0, period_ns };
     let quantity = asked.quantity.map_or(1, |quantity| quantity.0);
     let part = engine.inline(limit, &asked.key.0, Verb::Take, quantity);
     let part = part.map_err(|fault| Refused::Fault(fault, String::new()))?;
@@ -87,7 +86,8 @@ mod tests {
     #[test]
     fn seconds_are_rounded_up_from_a_millisecond_on() {
         let s = 1_000_000_000;
-        let table = [(0, 0), (999_999, 0), (1_000_000, 1), (s, 1), (s + 999_999, 1), (s + 1_000_000, 2)];
+        let table =
+            [(0, 0), (999_999, 0), (1_000_000, 1), (s, 1), (s + 999_999, 1), (s + 1_000_000, 2)];
         for (ns, expected) in table {
             assert_eq!(seconds(ns), expected, "{ns}");
         }

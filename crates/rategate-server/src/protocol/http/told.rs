@@ -57,12 +57,15 @@ pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
         Some(_) => "The limit is reached.",
         None => "More than can ever be allowed at once.",
     };
-    let numbers = wait_ns.map(|wait_ns| {
-        [("retry-after-ms", whole_ms(wait_ns).max(1)), ("retry-after-ns", wait_ns)]
-    });
+    let numbers = wait_ns
+        .map(|wait_ns| [("retry-after-ms", whole_ms(wait_ns).max(1)), ("retry-after-ns", wait_ns)]);
     let problem = Problem {
         kind: if is_gone { BLANK } else { QUOTA_EXCEEDED },
-        title: if is_gone { status.canonical_reason().unwrap_or_default() } else { "Quota Exceeded" },
+        title: if is_gone {
+            status.canonical_reason().unwrap_or_default()
+        } else {
+            "Quota Exceeded"
+        },
         status: status.as_u16(),
         detail,
         code: Some(if is_gone { "store_gone" } else { "over_limit" }),

@@ -69,7 +69,7 @@ const COMMANDS: &[Command] = &[
     of("PING", What::Ping, 1, 2, false, May::Known),
     of("ECHO", What::Echo, 2, 2, false, May::Known),
     of("HELLO", What::Hello, 1, MANY, false, May::All),
-    of("AUTH", What::Auth, 2, 3, false, May::All),
+    of("AUTH", What::Auth, 2, MANY, false, May::All),
     of("CLIENT", What::Client, 2, MANY, false, May::Known),
     of("COMMAND", What::Command, 1, MANY, false, May::Known),
     of("SELECT", What::Select, 2, 2, false, May::Known),
@@ -102,7 +102,8 @@ where
 {
     let name = words.at(0);
     let mut reply = Reply::new(out, session.version);
-    let Some(command) = COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes()))
+    let Some(command) =
+        COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes()))
     else {
         // A browser that was made to send a form here would go on with what its page says.
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
@@ -258,6 +259,9 @@ fn auth<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, reply: &mut 
 where
     C: Clock + Clone + 'static,
 {
+    if words.len() > 3 {
+        return reply.error("ERR syntax error");
+    }
     let password = words.at(words.len().saturating_sub(1));
     if !resp.access().is_guarded() {
         // With a user's name Redis has users without a password to compare with; nobody is one here.
@@ -309,7 +313,9 @@ fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
         },
         // A library's name and version: taken note of by nobody.
         4 if is("SETINFO") => match words.at(2) {
-            what if what.eq_ignore_ascii_case(b"LIB-NAME") || what.eq_ignore_ascii_case(b"LIB-VER") => {
+            what if what.eq_ignore_ascii_case(b"LIB-NAME")
+                || what.eq_ignore_ascii_case(b"LIB-VER") =>
+            {
                 reply.ok();
             }
             what => {
@@ -319,7 +325,10 @@ fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
             }
         },
         3 if is("NO-EVICT") || is("NO-TOUCH") => reply.ok(),
-        _ if ["ID", "GETNAME", "INFO", "SETNAME", "SETINFO", "NO-EVICT", "NO-TOUCH"].into_iter().any(is) => {
+        _ if ["ID", "GETNAME", "INFO", "SETNAME", "SETINFO", "NO-EVICT", "NO-TOUCH"]
+            .into_iter()
+            .any(is) =>
+        {
             let sub = String::from_utf8_lossy(sub).to_lowercase();
             reply.error(&format!("ERR wrong number of arguments for 'client|{sub}' command"));
         }
@@ -344,7 +353,9 @@ fn command_about(words: Words<'_>, reply: &mut Reply<'_>) {
         reply.map(0);
     } else if is("LIST") && words.len() == 2 {
         reply.array(COMMANDS.len());
-        COMMANDS.iter().for_each(|command| reply.bulk(command.name.to_ascii_lowercase().as_bytes()));
+        COMMANDS
+            .iter()
+            .for_each(|command| reply.bulk(command.name.to_ascii_lowercase().as_bytes()));
     } else if is("INFO") {
         reply.array(words.len().saturating_sub(2));
         for name in words.skip(2) {

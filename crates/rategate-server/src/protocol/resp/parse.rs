@@ -5,7 +5,7 @@
 //! lies there instead is not skipped, because a client that counts otherwise than the server would have its data read as
 //! commands.
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 use super::words::{Spans, Words};
 
@@ -61,7 +61,7 @@ pub enum Broken {
     #[error("unauthenticated multibulk length")]
     MultibulkUnauthenticated,
     /// A word has another type than a bulk string.
-    #[error("expected '$', got '{}'", char::from(if .0.is_ascii_graphic() || *.0 == b' ' { *.0 } else { b'?' }))]
+    #[error("expected '$', got '{}'", shown(*.0))]
     NoBulk(u8),
     /// A word's length is none, or too much.
     #[error("invalid bulk length")]
@@ -135,7 +135,8 @@ fn array(bytes: &[u8], mut rest: &[u8], bounds: &Bounds, spans: &mut Spans) -> S
             Length::Bad => return Step::Broken(Broken::Bulk),
         };
         let start = bytes.len().saturating_sub(rest.len());
-        let Some(size) = usize::try_from(size).ok().filter(|size| fits(*size, start, bounds)) else {
+        let Some(size) = usize::try_from(size).ok().filter(|size| fits(*size, start, bounds))
+        else {
             return Step::Broken(Broken::Bulk);
         };
         if bounds.unauthenticated && size > UNAUTHENTICATED_BYTES {
@@ -144,7 +145,7 @@ fn array(bytes: &[u8], mut rest: &[u8], bounds: &Bounds, spans: &mut Spans) -> S
         let end = start.saturating_add(size);
         match rest.get(size..) {
             Some([b'\r', b'\n', after @ ..]) => rest = after,
-            Some([] | [b'\r']) | None => return Step::Short(end.saturating_add(2)),
+            Some([] | [_]) | None => return Step::Short(end.saturating_add(2)),
             Some(_) => return Step::Broken(Broken::BulkEnd),
         }
         spans.push(start, end);
@@ -167,7 +168,9 @@ fn length(rest: &mut &[u8]) -> Length {
         }
         [tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', after @ ..] => {
             *rest = after;
-            return Length::Is(i64::from(tens & 15).wrapping_mul(10).wrapping_add(i64::from(ones & 15)));
+            return Length::Is(
+                i64::from(tens & 15).wrapping_mul(10).wrapping_add(i64::from(ones & 15)),
+            );
         }
         _ => {}
     }
@@ -220,29 +223,24 @@ fn line(bytes: &[u8], bounds: &Bounds, spans: &mut Spans) -> Step {
 
 /// The words of a line; quotes as in a shell, `\x41` and the escapes of C within double ones. Whether all quotes are closed.
 fn split(text: &[u8], most: usize, spans: &mut Spans) -> bool {
-    if !text.iter().any(|byte| matches!(byte, b'"' | b'\'')) {
-        let mut at = 0_usize;
-        for word in text.split(|byte| is_space(*byte)) {
-            if !word.is_empty() && spans.len() <= most {
-                spans.push(at, at.saturating_add(word.len()));
+    if memchr2(b'"', b'\'', text).is_none() {
+        let mut end = 0_usize;
+        for word in text.split(|byte| ends_word(*byte)) {
+            end = end.saturating_add(word.len());
+            let size = skip_space(word).len();
+            if size > 0 && spans.len() <= most {
+                spans.push(end.saturating_sub(size), end);
             }
-            at = at.saturating_add(word.len()).saturating_add(1);
+            end = end.saturating_add(1);
         }
         return true;
     }
-    let mut rest = text;
-    loop {
-        rest = rest.trim_ascii_start();
-        rest = rest.strip_prefix(b"\x0b").unwrap_or(rest);
-        if rest.is_empty() || spans.len() > most {
-            return true;
-        }
-        if rest.first().is_some_and(|byte| is_space(*byte)) {
-            continue;
-        }
+    let mut rest = skip_space(text);
+    while !rest.is_empty() && spans.len() <= most {
         let Some(after) = quoted(rest, spans) else { return false };
-        rest = after;
+        rest = skip_space(after);
     }
+    true
 }
 
 /// One word, without its quotes; what comes after it.
@@ -251,7 +249,7 @@ fn quoted<'a>(mut rest: &'a [u8], spans: &mut Spans) -> Option<&'a [u8]> {
     loop {
         match rest {
             [] => break,
-            [space, ..] if is_space(*space) => break,
+            [end, ..] if ends_word(*end) => break,
             [quote @ (b'"' | b'\''), after @ ..] => {
                 rest = within(*quote, after, spans)?;
                 // A word ends with its quotes.
@@ -290,8 +288,19 @@ fn within<'a>(quote: u8, mut rest: &'a [u8], spans: &mut Spans) -> Option<&'a [u
     }
 }
 
+fn skip_space(text: &[u8]) -> &[u8] {
+    let start = text.iter().position(|byte| !is_space(*byte)).unwrap_or(text.len());
+    text.get(start..).unwrap_or_default()
+}
+
+/// What may stand between words.
 const fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
+    ends_word(byte) || matches!(byte, 0x0b | 0x0c)
+}
+
+/// What a word without quotes goes up to.
+const fn ends_word(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
 const fn unescaped(byte: u8) -> u8 {
@@ -302,6 +311,15 @@ const fn unescaped(byte: u8) -> u8 {
         b'b' => 8,
         b'a' => 7,
         other => other,
+    }
+}
+
+/// A byte in the line of an error.
+fn shown(byte: u8) -> char {
+    match byte {
+        b'\r' | b'\n' => ' ',
+        _ if byte.is_ascii_graphic() || byte == b' ' => char::from(byte),
+        _ => '?',
     }
 }
 

@@ -1,5 +1,7 @@
 //! The service as a whole: listeners, threads, signals, and the end in order.
 
+mod web;
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rategate::MonotonicClock;
+use rategate::{Clock as _, MonotonicClock};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -15,10 +17,16 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::config::Settings;
 use crate::config::settings::{self, Listener};
-use crate::engine::{Engine, EngineSettings, LoadError};
-use crate::net::{self, Access, Bound, Caps, Drainer, Limits, Tls, TlsError, Workers};
+use crate::engine::{Engine, EngineSettings, LoadError, Observer};
+use crate::net::{self, Access, Bound, Caps, Door, Drainer, Limits, Tally, Tls, TlsError, Workers};
+use crate::observe::admin::Admin;
+use crate::observe::{self, Observe};
+use crate::protocol::grpc::{self, Health, Rls};
+use crate::protocol::http::{self, Api, ConnectionLimits};
 use crate::protocol::resp::{Bounds, Resp};
 use crate::rule::RuleSet;
+
+use self::web::{Parts, Web};
 
 /// What a service is started with. The rest of it is [`Default`].
 pub struct Start {
@@ -32,8 +40,8 @@ pub struct Start {
     pub reload: Option<Reload>,
 }
 
-/// Reads the configuration again.
-pub type Reload = Box<dyn FnMut(&Engine<MonotonicClock>) + Send>;
+/// Reads the configuration again and puts it into force, or says why not.
+pub type Reload = Box<dyn FnMut(&Engine<MonotonicClock>) -> Result<(), String> + Send>;
 
 /// A service at work. Dropped, it ends without waiting for anybody.
 #[derive(Debug)]
@@ -137,13 +145,16 @@ struct Place {
 /// [`StartError`]; nothing is left running or listening then.
 pub fn start(start: Start) -> Result<Running, StartError> {
     let Start { settings, rules, signals, reload } = start;
-    let engine = Engine::new(MonotonicClock::starting_at(unix_ns()), engine_settings(&settings));
+    let observe = Arc::new(Observe::new(unix_ns()));
+    let looks_on = Arc::clone(&observe) as Arc<dyn Observer>;
+    let clock = MonotonicClock::starting_at(unix_ns());
+    let engine = Engine::with_observer(clock, engine_settings(&settings), Some(looks_on));
     engine.load(rules)?;
+    observe.status().loaded(unix_ns().wrapping_div(NS_PER_S));
     net::raise_descriptors();
     let places = settings
         .server
         .listeners()
-        .filter(|(protocol, _)| *protocol == "resp")
         .map(|(protocol, listener)| place(&settings, protocol, listener))
         .collect::<Result<Vec<_>, _>>()?;
     if places.is_empty() {
@@ -154,8 +165,12 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let workers = Workers::start(threads.map_or(1, Into::into))?;
     let is_ready = Arc::new(AtomicBool::new(false));
     let (orders, ordered) = mpsc::unbounded_channel();
+    let admin = Admin::new(Arc::clone(&observe), Arc::new(engine.clone()));
     let front = Front {
         engine: engine.clone(),
+        observe,
+        admin,
+        health: Health::new(true),
         settings,
         workers,
         drainer: Drainer::new(),
@@ -239,6 +254,9 @@ impl Place {
 /// What the front thread has.
 struct Front {
     engine: Engine<MonotonicClock>,
+    observe: Arc<Observe>,
+    admin: Admin,
+    health: Health,
     settings: Settings,
     workers: Workers,
     drainer: Drainer,
@@ -258,15 +276,64 @@ impl Front {
         let access = server.token.as_ref().map(|token| Access::token(token.expose().as_bytes()));
         let access = access.unwrap_or_default();
         let bounds = Bounds { frame_bytes: server.limits.frame_bytes, ..Bounds::default() };
-        let resp = Resp::new(self.engine.clone(), access, bounds, limits);
+        let resp = Resp::new(self.engine.clone(), access.clone(), bounds, limits);
+        let web = self.web(&access, limits);
         let mut hosts: Vec<Host> = Vec::new();
         for place in places {
-            let Place { bound, tls, token_required, .. } = place;
-            let drain = self.drainer.drain();
-            let door = net::Door { tls, token_required, caps: caps.clone(), limits, drain };
-            hosts.push(Box::pin(net::accept(bound, door, resp.clone(), &self.workers)?));
+            let Place { protocol, bound, tls, token_required } = place;
+            let tally = Tallied { observe: Arc::clone(&self.observe), protocol: spoken(protocol) };
+            let door = Door {
+                tls,
+                token_required,
+                caps: caps.clone(),
+                limits,
+                drain: self.drainer.drain(),
+                tally: Arc::new(tally),
+            };
+            hosts.push(match protocol {
+                "resp" => Box::pin(net::accept(bound, door, resp.clone(), &self.workers)?),
+                _ => Box::pin(net::accept(bound, door, web.clone(), &self.workers)?),
+            });
         }
         Ok(hosts)
+    }
+
+    fn web(&self, access: &Access, limits: Limits) -> Web {
+        let server = &self.settings.server;
+        let is_ready = Arc::clone(&self.is_ready);
+        let token = server.token.clone().map(|token| {
+            let is_token = move |given: &[u8]| token.matches(given);
+            Arc::new(is_token) as Arc<dyn Fn(&[u8]) -> bool + Send + Sync>
+        });
+        let options = http::Options {
+            token,
+            ready: Arc::new(move || is_ready.load(Ordering::Acquire)),
+            fields: self.settings.http.headers.iter().map(|dialect| told(*dialect)).collect(),
+            most_body_bytes: server.limits.body_bytes,
+            ..http::Options::default()
+        };
+        let rls = grpc::Settings {
+            most_message: server.limits.body_bytes,
+            most_wait: server.limits.header_time,
+            ..grpc::Settings::default()
+        };
+        Web::new(Parts {
+            engine: self.engine.clone(),
+            api: Api::new(self.engine.clone(), options),
+            rls: Rls::new(self.engine.clone(), self.health.clone(), rls),
+            admin: self.admin.clone(),
+            access: access.clone(),
+            limits: ConnectionLimits {
+                head_bytes: server.limits.header_bytes,
+                arrival: limits.arrival,
+                idle: limits.idle,
+                unread: limits.unread,
+                linger: limits.linger,
+                streams: server.limits.streams,
+                ..ConnectionLimits::default()
+            },
+            most_body_bytes: server.limits.body_bytes,
+        })
     }
 
     async fn run(mut self, hosts: Vec<Host>, mut signals: Option<Signals>) {
@@ -276,7 +343,7 @@ impl Front {
         let order = loop {
             tokio::select! {
                 order = self.ordered.recv() => break order.unwrap_or(Order::Stop),
-                _ = seconds.tick() => self.engine.tick(unix_ns()),
+                _ = seconds.tick() => self.tick(),
                 told = Signals::next(&mut signals) => match told {
                     Told::End => break Order::Drain,
                     Told::Reload => self.read_again(),
@@ -284,6 +351,8 @@ impl Front {
             }
         };
         self.is_ready.store(false, Ordering::Release);
+        self.health.set(false);
+        self.admin.close();
         if matches!(order, Order::Drain) {
             self.drain(signals).await;
         }
@@ -291,16 +360,33 @@ impl Front {
         self.workers.stop();
     }
 
+    fn tick(&self) {
+        self.engine.tick(unix_ns());
+        self.observe.tick(self.engine.clock().now_ns());
+    }
+
     fn read_again(&mut self) {
-        match &mut self.reload {
-            Some(reload) => reload(&self.engine),
+        let status = self.observe.status();
+        match self.reload.as_mut().map(|reload| reload(&self.engine)) {
             None => tracing::info!("there is no configuration to be read again"),
+            Some(Ok(())) => {
+                status.loaded(unix_ns().wrapping_div(NS_PER_S));
+                tracing::info!("the configuration has been read again, and is in force");
+            }
+            Some(Err(error)) => {
+                status.load_failed(&error);
+                tracing::error!("the configuration is refused, and the one before stays:\n{error}");
+            }
         }
     }
 
     async fn drain(&mut self, mut signals: Option<Signals>) {
         let grace = self.settings.server.drain;
-        tracing::info!(grace_s = grace.as_secs(), left = self.drainer.left(), "ending: no new connections");
+        tracing::info!(
+            grace_s = grace.as_secs(),
+            left = self.drainer.left(),
+            "ending: no new connections"
+        );
         self.drainer.begin();
         tokio::select! {
             ended = timeout(grace, self.drainer.all_gone()) => match ended {
@@ -377,8 +463,11 @@ fn place(
     };
     // Whoever reaches an open listener from outside has to show the token for everything.
     let token_required = listener.auth;
-    let bound = net::bind(&at(&listener.address))
-        .map_err(|error| StartError::Bind { protocol, address: address(), error })?;
+    let bound = net::bind(&at(&listener.address)).map_err(|error| StartError::Bind {
+        protocol,
+        address: address(),
+        error,
+    })?;
     Ok(Place { protocol, bound, tls, token_required })
 }
 
@@ -391,6 +480,44 @@ fn at(address: &settings::Address) -> net::Address {
         settings::Address::Unix(path) => {
             net::Address::Unix { path: path.clone(), mode: SOCKET_MODE }
         }
+    }
+}
+
+/// Tells whoever looks on of connections.
+struct Tallied {
+    observe: Arc<Observe>,
+    protocol: observe::Protocol,
+}
+
+impl Tally for Tallied {
+    fn opened(&self) {
+        self.observe.status().opened(self.protocol);
+    }
+
+    fn closed(&self) {
+        self.observe.status().closed(self.protocol);
+    }
+
+    fn refused(&self) {
+        self.observe.status().refused(self.protocol);
+    }
+}
+
+fn spoken(protocol: &str) -> observe::Protocol {
+    match protocol {
+        "resp" => observe::Protocol::Resp,
+        "grpc" => observe::Protocol::Grpc,
+        _ => observe::Protocol::Http,
+    }
+}
+
+const fn told(dialect: settings::Dialect) -> rategate_tower::headers::Dialect {
+    use rategate_tower::headers::{Dialect, Reset};
+    match dialect {
+        settings::Dialect::Current => Dialect::Current,
+        settings::Dialect::Older => Dialect::Older,
+        settings::Dialect::Legacy => Dialect::Legacy(Reset::Delta),
+        settings::Dialect::LegacyEpoch => Dialect::Legacy(Reset::Unix),
     }
 }
 
@@ -412,6 +539,8 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
         count_denied: settings.grpc.count_denied,
     }
 }
+
+const NS_PER_S: u64 = 1_000_000_000;
 
 /// The wall clock. Before 1970 it is 1970.
 fn unix_ns() -> u64 {

@@ -1,0 +1,150 @@
+//! What comes over HTTP goes to whom it is for: gRPC by its content type, questions of whoever runs the service and the page by
+//! their paths, all else to the API.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use rategate::MonotonicClock;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::engine::Engine;
+use crate::net::{Access, Drain, Peer, Protocol};
+use crate::observe::admin::{Admin, Rights};
+use crate::protocol::body::{Body, read};
+use crate::protocol::grpc::Rls;
+use crate::protocol::http::{Api, Caller, ConnectionLimits, Whose, serve_connection};
+use crate::protocol::rls;
+
+/// All that answers over HTTP. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Web(Arc<Parts>);
+
+pub(super) struct Parts {
+    pub(super) engine: Engine<MonotonicClock>,
+    pub(super) api: Api<MonotonicClock>,
+    pub(super) rls: Rls<Engine<MonotonicClock>>,
+    pub(super) admin: Admin,
+    pub(super) access: Access,
+    pub(super) limits: ConnectionLimits,
+    pub(super) most_body_bytes: usize,
+}
+
+/// How long a body may take once it makes us wait.
+const BODY_WITHIN: Duration = Duration::from_secs(5);
+
+impl Web {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    async fn answer(self, request: Request<Incoming>, caller: Caller) -> Response<Body> {
+        let parts = &*self.0;
+        if Whose::of(request.headers()) == Whose::Grpc {
+            if caller.token_required && !parts.shows_token(request.headers()) {
+                return unauthenticated();
+            }
+            return parts.rls.call(request).await.map(Body::stream);
+        }
+        let path = request.uri().path();
+        if Admin::owns(path) {
+            let rights = parts.rights(&request, caller);
+            return parts.admin.call(request, rights).await.map(Body::stream);
+        }
+        if path == "/json" {
+            return parts.json(request, caller).await;
+        }
+        parts.api.call(request, &caller).await
+    }
+}
+
+impl Parts {
+    /// What somebody may see and do of what concerns whoever runs the service.
+    fn rights<B>(&self, request: &Request<B>, caller: Caller) -> Rights {
+        if !self.access.is_guarded() || self.shows_token(request.headers()) {
+            Rights::ALL
+        } else if caller.token_required {
+            Rights::NONE
+        } else {
+            Rights::READ
+        }
+    }
+
+    fn shows_token(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        let token = shown.and_then(|shown| {
+            let (scheme, token) = shown.split_at_checked(b"Bearer ".len())?;
+            scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+        });
+        token.is_some_and(|token| self.access.admits(token))
+    }
+
+    /// Envoy's question as JSON.
+    async fn json(&self, request: Request<Incoming>, caller: Caller) -> Response<Body> {
+        if request.method() != Method::POST {
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "ask by POST\n".to_owned());
+            response.headers_mut().insert("allow", HeaderValue::from_static("POST"));
+            return response;
+        }
+        if caller.token_required && !self.shows_token(request.headers()) {
+            let mut response = plain(StatusCode::UNAUTHORIZED, "show the token\n".to_owned());
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert("www-authenticate", scheme);
+            return response;
+        }
+        let Ok(body) = read(request.into_body(), self.most_body_bytes, BODY_WITHIN).await else {
+            let text = "the body is broken off, late, or too long\n";
+            return plain(StatusCode::BAD_REQUEST, text.to_owned());
+        };
+        let options = rls::Options::default();
+        let (status, text) = rls::json(&body, &self.engine, options).await;
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if status == StatusCode::BAD_REQUEST {
+            return plain(status, text);
+        }
+        let mut response = plain(status, text);
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(CONTENT_TYPE, json);
+        response
+    }
+}
+
+impl Protocol for Web {
+    async fn serve<S>(self, stream: S, peer: Peer, drain: Drain)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let caller = Caller {
+            address: peer.address.map(|address| address.ip()),
+            token_required: peer.token_required,
+        };
+        let limits = self.0.limits;
+        let answer = move |request| self.clone().answer(request, caller);
+        serve_connection(stream, limits, drain.begun(), answer).await;
+    }
+
+    fn no_room(&self) -> &'static [u8] {
+        b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    }
+}
+
+fn plain(status: StatusCode, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(Bytes::from(text)));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// gRPC's own way to say that a token is missing.
+fn unauthenticated() -> Response<Body> {
+    let mut response = Response::new(Body::Empty);
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    fields.insert("grpc-status", HeaderValue::from_static("16"));
+    fields.insert("grpc-message", HeaderValue::from_static("show the token"));
+    response
+}
