@@ -24,9 +24,9 @@ impl Serving {
         let free = ["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
         let mut command = Command::new(env!("CARGO_BIN_EXE_rategate"));
         command.arg("serve").args(free).args(arguments);
-        command.env_remove("RATEGATE_TOKEN");
+        command.env_remove("RATEGATE_SERVER_TOKEN");
         if !token.is_empty() {
-            command.env("RATEGATE_TOKEN", token);
+            command.env("RATEGATE_SERVER_TOKEN", token);
         }
         Self::of(command)
     }
