@@ -10,6 +10,7 @@ use common::{folder, rategate, run, stderr};
 const GRANTED: &str = r#"{"allowed":true,"items":[{"rule":"r","verdict":"granted","allowed":true,"limit":5,"remaining":3,"retry_after_ms":0,"retry_after_ns":0,"reset_after_ms":1500,"reset_after_ns":1500000000,"shadow":false}]}"#;
 const DENIED: &str = r#"{"allowed":false,"items":[{"rule":"r","verdict":"denied","allowed":false,"limit":5,"remaining":0,"retry_after_ms":251,"retry_after_ns":250000001,"reset_after_ms":0,"reset_after_ns":0,"shadow":false}]}"#;
 const NEVER: &str = r#"{"allowed":false,"items":[{"verdict":"denied","allowed":false,"limit":5,"remaining":5,"retry_after_ns":null}]}"#;
+const SHADOW: &str = r#"{"allowed":true,"items":[{"verdict":"denied","allowed":true,"limit":5,"remaining":0,"retry_after_ns":2000000000,"shadow":true}]}"#;
 const OTHER_KEYS: &str = r#"{"title":"Bad Request","status":400,"detail":"rule `r` needs 2 values, and 1 are given","code":"wrong_values"}"#;
 const RULES: &str = r#"{"rules":[
     {"name":"busy","limit":"5 per second for each key","sentence":"97 % of 100 calls in the last minute allowed.","second":{"passed":97,"denied":3}},
@@ -35,6 +36,11 @@ fn a_check_is_an_exit_status_and_a_line() {
             NEVER,
             1,
             "denied: waiting does not help: it is more than could ever pass at once, 5 of 5 left\n",
+        ),
+        (
+            SHADOW,
+            0,
+            "allowed, because the rule is not enforced; else denied: retry after 2 s, 0 of 5 left\n",
         ),
     ] {
         let service = Service::tcp(&[("POST /v1/check", 200, answer)]);

@@ -26,6 +26,15 @@ fn help_teaches_by_example() {
     {
         assert!(help.contains(part), "{part} is missing in {help}");
     }
+    for (command, part) in [
+        ("check", "rategate check jobs && ./job"),
+        ("why", "--rule per-user"),
+        ("reset", "the token is missing"),
+        ("top", "--once"),
+    ] {
+        let help = printed(&[command, "--help"]);
+        assert!(help.contains(part) && help.contains("RATEGATE_SERVER"), "{command}: {help}");
+    }
     assert!(printed(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
 }
 
@@ -43,9 +52,17 @@ fn each_subcommand_has_a_page() {
     assert!(main.contains(".TH rategate 1") && !main.contains("help(1)"), "{main}");
     let folder = folder("each_subcommand_has_a_page");
     printed(&["man", "--dir", folder.to_str().unwrap()]);
-    for name in
-        ["rategate", "rategate-pace", "rategate-simulate", "rategate-analyze", "rategate-bench"]
-    {
+    for name in [
+        "rategate",
+        "rategate-pace",
+        "rategate-simulate",
+        "rategate-analyze",
+        "rategate-bench",
+        "rategate-check",
+        "rategate-why",
+        "rategate-reset",
+        "rategate-top",
+    ] {
         let page = fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();
         assert!(page.contains(".SH NAME"), "{name}");
     }

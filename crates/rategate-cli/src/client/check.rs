@@ -29,7 +29,10 @@ fn sentence(checked: &Checked) -> String {
     let mut text = String::from(if checked.allowed { "allowed" } else { "denied" });
     let default = Item::default();
     let item = checked.items.first().unwrap_or(&default);
-    if !checked.allowed {
+    if item.shadow {
+        let wait = super::why::wait(item);
+        let _ = write!(text, ", because the rule is not enforced; else denied: {wait}");
+    } else if !checked.allowed {
         let _ = write!(text, ": {}", super::why::wait(item));
     }
     if let (Some(remaining), Some(limit)) = (item.remaining, item.limit) {

@@ -12,6 +12,9 @@ use crate::top::{Key, Overview, Row};
 /// The most keys of a rule that are shown.
 const MOST_KEYS: usize = 10;
 
+/// What is shown for the key of a rule that has one counter.
+const ONE_COUNTER: &str = "(all)";
+
 /// The rules now.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -118,13 +121,21 @@ impl Tops {
                 None => keys.push(Key { name: key, used: at_most, denied: 0 }),
             }
         }
+        // A rule without values has one counter, and that has no name.
+        for key in keys.iter_mut().filter(|key| key.name.is_empty()) {
+            ONE_COUNTER.clone_into(&mut key.name);
+        }
         keys.truncate(MOST_KEYS);
         keys
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a panic in a test is a failed test")]
+#[allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test"
+)]
 mod tests {
     use super::{Rules, Tops};
 
@@ -144,5 +155,7 @@ mod tests {
         let keys: Vec<_> =
             keys.iter().map(|key| (key.name.as_str(), key.used, key.denied)).collect();
         assert_eq!(keys, [("b", 5, 3), ("a", 9, 0)]);
+        let text = r#"{"used":{"keys":[{"key":"","at_most":9}]}}"#;
+        assert_eq!(serde_json::from_str::<Tops>(text).unwrap().keys()[0].name, "(all)");
     }
 }

@@ -106,7 +106,11 @@ fn show(
 }
 
 fn look(client: &mut Client, chosen: Option<&str>) -> Result<Overview, Silence> {
-    fetch::overview(client, chosen).map_err(|failure| Silence(failure.to_string()))
+    fetch::overview(client, chosen).map_err(|failure| {
+        // The place is in the title already.
+        let (text, place) = (failure.to_string(), format!("{}: ", client.place()));
+        Silence(text.strip_prefix(&place).unwrap_or(&text).to_owned())
+    })
 }
 
 const EXAMPLES: &str = "\

@@ -141,12 +141,11 @@ impl State {
         self.is_paused
     }
 
-    /// Arrivals of the chosen rule at the last looks, the latest last.
+    /// Arrivals of the chosen rule at the last looks, the latest first.
     pub(super) fn latest(&self, most: usize) -> Vec<u64> {
         let all = self.chosen().and_then(|name| self.history.get(name));
         let all = all.into_iter().flatten().copied();
-        let latest: Vec<u64> = all.rev().take(most).collect();
-        latest.into_iter().rev().collect()
+        all.rev().take(most).collect()
     }
 
     fn remember(&mut self, overview: &Overview) {
@@ -252,7 +251,7 @@ pub(super) mod tests {
             state.take(Ok(seen));
         }
         assert_eq!(state.chosen(), Some("c"));
-        assert_eq!(state.latest(3), [397, 398, 399]);
+        assert_eq!(state.latest(3), [399, 398, 397]);
         assert_eq!(state.latest(1000).len(), super::MOST_LOOKS);
     }
 

@@ -4,7 +4,9 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, TableState, Wrap};
+use ratatui::widgets::{
+    Block, Paragraph, RenderDirection, Row, Sparkline, Table, TableState, Wrap,
+};
 
 use super::plain::printable;
 use super::state::{Order, State};
@@ -93,7 +95,13 @@ fn one(frame: &mut Frame<'_>, state: &State, area: Rect) {
     frame.render_widget(sentence, words);
     // The latest at the right edge.
     let latest = state.latest(usize::from(bars.width));
-    frame.render_widget(Sparkline::default().data(latest).style(Color::Cyan), bars);
+    frame.render_widget(
+        Sparkline::default()
+            .data(latest)
+            .direction(RenderDirection::RightToLeft)
+            .style(Color::Cyan),
+        bars,
+    );
 
     let is_of_it = state.overview.keys_of.as_deref() == Some(row.name.as_str());
     let keys = state.overview.keys.iter().filter(|_| is_of_it).map(|key| {
@@ -134,7 +142,7 @@ mod tests {
         let text = drawn(&state(), 100, 20);
         let at =
             |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is missing in\n{text}"));
-        assert!(at("denied/s\u{25bc}") < at("40") && at("40") < at(" 12 "), "{text}");
+        assert!(at("denied/s\u{25bc}") < at("40") && at("40") < at("12\""), "{text}");
         for part in
             ["http://127.0.0.1:8080", "c is busy", "user:7", "100 per second", "900", "q quit"]
         {

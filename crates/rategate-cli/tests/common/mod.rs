@@ -9,6 +9,7 @@
 )]
 
 pub mod service;
+pub mod serving;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,0 +1,128 @@
+//! The real service, `rategate serve`, on free ports of the loopback; gone with the test.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anything may take here.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Serving {
+    child: Child,
+    places: Vec<(String, String)>,
+}
+
+impl Serving {
+    pub fn start(arguments: &[&str]) -> Self {
+        Self::with_token(arguments, "")
+    }
+
+    /// Whoever changes something has to show the token.
+    pub fn with_token(arguments: &[&str], token: &str) -> Self {
+        let free = ["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rategate"));
+        command.arg("serve").args(free).args(arguments);
+        command.env_remove("RATEGATE_SERVER_TOKEN");
+        if !token.is_empty() {
+            command.env("RATEGATE_SERVER_TOKEN", token);
+        }
+        Self::of(command)
+    }
+
+    /// As the command says, which prints where it listens.
+    pub fn of(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut places = Vec::new();
+        // The line about the rules is the last one.
+        loop {
+            let line = lines.next().expect("it ends before it is ready").unwrap();
+            let mut words = line.split_whitespace();
+            match (words.next(), words.next()) {
+                (Some("rules"), _) => break,
+                (Some(protocol), Some(place)) => {
+                    places.push((protocol.to_owned(), place.to_owned()))
+                }
+                _ => {}
+            }
+        }
+        Self { child, places }
+    }
+
+    /// Where it listens to a protocol: `127.0.0.1:PORT`.
+    pub fn place(&self, protocol: &str) -> &str {
+        let found = self.places.iter().find(|(known, _)| known == protocol);
+        &found.unwrap_or_else(|| panic!("it does not listen to {protocol}")).1
+    }
+
+    pub fn port(&self, protocol: &str) -> &str {
+        self.place(protocol).rsplit(':').next().unwrap()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `cargo xtask servers` has put below the target folder, if it could.
+pub fn installed(path: &str) -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
+    let path = target.join(path);
+    if !path.exists() {
+        eprintln!("no {}: `cargo xtask servers` installs it; not tried", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+/// A program of the system.
+pub fn on_path(program: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&folders).chain([PathBuf::from("/usr/sbin")]);
+    let found = folders.map(|folder| folder.join(program)).find(|program| program.is_file());
+    if found.is_none() {
+        eprintln!("no {program}: `cargo xtask servers` installs it; not tried");
+    }
+    found
+}
+
+/// Its output, or a panic if it takes too long or fails.
+pub fn succeeds(command: &mut Command) -> String {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("{command:?} does not end");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{command:?}:\n{stdout}{stderr}");
+    stdout.into_owned()
+}
+
+/// Whether somebody answers there before patience ends.
+pub fn answers(place: &str) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if std::net::TcpStream::connect(place).is_ok() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+/// A port that was free a moment ago.
+pub fn free_place() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}

@@ -1,0 +1,102 @@
+//! Clients of Redis as people have them, each with its own handshake, against the real service.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::serving::{Serving, installed, on_path, succeeds};
+
+fn script(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("clients").join(name)
+}
+
+#[test]
+fn redis_cli() {
+    let Some(cli) = on_path("redis-cli") else { return };
+    let serving = Serving::start(&[]);
+    let call = |words: &[&str]| {
+        succeeds(Command::new(&cli).args(["--no-raw", "-p", serving.port("resp")]).args(words))
+    };
+    let five = |numbers: [i64; 5]| -> String {
+        let lines = numbers.iter().enumerate();
+        lines.map(|(at, number)| format!("{}) (integer) {number}\n", at + 1)).collect()
+    };
+    assert_eq!(call(&["PING"]), "PONG\n");
+    assert_eq!(call(&["CL.THROTTLE", "user", "4", "5", "60"]), five([0, 5, 4, -1, 12]));
+    assert_eq!(call(&["-3", "CL.THROTTLE", "user 3", "4", "5", "60"]), five([0, 5, 4, -1, 12]));
+    assert_eq!(call(&["THROTTLE", "user", "3", "10", "60"]), five([1, 3, 2, 6, 0]));
+    assert!(call(&["CL.THROTTLE", "user"]).contains("ERR wrong number of arguments"));
+    assert!(call(&["GET", "user"]).contains("ERR unknown command"));
+
+    // A file of commands is sent at once, and each has its reply.
+    let folder = common::folder("redis_cli");
+    let commands = folder.join("commands");
+    std::fs::write(&commands, "CL.THROTTLE many 0 1 3600\r\n".repeat(1000)).unwrap();
+    let mut pipe = Command::new("sh");
+    pipe.arg("-c").arg(r#""$0" -p "$1" --pipe < "$2""#);
+    let told = succeeds(pipe.arg(&cli).arg(serving.port("resp")).arg(&commands));
+    assert!(told.contains("errors: 0, replies: 1000"), "{told}");
+    assert_eq!(
+        call(&["CL.THROTTLE", "many", "0", "1", "3600", "0"]).lines().next(),
+        Some("1) (integer) 0")
+    );
+}
+
+#[test]
+fn the_redis_crate() {
+    let serving = Serving::start(&[]);
+    for protocol in ["", "?protocol=resp3"] {
+        let client =
+            redis::Client::open(format!("redis://{}/{protocol}", serving.place("resp"))).unwrap();
+        let throttle = || {
+            redis::cmd("CL.THROTTLE")
+                .arg(format!("crate{protocol}"))
+                .arg(4)
+                .arg(5)
+                .arg(60)
+                .to_owned()
+        };
+        let mut connection = client.get_connection().unwrap();
+        let first: Vec<i64> = throttle().query(&mut connection).unwrap();
+        assert_eq!(first, [0, 5, 4, -1, 12]);
+        let mut pipeline = redis::pipe();
+        for _ in 0..6 {
+            pipeline.add_command(throttle());
+        }
+        let replies: Vec<Vec<i64>> = pipeline.query(&mut connection).unwrap();
+        let limited: Vec<i64> = replies.iter().map(|reply| reply[0]).collect();
+        assert_eq!(limited, [0, 0, 0, 0, 1, 1]);
+        let wrong: redis::RedisResult<Vec<i64>> =
+            redis::cmd("CL.THROTTLE").arg("k").arg("many").arg(5).arg(60).query(&mut connection);
+        assert!(wrong.is_err());
+        let pong: String = redis::cmd("PING").query(&mut connection).unwrap();
+        assert_eq!(pong, "PONG");
+        drop(connection);
+        let again: Vec<i64> = throttle().query(&mut client.get_connection().unwrap()).unwrap();
+        assert_eq!(again[0], 1, "a new connection asks the same counters");
+    }
+}
+
+#[test]
+fn redis_py() {
+    let Some(python) = installed("redis-py/bin/python") else { return };
+    let run = |port: &str, token: &str| {
+        succeeds(Command::new(&python).arg(script("redis_py.py")).args([port, token]))
+    };
+    assert_eq!(run(Serving::start(&[]).port("resp"), ""), "ok\n");
+    let serving = Serving::with_token(&[], "a secret");
+    assert_eq!(run(serving.port("resp"), "a secret"), "ok\n");
+}
+
+#[test]
+fn clients_of_node() {
+    let Some(modules) = installed("redis-node/node_modules") else { return };
+    let Some(node) = on_path("node") else { return };
+    let serving = Serving::start(&[]);
+    for name in ["node_redis.cjs", "ioredis.cjs"] {
+        let mut command = Command::new(&node);
+        command.arg(script(name)).arg(serving.port("resp")).env("NODE_PATH", &modules);
+        assert_eq!(succeeds(&mut command), "ok\n", "{name}");
+    }
+}
