@@ -169,25 +169,19 @@ impl Gathered {
         }
     }
 
-    /// No descriptor fits two rules equally well. Rules of the native format can be asked for by name too, so there it is not wrong.
+    /// No descriptor fits two rules equally well.
     fn check_matches(&mut self) {
         let mut seen: HashMap<(&str, Vec<(&str, Key<'_>)>), &Draft> = HashMap::new();
         for draft in &self.drafts {
             for key in keys(&draft.rule.entries) {
                 let Some(first) = seen.insert((&draft.rule.domain, key), draft) else { continue };
                 let (one, other) = (&first.rule.name, &draft.rule.name);
-                let at = first.place.origin();
-                let problem = |message| Problem::at(draft.place.clone(), message);
-                if first.is_native() && draft.is_native() {
-                    let message = format!("{other:?} matches what {one:?} at {at} does");
-                    let help = "a descriptor comes under the first of them; the others have to be asked for by name";
-                    self.warnings.push(problem(message).help(help).warning());
-                } else {
-                    let message = format!(
-                        "duplicate composite key: {other:?} matches what {one:?} at {at} does"
-                    );
-                    self.problems.push(problem(message));
-                }
+                let message = format!(
+                    "duplicate composite key: {other:?} matches what {one:?} at {} does",
+                    first.place.origin()
+                );
+                let help = "give one of them a domain of its own; by its name it is found in any";
+                self.problems.push(Problem::at(draft.place.clone(), message).help(help));
                 break;
             }
         }
@@ -215,7 +209,7 @@ enum Key<'a> {
     Pattern(&'a str),
 }
 
-/// Entries, once for each value of a list. Rules without entries are not found by descriptors.
+/// Entries, once for each value of a list.
 fn keys(entries: &[Entry]) -> Vec<Vec<(&str, Key<'_>)>> {
     let mut all: Vec<Vec<(&str, Key<'_>)>> = vec![Vec::new()];
     for entry in entries {
@@ -240,6 +234,5 @@ fn keys(entries: &[Entry]) -> Vec<Vec<(&str, Key<'_>)>> {
             })
             .collect();
     }
-    all.retain(|entries| !entries.is_empty());
     all
 }

@@ -46,6 +46,12 @@ impl Source {
     pub(crate) fn read(path: &Path) -> Result<Arc<Self>, Problem> {
         let bytes = read_bounded(path).map_err(|error| Problem::of_file(path, &error))?;
         match String::from_utf8(bytes) {
+            // Whoever writes it has just begun. Nobody's rules should go for that.
+            Ok(text) if text.trim().is_empty() => {
+                let error =
+                    io::Error::other("the file is empty; a comment says that it is meant to be");
+                Err(Problem::of_file(path, &error))
+            }
             Ok(text) => Ok(Self::new(path, text)),
             Err(error) => {
                 let valid = error.utf8_error().valid_up_to();
@@ -55,10 +61,6 @@ impl Source {
                 Err(Problem::at(source.place(valid..valid), message).help("save the file as UTF-8"))
             }
         }
-    }
-
-    pub(crate) fn path(&self) -> &Arc<PathBuf> {
-        &self.path
     }
 
     pub(crate) fn text(&self) -> &str {

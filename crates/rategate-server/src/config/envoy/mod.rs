@@ -41,7 +41,11 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
             return;
         }
     };
+    let before = all.problems.len();
     let Some((domain, place)) = root.text("domain", &mut all.problems) else {
+        if all.problems.len() > before {
+            return;
+        }
         let problem = root.problem_here("empty domain");
         all.problems.push(problem.help("write domain: and a name"));
         return;
@@ -97,7 +101,9 @@ impl<'t> Reader<'t, '_> {
         seen: &mut HashMap<(Arc<str>, Option<Arc<str>>), Spot>,
     ) {
         let problems = &mut self.all.problems;
+        let before = problems.len();
         let key = fields.text("key", problems);
+        let is_key_told = problems.len() > before;
         let value = fields.text("value", problems);
         let rate_limit = fields.take("rate_limit");
         let is_shadow = fields.flag("shadow_mode", problems);
@@ -107,6 +113,9 @@ impl<'t> Reader<'t, '_> {
         let quota = fields.flag("quota_mode", problems);
         let below = fields.list("descriptors", problems);
         let Some((key, place)) = key else {
+            if is_key_told {
+                return;
+            }
             problems.push(fields.problem_here("empty key").help("each descriptor has a key"));
             return;
         };
