@@ -3,6 +3,7 @@
 mod draft;
 mod envoy;
 mod error;
+mod explain;
 mod files;
 mod gather;
 mod layers;
@@ -18,6 +19,7 @@ mod watch;
 mod write;
 
 pub use self::error::{ConfigError, Problem, report};
+pub use self::explain::{Explanation, ceiling, explain};
 pub use self::gather::MAX_RULES;
 pub use self::layers::{Layers, keys, variable};
 pub use self::load::{Loaded, load, load_text, load_with};

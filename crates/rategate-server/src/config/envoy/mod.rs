@@ -83,6 +83,9 @@ impl<'t> Reader<'t, '_> {
     fn level(&mut self, descriptors: Vec<(String, &'t Node)>, above: &[Entry]) {
         let mut seen: HashMap<(Arc<str>, Option<Arc<str>>), Spot> = HashMap::new();
         for (path, node) in descriptors {
+            if self.all.is_hopeless() {
+                return;
+            }
             let fields = match Fields::of(self.source, path, node) {
                 Ok(fields) => fields,
                 Err(problem) => {

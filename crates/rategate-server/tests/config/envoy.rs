@@ -307,7 +307,7 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
         ),
         ("domain: d\ndomain: e\n", "", 2, 1),
         ("- a\n", "wrong type: a list", 1, 1),
-        ("domain: [\n", "", 2, 1),
+        ("domain: [\n", "unclosed bracket", 1, 9),
     ];
     let mut other = String::new();
     for (text, part, line, column) in cases {
