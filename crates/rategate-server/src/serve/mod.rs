@@ -277,7 +277,8 @@ impl Front {
         let access = access.unwrap_or_default();
         let bounds = Bounds { frame_bytes: server.limits.frame_bytes, ..Bounds::default() };
         let resp = Resp::new(self.engine.clone(), access.clone(), bounds, limits);
-        let web = self.web(&access, limits);
+        let rls = self.rls(&access);
+        let web = self.web(rls.clone(), &access, limits);
         let mut hosts: Vec<Host> = Vec::new();
         for place in places {
             let Place { protocol, bound, tls, token_required } = place;
@@ -292,13 +293,24 @@ impl Front {
             };
             hosts.push(match protocol {
                 "resp" => Box::pin(net::accept(bound, door, resp.clone(), &self.workers)?),
+                "grpc" => Box::pin(net::accept(bound, door, rls.clone(), &self.workers)?),
                 _ => Box::pin(net::accept(bound, door, web.clone(), &self.workers)?),
             });
         }
         Ok(hosts)
     }
 
-    fn web(&self, access: &Access, limits: Limits) -> Web {
+    fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {
+        let limits = &self.settings.server.limits;
+        let settings = grpc::Settings {
+            most_message: limits.body_bytes,
+            most_wait: limits.header_time,
+            ..grpc::Settings::default()
+        };
+        Rls::new(self.engine.clone(), access.clone(), self.health.clone(), settings)
+    }
+
+    fn web(&self, rls: Rls<Engine<MonotonicClock>>, access: &Access, limits: Limits) -> Web {
         let server = &self.settings.server;
         let is_ready = Arc::clone(&self.is_ready);
         let token = server.token.clone().map(|token| {
@@ -312,15 +324,10 @@ impl Front {
             most_body_bytes: server.limits.body_bytes,
             ..http::Options::default()
         };
-        let rls = grpc::Settings {
-            most_message: server.limits.body_bytes,
-            most_wait: server.limits.header_time,
-            ..grpc::Settings::default()
-        };
         Web::new(Parts {
             engine: self.engine.clone(),
             api: Api::new(self.engine.clone(), options),
-            rls: Rls::new(self.engine.clone(), self.health.clone(), rls),
+            rls,
             admin: self.admin.clone(),
             access: access.clone(),
             limits: ConnectionLimits {
