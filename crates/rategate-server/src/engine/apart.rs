@@ -15,7 +15,7 @@ use super::decide::UNMATCHED;
 use super::fault::Fault;
 use super::live::Live;
 use super::owned::OwnedItem;
-use super::request::{Item, MOST_ITEMS, Request, Target, Verb};
+use super::request::{Item, MOST_ITEMS, Request, Verb};
 use super::stores::{Remote, reset_after_ns};
 use super::{Engine, Inner, Key};
 use crate::rule::{Enforcement, Limit, WhenGone};

@@ -1,5 +1,6 @@
 //! The service as a whole: listeners, threads, signals, and the end in order.
 
+mod kept;
 mod web;
 
 use std::fmt;
@@ -9,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rategate::distributed::Sight;
 use rategate::{Clock as _, MonotonicClock};
+use rategate_redis::client::OpenError;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -17,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::config::Settings;
 use crate::config::settings::{self, Listener};
-use crate::engine::{Engine, EngineSettings, LoadError, Observer};
+use crate::engine::{Engine, EngineSettings, LoadError, Observer, Saver, StateError};
 use crate::net::{self, Access, Bound, Caps, Door, Drainer, Limits, Tally, Tls, TlsError, Workers};
 use crate::observe::admin::Admin;
 use crate::observe::{self, Observe};
@@ -110,6 +113,12 @@ pub enum StartError {
     /// The rules cannot be put into force.
     #[error(transparent)]
     Rules(#[from] LoadError),
+    /// The store cannot be used as it is described.
+    #[error("the store: {0}")]
+    Store(#[from] OpenError),
+    /// What was counted before cannot be used, and that is to be no start.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The system has no more threads or descriptors.
     #[error("cannot start its threads: {0}")]
     Threads(#[from] io::Error),
@@ -148,7 +157,8 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let observe = Arc::new(Observe::new(unix_ns()));
     let looks_on = Arc::clone(&observe) as Arc<dyn Observer>;
     let clock = MonotonicClock::starting_at(unix_ns());
-    let engine = Engine::with_observer(clock, engine_settings(&settings), Some(looks_on));
+    let store = kept::store(settings.store.as_ref())?;
+    let engine = Engine::with_store(clock, engine_settings(&settings), Some(looks_on), store);
     engine.load(rules)?;
     observe.status().loaded(unix_ns().wrapping_div(NS_PER_S));
     net::raise_descriptors();
@@ -160,6 +170,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     if places.is_empty() {
         return Err(StartError::Nowhere);
     }
+    let saver = kept::keep(settings.snapshot.as_ref(), &engine)?;
     let listening = places.iter().map(Place::listening).collect();
     let threads = settings.server.threads.or_else(|| thread::available_parallelism().ok());
     let workers = Workers::start(threads.map_or(1, Into::into))?;
@@ -177,6 +188,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         is_ready: Arc::clone(&is_ready),
         reload,
         ordered,
+        saver,
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let hosts = {
@@ -263,6 +275,8 @@ struct Front {
     is_ready: Arc<AtomicBool>,
     reload: Option<Reload>,
     ordered: mpsc::UnboundedReceiver<Order>,
+    /// Saves what was counted, and a last time when it is dropped.
+    saver: Option<Saver>,
 }
 
 type Host = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -365,11 +379,28 @@ impl Front {
         }
         own.iter().for_each(tokio::task::JoinHandle::abort);
         self.workers.stop();
+        // Nobody counts any more.
+        drop(self.saver.take());
     }
 
     fn tick(&self) {
         self.engine.tick(unix_ns());
         self.observe.tick(self.engine.clock().now_ns());
+        // Rules ask the same store, each with a breaker of its own: what one has seen, all should know.
+        if self.settings.store.is_none() {
+            return;
+        }
+        let worst = self.engine.stores().into_iter().map(|(_, health)| health.sight);
+        let worst = worst.max_by_key(|sight| match sight {
+            Sight::Well => 0,
+            Sight::Quarantined => 1,
+            Sight::Gone => 2,
+        });
+        self.observe.status().store_is(match worst {
+            None | Some(Sight::Well) => observe::Store::Well,
+            Some(Sight::Quarantined) => observe::Store::Quarantined,
+            Some(Sight::Gone) => observe::Store::Gone,
+        });
     }
 
     fn read_again(&mut self) {
