@@ -185,6 +185,10 @@ pub struct Origin {
 }
 
 impl Unit {
+    /// All of them, the shortest first.
+    pub const ALL: [Self; 7] =
+        [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+
     /// How long it is.
     #[must_use]
     pub const fn seconds(self) -> u64 {

@@ -1,9 +1,12 @@
 //! The counters of a rule: a table of keys, which outlives the configuration that it came with.
 
+use std::io::Read;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
+use rategate::portable::Since;
+use rategate::snapshot::SavedAt;
 use rategate::{
     AnyPolicy, Clock, Decision, Hashing, Keyed, KeyedError, Look, Overflow, Policy, Room, Twinned,
 };
@@ -12,6 +15,9 @@ use super::answer::{Part, Verdict};
 use super::fault::Fault;
 use super::observer::Watch;
 use super::request::Verb;
+use super::snapshot::NotRestored;
+use super::spent::Spent;
+use super::stores::Remote;
 use crate::rule::{Enforcement, Limit, Rule, Shown};
 
 /// A rule at work.
@@ -21,8 +27,20 @@ pub(super) struct Ruled<C: Clock> {
     /// Its counters; those of the rule of the same name before, if they are of the same kind.
     pub(super) counters: Arc<Counters<C>>,
     pub(super) watch: Option<Arc<dyn Watch>>,
+    /// Who decides instead of the counters, if they are not here.
+    pub(super) remote: Option<Remoted>,
     /// The digest of its name, for what depends on rule and key but on no chance.
     seed: u64,
+}
+
+/// A limit that is kept elsewhere.
+#[derive(Clone)]
+pub(super) struct Remoted(pub(super) Arc<dyn Remote>);
+
+impl std::fmt::Debug for Remoted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Remoted").finish_non_exhaustive()
+    }
 }
 
 /// Counters by key, under the limit that is in force.
@@ -35,6 +53,7 @@ pub(super) struct Counters<C: Clock> {
     /// The latest policy: what is counted is of its kind. Held while a table is made, and while its limit changes: none
     /// is made of a limit of before.
     latest: Mutex<Option<AnyPolicy>>,
+    spent: Spent,
 }
 
 pub(super) type Table<C> = Keyed<[u8], AnyPolicy, C>;
@@ -71,9 +90,15 @@ impl<C: Clock + Clone> Ruled<C> {
         rule: Arc<Rule>,
         counters: Arc<Counters<C>>,
         watch: Option<Arc<dyn Watch>>,
+        remote: Option<Remoted>,
     ) -> Self {
         let seed = digest(FNV_START, rule.name.as_bytes());
-        Self { rule, counters, watch, seed }
+        Self { rule, counters, watch, remote, seed }
+    }
+
+    /// Whether it is of permits in flight.
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.rule.limit, Limit::Policy(AnyPolicy::Concurrency(_)))
     }
 
     /// Whether counters of the rule of before can go on: they are named alike, and told apart alike.
@@ -173,7 +198,35 @@ impl<C: Clock + Clone> Counters<C> {
     pub(super) fn new(in_force: InForce, most_keys: usize) -> Arc<Self> {
         let latest = Mutex::new(in_force.policy());
         let in_force = ArcSwap::from_pointee(in_force);
-        Arc::new(Self { table: OnceLock::new(), most_keys, in_force, latest })
+        let spent = Spent::default();
+        Arc::new(Self { table: OnceLock::new(), most_keys, in_force, latest, spent })
+    }
+
+    /// Goes on from what was saved.
+    pub(super) fn restore(
+        &self,
+        clock: &C,
+        input: impl Read,
+        since: impl FnOnce(&SavedAt) -> Since,
+    ) -> Result<(), NotRestored> {
+        let latest = self.latest();
+        let policy = latest.ok_or(NotRestored::CountsNothing)?;
+        if self.table.get().is_some() {
+            return Err(NotRestored::InUse);
+        }
+        let (room, tier_of) = (room_for(self.most_keys), None::<fn(&[u8]) -> usize>);
+        let table = Keyed::restore_since([policy], tier_of, room, clock.clone(), input, since)?;
+        self.spent.tell(&table);
+        self.table.set(table).map_err(|_| NotRestored::InUse)
+    }
+
+    /// Keys that are not known count as spent at that instant.
+    pub(super) fn spend(&self, at_ns: u64) {
+        let _latest = self.latest();
+        self.spent.spend(at_ns);
+        if let Some(table) = self.table.get() {
+            self.spent.tell(table);
+        }
     }
 
     pub(super) fn in_force(&self) -> InForce {
@@ -210,7 +263,11 @@ impl<C: Clock + Clone> Counters<C> {
     fn make(&self, policy: AnyPolicy, clock: &C) -> &Table<C> {
         let latest = self.latest();
         let policy = latest.unwrap_or(policy);
-        self.table.get_or_init(|| new_table(policy, self.most_keys, clock))
+        self.table.get_or_init(|| {
+            let table = new_table(policy, self.most_keys, clock);
+            self.spent.tell(&table);
+            table
+        })
     }
 
     fn latest(&self) -> MutexGuard<'_, Option<AnyPolicy>> {
@@ -292,8 +349,11 @@ pub(super) fn never_fits<P: Twinned, C: Clock + Clone>(
 }
 
 fn new_table<C: Clock + Clone>(policy: AnyPolicy, most_keys: usize, clock: &C) -> Table<C> {
-    let room = Room::for_keys(most_keys).or_else(Overflow::Share);
-    Keyed::with_hashing(policy, room, Hashing::FloodSafe, clock.clone())
+    Keyed::with_hashing(policy, room_for(most_keys), Hashing::FloodSafe, clock.clone())
+}
+
+fn room_for(most_keys: usize) -> Room {
+    Room::for_keys(most_keys).or_else(Overflow::Share)
 }
 
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;

@@ -327,7 +327,7 @@ fn is_allowed<C: Clock + Clone>(tasks: &Tasks<'_, C>) -> bool {
     !over && (quotas == 0 || full < quotas)
 }
 
-const UNMATCHED: Part = Part {
+pub(super) const UNMATCHED: Part = Part {
     rule: None,
     shown: None,
     verdict: Verdict::Unmatched,

@@ -66,6 +66,9 @@ pub enum Fault {
     /// The verb is none for this limit.
     #[error("{0}")]
     NotFor(&'static str),
+    /// A store cannot answer, and not for being gone.
+    #[error("{0}")]
+    Store(Arc<str>),
     /// A table cannot answer.
     #[error("{0}")]
     Table(KeyedError),

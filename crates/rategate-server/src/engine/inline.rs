@@ -7,10 +7,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use rategate::portable::{Portable, Since};
+use rategate::snapshot::SavedAt;
 use rategate::{
     Anchor, Clock, FixedWindow, Gcra, Hashing, Keyed, KeyedError, Look, Overflow, Room, Twinned,
 };
@@ -19,14 +22,16 @@ use super::Key;
 use super::answer::{Part, Verdict};
 use super::fault::Fault;
 use super::request::{Inline, Override, Verb};
-use crate::rule::Shown;
+use super::snapshot::NotRestored;
+use super::spent::Spent;
+use crate::rule::{Shown, Unit};
 
 /// How many different limits a table has room for: its tiers.
 const PER_TABLE: usize = rategate::MAX_TIERS;
 
 /// The numbers of a limit that comes with a call.
 pub(super) trait Own: Copy + Debug + Eq + Hash + Send + Sync + 'static {
-    type Policy: Twinned + Copy + Send + Sync + 'static;
+    type Policy: Twinned + Portable + Copy + Send + Sync + 'static;
 
     fn policy(self) -> Result<Self::Policy, Fault>;
 
@@ -38,6 +43,9 @@ pub(super) trait Own: Copy + Debug + Eq + Hash + Send + Sync + 'static {
 
     /// What no other numbers of the same kind are.
     fn words(self) -> [u64; 3];
+
+    /// The numbers that those words are of.
+    fn of_words(words: [u64; 3]) -> Option<Self>;
 
     fn shown(self) -> Option<Shown>;
 }
@@ -52,6 +60,7 @@ pub(super) struct Inlines<N: Own, C: Clock> {
     known: ArcSwap<Known<N, C>>,
     /// Held by whoever learns of new numbers.
     learning: Mutex<()>,
+    spent: Spent,
 }
 
 #[derive(Debug)]
@@ -94,6 +103,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
             most_tables: most_limits.div_ceil(PER_TABLE).max(1),
             known: ArcSwap::from_pointee(known),
             learning: Mutex::new(()),
+            spent: Spent::default(),
         }
     }
 
@@ -120,7 +130,9 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         let numbers = match known.by_limit.get(&limit) {
             Some(numbers) => numbers,
             // A look leaves no trace.
-            None if verb != Verb::Take || permits == 0 => return fresh(limit, verb, permits),
+            None if (verb != Verb::Take || permits == 0) && self.begins_fresh(limit) => {
+                return fresh(limit, verb, permits);
+            }
             None => {
                 learnt = self.learn(limit)?;
                 &learnt
@@ -130,9 +142,81 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         numbers.decide(&numbers.key(key), verb, permits)
     }
 
-    /// Whether anybody has counted under a limit.
+    /// Whether anybody has counted under a limit, or counts as if he had.
     pub(super) fn knows(&self, limit: N) -> bool {
-        self.known.load().by_limit.contains_key(&limit)
+        self.known.load().by_limit.contains_key(&limit) || !self.begins_fresh(limit)
+    }
+
+    /// Whether a key that nobody has counted is fresh.
+    fn begins_fresh(&self, limit: N) -> bool {
+        let forgotten = |at_ns: u64| at_ns.saturating_add(limit.memory_ns()) <= self.clock.now_ns();
+        self.spent.at_ns().is_none_or(forgotten)
+    }
+
+    /// Keys that are not known count as spent at that instant.
+    pub(super) fn spend(&self, at_ns: u64) {
+        let _learning = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        self.spent.spend(at_ns);
+        self.known.load().tables.iter().for_each(|table| self.spent.tell(table));
+    }
+
+    /// The tables in use, and whose each tier is.
+    pub(super) fn in_use(&self) -> Vec<(Table<N, C>, Vec<(u8, [u64; 3])>)> {
+        let known = self.known.load_full();
+        let of_table = |table: usize| {
+            let numbers = known.by_limit.values().filter(move |numbers| numbers.at.table == table);
+            numbers.map(|numbers| (numbers.at.tier, numbers.limit.words())).collect()
+        };
+        known.tables.iter().cloned().zip(0..).map(|(it, table)| (it, of_table(table))).collect()
+    }
+
+    /// Goes on from a table that was saved, as one more of these.
+    pub(super) fn restore(
+        &self,
+        limits: &[(u8, [u64; 3])],
+        input: impl Read,
+        since: impl FnOnce(&SavedAt) -> Since,
+    ) -> Result<(), NotRestored> {
+        let _learning = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.load_full();
+        let limits = limits.iter().filter_map(|&(tier, words)| {
+            let limit = N::of_words(words)?;
+            Some((tier, limit, limit.policy().ok()?))
+        });
+        let limits: Vec<(u8, N, N::Policy)> = limits.collect();
+        let in_use = limits.iter().any(|(_, limit, _)| known.by_limit.contains_key(limit));
+        if in_use || known.tables.len() >= self.most_tables {
+            return Err(NotRestored::InUse);
+        }
+        // Tiers that nobody has named can have any numbers.
+        let Some(&(.., any)) = limits.first() else { return Err(NotRestored::CountsNothing) };
+        let policy_of = |tier: usize| {
+            let named = limits.iter().find(|(of, ..)| usize::from(*of) == tier);
+            named.map_or(any, |&(.., policy)| policy)
+        };
+        let policies = (0..PER_TABLE).map(policy_of);
+        let (room, clock) = (self.room(), self.clock.clone());
+        let restored = Keyed::restore_since(policies, Some(tier_of), room, clock, input, since);
+        let table: Table<N, C> = restored.inspect_err(|_| {
+            // Not by the verb: that takes the lock.
+            self.spent.spend(self.clock.now_ns());
+            known.tables.iter().for_each(|table| self.spent.tell(table));
+        })?;
+        self.spent.tell(&table);
+        let mut next = Known { by_limit: known.by_limit.clone(), tables: known.tables.clone() };
+        let (place, named_ns) = (next.tables.len(), self.clock.now_ns());
+        next.tables.push(table.clone());
+        for &(tier, limit, _) in &limits {
+            let (table, named_ns) = (table.clone(), AtomicU64::new(named_ns));
+            let numbers = Numbers { limit, table, at: Place { table: place, tier }, named_ns };
+            next.by_limit.insert(limit, Arc::new(numbers));
+        }
+        self.known.store(Arc::new(next));
+        Ok(())
+    }
+
+    fn room(&self) -> Room {
+        Room::for_keys(self.keys_per_table).or_else(Overflow::Share)
     }
 
     /// The numbers in use for a limit, from now on if not before.
@@ -203,12 +287,17 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
     }
 
     fn new_table(&self, policy: N::Policy) -> Result<Table<N, C>, Fault> {
-        let tier_of = |key: &[u8]| key.first().copied().unwrap_or(0).into();
-        let room = Room::for_keys(self.keys_per_table).or_else(Overflow::Share);
-        let tiers = [policy; PER_TABLE];
-        Keyed::with_tiers(tiers, tier_of, room, Hashing::FloodSafe, self.clock.clone())
-            .map_err(Fault::of)
+        let (tiers, clock) = ([policy; PER_TABLE], self.clock.clone());
+        let table = Keyed::with_tiers(tiers, tier_of, self.room(), Hashing::FloodSafe, clock)
+            .map_err(Fault::of)?;
+        self.spent.tell(&table);
+        Ok(table)
     }
+}
+
+/// A key begins with its tier.
+fn tier_of(key: &[u8]) -> usize {
+    key.first().copied().unwrap_or(0).into()
 }
 
 impl<N: Own, C: Clock + Clone> Numbers<N, C> {
@@ -302,6 +391,10 @@ impl Own for Inline {
         [self.capacity, self.count, self.period_ns]
     }
 
+    fn of_words([capacity, count, period_ns]: [u64; 3]) -> Option<Self> {
+        Some(Self { capacity, count, period_ns })
+    }
+
     fn shown(self) -> Option<Shown> {
         None
     }
@@ -324,6 +417,11 @@ impl Own for Override {
 
     fn words(self) -> [u64; 3] {
         [self.permits, self.unit.seconds(), 0]
+    }
+
+    fn of_words([permits, seconds, _]: [u64; 3]) -> Option<Self> {
+        let unit = Unit::ALL.into_iter().find(|unit| unit.seconds() == seconds)?;
+        Some(Self { permits, unit })
     }
 
     fn shown(self) -> Option<Shown> {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use rategate::Clock;
 
 use super::Key;
-use super::counters::{Counters, InForce, Ruled};
+use super::counters::{Counters, InForce, Remoted, Ruled};
 use super::fault::Fault;
 use super::matcher::{LoadError, Matcher};
 use super::observer::Observer;
+use super::request::Target;
+use super::stores::Remote;
 use crate::rule::{Limit, Rule, RuleSet};
 
 /// All rules in force.
@@ -18,6 +20,8 @@ pub(super) struct Live<C: Clock> {
     pub(super) matcher: Matcher,
     /// By the index of the rule.
     pub(super) ruled: Vec<Ruled<C>>,
+    /// Whether counters of any rule are elsewhere.
+    pub(super) has_remotes: bool,
 }
 
 /// What has become of each rule when others came into force. Names.
@@ -42,6 +46,7 @@ impl<C: Clock + Clone> Live<C> {
         before: Option<&Self>,
         observer: Option<&dyn Observer>,
         most_keys: usize,
+        remote_of: impl Fn(&Rule) -> Result<Option<Arc<dyn Remote>>, String>,
     ) -> Result<(Self, Loaded), LoadError> {
         let rules: Vec<Arc<Rule>> = set.rules.iter().cloned().map(Arc::new).collect();
         let matcher = Matcher::new(&rules)?;
@@ -73,14 +78,26 @@ impl<C: Clock + Clone> Live<C> {
                 }
             };
             let watch = observer.map(|observer| observer.of_rule(Some(rule)));
-            Ruled::new(Arc::clone(rule), counters, watch)
+            let is_same = |old: &&Ruled<C>| {
+                let of = |rule: &Rule| (rule.limit, rule.place, rule.when_gone);
+                of(&old.rule) == of(rule)
+            };
+            let remote = match old.filter(is_same) {
+                Some(old) => old.remote.clone(),
+                None => {
+                    let failed = |why| LoadError::Store { rule: Arc::clone(&rule.name), why };
+                    remote_of(rule).map_err(failed)?.map(Remoted)
+                }
+            };
+            Ok(Ruled::new(Arc::clone(rule), counters, watch, remote))
         });
-        let at_work = at_work.collect();
+        let at_work = at_work.collect::<Result<Vec<_>, LoadError>>()?;
         if let Some(before) = before {
             let gone = before.set.rules.iter().filter(|rule| matcher.named(&rule.name).is_none());
             loaded.removed = gone.map(|rule| Arc::clone(&rule.name)).collect();
         }
-        Ok((Self { set, matcher, ruled: at_work }, loaded))
+        let has_remotes = at_work.iter().any(|ruled: &Ruled<C>| ruled.remote.is_some());
+        Ok((Self { set, matcher, ruled: at_work, has_remotes }, loaded))
     }
 
     /// Puts the limits of the rules into force, for `wall_ns` of the wall clock.
@@ -124,10 +141,40 @@ impl<C: Clock + Clone> Live<C> {
         Some((self.ruled.get(index)?, key_of(values, rule.values_needed())))
     }
 
+    /// Where the rule of a target is, and the key; `None` where there is none.
+    pub(super) fn found(&self, target: &Target<'_>) -> Option<(usize, Key)> {
+        match *target {
+            Target::Rule { name, values } => self.index_of_name(name, values).ok(),
+            Target::Descriptor { domain, entries, limit: None } => {
+                let (index, rule) = self.matcher.find(domain.as_bytes(), entries)?;
+                let entries = rule.entries.iter().zip(entries);
+                let values =
+                    entries.filter(|(entry, _)| entry.value.varies()).map(|(_, (_, value))| *value);
+                Some((index, key_of(values, rule.values_needed())))
+            }
+            Target::Descriptor { .. } | Target::Inline { .. } => None,
+        }
+    }
+
+    /// A rule whose counters are elsewhere, and who has them.
+    pub(super) fn remote(&self, index: usize) -> Option<(&Ruled<C>, &Arc<dyn Remote>)> {
+        let ruled = self.ruled.get(index)?;
+        Some((ruled, &ruled.remote.as_ref()?.0))
+    }
+
     /// A rule by its name, or the tier of it that is for the values.
     pub(super) fn of_name(&self, name: &str, values: &[&[u8]]) -> Result<(&Ruled<C>, Key), Fault> {
-        let unknown = || Fault::NoSuchRule(name.chars().take(256).collect::<String>().into());
-        let (index, rule) = self.matcher.named(name).ok_or_else(unknown)?;
+        let (index, key) = self.index_of_name(name, values)?;
+        Ok((self.ruled.get(index).ok_or_else(|| unknown(name))?, key))
+    }
+
+    /// The same, by its index.
+    pub(super) fn index_of_name(
+        &self,
+        name: &str,
+        values: &[&[u8]],
+    ) -> Result<(usize, Key), Fault> {
+        let (index, rule) = self.matcher.named(name).ok_or_else(|| unknown(name))?;
         let needed = rule.values_needed();
         if needed != values.len() {
             let (rule, given) = (Arc::clone(&rule.name), values.len());
@@ -150,8 +197,12 @@ impl<C: Clock + Clone> Live<C> {
             }
         }
         let count = varying.len();
-        Ok((self.ruled.get(index).ok_or_else(unknown)?, key_of(varying.into_iter(), count)))
+        Ok((index, key_of(varying.into_iter(), count)))
     }
+}
+
+fn unknown(name: &str) -> Fault {
+    Fault::NoSuchRule(name.chars().take(256).collect::<String>().into())
 }
 
 /// A rule's table has room for so many keys at least, where rules share what there is.

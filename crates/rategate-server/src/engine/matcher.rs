@@ -44,6 +44,14 @@ pub enum LoadError {
         /// Their domain.
         domain: Arc<str>,
     },
+    /// A rule whose counters cannot be where they are to be.
+    #[error("rule `{rule}` cannot be kept in a store: {why}")]
+    Store {
+        /// The rule.
+        rule: Arc<str>,
+        /// Why not.
+        why: String,
+    },
     /// A rule that stands in for itself.
     #[error("rule `{0}` replaces itself")]
     ReplacesItself(Arc<str>),

@@ -1,6 +1,7 @@
 //! What decides: one request type over tables of keys and a store, whatever protocol a request came by.
 
 mod answer;
+mod apart;
 mod counter;
 mod counters;
 mod decide;
@@ -9,16 +10,24 @@ mod inline;
 mod live;
 mod matcher;
 mod observer;
+mod owned;
 mod request;
+mod snapshot;
+mod spent;
+mod stores;
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
+use rategate::store::LeaseId;
 use rategate::{Clock, MonotonicClock};
 use smallvec::SmallVec;
 
 pub use self::answer::{Answer, Decided, Part, Verdict};
+pub use self::apart::LeaseVerb;
 pub use self::fault::Fault;
 use self::inline::Inlines;
 use self::live::Live;
@@ -26,6 +35,13 @@ pub use self::live::Loaded;
 pub use self::matcher::{LoadError, Matcher, is_like};
 pub use self::observer::{Observer, Watch};
 pub use self::request::{Inline, Item, MOST_ITEMS, Override, Request, Target, Verb};
+pub use self::snapshot::{
+    Keeper, KeeperSettings, KeeperStats, NotRestored, Restored, Saved, Saver, Started, StateError,
+    Unreadable, WhenUnreadable,
+};
+use self::spent::Spent;
+use self::stores::Remotes;
+pub use self::stores::{HELD_NS, Remote, Shared, Stores};
 use crate::rule::RuleSet;
 
 /// A counter's key: short ones are on the stack.
@@ -57,6 +73,11 @@ struct Inner<C: Clock> {
     windows: Inlines<Override, C>,
     observer: Option<Arc<dyn Observer>>,
     inline_watch: Option<Arc<dyn Watch>>,
+    /// For tables that are still to be made.
+    spent: Spent,
+    /// For rules whose counters are not in tables.
+    remotes: Remotes<C>,
+    leases: AtomicU64,
     /// One change at a time.
     loading: Mutex<()>,
 }
@@ -76,6 +97,17 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         settings: EngineSettings,
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
+        Self::with_store(clock, settings, observer, None)
+    }
+
+    /// The same, with a store for rules whose counters are to be there.
+    #[must_use]
+    pub fn with_store(
+        clock: C,
+        settings: EngineSettings,
+        observer: Option<Arc<dyn Observer>>,
+        store: Option<Arc<dyn Stores<C>>>,
+    ) -> Self {
         let (keys, limits) = (settings.inline_keys, settings.inline_limits);
         let inner = Inner {
             settings,
@@ -84,6 +116,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             windows: Inlines::new(clock.clone(), keys, limits),
             inline_watch: observer.as_ref().map(|observer| observer.of_rule(None)),
             observer,
+            spent: Spent::default(),
+            remotes: Remotes::new(store, &clock),
+            leases: AtomicU64::new(0),
             loading: Mutex::new(()),
             clock,
         };
@@ -105,6 +140,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             before.as_deref(),
             inner.observer.as_deref(),
             inner.settings.most_keys,
+            |rule| inner.remotes.limit_of(rule, &inner.clock),
         )?;
         live.come_into_force(inner.clock.now_ns());
         inner.live.store(Some(Arc::new(live)));
@@ -133,6 +169,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     #[must_use]
     pub fn decide(&self, request: &Request<'_>) -> Decided {
         let live = self.inner.live.load();
+        if let Some(live) = live.as_ref().filter(|live| live.has_remotes)
+            && let Some(decided) = self.decide_apart(live, request)
+        {
+            return decided;
+        }
         Decided::Now(self.inner.decide(live.as_deref(), request))
     }
 
@@ -183,6 +224,17 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     #[must_use]
     pub fn clock(&self) -> &C {
         &self.inner.clock
+    }
+}
+
+impl<C: Clock> Inner<C> {
+    /// A name that no other permits in flight have.
+    fn new_lease(&self) -> LeaseId {
+        let count = self.leases.fetch_add(1, Ordering::Relaxed);
+        // Seeded by the system each time.
+        let (first, second) = (RandomState::new(), RandomState::new());
+        let words = u128::from(first.hash_one(count)) << 64 | u128::from(second.hash_one(count));
+        LeaseId(words.to_le_bytes())
     }
 }
 

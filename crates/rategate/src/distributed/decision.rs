@@ -33,12 +33,29 @@ impl Decision {
         }
     }
 
+    /// How many permits one more call could take, as far as is known to whoever decided.
+    #[must_use]
+    pub const fn remaining(&self) -> Option<u64> {
+        match self {
+            Self::Granted(grant) => grant.remaining,
+            Self::Denied(denial) => denial.remaining,
+        }
+    }
+
     pub(super) const fn granted(by: By) -> Self {
-        Self::Granted(Grant { by, receipt: None, lease: None })
+        Self::Granted(Grant { by, remaining: None, receipt: None, lease: None })
     }
 
     pub(super) const fn denied(by: By, retry_after_ns: Option<NonZeroU64>) -> Self {
-        Self::Denied(Denial { by, retry_after_ns })
+        Self::Denied(Denial { by, retry_after_ns, remaining: None })
+    }
+
+    pub(super) const fn leaving(mut self, permits: u64) -> Self {
+        match &mut self {
+            Self::Granted(grant) => grant.remaining = Some(permits),
+            Self::Denied(denial) => denial.remaining = Some(permits),
+        }
+        self
     }
 }
 
@@ -47,6 +64,9 @@ impl Decision {
 pub struct Grant {
     /// Who decided.
     pub by: By,
+    /// How many permits one more call could take then. Of a lease, how many this node has left of what it borrowed; of a
+    /// share, of that; without the store, of the limit that this node keeps alone. `None` where nobody counts.
+    pub remaining: Option<u64>,
     /// What the store needs to take permits back, where it decided itself.
     pub(super) receipt: Option<Receipt>,
     /// Under which name they are held, where they are in flight.
@@ -62,6 +82,8 @@ pub struct Denial {
     /// too early, if nobody else comes first. While the store is gone it is when the store is asked
     /// next. `None` where nobody can say.
     pub retry_after_ns: Option<NonZeroU64>,
+    /// How many permits a smaller call could take, as of a [grant](Grant::remaining).
+    pub remaining: Option<u64>,
 }
 
 /// Who decided.

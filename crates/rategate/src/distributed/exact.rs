@@ -16,22 +16,42 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         permits: NonZeroU64,
         lease: Option<LeaseId>,
     ) -> Deciding {
+        self.ask_store(key, permits, lease, true)
+    }
+
+    /// What a call would be told, by the store, or by what was said for its absence. Takes nothing.
+    pub(super) fn peek(self: &Arc<Self>, key: Key, permits: NonZeroU64) -> Deciding {
+        self.ask_store(key, permits, None, false)
+    }
+
+    fn ask_store(
+        self: &Arc<Self>,
+        key: Key,
+        permits: NonZeroU64,
+        lease: Option<LeaseId>,
+        takes: bool,
+    ) -> Deciding {
         let part = self.store.part_of(&key);
         let asked_ns = self.clock.now_ns();
         if let Err(for_ns) = self.watch.pass(part, asked_ns) {
-            return self.now(Ok(self.without_store(&key, permits, for_ns)));
+            return self.now(Ok(self.without_store(&key, permits, for_ns, takes)));
         }
         let (told, heard) = oneshot::channel();
         let inner = Arc::clone(self);
         let plan = Arc::clone(&self.store_plan);
-        let question = Question::Decide { plan, key: Arc::clone(&key), permits, lease };
+        let asked_key = Arc::clone(&key);
+        let question = if takes {
+            Question::Decide { plan, key: asked_key, permits, lease }
+        } else {
+            Question::Peek { plan, key: asked_key, permits }
+        };
         self.store.put(
             question,
             Box::new(move |answer| {
                 let (worth, change) =
                     inner.watch.heard(part, asked_ns, inner.clock.now_ns(), answer);
                 inner.tell(change);
-                let decision = inner.decided(&key, permits, lease, worth);
+                let decision = inner.decided(&key, permits, lease, worth, takes);
                 if let Err(unheard) = inner.tell_caller(told, decision) {
                     inner.give_up(key, permits, unheard);
                 }
@@ -46,17 +66,21 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         permits: NonZeroU64,
         lease: Option<LeaseId>,
         worth: Worth,
+        takes: bool,
     ) -> Result<Decision, Fault> {
         match worth {
             Worth::Good(Reply::Verdict(Verdict::Granted(grant))) => {
-                let receipt = Some(grant.receipt);
-                Ok(Decision::Granted(Grant { by: By::Store, receipt, lease }))
+                // What was only looked at cannot come back.
+                let receipt = takes.then_some(grant.receipt);
+                let remaining = Some(grant.remaining);
+                Ok(Decision::Granted(Grant { by: By::Store, remaining, receipt, lease }))
             }
             Worth::Good(Reply::Verdict(Verdict::Denied(denial))) => {
-                Ok(Decision::denied(By::Store, denial.retry_after_ns))
+                let denied = Decision::denied(By::Store, denial.retry_after_ns);
+                Ok(denied.leaving(denial.remaining))
             }
-            Worth::Good(_) => Ok(self.without_store(key, permits, None)),
-            Worth::None { for_ns } => Ok(self.without_store(key, permits, for_ns)),
+            Worth::Good(_) => Ok(self.without_store(key, permits, None, takes)),
+            Worth::None { for_ns } => Ok(self.without_store(key, permits, for_ns, takes)),
             Worth::Fault(fault) => Err(fault),
         }
     }

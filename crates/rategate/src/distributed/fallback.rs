@@ -54,6 +54,7 @@ impl<C: Clock + 'static> Fallback<C> {
         key: &Key,
         permits: NonZeroU64,
         asked_again_in_ns: Option<NonZeroU64>,
+        takes: bool,
     ) -> Decision {
         match self {
             Self::Deny | Self::Nothing => Decision::denied(By::Fallback, asked_again_in_ns),
@@ -64,10 +65,18 @@ impl<C: Clock + 'static> Fallback<C> {
                     return Decision::denied(By::Fallback, Some(left_ns));
                 }
                 // A store in memory answers at once.
-                match store.decide(plan, key, permits).wait() {
-                    Ok(Verdict::Granted(_)) => Decision::granted(By::Fallback),
+                let asked = if takes {
+                    store.decide(plan, key, permits)
+                } else {
+                    store.peek(plan, key, permits)
+                };
+                match asked.wait() {
+                    Ok(Verdict::Granted(grant)) => {
+                        Decision::granted(By::Fallback).leaving(grant.remaining)
+                    }
                     Ok(Verdict::Denied(denial)) => {
-                        Decision::denied(By::Fallback, denial.retry_after_ns)
+                        let denied = Decision::denied(By::Fallback, denial.retry_after_ns);
+                        denied.leaving(denial.remaining)
                     }
                     // More than this node's part, and not more than the limit: the store may grant it.
                     Err(_) => Decision::denied(By::Fallback, asked_again_in_ns),

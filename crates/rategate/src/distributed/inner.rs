@@ -103,8 +103,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         key: &Key,
         permits: NonZeroU64,
         asked_again_in_ns: Option<NonZeroU64>,
+        takes: bool,
     ) -> Decision {
-        self.fallback.decide(key, permits, asked_again_in_ns)
+        self.fallback.decide(key, permits, asked_again_in_ns, takes)
     }
 
     /// Tells of a change of what is in force. Called while no lock is held.

@@ -90,7 +90,10 @@ impl State {
                 return;
             } else {
                 match self.machine.try_acquire(now_ns, first.permits) {
-                    Local::Granted => Some(Decision::granted(By::Lease)),
+                    Local::Granted => {
+                        let left = self.machine.units(now_ns);
+                        Some(Decision::granted(By::Lease).leaving(left))
+                    }
                     Local::Denied { retry_after_ns } => {
                         Some(Decision::denied(By::Lease, retry_after_ns))
                     }
@@ -127,7 +130,10 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             Local::Ask
         };
         let deciding = match local {
-            Local::Granted => self.now(Ok(Decision::granted(By::Lease))),
+            Local::Granted => {
+                let left = state.machine.units(now_ns);
+                self.now(Ok(Decision::granted(By::Lease).leaving(left)))
+            }
             Local::Denied { retry_after_ns } => {
                 return self.now(Ok(Decision::denied(By::Lease, retry_after_ns)));
             }
@@ -157,7 +163,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         state.chores(now_ns, &mut chores);
         drop(state);
         for waiting in late {
-            let decision = self.without_store(&entry.key, waiting.permits, None);
+            let decision = self.without_store(&entry.key, waiting.permits, None, true);
             chores.answers.push((waiting.told, Ok(decision)));
         }
         self.do_chores(entry, chores);
@@ -251,7 +257,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         for waiting in stranded {
             let decision = match &gone {
                 Some(Err(fault)) => Err(fault.clone()),
-                Some(Ok(for_ns)) => Ok(self.without_store(&entry.key, waiting.permits, *for_ns)),
+                Some(Ok(for_ns)) => {
+                    Ok(self.without_store(&entry.key, waiting.permits, *for_ns, true))
+                }
                 None => continue,
             };
             chores.answers.push((waiting.told, decision));

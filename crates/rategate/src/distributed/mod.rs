@@ -107,6 +107,22 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         self.inner().try_acquire(key, permits)
     }
 
+    /// What a call for so many permits would be told by the store, within its budget; without it, what was said for that.
+    /// Takes nothing. What this node has borrowed is not among it.
+    pub fn peek(&self, key: &[u8], permits: u64) -> Deciding {
+        match self.inner().asked(permits) {
+            Ok(permits) => self.inner().peek(Key::from(key), permits),
+            Err(decision) => self.inner().now(decision),
+        }
+    }
+
+    /// Forgets in the store what a key has used. Says of how many limits. What nodes have borrowed of it stays theirs, for
+    /// one lease at most.
+    pub fn reset(&self, key: &[u8]) -> Asked<u64> {
+        let inner = self.inner();
+        inner.store.reset(&inner.store_plan, &Key::from(key))
+    }
+
     /// A key to be asked again and again, without looking for it each time.
     #[must_use]
     pub fn key(&self, key: &[u8]) -> OneKey<S, C> {

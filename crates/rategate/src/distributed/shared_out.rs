@@ -110,7 +110,7 @@ impl Part {
             return Decision::denied(By::Share, None);
         }
         match self.ledger.try_acquire(now_ns, permits.get()) {
-            Ok(Verdict::Granted(_)) => Decision::granted(By::Share),
+            Ok(Verdict::Granted(grant)) => Decision::granted(By::Share).leaving(grant.remaining),
             Ok(Verdict::Denied(denial)) => Decision::denied(By::Share, denial.retry_after_ns),
             // More than the share, and not more than the limit.
             Err(_) => Decision::denied(By::Share, None),
@@ -199,7 +199,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let now_ns = self.clock.now_ns();
         let now = shared.membership.now(now_ns);
         if now.is_lapsed {
-            return self.without_store(&Key::from(key), permits, asked_again_in_ns);
+            return self.without_store(&Key::from(key), permits, asked_again_in_ns, true);
         }
         let decision = shared.decide(key, permits, now_ns, now.number);
         decision.unwrap_or(Decision::denied(By::Share, None))

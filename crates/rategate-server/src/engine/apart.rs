@@ -1,0 +1,362 @@
+//! Requests with items that are decided elsewhere: a future that takes one after the other, and gives back if one is over.
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use rategate::Clock;
+use rategate::distributed::{By, Decision, Grant};
+use rategate::store::{Fault as StoreFault, LeaseId};
+
+use super::answer::{Answer, Decided, Part, Verdict};
+use super::decide::UNMATCHED;
+use super::fault::Fault;
+use super::live::Live;
+use super::owned::OwnedItem;
+use super::request::{Item, MOST_ITEMS, Request, Target, Verb};
+use super::stores::{Remote, reset_after_ns};
+use super::{Engine, Inner, Key};
+use crate::rule::{Enforcement, Limit, WhenGone};
+
+/// What is to be done with permits in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseVerb {
+    /// Takes them, under the lease's name. Asked again under the same name, it takes nothing more.
+    Hold,
+    /// Lets them go on for their full time from now. A denial says that they had ended.
+    Renew,
+    /// Ends them.
+    Release,
+}
+
+/// An item that a store decides.
+struct Apart {
+    /// Its place in the request.
+    at: usize,
+    /// Its rule's place.
+    rule: usize,
+    key: Key,
+    permits: u64,
+    verb: Verb,
+}
+
+/// What a store has granted for a request that is not decided yet: it goes back if that is dropped.
+#[derive(Default)]
+struct Taken(Vec<(Arc<dyn Remote>, Arc<[u8]>, NonZeroU64, Grant)>);
+
+impl Taken {
+    fn keep(&mut self) {
+        self.0.clear();
+    }
+
+    fn give_back(&mut self) {
+        for (remote, key, permits, grant) in self.0.drain(..) {
+            remote.refund(&key, permits, grant);
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl<C: Clock + Clone + 'static> Engine<C> {
+    /// Decides a request some of whose items are not here. `None` if all are.
+    pub(super) fn decide_apart(
+        &self,
+        live: &Arc<Live<C>>,
+        request: &Request<'_>,
+    ) -> Option<Decided> {
+        if request.items.len() > MOST_ITEMS {
+            return None;
+        }
+        let mut apart = Vec::new();
+        for (at, item) in request.items.iter().enumerate() {
+            // What is wrong with an item is said by whoever decides the others.
+            if let Some((rule, key)) = live.found(&item.target)
+                && live.ruled.get(rule)?.remote.is_some()
+            {
+                let verb = verb_of(request.verb, item);
+                apart.push(Apart { at, rule, key, permits: item.permits, verb });
+            }
+        }
+        if apart.is_empty() {
+            return None;
+        }
+        let others = request.items.iter().enumerate();
+        let others = others.filter(|(at, _)| !apart.iter().any(|apart| apart.at == *at));
+        let others: Vec<(usize, OwnedItem)> =
+            others.map(|(at, item)| (at, OwnedItem::of(item))).collect();
+        let (inner, live, verb) = (Arc::clone(&self.inner), Arc::clone(live), request.verb);
+        Some(now_or_later(Box::pin(decide(inner, live, verb, apart, others))))
+    }
+
+    /// Does something about permits in flight, of a rule by its name: held in the rule's store, or in this process, until they are
+    /// released or their time is over.
+    #[must_use]
+    pub fn lease(
+        &self,
+        verb: LeaseVerb,
+        lease: [u8; 16],
+        rule: &str,
+        values: &[&[u8]],
+        permits: u64,
+    ) -> Decided {
+        let live = self.inner.live.load_full();
+        let Some(live) = live else { return Decided::Now(Err(Fault::NotLoaded)) };
+        let (index, key) = match live.index_of_name(rule, values) {
+            Ok(found) => found,
+            Err(fault) => return Decided::Now(Err(fault)),
+        };
+        let inner = Arc::clone(&self.inner);
+        let lease = LeaseId(lease);
+        now_or_later(Box::pin(async move {
+            let part = leased(&inner, &live, verb, lease, index, &key, permits).await?;
+            let allowed = !part.verdict.is_over();
+            Ok(Answer { allowed, parts: [part].into_iter().collect() })
+        }))
+    }
+
+    /// How the stores of rules are: the rule's name and what is seen of its store.
+    #[must_use]
+    pub fn stores(&self) -> Vec<(Arc<str>, rategate::distributed::Health)> {
+        let live = self.inner.live.load_full();
+        let ruled = live.iter().flat_map(|live| &live.ruled);
+        ruled
+            .filter_map(|ruled| {
+                Some((Arc::clone(&ruled.rule.name), ruled.remote.as_ref()?.0.health()))
+            })
+            .collect()
+    }
+}
+
+/// An answer that is there is told at once.
+fn now_or_later(
+    mut answer: Pin<Box<dyn Future<Output = Result<Answer, Fault>> + Send>>,
+) -> Decided {
+    match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Decided::Now(answer),
+        Poll::Pending => Decided::Later(answer),
+    }
+}
+
+const fn verb_of(verb: Verb, item: &Item<'_>) -> Verb {
+    match verb {
+        Verb::Take if item.refund => Verb::Refund,
+        Verb::Take if item.permits == 0 => Verb::Peek,
+        verb => verb,
+    }
+}
+
+async fn decide<C: Clock + Clone + 'static>(
+    inner: Arc<Inner<C>>,
+    live: Arc<Live<C>>,
+    verb: Verb,
+    apart: Vec<Apart>,
+    others: Vec<(usize, OwnedItem)>,
+) -> Result<Answer, Fault> {
+    let mut taken = Taken::default();
+    let mut parts: Vec<Option<Part>> = vec![None; apart.len().saturating_add(others.len())];
+    let (mut is_over, mut quotas, mut full) = (false, 0_usize, 0_usize);
+    for item in &apart {
+        // Behind one that is over, the others are looked at.
+        let verb = if is_over && item.verb == Verb::Take { Verb::Peek } else { item.verb };
+        let part = asked(&inner, &live, item, verb, &mut taken).await?;
+        if part.rule.as_ref().is_some_and(|rule| rule.quota) {
+            quotas = quotas.saturating_add(1);
+            full = full.saturating_add(usize::from(part.verdict.is_over()));
+        } else {
+            is_over |= part.verdict.is_over();
+        }
+        if let Some(place) = parts.get_mut(item.at) {
+            *place = Some(part);
+        }
+    }
+    let is_quota_here = || others.iter().any(|(_, item)| item.is_quota(&live));
+    is_over |= quotas > 0 && quotas == full && !is_quota_here();
+    let verb_here = if is_over && verb == Verb::Take { Verb::Peek } else { verb };
+    let mut allowed = !is_over;
+    if !others.is_empty() {
+        let answer = decide_here(&inner, &live, verb_here, &others)?;
+        // Quotas in both places: those here say for themselves.
+        allowed &= answer.allowed;
+        for ((at, _), part) in others.iter().zip(answer.parts) {
+            if let Some(place) = parts.get_mut(*at) {
+                *place = Some(part);
+            }
+        }
+    }
+    if allowed || verb != Verb::Take {
+        taken.keep();
+    } else {
+        for item in apart.iter().filter(|item| item.verb == Verb::Take) {
+            if let Some(Some(part)) = parts.get_mut(item.at)
+                && part.verdict == Verdict::Granted
+            {
+                let back = part.remaining.map(|left| left.saturating_add(item.permits));
+                part.remaining = back.map(|left| left.min(part.limit));
+            }
+        }
+        taken.give_back();
+    }
+    for item in apart.iter().filter(|item| item.verb != Verb::Peek) {
+        let watch = live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
+        if let (Some(watch), Some(Some(part))) = (watch, parts.get(item.at)) {
+            watch.decided(inner.clock.now_ns(), &item.key, item.permits, part);
+        }
+    }
+    Ok(Answer { allowed, parts: parts.into_iter().flatten().collect() })
+}
+
+fn decide_here<C: Clock + Clone + 'static>(
+    inner: &Inner<C>,
+    live: &Live<C>,
+    verb: Verb,
+    others: &[(usize, OwnedItem)],
+) -> Result<Answer, Fault> {
+    let borrowed: Vec<_> = others.iter().map(|(_, item)| item.borrowed()).collect();
+    let items: Vec<Item<'_>> =
+        others.iter().zip(&borrowed).map(|((_, item), lists)| item.item(lists)).collect();
+    inner.decide(Some(live), &Request { verb, items: &items })
+}
+
+/// One item, asked of its store.
+async fn asked<C: Clock + Clone + 'static>(
+    inner: &Inner<C>,
+    live: &Live<C>,
+    item: &Apart,
+    verb: Verb,
+    taken: &mut Taken,
+) -> Result<Part, Fault> {
+    let Some((ruled, remote)) = live.remote(item.rule) else { return Err(Fault::NotLoaded) };
+    let key = store_key(&ruled.rule.name, &item.key);
+    let decision = match verb {
+        // Permits in flight without a name of the caller's: they end by themselves.
+        Verb::Take if ruled.is_in_flight() => {
+            remote.hold(&key, item.permits, inner.new_lease()).await
+        }
+        Verb::Take => remote.take(&key, item.permits).await,
+        // Only by the receipt of a grant.
+        Verb::Refund => return looked(inner, live, item, Verdict::Refunded(0)).await,
+        Verb::Peek => remote.peek(&key, item.permits).await,
+        Verb::Reset => {
+            return match remote.reset(&key).await {
+                Ok(_) => looked(inner, live, item, Verdict::Reset).await,
+                Err(fault) => Err(of_store(fault)),
+            };
+        }
+    };
+    let decision = match decision {
+        Ok(decision) => decision,
+        Err(StoreFault::Exceeds(_)) => {
+            let verdict =
+                Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.key) };
+            return looked(inner, live, item, verdict).await;
+        }
+        Err(fault) => return Err(of_store(fault)),
+    };
+    let part = told(inner, live, item.rule, &item.key, &decision);
+    if let (Decision::Granted(grant), Verb::Take, Some(permits)) =
+        (decision, verb, NonZeroU64::new(item.permits))
+    {
+        taken.0.push((Arc::clone(remote), key, permits, grant));
+    }
+    Ok(part)
+}
+
+/// Where a key stands, beside a verdict that says nothing of it.
+async fn looked<C: Clock + Clone + 'static>(
+    inner: &Inner<C>,
+    live: &Live<C>,
+    item: &Apart,
+    verdict: Verdict,
+) -> Result<Part, Fault> {
+    let Some((ruled, remote)) = live.remote(item.rule) else { return Err(Fault::NotLoaded) };
+    let look = remote.peek(&store_key(&ruled.rule.name, &item.key), 1).await.map_err(of_store)?;
+    Ok(Part { verdict, ..told(inner, live, item.rule, &item.key, &look) })
+}
+
+async fn leased<C: Clock + Clone + 'static>(
+    inner: &Inner<C>,
+    live: &Live<C>,
+    verb: LeaseVerb,
+    lease: LeaseId,
+    index: usize,
+    key: &[u8],
+    permits: u64,
+) -> Result<Part, Fault> {
+    let none = Fault::NotFor("only permits of a concurrency rule can be held");
+    let Some((ruled, remote)) = live.remote(index).filter(|(ruled, _)| ruled.is_in_flight()) else {
+        return Err(none);
+    };
+    let named = store_key(&ruled.rule.name, key);
+    let some =
+        NonZeroU64::new(permits).ok_or(Fault::NotFor("a lease is of one permit at least"))?;
+    let item = Apart { at: 0, rule: index, key: Key::from_slice(key), permits, verb: Verb::Peek };
+    match verb {
+        LeaseVerb::Hold => match remote.hold(&named, permits, lease).await {
+            Ok(decision) => Ok(told(inner, live, index, key, &decision)),
+            Err(StoreFault::Exceeds(_)) => {
+                let never =
+                    Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(key) };
+                looked(inner, live, &item, never).await
+            }
+            Err(fault) => Err(of_store(fault)),
+        },
+        LeaseVerb::Renew => {
+            let is_there = remote.renew(&named, some, lease).await.map_err(of_store)? > 0;
+            let ended = Verdict::Denied { retry_after_ns: None, enforced: true };
+            looked(inner, live, &item, if is_there { Verdict::Granted } else { ended }).await
+        }
+        LeaseVerb::Release => {
+            remote.release(&named, some, lease);
+            looked(inner, live, &item, Verdict::Refunded(permits)).await
+        }
+    }
+}
+
+/// What a store said, in the engine's words.
+fn told<C: Clock + Clone + 'static>(
+    inner: &Inner<C>,
+    live: &Live<C>,
+    index: usize,
+    key: &[u8],
+    decision: &Decision,
+) -> Part {
+    let Some(ruled) = live.ruled.get(index) else { return UNMATCHED };
+    let rule = &ruled.rule;
+    let is_enforced = rule.enforcement == Enforcement::All || ruled.is_enforced(key);
+    let gone = (decision.by() == By::Fallback).then_some(rule.when_gone);
+    let verdict = match (gone, decision) {
+        (Some(WhenGone::Admit), _) => Verdict::Gone { admitted: true },
+        (Some(WhenGone::Deny), _) => Verdict::Gone { admitted: !is_enforced },
+        (Some(WhenGone::Local), Decision::Denied(_)) if ruled.is_in_flight() => {
+            Verdict::Gone { admitted: !is_enforced }
+        }
+        (_, Decision::Granted(_)) => Verdict::Granted,
+        (_, Decision::Denied(denial)) => {
+            Verdict::Denied { retry_after_ns: denial.retry_after_ns, enforced: is_enforced }
+        }
+    };
+    let mut part = ruled.part(verdict);
+    part.remaining = decision.remaining();
+    if let Limit::Policy(policy) = rule.limit {
+        let now_ns = inner.clock.now_ns();
+        part.reset_after_ns = reset_after_ns(&policy, part.limit, part.remaining, now_ns);
+    }
+    part
+}
+
+/// Rules of one store keep apart by their names.
+fn store_key(rule: &str, key: &[u8]) -> Arc<[u8]> {
+    let length = u32::try_from(rule.len()).unwrap_or(u32::MAX).to_le_bytes();
+    [length.as_slice(), rule.as_bytes(), key].concat().into()
+}
+
+fn of_store(fault: StoreFault) -> Fault {
+    Fault::Store(fault.to_string().into())
+}

@@ -1,0 +1,191 @@
+//! The file: tables one after the other, a list of what they are, and a checksum over all of it.
+//!
+//! ```text
+//!   89 52 47 45 0D 0A 1A 0A   version u16
+//!   table, table, ...         each as the library saves it
+//!   contents                  as JSON: whose the tables are, and where in the file
+//!   length of the contents u32   checksum u32
+//! ```
+//!
+//! Numbers are little-endian. The checksum is the CRC-32 of all bytes before it, so it finds any bit that is not what was written, and
+//! an end that is missing. A file is read only when that is right.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use crc32fast::Hasher;
+use serde::{Deserialize, Serialize};
+
+use super::error::Unreadable;
+
+/// The version of the format that is written. All up to it are read.
+pub(super) const VERSION: u16 = 1;
+
+/// How a file begins: no text, and not what a transfer as text would leave of it.
+const MAGIC: [u8; 8] = [0x89, b'R', b'G', b'E', 0x0D, 0x0A, 0x1A, 0x0A];
+/// Mark and version.
+const HEAD_BYTES: u64 = 10;
+/// The contents' length, and the checksum.
+const TAIL_BYTES: u64 = 8;
+
+/// What is in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Contents {
+    /// The hash of the rules in force.
+    pub(super) config: String,
+    /// What the engine's clock showed at the begin of saving.
+    pub(super) clock_ns: u64,
+    /// Since when keys that are not in here count as spent, if they do.
+    pub(super) spent_at_ns: Option<u64>,
+    pub(super) tables: Vec<Entry>,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) of: Of,
+    pub(super) from: u64,
+    pub(super) bytes: u64,
+    pub(super) keys: u64,
+}
+
+/// Whose a table is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Of {
+    /// A rule's, and the entries that tell its keys apart: what each is called, and whether it varies.
+    Rule { name: String, entries: Vec<(String, bool)> },
+    /// Buckets that came with calls: tier and numbers of each.
+    Buckets(Vec<(u8, [u64; 3])>),
+    /// Windows that came with calls.
+    Windows(Vec<(u8, [u64; 3])>),
+}
+
+/// Where a file is written to, with its checksum so far.
+pub(super) struct Output<W> {
+    to: W,
+    checksum: Hasher,
+    bytes: u64,
+    contents: Contents,
+}
+
+impl<W: Write> Output<W> {
+    pub(super) fn new(to: W, contents: Contents) -> io::Result<Self> {
+        let mut output = Self { to, checksum: Hasher::new(), bytes: 0, contents };
+        output.write_all(&MAGIC)?;
+        output.write_all(&VERSION.to_le_bytes())?;
+        Ok(output)
+    }
+
+    /// Adds a table that `save` writes; it says how many keys it has.
+    pub(super) fn table<E: From<io::Error>>(
+        &mut self,
+        of: Of,
+        save: impl FnOnce(&mut Self) -> Result<u64, E>,
+    ) -> Result<(), E> {
+        let from = self.bytes;
+        let keys = save(self)?;
+        let bytes = self.bytes.saturating_sub(from);
+        self.contents.tables.push(Entry { of, from, bytes, keys });
+        Ok(())
+    }
+
+    /// Ends the file. Gives the output back, how many keys are in it and how many bytes.
+    pub(super) fn finish(mut self) -> io::Result<(W, u64, u64)> {
+        let contents = serde_json::to_vec(&self.contents)?;
+        self.write_all(&contents)?;
+        let length = u32::try_from(contents.len()).map_err(io::Error::other)?;
+        self.write_all(&length.to_le_bytes())?;
+        let checksum = self.checksum.clone().finalize();
+        self.write_all(&checksum.to_le_bytes())?;
+        self.to.flush()?;
+        let keys = self.contents.tables.iter().map(|entry| entry.keys);
+        Ok((self.to, keys.fold(0, u64::saturating_add), self.bytes))
+    }
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.checksum.update(bytes.get(..written).unwrap_or(bytes));
+        self.bytes = self.bytes.saturating_add(u64::try_from(written).unwrap_or(u64::MAX));
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// A file whose checksum is right.
+pub(super) struct Input<R> {
+    from: R,
+    pub(super) contents: Contents,
+}
+
+impl<R: Read + Seek> Input<R> {
+    /// Reads a file once from its begin to its end, and what is in it.
+    pub(super) fn new(mut from: R) -> Result<Self, Unreadable> {
+        let bytes = from.seek(SeekFrom::End(0))?;
+        from.seek(SeekFrom::Start(0))?;
+        let mut checksum = Hasher::new();
+        check_head(&mut from, bytes, &mut checksum)?;
+        let torn = Unreadable::Torn { bytes };
+        let rest = bytes.checked_sub(HEAD_BYTES.saturating_add(TAIL_BYTES)).ok_or(torn)?;
+        pass(&mut from, rest, &mut checksum)?;
+        let (length, sum) = (read_u32(&mut from)?, read_u32(&mut from)?);
+        checksum.update(&length.to_le_bytes());
+        if checksum.finalize() != sum {
+            return Err(Unreadable::Damaged { bytes });
+        }
+        let length = u64::from(length);
+        let at =
+            HEAD_BYTES.saturating_add(rest).checked_sub(length).ok_or(Unreadable::Malformed)?;
+        from.seek(SeekFrom::Start(at))?;
+        let contents = serde_json::from_reader((&mut from).take(length));
+        Ok(Self { from, contents: contents.map_err(|_| Unreadable::Malformed)? })
+    }
+
+    /// The bytes of a table.
+    pub(super) fn table(&mut self, from: u64, bytes: u64) -> io::Result<impl Read + '_> {
+        self.from.seek(SeekFrom::Start(from))?;
+        Ok(io::BufReader::new((&mut self.from).take(bytes)))
+    }
+}
+
+fn check_head(from: &mut impl Read, bytes: u64, checksum: &mut Hasher) -> Result<(), Unreadable> {
+    let mut magic = Vec::new();
+    from.take(u64::try_from(MAGIC.len()).unwrap_or(u64::MAX)).read_to_end(&mut magic)?;
+    if !MAGIC.starts_with(&magic) {
+        return Err(Unreadable::NotOurs);
+    }
+    if bytes < HEAD_BYTES.saturating_add(TAIL_BYTES) {
+        return Err(Unreadable::Torn { bytes });
+    }
+    let mut version = [0; 2];
+    from.read_exact(&mut version)?;
+    let found = u16::from_le_bytes(version);
+    if found == 0 || found > VERSION {
+        return Err(Unreadable::OtherVersion { found });
+    }
+    checksum.update(&magic);
+    checksum.update(&version);
+    Ok(())
+}
+
+/// Lets so many bytes pass by the checksum.
+fn pass(from: &mut impl Read, mut left: u64, checksum: &mut Hasher) -> io::Result<()> {
+    let mut buffer = vec![0; 65_536];
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let part = buffer.get_mut(..most).unwrap_or_default();
+        from.read_exact(part)?;
+        checksum.update(part);
+        left = left.saturating_sub(u64::try_from(most).unwrap_or(u64::MAX));
+    }
+    Ok(())
+}
+
+fn read_u32(from: &mut impl Read) -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    from.read_exact(&mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}

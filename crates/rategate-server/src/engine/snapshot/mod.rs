@@ -1,0 +1,208 @@
+//! Counters that survive a restart: all tables of an engine in one file.
+//!
+//! # Contract
+//!
+//! * **What was granted before a file was written is not granted again** by an engine that was restored from it, under the same
+//!   rules. What is granted while it is written may be in it or not.
+//! * **A file is whole or refused**: foreign, newer, ended early, changed in any bit. There is the old file or the new one, also after
+//!   a kill in the middle of writing.
+//! * **Rules are known by their names.** One with other numbers goes on as after a reload; one whose policy is of another kind, or whose
+//!   keys are told apart by other entries, begins anew, and is named.
+//! * **Time.** The engine's clock shows the time since 1970, so time away is time passed, as far as [`Downtime`] lets it be. A clock
+//!   that was set back earns nothing. Windows stay where they were on the clock, unless less time is to have passed than did.
+//! * **What was lost is said**, and by choice [counts as spent](Engine::spend).
+
+mod error;
+mod file;
+mod keeper;
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rategate::Clock;
+use rategate::portable::{Since, WordsError};
+use rategate::snapshot::{Downtime, SavedAt, SnapshotError};
+
+pub use self::error::{NotRestored, StateError, Unreadable};
+use self::file::{Contents, Entry, Input, Of, Output};
+pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, Saver, Started, WhenUnreadable};
+use super::Engine;
+use super::live::Live;
+use crate::rule::Rule;
+
+/// What was saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// Keys that are not as good as fresh.
+    pub keys: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+/// What was restored.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// How many keys had been saved.
+    pub keys: u64,
+    /// The rules that go on from what was saved.
+    pub rules: Vec<Arc<str>>,
+    /// The others, and why they do not. A limit that came with calls has no name.
+    pub others: Vec<(Arc<str>, NotRestored)>,
+    /// Whether the rules are those in whose time it was saved.
+    pub is_same_config: bool,
+    /// How much time has passed since it was saved, by the engine's clock.
+    pub age_ns: u64,
+}
+
+impl<C: Clock + Clone + 'static> Engine<C> {
+    /// Writes all counters that are not as good as fresh, while calls go on.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError`], after which the output is no whole file.
+    pub fn save(&self, to: impl Write) -> Result<Saved, SnapshotError> {
+        self.save_whole(to).map(|(_, saved)| saved)
+    }
+
+    fn save_whole<W: Write>(&self, to: W) -> Result<(W, Saved), SnapshotError> {
+        let inner = &*self.inner;
+        let live = inner.live.load_full();
+        let config = live.as_ref().map(|live| live.set.hash.to_string()).unwrap_or_default();
+        let (clock_ns, spent_at_ns) = (inner.clock.now_ns(), inner.spent.at_ns());
+        let contents = Contents { config, clock_ns, spent_at_ns, tables: Vec::new() };
+        let mut output = Output::new(to, contents)?;
+        for ruled in live.iter().flat_map(|live| &live.ruled) {
+            if let Some(table) = ruled.counters.made() {
+                let of = of_rule(&ruled.rule);
+                output.table(of, |output| table.save(output))?;
+            }
+        }
+        for (table, limits) in inner.buckets.in_use() {
+            output.table(Of::Buckets(limits), |output| table.save(output))?;
+        }
+        for (table, limits) in inner.windows.in_use() {
+            output.table(Of::Windows(limits), |output| table.save(output))?;
+        }
+        let (to, keys, bytes) = output.finish()?;
+        Ok((to, Saved { keys, bytes }))
+    }
+
+    /// Goes on from what was saved, with the rules that are in force: to be called when they have been loaded, and before the first
+    /// call. `None` if there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Io`] and [`StateError::Unreadable`]: nothing has been restored then.
+    pub fn restore(&self, path: &Path, downtime: Downtime) -> Result<Option<Restored>, StateError> {
+        let fail = |doing| move |source| StateError::Io { doing, path: path.to_path_buf(), source };
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(fail("open")(error)),
+        };
+        let unreadable = |why| StateError::Unreadable { path: path.to_path_buf(), why };
+        let mut input = Input::new(file).map_err(unreadable)?;
+        let contents = std::mem::take(&mut input.contents);
+        let inner = &*self.inner;
+        let live = inner.live.load_full();
+        // One instant for all tables, so that none is ahead of another.
+        let now_ns = inner.clock.now_ns();
+        let config = live.as_ref().map(|live| &*live.set.hash).unwrap_or_default();
+        let mut restored = Restored {
+            is_same_config: config == contents.config,
+            age_ns: now_ns.saturating_sub(contents.clock_ns),
+            ..Restored::default()
+        };
+        if let Some(at_ns) = contents.spent_at_ns {
+            self.spend(at_ns);
+        }
+        for Entry { of, from, bytes, keys } in contents.tables {
+            let table = input.table(from, bytes).map_err(fail("read"))?;
+            let since = |saved_at: &SavedAt| since(now_ns, saved_at, downtime);
+            let (name, outcome) = match of {
+                Of::Rule { name, entries } => {
+                    let outcome = self.restore_rule(live.as_deref(), &name, &entries, table, since);
+                    (name, outcome)
+                }
+                Of::Buckets(limits) => {
+                    (String::new(), inner.buckets.restore(&limits, table, since))
+                }
+                Of::Windows(limits) => {
+                    (String::new(), inner.windows.restore(&limits, table, since))
+                }
+            };
+            match outcome {
+                Ok(()) => {
+                    restored.keys = restored.keys.saturating_add(keys);
+                    restored.rules.extend((!name.is_empty()).then(|| name.into()));
+                }
+                Err(why) => restored.others.push((name.into(), why)),
+            }
+        }
+        Ok(Some(restored))
+    }
+
+    fn restore_rule(
+        &self,
+        live: Option<&Live<C>>,
+        name: &str,
+        entries: &[(String, bool)],
+        table: impl Read,
+        since: impl FnOnce(&SavedAt) -> Since,
+    ) -> Result<(), NotRestored> {
+        let named = live.and_then(|live| live.ruled.get(live.matcher.named(name)?.0));
+        let ruled = named.ok_or(NotRestored::NoSuchRule)?;
+        if of_rule(&ruled.rule) != (Of::Rule { name: name.to_owned(), entries: entries.to_vec() }) {
+            return Err(NotRestored::OtherEntries);
+        }
+        let counters = &ruled.counters;
+        let outcome = counters.restore(&self.inner.clock, table, since);
+        if let Err(NotRestored::Spent(_)) = outcome {
+            counters.spend(self.inner.clock.now_ns());
+        }
+        outcome
+    }
+
+    /// From now on every key that is not known counts as one that had used all there was at `at_ns` of the engine's clock, for as
+    /// long as its limit remembers that: for a server that has lost its counters, and would rather grant too little than twice.
+    /// It takes no memory, and is saved with the counters.
+    pub fn spend(&self, at_ns: u64) {
+        let inner = &*self.inner;
+        inner.spent.spend(at_ns.min(inner.clock.now_ns()));
+        let Some(at_ns) = inner.spent.at_ns() else { return };
+        for ruled in inner.live.load_full().iter().flat_map(|live| &live.ruled) {
+            ruled.counters.spend(at_ns);
+        }
+        inner.buckets.spend(at_ns);
+        inner.windows.spend(at_ns);
+    }
+}
+
+/// How much time has passed, and since when. The clock is the one by which limits are decided, in this process and in the one before.
+fn since(now_ns: u64, saved_at: &SavedAt, downtime: Downtime) -> Since {
+    let by_clock_ns = now_ns.saturating_sub(saved_at.clock_ns());
+    let whole = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let elapsed_ns = match downtime {
+        Downtime::Wall => by_clock_ns,
+        Downtime::AtMost(longest) => by_clock_ns.min(whole(longest)),
+        Downtime::Exactly(passed) => whole(passed),
+    };
+    Since { now_ns, elapsed_ns }
+}
+
+fn of_rule(rule: &Rule) -> Of {
+    let entries = rule.entries.iter();
+    let entries = entries.map(|entry| (entry.key.to_string(), entry.value.varies())).collect();
+    Of::Rule { name: rule.name.to_string(), entries }
+}
+
+impl From<SnapshotError> for NotRestored {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::Limit(WordsError::OtherPolicy { .. }) => Self::OtherPolicy,
+            error => Self::Spent(Arc::new(error)),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Since when keys that are not known count as spent.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rategate::{Clock, Key, Keyed, Twinned};
+
+/// An instant, once there is one.
+#[derive(Debug, Default)]
+pub(super) struct Spent {
+    /// One more than it; 0 if there is none.
+    at_ns: AtomicU64,
+}
+
+impl Spent {
+    /// Later ones win.
+    pub(super) fn spend(&self, at_ns: u64) {
+        self.at_ns.fetch_max(at_ns.saturating_add(1), Ordering::Relaxed);
+    }
+
+    pub(super) fn at_ns(&self) -> Option<u64> {
+        self.at_ns.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Tells a table, new or not.
+    pub(super) fn tell<K, P, C>(&self, table: &Keyed<K, P, C>)
+    where
+        K: Key + ?Sized,
+        P: Twinned,
+        C: Clock + Clone,
+    {
+        if let Some(at_ns) = self.at_ns() {
+            table.spend_strangers(at_ns);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Rules whose counters are in a store that many machines share, and permits in flight that end by themselves.
+//!
+//! # Contract
+//!
+//! * **One rule** is decided by the store, or with permits borrowed from it, within the store's time budget. While it is gone the rule
+//!   says what is answered: [`WhenGone`].
+//! * **Several items** that are not all in this process are taken one after the other: first those in the store, then those here all at
+//!   once. Where one is over, what the store has granted goes back to it; if nobody waits for the answer any more, too. For that long
+//!   others may find less than there is, and never more.
+//! * **Refunds** go back to a store by the receipt of their grant alone, so one without a grant to show gives nothing back.
+
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
+
+use rategate::distributed::{Deciding, Distributed, Grant, Health, Leases, Mode, WhenGone as Gone};
+use rategate::store::{Asked, LeaseId, MemoryStore, Rule as Kept, Store};
+use rategate::{Anchor, AnyPolicy, Clock, SlidingLog};
+
+use crate::rule::{Limit, Place, Rule, WhenGone};
+
+/// For how long a permit in flight is held unless it is renewed, where a rule says nothing else.
+pub const HELD_NS: u64 = 60_000_000_000;
+
+/// The most permits that are borrowed at a time.
+const MOST_BORROWED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
+
+/// A store for rules, of whatever kind.
+pub trait Stores<C: Clock>: Send + Sync {
+    /// The limit of a rule, kept there.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be.
+    fn limit_of(&self, rule: &Rule, clock: &C) -> Result<Arc<dyn Remote>, String>;
+}
+
+/// A limit kept in a store, with the verbs of [`Distributed`].
+pub trait Remote: Send + Sync {
+    /// Asks for permits.
+    fn take(&self, key: &[u8], permits: u64) -> Deciding;
+    /// Looks.
+    fn peek(&self, key: &[u8], permits: u64) -> Deciding;
+    /// Forgets.
+    fn reset(&self, key: &[u8]) -> Asked<u64>;
+    /// Gives back what a grant was of.
+    fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant);
+    /// Takes permits in flight, under a name.
+    fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding;
+    /// Lets them go on.
+    fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64>;
+    /// Ends them.
+    fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId);
+    /// How the store is.
+    fn health(&self) -> Health;
+}
+
+impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
+    fn take(&self, key: &[u8], permits: u64) -> Deciding {
+        self.try_acquire(key, permits)
+    }
+
+    fn peek(&self, key: &[u8], permits: u64) -> Deciding {
+        Self::peek(self, key, permits)
+    }
+
+    fn reset(&self, key: &[u8]) -> Asked<u64> {
+        Self::reset(self, key)
+    }
+
+    fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant) {
+        Self::refund(self, key, permits, grant);
+    }
+
+    fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding {
+        Self::hold(self, key, permits, lease)
+    }
+
+    fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
+        Self::renew(self, key, permits, lease)
+    }
+
+    fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) {
+        Self::release(self, key, permits, lease);
+    }
+
+    fn health(&self) -> Health {
+        Self::health(self)
+    }
+}
+
+/// One store for all rules.
+#[derive(Debug)]
+pub struct Shared<S> {
+    store: Arc<S>,
+    nodes: NonZeroU32,
+}
+
+impl<S> Shared<S> {
+    /// A store that is shared by at most so many servers: what each of them keeps alone while it is gone is that part of the limit.
+    #[must_use]
+    pub const fn new(store: Arc<S>, nodes: NonZeroU32) -> Self {
+        Self { store, nodes }
+    }
+}
+
+impl<S: Store, C: Clock + Clone + 'static> Stores<C> for Shared<S> {
+    fn limit_of(&self, rule: &Rule, clock: &C) -> Result<Arc<dyn Remote>, String> {
+        let kept = kept(rule)?;
+        let mode = match rule.place {
+            Place::StoreLeased { lease_ns } if !matches!(kept, Kept::InFlight(..)) => {
+                let length_ns = NonZeroU64::new(lease_ns).ok_or("a lease of no time")?;
+                Mode::Leased(Leases::new(length_ns, MOST_BORROWED))
+            }
+            _ => Mode::Exact,
+        };
+        let when_gone = match (rule.when_gone, kept) {
+            (WhenGone::Admit, _) => Gone::Admit,
+            // What is in flight elsewhere nobody knows here.
+            (WhenGone::Deny, _) | (WhenGone::Local, Kept::InFlight(..)) => Gone::Deny,
+            (WhenGone::Local, _) => Gone::Local { nodes: self.nodes },
+        };
+        let builder = Distributed::builder(Arc::clone(&self.store)).with_clock(clock.clone());
+        let builder =
+            builder.limit("limit", kept).mode(mode).when_gone(when_gone).named(&rule.name);
+        let limiter = builder.build().map_err(|error| error.to_string())?;
+        Ok(Arc::new(limiter))
+    }
+}
+
+/// The limits of an engine that are not in its tables: in the store, if there is one; permits in flight in this process.
+pub(super) struct Remotes<C: Clock> {
+    store: Option<Arc<dyn Stores<C>>>,
+    here: Shared<MemoryStore<C>>,
+}
+
+impl<C: Clock + Clone + 'static> Remotes<C> {
+    pub(super) fn new(store: Option<Arc<dyn Stores<C>>>, clock: &C) -> Self {
+        let here = Arc::new(MemoryStore::with_clock(clock.clone()));
+        Self { store, here: Shared::new(here, NonZeroU32::MIN) }
+    }
+
+    /// The limit of a rule, if its counters are not in a table.
+    pub(super) fn limit_of(
+        &self,
+        rule: &Rule,
+        clock: &C,
+    ) -> Result<Option<Arc<dyn Remote>>, String> {
+        let Limit::Policy(policy) = rule.limit else { return Ok(None) };
+        match rule.place {
+            Place::Here if matches!(policy, AnyPolicy::Concurrency(_)) => {
+                self.here.limit_of(rule, clock).map(Some)
+            }
+            Place::Here => Ok(None),
+            Place::StoreExact | Place::StoreLeased { .. } => {
+                let store = self.store.as_ref().ok_or("no store is configured")?;
+                store.limit_of(rule, clock).map(Some)
+            }
+        }
+    }
+}
+
+impl<C: Clock> fmt::Debug for Remotes<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remotes").field("has_store", &self.store.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// A rule's limit as a store keeps it: the same ceiling.
+fn kept(rule: &Rule) -> Result<Kept, String> {
+    let Limit::Policy(policy) = rule.limit else { return Err("it counts nothing".to_owned()) };
+    let none = || "a store keeps buckets, windows, logs and permits in flight".to_owned();
+    Ok(match policy {
+        AnyPolicy::Gcra(bucket) => bucket.into(),
+        AnyPolicy::FixedWindow(window) if window.anchor() == Anchor::Epoch => window.into(),
+        AnyPolicy::SlidingLog(log) => log.into(),
+        AnyPolicy::CompactLog(log) => {
+            let period_ns = log.held_for_ns().saturating_sub(log.guard_ns());
+            let same = SlidingLog::new(log.permits(), period_ns)
+                .and_then(|same| same.with_guard(log.guard_ns()))
+                .and_then(|same| same.with_resolution(log.resolution_ns()));
+            same.map_err(|error| error.to_string())?.into()
+        }
+        AnyPolicy::Concurrency(in_flight) => {
+            let held_ns = match rule.place {
+                Place::StoreLeased { lease_ns } => lease_ns,
+                Place::Here | Place::StoreExact => HELD_NS,
+            };
+            Kept::InFlight(in_flight, NonZeroU64::new(held_ns).ok_or_else(none)?)
+        }
+        _ => return Err(none()),
+    })
+}
+
+/// How long until nothing of a limit is in use any more, at the longest: what a store does not tell.
+pub(super) fn reset_after_ns(
+    policy: &AnyPolicy,
+    capacity: u64,
+    remaining: Option<u64>,
+    now_ns: u64,
+) -> u64 {
+    let Some(used) = remaining.map(|remaining| capacity.saturating_sub(remaining)) else {
+        return u64::MAX;
+    };
+    if used == 0 {
+        return 0;
+    }
+    match policy {
+        AnyPolicy::Gcra(bucket) => {
+            bucket.rate().fraction().map_or(u64::MAX, |(permits, period_ns)| {
+                let parts = u128::from(used).saturating_mul(period_ns.into());
+                u64::try_from(parts.div_ceil(u128::from(permits.max(1)))).unwrap_or(u64::MAX)
+            })
+        }
+        AnyPolicy::FixedWindow(window) => {
+            let into_ns = now_ns.checked_rem(window.period_ns()).unwrap_or(0);
+            window.period_ns().saturating_sub(into_ns)
+        }
+        AnyPolicy::SlidingLog(log) => log.held_for_ns(),
+        AnyPolicy::CompactLog(log) => log.held_for_ns().saturating_add(log.resolution_ns()),
+        _ => u64::MAX,
+    }
+}

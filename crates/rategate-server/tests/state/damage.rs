@@ -1,0 +1,183 @@
+//! Files that are not what was written.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rategate_server::engine::{Started, StateError, Unreadable, Verb, WhenUnreadable};
+
+use crate::common::{SECOND, TestEngine, bucket, engine, per_minute, remaining, take};
+use crate::{burst, bytes_of, engine_at, keeper, left};
+
+fn rules() -> Vec<rategate_server::rule::Rule> {
+    vec![bucket("b", &["who"], 10), per_minute("w", &["user"], 5)]
+}
+
+fn used() -> TestEngine {
+    let (engine, _) = engine(rules());
+    assert!(take(&engine, &[("who=ann", 10), ("user=ann", 5)]));
+    let _ = engine.inline(burst(8), b"x", Verb::Take, 8).unwrap();
+    engine
+}
+
+/// Whatever is wrong with a file, nothing of it is used, and the error says where it is.
+fn is_refused(path: &PathBuf, bytes: &[u8], what: &str) {
+    fs::write(path, bytes).unwrap();
+    let (after, _) = engine_at(rules(), 0);
+    let refused = keeper(path, WhenUnreadable::Refuse).start(&after);
+    match refused {
+        Err(StateError::Unreadable { path: named, .. }) => assert_eq!(&named, path),
+        other => panic!("{what}: {other:?}"),
+    }
+    assert_eq!(after.keys(), 0, "{what}");
+    assert!(path.exists(), "{what}: it is there for the next start to refuse");
+}
+
+#[test]
+fn a_file_that_ends_early_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let bytes = bytes_of(&used());
+    for length in 0..bytes.len() {
+        is_refused(&path, &bytes[..length], &format!("{length} of {} bytes", bytes.len()));
+    }
+    fs::write(&path, &bytes).unwrap();
+    let (after, _) = engine_at(rules(), 0);
+    assert!(matches!(
+        keeper(&path, WhenUnreadable::Refuse).start(&after),
+        Ok(Started::Restored(_))
+    ));
+    assert_eq!(remaining(&after, "who=ann"), 0);
+}
+
+#[test]
+fn a_file_with_a_bit_changed_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let bytes = bytes_of(&used());
+    // Every byte, and each of its bits in turn.
+    for (at, bit) in (0..bytes.len()).map(|at| (at, at % 8)) {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1 << bit;
+        is_refused(&path, &changed, &format!("bit {bit} of byte {at}"));
+    }
+}
+
+#[test]
+fn foreign_files_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let bytes = bytes_of(&used());
+    let (mut newer, mut longer) = (bytes.clone(), bytes.clone());
+    newer[8] = 2;
+    longer.push(0);
+    let twice = [bytes.clone(), bytes].concat();
+    for (what, bytes) in [
+        ("newer", newer),
+        ("longer", longer),
+        ("twice", twice),
+        ("text", b"counters = none, and some more text behind that".to_vec()),
+        ("zeros", vec![0; 4_096]),
+    ] {
+        is_refused(&path, &bytes, what);
+    }
+    fs::write(&path, b"\x89RGE\r\n\x1a\n\x07\x00 and more than that").unwrap();
+    let (after, _) = engine_at(rules(), 0);
+    let Err(StateError::Unreadable { why, .. }) =
+        keeper(&path, WhenUnreadable::Refuse).start(&after)
+    else {
+        panic!()
+    };
+    assert!(matches!(why, Unreadable::OtherVersion { found: 7 }), "{why}");
+}
+
+/// Fresh, and the file is kept beside, also the one after it.
+#[test]
+fn all_begins_anew_if_so_chosen() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    for bad in ["state.bad", "state.bad1"] {
+        fs::write(&path, "nonsense").unwrap();
+        let (after, _) = engine_at(rules(), 0);
+        let Started::Lost { kept, is_spent, .. } =
+            keeper(&path, WhenUnreadable::Fresh).start(&after).unwrap()
+        else {
+            panic!()
+        };
+        assert_eq!((kept, is_spent), (Some(home.path().join(bad)), false));
+        assert_eq!(fs::read_to_string(home.path().join(bad)).unwrap(), "nonsense");
+        assert!(!path.exists());
+        assert_eq!(remaining(&after, "who=ann"), 10);
+    }
+}
+
+/// Every key is spent, whoever comes, for as long as its limit remembers; also over one more restart.
+#[test]
+fn all_is_spent_if_so_chosen() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    fs::write(&path, "nonsense").unwrap();
+    let (first, _) = engine_at(rules(), 20 * SECOND);
+    let Started::Lost { kept, is_spent: true, .. } =
+        keeper(&path, WhenUnreadable::Spent).start(&first).unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(fs::read_to_string(kept.unwrap()).unwrap(), "nonsense");
+    // It crashes at once, and what it had lost is still lost.
+    let (after, clock) = engine_at(rules(), 22 * SECOND);
+    let started = keeper(&path, WhenUnreadable::Spent).start(&after).unwrap();
+    assert!(matches!(started, Started::Restored(_)), "{started:?}");
+    for key in 0..100 {
+        assert_eq!(remaining(&after, &format!("who={key}")), 2, "two seconds of ten");
+        assert_eq!(remaining(&after, &format!("user={key}")), 0);
+        assert!(!take(&after, &[(&format!("who={key}"), 3)]));
+        assert_eq!(left(&after, burst(8), &key.to_string()), 2);
+    }
+    assert_eq!(after.keys(), 0, "nobody is kept in mind for it");
+    assert!(take(&after, &[("who=1", 2)]));
+    clock.advance(8 * SECOND);
+    assert_eq!((remaining(&after, "who=1"), remaining(&after, "who=2")), (8, 10));
+    assert_eq!(left(&after, burst(8), "1"), 8);
+    assert_eq!(remaining(&after, "user=1"), 0);
+    clock.advance(30 * SECOND);
+    assert_eq!(remaining(&after, "user=1"), 5, "with the minute");
+}
+
+/// No directory, one that cannot be written to, a disk that is full: an error that says so, a count, and all goes on.
+#[test]
+fn what_cannot_be_saved_is_counted() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = used();
+    let missing = keeper(&home.path().join("no/state"), WhenUnreadable::Refuse);
+    let Err(StateError::Io { doing: "create", .. }) = missing.save(&engine) else { panic!() };
+    // A directory in the place of the new file.
+    let path = home.path().join("state");
+    fs::create_dir(home.path().join("state.new")).unwrap();
+    let taken = keeper(&path, WhenUnreadable::Refuse);
+    assert!(matches!(taken.save(&engine), Err(StateError::Io { doing: "create", .. })));
+    fs::remove_dir(home.path().join("state.new")).unwrap();
+    assert!(taken.save(&engine).is_ok());
+    let whole = fs::read(&path).unwrap();
+    // Where writes fail for want of space.
+    #[cfg(target_os = "linux")]
+    {
+        std::os::unix::fs::symlink("/dev/full", home.path().join("state.new")).unwrap();
+        let Err(StateError::Io { doing: "write", source, .. }) = taken.save(&engine) else {
+            panic!()
+        };
+        assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
+        assert!(!home.path().join("state.new").exists(), "nothing of it is left");
+        assert_eq!(taken.stats().failed, 2);
+    }
+    assert_eq!(fs::read(&path).unwrap(), whole, "the old file is as it was");
+    assert_eq!((missing.stats().failed, taken.stats().saved), (1, 1));
+    assert!(!take(&engine, &[("who=ann", 1)]), "and the server goes on");
+}
+
+/// A file that is no file.
+#[test]
+fn what_cannot_be_opened_is_no_first_start() {
+    let home = tempfile::tempdir().unwrap();
+    let (after, _) = engine_at(rules(), 0);
+    assert!(keeper(home.path(), WhenUnreadable::Refuse).start(&after).is_err());
+}

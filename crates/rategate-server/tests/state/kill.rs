@@ -1,0 +1,86 @@
+//! A process that is killed while it saves: there is the old file or the new one.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use rategate_server::engine::{Started, WhenUnreadable};
+
+use crate::common::{SECOND, bucket, engine, remaining, take};
+use crate::{engine_at, keeper};
+
+/// So many keys make a file that is written in several pieces.
+const KEYS: usize = 3_000;
+const PATH: &str = "RATEGATE_TEST_STATE";
+
+fn rules() -> Vec<rategate_server::rule::Rule> {
+    let mut rule = bucket("b", &["who"], 1_000_000);
+    rule.most_keys = Some(2 * KEYS);
+    vec![rule]
+}
+
+/// The child: takes one more permit of each key, saves, says so, and begins again. Nothing if it is not asked to.
+#[test]
+fn child() {
+    let Some(path) = std::env::var_os(PATH) else { return };
+    let (engine, _) = engine(rules());
+    let keeper = keeper(path.as_ref(), WhenUnreadable::Refuse);
+    let mut out = std::io::stdout();
+    for generation in 1_u64.. {
+        for key in 0..KEYS {
+            assert!(take(&engine, &[(&format!("who={key}"), 1)]));
+        }
+        let _ = keeper.save(&engine).unwrap();
+        if writeln!(out, "saved {generation}").and_then(|()| out.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_kill_leaves_the_old_file_or_the_new_one() {
+    for round in 0..6_u64 {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state");
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "kill::child", "--nocapture"])
+            .env(PATH, &path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut said = 0;
+        while said < 1 + round % 3 {
+            let line = lines.next().unwrap().unwrap();
+            said = line
+                .rsplit_once("saved ")
+                .map_or(said, |(_, generation)| generation.parse().unwrap());
+        }
+        // In the midst of the next one: of taking, or of writing as soon as the new file is there.
+        let new = path.with_extension("new");
+        for _ in 0..1_000_000 {
+            if round % 2 == 0 || new.exists() {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        let _ = child.wait().unwrap();
+        for line in lines.map_while(Result::ok) {
+            said = line
+                .rsplit_once("saved ")
+                .map_or(said, |(_, generation)| generation.parse().unwrap());
+        }
+        let (after, _) = engine_at(rules(), SECOND / 2);
+        let started = keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap();
+        assert!(matches!(started, Started::Restored(_)), "round {round}: {started:?}");
+        let used = 1_000_000 - remaining(&after, "who=0");
+        assert!(used >= said && used <= said + 2, "round {round}: {used} of {said} said");
+        for key in 0..KEYS {
+            let item = format!("who={key}");
+            assert_eq!(1_000_000 - remaining(&after, &item), used, "round {round}: one file");
+        }
+        // And what was left of another is written over.
+        let _ = keeper(&path, WhenUnreadable::Refuse).save(&after).unwrap();
+        assert!(!new.exists());
+    }
+}

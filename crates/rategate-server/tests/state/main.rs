@@ -1,0 +1,57 @@
+//! Counters in a file: what survives a restart, and what becomes of files that are not what was written.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    clippy::arithmetic_side_effects
+)]
+
+#[path = "../engine/common.rs"]
+#[allow(dead_code)]
+mod common;
+mod damage;
+mod kill;
+mod restart;
+
+use std::io::Cursor;
+use std::path::Path;
+
+use rategate::ManualClock;
+use rategate::snapshot::Downtime;
+use rategate_server::engine::{
+    Engine, EngineSettings, Inline, Keeper, KeeperSettings, Verb, WhenUnreadable,
+};
+use rategate_server::rule::{Rule, RuleSet};
+
+use common::{MONDAY, TestEngine};
+
+/// An engine of another process, so many nanoseconds after Monday.
+fn engine_at(rules: Vec<Rule>, at_ns: u64) -> (TestEngine, ManualClock) {
+    let clock = ManualClock::new();
+    clock.advance(MONDAY + at_ns);
+    let engine = Engine::new(clock.clone(), EngineSettings::default());
+    engine.load(RuleSet { rules, hash: "".into() }).unwrap();
+    (engine, clock)
+}
+
+fn keeper(path: &Path, when_unreadable: WhenUnreadable) -> Keeper {
+    let (path, downtime) = (path.to_path_buf(), Downtime::Wall);
+    Keeper::new(KeeperSettings { path, downtime, when_unreadable })
+}
+
+fn bytes_of(engine: &TestEngine) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    engine.save(&mut bytes).unwrap();
+    bytes.into_inner()
+}
+
+/// A bucket that comes with a call: so many at once, one back a second.
+const fn burst(capacity: u64) -> Inline {
+    Inline { capacity, count: 1, period_ns: common::SECOND }
+}
+
+/// How many permits are left of a limit that comes with the call.
+fn left(engine: &TestEngine, limit: Inline, key: &str) -> u64 {
+    engine.inline(limit, key.as_bytes(), Verb::Peek, 1).unwrap().remaining.unwrap()
+}

@@ -1,0 +1,173 @@
+//! What goes on after a restart.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rategate::snapshot::Downtime;
+use rategate_server::engine::Item;
+use rategate_server::engine::{
+    NotRestored, Override, Restored, Started, Target, Verb, WhenUnreadable,
+};
+use rategate_server::rule::Unit;
+
+use crate::common::{
+    MONDAY, SECOND, TestEngine, bucket, decide, engine, per_minute, remaining, take,
+};
+use crate::{burst, engine_at, keeper, left};
+
+fn restored(started: Started) -> Restored {
+    match started {
+        Started::Restored(restored) => restored,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn of_window(engine: &TestEngine, verb: Verb, permits: u64) -> u64 {
+    let entries = [(&b"own"[..], &b"x"[..])];
+    let limit = Some(Override { permits: 10, unit: Unit::Hour });
+    let target = Target::Descriptor { domain: "d", entries: &entries, limit };
+    decide(engine, verb, &[Item::of(target, permits)]).parts[0].remaining.unwrap()
+}
+
+/// Nothing that was granted before is granted again, and what time has brought is there, to the nanosecond.
+#[test]
+fn counters_go_on() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let rules = || vec![bucket("b", &["who"], 10), per_minute("w", &["user", "path"], 5)];
+    let (before, clock) = engine(rules());
+    clock.advance(20 * SECOND);
+    assert!(take(&before, &[("who=ann", 7), ("user=ann,path=/", 4)]));
+    assert!(take(&before, &[("who=bob", 10)]));
+    let _ = before.inline(burst(8), b"x", Verb::Take, 8).unwrap();
+    let _ = before.inline(burst(9), b"x", Verb::Take, 2).unwrap();
+    let _ = of_window(&before, Verb::Take, 6);
+    let saved = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    assert_eq!(saved.keys, 6);
+    assert_eq!(saved.bytes, std::fs::metadata(&path).unwrap().len());
+
+    let (after, clock) = engine_at(rules(), 23 * SECOND);
+    let told = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    assert_eq!((told.keys, told.rules.len(), told.others.len()), (6, 2, 0));
+    assert!(told.is_same_config);
+    assert_eq!(told.age_ns, 3 * SECOND);
+    assert_eq!(remaining(&after, "who=ann"), 6);
+    assert_eq!(remaining(&after, "who=bob"), 3);
+    assert_eq!(remaining(&after, "user=ann,path=/"), 1);
+    assert_eq!((left(&after, burst(8), "x"), left(&after, burst(9), "x")), (3, 9));
+    assert_eq!(left(&after, burst(8), "y"), 8);
+    assert_eq!(of_window(&after, Verb::Peek, 1), 4);
+    // The window ends with the minute, not a minute after the restart.
+    clock.advance(37 * SECOND - 1);
+    assert_eq!(remaining(&after, "user=ann,path=/"), 1);
+    clock.advance(1);
+    assert_eq!(remaining(&after, "user=ann,path=/"), 5);
+}
+
+/// A clock that was set back earns nothing, and so does time that is not to count.
+#[test]
+fn time_away() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let rules = || vec![bucket("b", &["who"], 10)];
+    let (before, clock) = engine(rules());
+    clock.advance(100 * SECOND);
+    assert!(take(&before, &[("who=ann", 10)]));
+    let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let three = Downtime::AtMost(Duration::from_secs(3));
+    for (at_s, downtime, left) in [
+        (105, Downtime::Wall, 5),
+        (105, three, 3),
+        (102, three, 2),
+        (50, Downtime::Wall, 0),
+        (105, Downtime::Exactly(Duration::ZERO), 0),
+    ] {
+        let (after, _) = engine_at(rules(), at_s * SECOND);
+        let _ = after.restore(&path, downtime).unwrap().unwrap();
+        assert_eq!(remaining(&after, "who=ann"), left, "{at_s} s, {downtime:?}");
+    }
+}
+
+/// Rules are known by name; one of another kind or other keys begins anew, and is named.
+#[test]
+fn rules_that_have_changed() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let (before, _) = engine(vec![
+        bucket("larger", &["a"], 10),
+        bucket("kind", &["b"], 10),
+        bucket("keys", &["c"], 10),
+        bucket("gone", &["d"], 10),
+        bucket("small", &["e"], 10),
+    ]);
+    for item in ["a=x", "b=x", "c=x", "d=x"] {
+        assert!(take(&before, &[(item, 10)]));
+    }
+    for key in 0..50 {
+        assert!(take(&before, &[(&format!("e={key}"), 10)]));
+    }
+    let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let mut small = bucket("small", &["e"], 10);
+    small.most_keys = Some(10);
+    let (after, clock) = engine_at(
+        vec![
+            bucket("larger", &["a"], 20),
+            per_minute("kind", &["b"], 10),
+            bucket("keys", &["c", "c2"], 10),
+            small,
+        ],
+        0,
+    );
+    let told = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    assert_eq!(told.rules, [Arc::<str>::from("larger")]);
+    let why = |name: &str| &told.others.iter().find(|(of, _)| **of == *name).unwrap().1;
+    assert!(matches!(why("kind"), NotRestored::OtherPolicy));
+    assert!(matches!(why("keys"), NotRestored::OtherEntries));
+    assert!(matches!(why("gone"), NotRestored::NoSuchRule));
+    assert!(matches!(why("small"), NotRestored::Spent(_)), "{:?}", why("small"));
+    assert_eq!(remaining(&after, "a=x"), 0, "a larger bucket lacks more");
+    assert_eq!(remaining(&after, "b=x"), 10);
+    assert_eq!(remaining(&after, "c=x,c2=y"), 10);
+    assert_eq!(remaining(&after, "e=1"), 0, "nobody knows");
+    clock.advance(10 * SECOND);
+    assert_eq!(remaining(&after, "e=1"), 10);
+}
+
+/// What is in use already is not replaced.
+#[test]
+fn calls_before_the_restart_count() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let rules = || vec![bucket("b", &["who"], 10)];
+    let (before, _) = engine(rules());
+    assert!(take(&before, &[("who=ann", 10)]));
+    let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let (after, _) = engine_at(rules(), 0);
+    assert!(take(&after, &[("who=ann", 1)]));
+    let told = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    assert!(matches!(told.others[..], [(_, NotRestored::InUse)]));
+}
+
+/// Saved every so often, and at the end.
+#[test]
+fn a_thread_saves() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let (engine, _) = engine(vec![bucket("b", &["who"], 10)]);
+    let keeper = Arc::new(keeper(&path, WhenUnreadable::Refuse));
+    assert!(matches!(keeper.start(&engine).unwrap(), Started::First));
+    let (tell, told) = mpsc::channel();
+    let heard = move |saved: &Result<_, _>| drop(tell.send(saved.is_ok()));
+    let saver = keeper.run(&engine, Duration::from_millis(1), heard.clone()).unwrap();
+    assert!(told.recv().unwrap() && told.recv().unwrap());
+    drop(saver);
+    let last = keeper.run(&engine, Duration::from_secs(3_600), heard).unwrap();
+    assert!(take(&engine, &[("who=ann", 10)]));
+    last.stop();
+    assert_eq!(keeper.stats().keys, 1);
+    assert_eq!(keeper.stats().saved_at_ns, MONDAY);
+    let (after, _) = engine_at(vec![bucket("b", &["who"], 10)], 0);
+    let _ = restored(keeper.start(&after).unwrap());
+    assert_eq!(remaining(&after, "who=ann"), 0);
+}
