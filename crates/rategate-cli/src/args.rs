@@ -9,6 +9,7 @@ use clap_complete::Shell;
 
 use crate::analyze::AnalyzeArgs;
 use crate::client::{CheckArgs, ResetArgs, WhyArgs};
+use crate::config::ConfigArgs;
 use crate::failure::Failure;
 use crate::pace;
 use crate::serve::ServeArgs;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Why(WhyArgs),
     Reset(ResetArgs),
     Top(TopArgs),
+    Config(ConfigArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell to complete for
@@ -172,6 +174,7 @@ Examples:
   rategate bench                                     what a decision takes here
   rategate check per-user alice && ./job             ask a service first
   rategate top                                       what a service lets through
+  rategate config check rategate.toml                whether the service would take it
   rategate completions bash > rategate.bash          for bash to complete arguments
   rategate man | man -l -                            the manual page
 

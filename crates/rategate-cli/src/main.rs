@@ -5,6 +5,7 @@ mod analyze;
 mod args;
 mod bench;
 mod client;
+mod config;
 mod failure;
 mod manual;
 mod pace;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Why(args) => client::why(args),
         Command::Reset(args) => client::reset(args),
         Command::Top(args) => top::run(args),
+        Command::Config(args) => config::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(dir.as_deref()),
     };

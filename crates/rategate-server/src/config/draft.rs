@@ -66,6 +66,13 @@ impl Protocol {
     }
 }
 
+impl ListenerDraft {
+    /// A listener of which only the address was decided.
+    fn of(listener: &Listener) -> Self {
+        Self { address: listener.address.clone(), auth: None, tls: None }
+    }
+}
+
 impl Draft {
     /// A complaint about what was said under `key`, or was not.
     fn problem(&self, key: &str, message: String) -> Problem {
@@ -80,7 +87,9 @@ impl Draft {
     pub(crate) fn finish(mut self, problems: &mut Vec<Problem>) -> Settings {
         self.settings.store = self.store.take();
         for protocol in Protocol::ALL {
-            let Some(drafts) = self.listeners.remove(&protocol) else { continue };
+            let said = self.listeners.remove(&protocol);
+            let known = protocol.of(&mut self.settings);
+            let drafts = said.unwrap_or_else(|| known.iter().map(ListenerDraft::of).collect());
             let listeners = drafts.into_iter().map(|draft| self.listener(draft)).collect();
             *protocol.of(&mut self.settings) = listeners;
         }

@@ -10,6 +10,8 @@ use super::source::Place;
 
 /// More problems than this are counted, not told.
 const MAX_TOLD: usize = 50;
+/// With so many problems, no more are looked for.
+pub(crate) const MAX_FOUND: usize = 1_000;
 
 /// Why a configuration is refused, whole. Nothing of it takes effect.
 #[derive(Clone, Debug)]
@@ -31,7 +33,7 @@ pub struct Problem {
 
 impl ConfigError {
     pub(crate) fn of(mut problems: Vec<Problem>) -> Self {
-        problems.sort_by_key(|problem| {
+        problems.sort_by_cached_key(|problem| {
             (problem.file().map(Path::to_owned), problem.line(), problem.column())
         });
         Self { problems }
@@ -121,12 +123,12 @@ impl Problem {
 #[must_use]
 pub fn report(problems: &[Problem]) -> String {
     let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(110);
-    let handler = handler.with_context_lines(0).with_links(false);
+    let handler = handler.with_context_lines(1).with_links(false);
     let mut text = String::new();
     for problem in problems.iter().take(MAX_TOLD) {
         let start = text.len();
         let _ = writeln!(text, "{problem}");
-        if problem.place.as_ref().is_some_and(|place| place.shown().is_some()) {
+        if problem.place.as_ref().is_some_and(Place::is_shown) {
             text.truncate(start);
             if handler.render_report(&mut text, problem).is_err() {
                 text.truncate(start);
@@ -181,8 +183,8 @@ impl Diagnostic for Problem {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        let shown = self.place.as_ref()?.shown()?;
-        Some(shown)
+        let place = self.place.as_ref().filter(|place| place.is_shown())?;
+        Some(place)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::error::Problem;
+use super::error::{MAX_FOUND, Problem};
 use super::naming;
 use super::source::Place;
 use crate::rule::{Entry, Rule, Value};
@@ -62,11 +62,15 @@ impl Gathered {
         self.drafts.push(Draft { rule, place, kind: Kind::Envoy(given), replaces });
     }
 
+    /// Whether there is no point in going on.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.drafts.len() > MAX_RULES || self.problems.len() > MAX_FOUND
+    }
+
     /// The rules, in the order of their files and lines.
     pub(crate) fn finish(&mut self) -> Vec<Rule> {
         if self.drafts.len() > MAX_RULES {
-            let given = self.drafts.len();
-            let message = format!("{given} rules are more than the {MAX_RULES} of a configuration");
+            let message = format!("more than the {MAX_RULES} rules of a configuration");
             self.problems.push(Problem::nowhere(message));
             return Vec::new();
         }
@@ -169,25 +173,19 @@ impl Gathered {
         }
     }
 
-    /// No descriptor fits two rules equally well. Rules of the native format can be asked for by name too, so there it is not wrong.
+    /// No descriptor fits two rules equally well.
     fn check_matches(&mut self) {
         let mut seen: HashMap<(&str, Vec<(&str, Key<'_>)>), &Draft> = HashMap::new();
         for draft in &self.drafts {
             for key in keys(&draft.rule.entries) {
                 let Some(first) = seen.insert((&draft.rule.domain, key), draft) else { continue };
                 let (one, other) = (&first.rule.name, &draft.rule.name);
-                let at = first.place.origin();
-                let problem = |message| Problem::at(draft.place.clone(), message);
-                if first.is_native() && draft.is_native() {
-                    let message = format!("{other:?} matches what {one:?} at {at} does");
-                    let help = "a descriptor comes under the first of them; the others have to be asked for by name";
-                    self.warnings.push(problem(message).help(help).warning());
-                } else {
-                    let message = format!(
-                        "duplicate composite key: {other:?} matches what {one:?} at {at} does"
-                    );
-                    self.problems.push(problem(message));
-                }
+                let message = format!(
+                    "duplicate composite key: {other:?} matches what {one:?} at {} does",
+                    first.place.origin()
+                );
+                let help = "give one of them a domain of its own; by its name it is found in any";
+                self.problems.push(Problem::at(draft.place.clone(), message).help(help));
                 break;
             }
         }
@@ -215,7 +213,7 @@ enum Key<'a> {
     Pattern(&'a str),
 }
 
-/// Entries, once for each value of a list. Rules without entries are not found by descriptors.
+/// Entries, once for each value of a list.
 fn keys(entries: &[Entry]) -> Vec<Vec<(&str, Key<'_>)>> {
     let mut all: Vec<Vec<(&str, Key<'_>)>> = vec![Vec::new()];
     for entry in entries {
@@ -240,6 +238,35 @@ fn keys(entries: &[Entry]) -> Vec<Vec<(&str, Key<'_>)>> {
             })
             .collect();
     }
-    all.retain(|entries| !entries.is_empty());
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::source::Source;
+    use super::*;
+    use crate::config::load_text;
+
+    #[test]
+    fn there_are_not_more_rules_than_the_bound() {
+        let rule = load_text("a.toml", "[[rule]]\nname = \"a\"\nlimit = \"1/s\"").unwrap();
+        let rule = &rule.rules.rules[0];
+        let source = Source::new(Path::new("a.toml"), "");
+        let gathered = |rules: usize| {
+            let mut all = Gathered::default();
+            for nth in 0..rules {
+                let name: Arc<str> = format!("r{nth}").into();
+                let rule = Rule { domain: Arc::clone(&name), name, ..rule.clone() };
+                all.native(rule, source.place(0..0), Vec::new());
+            }
+            let is_hopeless = all.is_hopeless();
+            let rules = all.finish().len();
+            (is_hopeless, rules, all.problems.iter().map(ToString::to_string).collect::<String>())
+        };
+        assert_eq!(gathered(MAX_RULES), (false, MAX_RULES, String::new()));
+        let (is_hopeless, rules, problem) = gathered(MAX_RULES + 1);
+        assert!(is_hopeless && rules == 0 && problem.contains("more than the 100000 rules"));
+    }
 }

@@ -11,6 +11,7 @@ use super::layers::Layers;
 use super::settings::Settings;
 use super::source::Source;
 use super::{envoy, native};
+use crate::engine::Matcher;
 use crate::rule::RuleSet;
 
 /// A configuration that holds together.
@@ -76,6 +77,13 @@ pub(crate) fn read(files: &[ConfigFile], layers: &Layers) -> Result<Loaded, Conf
     if let (Some(place), None) = (needs_store, &settings.store) {
         let problem = Problem::at(place, "counters in the store, and there is none");
         problems.push(problem.help("write [store] and url = \"redis://host:port\""));
+    }
+    // The engine has the last word.
+    if problems.is_empty()
+        && let Err(error) =
+            Matcher::new(&rules.rules.iter().cloned().map(Arc::new).collect::<Vec<_>>())
+    {
+        problems.push(Problem::nowhere(error.to_string()));
     }
     if problems.is_empty() {
         Ok(Loaded { settings, rules, hash, warnings })

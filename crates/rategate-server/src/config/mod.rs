@@ -3,6 +3,7 @@
 mod draft;
 mod envoy;
 mod error;
+mod explain;
 mod files;
 mod gather;
 mod layers;
@@ -10,16 +11,25 @@ mod limit;
 mod load;
 mod naming;
 mod native;
+mod schema;
 pub mod settings;
 mod source;
+mod state;
+mod watch;
+mod write;
 
 pub use self::error::{ConfigError, Problem, report};
+pub use self::explain::{Explanation, ceiling, explain};
 pub use self::gather::MAX_RULES;
 pub use self::layers::{Layers, keys, variable};
 pub use self::load::{Loaded, load, load_text, load_with};
 pub use self::naming::MAX_NAME_BYTES;
+pub use self::schema::schema;
 pub use self::settings::Settings;
 pub use self::source::MAX_FILE_BYTES;
+pub use self::state::{Refused, State};
+pub use self::watch::{SILENCE, Watch, watch};
+pub use self::write::{NotSaid, to_toml};
 
 use crate::rule::Unit;
 

@@ -6,21 +6,23 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use miette::NamedSource;
+use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
 
 use super::error::Problem;
 use crate::rule::Origin;
 
 /// The longest file that is read.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
-/// Longer lines are not shown.
-const MAX_SHOWN_LINE: usize = 400;
+/// Lines with more than this are not shown.
+const MAX_SHOWN: usize = 400;
+/// Columns further right are counted in bytes.
+const MAX_COUNTED: usize = 4_096;
 
 /// A file's text.
 #[derive(Debug)]
 pub(crate) struct Source {
     path: Arc<PathBuf>,
-    named: NamedSource<Arc<str>>,
+    text: Box<str>,
     /// Where each line but the first begins.
     line_starts: Vec<usize>,
 }
@@ -34,18 +36,23 @@ pub(crate) struct Place {
 
 impl Source {
     /// A text under a name.
-    pub(crate) fn new(path: &Path, text: impl Into<Arc<str>>) -> Arc<Self> {
+    pub(crate) fn new(path: &Path, text: impl Into<Box<str>>) -> Arc<Self> {
         let text = text.into();
         let line_starts = memchr::memchr_iter(b'\n', text.as_bytes());
         let line_starts = line_starts.map(|at| at.saturating_add(1)).collect();
-        let named = NamedSource::new(path.display().to_string(), text);
-        Arc::new(Self { path: Arc::new(path.to_owned()), named, line_starts })
+        Arc::new(Self { path: Arc::new(path.to_owned()), text, line_starts })
     }
 
     /// Reads a file, if it is one: a pipe could go on for ever.
     pub(crate) fn read(path: &Path) -> Result<Arc<Self>, Problem> {
         let bytes = read_bounded(path).map_err(|error| Problem::of_file(path, &error))?;
         match String::from_utf8(bytes) {
+            // Whoever writes it has just begun. Nobody's rules should go for that.
+            Ok(text) if text.trim().is_empty() => {
+                let error =
+                    io::Error::other("the file is empty; a comment says that it is meant to be");
+                Err(Problem::of_file(path, &error))
+            }
             Ok(text) => Ok(Self::new(path, text)),
             Err(error) => {
                 let valid = error.utf8_error().valid_up_to();
@@ -57,12 +64,8 @@ impl Source {
         }
     }
 
-    pub(crate) fn path(&self) -> &Arc<PathBuf> {
-        &self.path
-    }
-
     pub(crate) fn text(&self) -> &str {
-        self.named.inner()
+        &self.text
     }
 
     pub(crate) fn place(self: &Arc<Self>, span: Range<usize>) -> Place {
@@ -95,12 +98,13 @@ impl Place {
         before.saturating_add(1)
     }
 
-    /// In characters, from 1.
+    /// In characters, from 1; far to the right in bytes.
     pub(crate) fn column(&self) -> usize {
         let start = self.source.line_start(self.line().saturating_sub(1));
         let before = self.source.text().get(start..self.span.start).unwrap_or_default();
-        // A line of megabytes is no line for people.
-        before.chars().count().saturating_add(1)
+        // A line of megabytes is no line for people, and there may be a rule at each of its places.
+        let column = if before.len() > MAX_COUNTED { before.len() } else { before.chars().count() };
+        column.saturating_add(1)
     }
 
     pub(crate) fn path(&self) -> &Arc<PathBuf> {
@@ -112,12 +116,24 @@ impl Place {
         Origin { file, line: self.line(), column: self.column() }
     }
 
+    /// For a caret: at least a character of the line, if it has one.
     pub(crate) fn span(&self) -> Range<usize> {
-        self.span.clone()
+        let Range { start, end } = self.span;
+        let text = self.source.text();
+        let is_of_line = |c: &char| !matches!(c, '\n' | '\r');
+        let next = text.get(start..).and_then(|rest| rest.chars().next()).filter(is_of_line);
+        let last =
+            text.get(..start).and_then(|before| before.chars().next_back()).filter(is_of_line);
+        match (next, last) {
+            _ if end > start => start..end,
+            (Some(next), _) => start..start.saturating_add(next.len_utf8()),
+            (None, Some(last)) => start.saturating_sub(last.len_utf8())..start,
+            (None, None) => start..start,
+        }
     }
 
-    /// The text, if its line can be shown: it is short enough for people, and nothing in it looks like a secret.
-    pub(crate) fn shown(&self) -> Option<&NamedSource<Arc<str>>> {
+    /// Its lines, if they can be shown: they are short enough for people, and nothing in them looks like a secret.
+    fn lines(&self) -> Option<Range<usize>> {
         let first = self.source.line_start(self.line().saturating_sub(1));
         let text = self.source.text();
         let past = text.get(self.span.end..)?;
@@ -125,7 +141,34 @@ impl Place {
         let lines = text.get(first..end)?;
         let is_secret = ["token", "password"].iter().any(|word| lines.contains(word))
             || lines.contains("://") && lines.contains('@');
-        (lines.len() <= MAX_SHOWN_LINE && !is_secret).then_some(&self.source.named)
+        (lines.len() <= MAX_SHOWN && !is_secret).then_some(first..end)
+    }
+
+    pub(crate) fn is_shown(&self) -> bool {
+        self.lines().is_some()
+    }
+}
+
+/// For a report: the lines of the place, and no other.
+impl SourceCode for Place {
+    fn read_span<'a>(
+        &'a self,
+        _: &SourceSpan,
+        lines_before: usize,
+        _: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let lines = self.lines().ok_or(MietteError::OutOfBounds)?;
+        let text = self.source.text().get(lines.clone()).ok_or(MietteError::OutOfBounds)?;
+        // Without lines around it, it is asked where the place is; with them, what is to be shown.
+        let column = if lines_before == 0 { self.column().saturating_sub(1) } else { 0 };
+        Ok(Box::new(MietteSpanContents::new_named(
+            self.source.path.display().to_string(),
+            text.as_bytes(),
+            lines.into(),
+            self.line().saturating_sub(1),
+            column,
+            text.lines().count(),
+        )))
     }
 }
 
@@ -176,7 +219,7 @@ mod tests {
     fn lines_with_secrets_are_not_shown() {
         let text = "a = 1\ntoken = 5\nurl = \"redis://u:p@h\"\n";
         let source = Source::new(Path::new("a.toml"), text);
-        let is_shown = |line| source.place_at(line, 1).shown().is_some();
+        let is_shown = |line| source.place_at(line, 1).is_shown();
         assert!(is_shown(1) && !is_shown(2) && !is_shown(3));
     }
 }

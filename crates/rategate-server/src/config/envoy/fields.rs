@@ -6,6 +6,9 @@ use super::node::{Key, Kind, Node};
 use crate::config::error::Problem;
 use crate::config::source::{Place, Source};
 
+/// More unknown keys of a mapping are not told.
+const MAX_UNKNOWN: usize = 20;
+
 /// A mapping of which every key has to be taken.
 pub(crate) struct Fields<'t> {
     source: &'t Arc<Source>,
@@ -130,7 +133,7 @@ impl<'t> Fields<'t> {
 
     /// Complains of the keys that nobody took.
     pub(crate) fn finish(self, known: &str, problems: &mut Vec<Problem>) {
-        for (key, _) in &self.left {
+        for (key, _) in self.left.iter().take(MAX_UNKNOWN) {
             let name: String = key.text.chars().take(80).collect();
             let message = format!("{}unknown key {name:?}", lead(&self.path));
             problems.push(

@@ -41,7 +41,11 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
             return;
         }
     };
+    let before = all.problems.len();
     let Some((domain, place)) = root.text("domain", &mut all.problems) else {
+        if all.problems.len() > before {
+            return;
+        }
         let problem = root.problem_here("empty domain");
         all.problems.push(problem.help("write domain: and a name"));
         return;
@@ -79,6 +83,9 @@ impl<'t> Reader<'t, '_> {
     fn level(&mut self, descriptors: Vec<(String, &'t Node)>, above: &[Entry]) {
         let mut seen: HashMap<(Arc<str>, Option<Arc<str>>), Spot> = HashMap::new();
         for (path, node) in descriptors {
+            if self.all.is_hopeless() {
+                return;
+            }
             let fields = match Fields::of(self.source, path, node) {
                 Ok(fields) => fields,
                 Err(problem) => {
@@ -97,7 +104,9 @@ impl<'t> Reader<'t, '_> {
         seen: &mut HashMap<(Arc<str>, Option<Arc<str>>), Spot>,
     ) {
         let problems = &mut self.all.problems;
+        let before = problems.len();
         let key = fields.text("key", problems);
+        let is_key_told = problems.len() > before;
         let value = fields.text("value", problems);
         let rate_limit = fields.take("rate_limit");
         let is_shadow = fields.flag("shadow_mode", problems);
@@ -107,6 +116,9 @@ impl<'t> Reader<'t, '_> {
         let quota = fields.flag("quota_mode", problems);
         let below = fields.list("descriptors", problems);
         let Some((key, place)) = key else {
+            if is_key_told {
+                return;
+            }
             problems.push(fields.problem_here("empty key").help("each descriptor has a key"));
             return;
         };

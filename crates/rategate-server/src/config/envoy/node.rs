@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -13,6 +14,8 @@ use crate::config::source::{Place, Source};
 
 /// The deepest nesting.
 const MAX_DEPTH: usize = 64;
+/// Enough for the deepest nesting in a build for debugging.
+const STACK_BYTES: usize = 32 << 20;
 /// The most values.
 const MAX_NODES: usize = 2_000_000;
 
@@ -53,8 +56,18 @@ struct Spot {
     column: usize,
 }
 
-/// Reads a file with bounds on all that it can ask for.
+/// Reads a file with bounds on all that it can ask for, its stack too.
 pub(crate) fn parse(source: &Arc<Source>) -> Result<Node, Problem> {
+    let failed = || Problem::at(source.place(0..0), "there is no thread to read it");
+    thread::scope(|scope| {
+        let builder =
+            thread::Builder::new().name("rategate-yaml".to_owned()).stack_size(STACK_BYTES);
+        let reader = builder.spawn_scoped(scope, || parse_here(source)).map_err(|_| failed())?;
+        reader.join().map_err(|_| failed())?
+    })
+}
+
+fn parse_here(source: &Arc<Source>) -> Result<Node, Problem> {
     let length = source.text().len();
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {

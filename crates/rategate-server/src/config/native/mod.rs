@@ -34,6 +34,9 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered, draft: &mut Draft) 
         return;
     }
     for (key, value) in root.into_inner() {
+        if all.is_hopeless() {
+            return;
+        }
         match &**key.get_ref() {
             "rule" => read_rules(source, value, all),
             name => {
@@ -64,6 +67,9 @@ fn read_rules(source: &Arc<Source>, value: Spanned<DeValue<'_>>, all: &mut Gathe
         return;
     };
     for rule in rules {
+        if all.is_hopeless() {
+            return;
+        }
         if let Some(table) = table::<RuleTable>(source, rule, &mut all.problems) {
             rules::read(source, table, all);
         }

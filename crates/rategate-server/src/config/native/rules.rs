@@ -18,6 +18,8 @@ use crate::rule::{Enforcement, Entry, Limit, Place, Rule, Scheduled, Shown, Valu
 /// For how long permits are borrowed if not said otherwise.
 const LEASE_NS: u64 = 100_000_000;
 const DAY_S: u32 = 86_400;
+/// The domain of rules that do not say theirs.
+const DEFAULT_DOMAIN: &str = "default";
 
 /// Reads a rule and its tiers.
 pub(crate) fn read(source: &Arc<Source>, table: RuleTable, all: &mut Gathered) {
@@ -63,7 +65,9 @@ impl Reader<'_> {
         {
             self.complain(domain, "a domain has from 1 to 4096 bytes");
         }
-        let domain = domain.as_ref().map_or("default", |domain| &domain.value);
+        // Without a match it is found by its name alone, and stands in no other's way.
+        let own = if entries.is_empty() { &name.value } else { DEFAULT_DOMAIN };
+        let domain = domain.as_ref().map_or(own, |domain| &domain.value);
         let algorithm = table.algorithm.unwrap_or_default();
         let (limit, shown) = self.limit(limit, algorithm, burst.as_ref());
         Rule {

@@ -17,9 +17,11 @@ use crate::config::limit::{Algorithm, Written};
 use crate::rule::{Enforcement, Unit};
 
 /// A configuration of rategate: where the service listens, and its rules.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(title = "rategate")]
+///
+/// Its tables are read one by one; this is what the schema says of them together.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, title = "rategate")]
+#[expect(dead_code, reason = "it is there for the schema alone")]
 pub(crate) struct FileTable {
     /// Where the service listens, and how.
     pub(crate) server: Option<ServerTable>,
@@ -38,7 +40,7 @@ pub(crate) struct FileTable {
     /// How many keys there may be.
     pub(crate) keys: Option<KeysTable>,
     /// The rules.
-    #[serde(default)]
+    #[schemars(default)]
     pub(crate) rule: Vec<RuleTable>,
 }
 
@@ -48,7 +50,7 @@ pub(crate) struct FileTable {
 pub(crate) struct RuleTable {
     /// By what it is known in requests, metrics and header fields: up to 128 characters of printable ASCII without `"` and `\`. Unique.
     pub(crate) name: At<String>,
-    /// The domain of Envoy's requests that it belongs to: "default" if not said otherwise.
+    /// The domain of Envoy's requests that it belongs to: "default" if not said otherwise, and the rule's name if it has no `match`.
     pub(crate) domain: Option<At<String>>,
     /// What a call must consist of, in order: keys with a counter for each value, and values. Without it there is one counter.
     #[serde(rename = "match", default)]

@@ -46,7 +46,7 @@ fn entry(key: &str, value: Value) -> Entry {
 #[test]
 fn a_rule_with_little_has_safe_defaults() {
     let rule = rule("limit = \"100/min\"");
-    assert_eq!((&*rule.name, &*rule.domain), ("r", "default"));
+    assert_eq!((&*rule.name, &*rule.domain), ("r", "r"));
     assert_eq!(rule.limit, bucket(100, 60, 100));
     assert_eq!(rule.shown.to_string(), "100 per minute");
     assert_eq!(
@@ -143,8 +143,8 @@ fn tiers_are_rules_of_their_own() {
         limit = "never"
     "#;
     let rules = rules(text);
-    let names: Vec<_> = rules.iter().map(|rule| &*rule.name).collect();
-    assert_eq!(names, ["other", "api/gold", "api/robots", "api"]);
+    let called: Vec<_> = rules.iter().map(|rule| &*rule.name).collect();
+    assert_eq!(called, ["other", "api/gold", "api/robots", "api"]);
     let [_, gold, robots, base] = rules.as_slice() else { panic!() };
     assert_eq!(gold.entries[0], base.entries[0]);
     assert_eq!(gold.entries[1].value, Value::OneOf(["alice".into(), "bob".into()].into()));
@@ -359,7 +359,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ("[[rule]]\nname = \"a\"\nlimit = \"1 per s\"\n", "N/PERIOD", 3, 9),
         ("[[rule]]\nname = \"a\"\nlimit = \"0/s\"\n", "never", 3, 9),
         ("[[rule]]\nname = \"a\"\nlimit = 5\n", "5/min", 3, 9),
-        ("[[rule]]\nname = \"a\"\nlimit = { permits = 1, unit = \"eon\" }\n", "eon", 3, 30),
+        ("[[rule]]\nname = \"a\"\nlimit = { permits = 1, unit = \"eon\" }\n", "eon", 3, 31),
         (
             "[[rule]]\nname = \"a\"\nlimit = { permits = 1, per = \"day\" }\n",
             "unknown field `per`",
@@ -449,17 +449,17 @@ fn what_is_wrong_is_told_with_its_place() {
             11,
         ),
     ];
+    let mut other = String::new();
     for (text, part, line, column) in cases {
         let error = wrong(text);
         let problem = &error.problems()[0];
-        assert!(problem.message().contains(part), "{part:?} in {error}");
-        assert_eq!((problem.line(), problem.column()), (Some(line), Some(column)), "{error}");
-        assert!(
-            error.report().contains(&format!("rules.toml:{line}:{column}")),
-            "{}",
-            error.report()
-        );
+        let place = (problem.line(), problem.column());
+        let is_told = error.report().contains(&format!("rules.toml:{line}:{column}"));
+        if !problem.message().contains(part) || place != (Some(line), Some(column)) || !is_told {
+            other += &format!("{text}{part:?} at {line}:{column}, and it is\n{}\n", error.report());
+        }
     }
+    assert!(other.is_empty(), "{other}");
     let twice = wrong(&format!("{rule}{rule}"));
     assert!(
         twice.to_string().starts_with(
@@ -478,13 +478,16 @@ fn all_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn rules_that_match_the_same_are_warned_of() {
-    let text = "rule = [{ name = \"a\", match = [\"u\"], limit = \"1/s\" }, { name = \"b\", match = [\"u\"], limit = \"9/d\" }]";
-    let loaded = load(text);
-    assert_eq!(loaded.warnings.len(), 1);
-    assert!(loaded.warnings[0].is_warning() && loaded.warnings[0].message().contains("\"a\""));
+fn no_two_rules_match_the_same() {
+    let text = "rule = [\n{ name = \"a\", match = [\"u\"], limit = \"1/s\" },\n{ name = \"b\", match = [\"u\"], limit = \"9/d\" }]";
+    let error = wrong(text);
+    assert_eq!((error.problems().len(), error.problems()[0].line()), (1, Some(3)), "{error}");
+    assert!(error.problems()[0].what_to_do().unwrap().contains("domain"));
     let apart = "rule = [{ name = \"a\", match = [\"u\"], limit = \"1/s\" }, { name = \"b\", domain = \"x\", match = [\"u\"], limit = \"9/d\" }, { name = \"c\", limit = \"1/s\" }, { name = \"d\", limit = \"1/s\" }]";
-    assert!(load(apart).warnings.is_empty());
+    let domains: Vec<_> = rules(apart).iter().map(|rule| rule.domain.to_string()).collect();
+    assert_eq!(domains, ["default", "x", "c", "d"]);
+    let value = "rule = [{ name = \"a\", match = [{ key = \"u\", value = \"x\" }], limit = \"1/s\" }, { name = \"b\", match = [\"u\"], limit = \"9/d\", tiers = [{ name = \"t\", values = [\"y\", \"x\"], limit = \"1/s\" }] }]";
+    assert!(wrong(value).to_string().contains("duplicate composite key: \"b/t\""));
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! `rategate config`: configurations of the service, without the service.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use rategate_server::config::{self, ConfigError, Layers, Loaded, Problem};
+
+use crate::failure::Failure;
+
+/// Check configurations of `serve`, ask them, and bring others' along
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Say whether `serve` would take a configuration, and what is wrong with it if not
+    ///
+    /// The environment counts as it does for `serve`: RATEGATE_SERVER_TOKEN and its like go before
+    /// what files say.
+    #[command(after_help = CHECK_STATUSES)]
+    Check {
+        /// A file, or a folder of *.toml and *.yaml files
+        path: PathBuf,
+    },
+    /// Say which rule a call comes under, why others do not match, and what its limit comes to
+    Explain {
+        /// A file, or a folder of *.toml and *.yaml files
+        path: PathBuf,
+        /// The call's domain: "default" is that of rules that do not say theirs
+        domain: String,
+        /// The call's entries in their order, as in plan=free user=ann
+        #[arg(value_name = "KEY=VALUE")]
+        entries: Vec<String>,
+    },
+    /// Print the JSON Schema of the TOML format, for editors that complete and check it
+    Schema,
+    /// Turn Envoy's YAML into TOML that means the same, so that it can go on from there
+    Import {
+        /// A file, or a folder of *.yaml files
+        path: PathBuf,
+        /// Write it there instead of to stdout
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+/// Does what is asked, and returns the exit status.
+pub(crate) fn run(args: &ConfigArgs) -> Result<u8, Failure> {
+    match &args.command {
+        ConfigCommand::Check { path } => check(path),
+        ConfigCommand::Explain { path, domain, entries } => explain(path, domain, entries),
+        ConfigCommand::Schema => print(&config::schema()),
+        ConfigCommand::Import { path, out } => import(path, out.as_deref()),
+    }
+}
+
+fn check(path: &Path) -> Result<u8, Failure> {
+    let loaded = match config::load_with(Some(path), &Layers::of_environment()) {
+        Ok(loaded) => loaded,
+        Err(error) => return Ok(refused(&error)),
+    };
+    warn(&loaded.warnings);
+    let rules = loaded.rules.rules.len();
+    let s = if rules == 1 { "" } else { "s" };
+    print(&format!("{}: {rules} rule{s}, {}\n", path.display(), loaded.hash))
+}
+
+fn explain(path: &Path, domain: &str, entries: &[String]) -> Result<u8, Failure> {
+    let split = |text: &'_ String| {
+        text.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(
+            || Failure::argument("KEY=VALUE", text, "no \"=\"; write an entry as in user=ann"),
+        )
+    };
+    let entries: Vec<_> = entries.iter().map(split).collect::<Result<_, _>>()?;
+    let entries: Vec<_> =
+        entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    match config::load(path) {
+        Ok(Loaded { rules, .. }) => print(&config::explain(&rules, domain, &entries).to_string()),
+        Err(error) => Ok(refused(&error)),
+    }
+}
+
+fn import(path: &Path, out: Option<&Path>) -> Result<u8, Failure> {
+    let loaded = match config::load(path) {
+        Ok(loaded) => loaded,
+        Err(error) => return Ok(refused(&error)),
+    };
+    warn(&loaded.warnings);
+    let rules = config::to_toml(&loaded.rules);
+    let rules = rules.map_err(|error| Failure::Usage(error.to_string()))?;
+    let text = format!("# From {}.\n\n{rules}", path.display().to_string().escape_debug());
+    match out {
+        None => print(&text),
+        Some(out) => match fs::write(out, text) {
+            Ok(()) => Ok(0),
+            Err(error) => Err(Failure::Io(format!("--out {}", out.display()), error)),
+        },
+    }
+}
+
+/// What is wrong goes to stderr, line by line as compilers have it.
+fn refused(error: &ConfigError) -> u8 {
+    // With stderr gone there is nobody left to tell.
+    let _ = io::stderr().write_all(error.report().as_bytes());
+    1
+}
+
+fn warn(warnings: &[Problem]) {
+    let _ = io::stderr().write_all(config::report(warnings).as_bytes());
+}
+
+fn print(text: &str) -> Result<u8, Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::of_output)?;
+    Ok(0)
+}
+
+const CHECK_STATUSES: &str = "\
+Exit status:
+  0    `serve` would take it
+  1    something is wrong with it; stderr says what and where
+  2    an argument is wrong";

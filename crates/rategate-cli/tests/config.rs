@@ -1,0 +1,127 @@
+//! `rategate config`, by its output and its exit statuses.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use std::fs;
+
+use common::{run, stderr};
+
+const ENVOY: &str = "\
+domain: edge
+descriptors:
+  - key: remote_address
+    rate_limit: { unit: second, requests_per_unit: 10 }
+  - key: remote_address
+    value: 50.0.0.5
+    rate_limit: { unit: second, requests_per_unit: 0 }
+  - key: plan
+    value: free
+    descriptors:
+      - key: user
+        rate_limit: { name: free_user, unit: day, requests_per_unit: 1000 }
+";
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn of(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+}
+
+fn stdout(output: &std::process::Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn check_says_what_serve_would() {
+    let folder = Folder::of(&[
+        ("good.toml", "[[rule]]\nname = \"a\"\nlimit = \"5/s\"\n"),
+        ("bad.toml", "[[rule]]\nname = \"a\"\nlimit = \"5/fortnight\"\n"),
+        ("edge.yaml", ENVOY),
+    ]);
+    let output = run(&["config", "check", &folder.path("good.toml")], b"");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("good.toml: 1 rule, "), "{}", stdout(&output));
+
+    let output = run(&["config", "check", &folder.path("bad.toml")], b"");
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), ""));
+    for part in ["bad.toml:3:9", "limit = \"5/fortnight\"", "^^^^"] {
+        assert!(stderr(&output).contains(part), "{part} in {}", stderr(&output));
+    }
+
+    let output = run(&["config", "check", &folder.path("")], b"");
+    assert_eq!(output.status.code(), Some(1));
+    let output = run(&["config", "check", &folder.path("none.toml")], b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("none.toml: cannot be read"), "{}", stderr(&output));
+}
+
+#[test]
+fn explain_names_the_rule_and_the_others() {
+    let folder = Folder::of(&[("edge.yaml", ENVOY)]);
+    let explain = |entries: &[&str]| {
+        let path = folder.path("edge.yaml");
+        let output = run(&[&["config", "explain", &path, "edge"], entries].concat(), b"");
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let text = explain(&["plan=free", "user=ann"]);
+    for part in [
+        "rule:      free_user",
+        "edge.yaml:12:9",
+        "1000 per day (fixed-window)",
+        "2000 in any day",
+        "one for each `user`",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let text = explain(&["remote_address=50.0.0.5"]);
+    assert!(
+        text.contains("rule:      edge.remote_address_50.0.0.5") && text.contains("nothing passes"),
+        "{text}"
+    );
+    assert!(text.contains("edge.remote_address: it fits, and"), "{text}");
+    let text = explain(&["plan=free"]);
+    assert!(text.contains("no rule: the call passes"), "{text}");
+    assert!(text.contains("it is for descriptors of 2 entries, and the call's has 1"), "{text}");
+    let output = run(&["config", "explain", &folder.path("edge.yaml"), "edge", "user"], b"");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn import_writes_what_loads_to_the_same() {
+    let folder = Folder::of(&[("edge.yaml", ENVOY)]);
+    let out = folder.path("edge.toml");
+    let output = run(&["config", "import", &folder.path("edge.yaml"), "--out", &out], b"");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let written = fs::read_to_string(&out).unwrap();
+    assert!(
+        written.contains("name = \"free_user\"") && written.contains("fixed-window"),
+        "{written}"
+    );
+    let output = run(&["config", "explain", &out, "edge", "plan=free", "user=ann"], b"");
+    assert!(stdout(&output).contains("1000 per day (fixed-window)"), "{}", stdout(&output));
+}
+
+#[test]
+fn the_schema_is_json() {
+    let output = run(&["config", "schema"], b"");
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(schema["title"], "rategate");
+    assert!(schema["properties"]["rule"].is_object());
+}

@@ -1,0 +1,265 @@
+//! Which rule a call comes under, why the others do not, and what the limit comes to.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rategate::AnyPolicy;
+use rategate_core::span;
+
+use crate::engine::Matcher;
+use crate::rule::{Enforcement, Limit, Place, Rule, RuleSet, Scheduled, Shown};
+
+/// More rules that do not match are counted, not told.
+const MAX_TOLD: usize = 20;
+/// Windows over which limits are told: a second, a minute, an hour, a day.
+const WINDOWS_NS: [(&str, u64); 4] = [
+    ("second", 1_000_000_000),
+    ("minute", 60_000_000_000),
+    ("hour", 3_600_000_000_000),
+    ("day", 86_400_000_000_000),
+];
+
+/// Which rule a descriptor comes under, and why the others of its domain do not.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The rule.
+    pub rule: Option<Arc<Rule>>,
+    /// All others of the domain, and what is in the way.
+    pub others: Vec<(Arc<Rule>, String)>,
+    /// Whether there is such a domain.
+    pub is_domain: bool,
+}
+
+/// Says which rule the descriptor comes under. Rules that cannot be in force together have none.
+#[must_use]
+pub fn explain(rules: &RuleSet, domain: &str, entries: &[(&str, &str)]) -> Explanation {
+    let all: Vec<_> = rules.rules.iter().cloned().map(Arc::new).collect();
+    let matcher = Matcher::new(&all).unwrap_or_default();
+    let bytes: Vec<_> =
+        entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
+    let found = matcher.find(domain.as_bytes(), &bytes).map(|(_, rule)| Arc::clone(rule));
+    let of_domain = || all.iter().filter(|rule| *rule.domain == *domain);
+    let others =
+        of_domain().filter(|rule| found.as_ref().is_none_or(|found| found.name != rule.name));
+    let others = others.map(|rule| (Arc::clone(rule), why_not(rule, entries, found.as_ref())));
+    Explanation { others: others.collect(), is_domain: of_domain().next().is_some(), rule: found }
+}
+
+/// What is in the way of a rule that was not found.
+fn why_not(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) -> String {
+    for (nth, (entry, (key, value))) in rule.entries.iter().zip(entries).enumerate() {
+        let nth = nth.saturating_add(1);
+        if *entry.key != **key {
+            return format!("its entry {nth} is `{}`, and the call's is `{key}`", entry.key);
+        }
+        if !entry.value.fits(value.as_bytes()) {
+            return format!("its `{key}` is {}, and the call's is `{value}`", entry.value);
+        }
+    }
+    let (wanted, given) = (rule.entries.len(), entries.len());
+    if wanted != given {
+        return format!("it is for descriptors of {wanted} entries, and the call's has {given}");
+    }
+    match found {
+        Some(found) => format!("it fits, and `{}` is more specific", found.name),
+        None => "it fits, and a more specific value of an entry leads elsewhere".to_owned(),
+    }
+}
+
+/// At most how many permits pass in any window of so many nanoseconds, by what the limit promises. `None` if there is no such number.
+#[must_use]
+pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
+    let wide = u128::from(window_ns);
+    let policy = match limit {
+        Limit::Unlimited => return None,
+        Limit::Nothing => return Some(0),
+        Limit::Policy(policy) => policy,
+    };
+    let periods = |period_ns: u64| wide.div_ceil(u128::from(period_ns.max(1)));
+    Some(match policy {
+        AnyPolicy::Gcra(bucket) => {
+            let (permits, period_ns) = bucket.rate().fraction()?;
+            let earned = wide.saturating_mul(permits.into()).div_ceil(u128::from(period_ns.max(1)));
+            earned.saturating_add(bucket.burst().get().into()).saturating_sub(1)
+        }
+        AnyPolicy::SlidingLog(log) => {
+            periods(log.held_for_ns()).saturating_mul(log.permits().into())
+        }
+        AnyPolicy::CompactLog(log) => {
+            periods(log.held_for_ns()).saturating_mul(log.permits().into())
+        }
+        AnyPolicy::FixedWindow(window) => {
+            let windows = periods(window.period_ns()).saturating_add(1);
+            windows.saturating_mul(window.permits().into())
+        }
+        _ => return None,
+    })
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.rule {
+            Some(rule) => write_rule(f, rule)?,
+            None if self.is_domain => {
+                f.write_str("no rule: the call passes, and nothing is counted\n")?
+            }
+            None => {
+                f.write_str("no rule is of this domain: the call passes, and nothing is counted\n")?
+            }
+        }
+        if !self.others.is_empty() {
+            f.write_str("\nnot matched:\n")?;
+        }
+        for (rule, why) in self.others.iter().take(MAX_TOLD) {
+            writeln!(f, "  {}: {why}", rule.name)?;
+        }
+        match self.others.len().saturating_sub(MAX_TOLD) {
+            0 => Ok(()),
+            more => writeln!(f, "  and {more} more"),
+        }
+    }
+}
+
+fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
+    writeln!(f, "rule:      {}\nwritten:   {}", rule.name, rule.origin)?;
+    let entries: Vec<_> =
+        rule.entries.iter().map(|entry| format!("`{}` is {}", entry.key, entry.value)).collect();
+    writeln!(f, "matches:   {}", entries.join(", "))?;
+    let varying: Vec<_> = rule
+        .entries
+        .iter()
+        .filter(|entry| entry.value.varies())
+        .map(|entry| format!("`{}`", entry.key))
+        .collect();
+    match varying.as_slice() {
+        [] => f.write_str("counters:  one\n")?,
+        keys => writeln!(f, "counters:  one for each {}", keys.join(" and "))?,
+    }
+    write_limit(f, "limit:    ", &rule.limit, rule.shown)?;
+    for Scheduled { days, from_s, until_s, zone, limit, shown } in &rule.schedule {
+        let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter();
+        let names: Vec<_> =
+            names.zip(days).filter(|(_, is_in)| **is_in).map(|(name, _)| name).collect();
+        writeln!(
+            f,
+            "at times:  {} from {} to {} in {zone}",
+            names.join(" "),
+            clock(*from_s),
+            clock(*until_s)
+        )?;
+        write_limit(f, "  limit:  ", limit, *shown)?;
+    }
+    match rule.enforcement {
+        Enforcement::All => {}
+        Enforcement::Shadow => f.write_str("enforced:  for nobody, it only counts\n")?,
+        Enforcement::Share(share) => {
+            let (whole, rest) = (share.checked_div(100), share.checked_rem(100));
+            writeln!(
+                f,
+                "enforced:  for {}.{:02} % of its keys",
+                whole.unwrap_or(0),
+                rest.unwrap_or(0)
+            )?;
+        }
+    }
+    if rule.quota {
+        f.write_str("quota:     a call is over only if all its quotas are\n")?;
+    }
+    if !rule.replaces.is_empty() {
+        writeln!(f, "replaces:  {}", rule.replaces.join(", "))?;
+    }
+    match rule.place {
+        Place::Here => Ok(()),
+        Place::StoreExact => f.write_str("kept:      in the store, asked for each call\n"),
+        Place::StoreLeased { lease_ns } => {
+            writeln!(
+                f,
+                "kept:      in the store, and borrowed from it for {}",
+                span::Text(lease_ns)
+            )
+        }
+    }
+}
+
+/// The limit, and what can pass at most in windows that are no shorter than its own.
+fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Shown) -> fmt::Result {
+    let kind = match limit {
+        Limit::Unlimited => return writeln!(f, "{name} none, everything passes"),
+        Limit::Nothing => return writeln!(f, "{name} nothing passes"),
+        Limit::Policy(AnyPolicy::Concurrency(held)) => {
+            return writeln!(f, "{name} {} at a time", held.permits());
+        }
+        Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst()),
+        Limit::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log".to_owned(),
+        Limit::Policy(AnyPolicy::CompactLog(_)) => "compact-log".to_owned(),
+        Limit::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window".to_owned(),
+        Limit::Policy(_) => "a policy of its own".to_owned(),
+    };
+    writeln!(f, "{name} {shown} ({kind})")?;
+    f.write_str("at most:  ")?;
+    for (nth, (window, window_ns)) in WINDOWS_NS.into_iter().enumerate() {
+        let Some(most) = ceiling(limit, window_ns) else { continue };
+        let comma = if nth == 0 { "" } else { "," };
+        write!(f, "{comma} {most} in any {window}")?;
+    }
+    f.write_str("\n")
+}
+
+fn clock(seconds: u32) -> String {
+    let part = |unit: u32, of: u32| {
+        seconds.checked_div(unit).and_then(|parts| parts.checked_rem(of)).unwrap_or(0)
+    };
+    format!("{:02}:{:02}:{:02}", part(3600, 25), part(60, 60), part(1, 60))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rategate::{Anchor, CompactLog, FixedWindow, Gcra, Limit as _, Rate, SlidingLog};
+    use rategate_core::ledger::Ledger;
+    use rategate_core::verdict::Verdict;
+
+    use super::*;
+
+    /// The most that pass in any window, by asking each millisecond as greedily as can be.
+    fn counted(policy: AnyPolicy, window_ms: u64) -> u128 {
+        let mut limit = Ledger::new(policy, 0);
+        let mut passed = Vec::new();
+        // After silence, and across a border of each window.
+        for at_ms in 900..4_000_u64 {
+            while let Ok(Verdict::Granted(_)) = limit.try_acquire(at_ms * 1_000_000, 1) {
+                passed.push(at_ms);
+            }
+        }
+        let within = |start: u64| {
+            passed.iter().filter(|at| (start..start + window_ms).contains(*at)).count()
+        };
+        passed.iter().map(|at| within(*at)).max().unwrap() as u128
+    }
+
+    #[test]
+    fn no_more_passes_than_the_ceiling_and_it_is_reached() {
+        let second = 1_000_000_000;
+        let policies: [(AnyPolicy, bool); 4] = [
+            (Gcra::new(Rate::new(10, Duration::from_secs(1)).unwrap(), 5).unwrap().into(), true),
+            (SlidingLog::new(7, second / 2).unwrap().into(), true),
+            (CompactLog::new(7, second / 2).unwrap().into(), true),
+            // Only a window that begins within one of the grid sees one more.
+            (FixedWindow::new(7, second / 2, Anchor::Epoch).unwrap().into(), false),
+        ];
+        for (policy, is_reached) in policies {
+            for window_ms in [250, 500, 1_000, 1_300] {
+                let most = ceiling(&Limit::Policy(policy), window_ms * 1_000_000).unwrap();
+                let passed = counted(policy, window_ms);
+                assert!(passed <= most, "{policy:?}: {passed} of {most} in {window_ms} ms");
+                assert!(
+                    !is_reached || passed == most,
+                    "{policy:?}: {passed} of {most} in {window_ms} ms"
+                );
+            }
+        }
+        assert_eq!(ceiling(&Limit::Nothing, 1), Some(0));
+        assert_eq!(ceiling(&Limit::Unlimited, 1), None);
+    }
+}

@@ -1,0 +1,279 @@
+//! Changes of the files, followed while the service runs.
+//!
+//! A thread waits for events of the folders in which the files are, and of those that they are linked from: editors write a new file
+//! and rename it, and Kubernetes swaps a link beside the files. After an event it waits for silence, reads everything, and compares it
+//! with what it has seen. What is wrong, half-written or gone changes nothing but the [`State`].
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+
+use super::error::ConfigError;
+use super::files::{self, ConfigFile};
+use super::layers::Layers;
+use super::load::{self, Loaded};
+use super::state::State;
+
+/// For how long nothing must have happened before the files are read.
+pub const SILENCE: Duration = Duration::from_millis(200);
+/// For how long at most that is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often the files are read without an event: not every file system tells of changes.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Follows the files until it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    state: Arc<ArcSwap<State>>,
+    orders: Sender<Order>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread hears.
+#[derive(Debug)]
+enum Order {
+    /// Something has happened in a folder.
+    Event,
+    /// Somebody wants the files read now, and hears when that is done.
+    Reload(Sender<()>),
+    Stop,
+}
+
+/// Follows the files of `path`, of which `current` is in force. Each other configuration that holds together is given to `apply`,
+/// which puts it into force or says why not.
+///
+/// # Errors
+///
+/// There can be no further thread. Folders that cannot be watched are no error: then files are looked at once a minute.
+pub fn watch(
+    path: &Path,
+    layers: Layers,
+    current: &Loaded,
+    apply: impl FnMut(Loaded) -> Result<(), String> + Send + 'static,
+) -> io::Result<Watch> {
+    let state = Arc::new(ArcSwap::from_pointee(State::of(current)));
+    let (orders, heard) = mpsc::channel();
+    let follower = Follower {
+        path: path.to_owned(),
+        layers,
+        seen: Seen::Text(Arc::clone(&current.hash)),
+        state: Arc::clone(&state),
+        folders: Folders::new(orders.clone()),
+        apply,
+    };
+    let builder = thread::Builder::new().name("rategate-config".to_owned());
+    let thread = builder.spawn(move || follower.run(&heard))?;
+    Ok(Watch { state, orders, thread: Some(thread) })
+}
+
+impl Watch {
+    /// What became of the configuration so far.
+    #[must_use]
+    pub fn state(&self) -> Arc<State> {
+        self.state.load_full()
+    }
+
+    /// Reads the files now, as after SIGHUP, and waits until that is done. A text that was refused before is tried again.
+    pub fn reload_now(&self) {
+        let (done, wait) = mpsc::channel();
+        if self.orders.send(Order::Reload(done)).is_ok() {
+            // If the thread is gone, so is its end.
+            let _ = wait.recv();
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.orders.send(Order::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What was found at the last look.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    /// A text with this digest, whatever became of it.
+    Text(Arc<str>),
+    /// Files that could not be read, for these reasons.
+    Unreadable(String),
+}
+
+struct Follower<F> {
+    path: PathBuf,
+    layers: Layers,
+    seen: Seen,
+    state: Arc<ArcSwap<State>>,
+    folders: Folders,
+    apply: F,
+}
+
+impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
+    fn run(mut self, heard: &Receiver<Order>) {
+        self.folders.watch(&self.path);
+        // Something may have happened since the files were read.
+        self.look(false);
+        loop {
+            match heard.recv_timeout(LOOK_EVERY) {
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Order::Reload(done)) => self.reload(&done),
+                Err(RecvTimeoutError::Timeout) => self.look(false),
+                Ok(Order::Event) => match silence(heard) {
+                    Some(Order::Stop) => return,
+                    Some(Order::Reload(done)) => self.reload(&done),
+                    Some(Order::Event) | None => self.look(false),
+                },
+            }
+            // Links may lead elsewhere now.
+            self.folders.watch(&self.path);
+        }
+    }
+
+    fn reload(&mut self, done: &Sender<()>) {
+        self.look(true);
+        let _ = done.send(());
+    }
+
+    /// Reads the files; if they are others than before, or `again` is said, they are put into force.
+    fn look(&mut self, again: bool) {
+        match files::read(&self.path) {
+            Ok(files) => {
+                let digest = files::digest(&files);
+                let seen = Seen::Text(Arc::clone(&digest));
+                if again || seen != self.seen {
+                    self.seen = seen;
+                    self.consider(&files, &digest);
+                }
+            }
+            Err(problems) => {
+                let error = ConfigError::of(problems);
+                let seen = Seen::Unreadable(error.to_string());
+                if again || seen != self.seen {
+                    self.seen = seen;
+                    self.refuse(Some(error), None);
+                }
+            }
+        }
+    }
+
+    fn consider(&mut self, files: &[ConfigFile], digest: &Arc<str>) {
+        let state = self.state.load_full();
+        if *digest == state.hash {
+            if state.last_error.is_some() {
+                self.state.store(Arc::new(state.restored()));
+            }
+            return;
+        }
+        match load::read(files, &self.layers) {
+            Err(error) => self.refuse(Some(error), None),
+            Ok(loaded) => match (self.apply)(loaded) {
+                Ok(()) => {
+                    tracing::info!(hash = &**digest, "the configuration has changed");
+                    self.state.store(Arc::new(state.accepted(digest)));
+                }
+                Err(complaint) => self.refuse(None, Some(complaint)),
+            },
+        }
+    }
+
+    fn refuse(&mut self, error: Option<ConfigError>, complaint: Option<String>) {
+        let message = error.as_ref().map(ToString::to_string).or(complaint).unwrap_or_default();
+        tracing::error!(error = message, "the configuration is refused, and the old one stays");
+        let state = self.state.load();
+        self.state.store(Arc::new(state.refused(error.map(Arc::new), message)));
+    }
+}
+
+/// Waits until nothing has happened for a while, or somebody says something else.
+fn silence(heard: &Receiver<Order>) -> Option<Order> {
+    let give_up = Instant::now().checked_add(PATIENCE);
+    loop {
+        let left = give_up.map_or(SILENCE, |at| at.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return None;
+        }
+        match heard.recv_timeout(SILENCE.min(left)) {
+            Ok(Order::Event) => {}
+            Ok(other) => return Some(other),
+            Err(RecvTimeoutError::Timeout) => return None,
+            Err(RecvTimeoutError::Disconnected) => return Some(Order::Stop),
+        }
+    }
+}
+
+/// The folders that are watched.
+struct Folders {
+    watcher: Option<RecommendedWatcher>,
+    watched: BTreeSet<PathBuf>,
+}
+
+impl Folders {
+    fn new(orders: Sender<Order>) -> Self {
+        let tell = move |event: notify::Result<notify::Event>| {
+            // Our own reading is no news.
+            if event.is_ok_and(|event| event.kind.is_access()) {
+                return;
+            }
+            let _ = orders.send(Order::Event);
+        };
+        let watcher = notify::recommended_watcher(tell);
+        if let Err(error) = &watcher {
+            tracing::warn!(%error, "changes of the configuration are seen once a minute");
+        }
+        Self { watcher: watcher.ok(), watched: BTreeSet::new() }
+    }
+
+    /// Watches the folders of the files at `path`, and of those that they are linked from. A folder that was replaced by
+    /// another is watched anew.
+    fn watch(&mut self, path: &Path) {
+        let Some(watcher) = &mut self.watcher else { return };
+        let wanted = folders(path);
+        for folder in self.watched.difference(&wanted) {
+            let _ = watcher.unwatch(folder);
+        }
+        let mut watched = BTreeSet::new();
+        for folder in wanted {
+            // To watch what is watched is to watch what is there by that name now.
+            match watcher.watch(&folder, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    watched.insert(folder);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, folder = %folder.display(), "a folder cannot be watched");
+                }
+            }
+        }
+        self.watched = watched;
+    }
+}
+
+fn folders(path: &Path) -> BTreeSet<PathBuf> {
+    let parent = |path: &Path| match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
+        Some(parent) => parent.to_owned(),
+        None => path.to_owned(),
+    };
+    let mut folders = BTreeSet::from([parent(path)]);
+    let mut add_target = |path: &Path| {
+        if let Ok(target) = path.canonicalize() {
+            folders.insert(if target.is_dir() { target } else { parent(&target) });
+        }
+    };
+    add_target(path);
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries
+            .filter(|entry| files::Format::of(&entry.path()).is_some())
+            .for_each(|entry| add_target(&entry.path()));
+    }
+    folders
+}

@@ -1,0 +1,237 @@
+//! Rules as a file of the native format: what an import writes.
+
+use std::fmt::Write as _;
+
+use rategate::AnyPolicy;
+use rategate_core::span;
+use toml::Value as Toml;
+
+use super::limit::{Algorithm, Written};
+use crate::rule::{Enforcement, Entry, Limit, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone};
+
+/// A rule that the native format cannot say.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rule `{rule}` has {what}, which the native format does not")]
+pub struct NotSaid {
+    /// The rule.
+    pub rule: String,
+    /// What of it.
+    pub what: &'static str,
+}
+
+/// A file of the native format that loads to these rules, but for where they are written.
+///
+/// # Errors
+///
+/// [`NotSaid`] for a limit of a kind that no configuration makes.
+pub fn to_toml(rules: &RuleSet) -> Result<String, NotSaid> {
+    let mut text = String::new();
+    for rule in &rules.rules {
+        write_rule(&mut text, rule)?;
+    }
+    Ok(text)
+}
+
+fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
+    let (algorithm, limit, burst) = limit_of(rule, &rule.limit, rule.shown)?;
+    text.push_str("[[rule]]\n");
+    let mut put = |key: &str, value: &str| {
+        // Nothing is more forgiving than text in memory.
+        let _ = writeln!(text, "{key} = {value}");
+    };
+    put("name", &quoted(&rule.name));
+    put("domain", &quoted(&rule.domain));
+    if !rule.entries.is_empty() {
+        put("match", &list(rule.entries.iter().map(entry)));
+    }
+    put("limit", &limit);
+    if algorithm != Algorithm::Gcra {
+        put("algorithm", &quoted(name_of(algorithm)));
+    }
+    if let Some(burst) = burst {
+        put("burst", &burst.to_string());
+    }
+    match rule.enforcement {
+        Enforcement::All => {}
+        Enforcement::Shadow => put("enforce", "\"shadow\""),
+        Enforcement::Share(share) => put("enforce", &quoted(&percent(share))),
+    }
+    if rule.quota {
+        put("quota", "true");
+    }
+    if !rule.replaces.is_empty() {
+        put("replaces", &list(rule.replaces.iter().map(|name| quoted(name))));
+    }
+    if rule.detailed_metric {
+        put("detailed_metric", "true");
+    }
+    match rule.place {
+        Place::Here => {}
+        Place::StoreExact => put("store", "\"exact\""),
+        Place::StoreLeased { lease_ns } => {
+            put("store", "\"leased\"");
+            put("lease", &quoted(&span::Text(lease_ns).to_string()));
+        }
+    }
+    match rule.when_gone {
+        WhenGone::Local => {}
+        WhenGone::Deny => put("when_gone", "\"deny\""),
+        WhenGone::Admit => put("when_gone", "\"admit\""),
+    }
+    if let Some(keys) = rule.most_keys {
+        put("keys", &keys.to_string());
+    }
+    for scheduled in &rule.schedule {
+        let (_, limit, burst) = limit_of(rule, &scheduled.limit, scheduled.shown)?;
+        text.push_str("[[rule.schedule]]\n");
+        let mut put = |key: &str, value: &str| {
+            let _ = writeln!(text, "{key} = {value}");
+        };
+        put("days", &days(scheduled.days));
+        put("from", &quoted(&time_of_day(scheduled.from_s)));
+        put("to", &quoted(&time_of_day(scheduled.until_s)));
+        put("zone", &quoted(&scheduled.zone));
+        put("limit", &limit);
+        if let Some(burst) = burst {
+            put("burst", &burst.to_string());
+        }
+    }
+    text.push('\n');
+    Ok(())
+}
+
+/// The algorithm, and the limit and the burst as text that is read to the very same.
+fn limit_of(
+    rule: &Rule,
+    limit: &Limit,
+    shown: Shown,
+) -> Result<(Algorithm, String, Option<u64>), NotSaid> {
+    let not_said = |what| NotSaid { rule: rule.name.to_string(), what };
+    let policy = match limit {
+        Limit::Unlimited => return Ok((Algorithm::Gcra, quoted("unlimited"), None)),
+        Limit::Nothing => return Ok((Algorithm::Gcra, of_shown(shown), None)),
+        Limit::Policy(policy) => policy,
+    };
+    let (algorithm, burst) = match policy {
+        AnyPolicy::Gcra(bucket) => (Algorithm::Gcra, Some(bucket.burst().get())),
+        AnyPolicy::SlidingLog(_) => (Algorithm::SlidingLog, None),
+        AnyPolicy::CompactLog(_) => (Algorithm::CompactLog, None),
+        AnyPolicy::FixedWindow(_) => (Algorithm::FixedWindow, None),
+        AnyPolicy::Concurrency(held) => {
+            return Ok((Algorithm::Concurrency, held.permits().to_string(), None));
+        }
+        _ => return Err(not_said("an algorithm")),
+    };
+    let wanted = (*limit, shown);
+    let is_same = |written: Written, burst| {
+        written.build(algorithm, burst).is_ok_and(|built| built == wanted)
+    };
+    for text in texts(policy, shown) {
+        let written = match text.strip_prefix('{') {
+            Some(_) => Written::per_unit(shown.permits, shown.multiplier, shown.unit),
+            None => Written::parse(&text),
+        };
+        let Ok(written) = written else { continue };
+        let text = if text.starts_with('{') { text } else { quoted(&text) };
+        for burst in [None, burst] {
+            if is_same(written, burst) {
+                return Ok((algorithm, text, burst));
+            }
+        }
+    }
+    Err(not_said("a limit"))
+}
+
+/// How a limit may have been written, the plainest first.
+fn texts(policy: &AnyPolicy, shown: Shown) -> Vec<String> {
+    let Shown { permits, multiplier, unit } = shown;
+    let mut texts = Vec::new();
+    let short = match unit {
+        Unit::Second => Some("s"),
+        Unit::Minute => Some("min"),
+        Unit::Hour => Some("h"),
+        Unit::Day => Some("d"),
+        Unit::Week | Unit::Month | Unit::Year => None,
+    };
+    match (short, multiplier) {
+        (Some(short), 1) => texts.push(format!("{permits}/{short}")),
+        (Some(short), many) => texts.push(format!("{permits}/{many}{short}")),
+        (None, _) => {}
+    }
+    texts.push(of_shown(shown));
+    let of_log = |permits: u64, period_ns: u64| format!("{permits}/{period_ns}ns");
+    match policy {
+        AnyPolicy::Gcra(bucket) => {
+            texts.extend(
+                bucket.rate().fraction().map(|(permits, period_ns)| of_log(permits, period_ns)),
+            );
+        }
+        AnyPolicy::SlidingLog(log) => texts.push(of_log(log.permits(), log.held_for_ns())),
+        AnyPolicy::CompactLog(log) => texts.push(of_log(log.permits(), log.held_for_ns())),
+        AnyPolicy::FixedWindow(window) => texts.push(of_log(window.permits(), window.period_ns())),
+        _ => {}
+    }
+    texts
+}
+
+fn of_shown(shown: Shown) -> String {
+    let Shown { permits, multiplier, unit } = shown;
+    let unit = unit.name();
+    match multiplier {
+        1 => format!("{{ permits = {permits}, unit = \"{unit}\" }}"),
+        many => format!("{{ permits = {permits}, unit = \"{unit}\", multiplier = {many} }}"),
+    }
+}
+
+fn entry(entry: &Entry) -> String {
+    let key = quoted(&entry.key);
+    match &entry.value {
+        Value::Any => key,
+        Value::Exact(value) => format!("{{ key = {key}, value = {} }}", quoted(value)),
+        Value::OneOf(values) => {
+            format!(
+                "{{ key = {key}, values = {} }}",
+                list(values.iter().map(|value| quoted(value)))
+            )
+        }
+        Value::Pattern { text, shared } => {
+            let shared = if *shared { ", shared = true" } else { "" };
+            format!("{{ key = {key}, value = {}{shared} }}", quoted(text))
+        }
+    }
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+fn quoted(text: &str) -> String {
+    Toml::String(text.to_owned()).to_string()
+}
+
+const fn name_of(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::Gcra => "gcra",
+        Algorithm::SlidingLog => "sliding-log",
+        Algorithm::CompactLog => "compact-log",
+        Algorithm::FixedWindow => "fixed-window",
+        Algorithm::Concurrency => "concurrency",
+    }
+}
+
+fn percent(share: u16) -> String {
+    let (whole, hundredths) = (share.checked_div(100), share.checked_rem(100));
+    format!("{}.{:02}%", whole.unwrap_or(0), hundredths.unwrap_or(0))
+}
+
+fn days(days: [bool; 7]) -> String {
+    let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter();
+    list(names.zip(days).filter(|(_, is_in)| *is_in).map(|(name, _)| quoted(name)))
+}
+
+fn time_of_day(seconds: u32) -> String {
+    let part = |unit: u32, of: u32| {
+        seconds.checked_div(unit).and_then(|parts| parts.checked_rem(of)).unwrap_or(0)
+    };
+    format!("{:02}:{:02}:{:02}", part(3600, 25), part(60, 60), part(1, 60))
+}

@@ -1,0 +1,388 @@
+//! Envoy's format: what files come down to, and all the ways in which they can be wrong.
+
+use std::sync::Arc;
+
+use rategate::{Anchor, FixedWindow, Gcra, Rate, SlidingLog};
+use rategate_server::config::{ConfigError, Loaded, load, load_text};
+use rategate_server::rule::{Enforcement, Entry, Limit, Rule, Unit, Value};
+
+/// The sample of the contract.
+const SAMPLE: &str = r#"domain: edge
+descriptors:
+  - key: remote_address          # no value: every value has its own counter
+    rate_limit: { unit: second, requests_per_unit: 10 }
+  - key: remote_address
+    value: 50.0.0.5              # exact beats wildcard beats key-only
+    rate_limit: { unit: second, requests_per_unit: 0 }
+  - key: plan
+    value: free
+    descriptors:                 # nested: matches a descriptor of two entries, in order; depth must match
+      - key: user
+        rate_limit: { name: free_user, unit: day, requests_per_unit: 1000 }
+        shadow_mode: true
+  - key: path
+    value: /api/*/action         # each * matches zero or more characters
+    share_threshold: true        # all matches share one counter
+    rate_limit: { unit: minute, requests_per_unit: 20, replaces: [ { name: free_user } ] }
+  - key: internal
+    rate_limit: { unlimited: true }
+"#;
+
+fn load_ok(text: &str) -> Loaded {
+    load_text("edge.yaml", text).unwrap_or_else(|error| panic!("{}", error.report()))
+}
+
+fn wrong(text: &str) -> ConfigError {
+    load_text("edge.yaml", text).map(|_| panic!("accepted: {text}")).unwrap_err()
+}
+
+fn window(permits: u64, seconds: u64) -> Limit {
+    Limit::Policy(FixedWindow::new(permits, seconds * 1_000_000_000, Anchor::Epoch).unwrap().into())
+}
+
+fn names(rules: &[Rule]) -> Vec<&str> {
+    rules.iter().map(|rule| &*rule.name).collect()
+}
+
+fn entry(key: &str, value: Value) -> Entry {
+    Entry { key: key.into(), value }
+}
+
+/// A file of one descriptor with a limit that says this.
+fn limit(text: &str) -> Rule {
+    let file = format!("domain: d\ndescriptors: [{{ key: k, rate_limit: {{ {text} }} }}]\n");
+    load_ok(&file).rules.rules.remove(0)
+}
+
+#[test]
+fn the_sample_of_the_contract() {
+    let loaded = load_ok(SAMPLE);
+    let rules = &loaded.rules.rules;
+    let expected = [
+        "edge.remote_address",
+        "edge.remote_address_50.0.0.5",
+        "free_user",
+        "edge.path_/api/*/action",
+        "edge.internal",
+    ];
+    assert_eq!(names(rules), expected);
+    assert!(rules.iter().all(|rule| &*rule.domain == "edge"));
+    assert_eq!(rules[0].limit, window(10, 1));
+    assert_eq!(rules[0].entries, [entry("remote_address", Value::Any)]);
+    assert_eq!(rules[1].limit, Limit::Nothing);
+    assert_eq!((rules[1].shown.permits, rules[1].shown.unit), (0, Unit::Second));
+    assert_eq!(rules[1].entries, [entry("remote_address", Value::Exact("50.0.0.5".into()))]);
+    let nested = [entry("plan", Value::Exact("free".into())), entry("user", Value::Any)];
+    assert_eq!(
+        (rules[2].entries.as_slice(), rules[2].enforcement),
+        (&nested[..], Enforcement::Shadow)
+    );
+    assert_eq!(rules[2].limit, window(1000, 86_400));
+    let pattern = Value::Pattern { text: "/api/*/action".into(), shared: true };
+    assert_eq!(rules[3].entries, [entry("path", pattern)]);
+    assert_eq!(rules[3].replaces.iter().map(|name| &**name).collect::<Vec<_>>(), ["free_user"]);
+    assert_eq!(rules[4].limit, Limit::Unlimited);
+    assert_eq!(rules[0].origin.to_string(), "edge.yaml:3:5");
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+}
+
+#[test]
+fn all_units_and_their_multiples() {
+    let units = [
+        ("second", 1),
+        ("minute", 60),
+        ("hour", 3600),
+        ("day", 86_400),
+        ("week", 604_800),
+        ("month", 30 * 86_400),
+        ("year", 365 * 86_400),
+        ("MINUTE", 60),
+        ("Hour", 3600),
+    ];
+    for (unit, seconds) in units {
+        assert_eq!(limit(&format!("unit: {unit}, requests_per_unit: 5")).limit, window(5, seconds));
+    }
+    let rule = limit("unit: minute, unit_multiplier: 15, requests_per_unit: 5");
+    assert_eq!((rule.limit, rule.shown.multiplier), (window(5, 900), 15));
+}
+
+#[test]
+fn a_rule_may_choose_its_algorithm() {
+    let rate = Rate::per_minute(20).unwrap();
+    let bucket = |burst| Limit::Policy(Gcra::new(rate, burst).unwrap().into());
+    let with = |text: &str| limit(&format!("unit: minute, requests_per_unit: 20, {text}")).limit;
+    assert_eq!(with("algorithm: gcra"), bucket(20));
+    assert_eq!(with("algorithm: gcra, burst: 3"), bucket(3));
+    let log = SlidingLog::new(20, 60_000_000_000).unwrap();
+    assert_eq!(with("algorithm: sliding-log"), Limit::Policy(log.into()));
+    assert_eq!(with("algorithm: fixed-window"), window(20, 60));
+}
+
+#[test]
+fn all_keys_of_a_descriptor() {
+    let text = "domain: d\ndescriptors:\n- key: a\n  value: 404\n  quota_mode: true\n  detailed_metric: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: b\n  value: yes\n  value_to_metric: true\n  descriptors: []\n  rate_limit: {unit: day, requests_per_unit: 1}\n- {key: c, value: 1.50, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: e, value: '', rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: f, value: , rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    let rules = load_ok(text).rules.rules;
+    let exact = |rule: &Rule| match &rule.entries[0].value {
+        Value::Exact(value) => Some(value.to_string()),
+        _ => None,
+    };
+    let values: Vec<_> = rules.iter().map(exact).collect();
+    assert_eq!(values, [Some("404".into()), Some("yes".into()), Some("1.50".into()), None, None]);
+    assert!(
+        rules[0].quota && rules[0].detailed_metric && rules[1].detailed_metric && !rules[1].quota
+    );
+}
+
+#[test]
+fn names_are_unique() {
+    let text = "domain: d\ndescriptors:\n- {key: a_b, value: c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n- {key: a, value: b_c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n- {key: x, rate_limit: {name: \"no\\nname\", unit: day, requests_per_unit: 1}}\n- {key: y, rate_limit: {name: own, unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n";
+    let loaded = load_ok(text);
+    let rules = &loaded.rules.rules;
+    assert_eq!(&*rules[0].name, "d.a_b_c");
+    assert!(rules[1].name.starts_with("d.a_b_c~"), "{}", rules[1].name);
+    assert_eq!((&*rules[2].name, &*rules[3].name), ("d.x", "own"));
+    let replaced: Vec<_> = rules[3].replaces.iter().map(Arc::clone).collect();
+    assert_eq!(replaced, [Arc::clone(&rules[0].name), Arc::clone(&rules[1].name)]);
+    assert_eq!(load_ok(text).rules, loaded.rules);
+}
+
+#[test]
+fn anchors_and_merges_are_read() {
+    let text = "domain: d\ndescriptors:\n- key: a\n  rate_limit: &limit {unit: day, requests_per_unit: 7}\n- key: b\n  rate_limit: *limit\n- key: c\n  rate_limit: {<<: *limit, requests_per_unit: 9}\n";
+    let limits: Vec<_> = load_ok(text).rules.rules.iter().map(|rule| rule.limit).collect();
+    assert_eq!(limits, [window(7, 86_400), window(7, 86_400), window(9, 86_400)]);
+}
+
+#[test]
+fn what_looks_wrong_is_warned_of() {
+    let warnings = |text: &str| {
+        let warnings = load_ok(&format!("domain: d\ndescriptors: [{text}]")).warnings;
+        warnings.iter().map(|problem| problem.message().to_owned()).collect::<Vec<_>>().join("; ")
+    };
+    assert!(warnings("{key: a, value: b}").contains("passes"));
+    assert!(warnings("{key: a, rate_limit: {unit: day}}").contains("over the limit"));
+    assert!(
+        warnings("{key: a, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}")
+            .contains("share")
+    );
+    assert!(
+        warnings("{key: a, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: x}]}}")
+            .contains("\"x\"")
+    );
+}
+
+/// Each is wrong in one place: a part of the message, the line and the column.
+#[test]
+fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
+    let cases = [
+        ("descriptors: []\n", "empty domain", 1, 1),
+        ("domain: ''\n", "empty domain", 1, 1),
+        ("domain:\n", "empty domain", 1, 1),
+        ("domain: {a: b}\n", "domain: wrong type", 1, 9),
+        ("domain: d\nextra: 1\n", "unknown key \"extra\"", 2, 1),
+        ("domain: d\ndescriptors: 5\n", "descriptors: wrong type", 2, 14),
+        ("domain: d\ndescriptors:\n- 5\n", "descriptors[0]: wrong type", 3, 3),
+        ("domain: d\ndescriptors:\n- value: x\n", "descriptors[0]: empty key", 3, 3),
+        ("domain: d\ndescriptors:\n- key: ''\n", "descriptors[0]: empty key", 3, 3),
+        ("domain: d\ndescriptors:\n- key: [a]\n", "descriptors[0].key: wrong type", 3, 8),
+        (
+            "domain: d\ndescriptors:\n- key: a\n- key: a\n",
+            "descriptors[1]: duplicate composite key \"d.a\"",
+            4,
+            3,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  value: b\n- key: a\n  value: b\n  descriptors: [{key: c}]\n",
+            "descriptors[1]: duplicate composite key \"d.a_b\"",
+            5,
+            3,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  descriptors:\n  - key: b\n  - key: b\n",
+            "descriptors[0].descriptors[1]: duplicate composite key \"d.a.b\"",
+            6,
+            5,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  ratelimit: {}\n",
+            "descriptors[0]: unknown key \"ratelimit\"",
+            4,
+            3,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  shadow_mode: 1\n",
+            "descriptors[0].shadow_mode: wrong type",
+            4,
+            16,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit: 5\n",
+            "descriptors[0].rate_limit: wrong type",
+            4,
+            15,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: fortnight\n    requests_per_unit: 1\n",
+            "descriptors[0].rate_limit.unit: unknown unit \"fortnight\"",
+            5,
+            11,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    requests_per_unit: 1\n",
+            "descriptors[0].rate_limit: no unit",
+            5,
+            5,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: many\n",
+            "descriptors[0].rate_limit.requests_per_unit: wrong type",
+            6,
+            24,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: -1\n",
+            "wrong type: \"-1\"",
+            6,
+            24,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: 4294967296\n",
+            "wrong type",
+            6,
+            24,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: 1\n    per: x\n",
+            "descriptors[0].rate_limit: unknown key \"per\"",
+            7,
+            5,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    unit_multiplier: 0\n",
+            "descriptors[0].rate_limit.unit_multiplier",
+            6,
+            22,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    unlimited: true\n",
+            "descriptors[0].rate_limit.unit: a unit on what is unlimited",
+            5,
+            11,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unlimited: maybe\n",
+            "descriptors[0].rate_limit.unlimited: wrong type",
+            5,
+            16,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {name: x, unit: day, requests_per_unit: 1, replaces: [{name: x}]}\n",
+            "descriptors[0].rate_limit.replaces[0].name: \"x\" is the limit's own name",
+            4,
+            76,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}\n",
+            "descriptors[0].rate_limit.replaces[0]: empty name",
+            4,
+            60,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, replaces: [x]}\n",
+            "descriptors[0].rate_limit.replaces[0]: wrong type",
+            4,
+            60,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, algorithm: leaky}\n",
+            "unknown algorithm \"leaky\"",
+            4,
+            60,
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, burst: 5}\n",
+            "descriptors[0].rate_limit.burst: a burst belongs",
+            4,
+            56,
+        ),
+        ("domain: d\ndomain: e\n", "", 2, 1),
+        ("- a\n", "wrong type: a list", 1, 1),
+        ("domain: [\n", "unclosed bracket", 1, 9),
+    ];
+    let mut other = String::new();
+    for (text, part, line, column) in cases {
+        let error = wrong(text);
+        let problem = &error.problems()[0];
+        let place = (problem.line(), problem.column());
+        if !problem.message().contains(part)
+            || place != (Some(line), Some(column))
+            || problem.message().contains(" line ")
+        {
+            other += &format!("{text}{part:?} at {line}:{column}, and it is\n{}\n", error.report());
+        }
+    }
+    assert!(other.is_empty(), "{other}");
+}
+
+#[test]
+fn a_domain_is_in_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("a.yaml", SAMPLE);
+    write(
+        "b.yml",
+        "domain: other\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]",
+    );
+    write("c.toml", "[[rule]]\nname = \"free_user\"\nlimit = \"1/s\"");
+    write("notes.txt", "not ours");
+    write(".d.yaml", "not ours");
+    let loaded = load(folder.path()).unwrap();
+    let names = names(&loaded.rules.rules);
+    // The native name goes first: Envoy's limit is called by what it is for.
+    assert_eq!(
+        (names.len(), names[2], names[5], names[6]),
+        (7, "edge.plan_free.user", "other.a", "free_user")
+    );
+    let replaced = &loaded.rules.rules[3].replaces;
+    assert_eq!(&*replaced[0], "edge.plan_free.user");
+    write("z.yaml", "domain: edge");
+    let error = load(folder.path()).unwrap_err();
+    assert_eq!(error.problems().len(), 1);
+    assert!(
+        error.to_string().contains("duplicate domain \"edge\"")
+            && error.to_string().contains("z.yaml:1:9"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_two_formats_do_not_stand_in_each_others_way() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.yaml"), SAMPLE).unwrap();
+    let native = "[[rule]]\nname = \"n\"\ndomain = \"edge\"\nmatch = [\"remote_address\"]\nlimit = \"1/s\"\n";
+    std::fs::write(folder.path().join("b.toml"), native).unwrap();
+    let error = load(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("duplicate composite key") && error.contains("b.toml:2:8"), "{error}");
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let text = "domain: d\ndescriptors:\n- value: x\n- key: a\n  rate_limit: {unit: eon}\n- key: b\n  shadow_mode: 3\n  other: 1\n";
+    let error = wrong(text);
+    let lines: Vec<_> = error.problems().iter().map(|problem| problem.line().unwrap()).collect();
+    assert_eq!(lines, [3, 5, 7, 8]);
+}
+
+#[test]
+fn bombs_are_refused() {
+    let deep = format!("domain: {}", "[".repeat(100_000));
+    wrong(&deep);
+    let nested = format!("domain: d\ndescriptors: {}", "[{key: a, descriptors: ".repeat(500));
+    wrong(&nested);
+    let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for n in 1..12 {
+        let last = format!("*a{}", n - 1);
+        laughs += &format!("a{n}: &a{n} [{}]\n", [last.as_str(); 10].join(", "));
+    }
+    wrong(&laughs);
+}

@@ -1,0 +1,216 @@
+//! Files that come with the service, and what is made of others'.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rategate_server::config::{explain, load, load_text, schema, to_toml};
+use rategate_server::rule::{Origin, RuleSet};
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// The rules, wherever they are written.
+fn rules_alone(rules: &RuleSet) -> Vec<rategate_server::rule::Rule> {
+    let forget = |rule: &rategate_server::rule::Rule| {
+        let mut rule = rule.clone();
+        rule.origin = Origin::default();
+        rule
+    };
+    rules.rules.iter().map(forget).collect()
+}
+
+#[test]
+fn the_schema_in_the_repository_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema/rategate.schema.json");
+    if std::env::var_os("RATEGATE_WRITE_SCHEMA").is_some() {
+        std::fs::write(&path, schema()).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap();
+    assert!(kept == schema(), "write it anew: rategate config schema > {}", path.display());
+    let schema: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    let keys: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys.len(), 9, "{keys:?}");
+    assert_eq!(schema["additionalProperties"], false);
+    for key in keys.iter().filter(|key| *key != "rule") {
+        assert!(
+            load_text("a.toml", &format!("[{key}]\nno_such_key = 1"))
+                .unwrap_err()
+                .to_string()
+                .contains("no_such_key")
+        );
+    }
+}
+
+#[test]
+fn the_sample_configuration_loads() {
+    let loaded =
+        load(&root("packaging/rategate.toml")).unwrap_or_else(|error| panic!("{}", error.report()));
+    assert!(!loaded.rules.rules.is_empty() && loaded.warnings.is_empty());
+}
+
+/// Every block of the guide loads, and its tables name every key.
+#[test]
+fn the_guide_is_true() {
+    let guide = std::fs::read_to_string(root("docs/guides/configuration.md")).unwrap();
+    let mut blocks = 0;
+    for (start, name) in [("```toml\n", "guide.toml"), ("```yaml\n", "guide.yaml")] {
+        for block in guide.split(start).skip(1) {
+            let text = block.split("```").next().unwrap();
+            load_text(name, text).unwrap_or_else(|error| panic!("{}", error.report()));
+            blocks += 1;
+        }
+    }
+    assert!(blocks >= 5, "{blocks}");
+    let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
+    let mut keys = Vec::new();
+    collect(&schema, &mut keys);
+    keys.extend(
+        [
+            "unit_multiplier",
+            "requests_per_unit",
+            "share_threshold",
+            "value_to_metric",
+            "shadow_mode",
+            "quota_mode",
+        ]
+        .map(str::to_owned),
+    );
+    let missing: Vec<_> = keys.iter().filter(|key| !guide.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let keys = rategate_server::config::keys();
+    let missing: Vec<_> =
+        keys.filter(|key| !guide.contains(&rategate_server::config::variable(key))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// The names of all properties in a schema.
+fn collect(schema: &serde_json::Value, keys: &mut Vec<String>) {
+    match schema {
+        serde_json::Value::Object(map) => {
+            if let Some(properties) = map.get("properties").and_then(|all| all.as_object()) {
+                keys.extend(properties.keys().cloned());
+            }
+            map.values().for_each(|value| collect(value, keys));
+        }
+        serde_json::Value::Array(all) => all.iter().for_each(|value| collect(value, keys)),
+        _ => {}
+    }
+}
+
+#[test]
+fn what_is_imported_loads_to_the_same() {
+    let units = ["second", "minute", "hour", "day", "week", "month", "year"];
+    let mut yaml = "domain: \"odd \\\"domain\\\"\"\ndescriptors:\n".to_owned();
+    for (nth, unit) in units.iter().enumerate() {
+        for (count, rest) in [
+            (0, ""),
+            (1, ""),
+            (7, ", unit_multiplier: 3"),
+            (60, ", algorithm: gcra"),
+            (60, ", algorithm: gcra, burst: 5"),
+            (5, ", algorithm: sliding-log"),
+            (9, ", algorithm: compact-log"),
+        ] {
+            let _ = writeln!(
+                yaml,
+                "- {{key: 'k{nth}', value: '{count}{rest}', shadow_mode: {}, quota_mode: {}, detailed_metric: {}, rate_limit: {{unit: {unit}, requests_per_unit: {count}{rest}}}}}",
+                nth % 2 == 0,
+                nth % 3 == 0,
+                nth % 5 == 0
+            );
+        }
+    }
+    yaml += "- key: a\n  value: \"q\\\"u\\\\o\\nte*\"\n  share_threshold: true\n  rate_limit: {name: one, unit: day, requests_per_unit: 3, replaces: [{name: two}]}\n  descriptors:\n  - {key: ü, rate_limit: {name: two, unlimited: true}}\n  - {key: w, value: '*', rate_limit: {unit: day, requests_per_unit: 4294967295}}\n  - {key: leaf}\n";
+    let before = load_text("a.yaml", &yaml).unwrap_or_else(|error| panic!("{}", error.report()));
+    let toml = to_toml(&before.rules).unwrap();
+    let after =
+        load_text("a.toml", &toml).unwrap_or_else(|error| panic!("{}\n{toml}", error.report()));
+    for (one, other) in rules_alone(&before.rules).iter().zip(rules_alone(&after.rules)) {
+        assert_eq!(*one, other);
+    }
+    assert_eq!(before.rules.rules.len(), after.rules.rules.len());
+}
+
+#[test]
+fn native_rules_are_written_as_they_were_read() {
+    let text = "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nmatch = [\"u\", { key = \"v\", values = [\"x\", \"y*\"] }]\nlimit = \"0.3/s\"\nburst = 7\nenforce = \"12.05%\"\nstore = \"leased\"\nlease = \"1500ms\"\nwhen_gone = \"admit\"\nkeys = 9\n[[rule.schedule]]\ndays = [\"sat-mon\"]\nfrom = \"22:00\"\nto = \"06:30:15\"\nzone = \"Asia/Tokyo\"\nlimit = \"5/250ms\"\n[[rule]]\nname = \"b\"\nlimit = 4\nalgorithm = \"concurrency\"\n[[rule]]\nname = \"c\"\nlimit = \"5/250ms\"\nalgorithm = \"fixed-window\"\n";
+    let before = load_text("a.toml", text).unwrap();
+    let again = format!("[store]\nurl = \"redis://h\"\n{}", to_toml(&before.rules).unwrap());
+    let after =
+        load_text("a.toml", &again).unwrap_or_else(|error| panic!("{}\n{again}", error.report()));
+    assert_eq!(rules_alone(&before.rules), rules_alone(&after.rules));
+}
+
+#[test]
+fn why_a_rule_is_not_matched() {
+    let yaml = "domain: d\ndescriptors:\n- {key: a, rate_limit: {name: any, unit: day, requests_per_unit: 1}}\n- {key: a, value: x, descriptors: [{key: b, rate_limit: {name: below, unit: day, requests_per_unit: 1}}]}\n- {key: a, value: y*, rate_limit: {name: like, unit: day, requests_per_unit: 1}}\n";
+    let rules = load_text("a.yaml", yaml).unwrap().rules;
+    let told = |entries: &[(&str, &str)]| {
+        let explanation = explain(&rules, "d", entries);
+        (explanation.rule.as_ref().map(|rule| rule.name.to_string()), explanation.to_string())
+    };
+    let (found, text) = told(&[("a", "yes")]);
+    assert_eq!(found.as_deref(), Some("like"));
+    assert!(text.contains("any: it fits, and `like` is more specific"), "{text}");
+    let (found, text) = told(&[("a", "x")]);
+    assert_eq!(found, None, "the more specific value leads elsewhere, as in Envoy's service");
+    assert!(
+        text.contains("any: it fits, and a more specific value")
+            && text.contains("like: its `a` is"),
+        "{text}"
+    );
+    let (_, text) = told(&[("c", "x")]);
+    assert!(text.contains("any: its entry 1 is `a`, and the call's is `c`"), "{text}");
+    assert!(explain(&rules, "e", &[]).to_string().contains("no rule is of this domain"));
+}
+
+#[test]
+fn many_rules_load_soon() {
+    let native = |count: usize| {
+        let rule = |nth| {
+            format!(
+                "[[rule]]\nname = \"rule-{nth}\"\nmatch = [{{ key = \"plan\", value = \"p{nth}\" }}, \"user\"]\nlimit = \"100/min\"\n"
+            )
+        };
+        (0..count).map(rule).collect::<String>()
+    };
+    let envoy = |count: usize| {
+        let rule = |nth| {
+            format!(
+                "- {{key: plan, value: p{nth}, descriptors: [{{key: user, rate_limit: {{unit: minute, requests_per_unit: 100}}}}]}}\n"
+            )
+        };
+        format!("domain: d\ndescriptors:\n{}", (0..count).map(rule).collect::<String>())
+    };
+    // As many as a release build loads in a moment; without optimisation, and beside other tests, a part of them.
+    let count = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
+    for (name, text) in [("a.toml", native(count)), ("a.yaml", envoy(count))] {
+        let since = Instant::now();
+        let loaded = load_text(name, &text).unwrap();
+        let took = since.elapsed();
+        println!("{count} rules of {name} in {took:?}");
+        assert_eq!(loaded.rules.rules.len(), count);
+        assert!(took < Duration::from_secs(5), "{name}: {took:?}");
+    }
+}
+
+#[test]
+fn what_is_no_text_or_too_long_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        load(&path).unwrap_err().to_string()
+    };
+    assert!(wrong("a.toml", b"# a\nx = \"\xff\"").contains("a.toml:2:6: a byte that is not UTF-8"));
+    assert!(wrong("b.toml", b" \n").contains("empty"));
+    assert!(wrong("c.txt", b"x").contains("neither .toml nor .yaml"));
+    let long = std::fs::File::create(folder.path().join("d.toml")).unwrap();
+    long.set_len((16 << 20) + 1).unwrap();
+    assert!(load(&folder.path().join("d.toml")).unwrap_err().to_string().contains("16 MiB"));
+    let none = tempfile::tempdir().unwrap();
+    assert!(load(none.path()).unwrap_err().to_string().contains("no file"));
+    assert!(load(&none.path().join("x.toml")).unwrap_err().to_string().contains("cannot be read"));
+}

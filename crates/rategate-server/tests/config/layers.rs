@@ -1,0 +1,161 @@
+//! Files give way to the environment, and that to flags.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rategate_server::config::settings::{Address, Dialect, LogFormat, StorePlace};
+use rategate_server::config::{ConfigError, Layers, Settings, keys, load_with, variable};
+
+fn settings(
+    file: &str,
+    variables: &[(&str, &str)],
+    flags: &[(&str, &str)],
+) -> Result<Settings, ConfigError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rategate.toml");
+    std::fs::write(&path, format!("# ours\n{file}")).unwrap();
+    let value = |name: &str| {
+        let found = variables.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    let mut layers = Layers::of_variables(value);
+    for (key, text) in flags {
+        layers.flag(key, &format!("--{key}"), text).unwrap();
+    }
+    load_with(Some(&path), &layers).map(|loaded| loaded.settings)
+}
+
+#[test]
+fn files_give_way_to_the_environment_and_that_to_flags() {
+    let file = "[server]\nthreads = 1\ndrain = \"1s\"\n[keys]\ntotal = 1\n";
+    let variables = [("RATEGATE_SERVER_DRAIN", "2s"), ("RATEGATE_KEYS_TOTAL", "2")];
+    let settings = settings(file, &variables, &[("keys.total", "3")]).unwrap();
+    assert_eq!(settings.server.threads.unwrap().get(), 1);
+    assert_eq!(settings.server.drain, Duration::from_secs(2));
+    assert_eq!(settings.keys.total, 3);
+}
+
+#[test]
+fn each_key_can_be_said_from_outside() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "from a file\n").unwrap();
+    let said = [
+        ("server.resp", "127.0.0.1:1, unix:/r"),
+        ("server.http", "off"),
+        ("server.grpc", "[::1]:3"),
+        ("server.auth", "true"),
+        ("server.token", "sesame"),
+        ("server.token.file", token.to_str().unwrap()),
+        ("server.tls.cert", "c"),
+        ("server.tls.key", "k"),
+        ("server.tls.client_ca", "a"),
+        ("server.threads", "4"),
+        ("server.drain", "4s"),
+        ("server.insecure", "true"),
+        ("server.limits.frame", "4KiB"),
+        ("server.limits.header", "4"),
+        ("server.limits.body", "5"),
+        ("server.limits.streams", "6"),
+        ("server.limits.connections", "7"),
+        ("server.limits.connections_per_address", "8"),
+        ("server.limits.idle", "9s"),
+        ("server.limits.header_time", "10s"),
+        ("http.headers", "ratelimit,x-ratelimit"),
+        ("store.url", "redis://u:p@h:1/2"),
+        ("store.password", "other"),
+        ("snapshot.path", "s"),
+        ("snapshot.every", "11s"),
+        ("inline.keys", "12"),
+        ("inline.limits", "13"),
+        ("log.format", "json"),
+        ("log.filter", "warn"),
+        ("keys.total", "14"),
+    ];
+    assert_eq!(keys().collect::<Vec<_>>(), said.map(|(key, _)| key));
+    let variables: Vec<_> = said.iter().map(|(key, value)| (variable(key), *value)).collect();
+    let borrowed: Vec<_> = variables.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let settings = settings("", &borrowed, &[]).unwrap();
+    let server = &settings.server;
+    let addresses: Vec<_> =
+        server.listeners().map(|(name, one)| (name, one.address.to_string())).collect();
+    let expected = [("resp", "127.0.0.1:1"), ("resp", "unix:/r"), ("grpc", "[::1]:3")];
+    assert_eq!(addresses, expected.map(|(name, address)| (name, address.to_owned())));
+    assert!(server.listeners().all(|(_, one)| one.auth) && server.insecure);
+    assert!(server.token.as_ref().unwrap().matches(b"from a file"));
+    let tls = server.tls.as_ref().unwrap();
+    assert_eq!((tls.cert.as_path(), tls.key.as_path()), (Path::new("c"), Path::new("k")));
+    assert_eq!(tls.client_ca.as_deref(), Some(Path::new("a")));
+    assert_eq!((server.threads.unwrap().get(), server.drain), (4, Duration::from_secs(4)));
+    let limits = server.limits;
+    assert_eq!((limits.frame_bytes, limits.header_bytes, limits.body_bytes), (4096, 4, 5));
+    assert_eq!((limits.streams, limits.connections, limits.connections_per_address), (6, 7, 8));
+    assert_eq!(
+        (limits.idle, limits.header_time),
+        (Duration::from_secs(9), Duration::from_secs(10))
+    );
+    assert_eq!(settings.http.headers, [Dialect::Older, Dialect::Legacy]);
+    let store = settings.store.as_ref().unwrap();
+    assert!(matches!(store.place, StorePlace::Server(_)) && store.database == 2);
+    assert!(store.password.as_ref().unwrap().matches(b"other"));
+    let snapshot = settings.snapshot.as_ref().unwrap();
+    assert_eq!(
+        (snapshot.path.as_path(), snapshot.every),
+        (Path::new("s"), Duration::from_secs(11))
+    );
+    assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (12, 13, 14));
+    assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Json, "warn"));
+}
+
+#[test]
+fn what_is_wrong_names_the_variable_and_no_secret() {
+    let wrong =
+        |name: &str, value: &str| settings("", &[(name, value)], &[]).unwrap_err().to_string();
+    let cases = [
+        ("RATEGATE_SERVER_RESP", "localhost:1"),
+        ("RATEGATE_SERVER_THREADS", "none"),
+        ("RATEGATE_SERVER_THREADS", "9999"),
+        ("RATEGATE_SERVER_DRAIN", "5"),
+        ("RATEGATE_SERVER_INSECURE", "maybe"),
+        ("RATEGATE_SERVER_LIMITS_FRAME", "1TB"),
+        ("RATEGATE_HTTP_HEADERS", "all"),
+        ("RATEGATE_SNAPSHOT_EVERY", "1s"),
+        ("RATEGATE_STORE_PASSWORD", "x"),
+        ("RATEGATE_LOG_FORMAT", "xml"),
+        ("RATEGATE_KEYS_TOTAL", "0"),
+        ("RATEGATE_SERVER_HTTP", "0.0.0.0:1"),
+    ];
+    for (name, value) in cases {
+        let error = wrong(name, value);
+        assert!(error.starts_with(&format!("{name}: ")), "{error}");
+    }
+    assert!(!wrong("RATEGATE_STORE_URL", "redis://u:sesame@h:port").contains("sesame"));
+    assert!(Layers::default().flag("no.such", "--x", "1").is_err());
+    let layers =
+        Layers::of_variables(|name| (name == "RATEGATE_SERVER_TOKEN").then(|| "sesame".to_owned()));
+    assert!(!format!("{layers:?}").contains("sesame"));
+}
+
+#[test]
+fn what_a_file_says_of_an_address_goes_on() {
+    let file = "[server]\ntoken = \"t\"\nresp = [{ address = \"127.0.0.1:1\", auth = true }]";
+    let both = settings(file, &[("RATEGATE_SERVER_RESP", "127.0.0.1:1,127.0.0.1:2")], &[]).unwrap();
+    let auth: Vec<_> = both.server.resp.iter().map(|one| (one.address.clone(), one.auth)).collect();
+    assert_eq!(auth, [(Address::loopback(1), true), (Address::loopback(2), false)]);
+}
+
+#[test]
+fn a_token_from_outside_closes_what_a_file_opens() {
+    let file = "[server]\nhttp = \"0.0.0.0:1\"";
+    assert!(settings(file, &[], &[]).is_err());
+    let closed = settings(file, &[("RATEGATE_SERVER_TOKEN", "t")], &[]).unwrap();
+    assert!(closed.server.http[0].auth);
+    assert!(!settings(file, &[], &[("server.insecure", "true")]).unwrap().server.http[0].auth);
+}
+
+#[test]
+fn there_need_not_be_a_file() {
+    let loaded = load_with(None, &Layers::default()).unwrap();
+    assert_eq!(loaded.settings, Settings::default());
+    assert!(loaded.rules.rules.is_empty());
+}
