@@ -44,10 +44,7 @@ impl Web {
     async fn answer(self, request: Request<Incoming>, caller: Caller) -> Response<Body> {
         let parts = &*self.0;
         if Whose::of(request.headers()) == Whose::Grpc {
-            if caller.token_required && !parts.shows_token(request.headers()) {
-                return unauthenticated();
-            }
-            return parts.rls.call(request).await.map(Body::stream);
+            return parts.rls.call(request, caller.token_required).await.map(Body::stream);
         }
         let path = request.uri().path();
         if Admin::owns(path) {
@@ -136,15 +133,5 @@ fn plain(status: StatusCode, text: String) -> Response<Body> {
     *response.status_mut() = status;
     let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
-}
-
-/// gRPC's own way to say that a token is missing.
-fn unauthenticated() -> Response<Body> {
-    let mut response = Response::new(Body::Empty);
-    let fields = response.headers_mut();
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    fields.insert("grpc-status", HeaderValue::from_static("16"));
-    fields.insert("grpc-message", HeaderValue::from_static("show the token"));
     response
 }
