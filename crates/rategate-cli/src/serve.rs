@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rategate_server::config::settings::{self, LogFormat};
-use rategate_server::config::{ConfigError, Layers, Loaded, load_with, report};
+use rategate_server::config::{ConfigError, Layers, load_with, report};
 use rategate_server::net;
-use rategate_server::serve::{Reload, Running, Start, StartError, start};
+use rategate_server::serve::{Running, Start, StartError, start};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
@@ -63,15 +63,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     if !loaded.warnings.is_empty() {
         tracing::warn!("the configuration looks wrong:\n{}", report(&loaded.warnings));
     }
-    let path = args.config.clone();
-    let reload = path.map(|path| -> Reload {
-        Box::new(move |engine| {
-            let loaded = load_with(Some(&path), &layers).map_err(|error| error.report())?;
-            engine.load(loaded.rules).map(drop).map_err(|error| error.to_string())
-        })
-    });
-    let Loaded { settings, rules, .. } = loaded;
-    let running = start(Start { settings, rules, signals: true, reload }).map_err(failure)?;
+    let files = args.config.clone().map(|path| (path, layers));
+    let running = start(Start { loaded, files, signals: true }).map_err(failure)?;
     greet(&running).map_err(Failure::of_output)?;
     running.wait();
     Ok(0)

@@ -3,48 +3,47 @@
 mod kept;
 mod web;
 
-use std::fmt;
 use std::io;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rategate::distributed::Sight;
+use rategate::snapshot::Downtime;
 use rategate::{Clock as _, MonotonicClock};
-use rategate_redis::client::OpenError;
+use rategate_redis::client::RedisStore;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::config::Settings;
 use crate::config::settings::{self, Listener};
-use crate::engine::{Engine, EngineSettings, LoadError, Observer, Saver, StateError};
+use crate::config::{self, Layers, Loaded, Settings, Watch};
+use crate::engine::{
+    Engine, EngineSettings, Keeper, KeeperSettings, LoadError, Observer, Saver, Shared, Started,
+    Stores, WhenUnreadable,
+};
 use crate::net::{self, Access, Bound, Caps, Door, Drainer, Limits, Tally, Tls, TlsError, Workers};
 use crate::observe::admin::Admin;
 use crate::observe::{self, Observe};
 use crate::protocol::grpc::{self, Health, Rls};
 use crate::protocol::http::{self, Api, ConnectionLimits};
 use crate::protocol::resp::{Bounds, Resp};
-use crate::rule::RuleSet;
 
 use self::web::{Parts, Web};
 
-/// What a service is started with. The rest of it is [`Default`].
+/// What a service is started with.
+#[derive(Debug)]
 pub struct Start {
-    /// Where it listens, and how much of everything there may be.
-    pub settings: Settings,
-    /// What it limits.
-    pub rules: RuleSet,
-    /// Whether SIGTERM and SIGINT end it, and SIGHUP calls `reload`. Once for a process.
+    /// Where it listens, how much of everything there may be, and what it limits.
+    pub loaded: Loaded,
+    /// Where that was read, and is followed while the service runs; and what goes before what is written there.
+    pub files: Option<(PathBuf, Layers)>,
+    /// Whether SIGTERM and SIGINT end it, and SIGHUP has the files read again. Once for a process.
     pub signals: bool,
-    /// Reads the configuration again, puts it into force, and says in the log what became of it.
-    pub reload: Option<Reload>,
 }
-
-/// Reads the configuration again and puts it into force, or says why not.
-pub type Reload = Box<dyn FnMut(&Engine<MonotonicClock>) -> Result<(), String> + Send>;
 
 /// A service at work. Dropped, it ends without waiting for anybody.
 #[derive(Debug)]
@@ -113,12 +112,12 @@ pub enum StartError {
     /// The rules cannot be put into force.
     #[error(transparent)]
     Rules(#[from] LoadError),
-    /// The store cannot be used as it is described.
+    /// The store cannot be used.
     #[error("the store: {0}")]
-    Store(#[from] OpenError),
-    /// What was counted before cannot be used, and that is to be no start.
-    #[error(transparent)]
-    State(#[from] StateError),
+    Store(String),
+    /// The counters of before cannot be used, and the configuration says not to start then.
+    #[error("the counters of before: {0}")]
+    Counters(String),
     /// The system has no more threads or descriptors.
     #[error("cannot start its threads: {0}")]
     Threads(#[from] io::Error),
@@ -153,13 +152,16 @@ struct Place {
 ///
 /// [`StartError`]; nothing is left running or listening then.
 pub fn start(start: Start) -> Result<Running, StartError> {
-    let Start { settings, rules, signals, reload } = start;
+    let Start { loaded, files, signals } = start;
+    let settings = loaded.settings.clone();
     let observe = Arc::new(Observe::new(unix_ns()));
     let looks_on = Arc::clone(&observe) as Arc<dyn Observer>;
     let clock = MonotonicClock::starting_at(unix_ns());
-    let store = kept::store(settings.store.as_ref())?;
-    let engine = Engine::with_store(clock, engine_settings(&settings), Some(looks_on), store);
-    engine.load(rules)?;
+    let engine_settings = engine_settings(&settings);
+    let store = settings.store.as_ref().map(store).transpose()?;
+    let engine = Engine::with_store(clock, engine_settings, Some(looks_on), store);
+    engine.load(loaded.rules.clone())?;
+    let saver = settings.snapshot.as_ref().map(|kept| keep(kept, &engine)).transpose()?;
     observe.status().loaded(unix_ns().wrapping_div(NS_PER_S));
     net::raise_descriptors();
     let places = settings
@@ -177,7 +179,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let is_ready = Arc::new(AtomicBool::new(false));
     let (orders, ordered) = mpsc::unbounded_channel();
     let admin = Admin::new(Arc::clone(&observe), Arc::new(engine.clone()));
-    let front = Front {
+    let mut front = Front {
         engine: engine.clone(),
         observe,
         admin,
@@ -186,7 +188,9 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         workers,
         drainer: Drainer::new(),
         is_ready: Arc::clone(&is_ready),
-        reload,
+        watch: None,
+        known_failures: 0,
+        saver: saver.flatten(),
         ordered,
         saver,
     };
@@ -197,6 +201,9 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     };
     let signals = signals.then(|| runtime.block_on(async { Signals::watch() })).transpose()?;
     let thread = thread::Builder::new().name("front".to_owned());
+    if let Some((path, layers)) = files {
+        front.watch = Some(Arc::new(follow(&path, layers, &loaded, &front)?));
+    }
     is_ready.store(true, Ordering::Release);
     let front = thread.spawn(move || runtime.block_on(front.run(hosts, signals)))?;
     Ok(Running { engine, listening, is_ready, orders, front: Some(front) })
@@ -273,7 +280,10 @@ struct Front {
     workers: Workers,
     drainer: Drainer,
     is_ready: Arc<AtomicBool>,
-    reload: Option<Reload>,
+    watch: Option<Arc<Watch>>,
+    /// Of the configuration's refusals, those that have been told.
+    known_failures: u64,
+    saver: Option<Saver>,
     ordered: mpsc::UnboundedReceiver<Order>,
     /// Saves what was counted, and a last time when it is dropped.
     saver: Option<Saver>,
@@ -292,7 +302,7 @@ impl Front {
         let bounds = Bounds { frame_bytes: server.limits.frame_bytes, ..Bounds::default() };
         let resp = Resp::new(self.engine.clone(), access.clone(), bounds, limits);
         let rls = self.rls(&access);
-        let web = self.web(rls.clone(), &access, limits);
+        let web = self.web(&access, rls.clone(), limits);
         let mut hosts: Vec<Host> = Vec::new();
         for place in places {
             let Place { protocol, bound, tls, token_required } = place;
@@ -315,16 +325,16 @@ impl Front {
     }
 
     fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {
-        let limits = &self.settings.server.limits;
+        let server = &self.settings.server;
         let settings = grpc::Settings {
-            most_message: limits.body_bytes,
-            most_wait: limits.header_time,
+            most_message: server.limits.body_bytes,
+            most_wait: server.limits.header_time,
             ..grpc::Settings::default()
         };
         Rls::new(self.engine.clone(), access.clone(), self.health.clone(), settings)
     }
 
-    fn web(&self, rls: Rls<Engine<MonotonicClock>>, access: &Access, limits: Limits) -> Web {
+    fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {
         let server = &self.settings.server;
         let is_ready = Arc::clone(&self.is_ready);
         let token = server.token.clone().map(|token| {
@@ -379,41 +389,34 @@ impl Front {
         }
         own.iter().for_each(tokio::task::JoinHandle::abort);
         self.workers.stop();
-        // Nobody counts any more.
-        drop(self.saver.take());
+        // After the last decision.
+        drop(self.saver);
     }
 
-    fn tick(&self) {
+    fn tick(&mut self) {
         self.engine.tick(unix_ns());
         self.observe.tick(self.engine.clock().now_ns());
-        // Rules ask the same store, each with a breaker of its own: what one has seen, all should know.
-        if self.settings.store.is_none() {
-            return;
+        let Some(watch) = &self.watch else { return };
+        let state = watch.state();
+        if let Some(refused) =
+            state.last_error.as_ref().filter(|_| state.failures != self.known_failures)
+        {
+            self.observe.status().load_failed(&refused.message);
+            tracing::error!(
+                "the configuration is refused, and the one before stays:\n{}",
+                refused.message
+            );
         }
-        let worst = self.engine.stores().into_iter().map(|(_, health)| health.sight);
-        let worst = worst.max_by_key(|sight| match sight {
-            Sight::Well => 0,
-            Sight::Quarantined => 1,
-            Sight::Gone => 2,
-        });
-        self.observe.status().store_is(match worst {
-            None | Some(Sight::Well) => observe::Store::Well,
-            Some(Sight::Quarantined) => observe::Store::Quarantined,
-            Some(Sight::Gone) => observe::Store::Gone,
-        });
+        self.known_failures = state.failures;
     }
 
-    fn read_again(&mut self) {
-        let status = self.observe.status();
-        match self.reload.as_mut().map(|reload| reload(&self.engine)) {
+    fn read_again(&self) {
+        match &self.watch {
             None => tracing::info!("there is no configuration to be read again"),
-            Some(Ok(())) => {
-                status.loaded(unix_ns().wrapping_div(NS_PER_S));
-                tracing::info!("the configuration has been read again, and is in force");
-            }
-            Some(Err(error)) => {
-                status.load_failed(&error);
-                tracing::error!("the configuration is refused, and the one before stays:\n{error}");
+            Some(watch) => {
+                let watch = Arc::clone(watch);
+                // Files are read on a thread of their own: connections come in meanwhile.
+                drop(tokio::task::spawn_blocking(move || watch.reload_now()));
             }
         }
     }
@@ -559,6 +562,59 @@ const fn told(dialect: settings::Dialect) -> rategate_tower::headers::Dialect {
     }
 }
 
+/// Follows the files: what holds together is put into force. Settings of listeners and the like are for the next start.
+fn follow(path: &Path, layers: Layers, loaded: &Loaded, front: &Front) -> io::Result<Watch> {
+    let (engine, observe) = (front.engine.clone(), Arc::clone(&front.observe));
+    let settings = loaded.settings.clone();
+    config::watch(path, layers, loaded, move |loaded| {
+        let carried = engine.load(loaded.rules).map_err(|error| error.to_string())?;
+        observe.status().loaded(unix_ns().wrapping_div(NS_PER_S));
+        tracing::info!(hash = %loaded.hash, ?carried, "a changed configuration is in force");
+        if loaded.settings != settings {
+            tracing::warn!(
+                "what has changed beside the rules comes into force with the next start"
+            );
+        }
+        Ok(())
+    })
+}
+
+/// The store that rules may keep their counters in.
+fn store(store: &settings::Store) -> Result<Arc<dyn Stores<MonotonicClock>>, StartError> {
+    let opened =
+        RedisStore::open(store.config()).map_err(|error| StartError::Store(error.to_string()))?;
+    Ok(Arc::new(Shared::new(Arc::new(opened), NonZeroU32::MIN)))
+}
+
+/// Takes up the counters of before, and keeps them from now on.
+fn keep(
+    kept: &settings::Snapshot,
+    engine: &Engine<MonotonicClock>,
+) -> Result<Option<Saver>, StartError> {
+    let settings = KeeperSettings {
+        path: kept.path.clone(),
+        downtime: Downtime::Wall,
+        when_unreadable: match kept.when_torn {
+            settings::WhenTorn::Fresh => WhenUnreadable::Fresh,
+            settings::WhenTorn::Full => WhenUnreadable::Spent,
+            settings::WhenTorn::Refuse => WhenUnreadable::Refuse,
+        },
+    };
+    let keeper = Arc::new(Keeper::new(settings));
+    match keeper.start(engine).map_err(|error| StartError::Counters(error.to_string()))? {
+        Started::First => {}
+        Started::Restored(restored) => tracing::info!(?restored, "counters go on"),
+        Started::Lost { why, kept, is_spent } => {
+            tracing::error!(%why, ?kept, is_spent, "the counters of before are lost");
+        }
+    }
+    let saver = keeper.run(engine, kept.every, |saved| match saved {
+        Ok(saved) => tracing::debug!(?saved, "counters are saved"),
+        Err(error) => tracing::error!(%error, "counters cannot be saved"),
+    })?;
+    Ok(Some(saver))
+}
+
 fn limits(server: &settings::Server) -> Limits {
     Limits {
         connections: server.limits.connections,
@@ -584,10 +640,4 @@ const NS_PER_S: u64 = 1_000_000_000;
 fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl fmt::Debug for Start {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Start").field("settings", &self.settings).finish_non_exhaustive()
-    }
 }

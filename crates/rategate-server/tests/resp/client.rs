@@ -4,8 +4,8 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use rategate_server::config::Settings;
 use rategate_server::config::settings::{Address, Listener};
+use rategate_server::config::{Loaded, Settings};
 use rategate_server::net;
 use rategate_server::rule::RuleSet;
 use rategate_server::serve::{Running, Start, start};
@@ -25,7 +25,12 @@ pub(crate) fn serve_rules(rules: RuleSet, change: impl FnOnce(&mut Settings)) ->
     settings.server.grpc.clear();
     settings.server.threads = std::num::NonZeroUsize::new(2);
     change(&mut settings);
-    start(Start { settings, rules, signals: false, reload: None }).unwrap()
+    start(Start { loaded: loaded(settings, rules), files: None, signals: false }).unwrap()
+}
+
+/// As if it had been read from files.
+pub(crate) fn loaded(settings: Settings, rules: RuleSet) -> Loaded {
+    Loaded { settings, hash: rules.hash.clone(), rules, warnings: Vec::new() }
 }
 
 /// Where a service listens for TCP.

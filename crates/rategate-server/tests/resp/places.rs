@@ -13,7 +13,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::client::{Client, PATIENCE, Reply, address, serve};
+use super::client::{Client, PATIENCE, Reply, address, loaded, serve};
 
 fn pong() -> Reply {
     Reply::Simple("PONG".into())
@@ -53,8 +53,8 @@ fn try_start(change: impl FnOnce(&mut Settings)) -> Result<(), StartError> {
     settings.server.grpc.clear();
     settings.server.resp = vec![Listener::plain(Address::loopback(0))];
     change(&mut settings);
-    let rules = RuleSet::default();
-    start(Start { settings, rules, signals: false, reload: None }).map(drop)
+    let loaded = loaded(settings, RuleSet::default());
+    start(Start { loaded, files: None, signals: false }).map(drop)
 }
 
 #[test]

@@ -434,3 +434,102 @@ where
 fn some(count: usize) -> io::Result<usize> {
     if count == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(count) }
 }
+
+#[cfg(test)]
+mod tests {
+    use rategate::ManualClock;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::engine::{Answer, Engine, EngineSettings, Fault, Verb};
+    use crate::net::{Access, Limits};
+    use crate::protocol::resp::{Bounds, Version};
+
+    type Answered = oneshot::Sender<Result<Answer, Fault>>;
+
+    fn connection() -> (Connection<DuplexStream, ManualClock>, DuplexStream) {
+        let engine = Engine::new(ManualClock::new(), EngineSettings::default());
+        let resp = Resp::new(engine, Access::default(), Bounds::default(), Limits::default());
+        let (ours, theirs) = duplex(1 << 20);
+        (Connection::new(resp, ours, Session::new(1, false)), theirs)
+    }
+
+    /// As if a store had been asked by the last command.
+    fn ask_later(connection: &mut Connection<DuplexStream, ManualClock>) -> Answered {
+        let (told, answer) = oneshot::channel();
+        let decided =
+            Decided::Later(Box::pin(async { answer.await.unwrap_or(Err(Fault::NotLoaded)) }));
+        let asked = own::Asked { verb: Verb::Take, permits: 1 };
+        let pending = Some(Pending { decided, asked, version: Version::Two });
+        connection.later.push_back(Later { pending, replies: Vec::new() });
+        told
+    }
+
+    async fn go_on(connection: &mut Connection<DuplexStream, ManualClock>) -> bool {
+        poll_fn(|cx| Poll::Ready(connection.poll(cx, Instant::now()).is_ready())).await
+    }
+
+    async fn read(theirs: &mut DuplexStream) -> String {
+        let mut bytes = vec![0; 4096];
+        let read = poll_fn(|cx| {
+            let mut room = ReadBuf::new(&mut bytes);
+            let polled = Pin::new(&mut *theirs).poll_read(cx, &mut room);
+            Poll::Ready(if polled.is_ready() { room.filled().len() } else { 0 })
+        });
+        let count = read.await;
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn answers_that_come_later_keep_the_order() {
+        let (mut connection, mut theirs) = connection();
+        let first = ask_later(&mut connection);
+        theirs.write_all(b"PING a\r\n").await.unwrap();
+        assert!(!go_on(&mut connection).await);
+        let second = ask_later(&mut connection);
+        theirs.write_all(b"PING b\r\n").await.unwrap();
+        assert!(!go_on(&mut connection).await);
+        assert_eq!(read(&mut theirs).await, "");
+        // The second is there first, and waits.
+        second.send(Err(Fault::NoRoom)).unwrap();
+        assert!(!go_on(&mut connection).await);
+        assert_eq!(read(&mut theirs).await, "");
+        first.send(Err(Fault::NotLoaded)).unwrap();
+        assert!(!go_on(&mut connection).await);
+        let all = "-ERR no configuration is loaded\r\n$1\r\na\r\n\
+                   -ERR there is no room for another key\r\n$1\r\nb\r\n";
+        assert_eq!(read(&mut theirs).await, all);
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_answers_that_come_later() {
+        let (mut connection, mut theirs) = connection();
+        let answer = ask_later(&mut connection);
+        connection.is_draining = true;
+        assert!(!go_on(&mut connection).await);
+        assert_eq!(connection.phase, Phase::Open);
+        answer.send(Err(Fault::NotLoaded)).unwrap();
+        assert!(!go_on(&mut connection).await);
+        assert_eq!(connection.phase, Phase::Lingering);
+        let mut rest = String::new();
+        theirs.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "-ERR no configuration is loaded\r\n");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_waits_for_many_answers_is_not_read_from() {
+        let (mut connection, mut theirs) = connection();
+        let answers: Vec<Answered> = (0..MOST_LATER).map(|_| ask_later(&mut connection)).collect();
+        theirs.write_all(b"PING\r\n").await.unwrap();
+        assert!(!go_on(&mut connection).await);
+        assert!(connection.later.iter().all(|later| later.replies.is_empty()));
+        for answer in answers {
+            answer.send(Err(Fault::NoRoom)).unwrap();
+        }
+        assert!(!go_on(&mut connection).await);
+        assert!(!go_on(&mut connection).await);
+        assert!(read(&mut theirs).await.ends_with("+PONG\r\n"));
+        assert_eq!((connection.input.capacity(), connection.output.capacity()), (0, 0));
+    }
+}

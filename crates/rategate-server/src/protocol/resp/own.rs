@@ -34,8 +34,8 @@ pub(super) struct Pending {
 /// What was asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    verb: Verb,
-    permits: u64,
+    pub(super) verb: Verb,
+    pub(super) permits: u64,
 }
 
 /// `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`: the answer is in the reply, or comes later.
