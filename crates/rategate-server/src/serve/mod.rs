@@ -1,6 +1,5 @@
 //! The service as a whole: listeners, threads, signals, and the end in order.
 
-mod kept;
 mod web;
 
 use std::io;
@@ -172,7 +171,6 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     if places.is_empty() {
         return Err(StartError::Nowhere);
     }
-    let saver = kept::keep(settings.snapshot.as_ref(), &engine)?;
     let listening = places.iter().map(Place::listening).collect();
     let threads = settings.server.threads.or_else(|| thread::available_parallelism().ok());
     let workers = Workers::start(threads.map_or(1, Into::into))?;
@@ -192,7 +190,6 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         known_failures: 0,
         saver: saver.flatten(),
         ordered,
-        saver,
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let hosts = {
@@ -285,8 +282,6 @@ struct Front {
     known_failures: u64,
     saver: Option<Saver>,
     ordered: mpsc::UnboundedReceiver<Order>,
-    /// Saves what was counted, and a last time when it is dropped.
-    saver: Option<Saver>,
 }
 
 type Host = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
