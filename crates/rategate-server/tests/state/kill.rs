@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use rategate_server::engine::{Started, WhenUnreadable};
 
-use crate::common::{SECOND, bucket, engine, remaining, take};
-use crate::{engine_at, keeper};
+use crate::common::{SECOND, bucket, remaining, take};
+use crate::{engine_at, engine_now, keeper};
 
 /// So many keys make a file that is written in several pieces.
 const KEYS: usize = 3_000;
@@ -22,7 +22,7 @@ fn rules() -> Vec<rategate_server::rule::Rule> {
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(PATH) else { return };
-    let (engine, _) = engine(rules());
+    let (engine, _) = engine_now(rules());
     let keeper = keeper(path.as_ref(), WhenUnreadable::Refuse);
     let mut out = std::io::stdout();
     for generation in 1_u64.. {
