@@ -53,7 +53,16 @@ struct Split {
 
 /// What a store has granted for a request that is not decided yet: it goes back if that is dropped.
 #[derive(Default)]
-struct Taken(Vec<(Arc<dyn Remote>, Arc<[u8]>, NonZeroU64, Grant)>);
+struct Taken(Vec<Granted>);
+
+/// A grant of a store, for the item at this place.
+struct Granted {
+    at: usize,
+    remote: Arc<dyn Remote>,
+    key: Arc<[u8]>,
+    permits: NonZeroU64,
+    grant: Grant,
+}
 
 impl Taken {
     fn keep(&mut self) {
@@ -61,7 +70,7 @@ impl Taken {
     }
 
     fn give_back(&mut self) {
-        for (remote, key, permits, grant) in self.0.drain(..) {
+        for Granted { remote, key, permits, grant, .. } in self.0.drain(..) {
             remote.refund(&key, permits, grant);
         }
     }
@@ -215,11 +224,10 @@ async fn decide<C: Clock + Clone + 'static>(
     if allowed || verb != Verb::Take {
         taken.keep();
     } else {
-        for item in apart.iter().filter(|item| item.verb == Verb::Take) {
-            if let Some(Some(part)) = parts.get_mut(item.at)
-                && part.verdict == Verdict::Granted
-            {
-                let back = part.remaining.map(|left| left.saturating_add(item.permits));
+        // As if they had never been taken.
+        for Granted { at, permits, .. } in &taken.0 {
+            if let Some(Some(part)) = parts.get_mut(*at) {
+                let back = part.remaining.map(|left| left.saturating_add(permits.get()));
                 part.remaining = back.map(|left| left.min(part.limit));
             }
         }
@@ -285,7 +293,8 @@ async fn asked<C: Clock + Clone + 'static>(
     if let (Decision::Granted(grant), Verb::Take, Some(permits)) =
         (decision, verb, NonZeroU64::new(item.permits))
     {
-        taken.0.push((Arc::clone(remote), key, permits, grant));
+        let remote = Arc::clone(remote);
+        taken.0.push(Granted { at: item.at, remote, key, permits, grant });
     }
     Ok(part)
 }

@@ -9,7 +9,7 @@ use crate::common::{SECOND, bucket, remaining, take};
 use crate::{engine_at, engine_now, keeper};
 
 /// So many keys make a file that is written in several pieces.
-const KEYS: usize = 3_000;
+const KEYS: usize = 1_500;
 const PATH: &str = "RATEGATE_TEST_STATE";
 
 fn rules() -> Vec<rategate_server::rule::Rule> {
@@ -38,7 +38,7 @@ fn child() {
 
 #[test]
 fn a_kill_leaves_the_old_file_or_the_new_one() {
-    for round in 0..6_u64 {
+    for round in 0..4_u64 {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state");
         let mut child = Command::new(std::env::current_exe().unwrap())

@@ -156,7 +156,9 @@ fn a_thread_saves() {
     let keeper = Arc::new(keeper(&path, WhenUnreadable::Refuse));
     assert!(matches!(keeper.start(&engine).unwrap(), Started::First));
     let (tell, told) = mpsc::channel();
-    let heard = move |saved: &Result<_, _>| drop(tell.send(saved.is_ok()));
+    let heard = move |saved: &Result<_, _>| {
+        let _ = tell.send(saved.is_ok());
+    };
     let saver = keeper.run(&engine, Duration::from_millis(1), heard.clone()).unwrap();
     assert!(told.recv().unwrap() && told.recv().unwrap());
     drop(saver);

@@ -56,7 +56,7 @@ impl World {
         let shared = Arc::new(Shared::new(Arc::clone(&self.store), nodes));
         let settings = EngineSettings { most_keys: 100, ..EngineSettings::default() };
         let engine = Engine::with_store(self.clock.clone(), settings, None, Some(shared));
-        engine.load(RuleSet { rules, hash: "".into() }).unwrap();
+        engine.load(rule_set(rules)).unwrap();
         engine
     }
 
@@ -86,6 +86,14 @@ impl World {
     fn left(&self, engine: &Engine<ManualClock>, rule: &str, key: &str) -> Option<u64> {
         self.ask(engine, Verb::Peek, &[(rule, key, 1)]).0.parts[0].remaining
     }
+}
+
+/// Rules with an entry of their own each.
+fn rule_set(mut rules: Vec<Rule>) -> RuleSet {
+    for rule in &mut rules {
+        rule.entries[0].key = Arc::clone(&rule.name);
+    }
+    RuleSet { rules, hash: "".into() }
 }
 
 /// Asks for items, each a rule, the value of its entry, and permits.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use rategate::{Clock, MonotonicClock};
 use rategate_redis::client::{self, Config, RedisStore};
 use rategate_server::engine::{Answer, Engine, EngineSettings, Shared, Verb, Verdict};
-use rategate_server::rule::{Rule, RuleSet, WhenGone};
+use rategate_server::rule::{Rule, WhenGone};
 
 use crate::servers::server::{Brand, Server};
-use crate::{decided, stored};
+use crate::{decided, rule_set, stored};
 
 /// The answer, and how long it took.
 fn ask(
@@ -47,7 +47,7 @@ fn a_server_that_is_killed_and_comes_back() {
     let clock = MonotonicClock::new();
     let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
     let engine = Engine::with_store(clock, EngineSettings::default(), None, Some(shared));
-    engine.load(RuleSet { rules, hash: "".into() }).unwrap();
+    engine.load(rule_set(rules)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let take = |rule: &str, key: &str| ask(&runtime, &engine, Verb::Take, (rule, key, 1));
 

@@ -3,7 +3,6 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
 use std::task::{Context, Waker};
 
 use rategate::{
