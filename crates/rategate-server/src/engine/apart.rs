@@ -42,9 +42,27 @@ struct Apart {
     verb: Verb,
 }
 
+/// The items of a request by who decides them, each with its place.
+#[derive(Default)]
+struct Split {
+    apart: Vec<Apart>,
+    here: Vec<(usize, OwnedItem)>,
+    /// Another rule of the request stands in for theirs.
+    done: Vec<(usize, Part)>,
+}
+
 /// What a store has granted for a request that is not decided yet: it goes back if that is dropped.
 #[derive(Default)]
-struct Taken(Vec<(Arc<dyn Remote>, Arc<[u8]>, NonZeroU64, Grant)>);
+struct Taken(Vec<Granted>);
+
+/// A grant of a store, for the item at this place.
+struct Granted {
+    at: usize,
+    remote: Arc<dyn Remote>,
+    key: Arc<[u8]>,
+    permits: NonZeroU64,
+    grant: Grant,
+}
 
 impl Taken {
     fn keep(&mut self) {
@@ -52,7 +70,7 @@ impl Taken {
     }
 
     fn give_back(&mut self) {
-        for (remote, key, permits, grant) in self.0.drain(..) {
+        for Granted { remote, key, permits, grant, .. } in self.0.drain(..) {
             remote.refund(&key, permits, grant);
         }
     }
@@ -74,25 +92,32 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if request.items.len() > MOST_ITEMS {
             return None;
         }
-        let mut apart = Vec::new();
-        for (at, item) in request.items.iter().enumerate() {
-            // What is wrong with an item is said by whoever decides the others.
-            if let Some((rule, key)) = live.found(&item.target)
-                && live.ruled.get(rule)?.remote.is_some()
+        // What is wrong with an item is said by whoever decides those that are here.
+        let found: Vec<Option<(usize, Key)>> =
+            request.items.iter().map(|item| live.found(&item.target)).collect();
+        let rule_of = |index: usize| live.ruled.get(index);
+        let rules = found.iter().flatten().filter_map(|(index, _)| rule_of(*index));
+        let replaced: Vec<Arc<str>> =
+            rules.flat_map(|ruled| ruled.rule.replaces.iter().cloned()).collect();
+        let mut split = Split::default();
+        for ((at, item), found) in request.items.iter().enumerate().zip(found) {
+            let ruled = found.as_ref().and_then(|(index, _)| rule_of(*index));
+            if let Some(ruled) = ruled.filter(|ruled| replaced.contains(&ruled.rule.name)) {
+                split.done.push((at, ruled.part(Verdict::Replaced)));
+            } else if let (Some((rule, key)), Some(_)) =
+                (found, ruled.and_then(|ruled| ruled.remote.as_ref()))
             {
                 let verb = verb_of(request.verb, item);
-                apart.push(Apart { at, rule, key, permits: item.permits, verb });
+                split.apart.push(Apart { at, rule, key, permits: item.permits, verb });
+            } else {
+                split.here.push((at, OwnedItem::of(item)));
             }
         }
-        if apart.is_empty() {
+        if split.apart.is_empty() {
             return None;
         }
-        let others = request.items.iter().enumerate();
-        let others = others.filter(|(at, _)| !apart.iter().any(|apart| apart.at == *at));
-        let others: Vec<(usize, OwnedItem)> =
-            others.map(|(at, item)| (at, OwnedItem::of(item))).collect();
         let (inner, live, verb) = (Arc::clone(&self.inner), Arc::clone(live), request.verb);
-        Some(now_or_later(Box::pin(decide(inner, live, verb, apart, others))))
+        Some(now_or_later(Box::pin(decide(inner, live, verb, split))))
     }
 
     /// Does something about permits in flight, of a rule by its name: held in the rule's store, or in this process, until they are
@@ -156,11 +181,17 @@ async fn decide<C: Clock + Clone + 'static>(
     inner: Arc<Inner<C>>,
     live: Arc<Live<C>>,
     verb: Verb,
-    apart: Vec<Apart>,
-    others: Vec<(usize, OwnedItem)>,
+    split: Split,
 ) -> Result<Answer, Fault> {
+    let Split { apart, here: others, done } = split;
     let mut taken = Taken::default();
-    let mut parts: Vec<Option<Part>> = vec![None; apart.len().saturating_add(others.len())];
+    let items = apart.len().saturating_add(others.len()).saturating_add(done.len());
+    let mut parts: Vec<Option<Part>> = vec![None; items];
+    for (at, part) in done {
+        if let Some(place) = parts.get_mut(at) {
+            *place = Some(part);
+        }
+    }
     let (mut is_over, mut quotas, mut full) = (false, 0_usize, 0_usize);
     for item in &apart {
         // Behind one that is over, the others are looked at.
@@ -193,11 +224,10 @@ async fn decide<C: Clock + Clone + 'static>(
     if allowed || verb != Verb::Take {
         taken.keep();
     } else {
-        for item in apart.iter().filter(|item| item.verb == Verb::Take) {
-            if let Some(Some(part)) = parts.get_mut(item.at)
-                && part.verdict == Verdict::Granted
-            {
-                let back = part.remaining.map(|left| left.saturating_add(item.permits));
+        // As if they had never been taken.
+        for Granted { at, permits, .. } in &taken.0 {
+            if let Some(Some(part)) = parts.get_mut(*at) {
+                let back = part.remaining.map(|left| left.saturating_add(permits.get()));
                 part.remaining = back.map(|left| left.min(part.limit));
             }
         }
@@ -263,7 +293,8 @@ async fn asked<C: Clock + Clone + 'static>(
     if let (Decision::Granted(grant), Verb::Take, Some(permits)) =
         (decision, verb, NonZeroU64::new(item.permits))
     {
-        taken.0.push((Arc::clone(remote), key, permits, grant));
+        let remote = Arc::clone(remote);
+        taken.0.push(Granted { at: item.at, remote, key, permits, grant });
     }
     Ok(part)
 }

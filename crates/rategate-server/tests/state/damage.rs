@@ -5,15 +5,15 @@ use std::path::PathBuf;
 
 use rategate_server::engine::{Started, StateError, Unreadable, Verb, WhenUnreadable};
 
-use crate::common::{SECOND, TestEngine, bucket, engine, per_minute, remaining, take};
-use crate::{burst, bytes_of, engine_at, keeper, left};
+use crate::common::{SECOND, TestEngine, bucket, per_minute, remaining, take};
+use crate::{burst, bytes_of, engine_at, engine_now, keeper, left};
 
 fn rules() -> Vec<rategate_server::rule::Rule> {
     vec![bucket("b", &["who"], 10), per_minute("w", &["user"], 5)]
 }
 
 fn used() -> TestEngine {
-    let (engine, _) = engine(rules());
+    let (engine, _) = engine_now(rules());
     assert!(take(&engine, &[("who=ann", 10), ("user=ann", 5)]));
     let _ = engine.inline(burst(8), b"x", Verb::Take, 8).unwrap();
     engine

@@ -26,13 +26,24 @@ use rategate_server::rule::{Rule, RuleSet};
 
 use common::{MONDAY, TestEngine};
 
+const SMALL: EngineSettings = EngineSettings {
+    most_keys: 10_000,
+    inline_keys: 1_000,
+    inline_limits: 62,
+    count_denied: false,
+};
+
 /// An engine of another process, so many nanoseconds after Monday.
 fn engine_at(rules: Vec<Rule>, at_ns: u64) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new();
     clock.advance(MONDAY + at_ns);
-    let engine = Engine::new(clock.clone(), EngineSettings::default());
+    let engine = Engine::new(clock.clone(), SMALL);
     engine.load(RuleSet { rules, hash: "".into() }).unwrap();
     (engine, clock)
+}
+
+fn engine_now(rules: Vec<Rule>) -> (TestEngine, ManualClock) {
+    engine_at(rules, 0)
 }
 
 fn keeper(path: &Path, when_unreadable: WhenUnreadable) -> Keeper {

@@ -11,10 +11,8 @@ use rategate_server::engine::{
 };
 use rategate_server::rule::Unit;
 
-use crate::common::{
-    MONDAY, SECOND, TestEngine, bucket, decide, engine, per_minute, remaining, take,
-};
-use crate::{burst, engine_at, keeper, left};
+use crate::common::{MONDAY, SECOND, TestEngine, bucket, decide, per_minute, remaining, take};
+use crate::{burst, engine_at, engine_now, keeper, left};
 
 fn restored(started: Started) -> Restored {
     match started {
@@ -36,7 +34,7 @@ fn counters_go_on() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
     let rules = || vec![bucket("b", &["who"], 10), per_minute("w", &["user", "path"], 5)];
-    let (before, clock) = engine(rules());
+    let (before, clock) = engine_now(rules());
     clock.advance(20 * SECOND);
     assert!(take(&before, &[("who=ann", 7), ("user=ann,path=/", 4)]));
     assert!(take(&before, &[("who=bob", 10)]));
@@ -71,7 +69,7 @@ fn time_away() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
     let rules = || vec![bucket("b", &["who"], 10)];
-    let (before, clock) = engine(rules());
+    let (before, clock) = engine_now(rules());
     clock.advance(100 * SECOND);
     assert!(take(&before, &[("who=ann", 10)]));
     let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
@@ -94,7 +92,7 @@ fn time_away() {
 fn rules_that_have_changed() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
-    let (before, _) = engine(vec![
+    let (before, _) = engine_now(vec![
         bucket("larger", &["a"], 10),
         bucket("kind", &["b"], 10),
         bucket("keys", &["c"], 10),
@@ -140,7 +138,7 @@ fn calls_before_the_restart_count() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
     let rules = || vec![bucket("b", &["who"], 10)];
-    let (before, _) = engine(rules());
+    let (before, _) = engine_now(rules());
     assert!(take(&before, &[("who=ann", 10)]));
     let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
     let (after, _) = engine_at(rules(), 0);
@@ -154,11 +152,13 @@ fn calls_before_the_restart_count() {
 fn a_thread_saves() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
-    let (engine, _) = engine(vec![bucket("b", &["who"], 10)]);
+    let (engine, _) = engine_now(vec![bucket("b", &["who"], 10)]);
     let keeper = Arc::new(keeper(&path, WhenUnreadable::Refuse));
     assert!(matches!(keeper.start(&engine).unwrap(), Started::First));
     let (tell, told) = mpsc::channel();
-    let heard = move |saved: &Result<_, _>| drop(tell.send(saved.is_ok()));
+    let heard = move |saved: &Result<_, _>| {
+        let _ = tell.send(saved.is_ok());
+    };
     let saver = keeper.run(&engine, Duration::from_millis(1), heard.clone()).unwrap();
     assert!(told.recv().unwrap() && told.recv().unwrap());
     drop(saver);

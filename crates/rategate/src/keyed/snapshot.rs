@@ -89,7 +89,7 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
     ) -> Result<Self, SnapshotError> {
         let on_clock = move |saved_at: &SavedAt| (since(saved_at), clock);
         let table = restore(policies.into_iter().collect(), room, input, on_clock)?;
-        let tier = tier_of.map(|tier_of| Arc::new(tier_of) as Arc<super::TierOf<K>>);
+        let tier = tier_of.map(|tier_of| -> Arc<super::TierOf<K>> { Arc::new(tier_of) });
         Ok(Self { table: Arc::new(table), tier, name: None })
     }
 

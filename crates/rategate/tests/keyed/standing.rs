@@ -1,12 +1,14 @@
 //! Where a key's limit stands, and what its owner says of it: without a trace where there is nothing to say.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 
 use rategate::{
-    Alarm, Anchor, AnyPolicy, Clock, CommitLog, CompactLog, Concurrency, Decision, FixedWindow,
-    Gcra, Keyed, KeyedError, Look, ManualClock, Overflow, Pacer, Room, SlidingLog, Timer, Together,
-    Wake, try_all,
+    Alarm, Anchor, AnyPolicy, AsyncLimiter, Clock, CommitLog, CompactLog, Concurrency, Decision,
+    FixedWindow, Gcra, Keyed, KeyedError, Look, ManualClock, Overflow, Pacer, Room, SlidingLog,
+    Timer, Together, Wake, try_all,
 };
 
 use crate::{S, bucket, passes, table, told};
@@ -282,4 +284,25 @@ fn spent_strangers_take_no_room() {
     assert_eq!(passes(&keyed, &1), Some(true));
     keyed.spend_strangers(0);
     assert_eq!(passes(&keyed, &2), Some(false));
+}
+
+/// While somebody waits for a key, nobody can say when it will be as good as fresh.
+#[test]
+fn a_look_at_a_line() {
+    let clock = ManualClock::stepped();
+    let keyed: Keyed<u64, Gcra, _> =
+        Keyed::with_clock(bucket("1/s", 3), Room::for_keys(10), clock.clone());
+    let _ = keyed.try_acquire(&1, 3).unwrap();
+    let limiter = AsyncLimiter::from(keyed.limiter(&1).unwrap());
+    let mut wait = pin!(limiter.acquire(1));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(wait.as_mut().poll(&mut context).is_pending());
+    let held = Look { remaining: 0, fresh_in_ns: None };
+    assert_eq!(keyed.look(&1), Ok(held));
+    let (decision, look) = keyed.try_acquire_told(&1, 1).unwrap();
+    assert_eq!((decision.is_granted(), look), (false, held));
+    // What comes back is for whoever waits.
+    assert_eq!(keyed.give_back(&1, 1), Ok(1));
+    assert!(wait.as_mut().poll(&mut context).is_ready());
+    assert_eq!(keyed.look(&1), Ok(Look { remaining: 0, fresh_in_ns: Some(3 * S) }));
 }

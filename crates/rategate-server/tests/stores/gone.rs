@@ -1,0 +1,90 @@
+//! While the store is gone: within the budget, as each rule says, and back again.
+
+use rategate::Clock;
+use rategate::distributed::Sight;
+use rategate::store::Course;
+use rategate_server::engine::{Verb, Verdict};
+use rategate_server::rule::{Rule, WhenGone};
+
+use crate::common::{SECOND, bucket};
+use crate::{BUDGET_NS, MS, World, stored};
+
+#[test]
+fn each_rule_says_what_is_answered() {
+    for course in [Course::LostThere, Course::LostBack, Course::Unreachable, Course::Unable] {
+        let world = World::new();
+        let rule = |name, when_gone| Rule { when_gone, ..stored(name, 4) };
+        let server = world.server(vec![
+            rule("deny", WhenGone::Deny),
+            rule("admit", WhenGone::Admit),
+            rule("local", WhenGone::Local),
+            bucket("here", &["who"], 4),
+        ]);
+        // A process that has just come keeps no limit alone before the limit has forgotten the one before it.
+        world.clock.set(world.clock.now_ns() + 10 * SECOND);
+        assert!(world.take(&server, &[("deny", "x", 1)]));
+        world.store.set_usual(course);
+        let (mut passed, mut slow) = ([0; 3], 0);
+        for _ in 0..40 {
+            for (index, rule) in ["deny", "admit", "local"].into_iter().enumerate() {
+                let (answer, took_ns) = world.ask(&server, Verb::Take, &[(rule, "x", 1)]);
+                assert!(took_ns <= BUDGET_NS, "{rule}, {course:?}: {took_ns}");
+                slow += u64::from(took_ns > 0);
+                passed[index] += u64::from(answer.allowed);
+                match rule {
+                    "deny" => {
+                        assert_eq!(answer.parts[0].verdict, Verdict::Gone { admitted: false })
+                    }
+                    "admit" => {
+                        assert_eq!(answer.parts[0].verdict, Verdict::Gone { admitted: true })
+                    }
+                    _ => {}
+                }
+            }
+            assert!(world.take(&server, &[("here", "y", 0)]), "what is here goes on");
+        }
+        let [deny, admit, local] = passed;
+        assert_eq!((deny, admit), (0, 40), "{course:?}");
+        assert!(
+            (2..=4).contains(&local),
+            "half of the bucket, and what it earns: {local}, {course:?}"
+        );
+        assert!(slow <= 30, "{slow} calls waited for nothing");
+        let health = server.stores();
+        assert!(health.iter().all(|(_, health)| health.sight == Sight::Gone), "{health:?}");
+        assert_eq!(health.len(), 3);
+        // It is back, and is asked again.
+        world.store.set_usual(Course::Straight);
+        world.clock.set(world.clock.now_ns() + 10 * SECOND);
+        for rule in ["deny", "admit", "local"] {
+            let _ = world.ask(&server, Verb::Peek, &[(rule, "x", 1)]);
+            world.clock.set(world.clock.now_ns() + 10 * MS);
+            assert!(world.take(&server, &[(rule, "z", 4)]), "{rule}");
+            assert!(!world.take(&server, &[(rule, "z", 1)]), "{rule}: the limit holds again");
+        }
+        assert!(server.stores().iter().all(|(_, health)| health.sight == Sight::Well));
+    }
+}
+
+/// A look takes nothing of what is kept alone either.
+#[test]
+fn a_look_takes_nothing_without_the_store() {
+    let world = World::new();
+    let server = world.server(vec![stored("local", 4)]);
+    world.clock.set(world.clock.now_ns() + 10 * SECOND);
+    world.store.set_usual(Course::Unreachable);
+    for _ in 0..10 {
+        assert_eq!(world.left(&server, "local", "x"), Some(2));
+    }
+    assert!(world.take(&server, &[("local", "x", 2)]));
+    assert!(!world.take(&server, &[("local", "x", 1)]));
+}
+
+/// No store for a rule that needs one: the rules are refused, and those of before stay.
+#[test]
+fn a_rule_without_a_store_is_refused() {
+    let (engine, _) = crate::common::engine(vec![bucket("b", &["who"], 1)]);
+    let refused = engine.load(crate::common::set(vec![stored("s", 4)])).unwrap_err();
+    assert_eq!(refused.to_string(), "rule `s` cannot be kept in a store: no store is configured");
+    assert_eq!(engine.rules().unwrap().rules[0].name.as_ref(), "b");
+}

@@ -1,0 +1,122 @@
+//! Rules whose counters are in a store: on a clock that the tests set, with a store that does what they say; and in a real one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    clippy::arithmetic_side_effects
+)]
+
+#[path = "../engine/common.rs"]
+#[allow(dead_code)]
+mod common;
+mod gone;
+mod held;
+mod real;
+mod servers;
+mod together;
+
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use rategate::store::{FaultyStore, MemoryStore};
+use rategate::{Clock, Concurrency, ManualClock};
+use rategate_server::engine::{
+    Answer, Decided, Engine, EngineSettings, Item, Request, Shared, Target, Verb,
+};
+use rategate_server::rule::{Limit, Place, Rule, RuleSet};
+
+use common::{MONDAY, SECOND, bucket};
+
+const MS: u64 = SECOND / 1_000;
+/// How long a call waits for the store.
+const BUDGET_NS: u64 = 20 * MS;
+
+type Faulty = FaultyStore<MemoryStore<ManualClock>, ManualClock>;
+
+/// Servers with one store.
+struct World {
+    clock: ManualClock,
+    store: Arc<Faulty>,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = ManualClock::stepped();
+        clock.set(MONDAY);
+        let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
+        let store = Arc::new(FaultyStore::new(memory, clock.clone(), BUDGET_NS));
+        Self { clock, store }
+    }
+
+    fn server(&self, rules: Vec<Rule>) -> Engine<ManualClock> {
+        let nodes = NonZeroU32::new(2).unwrap();
+        let shared = Arc::new(Shared::new(Arc::clone(&self.store), nodes));
+        let settings = EngineSettings { most_keys: 100, ..EngineSettings::default() };
+        let engine = Engine::with_store(self.clock.clone(), settings, None, Some(shared));
+        engine.load(rule_set(rules)).unwrap();
+        engine
+    }
+
+    /// The answer, and how long it took.
+    fn ask(
+        &self,
+        engine: &Engine<ManualClock>,
+        verb: Verb,
+        items: &[(&str, &str, u64)],
+    ) -> (Answer, u64) {
+        let asked_ns = self.clock.now_ns();
+        let mut decided = pin!(decided(engine, verb, items).answer());
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(answer) = decided.as_mut().poll(&mut context) {
+                return (answer.unwrap(), self.clock.now_ns() - asked_ns);
+            }
+            self.clock.set(self.clock.now_ns() + MS);
+            assert!(self.clock.now_ns() <= asked_ns + 200 * MS, "nobody waits that long");
+        }
+    }
+
+    fn take(&self, engine: &Engine<ManualClock>, items: &[(&str, &str, u64)]) -> bool {
+        self.ask(engine, Verb::Take, items).0.allowed
+    }
+
+    fn left(&self, engine: &Engine<ManualClock>, rule: &str, key: &str) -> Option<u64> {
+        self.ask(engine, Verb::Peek, &[(rule, key, 1)]).0.parts[0].remaining
+    }
+}
+
+/// Rules with an entry of their own each.
+fn rule_set(mut rules: Vec<Rule>) -> RuleSet {
+    for rule in &mut rules {
+        rule.entries[0].key = Arc::clone(&rule.name);
+    }
+    RuleSet { rules, hash: "".into() }
+}
+
+/// Asks for items, each a rule, the value of its entry, and permits.
+fn decided<C: Clock + Clone + 'static>(
+    engine: &Engine<C>,
+    verb: Verb,
+    items: &[(&str, &str, u64)],
+) -> Decided {
+    let values: Vec<[&[u8]; 1]> = items.iter().map(|(_, key, _)| [key.as_bytes()]).collect();
+    let items = items.iter().zip(&values);
+    let items: Vec<Item<'_>> = items
+        .map(|((name, _, permits), values)| Item::of(Target::Rule { name, values }, *permits))
+        .collect();
+    engine.decide(&Request { verb, items: &items })
+}
+
+/// A bucket of `burst` in the store, one back a second.
+fn stored(name: &str, burst: u64) -> Rule {
+    Rule { place: Place::StoreExact, ..bucket(name, &["who"], burst) }
+}
+
+/// So many in flight.
+fn in_flight(name: &str, permits: u64, place: Place) -> Rule {
+    let limit = Limit::Policy(Concurrency::new(permits).unwrap().into());
+    Rule { limit, place, ..bucket(name, &["who"], 1) }
+}

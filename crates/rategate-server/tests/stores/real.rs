@@ -1,0 +1,85 @@
+//! With a real server, which is killed and comes back.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rategate::{Clock, MonotonicClock};
+use rategate_redis::client::{self, Config, RedisStore};
+use rategate_server::engine::{Answer, Engine, EngineSettings, Shared, Verb, Verdict};
+use rategate_server::rule::{Rule, WhenGone};
+
+use crate::servers::server::{Brand, Server};
+use crate::{decided, rule_set, stored};
+
+/// The answer, and how long it took.
+fn ask(
+    runtime: &tokio::runtime::Runtime,
+    engine: &Engine,
+    verb: Verb,
+    item: (&str, &str, u64),
+) -> (Answer, Duration) {
+    let begun = Instant::now();
+    let answer = runtime.block_on(decided(engine, verb, &[item]).answer()).unwrap();
+    (answer, begun.elapsed())
+}
+
+fn eventually(within: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < within, "{what}: not within {within:?}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_and_comes_back() {
+    let Some(brand) = Brand::installed().into_iter().next() else { return };
+    let mut server = Server::start(brand);
+    let place = client::Server::tcp("127.0.0.1", server.port());
+    let store = Arc::new(RedisStore::open(Config::server(place).prefix("t")).unwrap());
+    let rule = |name, when_gone| Rule { when_gone, ..stored(name, 4) };
+    let rules = vec![
+        rule("deny", WhenGone::Deny),
+        rule("admit", WhenGone::Admit),
+        rule("local", WhenGone::Local),
+    ];
+    let clock = MonotonicClock::new();
+    let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
+    let engine = Engine::with_store(clock, EngineSettings::default(), None, Some(shared));
+    engine.load(rule_set(rules)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let take = |rule: &str, key: &str| ask(&runtime, &engine, Verb::Take, (rule, key, 1));
+
+    eventually(Duration::from_secs(10), "the store answers", || {
+        take("deny", "first").0.parts[0].verdict == Verdict::Granted
+    });
+    let granted = (0..6).filter(|_| take("deny", "x").0.allowed).count();
+    assert!((4..=5).contains(&granted), "{granted}");
+
+    server.kill();
+    let mut took = Vec::new();
+    for _ in 0..30 {
+        for (rule, admitted) in [("deny", false), ("admit", true)] {
+            let (answer, time) = take(rule, "y");
+            took.push(time);
+            assert!(
+                matches!(answer.parts[0].verdict, Verdict::Gone { admitted: told } if told == admitted),
+                "{rule}: {:?}",
+                answer.parts[0].verdict
+            );
+        }
+        took.push(take("local", "y").1);
+    }
+    took.sort_unstable();
+    // The budget is 20 ms; a machine with much else to do may wake its threads late.
+    let median = took[took.len() / 2];
+    assert!(median <= Duration::from_millis(25), "{median:?}");
+    assert!(took[took.len() - 1] < Duration::from_millis(500), "{:?}", took.last());
+
+    server.restart_empty();
+    eventually(Duration::from_secs(20), "it is asked again", || {
+        let (answer, _) = take("deny", &format!("after {:?}", engine.clock().now_ns()));
+        answer.parts[0].verdict == Verdict::Granted
+    });
+}

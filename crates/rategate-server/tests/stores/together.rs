@@ -1,0 +1,140 @@
+//! Several servers, and several items: one limit, all or nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
+use rategate::store::Course;
+use rategate_server::engine::{Decided, Verb, Verdict};
+use rategate_server::rule::{Enforcement, Place, Rule};
+
+use crate::common::{SECOND, bucket, per_minute};
+use crate::{MS, World, decided, stored};
+
+/// What one server has granted the other one does not grant again, and each tells what is left.
+#[test]
+fn servers_share_a_limit() {
+    let world = World::new();
+    let [one, two] = [(); 2].map(|()| world.server(vec![stored("s", 5)]));
+    let (answer, _) = world.ask(&one, Verb::Take, &[("s", "ann", 3)]);
+    assert_eq!(
+        (answer.allowed, answer.parts[0].remaining, answer.parts[0].limit),
+        (true, Some(2), 5)
+    );
+    assert_eq!(answer.parts[0].reset_after_ns, 3 * SECOND);
+    let (answer, _) = world.ask(&two, Verb::Take, &[("s", "ann", 3)]);
+    assert!(!answer.allowed);
+    let Verdict::Denied { retry_after_ns, enforced: true } = answer.parts[0].verdict else {
+        panic!()
+    };
+    assert_eq!(retry_after_ns.map(u64::from), Some(SECOND));
+    assert_eq!(answer.parts[0].remaining, Some(2));
+    assert!(world.take(&two, &[("s", "bob", 5)]), "each key on its own");
+    assert_eq!(world.left(&one, "s", "ann"), Some(2));
+    // More than ever passes.
+    let (answer, _) = world.ask(&one, Verb::Take, &[("s", "ann", 6)]);
+    assert_eq!(answer.parts[0].verdict, Verdict::Denied { retry_after_ns: None, enforced: true });
+    let _ = world.ask(&two, Verb::Reset, &[("s", "ann", 1)]);
+    assert_eq!(world.left(&one, "s", "ann"), Some(5));
+    // Without a grant to show, nothing.
+    assert!(world.take(&one, &[("s", "ann", 5)]));
+    let (answer, _) = world.ask(&one, Verb::Refund, &[("s", "ann", 5)]);
+    assert_eq!(answer.parts[0].verdict, Verdict::Refunded(0));
+}
+
+/// Rules of one name and one key, and no others, have one counter.
+#[test]
+fn rules_keep_apart() {
+    let world = World::new();
+    let server = world.server(vec![stored("a", 5), stored("ab", 5)]);
+    assert!(world.take(&server, &[("a", "bc", 5)]));
+    assert!(world.take(&server, &[("ab", "c", 5)]));
+}
+
+/// Whatever is over, and wherever it is, nothing is taken of the others.
+#[test]
+fn all_or_nothing_over_stores_and_tables() {
+    let world = World::new();
+    let server = world.server(vec![stored("s", 5), stored("t", 2), bucket("here", &["who"], 3)]);
+    let all = |s, t, here| [("s", "x", s), ("t", "x", t), ("here", "x", here)];
+    let left = || ["s", "t", "here"].map(|rule| world.left(&server, rule, "x").unwrap());
+    assert!(world.take(&server, &all(1, 1, 1)));
+    assert_eq!(left(), [4, 1, 2]);
+    for (s, t, here, by) in [(1, 2, 1, 1), (1, 1, 3, 2), (5, 1, 1, 0), (1, 9, 1, 1)] {
+        let (answer, _) = world.ask(&server, Verb::Take, &all(s, t, here));
+        assert!(!answer.allowed, "{s} {t} {here}");
+        assert!(answer.parts[by].verdict.is_over());
+        let told: Vec<_> = answer.parts.iter().map(|part| part.remaining.unwrap()).collect();
+        assert_eq!(told, [4, 1, 2], "what is left, as nothing was taken");
+        assert_eq!(left(), [4, 1, 2], "{s} {t} {here}");
+    }
+    assert!(world.take(&server, &all(4, 1, 2)));
+}
+
+/// A rule that only takes note stands in nobody's way, and one that is replaced is not asked.
+#[test]
+fn shadows_and_replaced() {
+    let world = World::new();
+    let shadow = Rule { enforcement: Enforcement::Shadow, ..stored("shadow", 1) };
+    let wins = Rule { replaces: vec!["s".into(), "here".into()], ..stored("wins", 9) };
+    let server = world.server(vec![shadow, stored("s", 5), wins, per_minute("here", &["who"], 5)]);
+    for _ in 0..3 {
+        assert!(world.take(&server, &[("shadow", "x", 1), ("s", "x", 1)]));
+    }
+    assert_eq!(world.left(&server, "s", "x"), Some(2));
+    let (answer, _) =
+        world.ask(&server, Verb::Take, &[("s", "x", 3), ("here", "x", 3), ("wins", "x", 3)]);
+    assert!(answer.allowed);
+    let verdicts = [0, 1, 2].map(|part| answer.parts[part].verdict);
+    assert_eq!(verdicts, [Verdict::Replaced, Verdict::Replaced, Verdict::Granted]);
+    assert_eq!(
+        (world.left(&server, "s", "x"), world.left(&server, "here", "x")),
+        (Some(2), Some(5))
+    );
+}
+
+/// Whoever gives up the answer has taken nothing in the end.
+#[test]
+fn an_answer_that_nobody_waits_for_goes_back() {
+    let world = World::new();
+    let server = world.server(vec![stored("s", 5), stored("t", 5)]);
+    let slow = Course::Slow { there_ns: MS, back_ns: 5 * MS };
+    for (courses, waits) in [([slow, slow], 3), ([Course::Straight, slow], 2), ([slow, slow], 9)] {
+        world.store.script(courses);
+        let Decided::Later(mut answer) =
+            decided(&server, Verb::Take, &[("s", "x", 3), ("t", "x", 3)])
+        else {
+            panic!("the store is asked");
+        };
+        for _ in 0..waits {
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(Pin::new(&mut answer).poll(&mut context).is_pending());
+            world.clock.set(rategate::Clock::now_ns(&world.clock) + MS);
+        }
+        drop(answer);
+        // What goes back is on its way for a while, too.
+        for _ in 0..5 {
+            world.clock.set(rategate::Clock::now_ns(&world.clock) + 10 * MS);
+        }
+        let left = ["s", "t"].map(|rule| world.left(&server, rule, "x"));
+        assert_eq!(left, [Some(5); 2], "{courses:?}, for {waits} ms");
+    }
+}
+
+/// Borrowed permits are handed out without the store, and never more than the limit in all.
+#[test]
+fn leases_are_borrowed() {
+    let world = World::new();
+    let leased = || {
+        let place = Place::StoreLeased { lease_ns: 100 * MS };
+        Rule { place, ..per_minute("l", &["who"], 50) }
+    };
+    let [one, two] = [(); 2].map(|()| world.server(vec![leased()]));
+    let mut granted = 0;
+    for round in 0..200 {
+        granted +=
+            u64::from(world.take(if round % 3 == 0 { &one } else { &two }, &[("l", "x", 1)]));
+    }
+    assert!(granted <= 50, "{granted}");
+    assert!(granted >= 40, "{granted}");
+}
