@@ -85,6 +85,10 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 Counter::Rule(ruled, key)
             }
             Target::Descriptor { domain, entries, limit: Some(limit) } => {
+                // A caller's limit stands in for one of a rule: where nothing is limited it is none either.
+                if !live.ok_or(Fault::NotLoaded)?.matcher.knows(domain) {
+                    return Ok(Task::Done(UNMATCHED));
+                }
                 let counter = self.of_override(domain, entries, limit, verb, item.permits)?;
                 match counter {
                     Ok(counter) => counter,
