@@ -78,7 +78,8 @@ impl Envoy {
         let mut command = Command::new(program);
         command.args(["--config-yaml", &text, "--use-dynamic-base-id", "--concurrency", "1"]);
         command.args(["--log-level", "warn", "--disable-hot-restart"]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let envoy = Self { child: child.unwrap(), port };
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -124,7 +125,10 @@ fn a_real_envoy_lets_exactly_the_limit_pass() {
         let (status, fields) = envoy.get("x-plan: trial\r\n");
         assert_eq!(status, 200, "{fields:?}");
         let trial = (left - 15).to_string();
-        assert_eq!(field(&fields, "x-ratelimit-limit"), r#"5, 20;w=3600;name="per_address", 5;w=3600;name="trial""#);
+        assert_eq!(
+            field(&fields, "x-ratelimit-limit"),
+            r#"5, 20;w=3600;name="per_address", 5;w=3600;name="trial""#
+        );
         assert_eq!(field(&fields, "x-ratelimit-remaining"), trial);
         assert_eq!(field(&fields, "x-ratelimit-reset"), "2750");
     }
@@ -136,7 +140,7 @@ fn a_real_envoy_lets_exactly_the_limit_pass() {
     }
     let statuses: Vec<u16> = (0..20).map(|_| envoy.get("").0).collect();
     assert_eq!(statuses, [[200; 15].as_slice(), &[429; 5]].concat());
-    clock.advance(Duration::from_secs(2750));
+    clock.advance(2_750_000_000_000);
     let (status, fields) = envoy.get("");
     assert_eq!((status, field(&fields, "x-ratelimit-remaining")), (200, "19"));
     assert_eq!(field(&fields, "x-ratelimit-reset"), "3600");

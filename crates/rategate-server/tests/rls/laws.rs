@@ -26,12 +26,13 @@ struct Call {
     then_ns: u64,
 }
 
-/// The rules: limits a minute by the key of the only entry. The last one comes along with the call.
-const LIMITS: [(&str, u64); 4] = [("few", 3), ("some", 7), ("none", 0), ("own", 5)];
+/// The rules: limits a minute by the key of the only entry. The last two come along with the call.
+const LIMITS: [(&str, u64); 5] =
+    [("few", 3), ("some", 7), ("none", 0), ("own", 5), ("own_none", 0)];
 const MINUTE_NS: u64 = 60_000_000_000;
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
-    let part = (0..5_usize, 0..3_usize, prop::option::of(0..5_u64), prop::bool::weighted(0.2));
+    let part = (0..6_usize, 0..3_usize, prop::option::of(0..5_u64), prop::bool::weighted(0.2));
     let part = part.prop_map(|(kind, who, hits, refund)| Part {
         kind,
         who: ["ann", "ben", "cleo"][who],
@@ -68,8 +69,8 @@ impl Model {
             let is_over = limit(part).is_some_and(|limit| {
                 limit == 0 || (!part.refund && *self.taken(window, part) + hits(part) > limit)
             });
-            // Of a limit of nothing, nothing comes back either, and it is over whatever is asked.
-            let is_over = is_over && !(part.refund && limit(part) == Some(0) && part.kind != 3);
+            // What goes back to a rule of nothing is lost, and no reason to say no.
+            let is_over = is_over && !(part.refund && part.kind == 2);
             codes.push(if is_over { Code::OverLimit } else { Code::Ok });
         }
         let allowed = codes.iter().all(|code| *code == Code::Ok);
@@ -110,7 +111,11 @@ proptest! {
             };
             let descriptors = call.parts.iter().map(|part| Descriptor {
                 entries: entries(part).into_iter().collect(),
-                limit: (part.kind == 3).then_some(Override { permits: 5, unit: Unit::Minute }),
+                limit: match part.kind {
+                    3 => Some(Override { permits: 5, unit: Unit::Minute }),
+                    4 => Some(Override { permits: 0, unit: Unit::Minute }),
+                    _ => None,
+                },
                 hits: part.hits,
                 refund: part.refund,
             });
@@ -124,7 +129,7 @@ proptest! {
                 lines.iter().map(|line| (line.code, u64::from(line.remaining))).collect();
             prop_assert_eq!(&lines, &told, "{:?}", call);
             prop_assert_eq!(answer.allowed, allowed);
-            clock.advance(std::time::Duration::from_nanos(call.then_ns));
+            clock.advance(call.then_ns);
         }
     }
 }
