@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use rategate::Clock as _;
-use rategate_server::engine::{Decided, Override};
+use rategate_server::engine::{Decided, EngineSettings, Override};
 use rategate_server::protocol::rls::{Ask, Code, Descriptor, Line, ask};
 use rategate_server::rule::Unit;
 
-use crate::common::{engine, rule};
+use crate::common::{engine, engine_with, rule};
 
 /// One descriptor of a call: which rule's, for whom, with how many hits of its own, and whether they go back.
 #[derive(Clone, Debug)]
@@ -94,10 +94,12 @@ impl Model {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
     fn calls_are_answered_as_by_a_plain_model(calls in calls()) {
         let rules = LIMITS[..3].iter().map(|(key, limit)| rule(key, &[(key, "")], *limit)).collect();
-        let (engine, clock) = engine(rules);
+        let room = EngineSettings { most_keys: 1000, inline_keys: 1000, inline_limits: 8, count_denied: false };
+        let (engine, clock) = engine_with(rules, room);
         let mut model = Model::default();
         for mut call in calls {
             let mut seen = Vec::new();
@@ -132,4 +134,16 @@ proptest! {
             clock.advance(call.then_ns);
         }
     }
+}
+
+#[test]
+fn a_reset_is_never_told_too_early() {
+    let (engine, clock) = engine(vec![rule("few", &[("few", "")], 3)]);
+    // Half a second past a whole one: 49.5 s are left.
+    clock.advance(500_000_000);
+    let entries = [(b"few".as_slice(), b"ann".as_slice())].into_iter().collect();
+    let descriptors = [Descriptor { entries, ..Descriptor::default() }].into_iter().collect();
+    let question = Ask { domain: "edge", descriptors, hits: 1 };
+    let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question) else { panic!() };
+    assert_eq!(Line::of(&answer.parts[0]).reset_s, 50);
 }
