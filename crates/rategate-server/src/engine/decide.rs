@@ -85,6 +85,10 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 Counter::Rule(ruled, key)
             }
             Target::Descriptor { domain, entries, limit: Some(limit) } => {
+                // A caller's limit stands in for one of a rule: where nothing is limited it is none either.
+                if !live.ok_or(Fault::NotLoaded)?.matcher.knows(domain) {
+                    return Ok(Task::Done(UNMATCHED));
+                }
                 let counter = self.of_override(domain, entries, limit, verb, item.permits)?;
                 match counter {
                     Ok(counter) => counter,
@@ -174,7 +178,11 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
             }
         }
+        let stopped = self.is_over_untaken(tasks)?;
         let granted = loop {
+            if stopped {
+                break false;
+            }
             if quotas > 0 && full.len() == quotas {
                 break false;
             }
@@ -207,6 +215,24 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             });
         }
         Ok(())
+    }
+
+    /// Whether something is over that takes nothing itself: what is only looked at, and limits of nothing that came along.
+    fn is_over_untaken(&self, tasks: &Tasks<'_, C>) -> Result<bool, Fault> {
+        for task in tasks {
+            let is_over = match task {
+                Task::Done(part) => part.verdict.is_over(),
+                Task::Ask(asked) if asked.verb == Verb::Peek && !asked.counter.is_quota() => {
+                    let part = asked.counter.decide(&self.clock, Verb::Peek, asked.permits)?;
+                    part.verdict.is_over()
+                }
+                Task::Ask(_) => false,
+            };
+            if is_over {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn try_together(&self, tasks: &Tasks<'_, C>, full: &Full) -> Result<Outcome, Fault> {

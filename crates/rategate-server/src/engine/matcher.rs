@@ -107,6 +107,12 @@ impl Matcher {
         Ok(matcher)
     }
 
+    /// Whether there are rules of a domain.
+    #[must_use]
+    pub fn knows(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
     /// The rule that a descriptor comes under, with its index.
     #[must_use]
     pub fn find(&self, domain: &[u8], entries: Entries<'_>) -> Option<(usize, &Arc<Rule>)> {

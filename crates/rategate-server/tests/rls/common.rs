@@ -2,11 +2,10 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::thread;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rategate::{AnyPolicy, FixedWindow, ManualClock};
+use rategate::{Anchor, AnyPolicy, FixedWindow, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings};
 use rategate_server::net::Access;
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
@@ -14,7 +13,7 @@ use rategate_server::rule::{Entry, Limit, Rule, RuleSet, Shown, Unit, Value};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-pub(crate) type Clock = Arc<ManualClock>;
+pub(crate) type Clock = ManualClock;
 pub(crate) type Tested = Rls<Engine<Clock>>;
 
 /// A window of a minute that has begun 10 s ago.
@@ -31,7 +30,9 @@ pub(crate) fn entry(key: &str, value: &str) -> Entry {
 
 /// A rule of domain `edge`: so many a minute; 0 is nothing.
 pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
-    let policy = |permits| AnyPolicy::from(FixedWindow::new(permits, 60_000_000_000).unwrap());
+    let policy = |permits| {
+        AnyPolicy::from(FixedWindow::new(permits, 60_000_000_000, Anchor::Epoch).unwrap())
+    };
     Rule {
         name: name.into(),
         domain: "edge".into(),
@@ -55,8 +56,9 @@ pub(crate) fn engine(rules: Vec<Rule>) -> (Engine<Clock>, Clock) {
 }
 
 pub(crate) fn engine_with(rules: Vec<Rule>, settings: EngineSettings) -> (Engine<Clock>, Clock) {
-    let clock = Arc::new(ManualClock::at(START_NS));
-    let engine = Engine::new(Arc::clone(&clock), settings);
+    let clock = ManualClock::new();
+    clock.set(START_NS);
+    let engine = Engine::new(clock.clone(), settings);
     if !rules.is_empty() {
         engine.load(RuleSet { rules, hash: "tested".into() }).unwrap();
     }
@@ -144,7 +146,11 @@ async fn accept(
         tokio::spawn(async move {
             match driver {
                 Driver::Own => {
-                    let drain = async { drop(drained.wait_for(|drained| *drained).await) };
+                    let drain = async {
+                        if drained.wait_for(|drained| *drained).await.is_err() {
+                            std::future::pending::<()>().await;
+                        }
+                    };
                     rls.serve(stream, guarded, drain).await;
                 }
                 Driver::Hyper => {

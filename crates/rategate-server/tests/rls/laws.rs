@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use rategate::Clock as _;
-use rategate_server::engine::{Decided, Override};
+use rategate_server::engine::{Decided, EngineSettings, Override};
 use rategate_server::protocol::rls::{Ask, Code, Descriptor, Line, ask};
 use rategate_server::rule::Unit;
 
-use crate::common::{engine, rule};
+use crate::common::{engine, engine_with, rule};
 
 /// One descriptor of a call: which rule's, for whom, with how many hits of its own, and whether they go back.
 #[derive(Clone, Debug)]
@@ -26,12 +26,13 @@ struct Call {
     then_ns: u64,
 }
 
-/// The rules: limits a minute by the key of the only entry. The last one comes along with the call.
-const LIMITS: [(&str, u64); 4] = [("few", 3), ("some", 7), ("none", 0), ("own", 5)];
+/// The rules: limits a minute by the key of the only entry. The last two come along with the call.
+const LIMITS: [(&str, u64); 5] =
+    [("few", 3), ("some", 7), ("none", 0), ("own", 5), ("own_none", 0)];
 const MINUTE_NS: u64 = 60_000_000_000;
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
-    let part = (0..5_usize, 0..3_usize, prop::option::of(0..5_u64), prop::bool::weighted(0.2));
+    let part = (0..6_usize, 0..3_usize, prop::option::of(0..5_u64), prop::bool::weighted(0.2));
     let part = part.prop_map(|(kind, who, hits, refund)| Part {
         kind,
         who: ["ann", "ben", "cleo"][who],
@@ -68,8 +69,8 @@ impl Model {
             let is_over = limit(part).is_some_and(|limit| {
                 limit == 0 || (!part.refund && *self.taken(window, part) + hits(part) > limit)
             });
-            // Of a limit of nothing, nothing comes back either, and it is over whatever is asked.
-            let is_over = is_over && !(part.refund && limit(part) == Some(0) && part.kind != 3);
+            // What goes back to a rule of nothing is lost, and no reason to say no.
+            let is_over = is_over && !(part.refund && part.kind == 2);
             codes.push(if is_over { Code::OverLimit } else { Code::Ok });
         }
         let allowed = codes.iter().all(|code| *code == Code::Ok);
@@ -93,10 +94,12 @@ impl Model {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
     fn calls_are_answered_as_by_a_plain_model(calls in calls()) {
         let rules = LIMITS[..3].iter().map(|(key, limit)| rule(key, &[(key, "")], *limit)).collect();
-        let (engine, clock) = engine(rules);
+        let room = EngineSettings { most_keys: 1000, inline_keys: 1000, inline_limits: 8, count_denied: false };
+        let (engine, clock) = engine_with(rules, room);
         let mut model = Model::default();
         for mut call in calls {
             let mut seen = Vec::new();
@@ -110,7 +113,11 @@ proptest! {
             };
             let descriptors = call.parts.iter().map(|part| Descriptor {
                 entries: entries(part).into_iter().collect(),
-                limit: (part.kind == 3).then_some(Override { permits: 5, unit: Unit::Minute }),
+                limit: match part.kind {
+                    3 => Some(Override { permits: 5, unit: Unit::Minute }),
+                    4 => Some(Override { permits: 0, unit: Unit::Minute }),
+                    _ => None,
+                },
                 hits: part.hits,
                 refund: part.refund,
             });
@@ -124,7 +131,19 @@ proptest! {
                 lines.iter().map(|line| (line.code, u64::from(line.remaining))).collect();
             prop_assert_eq!(&lines, &told, "{:?}", call);
             prop_assert_eq!(answer.allowed, allowed);
-            clock.advance(std::time::Duration::from_nanos(call.then_ns));
+            clock.advance(call.then_ns);
         }
     }
+}
+
+#[test]
+fn a_reset_is_never_told_too_early() {
+    let (engine, clock) = engine(vec![rule("few", &[("few", "")], 3)]);
+    // Half a second past a whole one: 49.5 s are left.
+    clock.advance(500_000_000);
+    let entries = [(b"few".as_slice(), b"ann".as_slice())].into_iter().collect();
+    let descriptors = [Descriptor { entries, ..Descriptor::default() }].into_iter().collect();
+    let question = Ask { domain: "edge", descriptors, hits: 1 };
+    let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question) else { panic!() };
+    assert_eq!(Line::of(&answer.parts[0]).reset_s, 50);
 }

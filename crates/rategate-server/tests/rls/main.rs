@@ -10,6 +10,7 @@
 mod abuse;
 mod calls;
 mod common;
+mod envoy;
 mod json;
 mod laws;
 mod messages;

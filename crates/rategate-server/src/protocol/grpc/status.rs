@@ -28,6 +28,9 @@ pub(crate) enum Code {
     Unauthenticated,
 }
 
+/// The longest message, in bytes.
+const MOST: usize = 512;
+
 impl Status {
     pub(crate) const OK: Self = Self { code: Code::Ok, message: Cow::Borrowed("") };
 
@@ -43,7 +46,7 @@ impl Status {
     /// The message as a header field has it: visible ASCII, all else as `%XX`.
     pub(crate) fn field(&self) -> String {
         let mut field = String::with_capacity(self.message.len());
-        for byte in self.message.bytes() {
+        for byte in self.message.bytes().take(MOST) {
             if matches!(byte, b' '..=b'~') && byte != b'%' {
                 field.push(char::from(byte));
             } else {
