@@ -114,7 +114,11 @@ fn listeners(name: &str, texts: &[String]) -> Result<Vec<Listener>, Failure> {
     let address = |text: &String| match text.strip_prefix("unix:") {
         Some(path) if !path.is_empty() => Ok(Address::Unix(PathBuf::from(path))),
         _ => text.parse().map(Address::Tcp).map_err(|_| {
-            Failure::argument(name, text, "no address: 127.0.0.1:6380, [::1]:6380, unix:/run/rategate.sock, off")
+            Failure::argument(
+                name,
+                text,
+                "no address: 127.0.0.1:6380, [::1]:6380, unix:/run/rategate.sock, off",
+            )
         }),
     };
     texts.iter().map(|text| address(text).map(Listener::plain)).collect()

@@ -300,7 +300,11 @@ impl Front {
 
     async fn drain(&mut self, mut signals: Option<Signals>) {
         let grace = self.settings.server.drain;
-        tracing::info!(grace_s = grace.as_secs(), left = self.drainer.left(), "ending: no new connections");
+        tracing::info!(
+            grace_s = grace.as_secs(),
+            left = self.drainer.left(),
+            "ending: no new connections"
+        );
         self.drainer.begin();
         tokio::select! {
             ended = timeout(grace, self.drainer.all_gone()) => match ended {
@@ -377,8 +381,11 @@ fn place(
     };
     // Whoever reaches an open listener from outside has to show the token for everything.
     let token_required = listener.auth;
-    let bound = net::bind(&at(&listener.address))
-        .map_err(|error| StartError::Bind { protocol, address: address(), error })?;
+    let bound = net::bind(&at(&listener.address)).map_err(|error| StartError::Bind {
+        protocol,
+        address: address(),
+        error,
+    })?;
     Ok(Place { protocol, bound, tls, token_required })
 }
 

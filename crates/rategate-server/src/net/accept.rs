@@ -57,7 +57,10 @@ pub struct Door {
 
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, #[expect(dead_code, reason = "the file goes with the door")] super::listen::OwnFile),
+    Unix(
+        UnixListener,
+        #[expect(dead_code, reason = "the file goes with the door")] super::listen::OwnFile,
+    ),
 }
 
 enum Caller {
@@ -138,7 +141,9 @@ impl<P: Protocol> Host<P> {
             tracing::debug!(peer = ?address, "no room for the connection");
             if self.door.tls.is_none() {
                 // It may not even be there to hear it.
-                let _ = timeout(self.door.limits.arrival, stream.write_all(self.protocol.no_room())).await;
+                let _ =
+                    timeout(self.door.limits.arrival, stream.write_all(self.protocol.no_room()))
+                        .await;
             }
             return;
         };
@@ -185,6 +190,11 @@ impl Socket {
 
 /// Whether an error is one connection's, which was gone before it was accepted, and says nothing of the next.
 fn is_of_one(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, PermissionDenied, TimedOut};
-    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | PermissionDenied | TimedOut)
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, Interrupted, PermissionDenied, TimedOut,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | PermissionDenied | TimedOut
+    )
 }

@@ -90,7 +90,9 @@ fn clear(path: &Path) -> io::Result<()> {
             // Somebody listens there, or nobody may look.
             _ => Err(io::ErrorKind::AddrInUse.into()),
         },
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file is there that is no socket")),
+        Ok(_) => {
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file is there that is no socket"))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }

@@ -50,7 +50,10 @@ impl Workers {
         for number in 0..threads.max(1) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let (stop, stopped) = oneshot::channel::<()>();
-            workers.push(Worker { handle: runtime.handle().clone(), connections: AtomicUsize::new(0) });
+            workers.push(Worker {
+                handle: runtime.handle().clone(),
+                connections: AtomicUsize::new(0),
+            });
             let named = thread::Builder::new().name(format!("worker-{number}"));
             joins.push(named.spawn(move || {
                 // An error says that the sender is gone: the same.

@@ -12,7 +12,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rategate::{Anchor, Clock, FixedWindow, Gcra, ManualClock, SlidingLog};
-use rategate_server::engine::{Engine, EngineSettings, Inline, Item, Observer, Request, Target, Verb};
+use rategate_server::engine::{
+    Engine, EngineSettings, Inline, Item, Observer, Request, Target, Verb,
+};
 use rategate_server::observe::admin::{Admin, Rights};
 use rategate_server::observe::{Observe, Protocol, Store};
 use rategate_server::rule::{
@@ -67,7 +69,12 @@ pub(crate) fn rules() -> RuleSet {
 }
 
 /// Takes so many permits under a rule; whether they were allowed.
-pub(crate) fn take<C: Clock + Clone + 'static>(engine: &Engine<C>, name: &str, values: &[&str], permits: u64) -> bool {
+pub(crate) fn take<C: Clock + Clone + 'static>(
+    engine: &Engine<C>,
+    name: &str,
+    values: &[&str],
+    permits: u64,
+) -> bool {
     let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
     let items = [Item::of(Target::Rule { name, values: &values }, permits)];
     let request = Request { verb: Verb::Take, items: &items };
@@ -94,7 +101,8 @@ impl Bench {
         clock.set(START_NS);
         let observe = Arc::new(Observe::new(START_NS));
         let observer = Arc::clone(&observe) as Arc<dyn Observer>;
-        let engine = Engine::with_observer(clock.clone(), EngineSettings::default(), Some(observer));
+        let engine =
+            Engine::with_observer(clock.clone(), EngineSettings::default(), Some(observer));
         engine.load(rules).unwrap();
         observe.status().loaded(START_NS / SECOND_NS);
         observe.tick(START_NS);
@@ -117,7 +125,13 @@ impl Bench {
         self.call_as(Rights::ALL, method, path, body)
     }
 
-    pub(crate) fn call_as(&self, rights: Rights, method: &str, path: &str, body: &str) -> (u16, String) {
+    pub(crate) fn call_as(
+        &self,
+        rights: Rights,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> (u16, String) {
         use http_body_util::BodyExt as _;
         let body = http_body_util::Full::new(bytes::Bytes::copy_from_slice(body.as_bytes()));
         let request = http::Request::builder().method(method).uri(path).body(body).unwrap();

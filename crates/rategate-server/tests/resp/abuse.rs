@@ -28,7 +28,12 @@ fn what_is_no_command_is_told_so_and_ends() {
         client.send(b"PING\r\n");
         client.send(bytes);
         let rest = client.rest();
-        assert_eq!(rest, format!("+PONG\r\n-ERR Protocol error: {told}\r\n"), "{:?}", bytes.escape_ascii().to_string());
+        assert_eq!(
+            rest,
+            format!("+PONG\r\n-ERR Protocol error: {told}\r\n"),
+            "{:?}",
+            bytes.escape_ascii().to_string()
+        );
     }
     assert_eq!(Client::to(&running).ask("PING"), Reply::Simple("PONG".into()));
 }

@@ -64,14 +64,20 @@ fn what_cannot_be_asked_is_an_error_and_the_connection_stays() {
         assert_eq!(client.ask(ask).error(), wrong);
     }
     let zero = "ERR Zero rates are not supported";
-    for ask in ["CL.THROTTLE k 1 0 1", "CL.THROTTLE k 1 1 0", "THROTTLE k 1 0 1", "THROTTLE k 1 1 0"] {
+    for ask in
+        ["CL.THROTTLE k 1 0 1", "CL.THROTTLE k 1 1 0", "THROTTLE k 1 0 1", "THROTTLE k 1 1 0"]
+    {
         assert_eq!(client.ask(ask).error(), zero);
     }
     for text in ["", "x", "1.5", "1e3", "9223372036854775808", "0x1", "--1"] {
         let shown = format!("ERR Couldn't parse as integer: {text}");
-        for ask in [format!("CL.THROTTLE k {text} 1 1"), format!("CL.THROTTLE k 1 {text} 1"),
-            format!("CL.THROTTLE k 1 1 {text}"), format!("CL.THROTTLE k 1 1 1 {text}"), format!("THROTTLE k 1 1 1 {text}")]
-        {
+        for ask in [
+            format!("CL.THROTTLE k {text} 1 1"),
+            format!("CL.THROTTLE k 1 {text} 1"),
+            format!("CL.THROTTLE k 1 1 {text}"),
+            format!("CL.THROTTLE k 1 1 1 {text}"),
+            format!("THROTTLE k 1 1 1 {text}"),
+        ] {
             assert_eq!(client.ask(&ask).error(), shown);
         }
     }
@@ -85,13 +91,25 @@ fn what_cannot_be_asked_is_an_error_and_the_connection_stays() {
 fn extreme_numbers_are_answered() {
     let running = serve(|_| ());
     let mut client = Client::to(&running);
-    let texts = ["0", "-0", "+5", "007", "1", "-1", "9223372036854775807", "-9223372036854775808", "18446744073"];
+    let texts = [
+        "0",
+        "-0",
+        "+5",
+        "007",
+        "1",
+        "-1",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "18446744073",
+    ];
     for burst in texts {
         for count in texts {
             for period in texts {
                 for quantity in texts {
                     for command in ["CL.THROTTLE", "THROTTLE"] {
-                        client.send(&line(&format!("{command} k {burst} {count} {period} {quantity}")));
+                        client.send(&line(&format!(
+                            "{command} k {burst} {count} {period} {quantity}"
+                        )));
                         match client.read() {
                             Reply::List(parts) => assert_eq!(parts.len(), 5),
                             Reply::Error(text) => assert!(text.starts_with("ERR "), "{text}"),
@@ -103,7 +121,10 @@ fn extreme_numbers_are_answered() {
         }
     }
     assert_eq!(client.ask("CL.THROTTLE z +5 007 +1").ints()[..3], [0, 6, 5]);
-    assert_eq!(client.ask("CL.THROTTLE z 9223372036854775807 9223372036854775807 1 0").ints()[1], i64::MAX);
+    assert_eq!(
+        client.ask("CL.THROTTLE z 9223372036854775807 9223372036854775807 1 0").ints()[1],
+        i64::MAX
+    );
 }
 
 #[test]
@@ -164,11 +185,20 @@ fn clients_are_greeted() {
     assert_eq!((hello.named("server"), hello.named("proto")), (&text("rategate"), &Reply::Int(3)));
     assert_eq!(client.ask("CLIENT GETNAME"), text("me"));
     assert_eq!(client.ask("HELLO 4").error(), "NOPROTO unsupported protocol version");
-    assert_eq!(client.ask("HELLO x").error(), "ERR Protocol version is not an integer or out of range");
+    assert_eq!(
+        client.ask("HELLO x").error(),
+        "ERR Protocol version is not an integer or out of range"
+    );
     assert_eq!(client.ask("HELLO 3 WHAT").error(), "ERR Syntax error in HELLO option 'WHAT'");
     assert_eq!(client.ask("RESET"), Reply::Simple("RESET".into()));
     assert_eq!(client.ask("CLIENT GETNAME"), Reply::Null);
-    for ask in ["CLIENT SETNAME a", "CLIENT SETINFO LIB-NAME x", "CLIENT SETINFO lib-ver 1", "SELECT 0", "CLIENT NO-EVICT on"] {
+    for ask in [
+        "CLIENT SETNAME a",
+        "CLIENT SETINFO LIB-NAME x",
+        "CLIENT SETINFO lib-ver 1",
+        "SELECT 0",
+        "CLIENT NO-EVICT on",
+    ] {
         assert_eq!(client.ask(ask), Reply::Simple("OK".into()), "{ask}");
     }
     assert!(client.ask("CLIENT ID").int() > 0);
@@ -176,7 +206,9 @@ fn clients_are_greeted() {
     assert_eq!(client.ask("SELECT 1").error(), "ERR DB index is out of range");
     assert!(client.ask("COMMAND COUNT").int() > 10);
     assert_eq!(client.ask("COMMAND DOCS"), Reply::List(Vec::new()));
-    assert!(matches!(client.ask("COMMAND INFO cl.throttle nosuch"), Reply::List(all) if all[1] == Reply::Null));
+    assert!(
+        matches!(client.ask("COMMAND INFO cl.throttle nosuch"), Reply::List(all) if all[1] == Reply::Null)
+    );
     assert!(matches!(client.ask("COMMAND"), Reply::List(all) if !all.is_empty()));
     let Reply::Bulk(info) = client.ask("INFO") else { panic!() };
     assert!(info.starts_with(b"# Server\r\nredis_version:"));
@@ -192,7 +224,10 @@ fn what_is_unknown_is_said_as_redis_says_it() {
     assert_eq!(client.ask("GET a b").error(), unknown);
     client.send(&super::client::command(&["a\r\nb"]));
     assert_eq!(client.read().error(), "ERR unknown command 'a  b', with args beginning with: ");
-    assert_eq!(client.ask("CLIENT NOSUCH").error(), "ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP.");
+    assert_eq!(
+        client.ask("CLIENT NOSUCH").error(),
+        "ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP."
+    );
 }
 
 #[test]
@@ -233,5 +268,7 @@ fn without_auth_the_token_guards_what_changes_something() {
     drop(running);
     let running = serve(|_| ());
     let error = Client::to(&running).ask("AUTH x");
-    assert!(error.error().starts_with("ERR AUTH <password> called without any password configured"));
+    assert!(
+        error.error().starts_with("ERR AUTH <password> called without any password configured")
+    );
 }

@@ -150,7 +150,10 @@ fn strangers_may_send_little() {
 fn quotes_are_those_of_redis() {
     let words = |line: &str| whole(line.as_bytes()).commands.concat();
     assert_eq!(words("a \"b c\" 'd e'\n"), [&b"a"[..], b"b c", b"d e"]);
-    assert_eq!(words("\"\\x41\\n\\r\\t\\b\\a\\\\\\\"\\q\" ''\n"), [&b"A\n\r\t\x08\x07\\\"q"[..], b""]);
+    assert_eq!(
+        words("\"\\x41\\n\\r\\t\\b\\a\\\\\\\"\\q\" ''\n"),
+        [&b"A\n\r\t\x08\x07\\\"q"[..], b""]
+    );
     assert_eq!(words("'it\\'s'\n"), [&b"it's"[..]]);
     for line in ["\"a\n", "'a\n", "\"a\"b\n", "'a'b\n", "a\"b\"c\n"] {
         assert_eq!(whole(line.as_bytes()).broken, Some(Broken::Quotes), "{line}");
@@ -178,14 +181,20 @@ fn mutated_bytes_neither_panic_nor_hoard() {
     let end = Instant::now() + fuzzing();
     let mut runs = 0_u64;
     while Instant::now() < end {
-        let mut bytes: Vec<u8> = (0..random.below(4)).flat_map(|_| random.pick(&corpus).clone()).collect();
+        let mut bytes: Vec<u8> =
+            (0..random.below(4)).flat_map(|_| random.pick(&corpus).clone()).collect();
         for _ in 0..random.below(8) {
             random.mutate(&mut bytes);
         }
         let piece = 1 + random.below(64);
         let (heard, kept) = hear(&bytes, &[piece], &bounds);
         let (at_once, _) = hear(&bytes, &[usize::MAX], &bounds);
-        assert_eq!(heard, at_once, "seed {seed}, run {runs}: {:?}", bytes.escape_ascii().to_string());
+        assert_eq!(
+            heard,
+            at_once,
+            "seed {seed}, run {runs}: {:?}",
+            bytes.escape_ascii().to_string()
+        );
         assert!(kept <= 512 + 32, "seed {seed}, run {runs}: {kept} bytes kept");
         runs += 1;
     }

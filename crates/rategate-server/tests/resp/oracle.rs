@@ -11,7 +11,8 @@ use super::client::{Client, address, serve};
 /// A program of Redis on the path.
 fn program(name: &str) -> PathBuf {
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file());
+    let found =
+        std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.unwrap_or_else(|| panic!("no {name}: `cargo xtask servers` installs it"))
 }
 
@@ -26,12 +27,21 @@ impl Redis {
         for _ in 0..5 {
             let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let mut command = Command::new(program("redis-server"));
-            command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", ""]);
+            command.args([
+                "--port",
+                &address.port().to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+            ]);
             command.args(["--appendonly", "no"]).stdout(Stdio::null()).stderr(Stdio::null());
             let child = command.spawn().unwrap();
             let mut redis = Self { child, address };
             let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(10) && redis.child.try_wait().unwrap().is_none() {
+            while begun.elapsed() < Duration::from_secs(10)
+                && redis.child.try_wait().unwrap().is_none()
+            {
                 if let Ok(mut client) = Client::at(address)
                     && matches!(client.ask("PING"), super::client::Reply::Simple(_))
                 {
@@ -66,18 +76,77 @@ fn bytes_mean_what_they_mean_to_redis() {
     let redis = Redis::start();
     let running = serve(|_| ());
     let mut cases: Vec<Vec<u8>> = [
-        "PING\r\n", "ping\n", "  PING  \r\n", "PING hello\r\n", "PING a b\r\n", "ECHO\r\n", "ECHO a b\r\n",
-        "ECHO \"a b\"\r\n", "ECHO 'a b'\r\n", "ECHO \"\\x41\\n\\x4g\\\\\"\r\n", "ECHO 'it\\'s'\r\n", "ECHO a\"b\"\r\n",
-        "ECHO \"a\"b\r\n", "ECHO \"a\r\n", "ECHO ''\r\n", "ECHO \"\"\r\n", "ECHO a\tb\r\n", "ECHO\ta\r\n", "\r\n\r\nPING\r\n",
-        "*0\r\nPING\r\n", "*-1\r\nPING\r\n", "*-2\r\nPING\r\n", "*1\r\n$4\r\nPING\r\n", "*2\r\n$4\r\nECHO\r\n$0\r\n\r\n",
-        "*2\r\n$4\r\neCHo\r\n$3\r\na\r\n\r\n", "*x\r\n", "*1x\r\n", "*01\r\n$4\r\nPING\r\n", "*+1\r\n$4\r\nPING\r\n", "*-0\r\n",
-        "* 1\r\n", "*9223372036854775808\r\n", "*2147483648\r\n", "*1\r\n$-1\r\n", "*1\r\n$x\r\n", "*1\r\n$04\r\nPING\r\n",
-        "*1\r\n$999999999\r\n", "*1\r\n:1\r\n", "*1\r\n*1\r\n", "*1\r\nPING\r\n", "*1\r\n\r\n", "*\r\n", "$4\r\nPING\r\n",
-        "NOSUCH\r\n", "NOSUCH a b c\r\n", "*2\r\n$6\r\nNO\r\nCH\r\n$3\r\n\x01\r\n\r\n", "HELLO 4\r\n", "HELLO x\r\n",
-        "HELLO 3 FOO\r\n", "HELLO 2 AUTH a\r\n", "AUTH x\r\n", "AUTH a b c\r\n", "SELECT 0\r\n", "SELECT 99999\r\n",
-        "SELECT x\r\n", "SELECT\r\n", "CLIENT GETNAME\r\n", "CLIENT SETNAME a\r\nCLIENT GETNAME\r\n", "CLIENT SETNAME \"a b\"\r\n",
-        "CLIENT NOSUCH\r\n", "CLIENT SETINFO lib-name x\r\n", "CLIENT SETINFO foo x\r\n", "CLIENT SETNAME\r\n", "CLIENT\r\n",
-        "COMMAND NOSUCH\r\n", "COMMAND INFO nosuch\r\n", "QUIT\r\nPING\r\n", "RESET\r\n", "POST a\r\nPING\r\n", "DBSIZE x\r\n", "DBSIZE\r\n",
+        "PING\r\n",
+        "ping\n",
+        "  PING  \r\n",
+        "PING hello\r\n",
+        "PING a b\r\n",
+        "ECHO\r\n",
+        "ECHO a b\r\n",
+        "ECHO \"a b\"\r\n",
+        "ECHO 'a b'\r\n",
+        "ECHO \"\\x41\\n\\x4g\\\\\"\r\n",
+        "ECHO 'it\\'s'\r\n",
+        "ECHO a\"b\"\r\n",
+        "ECHO \"a\"b\r\n",
+        "ECHO \"a\r\n",
+        "ECHO ''\r\n",
+        "ECHO \"\"\r\n",
+        "ECHO a\tb\r\n",
+        "ECHO\ta\r\n",
+        "\r\n\r\nPING\r\n",
+        "*0\r\nPING\r\n",
+        "*-1\r\nPING\r\n",
+        "*-2\r\nPING\r\n",
+        "*1\r\n$4\r\nPING\r\n",
+        "*2\r\n$4\r\nECHO\r\n$0\r\n\r\n",
+        "*2\r\n$4\r\neCHo\r\n$3\r\na\r\n\r\n",
+        "*x\r\n",
+        "*1x\r\n",
+        "*01\r\n$4\r\nPING\r\n",
+        "*+1\r\n$4\r\nPING\r\n",
+        "*-0\r\n",
+        "* 1\r\n",
+        "*9223372036854775808\r\n",
+        "*2147483648\r\n",
+        "*1\r\n$-1\r\n",
+        "*1\r\n$x\r\n",
+        "*1\r\n$04\r\nPING\r\n",
+        "*1\r\n$999999999\r\n",
+        "*1\r\n:1\r\n",
+        "*1\r\n*1\r\n",
+        "*1\r\nPING\r\n",
+        "*1\r\n\r\n",
+        "*\r\n",
+        "$4\r\nPING\r\n",
+        "NOSUCH\r\n",
+        "NOSUCH a b c\r\n",
+        "*2\r\n$6\r\nNO\r\nCH\r\n$3\r\n\x01\r\n\r\n",
+        "HELLO 4\r\n",
+        "HELLO x\r\n",
+        "HELLO 3 FOO\r\n",
+        "HELLO 2 AUTH a\r\n",
+        "AUTH x\r\n",
+        "AUTH a b c\r\n",
+        "SELECT 0\r\n",
+        "SELECT 99999\r\n",
+        "SELECT x\r\n",
+        "SELECT\r\n",
+        "CLIENT GETNAME\r\n",
+        "CLIENT SETNAME a\r\nCLIENT GETNAME\r\n",
+        "CLIENT SETNAME \"a b\"\r\n",
+        "CLIENT NOSUCH\r\n",
+        "CLIENT SETINFO lib-name x\r\n",
+        "CLIENT SETINFO foo x\r\n",
+        "CLIENT SETNAME\r\n",
+        "CLIENT\r\n",
+        "COMMAND NOSUCH\r\n",
+        "COMMAND INFO nosuch\r\n",
+        "QUIT\r\nPING\r\n",
+        "RESET\r\n",
+        "POST a\r\nPING\r\n",
+        "DBSIZE x\r\n",
+        "DBSIZE\r\n",
         "PING\r\nPING\r\n*1\r\n$4\r\nPING\r\nECHO x\r\n",
     ]
     .map(|text| text.as_bytes().to_vec())
@@ -91,7 +160,12 @@ fn bytes_mean_what_they_mean_to_redis() {
         let (theirs, ours) = (answers(redis.address, case), answers(address(&running), case));
         if theirs != ours {
             let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
-            differing.push(format!("{}\n  redis {}\n  ours  {}", shown(case), shown(&theirs), shown(&ours)));
+            differing.push(format!(
+                "{}\n  redis {}\n  ours  {}",
+                shown(case),
+                shown(&theirs),
+                shown(&ours)
+            ));
         }
     }
     assert!(differing.is_empty(), "{}", differing.join("\n"));
@@ -103,12 +177,16 @@ fn its_own_client_can_ask() {
     let port = address(&running).port().to_string();
     let run = |arguments: &[&str]| {
         let mut command = Command::new(program("redis-cli"));
-        let output = command.args(["-p", &port]).args(arguments).stdin(Stdio::null()).output().unwrap();
+        let output =
+            command.args(["-p", &port]).args(arguments).stdin(Stdio::null()).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(run(&["CL.THROTTLE", "user 1", "15", "30", "60"]), "0\n16\n15\n-1\n2\n");
     assert_eq!(run(&["-3", "THROTTLE", "user 1", "16", "30", "60"]), "1\n16\n14\n4\n0\n");
     assert_eq!(run(&["-3", "PING"]), "PONG\n");
-    assert_eq!(run(&["CL.THROTTLE", "k", "15", "0", "60"]).trim(), "ERR Zero rates are not supported");
+    assert_eq!(
+        run(&["CL.THROTTLE", "k", "15", "0", "60"]).trim(),
+        "ERR Zero rates are not supported"
+    );
     assert!(run(&["-r", "3", "PING"]).starts_with("PONG\nPONG\nPONG\n"));
 }

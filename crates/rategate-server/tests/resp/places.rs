@@ -136,7 +136,8 @@ impl Certificates {
             .unwrap()
             .with_root_certificates(roots);
         let config = if shows {
-            let chain = vec![CertificateDer::from_pem_file(self.path("client.example.pem")).unwrap()];
+            let chain =
+                vec![CertificateDer::from_pem_file(self.path("client.example.pem")).unwrap()];
             let key = PrivateKeyDer::from_pem_file(self.path("client.example.key")).unwrap();
             builder.with_client_auth_cert(chain, key).unwrap()
         } else {

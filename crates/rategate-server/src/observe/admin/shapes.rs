@@ -195,9 +195,9 @@ impl Overview {
         with_curve: bool,
     ) -> Self {
         let rules = observe.records().iter().map(|record| Live::of(record, view)).collect();
-        let detail = rule.and_then(|name| observe.record(name)).map(|record| {
-            Detail::of(&record, if with_curve { usize::MAX } else { FEW_SECONDS })
-        });
+        let detail = rule
+            .and_then(|name| observe.record(name))
+            .map(|record| Detail::of(&record, if with_curve { usize::MAX } else { FEW_SECONDS }));
         let now_s = super::super::seconds(view.now_ns());
         Self { now_s, service: Service::of(observe.status(), view), rules, detail }
     }

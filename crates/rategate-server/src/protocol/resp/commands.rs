@@ -102,7 +102,8 @@ where
 {
     let name = words.at(0);
     let mut reply = Reply::new(out, session.version);
-    let Some(command) = COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes()))
+    let Some(command) =
+        COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes()))
     else {
         // A browser that was made to send a form here would go on with what its page says.
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
@@ -309,7 +310,9 @@ fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
         },
         // A library's name and version: taken note of by nobody.
         4 if is("SETINFO") => match words.at(2) {
-            what if what.eq_ignore_ascii_case(b"LIB-NAME") || what.eq_ignore_ascii_case(b"LIB-VER") => {
+            what if what.eq_ignore_ascii_case(b"LIB-NAME")
+                || what.eq_ignore_ascii_case(b"LIB-VER") =>
+            {
                 reply.ok();
             }
             what => {
@@ -319,7 +322,10 @@ fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
             }
         },
         3 if is("NO-EVICT") || is("NO-TOUCH") => reply.ok(),
-        _ if ["ID", "GETNAME", "INFO", "SETNAME", "SETINFO", "NO-EVICT", "NO-TOUCH"].into_iter().any(is) => {
+        _ if ["ID", "GETNAME", "INFO", "SETNAME", "SETINFO", "NO-EVICT", "NO-TOUCH"]
+            .into_iter()
+            .any(is) =>
+        {
             let sub = String::from_utf8_lossy(sub).to_lowercase();
             reply.error(&format!("ERR wrong number of arguments for 'client|{sub}' command"));
         }
@@ -344,7 +350,9 @@ fn command_about(words: Words<'_>, reply: &mut Reply<'_>) {
         reply.map(0);
     } else if is("LIST") && words.len() == 2 {
         reply.array(COMMANDS.len());
-        COMMANDS.iter().for_each(|command| reply.bulk(command.name.to_ascii_lowercase().as_bytes()));
+        COMMANDS
+            .iter()
+            .for_each(|command| reply.bulk(command.name.to_ascii_lowercase().as_bytes()));
     } else if is("INFO") {
         reply.array(words.len().saturating_sub(2));
         for name in words.skip(2) {

@@ -16,13 +16,13 @@ use rategate::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
+use super::Resp;
 use super::commands;
 use super::own::{self, Pending};
 use super::parse::{Step, parse, words};
 use super::reply::Reply;
 use super::session::Session;
 use super::words::Spans;
-use super::Resp;
 use crate::engine::Decided;
 use crate::net::Drain;
 

@@ -53,7 +53,15 @@ impl<C: Clock + Clone + 'static> Resp<C> {
     #[must_use]
     pub fn new(engine: Engine<C>, access: Access, bounds: Bounds, limits: Limits) -> Self {
         let (next_id, open) = (AtomicI64::new(1), AtomicU64::new(0));
-        Self(Arc::new(Shared { engine, access, bounds, limits, started: Instant::now(), next_id, open }))
+        Self(Arc::new(Shared {
+            engine,
+            access,
+            bounds,
+            limits,
+            started: Instant::now(),
+            next_id,
+            open,
+        }))
     }
 
     fn engine(&self) -> &Engine<C> {

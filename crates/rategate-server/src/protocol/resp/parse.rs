@@ -135,7 +135,8 @@ fn array(bytes: &[u8], mut rest: &[u8], bounds: &Bounds, spans: &mut Spans) -> S
             Length::Bad => return Step::Broken(Broken::Bulk),
         };
         let start = bytes.len().saturating_sub(rest.len());
-        let Some(size) = usize::try_from(size).ok().filter(|size| fits(*size, start, bounds)) else {
+        let Some(size) = usize::try_from(size).ok().filter(|size| fits(*size, start, bounds))
+        else {
             return Step::Broken(Broken::Bulk);
         };
         if bounds.unauthenticated && size > UNAUTHENTICATED_BYTES {
@@ -167,7 +168,9 @@ fn length(rest: &mut &[u8]) -> Length {
         }
         [tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', after @ ..] => {
             *rest = after;
-            return Length::Is(i64::from(tens & 15).wrapping_mul(10).wrapping_add(i64::from(ones & 15)));
+            return Length::Is(
+                i64::from(tens & 15).wrapping_mul(10).wrapping_add(i64::from(ones & 15)),
+            );
         }
         _ => {}
     }

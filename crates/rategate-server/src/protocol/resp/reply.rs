@@ -37,7 +37,9 @@ impl<'a> Reply<'a> {
     /// An error; its first word is its code. Bytes that would end the line become spaces.
     pub fn error(&mut self, text: &str) {
         self.out.push(b'-');
-        self.out.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n' | 0) { b' ' } else { byte }));
+        self.out.extend(
+            text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n' | 0) { b' ' } else { byte }),
+        );
         self.out.extend_from_slice(b"\r\n");
     }
 
