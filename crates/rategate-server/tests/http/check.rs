@@ -183,6 +183,16 @@ fn a_denial_may_have_a_status_of_its_own() {
 }
 
 #[test]
+fn of_several_denials_the_longest_wait_counts() {
+    let service = plain();
+    let both = r#"{"items":[{"limit":"1/min","key":"1"},{"limit":"1/s","key":"1"}]}"#;
+    assert_eq!(service.post("/v1/check?status=429", both).status, 200);
+    let denied = service.post("/v1/check?status=429", both);
+    assert_eq!((denied.status.as_u16(), denied.field("retry-after")), (429, "60"));
+    assert_eq!(denied.json()["retry-after-ms"], 60_000);
+}
+
+#[test]
 fn what_never_fits_has_no_time() {
     let service = plain();
     for body in [r#"{"rule":"per_user","key":"1","permits":4}"#, r#"{"rule":"closed","key":"1"}"#] {

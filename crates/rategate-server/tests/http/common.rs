@@ -33,10 +33,18 @@ pub(crate) struct Answer {
 }
 
 pub(crate) fn service(options: Options) -> Service {
+    made(RuleSet { rules: rules(), hash: "".into() }, options)
+}
+
+pub(crate) fn with_rules(rules: RuleSet) -> Service {
+    made(rules, Options::default())
+}
+
+fn made(rules: RuleSet, options: Options) -> Service {
     let clock = ManualClock::new();
     clock.advance(MONDAY_S * SECOND);
     let engine = Engine::new(clock.clone(), EngineSettings::default());
-    engine.load(RuleSet { rules: rules(), hash: "".into() }).unwrap();
+    engine.load(rules).unwrap();
     Service { api: Api::new(engine, options), clock, caller: Caller::default() }
 }
 

@@ -11,6 +11,7 @@ mod abuse;
 mod auth;
 mod check;
 mod common;
+mod guide;
 mod openapi;
 mod sockets;
 mod throttle;
