@@ -1,6 +1,7 @@
 //! Which keys stand out: the heaviest of the last minute or two, by permits and by denials.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::mem::replace;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -93,8 +94,8 @@ impl Board {
             Weight::Used(permits) => ranks.used.add(id, permits.saturating_mul(calls)),
             Weight::Denied => ranks.denied.add(id, calls),
         }
-        if !ranks.names.contains_key(&id) {
-            ranks.names.insert(id, name().into());
+        if let Entry::Vacant(place) = ranks.names.entry(id) {
+            place.insert(name().into());
             ranks.forget_names();
         }
     }

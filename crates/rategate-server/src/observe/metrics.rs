@@ -71,14 +71,11 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     let all = |sum: &Sum, kinds: &[Kind], of: fn(&Sum, Kind) -> u64| {
         kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(of(sum, kind)))
     };
-    for (name, what, of) in [
-        (
-            "rategate_decisions_total",
-            "Decided items by what became of them",
-            Sum::calls as fn(&Sum, Kind) -> u64,
-        ),
+    let figures: [(&str, &str, fn(&Sum, Kind) -> u64); 2] = [
+        ("rategate_decisions_total", "Decided items by what became of them", Sum::calls),
         ("rategate_decided_permits_total", "Permits of decided items", Sum::permits),
-    ] {
+    ];
+    for (name, what, of) in figures {
         text.metric(name, "counter", what);
         for (record, sum) in records {
             for (outcome, kinds) in OUTCOMES {

@@ -122,9 +122,9 @@ impl Observer for Observe {
             }
             Some(_) => (Arc::from(OTHER), None),
         };
-        if let Some(record) = records.by_name.get(&name) {
+        if let Some(record) = records.by_name.get(&name).cloned() {
             record.rule.store(rule);
-            return Arc::clone(record) as Arc<dyn Watch>;
+            return record;
         }
         let (budget, events) = (self.budget.clone(), Arc::clone(&self.events));
         let record = Record::new(Arc::clone(&name), rule, budget, events, records.now_ns);

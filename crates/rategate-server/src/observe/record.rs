@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use rategate::{Hashing, Seeds};
 
-use super::board::{Board, Weight};
+use super::board::{Board, Ranking, Weight};
 use super::denials::{Denial, Denials, Events, Why};
 use super::series::Series;
 use super::tally::{Kind, Sum, Tally};
@@ -71,17 +71,17 @@ impl Record {
     /// A second is over.
     pub(super) fn tick(&self, now_ns: u64) {
         let now_s = super::seconds(now_ns);
-        let sum = self.tally.sum();
+        let total = self.tally.sum();
         let calls = {
             let mut series = self.series();
-            series.tick(now_s, &sum);
+            series.tick(now_s, &total);
             series.newest().calls()
         };
         self.board.tick(now_s, calls);
         self.tape.tick(now_ns);
         let mut waits = lock(&self.waits);
         if now_s.saturating_sub(waits.began_s) >= WAIT_WINDOW_S {
-            *waits = Waits { began_s: now_s, last: sum, before: waits.last };
+            *waits = Waits { began_s: now_s, last: total, before: waits.last };
         }
     }
 
@@ -105,7 +105,7 @@ impl Record {
         let mut sentence = lock(&self.sentence);
         if sentence.0 != end_s || sentence.1.is_empty() {
             let has_denied = minute.denied_calls.saturating_add(minute.shadow_calls) > 0;
-            let denied = has_denied.then(|| self.board.read().1.denied()).unwrap_or_default();
+            let denied = if has_denied { self.board.read().1.denied() } else { Ranking::default() };
             *sentence = (end_s, words::of_minute(&minute, &denied).into());
         }
         Arc::clone(&sentence.1)

@@ -77,11 +77,7 @@ impl Series {
 
     /// The sum of the newest so many.
     pub(super) fn newest_sum(&self, seconds: usize) -> Second {
-        self.seconds
-            .iter()
-            .rev()
-            .take(seconds)
-            .fold(Second::default(), |sum, second| sum.and(second))
+        self.seconds.iter().rev().take(seconds).fold(Second::default(), Second::and)
     }
 }
 

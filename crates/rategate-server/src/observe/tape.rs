@@ -332,7 +332,7 @@ mod tests {
         assert!(recorded.arrivals.len() <= 8 * STEP && recorded.grain_ns <= MOST_GRAIN_NS);
         let noted: u64 = recorded.arrivals.iter().map(|arrival| u64::from(arrival.calls)).sum();
         let expected = (0..calls).filter(|call| {
-            call * 33_333 >= recorded.from_ns && mixed(call % 20) % recorded.every == 0
+            call * 33_333 >= recorded.from_ns && mixed(call % 20).is_multiple_of(recorded.every)
         });
         let expected = u64::try_from(expected.count()).unwrap();
         // At its very beginning an entry may stand for calls since then.

@@ -67,9 +67,9 @@ fn a_denial_is_told_with_its_reason_and_an_escaped_key() {
 fn a_flood_of_denials_is_a_few_lines() {
     let bench = Bench::new(rules());
     let lines = logged(|| {
-        for call in 0..60_000_u64 {
+        for call in 0..6_000_u64 {
             // Ten seconds.
-            bench.clock.advance(166_667);
+            bench.clock.advance(1_666_667);
             bench.take("per-address", &["ann"], 1);
             bench.take("search", &[], 1);
             bench.take("uploads", &[&format!("user-{}", call % 3)], 40);

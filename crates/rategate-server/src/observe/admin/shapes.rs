@@ -116,13 +116,14 @@ pub(super) struct Tops {
 #[derive(Debug, Serialize)]
 struct Ranks {
     total: u64,
-    keys: Vec<Key>,
+    keys: Vec<Heavy>,
 }
 
 #[derive(Debug, Serialize)]
-struct Key {
+struct Heavy {
     /// Percent-encoded; ends with `…` if it is cut.
-    key: Box<str>,
+    #[serde(rename = "key")]
+    name: Box<str>,
     at_most: u64,
     at_least: u64,
 }
@@ -165,7 +166,8 @@ pub(super) struct Written {
     when_store_gone: &'static str,
     scheduled: usize,
     most_keys: Option<usize>,
-    written_at: String,
+    #[serde(rename = "written_at")]
+    origin: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -290,8 +292,8 @@ impl Tops {
 
 impl Ranks {
     fn of(ranking: Ranking, most: usize) -> Self {
-        let key = |Ranked { name, count, error }| Key {
-            key: name,
+        let key = |Ranked { name, count, error }| Heavy {
+            name,
             at_most: count,
             at_least: count.saturating_sub(error),
         };
@@ -367,7 +369,7 @@ impl Written {
             when_store_gone: words::when_gone(rule),
             scheduled: rule.schedule.len(),
             most_keys: rule.most_keys,
-            written_at: rule.origin.to_string(),
+            origin: rule.origin.to_string(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What if: arrivals that were recorded, put to the limit in force and to another one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::Response;
@@ -205,7 +205,7 @@ impl Simulated {
 fn replay(policy: &AnyPolicy, arrivals: &[Arrival], keys: usize, grid: &Grid) -> Outcome {
     let table: Replay<u64> = Replay::new(&[*policy], keys.max(1));
     let mut outcome = Outcome { denied_by_bar: grid.bars(), ..Outcome::default() };
-    let mut denied_keys: HashMap<u64, u64> = HashMap::new();
+    let mut denied_keys = HashSet::new();
     let mut decisions = 0_u64;
     for arrival in arrivals {
         table.set(arrival.at_ns);
@@ -220,7 +220,7 @@ fn replay(policy: &AnyPolicy, arrivals: &[Arrival], keys: usize, grid: &Grid) ->
         outcome.allowed = outcome.allowed.saturating_add(allowed);
         outcome.denied = outcome.denied.saturating_add(denied);
         if denied > 0 {
-            *denied_keys.entry(arrival.id).or_default() += denied;
+            denied_keys.insert(arrival.id);
             grid.add(&mut outcome.denied_by_bar, arrival.at_ns, denied);
         }
         decisions = decisions.saturating_add(allowed.saturating_add(1));
@@ -262,8 +262,8 @@ struct Grid {
 
 impl Grid {
     fn new(from_ns: u64, until_ns: u64) -> Self {
-        let (from_s, until_s) = (seconds(from_ns), seconds(until_ns));
-        let span_s = until_s.saturating_sub(from_s).saturating_add(1);
+        let from_s = seconds(from_ns);
+        let span_s = seconds(until_ns).saturating_sub(from_s).saturating_add(1);
         let width_s = span_s.div_ceil(MOST_BARS);
         let count = usize::try_from(span_s.div_ceil(width_s)).unwrap_or(0);
         Self { from_s, width_s, count }
