@@ -40,7 +40,7 @@ impl Setting {
     /// With the rules that all paths ask for.
     pub(crate) fn new(keys: u64) -> Self {
         let rules =
-            rule(WIDE_RULE, "1000000/s", "") + &rule(TIGHT_RULE, &format!("{TIGHT}/day"), "");
+            rule(WIDE_RULE, "1000000/s", "") + &rule(TIGHT_RULE, &format!("{TIGHT}/d"), "");
         Self { keys, rules, more: String::new() }
     }
 }
