@@ -40,7 +40,7 @@ impl Setting {
     /// With the rules that all paths ask for.
     pub(crate) fn new(keys: u64) -> Self {
         let rules =
-            rule(WIDE_RULE, "1000000/s", "") + &rule(TIGHT_RULE, &format!("{TIGHT}/day"), "");
+            rule(WIDE_RULE, "1000000/s", "") + &rule(TIGHT_RULE, &format!("{TIGHT}/d"), "");
         Self { keys, rules, more: String::new() }
     }
 }
@@ -71,21 +71,8 @@ impl Ours {
         let folder = scratch("rules")?;
         let file = folder.join("rategate.toml");
         fs::write(&file, format!("{head}{}", setting.rules))?;
-        let words = if std::env::var_os("NO_CONFIG").is_some() {
-            format!("serve --resp 127.0.0.1:{resp} --http 127.0.0.1:{http} --grpc 127.0.0.1:{grpc} --threads 1").split(' ').map(str::to_owned).collect()
-        } else {
-            vec!["serve".to_owned(), "--config".to_owned(), file.display().to_string()]
-        };
-        let service = {
-            let one = [resp];
-            let all = [resp, http, grpc];
-            Service::start(
-                program,
-                &words,
-                if std::env::var_os("NO_CONFIG").is_some() { &one[..] } else { &all[..] },
-                core,
-            )?
-        };
+        let words = ["serve".to_owned(), "--config".to_owned(), file.display().to_string()];
+        let service = Service::start(program, &words, &[resp, http, grpc], core)?;
         Ok(Self { service, resp, http, grpc, folder, head })
     }
 

@@ -24,7 +24,7 @@ const KEYS: u64 = 10_000;
 const TOLD: &str = "told";
 /// After the first so long the file is replaced.
 const BEFORE: Duration = Duration::from_millis(500);
-const LASTS: Duration = Duration::from_secs(4);
+const LASTS: Duration = Duration::from_secs(6);
 const GOAL_NS: f64 = 5e6;
 
 pub(crate) fn all(bench: &Bench) -> Made<Found> {
