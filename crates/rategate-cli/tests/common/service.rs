@@ -107,8 +107,8 @@ impl Answers {
                 thread::park();
             }
             let length = answer.len();
-            let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n{answer}");
-            if output.write_all(head.as_bytes()).is_err() || self.hangs_up {
+            let start = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n{answer}");
+            if output.write_all(start.as_bytes()).is_err() || self.hangs_up {
                 return;
             }
         }
