@@ -91,7 +91,7 @@ impl Drop for Nginx {
 }
 
 fn app() -> Service {
-    Service::that_hangs_up(&[("GET /", 200, "app"), ("GET /forbidden", 403, "no")])
+    Service::tcp(&[("GET /", 200, "app"), ("GET /forbidden", 403, "no")])
 }
 
 fn place(service: &Service) -> &str {
