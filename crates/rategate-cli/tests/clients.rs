@@ -1,5 +1,12 @@
 //! What asks a service, against a stand-in that answers as told: exit statuses, words, and what is sent.
 
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
 mod common;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,12 @@
 //! Clients of Redis as people have them, each with its own handshake, against the real service.
 
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
 mod common;
 
 use std::path::Path;

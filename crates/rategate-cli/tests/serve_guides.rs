@@ -1,5 +1,12 @@
 //! The service as the README and the guides show it: their very lines are run against the real service, and answer what is said there.
 
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
 mod common;
 
 #[path = "common/envoy.rs"]

@@ -1,5 +1,12 @@
 //! nginx before an application, by the very file of the guide: it asks the real service about each request.
 
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
 mod common;
 
 use std::io::{Read, Write};
@@ -84,7 +91,7 @@ impl Drop for Nginx {
 }
 
 fn app() -> Service {
-    Service::that_hangs_up(&[("GET /", 200, "app"), ("GET /forbidden", 403, "no")])
+    Service::tcp(&[("GET /", 200, "app"), ("GET /forbidden", 403, "no")])
 }
 
 fn place(service: &Service) -> &str {

@@ -21,7 +21,7 @@ pub struct Service {
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-/// Statuses and bodies by the beginning of the first line, and whether it hangs up after each answer, though it does not say so.
+/// Statuses and bodies by the beginning of the first line, and whether it hangs up on the second question of a connection.
 #[derive(Clone)]
 struct Answers {
     by_line: Arc<HashMap<String, (u16, String)>>,
@@ -79,7 +79,7 @@ impl Answers {
 
     fn serve(&self, input: impl Read, mut output: impl Write, heard: &Mutex<Vec<Asked>>) {
         let mut input = BufReader::new(input);
-        loop {
+        for nth in 0.. {
             let mut lines = Vec::new();
             loop {
                 let mut line = String::new();
@@ -101,14 +101,17 @@ impl Answers {
                 || (404, String::from("not here")),
                 |(_, (status, answer))| (*status, answer.clone()),
             );
+            if self.hangs_up && nth > 0 {
+                return;
+            }
             let body = String::from_utf8(body).unwrap();
             heard.lock().unwrap().push(Asked { line, head: lines, body });
             if answer == "SILENCE" {
                 thread::park();
             }
             let length = answer.len();
-            let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n{answer}");
-            if output.write_all(head.as_bytes()).is_err() || self.hangs_up {
+            let start = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n{answer}");
+            if output.write_all(start.as_bytes()).is_err() {
                 return;
             }
         }

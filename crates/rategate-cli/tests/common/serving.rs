@@ -1,5 +1,7 @@
 //! The real service, `rategate serve`, on free ports of the loopback; gone with the test.
 
+#![allow(clippy::print_stderr, reason = "a test that is left out says so")]
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -44,7 +46,7 @@ impl Serving {
             match (words.next(), words.next()) {
                 (Some("rules"), _) => break,
                 (Some(protocol), Some(place)) => {
-                    places.push((protocol.to_owned(), place.to_owned()))
+                    places.push((protocol.to_owned(), place.to_owned()));
                 }
                 _ => {}
             }
