@@ -179,7 +179,8 @@ impl Diagnostic for Problem {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        let help: Box<dyn fmt::Display + 'a> = Box::new(self.help.as_deref()?);
+        Some(help)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {

@@ -101,10 +101,12 @@ impl fmt::Display for Explanation {
         match &self.rule {
             Some(rule) => write_rule(f, rule)?,
             None if self.is_domain => {
-                f.write_str("no rule: the call passes, and nothing is counted\n")?
+                f.write_str("no rule: the call passes, and nothing is counted\n")?;
             }
             None => {
-                f.write_str("no rule is of this domain: the call passes, and nothing is counted\n")?
+                f.write_str(
+                    "no rule is of this domain: the call passes, and nothing is counted\n",
+                )?;
             }
         }
         if !self.others.is_empty() {

@@ -129,7 +129,7 @@ impl Gathered {
 
     fn resolve_replaced(&mut self) {
         // Names of rules; names in Envoy's files are known within their domain.
-        let mut named: HashMap<(Option<Arc<str>>, Arc<str>), Vec<Arc<str>>> = HashMap::new();
+        let mut named: HashMap<Named, Vec<Arc<str>>> = HashMap::new();
         for draft in &self.drafts {
             let name = Arc::clone(&draft.rule.name);
             named.entry((None, Arc::clone(&name))).or_default().push(Arc::clone(&name));
@@ -175,7 +175,7 @@ impl Gathered {
 
     /// No descriptor fits two rules equally well.
     fn check_matches(&mut self) {
-        let mut seen: HashMap<(&str, Vec<(&str, Key<'_>)>), &Draft> = HashMap::new();
+        let mut seen: HashMap<(&str, Path<'_>), &Draft> = HashMap::new();
         for draft in &self.drafts {
             for key in keys(&draft.rule.entries) {
                 let Some(first) = seen.insert((&draft.rule.domain, key), draft) else { continue };
@@ -205,6 +205,12 @@ impl Draft {
     }
 }
 
+/// A name, and the domain in which it is known if it is not known in all.
+type Named = (Option<Arc<str>>, Arc<str>);
+
+/// Entries as a descriptor has them.
+type Path<'a> = Vec<(&'a str, Key<'a>)>;
+
 /// What of a value decides whether two are the same.
 #[derive(PartialEq, Eq, Hash, Clone, Copy)]
 enum Key<'a> {
@@ -214,8 +220,8 @@ enum Key<'a> {
 }
 
 /// Entries, once for each value of a list.
-fn keys(entries: &[Entry]) -> Vec<Vec<(&str, Key<'_>)>> {
-    let mut all: Vec<Vec<(&str, Key<'_>)>> = vec![Vec::new()];
+fn keys(entries: &[Entry]) -> Vec<Path<'_>> {
+    let mut all: Vec<Path<'_>> = vec![Vec::new()];
     for entry in entries {
         let values: Vec<Key<'_>> = match &entry.value {
             Value::Any => vec![Key::Any],

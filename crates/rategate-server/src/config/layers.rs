@@ -44,9 +44,18 @@ const KEYS: [(&str, Setter); 30] = [
     ("server.token.file", |draft, text| {
         put(&mut draft.settings.server.token, secret_file(Path::new(text)).map(Some))
     }),
-    ("server.tls.cert", |draft, text| tls(draft, |tls| tls.cert = text.into())),
-    ("server.tls.key", |draft, text| tls(draft, |tls| tls.key = text.into())),
-    ("server.tls.client_ca", |draft, text| tls(draft, |tls| tls.client_ca = Some(text.into()))),
+    ("server.tls.cert", |draft, text| {
+        tls(draft).cert = text.into();
+        Ok(())
+    }),
+    ("server.tls.key", |draft, text| {
+        tls(draft).key = text.into();
+        Ok(())
+    }),
+    ("server.tls.client_ca", |draft, text| {
+        tls(draft).client_ca = Some(text.into());
+        Ok(())
+    }),
     ("server.threads", |draft, text| {
         put(&mut draft.settings.server.threads, count(text).and_then(not_zero).map(Some))
     }),
@@ -115,6 +124,8 @@ const KEYS: [(&str, Setter); 30] = [
     ("keys.total", |draft, text| put(&mut draft.settings.keys.total, count(text))),
 ];
 
+/// The token's short name, which clients know too.
+const TOKEN: &str = "RATEGATE_TOKEN";
 const NOT_COUNT: &str = "it is a whole number from 1 on";
 
 /// All keys that can be said from outside the files.
@@ -138,10 +149,9 @@ impl Layers {
     /// What an environment says, by the names of its variables.
     #[must_use]
     pub fn of_variables(value: impl Fn(&str) -> Option<String>) -> Self {
-        let said = keys().filter_map(|key| {
-            let name = variable(key);
-            Some(Said { key, text: value(&name)?, name })
-        });
+        let short = std::iter::once(("server.token", TOKEN.to_owned()));
+        let said = short.chain(keys().map(|key| (key, variable(key))));
+        let said = said.filter_map(|(key, name)| Some(Said { key, text: value(&name)?, name }));
         Self { said: said.collect() }
     }
 
@@ -221,10 +231,9 @@ fn listeners(draft: &mut Draft, protocol: Protocol, text: &str) -> Result<(), St
     Ok(())
 }
 
-fn tls(draft: &mut Draft, set: impl FnOnce(&mut Tls)) -> Result<(), String> {
+fn tls(draft: &mut Draft) -> &mut Tls {
     let none = || Tls { cert: "".into(), key: "".into(), client_ca: None };
-    set(draft.settings.server.tls.get_or_insert_with(none));
-    Ok(())
+    draft.settings.server.tls.get_or_insert_with(none)
 }
 
 fn dialects(text: &str) -> Result<Vec<Dialect>, String> {

@@ -51,7 +51,7 @@ pub(crate) enum Permits {
 
 /// What is shown where there is no number. Nothing is counted there.
 pub(crate) const UNLIMITED: Shown =
-    Shown { permits: u32::MAX as u64, multiplier: 1, unit: Unit::Second };
+    Shown { permits: 4_294_967_295, multiplier: 1, unit: Unit::Second };
 /// What is shown for a limit that is never passed.
 pub(crate) const NOTHING: Shown = Shown { permits: 0, multiplier: 1, unit: Unit::Second };
 const SECOND_NS: u64 = 1_000_000_000;

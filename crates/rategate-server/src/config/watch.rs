@@ -240,19 +240,18 @@ impl Folders {
         for folder in self.watched.difference(&wanted) {
             let _ = watcher.unwatch(folder);
         }
-        let mut watched = BTreeSet::new();
+        self.watched.clear();
         for folder in wanted {
             // To watch what is watched is to watch what is there by that name now.
             match watcher.watch(&folder, RecursiveMode::NonRecursive) {
                 Ok(()) => {
-                    watched.insert(folder);
+                    self.watched.insert(folder);
                 }
                 Err(error) => {
                     tracing::debug!(%error, folder = %folder.display(), "a folder cannot be watched");
                 }
             }
         }
-        self.watched = watched;
     }
 }
 

@@ -178,9 +178,9 @@ fn depth_and_length_are_bounded() {
             "&a ",
             "!!seq ",
         ] {
-            hold(name, &unit.repeat(20_000));
-            hold(name, &format!("x = {}", unit.repeat(20_000)));
-            hold(name, &format!("x: {}", unit.repeat(20_000)));
+            hold(name, &unit.repeat(4_000));
+            hold(name, &format!("x = {}", unit.repeat(4_000)));
+            hold(name, &format!("x: {}", unit.repeat(4_000)));
         }
         let long = "x".repeat(1 << 20);
         hold(name, &long);

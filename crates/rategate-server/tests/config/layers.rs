@@ -148,8 +148,10 @@ fn what_a_file_says_of_an_address_goes_on() {
 fn a_token_from_outside_closes_what_a_file_opens() {
     let file = "[server]\nhttp = \"0.0.0.0:1\"";
     assert!(settings(file, &[], &[]).is_err());
-    let closed = settings(file, &[("RATEGATE_SERVER_TOKEN", "t")], &[]).unwrap();
-    assert!(closed.server.http[0].auth);
+    for name in ["RATEGATE_TOKEN", "RATEGATE_SERVER_TOKEN"] {
+        let closed = settings(file, &[(name, "t")], &[]).unwrap();
+        assert!(closed.server.http[0].auth);
+    }
     assert!(!settings(file, &[], &[("server.insecure", "true")]).unwrap().server.http[0].auth);
 }
 

@@ -25,18 +25,12 @@ impl<'t> Fields<'t> {
         path: String,
         node: &'t Node,
     ) -> Result<Self, Problem> {
-        match &node.kind {
-            Kind::Map(entries) => {
-                Ok(Self { source, path, place: node.place(source), left: entries.iter().collect() })
-            }
-            _ => {
-                let what = node.what();
-                Err(Problem::at(
-                    node.place(source),
-                    format!("{}wrong type: {what}, not a mapping", lead(&path)),
-                ))
-            }
-        }
+        let place = node.place(source);
+        let Kind::Map(entries) = &node.kind else {
+            let message = format!("{}wrong type: {}, not a mapping", lead(&path), node.what());
+            return Err(Problem::at(place, message));
+        };
+        Ok(Self { source, path, place, left: entries.iter().collect() })
     }
 
     pub(crate) fn place(&self) -> Place {

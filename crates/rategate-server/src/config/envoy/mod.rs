@@ -13,7 +13,7 @@ use super::gather::Gathered;
 use super::limit::{Algorithm, NOTHING, UNLIMITED, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::source::{Place as Spot, Source};
-use crate::rule::{Enforcement, Entry, Limit, Place, Rule, Shown, Unit, Value, WhenGone};
+use crate::rule::{Enforcement, Entry, Limit, Origin, Place, Rule, Shown, Unit, Value, WhenGone};
 use fields::Fields;
 use node::Node;
 
@@ -130,14 +130,8 @@ impl<'t> Reader<'t, '_> {
                 "a key or value longer than 4096 bytes",
             ));
         }
-        let of_value = |text: &str| match text.contains('*') {
-            true => Value::Pattern { text: text.into(), shared },
-            false => Value::Exact(text.into()),
-        };
-        let entry = Entry {
-            key: key.into(),
-            value: value.as_ref().map_or(Value::Any, |value| of_value(value.0)),
-        };
+        let entry =
+            Entry { key: key.into(), value: of_value(value.as_ref().map(|value| value.0), shared) };
         if shared && !matches!(entry.value, Value::Pattern { .. }) {
             let message = "share_threshold without a * in value: there is nothing to share";
             self.all.warnings.push(fields.problem_here(message).warning());
@@ -170,26 +164,34 @@ impl<'t> Reader<'t, '_> {
             }
             None => None,
         };
-        if let Some(RateLimit { given, replaces, limit, shown }) = limit {
-            let rule = Rule {
-                name: Arc::from(""),
-                domain: Arc::clone(&self.domain),
-                entries: entries.clone(),
-                limit,
-                shown,
-                enforcement: if is_shadow { Enforcement::Shadow } else { Enforcement::All },
-                quota,
-                replaces: Vec::new(),
-                detailed_metric,
-                schedule: Vec::new(),
-                place: Place::Here,
-                when_gone: WhenGone::Local,
-                most_keys: None,
-                origin: descriptor.origin(),
-            };
-            self.all.envoy(rule, descriptor, given, replaces);
+        if let Some(limit) = limit {
+            let enforcement = if is_shadow { Enforcement::Shadow } else { Enforcement::All };
+            let kind = Rule { enforcement, quota, detailed_metric, ..self.plain(&entries, &limit) };
+            let rule = Rule { origin: descriptor.origin(), ..kind };
+            self.all.envoy(rule, descriptor, limit.given, limit.replaces);
         }
         self.level(below, &entries);
+    }
+
+    /// A rule with nothing but entries and a limit.
+    fn plain(&self, entries: &[Entry], limit: &RateLimit) -> Rule {
+        Rule {
+            // Named when all others are known.
+            name: Arc::from(""),
+            domain: Arc::clone(&self.domain),
+            entries: entries.to_vec(),
+            limit: limit.limit,
+            shown: limit.shown,
+            enforcement: Enforcement::All,
+            quota: false,
+            replaces: Vec::new(),
+            detailed_metric: false,
+            schedule: Vec::new(),
+            place: Place::Here,
+            when_gone: WhenGone::Local,
+            most_keys: None,
+            origin: Origin::default(),
+        }
     }
 
     fn rate_limit(&mut self, path: String, node: &'t Node) -> Option<RateLimit> {
@@ -215,7 +217,8 @@ impl<'t> Reader<'t, '_> {
         let built = if problems.len() > before {
             None
         } else if unlimited {
-            unlimited_alone(&fields, unit, burst, problems)
+            check_unlimited(&fields, unit, burst, problems);
+            Some((Limit::Unlimited, UNLIMITED))
         } else {
             windowed(&fields, unit, multiplier, requests, algorithm, burst, self.all)
         };
@@ -253,12 +256,22 @@ impl<'t> Reader<'t, '_> {
     }
 }
 
-fn unlimited_alone(
+/// Which values a descriptor is for.
+fn of_value(text: Option<&str>, shared: bool) -> Value {
+    match text {
+        None => Value::Any,
+        Some(text) if text.contains('*') => Value::Pattern { text: text.into(), shared },
+        Some(text) => Value::Exact(text.into()),
+    }
+}
+
+/// Complains of what a limit without a limit has no use for.
+fn check_unlimited(
     fields: &Fields<'_>,
     unit: Option<(&str, Spot)>,
     burst: Option<(u64, Spot)>,
     problems: &mut Vec<Problem>,
-) -> Option<(Limit, Shown)> {
+) {
     if let Some((_, place)) = unit {
         problems.push(
             fields.problem("unit", place, "a unit on what is unlimited").help("leave it out"),
@@ -269,7 +282,6 @@ fn unlimited_alone(
             fields.problem("burst", place, "a burst on what is unlimited").help("leave it out"),
         );
     }
-    Some((Limit::Unlimited, UNLIMITED))
 }
 
 /// A limit with a unit.

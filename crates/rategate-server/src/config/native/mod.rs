@@ -71,7 +71,7 @@ fn read_rules(source: &Arc<Source>, value: Spanned<DeValue<'_>>, all: &mut Gathe
             return;
         }
         if let Some(table) = table::<RuleTable>(source, rule, &mut all.problems) {
-            rules::read(source, table, all);
+            rules::read(source, &table, all);
         }
     }
 }

@@ -22,12 +22,12 @@ const DAY_S: u32 = 86_400;
 const DEFAULT_DOMAIN: &str = "default";
 
 /// Reads a rule and its tiers.
-pub(crate) fn read(source: &Arc<Source>, table: RuleTable, all: &mut Gathered) {
+pub(crate) fn read(source: &Arc<Source>, table: &RuleTable, all: &mut Gathered) {
     let problems_before = all.problems.len();
     let mut reader = Reader { source, all };
-    let rule = reader.rule(&table);
+    let rule = reader.rule(table);
     let tiers: Vec<_> =
-        table.tiers.iter().filter_map(|tier| reader.tier(&table, &rule, tier)).collect();
+        table.tiers.iter().filter_map(|tier| reader.tier(table, &rule, tier)).collect();
     if all.problems.len() > problems_before {
         return;
     }

@@ -39,12 +39,12 @@ pub(crate) fn read(
     match name {
         "server" => reader.with(value, Reader::server),
         "http" => reader.with(value, Reader::http),
-        "grpc" => reader.with(value, Reader::grpc),
+        "grpc" => reader.with(value, |reader, table| reader.grpc(&table)),
         "store" => reader.with(value, Reader::store),
         "snapshot" => reader.with(value, Reader::snapshot),
-        "inline" => reader.with(value, Reader::inline),
+        "inline" => reader.with(value, |reader, table| reader.inline(&table)),
         "log" => reader.with(value, Reader::log),
-        _ => reader.with(value, Reader::keys),
+        _ => reader.with(value, |reader, table| reader.keys(&table)),
     }
 }
 
@@ -84,7 +84,7 @@ impl Reader<'_> {
             self.said_at("server.auth", &auth);
             self.draft.auth = Some(auth.value);
         }
-        let token = token.and_then(|token| self.secret(token));
+        let token = token.and_then(|token| self.secret(&token));
         let server = &mut self.draft.settings.server;
         server.token = token;
         server.tls = tls.map(|tls| {
@@ -113,11 +113,11 @@ impl Reader<'_> {
         self.draft.listeners.insert(protocol, drafts.collect());
     }
 
-    fn secret(&mut self, at: At<SecretText>) -> Option<Secret> {
+    fn secret(&mut self, at: &At<SecretText>) -> Option<Secret> {
         match secret(&at.value) {
             Ok(secret) => Some(secret),
             Err(complaint) => {
-                self.complain(&at, complaint);
+                self.complain(at, complaint);
                 None
             }
         }
@@ -128,13 +128,13 @@ impl Reader<'_> {
         http.headers = table.headers.unwrap_or_else(|| std::mem::take(&mut http.headers));
     }
 
-    fn grpc(&mut self, table: GrpcTable) {
+    fn grpc(&mut self, table: &GrpcTable) {
         self.draft.settings.grpc.count_denied = table.count_denied.unwrap_or_default();
     }
 
     fn store(&mut self, table: StoreTable) {
         let StoreTable { kind, url, name, user, password, database, prefix, budget, queue } = table;
-        let password = password.and_then(|password| self.secret(password));
+        let password = password.and_then(|password| self.secret(&password));
         let mut urls = url.value.0.clone();
         let Some(first) = urls.first().cloned() else {
             self.complain(&url, "no server; write \"redis://127.0.0.1:6379\"");
@@ -201,7 +201,7 @@ impl Reader<'_> {
         });
     }
 
-    fn inline(&mut self, table: InlineTable) {
+    fn inline(&mut self, table: &InlineTable) {
         let inline = &mut self.draft.settings.inline;
         inline.keys = table.keys.map_or(inline.keys, Into::into);
         inline.limits = table.limits.map_or(inline.limits, Into::into);
@@ -213,7 +213,7 @@ impl Reader<'_> {
         log.filter = table.filter.unwrap_or_else(|| std::mem::take(&mut log.filter));
     }
 
-    fn keys(&mut self, table: KeysTable) {
+    fn keys(&mut self, table: &KeysTable) {
         let keys = &mut self.draft.settings.keys;
         keys.total = table.total.map_or(keys.total, Into::into);
     }
@@ -264,9 +264,11 @@ fn is_prefix(text: &str) -> bool {
 }
 
 fn secret(text: &SecretText) -> Result<Secret, String> {
-    let not_empty = |text: String| match text.is_empty() {
-        true => Err("a secret of no characters".to_owned()),
-        false => Ok(Secret::new(text)),
+    let not_empty = |text: String| {
+        if text.is_empty() {
+            return Err("a secret of no characters".to_owned());
+        }
+        Ok(Secret::new(text))
     };
     match text {
         SecretText::Value(value) => not_empty(value.clone()),
