@@ -39,8 +39,7 @@ pub(crate) struct Setting {
 impl Setting {
     /// With the rules that all paths ask for.
     pub(crate) fn new(keys: u64) -> Self {
-        let rules =
-            rule(WIDE_RULE, "1000000/s", "") + &rule(TIGHT_RULE, &format!("{TIGHT}/d"), "");
+        let rules = rule(WIDE_RULE, "1000000/s", "") + &rule(TIGHT_RULE, &format!("{TIGHT}/d"), "");
         Self { keys, rules, more: String::new() }
     }
 }
