@@ -96,9 +96,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let found: Vec<Option<(usize, Key)>> =
             request.items.iter().map(|item| live.found(&item.target)).collect();
         let rule_of = |index: usize| live.ruled.get(index);
-        let rules = found.iter().flatten().filter_map(|(index, _)| rule_of(*index));
+        let all = found.iter().flatten().filter_map(|(index, _)| rule_of(*index));
         let replaced: Vec<Arc<str>> =
-            rules.flat_map(|ruled| ruled.rule.replaces.iter().cloned()).collect();
+            all.flat_map(|ruled| ruled.rule.replaces.iter().cloned()).collect();
         let mut split = Split::default();
         for ((at, item), found) in request.items.iter().enumerate().zip(found) {
             let ruled = found.as_ref().and_then(|(index, _)| rule_of(*index));
