@@ -27,7 +27,10 @@ fn redis_cli() {
     };
     let five = |numbers: [i64; 5]| -> String {
         let lines = numbers.iter().enumerate();
-        lines.map(|(at, number)| format!("{}) (integer) {number}\n", at + 1)).collect()
+        lines
+            .map(|(at, number)| format!("{}) (integer) {number}\n", at + 1))
+            .collect::<Vec<_>>()
+            .concat()
     };
     assert_eq!(call(&["PING"]), "PONG\n");
     assert_eq!(call(&["CL.THROTTLE", "user", "4", "5", "60"]), five([0, 5, 4, -1, 12]));

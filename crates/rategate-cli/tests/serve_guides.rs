@@ -32,7 +32,10 @@ fn commands(text: &str) -> Vec<(String, String)> {
         for line in block.split("\n```").next().unwrap().lines() {
             match (line.strip_prefix("$ "), commands.last_mut()) {
                 (Some(command), _) => commands.push((command.to_owned(), String::new())),
-                (None, Some((_, output))) => *output += &format!("{line}\n"),
+                (None, Some((_, output))) => {
+                    output.push_str(line);
+                    output.push('\n');
+                }
                 (None, None) => panic!("output before any command: {line}"),
             }
         }

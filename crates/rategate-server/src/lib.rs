@@ -1,5 +1,15 @@
 //! A rate limit service: Envoy's gRPC, Redis' RESP and HTTP/JSON over one exact engine.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::arithmetic_side_effects,
+        clippy::as_conversions,
+        clippy::indexing_slicing,
+        clippy::unwrap_used
+    )
+)]
+
 pub mod config;
 pub mod engine;
 pub mod net;

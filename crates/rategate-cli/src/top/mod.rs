@@ -82,25 +82,22 @@ fn show(
     state: &mut State,
     every: Duration,
 ) -> std::io::Result<()> {
-    let mut next = Instant::now() + every;
+    let after = |now: Instant| now.checked_add(every).unwrap_or(now);
+    let mut next = after(Instant::now());
     loop {
         terminal.draw(|frame| view::draw(frame, state))?;
         let wait = next.saturating_duration_since(Instant::now()).min(GLANCE);
         match keyboard::wish(wait)? {
             Some(Wish::Quit) => return Ok(()),
-            Some(Wish::Do(wanted)) => {
-                if state.heed(wanted) {
-                    // Somebody else is chosen: their keys are wanted at once.
-                    next = Instant::now();
-                }
-            }
-            None => {}
+            // Somebody else is chosen: their keys are wanted at once.
+            Some(Wish::Do(wanted)) if state.heed(wanted) => next = Instant::now(),
+            Some(Wish::Do(_)) | None => {}
         }
         if Instant::now() >= next {
             if !state.is_paused() {
                 state.take(look(client, state.chosen()));
             }
-            next = Instant::now() + every;
+            next = after(Instant::now());
         }
     }
 }

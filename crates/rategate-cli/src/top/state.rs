@@ -195,7 +195,7 @@ pub(super) mod tests {
             name: name.to_owned(),
             limit: "100 per second".to_owned(),
             arrivals,
-            granted: arrivals - denied,
+            granted: arrivals.saturating_sub(denied),
             denied,
             sentence: format!("{name} is busy"),
         };

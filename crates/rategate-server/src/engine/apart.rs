@@ -276,7 +276,7 @@ async fn asked<C: Clock + Clone + 'static>(
         Verb::Reset => {
             return match remote.reset(&key).await {
                 Ok(_) => looked(inner, live, item, Verdict::Reset).await,
-                Err(fault) => Err(of_store(fault)),
+                Err(fault) => Err(of_store(&fault)),
             };
         }
     };
@@ -287,7 +287,7 @@ async fn asked<C: Clock + Clone + 'static>(
                 Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.key) };
             return looked(inner, live, item, verdict).await;
         }
-        Err(fault) => return Err(of_store(fault)),
+        Err(fault) => return Err(of_store(&fault)),
     };
     let part = told(inner, live, item.rule, &item.key, &decision);
     if let (Decision::Granted(grant), Verb::Take, Some(permits)) =
@@ -307,7 +307,10 @@ async fn looked<C: Clock + Clone + 'static>(
     verdict: Verdict,
 ) -> Result<Part, Fault> {
     let Some((ruled, remote)) = live.remote(item.rule) else { return Err(Fault::NotLoaded) };
-    let look = remote.peek(&store_key(&ruled.rule.name, &item.key), 1).await.map_err(of_store)?;
+    let look = remote
+        .peek(&store_key(&ruled.rule.name, &item.key), 1)
+        .await
+        .map_err(|fault| of_store(&fault))?;
     Ok(Part { verdict, ..told(inner, live, item.rule, &item.key, &look) })
 }
 
@@ -336,10 +339,11 @@ async fn leased<C: Clock + Clone + 'static>(
                     Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(key) };
                 looked(inner, live, &item, never).await
             }
-            Err(fault) => Err(of_store(fault)),
+            Err(fault) => Err(of_store(&fault)),
         },
         LeaseVerb::Renew => {
-            let is_there = remote.renew(&named, some, lease).await.map_err(of_store)? > 0;
+            let is_there =
+                remote.renew(&named, some, lease).await.map_err(|fault| of_store(&fault))? > 0;
             let ended = Verdict::Denied { retry_after_ns: None, enforced: true };
             looked(inner, live, &item, if is_there { Verdict::Granted } else { ended }).await
         }
@@ -388,6 +392,6 @@ fn store_key(rule: &str, key: &[u8]) -> Arc<[u8]> {
     [length.as_slice(), rule.as_bytes(), key].concat().into()
 }
 
-fn of_store(fault: StoreFault) -> Fault {
+fn of_store(fault: &StoreFault) -> Fault {
     Fault::Store(fault.to_string().into())
 }

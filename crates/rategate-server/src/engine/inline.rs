@@ -91,6 +91,9 @@ struct Place {
 /// What a table's keys begin with: the tier, and the limit's numbers.
 const OWN_BYTES: usize = 1 + 3 * size_of::<u64>();
 
+/// Whose the tiers of a table are: their limits, as words.
+pub(super) type Tiers = Vec<(u8, [u64; 3])>;
+
 /// How exactly the last use is noted: whoever uses a limit all the time should not write to it all the time.
 const NOTED_NS: u64 = 1_000_000_000;
 
@@ -161,7 +164,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
     }
 
     /// The tables in use, and whose each tier is.
-    pub(super) fn in_use(&self) -> Vec<(Table<N, C>, Vec<(u8, [u64; 3])>)> {
+    pub(super) fn in_use(&self) -> Vec<(Table<N, C>, Tiers)> {
         let known = self.known.load_full();
         let of_table = |table: usize| {
             let numbers = known.by_limit.values().filter(move |numbers| numbers.at.table == table);

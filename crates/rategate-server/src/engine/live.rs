@@ -82,12 +82,11 @@ impl<C: Clock + Clone> Live<C> {
                 let of = |rule: &Rule| (rule.limit, rule.place, rule.when_gone);
                 of(&old.rule) == of(rule)
             };
-            let remote = match old.filter(is_same) {
-                Some(old) => old.remote.clone(),
-                None => {
-                    let failed = |why| LoadError::Store { rule: Arc::clone(&rule.name), why };
-                    remote_of(rule).map_err(failed)?.map(Remoted)
-                }
+            let remote = if let Some(old) = old.filter(is_same) {
+                old.remote.clone()
+            } else {
+                let failed = |why| LoadError::Store { rule: Arc::clone(&rule.name), why };
+                remote_of(rule).map_err(failed)?.map(Remoted)
             };
             Ok(Ruled::new(Arc::clone(rule), counters, watch, remote))
         });

@@ -67,11 +67,14 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
     text
 }
 
+/// A figure of a kind of outcome.
+type Figure = fn(&Sum, Kind) -> u64;
+
 fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
-    let all = |sum: &Sum, kinds: &[Kind], of: fn(&Sum, Kind) -> u64| {
+    let all = |sum: &Sum, kinds: &[Kind], of: Figure| {
         kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(of(sum, kind)))
     };
-    let figures: [(&str, &str, fn(&Sum, Kind) -> u64); 2] = [
+    let figures: [(&str, &str, Figure); 2] = [
         ("rategate_decisions_total", "Decided items by what became of them", Sum::calls),
         ("rategate_decided_permits_total", "Permits of decided items", Sum::permits),
     ];

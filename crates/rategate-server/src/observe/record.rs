@@ -70,18 +70,18 @@ impl Record {
 
     /// A second is over.
     pub(super) fn tick(&self, now_ns: u64) {
-        let now_s = super::seconds(now_ns);
+        let second = super::seconds(now_ns);
         let total = self.tally.sum();
         let calls = {
             let mut series = self.series();
-            series.tick(now_s, &total);
+            series.tick(second, &total);
             series.newest().calls()
         };
-        self.board.tick(now_s, calls);
+        self.board.tick(second, calls);
         self.tape.tick(now_ns);
         let mut waits = lock(&self.waits);
-        if now_s.saturating_sub(waits.began_s) >= WAIT_WINDOW_S {
-            *waits = Waits { began_s: now_s, last: total, before: waits.last };
+        if second.saturating_sub(waits.began_s) >= WAIT_WINDOW_S {
+            *waits = Waits { began_s: second, last: total, before: waits.last };
         }
     }
 

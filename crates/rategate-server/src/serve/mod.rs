@@ -154,7 +154,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let Start { loaded, files, signals } = start;
     let settings = loaded.settings.clone();
     let observe = Arc::new(Observe::new(unix_ns()));
-    let looks_on = Arc::clone(&observe) as Arc<dyn Observer>;
+    let looks_on: Arc<dyn Observer> = Arc::<Observe>::clone(&observe);
     let clock = MonotonicClock::starting_at(unix_ns());
     let engine_settings = engine_settings(&settings);
     let store = settings.store.as_ref().map(store).transpose()?;
@@ -162,7 +162,8 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     engine.load(loaded.rules.clone())?;
     let saver = settings.snapshot.as_ref().map(|kept| keep(kept, &engine)).transpose()?;
     observe.status().loaded(unix_ns().wrapping_div(NS_PER_S));
-    net::raise_descriptors();
+    // What the system gives is what there is.
+    let _ = net::raise_descriptors();
     let places = settings
         .server
         .listeners()
@@ -334,7 +335,8 @@ impl Front {
         let is_ready = Arc::clone(&self.is_ready);
         let token = server.token.clone().map(|token| {
             let is_token = move |given: &[u8]| token.matches(given);
-            Arc::new(is_token) as Arc<dyn Fn(&[u8]) -> bool + Send + Sync>
+            let is_token: http::IsToken = Arc::new(is_token);
+            is_token
         });
         let options = http::Options {
             token,
@@ -425,9 +427,10 @@ impl Front {
         );
         self.drainer.begin();
         tokio::select! {
-            ended = timeout(grace, self.drainer.all_gone()) => match ended {
-                Ok(()) => tracing::info!("all connections have ended"),
-                Err(_) => tracing::warn!(left = self.drainer.left(), "connections are cut off: their time is over"),
+            ended = timeout(grace, self.drainer.all_gone()) => if ended.is_ok() {
+                tracing::info!("all connections have ended");
+            } else {
+                tracing::warn!(left = self.drainer.left(), "connections are cut off: their time is over");
             },
             () = Signals::end(&mut signals) => tracing::warn!("told again to end: connections are cut off"),
             order = self.ordered.recv() => tracing::debug!(?order, "told to end now"),

@@ -7,7 +7,7 @@ use rategate_server::config::{ConfigError, Loaded, load, load_text};
 use rategate_server::rule::{Enforcement, Entry, Limit, Rule, Unit, Value};
 
 /// The sample of the contract.
-const SAMPLE: &str = r#"domain: edge
+const SAMPLE: &str = r"domain: edge
 descriptors:
   - key: remote_address          # no value: every value has its own counter
     rate_limit: { unit: second, requests_per_unit: 10 }
@@ -26,7 +26,7 @@ descriptors:
     rate_limit: { unit: minute, requests_per_unit: 20, replaces: [ { name: free_user } ] }
   - key: internal
     rate_limit: { unlimited: true }
-"#;
+";
 
 fn load_ok(text: &str) -> Loaded {
     load_text("edge.yaml", text).unwrap_or_else(|error| panic!("{}", error.report()))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_server::config::settings::{
-    Address, Dialect, Listener, LogFormat, StorePlace, WhenTorn,
+    Address, Dialect, Listener, LogFormat, Settings, StorePlace, WhenTorn,
 };
 use rategate_server::config::{ConfigError, Loaded, load_text};
 use rategate_server::rule::{
@@ -286,7 +286,7 @@ fn all_settings() {
 #[test]
 fn nothing_is_the_default() {
     let loaded = load("");
-    assert_eq!(loaded.settings, Default::default());
+    assert_eq!(loaded.settings, Settings::default());
     assert!(loaded.rules.rules.is_empty());
 }
 

@@ -255,7 +255,7 @@ fn drive(engine: &Engine<Wall>, stop: &AtomicBool) {
         turn = turn.wrapping_add(1);
         let wave = (turn / 100) % 7;
         take(engine, "per-address", &["203.0.113.7"], 1);
-        if turn % 3 == 0 {
+        if turn.is_multiple_of(3) {
             take(engine, "per-address", &["2001:db8::1f"], 1);
         }
         for other in 0..wave.min(3) {
@@ -264,7 +264,7 @@ fn drive(engine: &Engine<Wall>, stop: &AtomicBool) {
         for _ in 0..wave / 2 {
             take(engine, "search", &[], 1);
         }
-        if turn % 8 == 0 {
+        if turn.is_multiple_of(8) {
             take(engine, "uploads", &[&format!("user/{}", turn % 5)], 40);
             take(engine, "free-plan", &["free", "käthe"], 1);
             let _ = engine.inline(inline, b"cell", Verb::Take, 1);

@@ -113,9 +113,8 @@ impl Raw {
     /// Why the connection is given up.
     fn goaway(&mut self) -> Option<u8> {
         loop {
-            match self.next()? {
-                (7, _, 0, payload) => return Some(payload[7]),
-                _ => {}
+            if let (7, _, 0, payload) = self.next()? {
+                return Some(payload[7]);
             }
         }
     }

@@ -56,6 +56,7 @@ fn told(status: &DescriptorStatus) -> (i32, Option<(String, u32, i32)>, u32, Opt
     (status.code, limit, status.limit_remaining, reset)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "a closure, as each caller has it")]
 fn on_both(test: impl AsyncFn(&Server, &crate::common::Clock)) {
     for driver in BOTH {
         let (engine, clock) = engine(rules());

@@ -74,7 +74,9 @@ pub(crate) fn rules() -> Vec<Rule> {
     let mut stands_in = rule("stands_in", &[("plan", "paid")], 50);
     stands_in.replaces = vec!["address".into()];
     let mut quotas = [rule("quota_a", &[("quota", "a")], 1), rule("quota_b", &[("quota", "b")], 2)];
-    quotas.iter_mut().for_each(|rule| rule.quota = true);
+    for rule in &mut quotas {
+        rule.quota = true;
+    }
     let [a, b] = quotas;
     vec![
         rule("address", &[("remote_address", "")], 10),

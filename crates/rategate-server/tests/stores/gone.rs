@@ -33,10 +33,10 @@ fn each_rule_says_what_is_answered() {
                 passed[index] += u64::from(answer.allowed);
                 match rule {
                     "deny" => {
-                        assert_eq!(answer.parts[0].verdict, Verdict::Gone { admitted: false })
+                        assert_eq!(answer.parts[0].verdict, Verdict::Gone { admitted: false });
                     }
                     "admit" => {
-                        assert_eq!(answer.parts[0].verdict, Verdict::Gone { admitted: true })
+                        assert_eq!(answer.parts[0].verdict, Verdict::Gone { admitted: true });
                     }
                     _ => {}
                 }

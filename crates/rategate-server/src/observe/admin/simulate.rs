@@ -262,11 +262,11 @@ struct Grid {
 
 impl Grid {
     fn new(from_ns: u64, until_ns: u64) -> Self {
-        let from_s = seconds(from_ns);
-        let span_s = seconds(until_ns).saturating_sub(from_s).saturating_add(1);
+        let first_s = seconds(from_ns);
+        let span_s = seconds(until_ns).saturating_sub(first_s).saturating_add(1);
         let width_s = span_s.div_ceil(MOST_BARS);
         let count = usize::try_from(span_s.div_ceil(width_s)).unwrap_or(0);
-        Self { from_s, width_s, count }
+        Self { from_s: first_s, width_s, count }
     }
 
     fn bars(&self) -> Vec<u64> {

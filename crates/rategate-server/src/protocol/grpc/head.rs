@@ -7,6 +7,7 @@ use crate::net::Access;
 
 /// What of a request's head matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that have nothing to do with each other")]
 pub(crate) struct Head {
     pub(crate) is_post: bool,
     pub(crate) is_grpc: bool,

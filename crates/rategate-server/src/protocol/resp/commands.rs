@@ -207,17 +207,17 @@ where
         }
     };
     let mut reply = Reply::new(out, session.version);
-    let mut rest = words.skip(2);
+    let mut options = words.skip(2);
     let mut name = None;
-    while let Some(option) = rest.next() {
-        if option.eq_ignore_ascii_case(b"AUTH") && rest.len() >= 2 {
-            let (_user, password) = (rest.next(), rest.next());
+    while let Some(option) = options.next() {
+        if option.eq_ignore_ascii_case(b"AUTH") && options.len() >= 2 {
+            let (_user, password) = (options.next(), options.next());
             if resp.access().is_guarded() && !resp.access().admits(password.unwrap_or_default()) {
                 return reply.error(WRONG_PASS);
             }
             session.is_authenticated = true;
-        } else if option.eq_ignore_ascii_case(b"SETNAME") && rest.len() >= 1 {
-            name = rest.next();
+        } else if option.eq_ignore_ascii_case(b"SETNAME") && options.len() >= 1 {
+            name = options.next();
         } else {
             let option = option.get(..SHOWN).unwrap_or(option);
             let option = String::from_utf8_lossy(option);
@@ -307,10 +307,8 @@ fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
             let version = if session.version == Version::Three { 3 } else { 2 };
             reply.bulk(format!("id={} name={name} db=0 resp={version}\n", session.id).as_bytes());
         }
-        3 if is("SETNAME") => match set_name(session, words.at(2)) {
-            true => reply.ok(),
-            false => reply.error(BAD_NAME),
-        },
+        3 if is("SETNAME") && set_name(session, words.at(2)) => reply.ok(),
+        3 if is("SETNAME") => reply.error(BAD_NAME),
         // A library's name and version: taken note of by nobody.
         4 if is("SETINFO") => match words.at(2) {
             what if what.eq_ignore_ascii_case(b"LIB-NAME")
@@ -346,16 +344,18 @@ fn command_about(words: Words<'_>, reply: &mut Reply<'_>) {
     let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
     if words.len() == 1 || (words.len() == 2 && is("INFO")) {
         reply.array(COMMANDS.len());
-        COMMANDS.iter().for_each(|command| about(command, reply));
+        for command in COMMANDS {
+            about(command, reply);
+        }
     } else if is("COUNT") && words.len() == 2 {
         reply.unsigned(u64::try_from(COMMANDS.len()).unwrap_or(u64::MAX));
     } else if is("DOCS") {
         reply.map(0);
     } else if is("LIST") && words.len() == 2 {
         reply.array(COMMANDS.len());
-        COMMANDS
-            .iter()
-            .for_each(|command| reply.bulk(command.name.to_ascii_lowercase().as_bytes()));
+        for command in COMMANDS {
+            reply.bulk(command.name.to_ascii_lowercase().as_bytes());
+        }
     } else if is("INFO") {
         reply.array(words.len().saturating_sub(2));
         for name in words.skip(2) {

@@ -50,15 +50,14 @@ where
     C: Clock + Clone + 'static,
 {
     let mut reply = Reply::new(out, version);
-    let (permits, first) = match verb {
-        Verb::Reset => (0, 2),
-        _ => match unsigned(words.at(2)) {
-            Some(permits) => (permits, 3),
-            None => {
-                reply.error("ERR permits is not an integer or out of range");
-                return None;
-            }
-        },
+    let (permits, first) = if verb == Verb::Reset {
+        (0, 2)
+    } else {
+        let Some(permits) = unsigned(words.at(2)) else {
+            reply.error("ERR permits is not an integer or out of range");
+            return None;
+        };
+        (permits, 3)
     };
     let Ok(name) = std::str::from_utf8(words.at(1)) else {
         reply.error("ERR a rule's name is text in UTF-8");

@@ -203,9 +203,10 @@ fn line(bytes: &[u8], bounds: &Bounds, spans: &mut Spans) -> Step {
     let longest = LONGEST_LINE.min(bounds.frame_bytes);
     let window = bytes.get(..longest).unwrap_or(bytes);
     let Some(end) = memchr(b'\n', window) else {
-        return match bytes.len() < longest {
-            true => Step::Short(bytes.len().saturating_add(1)),
-            false => Step::Broken(Broken::Line),
+        return if bytes.len() < longest {
+            Step::Short(bytes.len().saturating_add(1))
+        } else {
+            Step::Broken(Broken::Line)
         };
     };
     let text = bytes.get(..end).unwrap_or_default();

@@ -80,6 +80,7 @@ impl<'a> Words<'a> {
     }
 
     /// The words from one on.
+    #[must_use]
     pub fn skip(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;
         let places = self.places.get(index..).unwrap_or_default();

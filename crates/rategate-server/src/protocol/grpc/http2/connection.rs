@@ -13,9 +13,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::hpack::{Decoder, Unpacking};
 use super::stream::Stream;
 use super::wire::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, MOST_FRAME, PING,
-    PREFACE, PRIORITY, PUSH_PROMISE, RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, WITH_PRIORITY,
-    put_answer, put_end, put_frame, put_goaway, put_refusal, put_reset, put_settings, put_window,
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, HEADERS, MOST_FRAME, PING, PREFACE,
+    PUSH_PROMISE, RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, WITH_PRIORITY, put_answer, put_end,
+    put_frame, put_goaway, put_refusal, put_reset, put_settings, put_window,
 };
 use crate::engine::Answer;
 use crate::net::Access;
@@ -141,8 +141,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 if is_right { Ok(()) } else { Err(Reason::Protocol) }
             }
             PUSH_PROMISE => Err(Reason::Protocol),
-            PRIORITY | GOAWAY => self.spend(1),
-            // Whatever else there is may be ignored, but not for ever.
+            // Priorities, farewells, and whatever else there is may be ignored, but not for ever.
             _ => self.spend(1),
         }
     }

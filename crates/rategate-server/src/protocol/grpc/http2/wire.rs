@@ -16,7 +16,6 @@ pub(super) const HEAD: usize = 9;
 
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
-pub(super) const PRIORITY: u8 = 2;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
 pub(super) const PUSH_PROMISE: u8 = 5;
@@ -58,15 +57,16 @@ pub(super) struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// The first frame, if all of it is there; else how many bytes it takes, if its head is.
     pub(super) fn first(bytes: &'a [u8]) -> Result<Result<Self, usize>, Reason> {
-        let Some((&[a, b, c, kind, flags, s, t, u, v], rest)) = bytes.split_first_chunk::<HEAD>()
+        let Some((&[l0, l1, l2, kind, flags, s0, s1, s2, s3], rest)) =
+            bytes.split_first_chunk::<HEAD>()
         else {
             return Ok(Err(HEAD));
         };
-        let length = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
+        let length = usize::try_from(u32::from_be_bytes([0, l0, l1, l2])).unwrap_or(usize::MAX);
         if length > MOST_FRAME {
             return Err(Reason::FrameSize);
         }
-        let stream = u32::from_be_bytes([s & 0x7f, t, u, v]);
+        let stream = u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]);
         Ok(match rest.get(..length) {
             Some(payload) => Ok(Self { kind, flags, stream, payload }),
             None => Err(length.saturating_add(HEAD)),
