@@ -83,7 +83,7 @@ fn explain_names_the_rule_and_the_others() {
     let text = explain(&["plan=free", "user=ann"]);
     for part in [
         "rule:      free_user",
-        "edge.yaml:12:9",
+        "edge.yaml:11:9",
         "1000 per day (fixed-window)",
         "2000 in any day",
         "one for each `user`",

@@ -1,37 +1,31 @@
 //! The service as a whole: listeners, threads, signals, and the end in order.
 
+mod kept;
 mod web;
 
 use std::io;
-use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rategate::snapshot::Downtime;
 use rategate::{Clock as _, MonotonicClock};
-use rategate_redis::client::RedisStore;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use self::web::{Parts, Web};
 use crate::config::settings::{self, Listener};
-use crate::config::{self, Layers, Loaded, Settings, Watch};
-use crate::engine::{
-    Engine, EngineSettings, Keeper, KeeperSettings, LoadError, Observer, Saver, Shared, Started,
-    Stores, WhenUnreadable,
-};
+use crate::config::{Layers, Loaded, Settings, Watch};
+use crate::engine::{Engine, EngineSettings, LoadError, Observer, Saver};
 use crate::net::{self, Access, Bound, Caps, Door, Drainer, Limits, Tally, Tls, TlsError, Workers};
 use crate::observe::admin::Admin;
 use crate::observe::{self, Observe};
 use crate::protocol::grpc::{self, Health, Rls};
 use crate::protocol::http::{self, Api, ConnectionLimits};
 use crate::protocol::resp::{Bounds, Resp};
-
-use self::web::{Parts, Web};
 
 /// What a service is started with.
 #[derive(Debug)]
@@ -157,11 +151,11 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let looks_on: Arc<dyn Observer> = Arc::<Observe>::clone(&observe);
     let clock = MonotonicClock::starting_at(unix_ns());
     let engine_settings = engine_settings(&settings);
-    let store = settings.store.as_ref().map(store).transpose()?;
+    let store = settings.store.as_ref().map(kept::store).transpose()?;
     let engine = Engine::with_store(clock, engine_settings, Some(looks_on), store);
     engine.load(loaded.rules.clone())?;
-    let saver = settings.snapshot.as_ref().map(|kept| keep(kept, &engine)).transpose()?;
-    observe.status().loaded(unix_ns().wrapping_div(NS_PER_S));
+    let saver = settings.snapshot.as_ref().map(|kept| kept::keep(kept, &engine)).transpose()?;
+    observe.status().loaded(unix_s());
     // What the system gives is what there is.
     let _ = net::raise_descriptors();
     let places = settings
@@ -200,7 +194,8 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let signals = signals.then(|| runtime.block_on(async { Signals::watch() })).transpose()?;
     let thread = thread::Builder::new().name("front".to_owned());
     if let Some((path, layers)) = files {
-        front.watch = Some(Arc::new(follow(&path, layers, &loaded, &front)?));
+        front.watch =
+            Some(Arc::new(kept::follow(&path, layers, &loaded, &front.engine, &front.observe)?));
     }
     is_ready.store(true, Ordering::Release);
     let front = thread.spawn(move || runtime.block_on(front.run(hosts, signals)))?;
@@ -393,6 +388,9 @@ impl Front {
     fn tick(&mut self) {
         self.engine.tick(unix_ns());
         self.observe.tick(self.engine.clock().now_ns());
+        if self.settings.store.is_some() {
+            self.observe.status().store_is(kept::health(&self.engine));
+        }
         let Some(watch) = &self.watch else { return };
         let state = watch.state();
         if let Some(refused) =
@@ -560,59 +558,6 @@ const fn told(dialect: settings::Dialect) -> rategate_tower::headers::Dialect {
     }
 }
 
-/// Follows the files: what holds together is put into force. Settings of listeners and the like are for the next start.
-fn follow(path: &Path, layers: Layers, loaded: &Loaded, front: &Front) -> io::Result<Watch> {
-    let (engine, observe) = (front.engine.clone(), Arc::clone(&front.observe));
-    let settings = loaded.settings.clone();
-    config::watch(path, layers, loaded, move |loaded| {
-        let carried = engine.load(loaded.rules).map_err(|error| error.to_string())?;
-        observe.status().loaded(unix_ns().wrapping_div(NS_PER_S));
-        tracing::info!(hash = %loaded.hash, ?carried, "a changed configuration is in force");
-        if loaded.settings != settings {
-            tracing::warn!(
-                "what has changed beside the rules comes into force with the next start"
-            );
-        }
-        Ok(())
-    })
-}
-
-/// The store that rules may keep their counters in.
-fn store(store: &settings::Store) -> Result<Arc<dyn Stores<MonotonicClock>>, StartError> {
-    let opened =
-        RedisStore::open(store.config()).map_err(|error| StartError::Store(error.to_string()))?;
-    Ok(Arc::new(Shared::new(Arc::new(opened), NonZeroU32::MIN)))
-}
-
-/// Takes up the counters of before, and keeps them from now on.
-fn keep(
-    kept: &settings::Snapshot,
-    engine: &Engine<MonotonicClock>,
-) -> Result<Option<Saver>, StartError> {
-    let settings = KeeperSettings {
-        path: kept.path.clone(),
-        downtime: Downtime::Wall,
-        when_unreadable: match kept.when_torn {
-            settings::WhenTorn::Fresh => WhenUnreadable::Fresh,
-            settings::WhenTorn::Full => WhenUnreadable::Spent,
-            settings::WhenTorn::Refuse => WhenUnreadable::Refuse,
-        },
-    };
-    let keeper = Arc::new(Keeper::new(settings));
-    match keeper.start(engine).map_err(|error| StartError::Counters(error.to_string()))? {
-        Started::First => {}
-        Started::Restored(restored) => tracing::info!(?restored, "counters go on"),
-        Started::Lost { why, kept, is_spent } => {
-            tracing::error!(%why, ?kept, is_spent, "the counters of before are lost");
-        }
-    }
-    let saver = keeper.run(engine, kept.every, |saved| match saved {
-        Ok(saved) => tracing::debug!(?saved, "counters are saved"),
-        Err(error) => tracing::error!(%error, "counters cannot be saved"),
-    })?;
-    Ok(Some(saver))
-}
-
 fn limits(server: &settings::Server) -> Limits {
     Limits {
         connections: server.limits.connections,
@@ -633,6 +578,11 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
 }
 
 const NS_PER_S: u64 = 1_000_000_000;
+
+/// The same in seconds.
+fn unix_s() -> u64 {
+    unix_ns().wrapping_div(NS_PER_S)
+}
 
 /// The wall clock. Before 1970 it is 1970.
 fn unix_ns() -> u64 {

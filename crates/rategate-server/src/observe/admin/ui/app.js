@@ -115,6 +115,8 @@
     const last = plot.data[0].length - 1;
     const at = Math.min(last, Math.max(0, (read ?? last) + step));
     plot.setCursor({ left: plot.valToPos(plot.data[0][at], "x"), top: 10 });
+    // A curve of a single second has no width to point into.
+    if (read !== at) { read = at; legend(); }
     say($("status"), $("chart-time").textContent);
   });
   $("chart").addEventListener("blur", () => { if (plot) plot.setCursor({ left: -10, top: -10 }); });

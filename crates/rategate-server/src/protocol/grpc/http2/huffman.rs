@@ -116,7 +116,7 @@ mod tests {
     fn wrong_ends_are_refused() {
         // A whole byte of ones, zeros at the end, and the end itself.
         assert_eq!(text(&[0x64, 0x02, 0xff]), None);
-        assert_eq!(text(&[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0x80]), None);
+        assert_eq!(text(&[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xb8]), None);
         assert_eq!(text(&[0xff, 0xff, 0xff, 0xff]), None);
     }
 }
