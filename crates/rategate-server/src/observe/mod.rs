@@ -1,6 +1,6 @@
 //! What is going on: figures of each rule, the keys that stand out, metrics, and a page that shows them.
 //!
-//! The engine tells a [`Watch`](crate::engine::Watch) of each decided item, which costs some tens of nanoseconds:
+//! The engine tells a [`Watch`] of each decided item, which costs some tens of nanoseconds:
 //! counters in lanes of each thread, a hash of the key, and for few of the items a look at who it was. All else
 //! happens once a second, in [`Observe::tick`], or when somebody asks.
 //!

@@ -1,9 +1,9 @@
 //! gRPC: Envoy's rate limit service, health (`grpc.health.v1`) and reflection.
 //!
-//! A call's head says what is called ([`head`]), its bytes are messages ([`frame`]), and how it ends is a [`status`]. Two drivers
+//! A call's head says what is called (`head`), its bytes are messages (`frame`), and how it ends is a `status`. Two drivers
 //! carry that: [`Rls::call`] answers requests of a listener that speaks HTTP/1.1 and HTTP/2 for others too, and
 //! [`Rls::serve`] owns the connections of a listener that is for gRPC alone, with an HTTP/2 of its own
-//! ([`http2`]) that does without all that such calls never need.
+//! (`http2`) that does without all that such calls never need.
 
 mod body;
 mod frame;

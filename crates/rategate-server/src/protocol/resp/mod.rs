@@ -1,7 +1,7 @@
 //! The protocol of Redis, versions 2 and 3: any client of Redis can ask.
 //!
 //! `CL.THROTTLE` is that of redis-cell, `THROTTLE` that of throttlecrab; what is our own begins with `RATEGATE.`
-//! ([`own`](self::own) has its answers). Commands are decided in the order in which they came, all that one read has brought
+//! (`own` has its answers). Commands are decided in the order in which they came, all that one read has brought
 //! before the next, and their replies are written together.
 
 mod commands;
