@@ -177,7 +177,6 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
             Err(error) => self.refuse(Some(error), None),
             Ok(loaded) => match (self.apply)(loaded) {
                 Ok(()) => {
-                    tracing::info!(hash = &**digest, "the configuration has changed");
                     self.state.store(Arc::new(state.accepted(digest)));
                 }
                 Err(complaint) => self.refuse(None, Some(complaint)),

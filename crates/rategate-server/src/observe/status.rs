@@ -120,6 +120,12 @@ impl Status {
         self.words(|words| words.reload_error = Some(cut.into()));
     }
 
+    /// What was refused is gone: the files say again what is in force.
+    pub fn load_restored(&self) {
+        self.config_failed.store(false, Ordering::Relaxed);
+        self.words(|words| words.reload_error = None);
+    }
+
     /// The store does so now.
     pub fn store_is(&self, store: Store) {
         self.words(|words| words.store = store);

@@ -393,14 +393,12 @@ impl Front {
         }
         let Some(watch) = &self.watch else { return };
         let state = watch.state();
-        if let Some(refused) =
-            state.last_error.as_ref().filter(|_| state.failures != self.known_failures)
-        {
-            self.observe.status().load_failed(&refused.message);
-            tracing::error!(
-                "the configuration is refused, and the one before stays:\n{}",
-                refused.message
-            );
+        match &state.last_error {
+            Some(refused) if state.failures != self.known_failures => {
+                self.observe.status().load_failed(&refused.message);
+            }
+            Some(_) => {}
+            None => self.observe.status().load_restored(),
         }
         self.known_failures = state.failures;
     }

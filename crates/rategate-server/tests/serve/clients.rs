@@ -1,0 +1,192 @@
+//! A service of the test's own on free ports, and clients of its protocols that know just enough.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use rategate_server::config::{Layers, load};
+use rategate_server::serve::{Running, Start, start};
+
+/// How long anything may take on a slow machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder with a configuration, and the service that follows it.
+pub(crate) struct Service {
+    pub(crate) folder: PathBuf,
+    running: Option<Running>,
+    // Gone with the test.
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Service {
+    /// Listens at three free ports, with these rules and settings besides.
+    pub(crate) fn of(rules: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        write(&path, rules);
+        Self { running: Some(run(&path)), folder: path, _folder: Some(folder) }
+    }
+
+    /// Ends in order, and starts again.
+    pub(crate) fn restart(&mut self) {
+        self.running.take().unwrap().stop();
+        self.running = Some(run(&self.folder));
+    }
+
+    pub(crate) fn rewrite(&self, rules: &str) {
+        write(&self.folder, rules);
+    }
+
+    /// Where a protocol is spoken.
+    pub(crate) fn at(&self, protocol: &str) -> String {
+        let listening = self.running.as_ref().unwrap().listening();
+        listening.iter().find(|place| place.protocol == protocol).unwrap().address.to_string()
+    }
+
+    pub(crate) fn resp(&self) -> Resp {
+        Resp(BufReader::new(connect(&self.at("resp"))))
+    }
+
+    pub(crate) fn http(&self) -> Http {
+        Http(BufReader::new(connect(&self.at("http"))))
+    }
+
+    /// A figure of `/metrics`, by the start of its line.
+    pub(crate) fn metric(&self, name: &str) -> Option<String> {
+        let (_, text) = self.http().get("/metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map(str::to_owned)
+    }
+}
+
+fn run(folder: &Path) -> Running {
+    let path = folder.join("rategate.toml");
+    let loaded = load(&path).unwrap_or_else(|error| panic!("{}", error.report()));
+    start(Start { loaded, files: Some((path, Layers::default())), signals: false }).unwrap()
+}
+
+/// Whole or not at all, as the guide says.
+fn write(folder: &Path, rules: &str) {
+    let own = "[server]\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nthreads = 2\n";
+    std::fs::write(folder.join("new"), format!("{own}\n{rules}")).unwrap();
+    std::fs::rename(folder.join("new"), folder.join("rategate.toml")).unwrap();
+}
+
+fn connect(place: &str) -> TcpStream {
+    let stream = TcpStream::connect(place).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// Asks again until the answer is yes.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Redis' protocol.
+pub(crate) struct Resp(BufReader<TcpStream>);
+
+impl Resp {
+    /// The reply as the lines it came in, without what lengths there are.
+    pub(crate) fn ask(&mut self, words: &[&str]) -> Vec<String> {
+        let mut command = format!("*{}\r\n", words.len());
+        for word in words {
+            command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.get_mut().write_all(command.as_bytes()).unwrap();
+        let mut said = Vec::new();
+        self.reply(&mut said);
+        said
+    }
+
+    fn reply(&mut self, said: &mut Vec<String>) {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        let line = line.trim_end();
+        let number = || line[1..].parse::<i64>().unwrap();
+        match &line[..1] {
+            "*" => (0..number()).for_each(|_| self.reply(said)),
+            "$" if number() >= 0 => {
+                let mut bytes = vec![0; usize::try_from(number()).unwrap() + 2];
+                self.0.read_exact(&mut bytes).unwrap();
+                said.push(String::from_utf8(bytes).unwrap().trim_end().to_owned());
+            }
+            _ => said.push(line[1..].to_owned()),
+        }
+    }
+
+    /// The value of a name in a map.
+    pub(crate) fn field(said: &[String], name: &str) -> String {
+        let at = said.iter().position(|word| word == name).unwrap_or_else(|| panic!("{said:?}"));
+        said[at + 1].clone()
+    }
+}
+
+/// HTTP/1.1, one request after the other.
+pub(crate) struct Http(BufReader<TcpStream>);
+
+impl Http {
+    pub(crate) fn get(&mut self, path: &str) -> (u16, String) {
+        self.call(&format!("GET {path} HTTP/1.1\r\nhost: here\r\n\r\n"))
+    }
+
+    pub(crate) fn post(&mut self, path: &str, body: &str) -> (u16, String) {
+        let length = body.len();
+        self.call(&format!(
+            "POST {path} HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        ))
+    }
+
+    fn call(&mut self, request: &str) -> (u16, String) {
+        self.0.get_mut().write_all(request.as_bytes()).unwrap();
+        let (mut status, mut length) = (0, 0);
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the connection ended");
+            let line = line.trim_end();
+            if status == 0 {
+                status = line.split(' ').nth(1).unwrap().parse().unwrap();
+            } else if let Some((name, value)) = line.split_once(": ") {
+                if name.eq_ignore_ascii_case("content-length") {
+                    length = value.parse().unwrap();
+                }
+            } else {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).unwrap();
+        (status, String::from_utf8(body).unwrap())
+    }
+}
+
+/// Asks Envoy's service so many times on a connection, and says how many were allowed.
+pub(crate) async fn envoy(place: String, key: &str, value: &str, calls: usize) -> usize {
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{place}")).unwrap();
+    let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
+    let mut client = RateLimitServiceClient::new(channel);
+    let entry = Entry { key: key.to_owned(), value: value.to_owned() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+    let request = RateLimitRequest {
+        domain: "default".to_owned(),
+        descriptors: vec![descriptor],
+        ..RateLimitRequest::default()
+    };
+    let mut allowed = 0;
+    for _ in 0..calls {
+        let answer = client.should_rate_limit(request.clone()).await.unwrap().into_inner();
+        allowed += usize::from(answer.overall_code() == Code::Ok);
+    }
+    allowed
+}

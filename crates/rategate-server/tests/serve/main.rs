@@ -1,0 +1,13 @@
+//! The service as a whole: all protocols at once, other rules while it runs, and its end.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should panic, and say what it sees"
+)]
+
+mod clients;
+mod exact;
+mod restart;
+mod rules;

@@ -1,0 +1,33 @@
+//! Other rules while it runs.
+
+use crate::clients::{Service, until};
+
+fn rules(permits: u64) -> String {
+    format!(
+        "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = {{ permits = {permits}, unit = \"hour\" }}\nalgorithm = \"sliding-log\"\n"
+    )
+}
+
+#[test]
+fn a_changed_file_comes_into_force_with_what_was_counted_and_a_bad_one_does_not() {
+    let service = Service::of(&rules(5));
+    let mut http = service.http();
+    let mut ask = |permits: u64| {
+        let body = format!("{{\"rule\":\"api\",\"key\":\"ann\",\"permits\":{permits}}}");
+        http.post("/v1/check", &body).1
+    };
+    assert!(ask(4).contains("\"allowed\":true"));
+    service.rewrite(&rules(7));
+    until("the new limit", || ask(0).contains("\"limit\":7"));
+    assert!(ask(4).contains("\"allowed\":false") && ask(3).contains("\"allowed\":true"));
+
+    let failed = || service.metric("rategate_config_reload_failed").unwrap();
+    assert_eq!(failed(), "0");
+    service.rewrite("[[rule]]\nname = \"api\"\nlimit = \"nonsense\"\n");
+    until("the refusal in the metrics", || failed() == "1");
+    assert!(ask(0).contains("\"limit\":7"), "the old rules stay");
+    // The text of before is in force already: nothing is refused any more.
+    service.rewrite(&rules(7));
+    until("the refusal is over", || failed() == "0");
+    assert!(ask(1).contains("\"allowed\":false"), "and nothing is forgotten");
+}
