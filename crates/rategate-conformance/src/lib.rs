@@ -73,6 +73,11 @@ pub trait Arena {
     fn keeps_grants(&self) -> bool {
         true
     }
+
+    /// Whether one call can ask for several limits together.
+    fn asks_several(&self) -> bool {
+        true
+    }
 }
 
 /// All of it. Says which scenario files were played, and which were not, and why.

@@ -17,6 +17,9 @@ pub(crate) type TestEngine = Engine<ManualClock>;
 
 /// Carries questions to an engine and answers back.
 pub(crate) trait Carrier: Send + Sync + 'static {
+    /// Whether one call can name several rules.
+    const SEVERAL: bool = true;
+
     /// All these rules, each with one value and so many permits.
     fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told;
 }
@@ -68,6 +71,10 @@ impl<W: Carrier, F: Fn(TestEngine) -> W> Arena for Served<F> {
 
     fn keeps_grants(&self) -> bool {
         false
+    }
+
+    fn asks_several(&self) -> bool {
+        W::SEVERAL
     }
 }
 

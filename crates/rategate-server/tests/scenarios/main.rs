@@ -22,19 +22,32 @@
 mod carrier;
 mod engine;
 mod http;
+mod resp;
+mod rls;
 
 /// Every file that a store can be asked about: tries and looks, and lines of those who ask again.
-fn play<W: carrier::Carrier>(carry: impl Fn(carrier::TestEngine) -> W) {
+fn play<W: carrier::Carrier>(carry: impl Fn(carrier::TestEngine) -> W) -> usize {
     let played = rategate_conformance::scenarios::suite(&carrier::Served::new(carry));
-    assert_eq!(played.played.len(), 8, "{:?}", played.played);
+
+    played.played.len()
 }
 
 #[test]
 fn the_engine_itself_decides_as_the_files_say() {
-    play(engine::Directly);
+    assert_eq!(play(engine::Directly), 8);
 }
 
 #[test]
 fn http_decides_as_the_files_say() {
-    play(http::OverHttp::new);
+    assert_eq!(play(http::OverHttp::new), 8);
+}
+
+#[test]
+fn envoys_protocol_decides_as_the_files_say() {
+    assert_eq!(play(rls::OverRls::new), 8);
+}
+
+#[test]
+fn redis_protocol_decides_as_the_files_say() {
+    assert_eq!(play(resp::OverResp::new), 7);
 }

@@ -1,0 +1,82 @@
+//! Envoy's question as gRPC carries it. It tells no instant at which to come again: that is asked of the engine.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use http_body_util::{BodyExt, Full};
+use prost::Message;
+use rategate_server::engine::Verb;
+use rategate_server::net::Access;
+use rategate_server::protocol::grpc::{Health, Rls, Settings};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::carrier::{Carrier, PartTold, TestEngine, Told};
+use crate::engine::Directly;
+
+pub(crate) struct OverRls {
+    rls: Rls<TestEngine>,
+    engine: Directly,
+    runtime: Mutex<Runtime>,
+}
+
+impl OverRls {
+    pub(crate) fn new(engine: TestEngine) -> Self {
+        let health = Health::new(true);
+        let rls = Rls::new(engine.clone(), Access::default(), health, Settings::default());
+        let runtime = Mutex::new(Builder::new_current_thread().enable_all().build().unwrap());
+        Self { rls, engine: Directly(engine), runtime }
+    }
+
+    fn call(&self, request: &RateLimitRequest) -> RateLimitResponse {
+        let mut message = BytesMut::new();
+        message.put_u8(0);
+        message.put_u32(request.encoded_len() as u32);
+        request.encode(&mut message).unwrap();
+        let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        let request = http::Request::post(path)
+            .version(http::Version::HTTP_2)
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(Full::<Bytes>::new(message.freeze()))
+            .unwrap();
+        let body = self.runtime.lock().unwrap().block_on(async {
+            let response = self.rls.call(request, false).await;
+            response.into_body().collect().await.unwrap().to_bytes()
+        });
+        RateLimitResponse::decode(&body[5..]).unwrap()
+    }
+}
+
+impl Carrier for OverRls {
+    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told {
+        let looked = self.engine.ask(Verb::Peek, rules, value, permits);
+        // Nobody asks Envoy's service what a take of so many would say: only what is left.
+        if verb == Verb::Peek {
+            return looked;
+        }
+        let descriptor = |rule: &Arc<str>| RateLimitDescriptor {
+            entries: vec![Entry {
+                key: rule.to_string(),
+                value: String::from_utf8(value.to_vec()).unwrap(),
+            }],
+            ..RateLimitDescriptor::default()
+        };
+        // More than the protocol can say is more than can ever pass, too.
+        let hits_addend = u32::try_from(permits).unwrap_or(u32::MAX);
+        let response = self.call(&RateLimitRequest {
+            domain: "scenario".to_owned(),
+            descriptors: rules.iter().map(descriptor).collect(),
+            hits_addend,
+        });
+        let parts = response.statuses.iter().zip(looked.parts).map(|(status, looked)| PartTold {
+            is_over: status.code() == Code::OverLimit,
+            retry_after_ns: looked.retry_after_ns,
+            remaining: status.limit_remaining.into(),
+        });
+        Told { allowed: response.overall_code() == Code::Ok, parts: parts.collect() }
+    }
+}
