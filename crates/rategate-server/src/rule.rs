@@ -92,7 +92,7 @@ pub enum Limit {
 pub struct Shown {
     /// So many.
     pub permits: u64,
-    /// In each so many of a unit.
+    /// In each so many of a unit; 0 for so many at a time.
     pub multiplier: u64,
     /// The unit.
     pub unit: Unit,
@@ -222,6 +222,8 @@ impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = self.unit.name();
         match self.multiplier {
+            // Permits in flight are in no time.
+            0 => write!(f, "{} at a time", self.permits),
             1 => write!(f, "{} per {unit}", self.permits),
             many => write!(f, "{} per {many} {unit}s", self.permits),
         }

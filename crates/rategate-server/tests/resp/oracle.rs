@@ -185,6 +185,8 @@ fn its_own_client_can_ask() {
     };
     assert_eq!(run(&["CL.THROTTLE", "user 1", "15", "30", "60"]), "0\n16\n15\n-1\n2\n");
     assert_eq!(run(&["-3", "THROTTLE", "user 1", "16", "30", "60"]), "1\n16\n14\n4\n0\n");
+    let never = ["THROTTLE", "user 2", "16", "30", "60", "17"];
+    assert_eq!(run(&never), "0\n16\n16\n0\n-1\n", "as over HTTP: it can never pass");
     assert_eq!(run(&["-3", "PING"]), "PONG\n");
     assert_eq!(
         run(&["CL.THROTTLE", "k", "15", "0", "60"]).trim(),

@@ -28,7 +28,6 @@ mod rls;
 /// Every file that a store can be asked about: tries and looks, and lines of those who ask again.
 fn play<W: carrier::Carrier>(carry: impl Fn(carrier::TestEngine) -> W) -> usize {
     let played = rategate_conformance::scenarios::suite(&carrier::Served::new(carry));
-
     played.played.len()
 }
 

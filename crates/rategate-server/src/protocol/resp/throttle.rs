@@ -71,17 +71,19 @@ where
 {
     let Some(part) = decide(resp, words, 0, &mut reply) else { return };
     let (allowed, retry_after) = match part.verdict {
-        Verdict::Denied { retry_after_ns, .. } => {
-            (0, retry_after_ns.map_or(0, |ns| seconds(ns.get())))
-        }
-        _ => (1, 0),
+        Verdict::Denied { retry_after_ns, .. } => (0, retry_after_ns.map(|ns| seconds(ns.get()))),
+        _ => (1, Some(0)),
     };
     reply.array(5);
     reply.integer(allowed);
     reply.unsigned(part.limit);
     reply.unsigned(part.remaining.unwrap_or_default());
     reply.unsigned(seconds(part.reset_after_ns));
-    reply.unsigned(retry_after);
+    match retry_after {
+        Some(after) => reply.unsigned(after),
+        // Not "at once": it never fits.
+        None => reply.integer(-1),
+    }
 }
 
 /// The decision, or none and an error in the reply.
