@@ -34,7 +34,7 @@ fn throttle_answers_as_throttlecrab() {
     assert_eq!(client.ask("THROTTLE u 16 30 60").ints(), [1, 16, 15, 2, 0]);
     assert_eq!(client.ask("THROTTLE u 16 30 60 15").ints(), [1, 16, 0, 32, 0]);
     assert_eq!(client.ask("THROTTLE u 16 30 60 2").ints(), [0, 16, 0, 32, 4]);
-    assert_eq!(client.ask("THROTTLE u 16 30 60 17").ints(), [0, 16, 0, 32, 0]);
+    assert_eq!(client.ask("THROTTLE u 16 30 60 17").ints(), [0, 16, 0, 32, -1]);
     assert_eq!(client.ask("THROTTLE u 16 30 60 0").ints(), [1, 16, 0, 32, 0]);
     assert_eq!(client.ask("THROTTLE u 0 30 60").error(), "ERR max_burst must be at least 1");
     // The same bucket by another name.

@@ -77,7 +77,7 @@ impl Carrier for OverResp {
         };
         let is_over = field("allowed") == 0;
         let retry_after_ns = looked.parts[0].retry_after_ns.filter(|_| is_over);
-        let in_ms = retry_after_ns.map_or(-1, |ns| ns.div_ceil(1_000_000) as i64);
+        let in_ms = retry_after_ns.map_or(-1, |ns| ns.div_ceil(1_000_000).cast_signed());
         assert_eq!(field("retry_after_ms"), in_ms, "{said:?}");
         let remaining = field("remaining") as u64;
         Told { allowed: !is_over, parts: vec![PartTold { is_over, retry_after_ns, remaining }] }

@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::format_push_string,
     clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test that cannot go on should panic, and say what it sees"
