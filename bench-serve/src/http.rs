@@ -75,7 +75,7 @@ fn contender<'a>(
         Ok(Box::new(Flock::connect(port, vec![one; CONNECTIONS])?))
     };
     let load = flock(format!("w:{KEY}"), [burst, per_s, 1])?;
-    let exact = Some(flock(format!("t{}:{KEY}", path.len()), [TIGHT, 1, 3_600])?);
+    let exact = Some(flock(format!("t{}:{KEY}", path.replace('/', ".")), [TIGHT, 1, 3_600])?);
     Ok(Contender { name: name.to_owned(), service, store: None, keys: KEYS, load, exact })
 }
 
@@ -86,5 +86,5 @@ fn throttle(key: &str, [burst, count, period]: [u64; 3]) -> String {
 }
 
 fn check(key: &str, [burst, count, period]: [u64; 3]) -> String {
-    format!(r#"{{"key":"{key}","limit":{{"burst":{burst},"count":{count},"period":{period}}}}}"#)
+    format!(r#"{{"limit":"{count}/{period}s","burst":{burst},"key":"{key}"}}"#)
 }

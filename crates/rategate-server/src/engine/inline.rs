@@ -120,13 +120,14 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         self.known.load().tables.iter().map(Keyed::len).sum()
     }
 
-    /// What becomes of an item.
+    /// What becomes of an item, at about `now_ns`.
     pub(super) fn decide(
         &self,
         limit: N,
         key: &[u8],
         verb: Verb,
         permits: u64,
+        now_ns: u64,
     ) -> Result<Part, Fault> {
         let known = self.known.load();
         let learnt;
@@ -141,7 +142,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
                 &learnt
             }
         };
-        self.note(numbers);
+        numbers.note(now_ns);
         numbers.decide(&numbers.key(key), verb, permits)
     }
 
@@ -227,15 +228,8 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         let known = self.known.load();
         let numbers = known.by_limit.get(&limit).map(Arc::clone);
         let numbers = numbers.map_or_else(|| self.learn(limit), Ok)?;
-        self.note(&numbers);
+        numbers.note(self.clock.now_ns());
         Ok(numbers)
-    }
-
-    fn note(&self, numbers: &Numbers<N, C>) {
-        let now_ns = self.clock.now_ns();
-        if now_ns.saturating_sub(numbers.named_ns.load(Ordering::Relaxed)) > NOTED_NS {
-            numbers.named_ns.store(now_ns, Ordering::Relaxed);
-        }
     }
 
     #[cold]
@@ -304,6 +298,14 @@ fn tier_of(key: &[u8]) -> usize {
 }
 
 impl<N: Own, C: Clock + Clone> Numbers<N, C> {
+    /// Somebody has named it.
+    #[inline]
+    fn note(&self, now_ns: u64) {
+        if now_ns.saturating_sub(self.named_ns.load(Ordering::Relaxed)) > NOTED_NS {
+            self.named_ns.store(now_ns, Ordering::Relaxed);
+        }
+    }
+
     /// A key as the table knows it.
     #[inline]
     pub(super) fn key(&self, key: &[u8]) -> Key {

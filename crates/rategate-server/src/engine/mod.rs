@@ -190,11 +190,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         permits: u64,
     ) -> Result<Part, Fault> {
         let inner = &*self.inner;
-        let part = inner.buckets.decide(limit, key, verb, permits)?;
+        let now_ns = inner.clock.now_ns();
+        let part = inner.buckets.decide(limit, key, verb, permits, now_ns)?;
         if verb != Verb::Peek
             && let Some(watch) = &inner.inline_watch
         {
-            watch.decided(inner.clock.now_ns(), key, permits, &part);
+            watch.decided(now_ns, key, permits, &part);
         }
         Ok(part)
     }

@@ -10,7 +10,9 @@ mod caps;
 mod descriptors;
 mod drain;
 mod listen;
+mod seldom;
 mod tls;
+mod turn;
 mod workers;
 
 use std::future::Future;
@@ -27,7 +29,9 @@ pub use self::caps::{Caps, Seat};
 pub use self::descriptors::raise_descriptors;
 pub use self::drain::{Drain, Drainer};
 pub use self::listen::{Bound, bind};
+pub(crate) use self::seldom::Seldom;
 pub use self::tls::{Tls, TlsError};
+pub(crate) use self::turn::Turn;
 pub use self::workers::Workers;
 
 /// What is spoken on a connection.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::mem::replace;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rategate::stats::Top;
 
@@ -16,6 +16,8 @@ pub(super) const MOST_KEYS: usize = 64;
 const WINDOW_S: u64 = 60;
 /// Up to so many calls a second each one is looked at; beyond, one in two, four, up to 64.
 const CALLS_A_SECOND: u64 = 2_048;
+/// After so many looks of a thread within a second it does not wait for the second's end to look less closely.
+const LOOKS_A_SECOND: u32 = 2_048;
 const MOST_SHIFT: u32 = 6;
 
 /// The heaviest keys, and what they are called.
@@ -24,6 +26,8 @@ pub(super) struct Ranks {
     used: Top<u64>,
     denied: Top<u64>,
     names: HashMap<u64, Box<str>>,
+    /// Since the last second began.
+    looks: u32,
 }
 
 /// A key in a ranking.
@@ -89,6 +93,10 @@ impl Board {
     #[inline(never)]
     fn look(&self, shift: u32, id: u64, weight: Weight, name: impl FnOnce() -> String) {
         let Some(Ok(mut ranks)) = self.lanes.own().map(Mutex::try_lock) else { return };
+        ranks.looks = ranks.looks.saturating_add(1);
+        if ranks.looks.is_multiple_of(LOOKS_A_SECOND) && shift < MOST_SHIFT {
+            self.shift.fetch_max(shift.saturating_add(1), Ordering::Relaxed);
+        }
         let calls = 1_u64.checked_shl(shift).unwrap_or(1);
         match weight {
             Weight::Used(permits) => ranks.used.add(id, permits.saturating_mul(calls)),
@@ -105,7 +113,8 @@ impl Board {
         let busy = calls_a_second.checked_div(CALLS_A_SECOND).unwrap_or(0);
         let shift = busy.checked_ilog2().map_or(0, |log| log.saturating_add(1));
         self.shift.store(shift.min(MOST_SHIFT), Ordering::Relaxed);
-        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lanes.all().for_each(|lane| lock(lane).looks = 0);
+        let mut past = lock(&self.past);
         if now_s.saturating_sub(past.began_s) >= WINDOW_S {
             past.ranks = self.gather(|ranks| replace(ranks, Ranks::new()));
             (past.began_before_s, past.began_s) = (past.began_s, now_s);
@@ -114,7 +123,7 @@ impl Board {
 
     /// Who stands out, and since which Unix second: one to two minutes.
     pub(super) fn read(&self) -> (u64, Ranks) {
-        let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let past = lock(&self.past);
         let mut ranks = self.gather(|ranks| ranks.clone());
         ranks.merge(&past.ranks);
         (past.began_before_s, ranks)
@@ -127,7 +136,7 @@ impl Board {
 
     fn gather(&self, read: impl Fn(&mut Ranks) -> Ranks) -> Ranks {
         self.lanes.all().fold(Ranks::new(), |mut sum, lane| {
-            let own = read(&mut lane.lock().unwrap_or_else(PoisonError::into_inner));
+            let own = read(&mut lock(lane));
             sum.merge(&own);
             sum
         })
@@ -136,7 +145,12 @@ impl Board {
 
 impl Ranks {
     fn new() -> Self {
-        Self { used: Top::new(MOST_KEYS), denied: Top::new(MOST_KEYS), names: HashMap::new() }
+        Self {
+            used: Top::new(MOST_KEYS),
+            denied: Top::new(MOST_KEYS),
+            names: HashMap::new(),
+            looks: 0,
+        }
     }
 
     fn merge(&mut self, other: &Self) {
@@ -177,6 +191,10 @@ impl Ranks {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Whether the call with this number is looked at. A pattern in the calls must not meet the same key again and
 /// again, so the number is mixed up first.
 #[inline]
@@ -184,4 +202,26 @@ const fn is_looked_at(number: u64, shift: u32) -> bool {
     let mixed = (number ^ (number >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     (mixed >> 32).trailing_zeros() >= shift
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first second of many calls is as cheap as the next ones, and its calls count for what they stand for.
+    #[test]
+    fn a_busy_second_is_looked_at_less_closely_at_once() {
+        let board = Board::new(0);
+        let calls = 1_000_000;
+        for number in 0..calls {
+            board.note(number, number % 10, Weight::Used(1), || format!("key {}", number % 10));
+        }
+        assert_eq!(board.every(), 64);
+        let looks: u32 = board.lanes.all().map(|lane| lock(lane).looks).sum();
+        assert!(looks < 32 * LOOKS_A_SECOND, "{looks} looks");
+        let used = board.read().1.used();
+        assert!(used.total.abs_diff(calls) < calls / 10, "{} for {calls}", used.total);
+        board.tick(1, 100);
+        assert_eq!(board.every(), 1);
+    }
 }

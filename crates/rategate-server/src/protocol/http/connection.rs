@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
 use super::watched::{Activity, FirstBytes, Watch, Watched};
+use crate::net::Seldom;
 use crate::protocol::body::Body;
 
 /// The bounds of a connection.
@@ -163,14 +164,15 @@ where
 async fn drive<C>(
     connection: C,
     finish: impl Fn(Pin<&mut C>),
-    mut drain: Pin<&mut impl Future<Output = ()>>,
+    drain: Pin<&mut impl Future<Output = ()>>,
     mut watch: Watch,
     activity: &Activity,
 ) where
     C: Future<Output = hyper::Result<()>>,
 {
     let mut connection = pin!(connection);
-    let mut pause = pin!(sleep(watch.pause()));
+    let pause = pin!(sleep(watch.pause()));
+    let (mut drain, mut pause) = (Seldom::new(drain), Seldom::new(pause));
     let mut is_draining = false;
     loop {
         tokio::select! {
@@ -181,11 +183,11 @@ async fn drive<C>(
                 }
                 return;
             }
-            () = drain.as_mut(), if !is_draining => {
+            () = &mut drain, if !is_draining => {
                 is_draining = true;
                 finish(connection.as_mut());
             }
-            () = pause.as_mut() => {
+            () = &mut pause => {
                 if watch.is_stuck(activity, Instant::now()) {
                     return;
                 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::ConnectionLimits;
+use crate::net::Turn;
 
 /// What a connection has done. Written by the task of the connection, or, over HTTP/2, by those of its streams.
 #[derive(Debug, Default)]
@@ -138,6 +139,7 @@ pub(super) struct Watched<S> {
     stream: S,
     first: FirstBytes,
     activity: Arc<Activity>,
+    turn: Turn,
     is_shut: bool,
     discarded: usize,
 }
@@ -156,7 +158,7 @@ const MOST_DISCARDED: usize = 1 << 20;
 impl<S> Watched<S> {
     pub(super) fn new(stream: S, first: FirstBytes, activity: Arc<Activity>) -> Self {
         activity.reads.fetch_add(1, Ordering::Relaxed);
-        Self { stream, first, activity, is_shut: false, discarded: 0 }
+        Self { stream, first, activity, turn: Turn::default(), is_shut: false, discarded: 0 }
     }
 }
 
@@ -197,21 +199,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.turn.poll(context));
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.wrote(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.wrote(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -7,10 +7,10 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use rategate::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -24,7 +24,7 @@ use super::reply::Reply;
 use super::session::Session;
 use super::words::Spans;
 use crate::engine::Decided;
-use crate::net::Drain;
+use crate::net::{self, Drain, Seldom};
 
 /// How much is read at once.
 const READ: usize = 16 << 10;
@@ -83,6 +83,8 @@ struct Connection<S, C: Clock> {
     /// Replies that the peer has not taken.
     output: Vec<u8>,
     written: usize,
+    /// Others first, before they are written.
+    others: net::Turn,
     /// Whether the stream itself holds something back.
     is_unflushed: bool,
     later: VecDeque<Later>,
@@ -107,10 +109,8 @@ pub(super) async fn serve<S, C>(
     C: Clock + Clone + 'static,
 {
     let mut connection = Connection::new(resp, stream, Session::new(id, token_required));
-    let mut begun = pin!(drain.begun());
-    let mut alarm = pin!(sleep_until(connection.deadline()));
-    // Whom the drain and the alarm wake. They are asked again only if that is somebody else, or another instant.
-    let mut known: Option<Waker> = None;
+    let (begun, alarm) = (pin!(drain.begun()), pin!(sleep_until(connection.deadline())));
+    let (mut begun, mut alarm) = (Seldom::new(begun), Seldom::new(alarm));
     poll_fn(|cx| {
         let now = Instant::now();
         connection.is_draining = drain.is_begun();
@@ -121,20 +121,11 @@ pub(super) async fn serve<S, C>(
         if deadline <= now {
             return Poll::Ready(());
         }
-        let is_known = known.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
-        let mut is_due = false;
-        if !is_known {
-            known = Some(cx.waker().clone());
-            is_due = !drain.is_begun() && begun.as_mut().poll(cx).is_ready();
-        }
-        let is_moved = alarm.deadline() > deadline || alarm.deadline() <= now;
-        if is_moved {
+        if alarm.get().deadline() > deadline || alarm.get().deadline() <= now {
             alarm.as_mut().reset(deadline);
         }
-        if is_moved || !is_known {
-            is_due |= alarm.as_mut().poll(cx).is_ready();
-        }
-        if is_due {
+        let is_called = !connection.is_draining && Pin::new(&mut begun).poll(cx).is_ready();
+        if is_called || Pin::new(&mut alarm).poll(cx).is_ready() {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -157,6 +148,7 @@ where
             needed: 0,
             output: Vec::new(),
             written: 0,
+            others: net::Turn::default(),
             is_unflushed: false,
             later: VecDeque::new(),
             is_ended: false,
@@ -211,11 +203,14 @@ where
 
     fn turn(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<Turn> {
         self.collect(cx);
-        if self.has_unwritten() && self.write(cx, now)?.is_pending() {
-            return Ok(Turn::Wait);
+        if self.has_unwritten() {
+            let is_turn = self.others.poll(cx).is_ready();
+            if !is_turn || self.write(cx, now)?.is_pending() {
+                return Ok(Turn::Wait);
+            }
         }
         if self.may_run() && self.input.len() >= self.needed.max(1) {
-            return self.run_kept(cx, now);
+            return Ok(self.run_kept(now));
         }
         let is_last = self.session.is_over || self.is_ended || self.is_draining;
         if is_last && self.later.is_empty() {
@@ -297,20 +292,21 @@ where
         output.clear();
         let used = self.run(bytes, output, spans);
         self.keep(bytes, used, now);
-        self.send(cx, now, output)
+        self.output.extend_from_slice(output);
+        Ok(Turn::Again)
     }
 
     /// Runs the commands that were kept back.
-    fn run_kept(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<Turn> {
+    fn run_kept(&mut self, now: Instant) -> Turn {
         let mut shared = SHARED.take().unwrap_or_default();
         let bytes = std::mem::take(&mut self.input);
         let Shared { output, spans, .. } = &mut *shared;
         output.clear();
         let used = self.run(&bytes, output, spans);
         self.keep(&bytes, used, now);
-        let result = self.send(cx, now, output);
+        self.output.extend_from_slice(output);
         SHARED.set(Some(shared));
-        result
+        Turn::Again
     }
 
     /// Runs the commands at the front of `bytes`, as many as may be. How many bytes they are.
@@ -364,28 +360,7 @@ where
         self.incomplete_since = is_incomplete.then_some(since);
     }
 
-    /// Writes replies at once, and keeps what the peer does not take.
-    fn send(&mut self, cx: &mut Context<'_>, now: Instant, replies: &[u8]) -> io::Result<Turn> {
-        let mut rest = replies;
-        while !rest.is_empty() {
-            match Pin::new(&mut self.stream).poll_write(cx, rest) {
-                Poll::Ready(count) => {
-                    rest = rest.get(some(count?)?..).unwrap_or_default();
-                    self.is_unflushed = true;
-                }
-                Poll::Pending => {
-                    self.output.extend_from_slice(rest);
-                    break;
-                }
-            }
-        }
-        if self.is_unflushed && self.output.is_empty() {
-            let _ = self.flush(cx, now)?;
-        }
-        Ok(Turn::Again)
-    }
-
-    /// Writes what is left over, all of it or as much as the peer takes.
+    /// Writes replies, all of them or as much as the peer takes.
     fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<Poll<()>> {
         while let Some(rest) = self.output.get(self.written..).filter(|rest| !rest.is_empty()) {
             match Pin::new(&mut self.stream).poll_write(cx, rest) {
@@ -467,7 +442,14 @@ mod tests {
     }
 
     async fn go_on(connection: &mut Connection<DuplexStream, ManualClock>) -> bool {
-        poll_fn(|cx| Poll::Ready(connection.poll(cx, Instant::now()).is_ready())).await
+        // Once for itself, and once behind others.
+        for _ in 0..2 {
+            let polled = poll_fn(|cx| Poll::Ready(connection.poll(cx, Instant::now())));
+            if polled.await.is_ready() {
+                return true;
+            }
+        }
+        false
     }
 
     async fn read(theirs: &mut DuplexStream) -> String {

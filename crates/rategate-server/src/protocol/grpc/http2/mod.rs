@@ -22,7 +22,7 @@ use self::connection::{Connection, SILENCE};
 use self::wire::{Reason, put_ping};
 use super::Rls;
 use super::service::changed;
-use crate::net::{Drain, Peer, Protocol};
+use crate::net::{Drain, Peer, Protocol, Seldom, Turn};
 use crate::protocol::rls::Decide;
 
 /// How much is read at once.
@@ -45,17 +45,21 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         let (mut input, mut out) = (BytesMut::with_capacity(READ), BytesMut::with_capacity(READ));
         let mut connection =
             Connection::new(self.clone(), self.access(token_required).cloned(), &mut out);
-        let mut drain = pin!(drain);
+        let drain = pin!(drain);
+        let mut drain = Seldom::new(drain);
         let mut needed = 0_usize;
         let started = Instant::now();
         let mut quiet =
             Quiet { until: started.checked_add(self.inner.settings.most_wait), is_asked: false };
-        let mut timer = pin!(sleep_until(quiet.until.unwrap_or(started).into()));
+        let timer = pin!(sleep_until(quiet.until.unwrap_or(started).into()));
+        let mut timer = Seldom::new(timer);
         let mut is_draining = false;
         let mut news = pin!(pending_news(None));
         let mut is_watched = false;
+        let mut turn = Turn::default();
         loop {
             if !out.is_empty() {
+                poll_fn(|context| turn.poll(context)).await;
                 match timeout(TO_READ, stream.write_all_buf(&mut out)).await {
                     Ok(Ok(())) => {}
                     _ => return,
@@ -79,7 +83,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
             }
             let wake = connection.deadline(Instant::now).into_iter().chain(quiet.until).min();
             if let Some(wake) = wake
-                && timer.deadline() > wake.into()
+                && timer.get().deadline() > wake.into()
             {
                 timer.as_mut().reset(wake.into());
             }

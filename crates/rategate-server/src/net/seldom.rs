@@ -1,0 +1,127 @@
+//! What a connection waits for beside its bytes, and what hardly ever comes: the drain, an alarm.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Polls a future only when it has called, and not whenever its task goes on for another reason.
+#[derive(Debug)]
+pub(crate) struct Seldom<'a, F> {
+    future: Pin<&'a mut F>,
+    bell: Arc<Bell>,
+    /// The bell, as the future knows it.
+    rope: Waker,
+    /// Whom the bell calls.
+    task: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Bell {
+    has_rung: AtomicBool,
+    task: Mutex<Option<Waker>>,
+}
+
+impl<'a, F: Future> Seldom<'a, F> {
+    pub(crate) fn new(future: Pin<&'a mut F>) -> Self {
+        let bell = Arc::new(Bell { has_rung: AtomicBool::new(true), task: Mutex::new(None) });
+        let rope = Waker::from(Arc::clone(&bell));
+        Self { future, bell, rope, task: None }
+    }
+
+    /// The future, to be changed: it is polled again.
+    pub(crate) fn as_mut(&mut self) -> Pin<&mut F> {
+        self.bell.has_rung.store(true, Ordering::Release);
+        self.future.as_mut()
+    }
+
+    /// The future, to be looked at.
+    pub(crate) fn get(&self) -> &F {
+        &self.future
+    }
+}
+
+impl<F: Future> Future for Seldom<'_, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.get_mut();
+        if !this.task.as_ref().is_some_and(|task| task.will_wake(context.waker())) {
+            this.task = Some(context.waker().clone());
+            *this.bell.task.lock().unwrap_or_else(PoisonError::into_inner) = this.task.clone();
+            this.bell.has_rung.store(true, Ordering::Release);
+        }
+        if !this.bell.has_rung.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        // Before the poll: a call meanwhile counts.
+        this.bell.has_rung.store(false, Ordering::Release);
+        this.future.as_mut().poll(&mut Context::from_waker(&this.rope))
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.has_rung.store(true, Ordering::Release);
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// It is polled once for each call, for each task that comes to wait for it, and after each change; and a call
+    /// wakes the task that polled last.
+    #[test]
+    fn it_is_polled_when_it_has_called() {
+        let (mut polls, mut seen) = (0, None);
+        let future = poll_fn(|context: &mut Context<'_>| {
+            polls += 1;
+            seen = Some(context.waker().clone());
+            if polls < 5 { Poll::Pending } else { Poll::Ready(polls) }
+        });
+        let mut future = pin!(future);
+        let mut seldom = Seldom::new(future.as_mut());
+        let (one, other) = (Arc::<Count>::default(), Arc::<Count>::default());
+        let wakers = [&one, &other].map(|count| Waker::from(Arc::clone(count)));
+        let poll = |seldom: &mut Seldom<'_, _>, task: usize, times: usize| {
+            (0..times).find_map(|_| {
+                let polled = Pin::new(&mut *seldom).poll(&mut Context::from_waker(&wakers[task]));
+                if let Poll::Ready(polls) = polled { Some(polls) } else { None }
+            })
+        };
+        assert_eq!(poll(&mut seldom, 0, 9), None);
+        seldom.rope.wake_by_ref();
+        assert_eq!(one.0.load(Ordering::Relaxed), 1);
+        assert_eq!(poll(&mut seldom, 0, 9), None);
+        // Another task: the future has to know of it.
+        assert_eq!(poll(&mut seldom, 1, 9), None);
+        seldom.rope.wake_by_ref();
+        assert_eq!([&one, &other].map(|count| count.0.load(Ordering::Relaxed)), [1, 1]);
+        assert_eq!(poll(&mut seldom, 1, 9), None);
+        let _ = seldom.as_mut();
+        assert_eq!(poll(&mut seldom, 1, 1), Some(5));
+    }
+}
