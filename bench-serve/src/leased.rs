@@ -19,13 +19,16 @@ const KEYS: [u64; 2] = [1_000, 100_000];
 const RULE: &str = "leased";
 /// Long enough that a busy caller is asked about a few times in each.
 const LEASE: &str = "1s";
+/// More than anybody asks for, and a burst of which a lease leaves half.
+const LIMIT: &str = "1000/s";
+const BURST: &str = "burst = 2000";
 const GOAL: f64 = 60_000.0;
 
 pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let redis = Redis::start(bench)?;
     let setting = Setting {
         keys: 400_000,
-        rules: rule(RULE, "1000000/s", &format!("store = \"leased\"\nlease = \"{LEASE}\"")),
+        rules: rule(RULE, LIMIT, &format!("{BURST}\nstore = \"leased\"\nlease = \"{LEASE}\"")),
         more: format!("[store]\nurl = \"redis://127.0.0.1:{}\"", redis.port),
     };
     let Some(ours) = Ours::start(bench, &setting)? else { return Ok(Found::default()) };
