@@ -13,7 +13,7 @@ use rategate_redis::client::{Config as StoreConfig, Server as StoreServer};
 pub struct Settings {
     /// Where it listens, and how.
     pub server: Server,
-    /// What HTTP answers carry.
+    /// What HTTP answers carry, and by which names it is asked.
     pub http: Http,
     /// What Envoy's protocol does.
     pub grpc: Grpc,
@@ -104,11 +104,14 @@ pub struct Limits {
     pub header_time: Duration,
 }
 
-/// What HTTP answers carry.
+/// What HTTP answers carry, and by which names it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http {
     /// The header fields that tell where a caller stands, in these dialects: the current draft alone if not said otherwise.
     pub headers: Vec<Dialect>,
+    /// Names by which browsers reach the service, or pages of the site that may ask it, without ports. `localhost` and addresses
+    /// need not be listed.
+    pub hosts: Vec<String>,
 }
 
 /// Header fields that tell where a caller stands.
@@ -373,7 +376,7 @@ impl Default for Limits {
 
 impl Default for Http {
     fn default() -> Self {
-        Self { headers: vec![Dialect::Current] }
+        Self { headers: vec![Dialect::Current], hosts: Vec::new() }
     }
 }
 

@@ -157,6 +157,11 @@ fn service(text: &mut Text, status: &Status) {
     for (protocol, (_, _, refused)) in connections {
         text.line("rategate_connections_refused_total", &[("protocol", protocol)], refused);
     }
+    let (sites, hosts) = status.strangers();
+    let name = "rategate_http_strangers_total";
+    text.metric(name, "counter", "Requests of browsers that were refused, by what gave them away");
+    text.line(name, &[("why", "other_site")], sites);
+    text.line(name, &[("why", "other_host")], hosts);
     text.metric("rategate_store_health", "gauge", "1 for the state that the store is in");
     for store in [Store::None, Store::Well, Store::Quarantined, Store::Gone] {
         let is_it = u64::from(store == status.store());

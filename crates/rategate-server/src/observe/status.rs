@@ -32,6 +32,8 @@ pub enum Store {
 #[derive(Debug, Default)]
 pub struct Status {
     connections: [Connections; 3],
+    other_sites: AtomicU64,
+    other_hosts: AtomicU64,
     config_failed: AtomicBool,
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
@@ -102,6 +104,16 @@ impl Status {
         self.of(protocol).refused.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A browser was refused that a page of another site made ask.
+    pub fn other_site(&self) {
+        self.other_sites.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request was refused for a name that is not the service's.
+    pub fn other_host(&self) {
+        self.other_hosts.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A configuration is in force, since `now_s` in Unix time.
     pub fn loaded(&self, now_s: u64) {
         self.reloads.fetch_add(1, Ordering::Relaxed);
@@ -145,6 +157,11 @@ impl Status {
 
     pub(super) fn loaded_at_s(&self) -> u64 {
         self.loaded_at_s.load(Ordering::Relaxed)
+    }
+
+    /// Requests refused for the page that asked, and for the name that they were for.
+    pub(super) fn strangers(&self) -> (u64, u64) {
+        (self.other_sites.load(Ordering::Relaxed), self.other_hosts.load(Ordering::Relaxed))
     }
 
     /// Configurations loaded, and refused.

@@ -297,6 +297,7 @@ impl Front {
         let mut hosts: Vec<Host> = Vec::new();
         for place in places {
             let Place { protocol, bound, tls, token_required } = place;
+            let guard = self.guard(&bound, tls.is_some());
             let tally = Tallied { observe: Arc::clone(&self.observe), protocol: spoken(protocol) };
             let door = Door {
                 tls,
@@ -309,10 +310,20 @@ impl Front {
             hosts.push(match protocol {
                 "resp" => Box::pin(net::accept(bound, door, resp.clone(), &self.workers)?),
                 "grpc" => Box::pin(net::accept(bound, door, rls.clone(), &self.workers)?),
-                _ => Box::pin(net::accept(bound, door, web.clone(), &self.workers)?),
+                _ => Box::pin(net::accept(bound, door, web.behind(guard), &self.workers)?),
             });
         }
         Ok(hosts)
+    }
+
+    /// What keeps pages of other sites out of a listener. One that other machines can reach has names that nobody has told us;
+    /// by TLS a name that is not the certificate's comes to nothing; and no page reaches a socket in the file system.
+    fn guard(&self, bound: &Bound, is_tls: bool) -> http::Guard {
+        let is_local = match bound.address() {
+            net::Address::Tcp(at) => at.ip().to_canonical().is_loopback(),
+            net::Address::Unix { .. } => false,
+        };
+        http::Guard::new(&self.settings.http.hosts, is_local && !is_tls)
     }
 
     fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {
@@ -346,6 +357,7 @@ impl Front {
             rls,
             admin: self.admin.clone(),
             access: access.clone(),
+            observe: Arc::clone(&self.observe),
             limits: ConnectionLimits {
                 head_bytes: server.limits.header_bytes,
                 arrival: limits.arrival,

@@ -62,6 +62,7 @@ fn each_key_can_be_said_from_outside() {
         ("server.limits.idle", "9s"),
         ("server.limits.header_time", "10s"),
         ("http.headers", "ratelimit,x-ratelimit"),
+        ("http.hosts", "a.example, b"),
         ("store.url", "redis://u:p@h:1/2"),
         ("store.password", "other"),
         ("snapshot.path", "s"),
@@ -95,6 +96,7 @@ fn each_key_can_be_said_from_outside() {
         (Duration::from_secs(9), Duration::from_secs(10))
     );
     assert_eq!(settings.http.headers, [Dialect::Older, Dialect::Legacy]);
+    assert_eq!(settings.http.hosts, ["a.example", "b"]);
     let store = settings.store.as_ref().unwrap();
     assert!(matches!(store.place, StorePlace::Server(_)) && store.database == 2);
     assert!(store.password.as_ref().unwrap().matches(b"other"));
@@ -119,6 +121,8 @@ fn what_is_wrong_names_the_variable_and_no_secret() {
         ("RATEGATE_SERVER_INSECURE", "maybe"),
         ("RATEGATE_SERVER_LIMITS_FRAME", "1TB"),
         ("RATEGATE_HTTP_HEADERS", "all"),
+        ("RATEGATE_HTTP_HOSTS", "http://a"),
+        ("RATEGATE_HTTP_HOSTS", "a:80"),
         ("RATEGATE_SNAPSHOT_EVERY", "1s"),
         ("RATEGATE_STORE_PASSWORD", "x"),
         ("RATEGATE_LOG_FORMAT", "xml"),

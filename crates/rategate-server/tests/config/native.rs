@@ -226,6 +226,7 @@ fn all_settings() {
         header_time = "2s"
         [http]
         headers = ["ietf", "x-ratelimit-epoch"]
+        hosts = ["limits.example"]
         [grpc]
         count_denied = true
         [store]
@@ -267,6 +268,7 @@ fn all_settings() {
         (Duration::from_secs(60), Duration::from_secs(2))
     );
     assert_eq!(settings.http.headers, [Dialect::Current, Dialect::LegacyEpoch]);
+    assert_eq!(settings.http.hosts, ["limits.example"]);
     assert!(settings.grpc.count_denied);
     let store = settings.store.as_ref().unwrap();
     assert!(

@@ -10,5 +10,6 @@
 
 mod clients;
 mod exact;
+mod pages;
 mod restart;
 mod rules;

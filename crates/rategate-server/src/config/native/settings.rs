@@ -126,6 +126,8 @@ impl Reader<'_> {
     fn http(&mut self, table: HttpTable) {
         let http = &mut self.draft.settings.http;
         http.headers = table.headers.unwrap_or_else(|| std::mem::take(&mut http.headers));
+        let hosts = table.hosts.unwrap_or_default();
+        http.hosts = hosts.into_iter().map(|host| host.0.0).collect();
     }
 
     fn grpc(&mut self, table: &GrpcTable) {
