@@ -38,7 +38,9 @@ pub struct Status {
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
     loaded_at_s: AtomicU64,
-    /// Why the last configuration was refused, and the store's state.
+    certificate_loads: AtomicU64,
+    certificate_failures: AtomicU64,
+    /// Why the last configuration or certificate was refused, and the store's state.
     words: Mutex<Words>,
 }
 
@@ -52,6 +54,7 @@ struct Connections {
 #[derive(Clone, Debug, Default)]
 struct Words {
     reload_error: Option<Box<str>>,
+    certificate_error: Option<Box<str>>,
     store: Store,
 }
 
@@ -126,16 +129,25 @@ impl Status {
     pub fn load_failed(&self, error: &str) {
         self.failed_reloads.fetch_add(1, Ordering::Relaxed);
         self.config_failed.store(true, Ordering::Relaxed);
-        let fits =
-            (0..=MOST_ERROR_BYTES.min(error.len())).rev().find(|&end| error.is_char_boundary(end));
-        let cut = fits.and_then(|end| error.get(..end)).unwrap_or_default();
-        self.words(|words| words.reload_error = Some(cut.into()));
+        self.words(|words| words.reload_error = Some(cut(error)));
     }
 
     /// What was refused is gone: the files say again what is in force.
     pub fn load_restored(&self) {
         self.config_failed.store(false, Ordering::Relaxed);
         self.words(|words| words.reload_error = None);
+    }
+
+    /// Certificates are in use that were read again.
+    pub fn certificates_loaded(&self) {
+        self.certificate_loads.fetch_add(1, Ordering::Relaxed);
+        self.words(|words| words.certificate_error = None);
+    }
+
+    /// New certificates were refused, and those of before stay.
+    pub fn certificates_failed(&self, error: &str) {
+        self.certificate_failures.fetch_add(1, Ordering::Relaxed);
+        self.words(|words| words.certificate_error = Some(cut(error)));
     }
 
     /// The store does so now.
@@ -149,6 +161,17 @@ impl Status {
 
     pub(super) fn reload_error(&self) -> Option<Box<str>> {
         self.words(|words| words.reload_error.clone())
+    }
+
+    /// Why the newest certificates are not in use.
+    pub(super) fn certificate_error(&self) -> Option<Box<str>> {
+        self.words(|words| words.certificate_error.clone())
+    }
+
+    /// Certificates read again, and refused.
+    pub(super) fn certificate_loads(&self) -> (u64, u64) {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (of(&self.certificate_loads), of(&self.certificate_failures))
     }
 
     pub(super) fn config_failed(&self) -> bool {
@@ -189,4 +212,11 @@ impl Status {
     fn words<T>(&self, read: impl FnOnce(&mut Words) -> T) -> T {
         read(&mut self.words.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// As much of an error as is kept.
+fn cut(error: &str) -> Box<str> {
+    let fits =
+        (0..=MOST_ERROR_BYTES.min(error.len())).rev().find(|&end| error.is_char_boundary(end));
+    fits.and_then(|end| error.get(..end)).unwrap_or_default().into()
 }

@@ -8,6 +8,7 @@
     reason = "a test that cannot go on should panic, and say what it sees"
 )]
 
+mod certificates;
 mod clients;
 mod exact;
 mod pages;
