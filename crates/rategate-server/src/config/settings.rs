@@ -362,7 +362,7 @@ impl Default for Server {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            frame_bytes: 1 << 20,
+            frame_bytes: 64 << 10,
             header_bytes: 16 << 10,
             body_bytes: 1 << 20,
             streams: 256,

@@ -55,7 +55,7 @@ pub(crate) struct TlsTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LimitsTable {
-    /// The longest command of Redis' protocol: 1MiB.
+    /// The longest command of Redis' protocol: 64KiB.
     pub(crate) frame: Option<Size>,
     /// The longest head of an HTTP request: 16KiB.
     pub(crate) header: Option<Size>,
