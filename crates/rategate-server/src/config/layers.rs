@@ -28,7 +28,7 @@ struct Said {
 /// What can be said from outside, by its key.
 type Setter = fn(&mut Draft, &str) -> Result<(), String>;
 
-const KEYS: [(&str, Setter); 31] = [
+const KEYS: [(&str, Setter); 32] = [
     ("server.resp", |draft, text| listeners(draft, Protocol::Resp, text)),
     ("server.http", |draft, text| listeners(draft, Protocol::Http, text)),
     ("server.grpc", |draft, text| listeners(draft, Protocol::Grpc, text)),
@@ -95,6 +95,10 @@ const KEYS: [(&str, Setter); 31] = [
     ("store.password", |draft, text| match &mut draft.store {
         Some(store) => put(&mut store.password, Ok(Some(Secret::new(text.to_owned())))),
         None => Err("a password for no store; give store.url too".to_owned()),
+    }),
+    ("store.nodes", |draft, text| match &mut draft.store {
+        Some(store) => put(&mut store.nodes, text.parse().map_err(|_| NOT_COUNT.to_owned())),
+        None => Err("of no store; give store.url too".to_owned()),
     }),
     ("snapshot.path", |draft, text| {
         let snapshot = draft.settings.snapshot.take();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -155,6 +155,8 @@ pub struct Store {
     pub budget: Duration,
     /// How many questions may be without an answer at a time.
     pub queue: usize,
+    /// How many servers share the limits, at most: while the store is gone, each keeps that part of a limit by itself.
+    pub nodes: NonZeroU32,
 }
 
 /// How the server that decides is found.

@@ -235,6 +235,7 @@ fn all_settings() {
         url = ["redis://u:p@a:1/4", "redis://u:p@b:2/4"]
         budget = "5ms"
         prefix = "x"
+        nodes = 6
         [snapshot]
         path = "s.bin"
         every = "5s"
@@ -275,7 +276,7 @@ fn all_settings() {
         matches!(&store.place, StorePlace::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2)
     );
     assert_eq!((store.user.as_deref(), store.database, store.prefix.as_str()), (Some("u"), 4, "x"));
-    assert!(store.password.as_ref().unwrap().matches(b"p"));
+    assert!(store.password.as_ref().unwrap().matches(b"p") && store.nodes.get() == 6);
     let snapshot = settings.snapshot.as_ref().unwrap();
     assert_eq!((snapshot.every, snapshot.when_torn), (Duration::from_secs(5), WhenTorn::Refuse));
     assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (10, 11, 12));

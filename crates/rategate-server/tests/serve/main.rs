@@ -11,6 +11,7 @@
 mod certificates;
 mod clients;
 mod exact;
+mod nodes;
 mod pages;
 mod restart;
 mod rules;

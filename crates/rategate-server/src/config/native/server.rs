@@ -113,6 +113,8 @@ pub(crate) struct StoreTable {
     pub(crate) budget: Option<Text<Duration>>,
     /// How many questions may be without an answer at a time: 65 536.
     pub(crate) queue: Option<NonZeroUsize>,
+    /// How many servers share the limits, at most: 1. While the store is gone, each keeps that part of a limit by itself.
+    pub(crate) nodes: Option<std::num::NonZeroU32>,
 }
 
 /// How the server that decides is found.
