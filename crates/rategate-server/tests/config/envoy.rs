@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rategate::{Anchor, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_server::config::{ConfigError, Loaded, load, load_text};
-use rategate_server::rule::{Enforcement, Entry, Limit, Rule, Unit, Value};
+use rategate_server::rule::{Enforcement, Entry, Limit, Place, Rule, Unit, Value, WhenGone};
 
 /// The sample of the contract.
 const SAMPLE: &str = r"domain: edge
@@ -310,7 +310,7 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
         ("domain: [\n", "unclosed bracket", 1, 9),
     ];
     let mut other = String::new();
-    for (text, part, line, column) in cases {
+    for (text, part, line, column) in cases.into_iter().chain(long) {
         let error = wrong(text);
         let problem = &error.problems()[0];
         let place = (problem.line(), problem.column());
@@ -356,6 +356,11 @@ fn a_domain_is_in_one_file() {
 }
 
 #[test]
+    let name = "x".repeat(4097);
+    let long = format!(
+        "domain: d\ndescriptors:\n- key: a\n  rate_limit: {{unit: day, requests_per_unit: 1, name: {name}}}\n"
+    );
+    let long = [(&*long, "descriptors[0].rate_limit.name: a name longer", 4, 55)];
 fn the_two_formats_do_not_stand_in_each_others_way() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.yaml"), SAMPLE).unwrap();

@@ -287,6 +287,24 @@ fn all_settings() {
 }
 
 #[test]
+fn answers_of_envoys_protocol_have_the_rules_name_or_another() {
+    let names = |more: &str| {
+        let text = format!(
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n{more}\n\
+             [[rule.tiers]]\nname = \"t\"\nvalues = [\"x\"]\nlimit = \"2/s\"\n"
+        );
+        load(&text).rules.rules.iter().map(|rule| rule.envoy_name.to_string()).collect::<Vec<_>>()
+    };
+    // Tiers come before their rule.
+    assert_eq!(names(""), ["a/t", "a"]);
+    assert_eq!(names("envoy_name = \"other\""), ["other", "other"]);
+    assert_eq!(names("envoy_name = \"\""), ["", ""]);
+    let long =
+        format!("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nenvoy_name = {:?}", "x".repeat(4097));
+    assert_eq!(wrong(&long).problems()[0].line(), Some(4));
+}
+
+#[test]
 fn nothing_is_the_default() {
     let loaded = load("");
     assert_eq!(loaded.settings, Settings::default());

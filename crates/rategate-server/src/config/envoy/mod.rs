@@ -183,6 +183,7 @@ impl<'t> Reader<'t, '_> {
             limit: limit.limit,
             shown: limit.shown,
             enforcement: Enforcement::All,
+            envoy_name: limit.given.clone().unwrap_or_default(),
             quota: false,
             replaces: Vec::new(),
             detailed_metric: false,
@@ -203,7 +204,14 @@ impl<'t> Reader<'t, '_> {
                 return None;
             }
         };
-        let given = fields.text("name", problems).map(|(name, _)| Arc::from(name));
+        let name = fields.text("name", problems);
+        if let Some((name, place)) = &name
+            && name.len() > MAX_TEXT_BYTES
+        {
+            let message = "a name longer than 4096 bytes";
+            problems.push(fields.problem("name", place.clone(), message));
+        }
+        let given = name.map(|(name, _)| Arc::from(name));
         let replaces = fields.list("replaces", problems);
         let replaces = self.replaces(given.as_ref(), replaces);
         let problems = &mut self.all.problems;

@@ -70,6 +70,7 @@ impl Reader<'_> {
         let domain = domain.as_ref().map_or(own, |domain| &domain.value);
         let algorithm = table.algorithm.unwrap_or_default();
         let (limit, shown) = self.limit(limit, algorithm, burst.as_ref());
+            envoy_name: self.envoy_name(table),
         Rule {
             name: name.value.as_str().into(),
             domain: domain.into(),
@@ -87,6 +88,15 @@ impl Reader<'_> {
             most_keys: table.keys.map(Into::into),
             origin: self.place(name).origin(),
         }
+    fn envoy_name(&mut self, table: &RuleTable) -> Arc<str> {
+        if let Some(name) = &table.envoy_name
+            && name.value.len() > MAX_TEXT_BYTES
+        {
+            self.complain(name, "a name in answers has at most 4096 bytes");
+        }
+        table.envoy_name.as_ref().unwrap_or(&table.name).value.as_str().into()
+    }
+
     }
 
     fn entry(&mut self, at: &At<EntryTable>) -> Entry {
@@ -221,10 +231,13 @@ impl Reader<'_> {
         let nth = self.tier_entry(rule, tier)?;
         let mut entries = rule.entries.clone();
         entries.get_mut(nth)?.value = value;
+        let name: Arc<str> = name.into();
+        let envoy_name = table.envoy_name.as_ref().map_or(&name, |_| &rule.envoy_name);
         let algorithm = table.algorithm.unwrap_or_default();
         let (limit, shown) = self.limit(&tier.limit, algorithm, tier.burst.as_ref());
         let tier = Rule {
-            name: name.into(),
+            envoy_name: Arc::clone(envoy_name),
+            name,
             entries,
             limit,
             shown,
