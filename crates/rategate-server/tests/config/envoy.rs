@@ -119,6 +119,53 @@ fn a_rule_may_choose_its_algorithm() {
 }
 
 #[test]
+fn a_rule_may_choose_where_its_counters_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = "[store]\nurl = \"redis://127.0.0.1:1\"\n";
+    std::fs::write(folder.path().join("settings.toml"), store).unwrap();
+    let placed = |more: &str| {
+        let text = format!(
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: 5{more}}}}}]\n"
+        );
+        std::fs::write(folder.path().join("d.yaml"), text).unwrap();
+        let loaded = load(folder.path()).map_err(|error| error.to_string())?;
+        let rule = &loaded.rules.rules[0];
+        Ok::<_, String>((rule.place, rule.when_gone))
+    };
+    let leased = |lease_ns| Place::StoreLeased { lease_ns };
+    let cases = [
+        ("", Place::Here, WhenGone::Local),
+        (", store: here", Place::Here, WhenGone::Local),
+        (", store: exact", Place::StoreExact, WhenGone::Local),
+        (", store: exact, when_gone: deny", Place::StoreExact, WhenGone::Deny),
+        (", store: leased", leased(100_000_000), WhenGone::Local),
+        (", store: leased, lease: 2s, when_gone: admit", leased(2_000_000_000), WhenGone::Admit),
+        (", store: leased, when_gone: local", leased(100_000_000), WhenGone::Local),
+    ];
+    for (more, place, when_gone) in cases {
+        assert_eq!(placed(more), Ok((place, when_gone)), "{more}");
+    }
+    let wrong = [
+        (", store: redis", "rate_limit.store: unknown place of counters \"redis\""),
+        (", store: 5", "rate_limit.store: unknown place of counters \"5\""),
+        (", store: exact, lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
+        (", lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
+        (", store: leased, lease: soon", "rate_limit.lease: "),
+        (", when_gone: deny", "rate_limit.when_gone: it is about counters in a store"),
+        (", store: exact, when_gone: perhaps", "rate_limit.when_gone: unknown answer"),
+    ];
+    for (more, part) in wrong {
+        let told = placed(more).unwrap_err();
+        assert!(told.contains(part), "{more}: {told}");
+    }
+    // Without a store there is nowhere to keep them.
+    std::fs::remove_file(folder.path().join("settings.toml")).unwrap();
+    let told = placed(", store: exact").unwrap_err();
+    assert!(told.contains("counters in the store, and there is none"), "{told}");
+    assert_eq!(placed(""), Ok((Place::Here, WhenGone::Local)));
+}
+
+#[test]
 fn all_keys_of_a_descriptor() {
     let text = "domain: d\ndescriptors:\n- key: a\n  value: 404\n  quota_mode: true\n  detailed_metric: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: b\n  value: yes\n  value_to_metric: true\n  descriptors: []\n  rate_limit: {unit: day, requests_per_unit: 1}\n- {key: c, value: 1.50, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: e, value: '', rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: f, value: , rate_limit: {unit: day, requests_per_unit: 1}}\n";
     let rules = load_ok(text).rules.rules;
@@ -309,6 +356,11 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
         ("- a\n", "wrong type: a list", 1, 1),
         ("domain: [\n", "unclosed bracket", 1, 9),
     ];
+    let name = "x".repeat(4097);
+    let long = format!(
+        "domain: d\ndescriptors:\n- key: a\n  rate_limit: {{unit: day, requests_per_unit: 1, name: {name}}}\n"
+    );
+    let long = [(&*long, "descriptors[0].rate_limit.name: a name longer", 4, 55)];
     let mut other = String::new();
     for (text, part, line, column) in cases.into_iter().chain(long) {
         let error = wrong(text);
@@ -356,11 +408,6 @@ fn a_domain_is_in_one_file() {
 }
 
 #[test]
-    let name = "x".repeat(4097);
-    let long = format!(
-        "domain: d\ndescriptors:\n- key: a\n  rate_limit: {{unit: day, requests_per_unit: 1, name: {name}}}\n"
-    );
-    let long = [(&*long, "descriptors[0].rate_limit.name: a name longer", 4, 55)];
 fn the_two_formats_do_not_stand_in_each_others_way() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.yaml"), SAMPLE).unwrap();
