@@ -21,6 +21,9 @@ pub struct Rule {
     /// By what it is known in requests, metrics, and over a reload: counters are carried over from the rule of the
     /// same name. Unique.
     pub name: Arc<str>,
+    /// What answers of Envoy's protocol call its limit; empty if they do not. A limit in Envoy's format has the name there that it was
+    /// given, whether others have it too or not.
+    pub envoy_name: Arc<str>,
     /// The domain of Envoy's requests that it belongs to.
     pub domain: Arc<str>,
     /// What a descriptor must consist of, in order and as many. Without entries there is one counter.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::draft::{Draft, ListenerDraft, Protocol, Whence};
 use super::error::Problem;
-use super::native::text::{Grammar as _, StoreUrl};
+use super::native::text::{Grammar as _, HostName, StoreUrl};
 use super::native::{Size, add_store_url, secret_file};
 use super::settings::{Address, Dialect, LogFormat, Secret, Snapshot, Tls, WhenTorn};
 
@@ -28,7 +28,7 @@ struct Said {
 /// What can be said from outside, by its key.
 type Setter = fn(&mut Draft, &str) -> Result<(), String>;
 
-const KEYS: [(&str, Setter); 30] = [
+const KEYS: [(&str, Setter); 32] = [
     ("server.resp", |draft, text| listeners(draft, Protocol::Resp, text)),
     ("server.http", |draft, text| listeners(draft, Protocol::Http, text)),
     ("server.grpc", |draft, text| listeners(draft, Protocol::Grpc, text)),
@@ -87,6 +87,7 @@ const KEYS: [(&str, Setter); 30] = [
         put(&mut draft.settings.server.limits.header_time, Duration::read(text))
     }),
     ("http.headers", |draft, text| put(&mut draft.settings.http.headers, dialects(text))),
+    ("http.hosts", |draft, text| put(&mut draft.settings.http.hosts, hosts(text))),
     ("store.url", |draft, text| {
         add_store_url(&mut draft.store, StoreUrl::read(text)?);
         Ok(())
@@ -94,6 +95,10 @@ const KEYS: [(&str, Setter); 30] = [
     ("store.password", |draft, text| match &mut draft.store {
         Some(store) => put(&mut store.password, Ok(Some(Secret::new(text.to_owned())))),
         None => Err("a password for no store; give store.url too".to_owned()),
+    }),
+    ("store.nodes", |draft, text| match &mut draft.store {
+        Some(store) => put(&mut store.nodes, text.parse().map_err(|_| NOT_COUNT.to_owned())),
+        None => Err("of no store; give store.url too".to_owned()),
     }),
     ("snapshot.path", |draft, text| {
         let snapshot = draft.settings.snapshot.take();
@@ -246,4 +251,9 @@ fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
         _ => Err("it is a list of ietf, ratelimit, x-ratelimit, x-ratelimit-epoch".to_owned()),
     });
     dialects.collect()
+}
+
+fn hosts(text: &str) -> Result<Vec<String>, String> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(|name| HostName::read(name).map(|host| host.0)).collect()
 }

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::rule::{Limit, Shown, Unit};
 
+/// For how long permits are borrowed from a store if not said otherwise.
+pub(crate) const LEASE_NS: u64 = 100_000_000;
+
 /// How a limit is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

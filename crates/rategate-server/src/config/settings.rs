@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use rategate_redis::client::{Config as StoreConfig, Server as StoreServer};
 pub struct Settings {
     /// Where it listens, and how.
     pub server: Server,
-    /// What HTTP answers carry.
+    /// What HTTP answers carry, and by which names it is asked.
     pub http: Http,
     /// What Envoy's protocol does.
     pub grpc: Grpc,
@@ -104,11 +104,14 @@ pub struct Limits {
     pub header_time: Duration,
 }
 
-/// What HTTP answers carry.
+/// What HTTP answers carry, and by which names it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http {
     /// The header fields that tell where a caller stands, in these dialects: the current draft alone if not said otherwise.
     pub headers: Vec<Dialect>,
+    /// Names by which browsers reach the service, or pages of the site that may ask it, without ports. `localhost` and addresses
+    /// need not be listed.
+    pub hosts: Vec<String>,
 }
 
 /// Header fields that tell where a caller stands.
@@ -152,6 +155,8 @@ pub struct Store {
     pub budget: Duration,
     /// How many questions may be without an answer at a time.
     pub queue: usize,
+    /// How many servers share the limits, at most: while the store is gone, each keeps that part of a limit by itself.
+    pub nodes: NonZeroU32,
 }
 
 /// How the server that decides is found.
@@ -359,7 +364,7 @@ impl Default for Server {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            frame_bytes: 1 << 20,
+            frame_bytes: 64 << 10,
             header_bytes: 16 << 10,
             body_bytes: 1 << 20,
             streams: 256,
@@ -373,7 +378,7 @@ impl Default for Limits {
 
 impl Default for Http {
     fn default() -> Self {
-        Self { headers: vec![Dialect::Current] }
+        Self { headers: vec![Dialect::Current], hosts: Vec::new() }
     }
 }
 

@@ -40,6 +40,9 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
         let _ = writeln!(text, "{key} = {value}");
     };
     put("name", &quoted(&rule.name));
+    if rule.envoy_name != rule.name {
+        put("envoy_name", &quoted(&rule.envoy_name));
+    }
     put("domain", &quoted(&rule.domain));
     if !rule.entries.is_empty() {
         put("match", &list(rule.entries.iter().map(entry)));

@@ -83,13 +83,17 @@ impl Tls {
         Ok(Self { files: Arc::new(files), config })
     }
 
-    /// Reads the files again. Connections from now on see the new ones.
+    /// Reads the files of all these again. Connections from now on see the new ones; those that are open go on as they are.
     ///
     /// # Errors
     ///
-    /// [`TlsError`]; the old ones stay.
-    pub fn reload(&self) -> Result<(), TlsError> {
-        self.config.store(Arc::new(self.files.config()?));
+    /// [`TlsError`] of the first that is wrong; all have the old ones then.
+    pub fn reload(all: &[Self]) -> Result<(), TlsError> {
+        let configs = all.iter().map(|tls| tls.files.config());
+        let configs = configs.collect::<Result<Vec<_>, _>>()?;
+        for (tls, config) in all.iter().zip(configs) {
+            tls.config.store(Arc::new(config));
+        }
         Ok(())
     }
 

@@ -157,6 +157,11 @@ fn service(text: &mut Text, status: &Status) {
     for (protocol, (_, _, refused)) in connections {
         text.line("rategate_connections_refused_total", &[("protocol", protocol)], refused);
     }
+    let (sites, hosts) = status.strangers();
+    let name = "rategate_http_strangers_total";
+    text.metric(name, "counter", "Requests of browsers that were refused, by what gave them away");
+    text.line(name, &[("why", "other_site")], sites);
+    text.line(name, &[("why", "other_host")], hosts);
     text.metric("rategate_store_health", "gauge", "1 for the state that the store is in");
     for store in [Store::None, Store::Well, Store::Quarantined, Store::Gone] {
         let is_it = u64::from(store == status.store());
@@ -181,6 +186,14 @@ fn configuration(text: &mut Text, status: &Status, view: &dyn View) {
         "When the configuration in force was loaded",
     );
     text.line("rategate_config_loaded_timestamp_seconds", &[], status.loaded_at_s());
+    let what = "Whether the newest certificates were refused, so that older ones are in use";
+    text.metric("rategate_tls_reload_failed", "gauge", what);
+    let is_refused = status.certificate_error().is_some();
+    text.line("rategate_tls_reload_failed", &[], u64::from(is_refused));
+    let (loaded, refused) = status.certificate_loads();
+    text.metric("rategate_tls_loads_total", "counter", "Certificates read again, and refused");
+    text.line("rategate_tls_loads_total", &[("outcome", "loaded")], loaded);
+    text.line("rategate_tls_loads_total", &[("outcome", "refused")], refused);
     text.metric("rategate_config_info", "gauge", "Always 1; the digest of the rules in force");
     let hash = rules.as_ref().map(|rules| Arc::clone(&rules.hash)).unwrap_or_default();
     text.line("rategate_config_info", &[("hash", &hash)], 1);

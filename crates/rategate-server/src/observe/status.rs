@@ -32,11 +32,15 @@ pub enum Store {
 #[derive(Debug, Default)]
 pub struct Status {
     connections: [Connections; 3],
+    other_sites: AtomicU64,
+    other_hosts: AtomicU64,
     config_failed: AtomicBool,
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
     loaded_at_s: AtomicU64,
-    /// Why the last configuration was refused, and the store's state.
+    certificate_loads: AtomicU64,
+    certificate_failures: AtomicU64,
+    /// Why the last configuration or certificate was refused, and the store's state.
     words: Mutex<Words>,
 }
 
@@ -50,6 +54,7 @@ struct Connections {
 #[derive(Clone, Debug, Default)]
 struct Words {
     reload_error: Option<Box<str>>,
+    certificate_error: Option<Box<str>>,
     store: Store,
 }
 
@@ -102,6 +107,16 @@ impl Status {
         self.of(protocol).refused.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A browser was refused that a page of another site made ask.
+    pub fn other_site(&self) {
+        self.other_sites.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request was refused for a name that is not the service's.
+    pub fn other_host(&self) {
+        self.other_hosts.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A configuration is in force, since `now_s` in Unix time.
     pub fn loaded(&self, now_s: u64) {
         self.reloads.fetch_add(1, Ordering::Relaxed);
@@ -114,16 +129,25 @@ impl Status {
     pub fn load_failed(&self, error: &str) {
         self.failed_reloads.fetch_add(1, Ordering::Relaxed);
         self.config_failed.store(true, Ordering::Relaxed);
-        let fits =
-            (0..=MOST_ERROR_BYTES.min(error.len())).rev().find(|&end| error.is_char_boundary(end));
-        let cut = fits.and_then(|end| error.get(..end)).unwrap_or_default();
-        self.words(|words| words.reload_error = Some(cut.into()));
+        self.words(|words| words.reload_error = Some(cut(error)));
     }
 
     /// What was refused is gone: the files say again what is in force.
     pub fn load_restored(&self) {
         self.config_failed.store(false, Ordering::Relaxed);
         self.words(|words| words.reload_error = None);
+    }
+
+    /// Certificates are in use that were read again.
+    pub fn certificates_loaded(&self) {
+        self.certificate_loads.fetch_add(1, Ordering::Relaxed);
+        self.words(|words| words.certificate_error = None);
+    }
+
+    /// New certificates were refused, and those of before stay.
+    pub fn certificates_failed(&self, error: &str) {
+        self.certificate_failures.fetch_add(1, Ordering::Relaxed);
+        self.words(|words| words.certificate_error = Some(cut(error)));
     }
 
     /// The store does so now.
@@ -139,12 +163,28 @@ impl Status {
         self.words(|words| words.reload_error.clone())
     }
 
+    /// Why the newest certificates are not in use.
+    pub(super) fn certificate_error(&self) -> Option<Box<str>> {
+        self.words(|words| words.certificate_error.clone())
+    }
+
+    /// Certificates read again, and refused.
+    pub(super) fn certificate_loads(&self) -> (u64, u64) {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (of(&self.certificate_loads), of(&self.certificate_failures))
+    }
+
     pub(super) fn config_failed(&self) -> bool {
         self.config_failed.load(Ordering::Relaxed)
     }
 
     pub(super) fn loaded_at_s(&self) -> u64 {
         self.loaded_at_s.load(Ordering::Relaxed)
+    }
+
+    /// Requests refused for the page that asked, and for the name that they were for.
+    pub(super) fn strangers(&self) -> (u64, u64) {
+        (self.other_sites.load(Ordering::Relaxed), self.other_hosts.load(Ordering::Relaxed))
     }
 
     /// Configurations loaded, and refused.
@@ -172,4 +212,11 @@ impl Status {
     fn words<T>(&self, read: impl FnOnce(&mut Words) -> T) -> T {
         read(&mut self.words.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// As much of an error as is kept.
+fn cut(error: &str) -> Box<str> {
+    let fits =
+        (0..=MOST_ERROR_BYTES.min(error.len())).rev().find(|&end| error.is_char_boundary(end));
+    fits.and_then(|end| error.get(..end)).unwrap_or_default().into()
 }

@@ -2,7 +2,6 @@
 //! restart.
 
 use std::io;
-use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,13 +40,13 @@ pub(super) fn follow(
     })
 }
 
-/// The store that rules may keep their counters in.
+/// The store that rules may keep their counters in, shared by as many servers as the settings say.
 pub(super) fn store(
     store: &settings::Store,
 ) -> Result<Arc<dyn Stores<MonotonicClock>>, StartError> {
     let opened =
         RedisStore::open(store.config()).map_err(|error| StartError::Store(error.to_string()))?;
-    Ok(Arc::new(Shared::new(Arc::new(opened), NonZeroU32::MIN)))
+    Ok(Arc::new(Shared::new(Arc::new(opened), store.nodes)))
 }
 
 /// What is seen of the store. Each rule asks it on its own; what one has met with, all should know.

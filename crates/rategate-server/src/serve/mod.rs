@@ -1,5 +1,6 @@
 //! The service as a whole: listeners, threads, signals, and the end in order.
 
+mod certificates;
 mod kept;
 mod web;
 
@@ -16,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use self::certificates::Certificates;
 use self::web::{Parts, Web};
 use crate::config::settings::{self, Listener};
 use crate::config::{Layers, Loaded, Settings, Watch};
@@ -34,7 +36,7 @@ pub struct Start {
     pub loaded: Loaded,
     /// Where that was read, and is followed while the service runs; and what goes before what is written there.
     pub files: Option<(PathBuf, Layers)>,
-    /// Whether SIGTERM and SIGINT end it, and SIGHUP has the files read again. Once for a process.
+    /// Whether SIGTERM and SIGINT end it, and SIGHUP has the files read again, certificates too. Once for a process.
     pub signals: bool,
 }
 
@@ -122,6 +124,8 @@ pub enum StartError {
 /// What the front thread is told.
 #[derive(Clone, Copy, Debug)]
 enum Order {
+    /// Read the files again.
+    Reload,
     /// End in order.
     Drain,
     /// End now.
@@ -167,6 +171,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         return Err(StartError::Nowhere);
     }
     let listening = places.iter().map(Place::listening).collect();
+    let secure: Vec<Tls> = places.iter().filter_map(|place| place.tls.clone()).collect();
     let threads = settings.server.threads.or_else(|| thread::available_parallelism().ok());
     let workers = Workers::start(threads.map_or(1, Into::into))?;
     let is_ready = Arc::new(AtomicBool::new(false));
@@ -182,6 +187,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         drainer: Drainer::new(),
         is_ready: Arc::clone(&is_ready),
         watch: None,
+        certificates: None,
         known_failures: 0,
         saver: saver.flatten(),
         ordered,
@@ -196,6 +202,10 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     if let Some((path, layers)) = files {
         front.watch =
             Some(Arc::new(kept::follow(&path, layers, &loaded, &front.engine, &front.observe)?));
+    }
+    if let (Some(files), false) = (&front.settings.server.tls, secure.is_empty()) {
+        let follow = Certificates::follow(files, secure, Arc::clone(&front.observe));
+        front.certificates = Some(follow?);
     }
     is_ready.store(true, Ordering::Release);
     let front = thread.spawn(move || runtime.block_on(front.run(hosts, signals)))?;
@@ -219,6 +229,13 @@ impl Running {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)
+    }
+
+    /// Has the configuration and the certificates read again, as SIGHUP does, and does not wait for it: what is wrong with them is
+    /// in the log and the metrics, and those of before stay.
+    pub fn reload(&self) {
+        // Gone already: there is nothing to be told.
+        let _ = self.orders.send(Order::Reload);
     }
 
     /// Begins the end in order: it takes no new connections, answers what has arrived, and closes.
@@ -274,6 +291,7 @@ struct Front {
     drainer: Drainer,
     is_ready: Arc<AtomicBool>,
     watch: Option<Arc<Watch>>,
+    certificates: Option<Certificates>,
     /// Of the configuration's refusals, those that have been told.
     known_failures: u64,
     saver: Option<Saver>,
@@ -297,6 +315,7 @@ impl Front {
         let mut hosts: Vec<Host> = Vec::new();
         for place in places {
             let Place { protocol, bound, tls, token_required } = place;
+            let guard = self.guard(&bound, tls.is_some());
             let tally = Tallied { observe: Arc::clone(&self.observe), protocol: spoken(protocol) };
             let door = Door {
                 tls,
@@ -309,10 +328,20 @@ impl Front {
             hosts.push(match protocol {
                 "resp" => Box::pin(net::accept(bound, door, resp.clone(), &self.workers)?),
                 "grpc" => Box::pin(net::accept(bound, door, rls.clone(), &self.workers)?),
-                _ => Box::pin(net::accept(bound, door, web.clone(), &self.workers)?),
+                _ => Box::pin(net::accept(bound, door, web.behind(guard), &self.workers)?),
             });
         }
         Ok(hosts)
+    }
+
+    /// What keeps pages of other sites out of a listener. One that other machines can reach has names that nobody has told us;
+    /// by TLS a name that is not the certificate's comes to nothing; and no page reaches a socket in the file system.
+    fn guard(&self, bound: &Bound, is_tls: bool) -> http::Guard {
+        let is_local = match bound.address() {
+            net::Address::Tcp(at) => at.ip().to_canonical().is_loopback(),
+            net::Address::Unix { .. } => false,
+        };
+        http::Guard::new(&self.settings.http.hosts, is_local && !is_tls)
     }
 
     fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {
@@ -346,6 +375,7 @@ impl Front {
             rls,
             admin: self.admin.clone(),
             access: access.clone(),
+            observe: Arc::clone(&self.observe),
             limits: ConnectionLimits {
                 head_bytes: server.limits.header_bytes,
                 arrival: limits.arrival,
@@ -365,7 +395,10 @@ impl Front {
         seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let order = loop {
             tokio::select! {
-                order = self.ordered.recv() => break order.unwrap_or(Order::Stop),
+                order = self.ordered.recv() => match order.unwrap_or(Order::Stop) {
+                    Order::Reload => self.read_again(),
+                    end => break end,
+                },
                 _ = seconds.tick() => self.tick(),
                 told = Signals::next(&mut signals) => match told {
                     Told::End => break Order::Drain,
@@ -404,6 +437,9 @@ impl Front {
     }
 
     fn read_again(&self) {
+        if let Some(certificates) = &self.certificates {
+            certificates.reload();
+        }
         match &self.watch {
             None => tracing::info!("there is no configuration to be read again"),
             Some(watch) => {
@@ -429,7 +465,17 @@ impl Front {
                 tracing::warn!(left = self.drainer.left(), "connections are cut off: their time is over");
             },
             () = Signals::end(&mut signals) => tracing::warn!("told again to end: connections are cut off"),
-            order = self.ordered.recv() => tracing::debug!(?order, "told to end now"),
+            order = end_now(&mut self.ordered) => tracing::debug!(?order, "told to end now"),
+        }
+    }
+}
+
+/// The next order that is one to end.
+async fn end_now(ordered: &mut mpsc::UnboundedReceiver<Order>) -> Option<Order> {
+    loop {
+        match ordered.recv().await {
+            Some(Order::Reload) => {}
+            order => return order,
         }
     }
 }

@@ -13,15 +13,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::engine::Engine;
 use crate::net::{Access, Drain, Peer, Protocol};
+use crate::observe::Observe;
 use crate::observe::admin::{Admin, Rights};
 use crate::protocol::body::{Body, read};
 use crate::protocol::grpc::Rls;
-use crate::protocol::http::{Api, Caller, ConnectionLimits, Whose, serve_connection};
+use crate::protocol::http::{
+    Api, Caller, ConnectionLimits, Guard, Stranger, Whose, serve_connection,
+};
 use crate::protocol::rls;
 
-/// All that answers over HTTP. Clones are the same.
+/// All that answers over HTTP at a listener. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Web(Arc<Parts>);
+pub(super) struct Web {
+    parts: Arc<Parts>,
+    guard: Guard,
+}
 
 pub(super) struct Parts {
     pub(super) engine: Engine<MonotonicClock>,
@@ -29,6 +35,7 @@ pub(super) struct Parts {
     pub(super) rls: Rls<Engine<MonotonicClock>>,
     pub(super) admin: Admin,
     pub(super) access: Access,
+    pub(super) observe: Arc<Observe>,
     pub(super) limits: ConnectionLimits,
     pub(super) most_body_bytes: usize,
 }
@@ -38,11 +45,19 @@ const BODY_WITHIN: Duration = Duration::from_secs(5);
 
 impl Web {
     pub(super) fn new(parts: Parts) -> Self {
-        Self(Arc::new(parts))
+        Self { parts: Arc::new(parts), guard: Guard::default() }
+    }
+
+    /// The same at a listener that pages of other sites are kept out of.
+    pub(super) fn behind(&self, guard: Guard) -> Self {
+        Self { parts: Arc::clone(&self.parts), guard }
     }
 
     async fn answer(self, request: Request<Incoming>, caller: Caller) -> Response<Body> {
-        let parts = &*self.0;
+        let parts = &*self.parts;
+        if let Err(stranger) = self.guard.admit(&request, &caller) {
+            return parts.turn_away(stranger);
+        }
         if Whose::of(request.headers()) == Whose::Grpc {
             return parts.rls.call(request, caller.token_required).await.map(Body::stream);
         }
@@ -59,6 +74,17 @@ impl Web {
 }
 
 impl Parts {
+    /// Refuses a browser that another site's page makes ask.
+    #[cold]
+    fn turn_away(&self, stranger: Stranger) -> Response<Body> {
+        match stranger {
+            Stranger::Page => self.observe.status().other_site(),
+            Stranger::Name => self.observe.status().other_host(),
+        }
+        tracing::debug!(?stranger, "a page of another site is refused");
+        stranger.response()
+    }
+
     /// What somebody may see and do of what concerns whoever runs the service.
     fn rights<B>(&self, request: &Request<B>, caller: Caller) -> Rights {
         if !self.access.is_guarded() || self.shows_token(request.headers()) {
@@ -118,7 +144,7 @@ impl Protocol for Web {
             address: peer.address.map(|address| address.ip()),
             token_required: peer.token_required,
         };
-        let limits = self.0.limits;
+        let limits = self.parts.limits;
         let answer = move |request| self.clone().answer(request, caller);
         serve_connection(stream, limits, drain.begun(), answer).await;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rategate::{Anchor, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_server::config::{ConfigError, Loaded, load, load_text};
-use rategate_server::rule::{Enforcement, Entry, Limit, Rule, Unit, Value};
+use rategate_server::rule::{Enforcement, Entry, Limit, Place, Rule, Unit, Value, WhenGone};
 
 /// The sample of the contract.
 const SAMPLE: &str = r"domain: edge
@@ -116,6 +116,53 @@ fn a_rule_may_choose_its_algorithm() {
     let log = SlidingLog::new(20, 60_000_000_000).unwrap();
     assert_eq!(with("algorithm: sliding-log"), Limit::Policy(log.into()));
     assert_eq!(with("algorithm: fixed-window"), window(20, 60));
+}
+
+#[test]
+fn a_rule_may_choose_where_its_counters_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = "[store]\nurl = \"redis://127.0.0.1:1\"\n";
+    std::fs::write(folder.path().join("settings.toml"), store).unwrap();
+    let placed = |more: &str| {
+        let text = format!(
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: 5{more}}}}}]\n"
+        );
+        std::fs::write(folder.path().join("d.yaml"), text).unwrap();
+        let loaded = load(folder.path()).map_err(|error| error.to_string())?;
+        let rule = &loaded.rules.rules[0];
+        Ok::<_, String>((rule.place, rule.when_gone))
+    };
+    let leased = |lease_ns| Place::StoreLeased { lease_ns };
+    let cases = [
+        ("", Place::Here, WhenGone::Local),
+        (", store: here", Place::Here, WhenGone::Local),
+        (", store: exact", Place::StoreExact, WhenGone::Local),
+        (", store: exact, when_gone: deny", Place::StoreExact, WhenGone::Deny),
+        (", store: leased", leased(100_000_000), WhenGone::Local),
+        (", store: leased, lease: 2s, when_gone: admit", leased(2_000_000_000), WhenGone::Admit),
+        (", store: leased, when_gone: local", leased(100_000_000), WhenGone::Local),
+    ];
+    for (more, place, when_gone) in cases {
+        assert_eq!(placed(more), Ok((place, when_gone)), "{more}");
+    }
+    let wrong = [
+        (", store: redis", "rate_limit.store: unknown place of counters \"redis\""),
+        (", store: 5", "rate_limit.store: unknown place of counters \"5\""),
+        (", store: exact, lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
+        (", lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
+        (", store: leased, lease: soon", "rate_limit.lease: "),
+        (", when_gone: deny", "rate_limit.when_gone: it is about counters in a store"),
+        (", store: exact, when_gone: perhaps", "rate_limit.when_gone: unknown answer"),
+    ];
+    for (more, part) in wrong {
+        let told = placed(more).unwrap_err();
+        assert!(told.contains(part), "{more}: {told}");
+    }
+    // Without a store there is nowhere to keep them.
+    std::fs::remove_file(folder.path().join("settings.toml")).unwrap();
+    let told = placed(", store: exact").unwrap_err();
+    assert!(told.contains("counters in the store, and there is none"), "{told}");
+    assert_eq!(placed(""), Ok((Place::Here, WhenGone::Local)));
 }
 
 #[test]
@@ -309,8 +356,13 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
         ("- a\n", "wrong type: a list", 1, 1),
         ("domain: [\n", "unclosed bracket", 1, 9),
     ];
+    let name = "x".repeat(4097);
+    let long = format!(
+        "domain: d\ndescriptors:\n- key: a\n  rate_limit: {{unit: day, requests_per_unit: 1, name: {name}}}\n"
+    );
+    let long = [(&*long, "descriptors[0].rate_limit.name: a name longer", 4, 55)];
     let mut other = String::new();
-    for (text, part, line, column) in cases {
+    for (text, part, line, column) in cases.into_iter().chain(long) {
         let error = wrong(text);
         let problem = &error.problems()[0];
         let place = (problem.line(), problem.column());

@@ -62,8 +62,10 @@ fn each_key_can_be_said_from_outside() {
         ("server.limits.idle", "9s"),
         ("server.limits.header_time", "10s"),
         ("http.headers", "ratelimit,x-ratelimit"),
+        ("http.hosts", "a.example, b"),
         ("store.url", "redis://u:p@h:1/2"),
         ("store.password", "other"),
+        ("store.nodes", "15"),
         ("snapshot.path", "s"),
         ("snapshot.every", "11s"),
         ("inline.keys", "12"),
@@ -95,9 +97,10 @@ fn each_key_can_be_said_from_outside() {
         (Duration::from_secs(9), Duration::from_secs(10))
     );
     assert_eq!(settings.http.headers, [Dialect::Older, Dialect::Legacy]);
+    assert_eq!(settings.http.hosts, ["a.example", "b"]);
     let store = settings.store.as_ref().unwrap();
     assert!(matches!(store.place, StorePlace::Server(_)) && store.database == 2);
-    assert!(store.password.as_ref().unwrap().matches(b"other"));
+    assert!(store.password.as_ref().unwrap().matches(b"other") && store.nodes.get() == 15);
     let snapshot = settings.snapshot.as_ref().unwrap();
     assert_eq!(
         (snapshot.path.as_path(), snapshot.every),
@@ -119,8 +122,11 @@ fn what_is_wrong_names_the_variable_and_no_secret() {
         ("RATEGATE_SERVER_INSECURE", "maybe"),
         ("RATEGATE_SERVER_LIMITS_FRAME", "1TB"),
         ("RATEGATE_HTTP_HEADERS", "all"),
+        ("RATEGATE_HTTP_HOSTS", "http://a"),
+        ("RATEGATE_HTTP_HOSTS", "a:80"),
         ("RATEGATE_SNAPSHOT_EVERY", "1s"),
         ("RATEGATE_STORE_PASSWORD", "x"),
+        ("RATEGATE_STORE_NODES", "3"),
         ("RATEGATE_LOG_FORMAT", "xml"),
         ("RATEGATE_KEYS_TOTAL", "0"),
         ("RATEGATE_SERVER_HTTP", "0.0.0.0:1"),

@@ -226,6 +226,7 @@ fn all_settings() {
         header_time = "2s"
         [http]
         headers = ["ietf", "x-ratelimit-epoch"]
+        hosts = ["limits.example"]
         [grpc]
         count_denied = true
         [store]
@@ -234,6 +235,7 @@ fn all_settings() {
         url = ["redis://u:p@a:1/4", "redis://u:p@b:2/4"]
         budget = "5ms"
         prefix = "x"
+        nodes = 6
         [snapshot]
         path = "s.bin"
         every = "5s"
@@ -267,13 +269,14 @@ fn all_settings() {
         (Duration::from_secs(60), Duration::from_secs(2))
     );
     assert_eq!(settings.http.headers, [Dialect::Current, Dialect::LegacyEpoch]);
+    assert_eq!(settings.http.hosts, ["limits.example"]);
     assert!(settings.grpc.count_denied);
     let store = settings.store.as_ref().unwrap();
     assert!(
         matches!(&store.place, StorePlace::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2)
     );
     assert_eq!((store.user.as_deref(), store.database, store.prefix.as_str()), (Some("u"), 4, "x"));
-    assert!(store.password.as_ref().unwrap().matches(b"p"));
+    assert!(store.password.as_ref().unwrap().matches(b"p") && store.nodes.get() == 6);
     let snapshot = settings.snapshot.as_ref().unwrap();
     assert_eq!((snapshot.every, snapshot.when_torn), (Duration::from_secs(5), WhenTorn::Refuse));
     assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (10, 11, 12));
@@ -281,6 +284,24 @@ fn all_settings() {
     for secret in ["sesame", "\"p\""] {
         assert!(!format!("{settings:?}").contains(secret));
     }
+}
+
+#[test]
+fn answers_of_envoys_protocol_have_the_rules_name_or_another() {
+    let names = |more: &str| {
+        let text = format!(
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n{more}\n\
+             [[rule.tiers]]\nname = \"t\"\nvalues = [\"x\"]\nlimit = \"2/s\"\n"
+        );
+        load(&text).rules.rules.iter().map(|rule| rule.envoy_name.to_string()).collect::<Vec<_>>()
+    };
+    // Tiers come before their rule.
+    assert_eq!(names(""), ["a/t", "a"]);
+    assert_eq!(names("envoy_name = \"other\""), ["other", "other"]);
+    assert_eq!(names("envoy_name = \"\""), ["", ""]);
+    let long =
+        format!("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nenvoy_name = {:?}", "x".repeat(4097));
+    assert_eq!(wrong(&long).problems()[0].line(), Some(4));
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
     let any = |key: &&str| Entry { key: (*key).into(), value: Value::Any };
     Rule {
         name: name.into(),
+        envoy_name: name.into(),
         domain: "edge".into(),
         entries: keys.iter().map(any).collect(),
         limit: Limit::Policy(policy),

@@ -200,6 +200,10 @@ fn the_configuration_is_told_with_its_digest_and_what_is_wrong_with_the_next() {
     let service = bench.json("/v1/rules")["service"].clone();
     assert_eq!((&service["config_failed"], &service["store"]), (&json!(true), &json!("gone")));
     assert_eq!(service["config_error"], "limits.toml:7:3: unknown unit `sec`");
+    bench.observe.status().certificates_failed("key.pem: no PEM");
+    assert_eq!(bench.json("/v1/rules")["service"]["tls_error"], "key.pem: no PEM");
+    bench.observe.status().certificates_loaded();
+    assert_eq!(bench.json("/v1/rules")["service"]["tls_error"], Value::Null);
     bench.observe.status().loaded(7);
     assert_eq!(bench.json("/v1/config")["failed"], false);
     assert_eq!(bench.json("/v1/config")["error"], Value::Null);

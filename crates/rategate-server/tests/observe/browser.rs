@@ -40,7 +40,7 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// Starts one.
+    /// Starts one. Names that end with `.example` are this machine's for it.
     pub(crate) fn start() -> Self {
         let program = program().expect(
             "no chromium: `cargo xtask servers` installs it (apt-get install chromium, as root)",
@@ -61,6 +61,7 @@ impl Browser {
             "--disable-component-update",
         ]);
         command.args(["--hide-scrollbars", "--remote-debugging-pipe"]);
+        command.arg("--host-resolver-rules=MAP *.example 127.0.0.1");
         command.arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();

@@ -28,6 +28,7 @@ pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: 
     let entry = |key: &&str| Entry { key: Arc::from(*key), value: Value::Any };
     Rule {
         name: name.into(),
+        envoy_name: name.into(),
         domain: "edge".into(),
         entries: keys.iter().map(entry).collect(),
         limit,

@@ -18,3 +18,4 @@ mod metrics;
 mod packaging;
 mod page;
 mod replay;
+mod strangers;

@@ -203,12 +203,15 @@ fn trouble_is_told() {
     browser.until("document.querySelector('#chip-link dd').textContent === 'live'");
     assert_eq!(browser.eval("document.getElementById('alert').hidden"), true);
     site.observe.status().load_failed("limits.toml:7:3: unknown unit `sec` <b>");
+    site.observe.status().certificates_failed("key.pem: no PEM <i>");
     site.observe.status().store_is(rategate_server::observe::Store::Gone);
     browser.until("!document.getElementById('alert').hidden");
     let told = browser.eval(&text("alert"));
     let told = told.as_str().unwrap();
     assert!(
         told.contains("limits.toml:7:3: unknown unit `sec` <b>")
+            && told.contains("certificates were refused")
+            && told.contains("key.pem: no PEM <i>")
             && told.contains("store does not answer"),
         "{told}"
     );

@@ -61,6 +61,28 @@ fn a_line_of_a_megabyte_is_refused_before_it_is_there() {
 }
 
 #[test]
+fn a_command_has_64_kib_unless_the_settings_say_otherwise() {
+    let echo = |bytes: usize| {
+        let message = vec![b'm'; bytes];
+        super::client::command(&[b"ECHO", message.as_slice()])
+    };
+    let refused = "-ERR Protocol error: invalid bulk length\r\n";
+    let cases = [(None, 65_000, 65_536), (Some(200_000), 199_000, 200_000)];
+    for (said, fits, too_long) in cases {
+        let running = serve(|settings| {
+            let limits = &mut settings.server.limits;
+            limits.frame_bytes = said.unwrap_or(limits.frame_bytes);
+        });
+        let mut client = Client::to(&running);
+        client.send(&echo(fits));
+        assert_eq!(client.read(), Reply::Bulk(vec![b'm'; fits]));
+        // By its length alone: nothing is kept for it.
+        client.send(format!("*2\r\n$4\r\nECHO\r\n${too_long}\r\n").as_bytes());
+        assert_eq!(client.rest(), refused);
+    }
+}
+
+#[test]
 fn a_form_sent_by_a_browser_runs_nothing() {
     let running = serve(|_| ());
     let mut client = Client::to(&running);

@@ -65,6 +65,31 @@ fn on_both(test: impl AsyncFn(&Server, &crate::common::Clock)) {
     }
 }
 
+/// As Envoy's service does: a limit that was given no name is told without one, and one that shares its name with that.
+#[test]
+fn limits_are_called_as_they_were_given() {
+    let text = "domain: edge\ndescriptors:\n\
+                - {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}\n\
+                - {key: b, rate_limit: {name: given, unit: hour, requests_per_unit: 5}}\n\
+                - {key: c, rate_limit: {name: twice, unit: hour, requests_per_unit: 5}}\n\
+                - {key: d, rate_limit: {name: twice, unit: hour, requests_per_unit: 5}}\n";
+    let loaded = rategate_server::config::load_text("edge.yaml", text).unwrap();
+    let own: Vec<_> = loaded.rules.rules.iter().map(|rule| rule.name.to_string()).collect();
+    assert_eq!(own, ["edge.a", "given", "edge.c", "edge.d"], "each has a name of its own besides");
+    let expected = ["", "given", "twice", "twice"];
+    for driver in BOTH {
+        let (engine, _) = engine(loaded.rules.rules.clone());
+        let server = Server::start(driver, engine, Settings::default());
+        runtime().block_on(async {
+            let client = &mut client(&server).await;
+            let descriptors = ["a", "b", "c", "d"].map(|key| descriptor(&[(key, "x")]));
+            let answer = ask(client, request(&descriptors)).await.unwrap();
+            let limits = answer.statuses.into_iter().map(|status| status.current_limit.unwrap());
+            assert_eq!(limits.map(|limit| limit.name).collect::<Vec<_>>(), expected);
+        });
+    }
+}
+
 #[test]
 fn statuses_are_those_of_the_descriptors_in_order() {
     on_both(async |server, _| {

@@ -35,6 +35,7 @@ pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
     };
     Rule {
         name: name.into(),
+        envoy_name: name.into(),
         domain: "edge".into(),
         entries: entries.iter().map(|(key, value)| entry(key, value)).collect(),
         limit: if permits == 0 { Limit::Nothing } else { Limit::Policy(policy(permits)) },

@@ -157,6 +157,7 @@ fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
     };
     rategate_server::rule::Rule {
         name: Arc::clone(name),
+        envoy_name: Arc::clone(name),
         domain: "scenario".into(),
         entries: vec![Entry { key: Arc::clone(name), value: Value::Any }],
         limit: Limit::Policy(policy),

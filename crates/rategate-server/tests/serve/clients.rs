@@ -138,17 +138,17 @@ pub(crate) struct Http(BufReader<TcpStream>);
 
 impl Http {
     pub(crate) fn get(&mut self, path: &str) -> (u16, String) {
-        self.call(&format!("GET {path} HTTP/1.1\r\nhost: here\r\n\r\n"))
+        self.call(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
     }
 
     pub(crate) fn post(&mut self, path: &str, body: &str) -> (u16, String) {
         let length = body.len();
         self.call(&format!(
-            "POST {path} HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
         ))
     }
 
-    fn call(&mut self, request: &str) -> (u16, String) {
+    pub(crate) fn call(&mut self, request: &str) -> (u16, String) {
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
         let (mut status, mut length) = (0, 0);
         loop {

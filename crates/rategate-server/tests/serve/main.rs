@@ -8,7 +8,10 @@
     reason = "a test that cannot go on should panic, and say what it sees"
 )]
 
+mod certificates;
 mod clients;
 mod exact;
+mod nodes;
+mod pages;
 mod restart;
 mod rules;

@@ -1,9 +1,11 @@
-//! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, a domain in each file, and `algorithm` and `burst` besides.
+//! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, a domain in each file, and besides
+//! `algorithm`, `burst`, `store`, `lease` and `when_gone`.
 //!
 //! Its limits are windows of the wall clock in UTC unless they say otherwise, so that nothing changes for whoever moves here.
 
 mod fields;
 mod node;
+mod place;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,8 +21,7 @@ use node::Node;
 
 const ROOT: &str = "domain, descriptors";
 const DESCRIPTOR: &str = "key, value, rate_limit, shadow_mode, detailed_metric, value_to_metric, share_threshold, quota_mode, descriptors";
-const RATE_LIMIT: &str =
-    "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, algorithm, burst";
+const RATE_LIMIT: &str = "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, algorithm, burst, store, lease, when_gone";
 const UNITS: &str = "second, minute, hour, day, week, month, year";
 const ALGORITHMS: &str = "fixed-window, gcra, sliding-log, compact-log";
 
@@ -76,6 +77,8 @@ struct RateLimit {
     replaces: Vec<(String, Spot)>,
     limit: Limit,
     shown: Shown,
+    place: Place,
+    when_gone: WhenGone,
 }
 
 impl<'t> Reader<'t, '_> {
@@ -160,6 +163,8 @@ impl<'t> Reader<'t, '_> {
                     replaces: Vec::new(),
                     limit: Limit::Unlimited,
                     shown: UNLIMITED,
+                    place: Place::Here,
+                    when_gone: WhenGone::Local,
                 })
             }
             None => None,
@@ -178,6 +183,7 @@ impl<'t> Reader<'t, '_> {
         Rule {
             // Named when all others are known.
             name: Arc::from(""),
+            envoy_name: limit.given.clone().unwrap_or_default(),
             domain: Arc::clone(&self.domain),
             entries: entries.to_vec(),
             limit: limit.limit,
@@ -187,8 +193,8 @@ impl<'t> Reader<'t, '_> {
             replaces: Vec::new(),
             detailed_metric: false,
             schedule: Vec::new(),
-            place: Place::Here,
-            when_gone: WhenGone::Local,
+            place: limit.place,
+            when_gone: limit.when_gone,
             most_keys: None,
             origin: Origin::default(),
         }
@@ -203,7 +209,14 @@ impl<'t> Reader<'t, '_> {
                 return None;
             }
         };
-        let given = fields.text("name", problems).map(|(name, _)| Arc::from(name));
+        let name = fields.text("name", problems);
+        if let Some((name, place)) = &name
+            && name.len() > MAX_TEXT_BYTES
+        {
+            let message = "a name longer than 4096 bytes";
+            problems.push(fields.problem("name", place.clone(), message));
+        }
+        let given = name.map(|(name, _)| Arc::from(name));
         let replaces = fields.list("replaces", problems);
         let replaces = self.replaces(given.as_ref(), replaces);
         let problems = &mut self.all.problems;
@@ -222,9 +235,10 @@ impl<'t> Reader<'t, '_> {
         } else {
             windowed(&fields, unit, multiplier, requests, algorithm, burst, self.all)
         };
+        let (place, when_gone) = place::read(&mut fields, self.all);
         fields.finish(RATE_LIMIT, &mut self.all.problems);
         let (limit, shown) = built.unwrap_or((Limit::Nothing, NOTHING));
-        Some(RateLimit { given, replaces, limit, shown })
+        Some(RateLimit { given, replaces, limit, shown, place, when_gone })
     }
 
     fn replaces(

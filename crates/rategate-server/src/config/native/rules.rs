@@ -10,13 +10,11 @@ use super::tables::{
 use super::text::{At, Text};
 use crate::config::error::Problem;
 use crate::config::gather::Gathered;
-use crate::config::limit::Algorithm;
+use crate::config::limit::{Algorithm, LEASE_NS};
 use crate::config::naming::{self, MAX_TEXT_BYTES};
 use crate::config::source::{Place as Spot, Source};
 use crate::rule::{Enforcement, Entry, Limit, Place, Rule, Scheduled, Shown, Value, WhenGone};
 
-/// For how long permits are borrowed if not said otherwise.
-const LEASE_NS: u64 = 100_000_000;
 const DAY_S: u32 = 86_400;
 /// The domain of rules that do not say theirs.
 const DEFAULT_DOMAIN: &str = "default";
@@ -72,6 +70,7 @@ impl Reader<'_> {
         let (limit, shown) = self.limit(limit, algorithm, burst.as_ref());
         Rule {
             name: name.value.as_str().into(),
+            envoy_name: self.envoy_name(table),
             domain: domain.into(),
             entries: entries.iter().map(|entry| self.entry(entry)).collect(),
             limit,
@@ -87,6 +86,15 @@ impl Reader<'_> {
             most_keys: table.keys.map(Into::into),
             origin: self.place(name).origin(),
         }
+    }
+
+    fn envoy_name(&mut self, table: &RuleTable) -> Arc<str> {
+        if let Some(name) = &table.envoy_name
+            && name.value.len() > MAX_TEXT_BYTES
+        {
+            self.complain(name, "a name in answers has at most 4096 bytes");
+        }
+        table.envoy_name.as_ref().unwrap_or(&table.name).value.as_str().into()
     }
 
     fn entry(&mut self, at: &At<EntryTable>) -> Entry {
@@ -223,8 +231,11 @@ impl Reader<'_> {
         entries.get_mut(nth)?.value = value;
         let algorithm = table.algorithm.unwrap_or_default();
         let (limit, shown) = self.limit(&tier.limit, algorithm, tier.burst.as_ref());
+        let name: Arc<str> = name.into();
+        let envoy_name = table.envoy_name.as_ref().map_or(&name, |_| &rule.envoy_name);
         let tier = Rule {
-            name: name.into(),
+            envoy_name: Arc::clone(envoy_name),
+            name,
             entries,
             limit,
             shown,

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::text::{At, Grammar as _, StoreUrl, Text};
+use super::text::{At, Grammar as _, HostName, StoreUrl, Text};
 use crate::config::settings::{Address, Dialect, LogFormat, WhenTorn};
 
 /// Where the service listens, and how.
@@ -55,7 +55,7 @@ pub(crate) struct TlsTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LimitsTable {
-    /// The longest command of Redis' protocol: 1MiB.
+    /// The longest command of Redis' protocol: 64KiB.
     pub(crate) frame: Option<Size>,
     /// The longest head of an HTTP request: 16KiB.
     pub(crate) header: Option<Size>,
@@ -73,12 +73,14 @@ pub(crate) struct LimitsTable {
     pub(crate) header_time: Option<Text<Duration>>,
 }
 
-/// What HTTP answers carry.
+/// What HTTP answers carry, and by which names it is asked.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpTable {
     /// The header fields that tell where a caller stands: "ietf", "ratelimit", "x-ratelimit", "x-ratelimit-epoch"; the first if not said otherwise.
     pub(crate) headers: Option<Vec<Dialect>>,
+    /// Names by which browsers reach the service, such as a proxy's; or hosts whose pages may ask it. None if not said otherwise: localhost and addresses need not be listed.
+    pub(crate) hosts: Option<Vec<Text<HostName>>>,
 }
 
 /// What Envoy's protocol does.
@@ -111,6 +113,8 @@ pub(crate) struct StoreTable {
     pub(crate) budget: Option<Text<Duration>>,
     /// How many questions may be without an answer at a time: 65 536.
     pub(crate) queue: Option<NonZeroUsize>,
+    /// How many servers share the limits, at most: 1. While the store is gone, each keeps that part of a limit by itself.
+    pub(crate) nodes: Option<std::num::NonZeroU32>,
 }
 
 /// How the server that decides is found.

@@ -126,6 +126,8 @@ impl Reader<'_> {
     fn http(&mut self, table: HttpTable) {
         let http = &mut self.draft.settings.http;
         http.headers = table.headers.unwrap_or_else(|| std::mem::take(&mut http.headers));
+        let hosts = table.hosts.unwrap_or_default();
+        http.hosts = hosts.into_iter().map(|host| host.0.0).collect();
     }
 
     fn grpc(&mut self, table: &GrpcTable) {
@@ -133,7 +135,8 @@ impl Reader<'_> {
     }
 
     fn store(&mut self, table: StoreTable) {
-        let StoreTable { kind, url, name, user, password, database, prefix, budget, queue } = table;
+        let StoreTable { kind, url, name, user, password, database, .. } = table;
+        let StoreTable { prefix, budget, queue, nodes, .. } = table;
         let password = password.and_then(|password| self.secret(&password));
         let mut urls = url.value.0.clone();
         let Some(first) = urls.first().cloned() else {
@@ -188,6 +191,7 @@ impl Reader<'_> {
             prefix: prefix.map_or_else(|| "rategate".to_owned(), |prefix| prefix.value),
             budget: budget.map_or(DEFAULT_BUDGET, |budget| budget.0),
             queue: queue.map_or(DEFAULT_QUEUE, Into::into),
+            nodes: nodes.unwrap_or(NonZeroU32::MIN),
             place,
         });
     }
@@ -231,6 +235,7 @@ pub(crate) fn add_store_url(store: &mut Option<Store>, url: StoreUrl) {
         prefix: "rategate".to_owned(),
         budget: DEFAULT_BUDGET,
         queue: DEFAULT_QUEUE,
+        nodes: NonZeroU32::MIN,
     };
     let known = known.unwrap_or(fresh);
     *store = Some(Store {

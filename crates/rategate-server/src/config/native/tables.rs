@@ -50,6 +50,8 @@ pub(crate) struct FileTable {
 pub(crate) struct RuleTable {
     /// By what it is known in requests, metrics and header fields: up to 128 characters of printable ASCII without `"` and `\`. Unique.
     pub(crate) name: At<String>,
+    /// What answers of Envoy's protocol call the limit: the rule's name if not said otherwise; "" for nothing.
+    pub(crate) envoy_name: Option<At<String>>,
     /// The domain of Envoy's requests that it belongs to: "default" if not said otherwise, and the rule's name if it has no `match`.
     pub(crate) domain: Option<At<String>>,
     /// What a call must consist of, in order: keys with a counter for each value, and values. Without it there is one counter.

@@ -129,6 +129,25 @@ impl Grammar for Address {
     }
 }
 
+/// The name of a host, without a port.
+#[derive(Clone, Debug)]
+pub(crate) struct HostName(pub(crate) String);
+
+impl Grammar for HostName {
+    const WHAT: &'static str = "the name of a host, without a port";
+    const EXAMPLES: &'static [&'static str] = &["limits.example.com"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        if (1..=253).contains(&text.len()) && text.bytes().all(is_plain) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "{text:?} is no name of a host like \"limits.example.com\": no scheme, no port"
+        ))
+    }
+}
+
 /// Which keys a rule is enforced for.
 impl Grammar for Enforcement {
     const WHAT: &'static str = "\"all\", \"shadow\", or a part of the keys";

@@ -36,6 +36,8 @@ pub(super) struct Service {
     config_loaded_at_s: u64,
     config_failed: bool,
     config_error: Option<Box<str>>,
+    /// Why the newest certificates are not in use.
+    tls_error: Option<Box<str>>,
     store: &'static str,
     connections: Vec<Connections>,
 }
@@ -217,6 +219,7 @@ impl Service {
             config_loaded_at_s: status.loaded_at_s(),
             config_failed: status.config_failed(),
             config_error: status.reload_error(),
+            tls_error: status.certificate_error(),
             store: status.store().name(),
             connections: connections.into(),
         }

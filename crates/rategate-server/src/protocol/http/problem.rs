@@ -19,6 +19,10 @@ pub(super) enum Refused {
     Method(&'static str),
     /// The token is missing, or another one.
     Token,
+    /// A page of another site makes a browser ask it.
+    OtherSite,
+    /// It is for a name that is not this service's.
+    OtherHost,
     /// Something in it is wrong.
     Invalid(Invalid),
     /// Its body did not come.
@@ -82,6 +86,15 @@ impl Refused {
             Self::Token => {
                 let detail = "The field Authorization must be Bearer, and the server's token.";
                 (StatusCode::UNAUTHORIZED, "token_needed", detail)
+            }
+            Self::OtherSite => {
+                let detail = "A page of another site asks. If it is one of yours, list its host in [http] hosts.";
+                (StatusCode::FORBIDDEN, "other_site", detail)
+            }
+            Self::OtherHost => {
+                let detail =
+                    "The service does not go by this name. If it should, list it in [http] hosts.";
+                (StatusCode::MISDIRECTED_REQUEST, "other_host", detail)
             }
             Self::Unread(Unread::TooLong) => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "body_too_long", "The body is too long.")

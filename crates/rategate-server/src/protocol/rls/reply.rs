@@ -21,7 +21,8 @@ pub enum Code {
 pub struct Line<'a> {
     /// Whether it is over its limit.
     pub code: Code,
-    /// The limit: the rule's name (empty for the caller's own limit), so many permits in each unit.
+    /// The limit: what it is called (empty for the caller's own limit, and for one that was given no name), so many permits in
+    /// each unit.
     pub limit: Option<(&'a str, u32, Unit)>,
     /// How many permits are left.
     pub remaining: u32,
@@ -77,7 +78,7 @@ impl<'a> Line<'a> {
             Verdict::Unlimited => return uncounted(u32::MAX),
             _ => {}
         }
-        let name = part.rule.as_ref().map_or("", |rule| &*rule.name);
+        let name = part.rule.as_ref().map_or("", |rule| &*rule.envoy_name);
         Self {
             code,
             limit: part.shown.map(|shown| (name, narrow(shown.permits), shown.unit)),

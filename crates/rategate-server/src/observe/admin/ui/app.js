@@ -270,7 +270,8 @@
     $("chip-connections").title = service.connections.map((one) => `${one.protocol} ${one.open}`).join(", ");
     const gone = service.store !== "gone" ? "" : "The store does not answer. Each rule does what it says for that case: see “store gone” below.";
     const refused = service.config_failed ? "The newest configuration was refused; the one before is in force.\n" + (service.config_error || "") : "";
-    const text = [refused, gone].filter(Boolean).join("\n");
+    const old = service.tls_error ? "The newest certificates were refused; those of before are in use.\n" + service.tls_error : "";
+    const text = [refused, old, gone].filter(Boolean).join("\n");
     $("alert").hidden = !text;
     say($("alert"), text);
     if (state.config && state.config.hash !== hash) loadConfig();

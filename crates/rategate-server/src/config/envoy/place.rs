@@ -1,0 +1,59 @@
+//! Where a limit's counters are: keys of `rate_limit` that Envoy's own service does not have, as the native format has them.
+
+use std::time::Duration;
+
+use super::fields::Fields;
+use crate::config::gather::Gathered;
+use crate::config::limit::LEASE_NS;
+use crate::config::native::text::Grammar as _;
+use crate::rule::{Place, WhenGone};
+
+/// Reads `store`, `lease` and `when_gone`.
+pub(super) fn read(fields: &mut Fields<'_>, all: &mut Gathered) -> (Place, WhenGone) {
+    let problems = &mut all.problems;
+    let store = fields.text("store", problems);
+    let lease = fields.text("lease", problems);
+    let when_gone = fields.text("when_gone", problems);
+    let mut place = match &store {
+        None | Some(("here", _)) => Place::Here,
+        Some(("exact", _)) => Place::StoreExact,
+        Some(("leased", _)) => Place::StoreLeased { lease_ns: LEASE_NS },
+        Some((other, spot)) => {
+            let message = format!("unknown place of counters {other:?}");
+            let problem = fields.problem("store", spot.clone(), &message);
+            problems.push(problem.help("it is one of here, exact, leased"));
+            return (Place::Here, WhenGone::Local);
+        }
+    };
+    match (lease, &mut place) {
+        (None, _) => {}
+        (Some((text, spot)), Place::StoreLeased { lease_ns }) => match Duration::read(text) {
+            Ok(lease) => *lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX),
+            Err(complaint) => problems.push(fields.problem("lease", spot, &complaint)),
+        },
+        (Some((_, spot)), _) => {
+            let message = "a lease belongs to store: leased; leave out one of the two";
+            problems.push(fields.problem("lease", spot, message));
+        }
+    }
+    let (gone, spot) = match when_gone {
+        None => (WhenGone::Local, None),
+        Some(("local", spot)) => (WhenGone::Local, Some(spot)),
+        Some(("deny", spot)) => (WhenGone::Deny, Some(spot)),
+        Some(("admit", spot)) => (WhenGone::Admit, Some(spot)),
+        Some((other, spot)) => {
+            let message = format!("unknown answer {other:?}");
+            let problem = fields.problem("when_gone", spot, &message);
+            problems.push(problem.help("it is one of local, deny, admit"));
+            (WhenGone::Local, None)
+        }
+    };
+    if let (Some(spot), Place::Here) = (spot, place) {
+        let message = "it is about counters in a store, and these are here";
+        problems.push(fields.problem("when_gone", spot, message));
+    }
+    if let (Some((_, spot)), false) = (store, place == Place::Here) {
+        all.needs_store.get_or_insert(spot);
+    }
+    (place, gone)
+}

@@ -1,0 +1,337 @@
+//! Whose page a browser asks for. A page of another site can make a browser send requests to this machine, and by a name of its
+//! own that it lets point here (DNS rebinding) even read the answers. Programs and proxies are not asked anything.
+//!
+//! | request | refused |
+//! |---|---|
+//! | by a method other than `GET` and `HEAD`, with a browser's `Origin` or `Sec-Fetch-Site` | if the page is another site's |
+//! | for `/v1/auth`, by any method | the same, if it comes from the browser itself and not from a proxy that passes its fields on |
+//! | to read what is not for everybody | if it is for a name that is not ours, on a listener that needs one |
+//!
+//! See decision 0039 for why each of them is told by just these fields.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{CONNECTION, FORWARDED, HOST, ORIGIN, VIA};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version};
+
+use super::Caller;
+use super::problem::Refused;
+use crate::protocol::body::Body;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Keeps pages of other sites out of a listener. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Guard {
+    hosts: Arc<[String]>,
+    is_by_name: bool,
+}
+
+/// Why a browser is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stranger {
+    /// The page that asks is another site's.
+    Page,
+    /// The request is for a name that is not this service's.
+    Name,
+}
+
+impl Guard {
+    /// For a listener that is reached by these names too, without ports. If it `is_by_name`, requests of browsers and for what is
+    /// not for everybody have to be for one of them, for `localhost`, or for an address in digits.
+    #[must_use]
+    pub fn new(hosts: &[String], is_by_name: bool) -> Self {
+        Self { hosts: hosts.into(), is_by_name }
+    }
+
+    /// Lets programs and pages of our own pass. Costs one look at the names of a request's fields; nothing where all have to
+    /// show the token, which no page of others has.
+    ///
+    /// # Errors
+    ///
+    /// [`Stranger`].
+    pub fn admit<B>(&self, request: &Request<B>, caller: &Caller) -> Result<(), Stranger> {
+        if caller.token_required {
+            return Ok(());
+        }
+        let path = request.uri().path();
+        if path == "/v1/auth" {
+            return if is_of_browser(request.headers()) && is_direct(request) {
+                self.admit_page(request)
+            } else {
+                Ok(())
+            };
+        }
+        if matches!(*request.method(), Method::GET | Method::HEAD) {
+            return if is_for_everybody(path) { Ok(()) } else { self.admit_name(request) };
+        }
+        if is_of_browser(request.headers()) { self.admit_page(request) } else { Ok(()) }
+    }
+
+    /// A browser's request.
+    #[cold]
+    fn admit_page<B>(&self, request: &Request<B>) -> Result<(), Stranger> {
+        self.admit_name(request)?;
+        let headers = request.headers();
+        let own = authorities(request).next();
+        let is_own_origin = |origin: &HeaderValue| {
+            let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+            origin.is_some_and(|(_, at)| {
+                own.is_some_and(|own| own.eq_ignore_ascii_case(at.as_bytes()))
+                    || self.is_listed(host_of(at))
+            })
+        };
+        let mut origins = headers.get_all(ORIGIN).iter().peekable();
+        let is_own = if origins.peek().is_some() {
+            origins.all(is_own_origin)
+        } else {
+            let mut sites = headers.get_all(SEC_FETCH_SITE).iter();
+            sites.all(|site| site == "same-origin" || site == "none")
+        };
+        if is_own { Ok(()) } else { Err(Stranger::Page) }
+    }
+
+    /// A request for a name, where that has to be ours.
+    fn admit_name<B>(&self, request: &Request<B>) -> Result<(), Stranger> {
+        let is_ours = |authority: &[u8]| {
+            let host = std::str::from_utf8(authority).map(host_of).unwrap_or_default();
+            // An address in digits is nobody's to point elsewhere.
+            host.eq_ignore_ascii_case("localhost")
+                || host.parse::<IpAddr>().is_ok()
+                || self.is_listed(host)
+        };
+        if !self.is_by_name || authorities(request).all(is_ours) {
+            Ok(())
+        } else {
+            Err(Stranger::Name)
+        }
+    }
+
+    fn is_listed(&self, host: &str) -> bool {
+        self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
+    }
+}
+
+impl Stranger {
+    /// What it is told.
+    #[must_use]
+    pub fn response(self) -> Response<Body> {
+        match self {
+            Self::Page => Refused::OtherSite.response(),
+            Self::Name => Refused::OtherHost.response(),
+        }
+    }
+}
+
+/// What load balancers and generators of clients read, and says nothing of anybody.
+fn is_for_everybody(path: &str) -> bool {
+    matches!(path, "/healthz" | "/health" | "/readyz" | "/openapi.json")
+}
+
+/// Whether a field is there that browsers set and no page can.
+fn is_of_browser(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| *name == ORIGIN || *name == SEC_FETCH_SITE)
+}
+
+/// Whether a browser is at the other end, and no proxy that passes on what a browser said. Proxies say where a request is from, which
+/// no page can without asking first; and what is said of the connection alone, as all browsers do in HTTP/1.1, they keep to themselves.
+fn is_direct<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    let is_forwarded = headers.keys().any(|name| {
+        let text = name.as_str();
+        *name == FORWARDED
+            || *name == VIA
+            || text == "x-real-ip"
+            || text.starts_with("x-forwarded-")
+            || text.starts_with("x-original-")
+    });
+    let is_kept = headers.get_all(CONNECTION).iter().any(|value| {
+        let mut words = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        words.any(|word| word.eq_ignore_ascii_case(b"keep-alive"))
+    });
+    !is_forwarded && (is_kept || request.version() >= Version::HTTP_2)
+}
+
+/// For which host and port a request is: what its address says, and its field.
+fn authorities<B>(request: &Request<B>) -> impl Iterator<Item = &[u8]> {
+    let address = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let fields = request.headers().get_all(HOST).iter().map(HeaderValue::as_bytes);
+    address.into_iter().chain(fields)
+}
+
+/// An authority without its port.
+fn host_of(authority: &str) -> &str {
+    if let Some(rest) = authority.strip_prefix('[') {
+        return match rest.split_once(']') {
+            Some((six, port)) if is_port(port) => six,
+            _ => "",
+        };
+    }
+    match authority.rfind(':').and_then(|at| authority.split_at_checked(at)) {
+        Some((host, port)) if is_port(port) => host,
+        Some(_) => "",
+        None => authority,
+    }
+}
+
+fn is_port(text: &str) -> bool {
+    let digits = text.strip_prefix(':');
+    text.is_empty() || digits.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request by its line and fields.
+    fn request(line: &str, fields: &[(&str, &str)]) -> Request<()> {
+        let (method, uri) = line.split_once(' ').unwrap();
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap()
+    }
+
+    fn admit(line: &str, fields: &[(&str, &str)]) -> Result<(), Stranger> {
+        let guard = Guard::new(&["limits.example".to_owned()], true);
+        guard.admit(&request(line, fields), &Caller::default())
+    }
+
+    const HERE: (&str, &str) = ("host", "127.0.0.1:8080");
+    const DECIDING: [&str; 5] = ["/throttle", "/v1/check", "/json", "/v1/simulate", "/v1/explain"];
+
+    #[test]
+    fn programs_are_not_asked_who_they_are() {
+        for path in DECIDING {
+            let line = format!("POST {path}");
+            for host in ["127.0.0.1:8080", "rategate", "shop.example", ""] {
+                assert_eq!(admit(&line, &[("host", host), ("user-agent", "curl/8")]), Ok(()));
+            }
+            assert_eq!(admit(&line, &[]), Ok(()));
+        }
+    }
+
+    #[test]
+    fn pages_of_other_sites_decide_nothing() {
+        let others = [
+            ("origin", "http://evil.example"),
+            ("origin", "null"),
+            ("origin", ""),
+            ("origin", "http://127.0.0.1:3000"),
+            ("origin", "http://127.0.0.1:80800"),
+            ("origin", "http://localhost:8080"),
+            ("origin", "http://limits.example.evil.example"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+            ("sec-fetch-site", "whatever"),
+        ];
+        for path in DECIDING {
+            for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+                for other in others {
+                    let told = admit(&format!("{method} {path}"), &[HERE, other]);
+                    assert_eq!(told, Err(Stranger::Page), "{method} {path} {other:?}");
+                }
+            }
+        }
+        let own = ("origin", "http://127.0.0.1:8080");
+        let two = [HERE, own, ("origin", "http://evil.example")];
+        assert_eq!(admit("POST /v1/check", &two), Err(Stranger::Page));
+    }
+
+    #[test]
+    fn our_own_page_may_and_those_that_are_listed() {
+        let own = [
+            [HERE, ("origin", "http://127.0.0.1:8080")],
+            [("host", "LocalHost:8080"), ("origin", "http://localhost:8080")],
+            [("host", "[::1]:8080"), ("origin", "http://[::1]:8080")],
+            [("host", "limits.example"), ("origin", "https://limits.example")],
+            // Behind a proxy that asks for us by our address.
+            [HERE, ("origin", "https://Limits.example:444")],
+            [HERE, ("sec-fetch-site", "same-origin")],
+            [HERE, ("sec-fetch-site", "none")],
+        ];
+        for fields in own {
+            assert_eq!(admit("POST /v1/simulate", &fields), Ok(()), "{fields:?}");
+        }
+        let two =
+            request("POST http://localhost:8080/json", &[("origin", "http://localhost:8080")]);
+        assert_eq!(Guard::new(&[], true).admit(&two, &Caller::default()), Ok(()));
+    }
+
+    #[test]
+    fn a_name_that_is_made_to_point_here_reads_and_decides_nothing() {
+        let evil = [("host", "evil.example:8080"), ("origin", "http://evil.example:8080")];
+        let reads = ["/", "/metrics", "/v1/config", "/v1/events", "/v1/keys/a/b", "/nothing"];
+        for path in reads {
+            for method in ["GET", "HEAD"] {
+                let line = format!("{method} {path}");
+                assert_eq!(admit(&line, &evil[..1]), Err(Stranger::Name), "{line}");
+            }
+        }
+        for path in DECIDING {
+            assert_eq!(admit(&format!("POST {path}"), &evil), Err(Stranger::Name), "{path}");
+        }
+        let names = ["localhost.evil.example", "127.0.0.1.evil.example", "", "localhost:80:80"];
+        for host in names.into_iter().chain(["[::1", "a@localhost", "127.1", "localhost:x"]) {
+            assert_eq!(admit("GET /", &[("host", host)]), Err(Stranger::Name), "{host}");
+        }
+        assert_eq!(admit("GET http://evil.example/", &[HERE]), Err(Stranger::Name));
+        assert_eq!(admit("GET /", &[HERE, evil[0]]), Err(Stranger::Name));
+    }
+
+    #[test]
+    fn names_of_ours_and_addresses_in_digits_are_read_and_health_by_any_name() {
+        let hosts = ["localhost", "LOCALHOST:8080", "127.9.9.9:1", "[::1]", "[::1]:8080"];
+        for host in hosts.into_iter().chain(["10.1.2.3:8080", "limits.example:99"]) {
+            assert_eq!(admit("GET /metrics", &[("host", host)]), Ok(()), "{host}");
+        }
+        for path in ["/healthz", "/health", "/readyz", "/openapi.json"] {
+            assert_eq!(admit(&format!("GET {path}"), &[("host", "balancer")]), Ok(()));
+        }
+        // Where others can reach a listener, it has names that nobody has told it.
+        let anywhere = Guard::new(&[], false);
+        let named = request("GET /metrics", &[("host", "node-7")]);
+        assert_eq!(anywhere.admit(&named, &Caller::default()), Ok(()));
+        let fields = [("host", "node-7"), ("origin", "http://evil.example")];
+        let forged = request("POST /v1/check", &fields);
+        assert_eq!(anywhere.admit(&forged, &Caller::default()), Err(Stranger::Page));
+    }
+
+    #[test]
+    fn proxies_pass_on_what_browsers_say_and_browsers_themselves_do_not_ask() {
+        let (site, kept) = (("sec-fetch-site", "cross-site"), ("connection", "keep-alive"));
+        let ask = |fields: &[(&str, &str)]| admit("GET /v1/auth?rule=a&key=b", fields);
+        assert_eq!(ask(&[HERE, site, kept]), Err(Stranger::Page));
+        assert_eq!(ask(&[HERE, site, ("connection", "a, Keep-Alive")]), Err(Stranger::Page));
+        assert_eq!(ask(&[("host", "evil.example"), site, kept]), Err(Stranger::Name));
+        let mut second = request("GET http://localhost/v1/auth", &[site]);
+        *second.version_mut() = Version::HTTP_2;
+        let told = Guard::new(&[], true).admit(&second, &Caller::default());
+        assert_eq!(told, Err(Stranger::Page));
+        let proxies = [
+            ("connection", "close"),
+            ("x-forwarded-for", "1.2.3.4"),
+            ("x-forwarded-method", "GET"),
+            ("x-original-url", "https://shop.example/"),
+            ("x-real-ip", "1.2.3.4"),
+            ("forwarded", "for=1.2.3.4"),
+            ("via", "1.1 front"),
+        ];
+        for proxy in proxies {
+            let fields = [("host", "shop.example"), ("origin", "https://other.example"), site];
+            let last = if proxy.0 == "connection" { proxy } else { kept };
+            assert_eq!(ask(&[fields[0], fields[1], fields[2], proxy, last]), Ok(()), "{proxy:?}");
+        }
+        assert_eq!(ask(&[("host", "rategate")]), Ok(()));
+    }
+
+    #[test]
+    fn who_has_to_show_the_token_is_known_by_it() {
+        let caller = Caller { token_required: true, ..Caller::default() };
+        let fields = [("host", "evil.example"), ("origin", "null")];
+        let guard = Guard::new(&[], true);
+        assert_eq!(guard.admit(&request("POST /v1/check", &fields), &caller), Ok(()));
+    }
+}
