@@ -18,9 +18,9 @@ use rategate::{
     Anchor, Clock, FixedWindow, Gcra, Hashing, Keyed, KeyedError, Look, Overflow, Room, Twinned,
 };
 
-use super::Key;
 use super::answer::{Part, Verdict};
 use super::fault::Fault;
+use super::key::Key;
 use super::request::{Inline, Override, Verb};
 use super::snapshot::NotRestored;
 use super::spent::Spent;

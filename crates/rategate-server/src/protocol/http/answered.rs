@@ -14,8 +14,20 @@ use crate::engine::{Part, Verdict};
 struct Answered<'a> {
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    leased: Option<u64>,
+    taken: Option<u64>,
+    /// Null if none lasts; not there where none was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<Option<AnsweredLease>>,
     items: &'a [AnsweredItem<'a>],
+}
+
+/// A lease that lasts.
+#[derive(Debug, Serialize)]
+struct AnsweredLease {
+    name: String,
+    /// Down: whoever goes by it never holds on for too long.
+    ends_after_ms: u64,
+    ends_after_ns: u64,
 }
 
 /// What became of an item.
@@ -39,8 +51,13 @@ struct AnsweredItem<'a> {
 pub(super) fn json(outcome: &Outcome) -> Bytes {
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
         outcome.answer.parts.iter().map(AnsweredItem::of).collect();
-    let Outcome { answer, leased } = outcome;
-    let answered = Answered { allowed: answer.allowed, leased: *leased, items: &items };
+    let Outcome { answer, taken, lease } = outcome;
+    let lease = lease.map(|name| {
+        let ends_after_ns = answer.held_ns()?;
+        let (name, ends_after_ms) = (name.to_string(), ends_after_ns / 1_000_000);
+        Some(AnsweredLease { name, ends_after_ms, ends_after_ns })
+    });
+    let answered = Answered { allowed: answer.allowed, taken: *taken, lease, items: &items };
     written(|json| {
         // Numbers and texts always can be written.
         let _ = serde_json::to_writer(json, &answered);
