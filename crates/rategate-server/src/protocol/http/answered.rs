@@ -15,11 +15,16 @@ struct Answered<'a> {
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     taken: Option<u64>,
-    /// Null if none lasts; not there where none was asked about.
+    /// Not there where none was asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
-    lease: Option<Option<AnsweredLease>>,
+    lease: Option<LeaseTold>,
     items: &'a [AnsweredItem<'a>],
 }
+
+/// Null if it does not last.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct LeaseTold(Option<AnsweredLease>);
 
 /// A lease that lasts.
 #[derive(Debug, Serialize)]
@@ -53,9 +58,11 @@ pub(super) fn json(outcome: &Outcome) -> Bytes {
         outcome.answer.parts.iter().map(AnsweredItem::of).collect();
     let Outcome { answer, taken, lease } = outcome;
     let lease = lease.map(|name| {
-        let ends_after_ns = answer.held_ns()?;
-        let (name, ends_after_ms) = (name.to_string(), ends_after_ns / 1_000_000);
-        Some(AnsweredLease { name, ends_after_ms, ends_after_ns })
+        LeaseTold(answer.held_ns().map(|ns| AnsweredLease {
+            name: name.to_string(),
+            ends_after_ms: ns / 1_000_000,
+            ends_after_ns: ns,
+        }))
     });
     let answered = Answered { allowed: answer.allowed, taken: *taken, lease, items: &items };
     written(|json| {

@@ -59,7 +59,9 @@ where
     let Some(&(sub_name, verb, told_as)) = found else {
         if sub.eq_ignore_ascii_case(b"HELP") && words.len() == 2 {
             reply.array(HELP.len());
-            HELP.into_iter().for_each(|line| reply.simple(line));
+            for line in HELP {
+                reply.simple(line);
+            }
         } else {
             unknown_sub(sub, "RATEGATE.LEASE", &mut reply);
         }
