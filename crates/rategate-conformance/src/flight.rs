@@ -91,10 +91,12 @@ pub fn random_holders<A: Arena>(arena: &A, most: u64, seed: u64) {
                 assert_eq!(asker.release(1, nobody).unwrap(), 0, "{about}");
             }
             3 if known > 0 => {
-                let (number, permits, _) = holders.0[below(known) as usize];
+                let place = below(known) as usize;
+                let (number, permits, _) = holders.0[place];
                 let again = granted(asker.hold(permits, name(number)).unwrap());
                 let seen = (again.permits, again.remaining);
                 assert_eq!(seen, (permits, most - holders.held()), "{about}: again");
+                holders.0[place].2 = now_us + LENGTH_US;
             }
             _ => {
                 next += 1;
@@ -120,7 +122,7 @@ pub fn random_holders<A: Arena>(arena: &A, most: u64, seed: u64) {
     assert!(denials > 20 && ended > 20, "{denials} {ended}");
 }
 
-/// Whoever asks again under the same name has what he has.
+/// Whoever asks again under the same name has what he has, for its full time from then.
 pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
@@ -132,10 +134,12 @@ pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
         assert_eq!(granted(both.hold(2, name(1)).unwrap()).permits, 2);
     }
     assert_eq!(alone.remaining(), 7);
-    // Once its time is over it is another grant.
     arena.set_now_us(NOW_US + LENGTH_US - 1);
     assert_eq!(granted(both.hold(2, name(1)).unwrap()).remaining, 0);
-    arena.set_now_us(NOW_US + LENGTH_US);
+    // Once its time is over it is another grant.
+    arena.set_now_us(NOW_US + 2 * LENGTH_US - 2);
+    assert_eq!(wait_us(denied(both.hold(1, name(2)).unwrap())), Some(1));
+    arena.set_now_us(NOW_US + 2 * LENGTH_US - 1);
     assert_eq!(both.renew(2, name(1)).unwrap(), 0, "it is over");
     granted(both.hold(2, name(1)).unwrap());
     assert_eq!(alone.remaining(), 5);

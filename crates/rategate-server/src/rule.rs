@@ -44,6 +44,9 @@ pub struct Rule {
     pub schedule: Vec<Scheduled>,
     /// Where its counters are.
     pub place: Place,
+    /// For how long permits in flight are held unless they are renewed, in ns, of a limit of so many at a time. [`HELD_NS`] if
+    /// nobody says otherwise.
+    pub held_ns: u64,
     /// What is answered while the place of its counters cannot be reached.
     pub when_gone: WhenGone,
     /// The most keys it keeps in memory.
@@ -51,6 +54,9 @@ pub struct Rule {
     /// Where it is written.
     pub origin: Origin,
 }
+
+/// For how long a permit in flight is held unless it is renewed, where a rule says nothing else: 60 s.
+pub const HELD_NS: u64 = 60_000_000_000;
 
 /// A part of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

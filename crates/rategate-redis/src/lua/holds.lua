@@ -71,6 +71,18 @@ function holds.take(cell, op, now, permits, id)
   cell.held = cell.held + permits
 end
 
+-- What is there goes on, for its full time from now.
+function holds.renew(cell, op, now, id)
+  local member = holds_member(op, id)
+  if holds.has(cell, op, now, id) then cell.added[member] = now + op.lease_us end
+end
+
+function holds.release(cell, op, _, id)
+  local member = holds_member(op, id)
+  cell.added[member], cell.gone[member] = nil, true
+  cell.held = cell.held - op.permits
+end
+
 function holds.tell(cell, op, now)
   return now + op.lease_us, cell.held, 0
 end

@@ -72,7 +72,7 @@ end
 
 -- One decision about one or many limits of a key: all of them grant, or nothing is taken. The answer is
 -- 1 and how many permits, or 0 and how many microseconds until the same call passes, -1 if time
--- alone cannot help; 2 is 1 again, for a repetition. Three numbers for each limit follow.
+-- alone cannot help; 2 is 1 again, for a repetition, and what is held goes on. Three numbers for each limit follow.
 local function decide_one(call, ops, keys, key_at, ids, is_partial, reply)
   local now, permits, is_repeated = call.now, ops[1].permits, false
   local cells = {}
@@ -86,6 +86,12 @@ local function decide_one(call, ops, keys, key_at, ids, is_partial, reply)
   local opens_us = opening_of(ops, cells, now, is_partial)
   local is_granted = opens_us == now
   if is_repeated then
+    for index, op in ipairs(ops) do
+      if call.writes and op.kind.has then
+        op.kind.renew(cells[index], op, now, ids[index])
+        cells[index].is_dirty = true
+      end
+    end
     reply[#reply + 1], reply[#reply + 2] = 2, permits
   elseif is_granted then
     for index, op in ipairs(ops) do
@@ -217,10 +223,9 @@ local function with_holders(keys, args, at, change)
   while at <= count do
     local op = call.ops[tonumber(args[at])]
     local cell = cell_of(call, keys[key_at], op)
-    local member = holds_member(op, args[at + 1])
     local done = 0
     if holds.has(cell, op, call.now, args[at + 1]) then
-      change(cell, op, member, call.now)
+      change(cell, op, call.now, args[at + 1])
       cell.is_dirty, done = true, 1
     end
     reply[#reply + 1] = done
@@ -231,16 +236,11 @@ local function with_holders(keys, args, at, change)
 end
 
 function verbs.release(keys, args, at)
-  return with_holders(keys, args, at or 1, function(cell, op, member)
-    cell.added[member], cell.gone[member] = nil, true
-    cell.held = cell.held - op.permits
-  end)
+  return with_holders(keys, args, at or 1, holds.release)
 end
 
 function verbs.renew(keys, args, at)
-  return with_holders(keys, args, at or 1, function(cell, op, member, now)
-    cell.added[member] = now + op.lease_us
-  end)
+  return with_holders(keys, args, at or 1, holds.renew)
 end
 
 -- Forgets: all of these keys are fresh.

@@ -170,6 +170,9 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     if !rule.replaces.is_empty() {
         writeln!(f, "replaces:  {}", rule.replaces.join(", "))?;
     }
+    if let Limit::Policy(AnyPolicy::Concurrency(_)) = rule.limit {
+        writeln!(f, "held:      for {} unless it is renewed", span::Text(rule.held_ns))?;
+    }
     match rule.place {
         Place::Here => Ok(()),
         Place::StoreExact => f.write_str("kept:      in the store, asked for each call\n"),

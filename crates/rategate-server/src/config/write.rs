@@ -7,7 +7,9 @@ use rategate_core::span;
 use toml::Value as Toml;
 
 use super::limit::{Algorithm, Written};
-use crate::rule::{Enforcement, Entry, Limit, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone};
+use crate::rule::{
+    Enforcement, Entry, HELD_NS, Limit, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
+};
 
 /// A rule that the native format cannot say.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +77,9 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
             put("store", "\"leased\"");
             put("lease", &quoted(&span::Text(lease_ns).to_string()));
         }
+    }
+    if algorithm == Algorithm::Concurrency && rule.held_ns != HELD_NS {
+        put("lease", &quoted(&span::Text(rule.held_ns).to_string()));
     }
     match rule.when_gone {
         WhenGone::Local => {}

@@ -8,28 +8,18 @@ use std::task::{Context, Poll, Waker};
 
 use rategate::Clock;
 use rategate::distributed::{By, Decision, Grant};
-use rategate::store::{Fault as StoreFault, LeaseId};
+use rategate::store::Fault as StoreFault;
 
 use super::answer::{Answer, Decided, Part, Verdict};
 use super::decide::UNMATCHED;
 use super::fault::Fault;
+use super::key::{self, Key};
 use super::live::Live;
 use super::owned::OwnedItem;
 use super::request::{Item, MOST_ITEMS, Request, Verb};
 use super::stores::{Remote, reset_after_ns};
-use super::{Engine, Inner, Key};
+use super::{Engine, Inner};
 use crate::rule::{Enforcement, Limit, WhenGone};
-
-/// What is to be done with permits in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseVerb {
-    /// Takes them, under the lease's name. Asked again under the same name, it takes nothing more.
-    Hold,
-    /// Lets them go on for their full time from now. A denial says that they had ended.
-    Renew,
-    /// Ends them.
-    Release,
-}
 
 /// An item that a store decides.
 struct Apart {
@@ -120,32 +110,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Some(now_or_later(Box::pin(decide(inner, live, verb, split))))
     }
 
-    /// Does something about permits in flight, of a rule by its name: held in the rule's store, or in this process, until they are
-    /// released or their time is over.
-    #[must_use]
-    pub fn lease(
-        &self,
-        verb: LeaseVerb,
-        lease: [u8; 16],
-        rule: &str,
-        values: &[&[u8]],
-        permits: u64,
-    ) -> Decided {
-        let live = self.inner.live.load_full();
-        let Some(live) = live else { return Decided::Now(Err(Fault::NotLoaded)) };
-        let (index, key) = match live.index_of_name(rule, values) {
-            Ok(found) => found,
-            Err(fault) => return Decided::Now(Err(fault)),
-        };
-        let inner = Arc::clone(&self.inner);
-        let lease = LeaseId(lease);
-        now_or_later(Box::pin(async move {
-            let part = leased(&inner, &live, verb, lease, index, &key, permits).await?;
-            let allowed = !part.verdict.is_over();
-            Ok(Answer { allowed, parts: [part].into_iter().collect() })
-        }))
-    }
-
     /// How the stores of rules are: the rule's name and what is seen of its store.
     #[must_use]
     pub fn stores(&self) -> Vec<(Arc<str>, rategate::distributed::Health)> {
@@ -160,7 +124,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 }
 
 /// An answer that is there is told at once.
-fn now_or_later(
+pub(super) fn now_or_later(
     mut answer: Pin<Box<dyn Future<Output = Result<Answer, Fault>> + Send>>,
 ) -> Decided {
     match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -263,7 +227,7 @@ async fn asked<C: Clock + Clone + 'static>(
     taken: &mut Taken,
 ) -> Result<Part, Fault> {
     let Some((ruled, remote)) = live.remote(item.rule) else { return Err(Fault::NotLoaded) };
-    let key = store_key(&ruled.rule.name, &item.key);
+    let key = key::in_store(&ruled.rule.name, &item.key);
     let decision = match verb {
         // Permits in flight without a name of the caller's: they end by themselves.
         Verb::Take if ruled.is_in_flight() => {
@@ -271,11 +235,13 @@ async fn asked<C: Clock + Clone + 'static>(
         }
         Verb::Take => remote.take(&key, item.permits).await,
         // Only by the receipt of a grant.
-        Verb::Refund => return looked(inner, live, item, Verdict::Refunded(0)).await,
+        Verb::Refund => {
+            return looked(inner, live, (item.rule, &item.key), Verdict::Refunded(0)).await;
+        }
         Verb::Peek => remote.peek(&key, item.permits).await,
         Verb::Reset => {
             return match remote.reset(&key).await {
-                Ok(_) => looked(inner, live, item, Verdict::Reset).await,
+                Ok(_) => looked(inner, live, (item.rule, &item.key), Verdict::Reset).await,
                 Err(fault) => Err(of_store(&fault)),
             };
         }
@@ -285,7 +251,7 @@ async fn asked<C: Clock + Clone + 'static>(
         Err(StoreFault::Exceeds(_)) => {
             let verdict =
                 Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.key) };
-            return looked(inner, live, item, verdict).await;
+            return looked(inner, live, (item.rule, &item.key), verdict).await;
         }
         Err(fault) => return Err(of_store(&fault)),
     };
@@ -300,62 +266,20 @@ async fn asked<C: Clock + Clone + 'static>(
 }
 
 /// Where a key stands, beside a verdict that says nothing of it.
-async fn looked<C: Clock + Clone + 'static>(
+pub(super) async fn looked<C: Clock + Clone + 'static>(
     inner: &Inner<C>,
     live: &Live<C>,
-    item: &Apart,
+    (rule, key): (usize, &[u8]),
     verdict: Verdict,
 ) -> Result<Part, Fault> {
-    let Some((ruled, remote)) = live.remote(item.rule) else { return Err(Fault::NotLoaded) };
-    let look = remote
-        .peek(&store_key(&ruled.rule.name, &item.key), 1)
-        .await
-        .map_err(|fault| of_store(&fault))?;
-    Ok(Part { verdict, ..told(inner, live, item.rule, &item.key, &look) })
-}
-
-async fn leased<C: Clock + Clone + 'static>(
-    inner: &Inner<C>,
-    live: &Live<C>,
-    verb: LeaseVerb,
-    lease: LeaseId,
-    index: usize,
-    key: &[u8],
-    permits: u64,
-) -> Result<Part, Fault> {
-    let none = Fault::NotFor("only permits of a concurrency rule can be held");
-    let Some((ruled, remote)) = live.remote(index).filter(|(ruled, _)| ruled.is_in_flight()) else {
-        return Err(none);
-    };
-    let named = store_key(&ruled.rule.name, key);
-    let some =
-        NonZeroU64::new(permits).ok_or(Fault::NotFor("a lease is of one permit at least"))?;
-    let item = Apart { at: 0, rule: index, key: Key::from_slice(key), permits, verb: Verb::Peek };
-    match verb {
-        LeaseVerb::Hold => match remote.hold(&named, permits, lease).await {
-            Ok(decision) => Ok(told(inner, live, index, key, &decision)),
-            Err(StoreFault::Exceeds(_)) => {
-                let never =
-                    Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(key) };
-                looked(inner, live, &item, never).await
-            }
-            Err(fault) => Err(of_store(&fault)),
-        },
-        LeaseVerb::Renew => {
-            let is_there =
-                remote.renew(&named, some, lease).await.map_err(|fault| of_store(&fault))? > 0;
-            let ended = Verdict::Denied { retry_after_ns: None, enforced: true };
-            looked(inner, live, &item, if is_there { Verdict::Granted } else { ended }).await
-        }
-        LeaseVerb::Release => {
-            remote.release(&named, some, lease);
-            looked(inner, live, &item, Verdict::Refunded(permits)).await
-        }
-    }
+    let Some((ruled, remote)) = live.remote(rule) else { return Err(Fault::NotLoaded) };
+    let look = remote.peek(&key::in_store(&ruled.rule.name, key), 1).await;
+    let look = look.map_err(|fault| of_store(&fault))?;
+    Ok(Part { verdict, ..told(inner, live, rule, key, &look) })
 }
 
 /// What a store said, in the engine's words.
-fn told<C: Clock + Clone + 'static>(
+pub(super) fn told<C: Clock + Clone + 'static>(
     inner: &Inner<C>,
     live: &Live<C>,
     index: usize,
@@ -386,12 +310,6 @@ fn told<C: Clock + Clone + 'static>(
     part
 }
 
-/// Rules of one store keep apart by their names.
-fn store_key(rule: &str, key: &[u8]) -> Arc<[u8]> {
-    let length = u32::try_from(rule.len()).unwrap_or(u32::MAX).to_le_bytes();
-    [length.as_slice(), rule.as_bytes(), key].concat().into()
-}
-
-fn of_store(fault: &StoreFault) -> Fault {
+pub(super) fn of_store(fault: &StoreFault) -> Fault {
     Fault::Store(fault.to_string().into())
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use rategate::{Ask, Clock};
 
-use super::Key;
 use super::answer::{Part, Verdict};
 use super::counters::{InForce, Ruled};
 use super::fault::Fault;
 use super::inline::Numbers;
+use super::key::Key;
 use super::observer::Watch;
 use super::request::{Inline, Override, Verb};
 

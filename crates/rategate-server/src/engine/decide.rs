@@ -11,7 +11,8 @@ use super::answer::{Answer, Part, Verdict};
 use super::counter::{Counter, Joint};
 use super::fault::Fault;
 use super::inline::fresh;
-use super::live::{Live, key_of};
+use super::key;
+use super::live::Live;
 use super::request::{Item, MOST_ITEMS, Override, Request, Target, Verb};
 use crate::rule::Shown;
 
@@ -135,7 +136,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let numbers = self.windows.numbers(limit)?;
         let pairs = entries.iter().flat_map(|(key, value)| [*key, *value]);
         let parts = std::iter::once(domain.as_bytes()).chain(pairs);
-        let key = numbers.key(&key_of(parts, usize::MAX));
+        let key = numbers.key(&key::of_values(parts, usize::MAX));
         Ok(Ok(Counter::Window(numbers, key)))
     }
 

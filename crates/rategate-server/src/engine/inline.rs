@@ -4,25 +4,22 @@
 //! Each of the numbers in use is a tier of a table; a tier whose numbers nobody has named for as long as a bucket of theirs remembers
 //! is free for others, as all its keys are as good as fresh.
 
-use std::collections::{HashMap, HashSet};
+mod tiers;
+
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use rategate::portable::{Portable, Since};
-use rategate::snapshot::SavedAt;
-use rategate::{
-    Anchor, Clock, FixedWindow, Gcra, Hashing, Keyed, KeyedError, Look, Overflow, Room, Twinned,
-};
+use rategate::portable::Portable;
+use rategate::{Anchor, Clock, FixedWindow, Gcra, Keyed, KeyedError, Look, Twinned};
 
-use super::Key;
 use super::answer::{Part, Verdict};
 use super::fault::Fault;
+use super::key::Key;
 use super::request::{Inline, Override, Verb};
-use super::snapshot::NotRestored;
 use super::spent::Spent;
 use crate::rule::{Shown, Unit};
 
@@ -58,8 +55,8 @@ pub(super) struct Inlines<N: Own, C: Clock> {
     keys_per_table: usize,
     most_tables: usize,
     known: ArcSwap<Known<N, C>>,
-    /// Held by whoever learns of new numbers.
-    learning: Mutex<()>,
+    /// Held by whoever learns of new numbers. Those that nobody finds any more, while their tiers are still theirs.
+    learning: Mutex<Vec<Arc<Numbers<N, C>>>>,
     spent: Spent,
 }
 
@@ -105,7 +102,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
             keys_per_table,
             most_tables: most_limits.div_ceil(PER_TABLE).max(1),
             known: ArcSwap::from_pointee(known),
-            learning: Mutex::new(()),
+            learning: Mutex::default(),
             spent: Spent::default(),
         }
     }
@@ -130,25 +127,32 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         now_ns: u64,
     ) -> Result<Part, Fault> {
         let known = self.known.load();
-        let learnt;
-        let numbers = match known.by_limit.get(&limit) {
-            Some(numbers) => numbers,
-            // A look leaves no trace.
-            None if (verb != Verb::Take || permits == 0) && self.begins_fresh(limit) => {
-                return fresh(limit, verb, permits);
-            }
-            None => {
-                learnt = self.learn(limit)?;
-                &learnt
-            }
-        };
+        if let Some(numbers) = known.by_limit.get(&limit) {
+            numbers.note(now_ns);
+            return numbers.decide(&numbers.key(key), verb, permits);
+        }
+        // Whoever learns must not be one of those who are waited for.
+        drop(known);
+        // A look leaves no trace.
+        if (verb != Verb::Take || permits == 0) && self.begins_fresh(limit) && !self.is_kept(limit)
+        {
+            return fresh(limit, verb, permits);
+        }
+        let numbers = self.learn(limit)?;
         numbers.note(now_ns);
         numbers.decide(&numbers.key(key), verb, permits)
     }
 
     /// Whether anybody has counted under a limit, or counts as if he had.
     pub(super) fn knows(&self, limit: N) -> bool {
-        self.known.load().by_limit.contains_key(&limit) || !self.begins_fresh(limit)
+        let is_known = self.known.load().by_limit.contains_key(&limit);
+        is_known || !self.begins_fresh(limit) || self.is_kept(limit)
+    }
+
+    /// Whether a limit that nobody finds any more has its tier still.
+    fn is_kept(&self, limit: N) -> bool {
+        let retired = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.iter().any(|numbers| numbers.limit == limit)
     }
 
     /// Whether a key that nobody has counted is fresh.
@@ -164,137 +168,13 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         self.known.load().tables.iter().for_each(|table| self.spent.tell(table));
     }
 
-    /// The tables in use, and whose each tier is.
-    pub(super) fn in_use(&self) -> Vec<(Table<N, C>, Tiers)> {
-        let known = self.known.load_full();
-        let of_table = |table: usize| {
-            let numbers = known.by_limit.values().filter(move |numbers| numbers.at.table == table);
-            numbers.map(|numbers| (numbers.at.tier, numbers.limit.words())).collect()
-        };
-        known.tables.iter().cloned().zip(0..).map(|(it, table)| (it, of_table(table))).collect()
-    }
-
-    /// Goes on from a table that was saved, as one more of these.
-    pub(super) fn restore(
-        &self,
-        limits: &[(u8, [u64; 3])],
-        input: impl Read,
-        since: impl FnOnce(&SavedAt) -> Since,
-    ) -> Result<(), NotRestored> {
-        let _learning = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.known.load_full();
-        let limits = limits.iter().filter_map(|&(tier, words)| {
-            let limit = N::of_words(words)?;
-            Some((tier, limit, limit.policy().ok()?))
-        });
-        let limits: Vec<(u8, N, N::Policy)> = limits.collect();
-        let in_use = limits.iter().any(|(_, limit, _)| known.by_limit.contains_key(limit));
-        if in_use || known.tables.len() >= self.most_tables {
-            return Err(NotRestored::InUse);
-        }
-        // Tiers that nobody has named can have any numbers.
-        let Some(&(.., any)) = limits.first() else { return Err(NotRestored::CountsNothing) };
-        let policy_of = |tier: usize| {
-            let named = limits.iter().find(|(of, ..)| usize::from(*of) == tier);
-            named.map_or(any, |&(.., policy)| policy)
-        };
-        let policies = (0..PER_TABLE).map(policy_of);
-        let (room, clock) = (self.room(), self.clock.clone());
-        let restored = Keyed::restore_since(policies, Some(tier_of), room, clock, input, since);
-        let table: Table<N, C> = restored.inspect_err(|_| {
-            // Not by the verb: that takes the lock.
-            self.spent.spend(self.clock.now_ns());
-            known.tables.iter().for_each(|table| self.spent.tell(table));
-        })?;
-        self.spent.tell(&table);
-        let mut next = Known { by_limit: known.by_limit.clone(), tables: known.tables.clone() };
-        let (place, named_ns) = (next.tables.len(), self.clock.now_ns());
-        next.tables.push(table.clone());
-        for &(tier, limit, _) in &limits {
-            let (table, named_ns) = (table.clone(), AtomicU64::new(named_ns));
-            let numbers = Numbers { limit, table, at: Place { table: place, tier }, named_ns };
-            next.by_limit.insert(limit, Arc::new(numbers));
-        }
-        self.known.store(Arc::new(next));
-        Ok(())
-    }
-
-    fn room(&self) -> Room {
-        Room::for_keys(self.keys_per_table).or_else(Overflow::Share)
-    }
-
     /// The numbers in use for a limit, from now on if not before.
     pub(super) fn numbers(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
-        let known = self.known.load();
-        let numbers = known.by_limit.get(&limit).map(Arc::clone);
+        let numbers = self.known.load().by_limit.get(&limit).map(Arc::clone);
         let numbers = numbers.map_or_else(|| self.learn(limit), Ok)?;
         numbers.note(self.clock.now_ns());
         Ok(numbers)
     }
-
-    #[cold]
-    fn learn(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
-        let policy = limit.policy()?;
-        let _learning = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.known.load_full();
-        if let Some(numbers) = known.by_limit.get(&limit) {
-            return Ok(Arc::clone(numbers));
-        }
-        let now_ns = self.clock.now_ns();
-        let mut next = Known { by_limit: known.by_limit.clone(), tables: known.tables.clone() };
-        let at = self.place_for_one(&mut next, policy, now_ns)?;
-        let table = next.tables.get(at.table).cloned().ok_or(Fault::NoRoom)?;
-        table.reconfigure_tier(at.tier.into(), policy).map_err(Fault::of)?;
-        let named_ns = AtomicU64::new(now_ns);
-        let numbers = Arc::new(Numbers { limit, table, at, named_ns });
-        next.by_limit.insert(limit, Arc::clone(&numbers));
-        self.known.store(Arc::new(next));
-        Ok(numbers)
-    }
-
-    /// A tier that nobody uses: one that never was, one of a new table, or one whose keys have all forgotten.
-    fn place_for_one(
-        &self,
-        known: &mut Known<N, C>,
-        policy: N::Policy,
-        now_ns: u64,
-    ) -> Result<Place, Fault> {
-        let tables = known.tables.len();
-        let in_use: HashSet<Place> = known.by_limit.values().map(|numbers| numbers.at).collect();
-        let mut places = (0..tables).flat_map(|table| {
-            (0..PER_TABLE).map(move |tier| Place { table, tier: u8::try_from(tier).unwrap_or(0) })
-        });
-        if let Some(free) = places.find(|at| !in_use.contains(at)) {
-            return Ok(free);
-        }
-        if tables < self.most_tables {
-            known.tables.push(self.new_table(policy)?);
-            return Ok(Place { table: tables, tier: 0 });
-        }
-        let forgotten = known.by_limit.iter().find(|(limit, numbers)| {
-            let idle_ns = now_ns.saturating_sub(numbers.named_ns.load(Ordering::Relaxed));
-            idle_ns > limit.memory_ns().saturating_add(NOTED_NS.saturating_mul(2))
-        });
-        let Some((limit, numbers)) = forgotten else {
-            return Err(Fault::TooManyLimits { most: self.most_limits() });
-        };
-        let (limit, at) = (*limit, numbers.at);
-        known.by_limit.remove(&limit);
-        Ok(at)
-    }
-
-    fn new_table(&self, policy: N::Policy) -> Result<Table<N, C>, Fault> {
-        let (tiers, clock) = ([policy; PER_TABLE], self.clock.clone());
-        let table = Keyed::with_tiers(tiers, tier_of, self.room(), Hashing::FloodSafe, clock)
-            .map_err(Fault::of)?;
-        self.spent.tell(&table);
-        Ok(table)
-    }
-}
-
-/// A key begins with its tier.
-fn tier_of(key: &[u8]) -> usize {
-    key.first().copied().unwrap_or(0).into()
 }
 
 impl<N: Own, C: Clock + Clone> Numbers<N, C> {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rategate::Clock;
 
-use super::Key;
 use super::counters::{Counters, InForce, Remoted, Ruled};
 use super::fault::Fault;
+use super::key::{self, Key};
 use super::matcher::{LoadError, Matcher};
 use super::observer::Observer;
 use super::request::Target;
@@ -79,7 +79,7 @@ impl<C: Clock + Clone> Live<C> {
             };
             let watch = observer.map(|observer| observer.of_rule(Some(rule)));
             let is_same = |old: &&Ruled<C>| {
-                let of = |rule: &Rule| (rule.limit, rule.place, rule.when_gone);
+                let of = |rule: &Rule| (rule.limit, rule.place, rule.held_ns, rule.when_gone);
                 of(&old.rule) == of(rule)
             };
             let remote = if let Some(old) = old.filter(is_same) {
@@ -137,7 +137,7 @@ impl<C: Clock + Clone> Live<C> {
         let entries = rule.entries.iter().zip(entries);
         let values =
             entries.filter(|(entry, _)| entry.value.varies()).map(|(_, (_, value))| *value);
-        Some((self.ruled.get(index)?, key_of(values, rule.values_needed())))
+        Some((self.ruled.get(index)?, key::of_values(values, rule.values_needed())))
     }
 
     /// Where the rule of a target is, and the key; `None` where there is none.
@@ -149,7 +149,7 @@ impl<C: Clock + Clone> Live<C> {
                 let entries = rule.entries.iter().zip(entries);
                 let values =
                     entries.filter(|(entry, _)| entry.value.varies()).map(|(_, (_, value))| *value);
-                Some((index, key_of(values, rule.values_needed())))
+                Some((index, key::of_values(values, rule.values_needed())))
             }
             Target::Descriptor { .. } | Target::Inline { .. } => None,
         }
@@ -196,7 +196,7 @@ impl<C: Clock + Clone> Live<C> {
             }
         }
         let count = varying.len();
-        Ok((index, key_of(varying.into_iter(), count)))
+        Ok((index, key::of_values(varying.into_iter(), count)))
     }
 }
 
@@ -206,18 +206,6 @@ fn unknown(name: &str) -> Fault {
 
 /// A rule's table has room for so many keys at least, where rules share what there is.
 const FEWEST_KEYS: usize = 1024;
-
-/// The key of a counter: a value as it is, or several with their lengths, so that no two lists of values meet.
-pub(super) fn key_of<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Key {
-    let mut key = Key::new();
-    for value in values {
-        if count > 1 {
-            key.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
-        }
-        key.extend_from_slice(value);
-    }
-    key
-}
 
 impl Rule {
     /// What is allowed at an instant of the wall clock, in ns since 1970.

@@ -7,6 +7,8 @@ mod counters;
 mod decide;
 mod fault;
 mod inline;
+mod key;
+mod lease;
 mod live;
 mod matcher;
 mod observer;
@@ -17,19 +19,16 @@ mod spent;
 mod stores;
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use rategate::store::LeaseId;
 use rategate::{Clock, MonotonicClock};
-use smallvec::SmallVec;
 
 pub use self::answer::{Answer, Decided, Part, Verdict};
-pub use self::apart::LeaseVerb;
 pub use self::fault::Fault;
 use self::inline::Inlines;
+pub use self::lease::{Lease, LeaseName, LeaseVerb, NoLeaseName};
 use self::live::Live;
 pub use self::live::Loaded;
 pub use self::matcher::{LoadError, Matcher, is_like};
@@ -41,11 +40,8 @@ pub use self::snapshot::{
 };
 use self::spent::Spent;
 use self::stores::Remotes;
-pub use self::stores::{HELD_NS, Remote, Shared, Stores};
+pub use self::stores::{Remote, Shared, Stores};
 use crate::rule::RuleSet;
-
-/// A counter's key: short ones are on the stack.
-type Key = SmallVec<[u8; 104]>;
 
 /// What an engine is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,17 +221,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     #[must_use]
     pub fn clock(&self) -> &C {
         &self.inner.clock
-    }
-}
-
-impl<C: Clock> Inner<C> {
-    /// A name that no other permits in flight have.
-    fn new_lease(&self) -> LeaseId {
-        let count = self.leases.fetch_add(1, Ordering::Relaxed);
-        // Seeded by the system each time.
-        let (first, second) = (RandomState::new(), RandomState::new());
-        let words = u128::from(first.hash_one(count)) << 64 | u128::from(second.hash_one(count));
-        LeaseId(words.to_le_bytes())
     }
 }
 

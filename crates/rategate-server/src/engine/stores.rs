@@ -19,9 +19,6 @@ use rategate::{Anchor, AnyPolicy, Clock, SlidingLog};
 
 use crate::rule::{Limit, Place, Rule, WhenGone};
 
-/// For how long a permit in flight is held unless it is renewed, where a rule says nothing else.
-pub const HELD_NS: u64 = 60_000_000_000;
-
 /// The most permits that are borrowed at a time.
 const MOST_BORROWED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
@@ -50,7 +47,7 @@ pub trait Remote: Send + Sync {
     /// Lets them go on.
     fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64>;
     /// Ends them.
-    fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId);
+    fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64>;
     /// How the store is.
     fn health(&self) -> Health;
 }
@@ -80,8 +77,8 @@ impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
         Self::renew(self, key, permits, lease)
     }
 
-    fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) {
-        Self::release(self, key, permits, lease);
+    fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
+        Self::release(self, key, permits, lease)
     }
 
     fn health(&self) -> Health {
@@ -108,7 +105,7 @@ impl<S: Store, C: Clock + Clone + 'static> Stores<C> for Shared<S> {
     fn limit_of(&self, rule: &Rule, clock: &C) -> Result<Arc<dyn Remote>, String> {
         let kept = kept(rule)?;
         let mode = match rule.place {
-            Place::StoreLeased { lease_ns } if !matches!(kept, Kept::InFlight(..)) => {
+            Place::StoreLeased { lease_ns } => {
                 let length_ns = NonZeroU64::new(lease_ns).ok_or("a lease of no time")?;
                 Mode::Leased(Leases::new(length_ns, MOST_BORROWED))
             }
@@ -181,12 +178,12 @@ fn kept(rule: &Rule) -> Result<Kept, String> {
                 .and_then(|same| same.with_resolution(log.resolution_ns()));
             same.map_err(|error| error.to_string())?.into()
         }
+        AnyPolicy::Concurrency(_) if matches!(rule.place, Place::StoreLeased { .. }) => {
+            return Err("permits in flight are not borrowed".to_owned());
+        }
         AnyPolicy::Concurrency(in_flight) => {
-            let held_ns = match rule.place {
-                Place::StoreLeased { lease_ns } => lease_ns,
-                Place::Here | Place::StoreExact => HELD_NS,
-            };
-            Kept::InFlight(in_flight, NonZeroU64::new(held_ns).ok_or_else(none)?)
+            let held_ns = NonZeroU64::new(rule.held_ns).ok_or("a lease of no time")?;
+            Kept::InFlight(in_flight, held_ns)
         }
         _ => return Err(none()),
     })

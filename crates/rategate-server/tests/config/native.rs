@@ -113,6 +113,9 @@ fn each_algorithm() {
     assert_eq!(rule(month).shown.unit, Unit::Month);
     let held = Concurrency::new(20).unwrap();
     assert_eq!(policy("limit = 20\nalgorithm = \"concurrency\""), is(held.into()));
+    let held_ns =
+        |text: &str| rule(&format!("limit = 2\nalgorithm = \"concurrency\"\n{text}")).held_ns;
+    assert_eq!((held_ns(""), held_ns("lease = \"1.5s\"")), (60_000_000_000, 1_500_000_000));
     assert_eq!(policy("limit = \"never\""), Limit::Nothing);
     assert_eq!(policy("limit = \"unlimited\""), Limit::Unlimited);
 }
@@ -425,6 +428,18 @@ fn what_is_wrong_is_told_with_its_place() {
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nreplaces = [\"a\"]\n", "itself", 4, 13),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nstore = \"exact\"\n", "in the store", 4, 9),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nlease = \"1s\"\n", "leased", 4, 9),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = 3\nalgorithm = \"concurrency\"\nlease = \"0s\"\n",
+            "no time",
+            5,
+            9,
+        ),
+        (
+            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = 3\nalgorithm = \"concurrency\"\nstore = \"leased\"\n",
+            "not borrowed",
+            7,
+            9,
+        ),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nwhen_gone = \"deny\"\n", "here", 4, 13),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nkeys = 0\n", "nonzero", 4, 8),
         (

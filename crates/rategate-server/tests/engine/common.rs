@@ -7,7 +7,7 @@ use rategate_server::engine::{
     Answer, Decided, Engine, EngineSettings, Item, Request, Target, Verb,
 };
 use rategate_server::rule::{
-    Enforcement, Entry, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
+    Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
 };
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -50,6 +50,7 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         detailed_metric: false,
         schedule: Vec::new(),
         place: Place::Here,
+        held_ns: HELD_NS,
         when_gone: WhenGone::Local,
         most_keys: None,
         origin: Origin::default(),

@@ -244,14 +244,18 @@ fn mutated(numbers: &mut Numbers, request: &str) -> Vec<u8> {
     bytes
 }
 
-const GOOD: [(&str, &str); 6] = [
+const GOOD: [(&str, &str); 7] = [
     ("/v1/check", r#"{"rule":"per_user","key":{"base64":"AP8="},"permits":2,"verb":"peek"}"#),
     (
         "/v1/check?status=429",
         r#"{"items":[{"rule":"all"},{"rule":"per_path","key":{"user":"1","path":"\u00e4"}}]}"#,
     ),
     ("/v1/check", r#"{"domain":"edge","descriptor":[["user","42"],["path","/a"]]}"#),
-    ("/v1/check", r#"{"verb":"lease","limit":"0.5/10s","burst":20,"key":"42","permits":7}"#),
+    ("/v1/check", r#"{"at_most":true,"limit":"0.5/10s","burst":20,"key":"42","permits":7}"#),
+    (
+        "/v1/check",
+        r#"{"verb":"lease","rule":"ovens","key":"a","lease":"00112233445566778899aabbccddeeff"}"#,
+    ),
     ("/throttle", r#"{"key":"k","max_burst":10,"count_per_period":100,"period":60,"quantity":1}"#),
     ("/v1/auth?rule=per_user&key=%20%ff+&permits=3&deny=403", ""),
 ];

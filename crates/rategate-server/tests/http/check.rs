@@ -1,8 +1,8 @@
 //! `POST /v1/check`.
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
-use crate::common::{SECOND, plain};
+use crate::common::{SECOND, Service, plain};
 
 #[test]
 fn an_answer_says_all_there_is_to_say() {
@@ -110,21 +110,111 @@ fn verbs() {
 }
 
 #[test]
-fn a_lease_is_as_much_as_there_is() {
+fn at_most_is_as_much_as_there_is() {
     let service = plain();
-    let lease = |permits: u64| {
-        let body = format!(r#"{{"verb":"lease","rule":"per_user","key":"1","permits":{permits}}}"#);
+    let take = |permits: u64| {
+        let body = format!(r#"{{"at_most":true,"rule":"per_user","key":"1","permits":{permits}}}"#);
         let answer = service.check(&body);
-        (answer["allowed"].as_bool().unwrap(), answer["leased"].as_u64().unwrap())
+        (answer["allowed"].as_bool().unwrap(), answer["taken"].as_u64().unwrap())
     };
-    assert_eq!(lease(2), (true, 2));
-    assert_eq!(lease(50), (true, 1));
-    assert_eq!(lease(50), (false, 0));
+    assert_eq!(take(2), (true, 2));
+    assert_eq!(take(50), (true, 1));
+    assert_eq!(take(50), (false, 0));
     service.clock.advance(2 * SECOND);
-    assert_eq!(lease(u64::MAX), (true, 2));
-    let both = r#"{"verb":"lease","items":[
+    assert_eq!(take(u64::MAX), (true, 2));
+    let both = r#"{"verb":"take","at_most":true,"items":[
         {"rule":"per_user","key":"2","permits":9},{"limit":"1/s","burst":2,"key":"2","permits":9}]}"#;
-    assert_eq!(service.check(both)["leased"], 2);
+    assert_eq!(service.check(both)["taken"], 2);
+    // Nobody is told of it who has not asked.
+    let plainly = service.check(r#"{"at_most":false,"rule":"per_user","key":"3","permits":9}"#);
+    assert_eq!((&plainly["allowed"], plainly.get("taken")), (&json!(false), None));
+}
+
+/// Asks about the lease of so many ovens.
+fn ovens(service: &Service, verb: &str, name: Option<&str>, permits: u64) -> Json {
+    let mut body = json!({ "verb": verb, "rule": "ovens", "key": "a", "permits": permits });
+    if let Some(name) = name {
+        body["lease"] = name.into();
+    }
+    service.check(&body.to_string())
+}
+
+#[test]
+fn a_lease_is_taken_renewed_and_released() {
+    let service = plain();
+    let taken = ovens(&service, "lease", None, 2);
+    assert_eq!((&taken["allowed"], &taken["items"][0]["remaining"]), (&json!(true), &json!(1)));
+    let lease = &taken["lease"];
+    assert_eq!(lease["ends_after_ms"], 30_000);
+    assert_eq!(lease["ends_after_ns"], 30_000_000_000_u64);
+    let name = lease["name"].as_str().unwrap();
+    assert_eq!(name.len(), 32);
+    // Others find what is left, and are told when there is more if nobody renews.
+    let denied = ovens(&service, "lease", None, 2);
+    assert_eq!((&denied["allowed"], &denied["lease"]), (&json!(false), &Json::Null));
+    assert_eq!(denied["items"][0]["retry_after_ms"], 30_000);
+    service.clock.advance(20 * SECOND);
+    assert_eq!(ovens(&service, "renew", Some(name), 2)["lease"], *lease);
+    service.clock.advance(20 * SECOND);
+    assert_eq!(ovens(&service, "lease", None, 2)["allowed"], false, "it lasts");
+    let back = ovens(&service, "release", Some(name), 2);
+    assert_eq!((&back["allowed"], &back["lease"]), (&json!(true), &Json::Null));
+    assert_eq!(back["items"][0]["refunded"], 2);
+    assert_eq!(ovens(&service, "release", Some(name), 2)["items"][0]["refunded"], 0);
+    let ended = ovens(&service, "renew", Some(name), 2);
+    assert_eq!((&ended["allowed"], &ended["lease"]), (&json!(false), &Json::Null));
+}
+
+/// A holder who has died holds nothing up for longer than his time; one who has not heard the answer asks again.
+#[test]
+fn a_lease_ends_by_itself_and_has_one_name() {
+    let service = plain();
+    let name = "00112233445566778899aabbccddeeff";
+    for _ in 0..3 {
+        let taken = ovens(&service, "lease", Some(name), 3);
+        assert_eq!(taken["lease"]["name"], name);
+        assert_eq!(taken["lease"]["ends_after_ms"], 30_000);
+        service.clock.advance(10 * SECOND);
+    }
+    service.clock.advance(20 * SECOND - 1);
+    assert_eq!(ovens(&service, "lease", None, 1)["allowed"], false);
+    service.clock.advance(1);
+    assert_eq!(ovens(&service, "lease", None, 1)["allowed"], true);
+    assert_eq!(ovens(&service, "renew", Some(name), 3)["allowed"], false);
+}
+
+#[test]
+fn what_is_no_lease_says_what_would_be() {
+    let service = plain();
+    let name = "0".repeat(32);
+    let table = [
+        (json!({"verb":"renew","rule":"ovens","key":"a"}), "/lease", "which one?"),
+        (json!({"verb":"release","rule":"ovens","key":"a"}), "/lease", "which one?"),
+        (json!({"verb":"renew","rule":"ovens","key":"a","lease":"x"}), "/lease", "32 hex"),
+        (json!({"verb":"lease","rule":"ovens","key":"a","lease":7}), "/lease", "a text"),
+        (json!({"rule":"ovens","key":"a","lease":name}), "/lease", "only for the verbs"),
+        (
+            json!({"verb":"refund","at_most":true,"rule":"ovens","key":"a"}),
+            "/at_most",
+            "only a take",
+        ),
+        (json!({"verb":"lease","items":[{"rule":"ovens","key":"a"}]}), "/items", "one rule"),
+        (json!({"verb":"lease","limit":"1/s","key":"a"}), "", "one rule"),
+        (json!({"verb":"lease","domain":"edge","descriptor":{"site":"a"}}), "", "one rule"),
+        (json!({"verb":"lease","rule":"per_user","key":"a"}), "", "concurrency"),
+        (json!({"verb":"lease","rule":"ovens","key":"a","permits":0}), "", "one permit at least"),
+    ];
+    for (body, pointer, detail) in table {
+        let answer = service.post("/v1/check", &body.to_string());
+        assert_eq!(answer.status, 400, "{body}: {answer:?}");
+        let problem = answer.json();
+        let told = format!("{}{}", problem["detail"], problem["errors"]);
+        assert!(told.contains(detail), "{body}: {problem}");
+        let at = problem["errors"][0]["pointer"].as_str().unwrap_or_default();
+        assert_eq!(at, pointer, "{body}: {problem}");
+    }
+    let unknown = service.post("/v1/check", r#"{"verb":"lease","rule":"none","key":"a"}"#);
+    assert_eq!(unknown.status, 404);
 }
 
 #[test]

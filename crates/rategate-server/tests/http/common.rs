@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
-use rategate::{Anchor, AnyPolicy, FixedWindow, Gcra, ManualClock};
+use rategate::{Anchor, AnyPolicy, Concurrency, FixedWindow, Gcra, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings};
 use rategate_server::protocol::http::{Api, Caller, Options};
 use rategate_server::rule::{
-    Enforcement, Entry, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
+    Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
 };
 use serde_json::Value as Json;
 
@@ -53,13 +53,14 @@ pub(crate) fn plain() -> Service {
 }
 
 /// `per_user`: 3 at once, one a second. `per_path`: 10 a minute for each user and path. `all`: 5 a minute. `shadow`: 1 a minute, not
-/// enforced. `free`: no limit. `closed`: nothing.
+/// enforced. `free`: no limit. `closed`: nothing. `ovens`: 3 at a time, held for 30 s.
 fn rules() -> Vec<Rule> {
     let bucket = |burst| Gcra::new("1/s".parse().unwrap(), burst).unwrap();
     let window = |most| FixedWindow::new(most, 60 * SECOND, Anchor::Epoch).unwrap();
     let shadow = rule("shadow", &["shadow"], window(1).into(), 1);
     let free = rule("free", &["free"], window(1).into(), 1);
     let closed = rule("closed", &["closed"], window(1).into(), 1);
+    let ovens = Concurrency::new(3).unwrap();
     vec![
         rule("per_user", &["user"], bucket(3).into(), 60),
         rule("per_path", &["user", "path"], window(10).into(), 10),
@@ -67,6 +68,7 @@ fn rules() -> Vec<Rule> {
         Rule { enforcement: Enforcement::Shadow, ..shadow },
         Rule { limit: Limit::Unlimited, ..free },
         Rule { limit: Limit::Nothing, ..closed },
+        Rule { held_ns: 30 * SECOND, ..rule("ovens", &["site"], ovens.into(), 3) },
     ]
 }
 
@@ -85,6 +87,7 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         detailed_metric: false,
         schedule: Vec::new(),
         place: Place::Here,
+        held_ns: HELD_NS,
         when_gone: WhenGone::Local,
         most_keys: None,
         origin: Origin::default(),

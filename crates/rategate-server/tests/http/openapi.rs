@@ -112,7 +112,7 @@ fn every_path_answers_and_every_example_is_one() {
             }
         }
     }
-    assert_eq!(examples, 13);
+    assert_eq!(examples, 17);
 }
 
 #[test]

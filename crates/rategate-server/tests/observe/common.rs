@@ -18,7 +18,7 @@ use rategate_server::engine::{
 use rategate_server::observe::admin::{Admin, Rights};
 use rategate_server::observe::{Observe, Protocol, Store};
 use rategate_server::rule::{
-    Enforcement, Entry, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
+    Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
 };
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
@@ -39,6 +39,7 @@ pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: 
         detailed_metric: false,
         schedule: Vec::new(),
         place: Place::Here,
+        held_ns: HELD_NS,
         when_gone: WhenGone::Local,
         most_keys: Some(1_000),
         origin: Origin { file: Arc::new(PathBuf::from("limits.toml")), line: 3, column: 1 },

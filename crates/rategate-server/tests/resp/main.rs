@@ -13,5 +13,6 @@ mod answers;
 mod client;
 mod codec;
 mod ending;
+mod lease;
 mod oracle;
 mod places;

@@ -46,6 +46,7 @@ pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
         detailed_metric: false,
         schedule: Vec::new(),
         place: rategate_server::rule::Place::Here,
+        held_ns: rategate_server::rule::HELD_NS,
         when_gone: rategate_server::rule::WhenGone::Local,
         most_keys: None,
         origin: rategate_server::rule::Origin::default(),

@@ -168,6 +168,7 @@ fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
         detailed_metric: false,
         schedule: Vec::new(),
         place: Place::Here,
+        held_ns: rategate_server::rule::HELD_NS,
         when_gone: WhenGone::Local,
         most_keys: None,
         origin: Origin::default(),

@@ -1,11 +1,30 @@
 //! Permits in flight: held under a name, renewed, released, and over by themselves.
 
+use std::sync::{Arc, Mutex};
+
 use rategate::{Clock, ManualClock};
-use rategate_server::engine::{Decided, Engine, Fault, HELD_NS, LeaseVerb, Verb, Verdict};
-use rategate_server::rule::Place;
+use rategate_server::engine::{
+    Answer, Decided, Engine, EngineSettings, Fault, Lease, LeaseName, LeaseVerb, Observer, Part,
+    Verb, Verdict, Watch,
+};
+use rategate_server::rule::{Enforcement, HELD_NS, Place, Rule};
 
 use crate::common::{SECOND, bucket};
-use crate::{World, in_flight};
+use crate::{World, in_flight, rule_set};
+
+fn answer(
+    engine: &Engine<ManualClock>,
+    verb: LeaseVerb,
+    name: u8,
+    rule: &str,
+    permits: u64,
+) -> Result<Answer, Fault> {
+    let lease = Lease { name: LeaseName([name; 16]), rule, values: &[b"x"], permits };
+    match engine.lease(verb, &lease) {
+        Decided::Now(answer) => answer,
+        Decided::Later(_) => unreachable!("a store in memory answers at once"),
+    }
+}
 
 fn lease(
     engine: &Engine<ManualClock>,
@@ -14,10 +33,7 @@ fn lease(
     rule: &str,
     permits: u64,
 ) -> Result<Verdict, Fault> {
-    match engine.lease(verb, [name; 16], rule, &[b"x"], permits) {
-        Decided::Now(answer) => answer.map(|answer| answer.parts[0].verdict),
-        Decided::Later(_) => unreachable!("a store in memory answers at once"),
-    }
+    answer(engine, verb, name, rule, permits).map(|answer| answer.parts[0].verdict)
 }
 
 const OVER: Verdict = Verdict::Denied { retry_after_ns: None, enforced: true };
@@ -27,13 +43,17 @@ fn permits_are_held_until_they_are_released() {
     for place in [Place::Here, Place::StoreExact] {
         let world = World::new();
         let server = world.server(vec![in_flight("oven", 2, place)]);
-        let hold = |name| lease(&server, LeaseVerb::Hold, name, "oven", 1).unwrap();
+        let hold = |name| lease(&server, LeaseVerb::Take, name, "oven", 1).unwrap();
         assert_eq!((hold(1), hold(2)), (Verdict::Granted, Verdict::Granted));
         assert_eq!(hold(1), Verdict::Granted, "the same once more");
         assert!(hold(3).is_over());
         assert_eq!(world.left(&server, "oven", "x"), Some(0));
-        assert_eq!(lease(&server, LeaseVerb::Release, 1, "oven", 1), Ok(Verdict::Refunded(1)));
+        let release = |name, permits| lease(&server, LeaseVerb::Release, name, "oven", permits);
+        assert_eq!(release(1, 2), Ok(Verdict::Refunded(0)), "another number is another lease");
+        assert_eq!(release(1, 1), Ok(Verdict::Refunded(1)));
         assert_eq!(world.left(&server, "oven", "x"), Some(1));
+        assert_eq!(release(1, 1), Ok(Verdict::Refunded(0)), "once");
+        assert_eq!(release(9, u64::MAX), Ok(Verdict::Refunded(0)));
         assert_eq!(hold(3), Verdict::Granted);
         assert_eq!(lease(&server, LeaseVerb::Renew, 1, "oven", 1), Ok(OVER), "it had ended");
     }
@@ -41,22 +61,112 @@ fn permits_are_held_until_they_are_released() {
 
 #[test]
 fn what_nobody_renews_is_over() {
-    for (place, held_ns) in
-        [(Place::Here, HELD_NS), (Place::StoreLeased { lease_ns: SECOND }, SECOND)]
-    {
+    for (place, held_ns) in [(Place::Here, HELD_NS), (Place::StoreExact, SECOND)] {
         let world = World::new();
-        let server = world.server(vec![in_flight("oven", 2, place)]);
-        for name in [1, 2] {
-            assert_eq!(lease(&server, LeaseVerb::Hold, name, "oven", 1), Ok(Verdict::Granted));
+        let rule = Rule { held_ns, ..in_flight("oven", 3, place) };
+        let server = world.server(vec![rule]);
+        for name in [1, 2, 3] {
+            let taken = answer(&server, LeaseVerb::Take, name, "oven", 1).unwrap();
+            assert_eq!(
+                (taken.parts[0].verdict, taken.held_ns()),
+                (Verdict::Granted, Some(held_ns))
+            );
         }
+        let denied = answer(&server, LeaseVerb::Take, 4, "oven", 1).unwrap();
+        let wait_ns = std::num::NonZeroU64::new(held_ns);
+        let over = Verdict::Denied { retry_after_ns: wait_ns, enforced: true };
+        assert_eq!((denied.parts[0].verdict, denied.held_ns()), (over, None));
         world.clock.set(world.clock.now_ns() + held_ns / 2);
-        assert_eq!(lease(&server, LeaseVerb::Renew, 1, "oven", 1), Ok(Verdict::Granted));
-        world.clock.set(world.clock.now_ns() + held_ns / 2 + SECOND / 100);
+        let renewed = answer(&server, LeaseVerb::Renew, 1, "oven", 1).unwrap();
+        assert_eq!(
+            (renewed.parts[0].verdict, renewed.held_ns()),
+            (Verdict::Granted, Some(held_ns))
+        );
+        // Whoever has not heard the answer asks again, and has it for the full time.
+        assert_eq!(lease(&server, LeaseVerb::Take, 3, "oven", 1), Ok(Verdict::Granted));
+        world.clock.set(world.clock.now_ns() + held_ns / 2 - 1);
+        assert_eq!(world.left(&server, "oven", "x"), Some(0));
+        world.clock.set(world.clock.now_ns() + 1);
         assert_eq!(world.left(&server, "oven", "x"), Some(1), "one is over");
         assert_eq!(lease(&server, LeaseVerb::Renew, 2, "oven", 1), Ok(OVER));
-        world.clock.set(world.clock.now_ns() + held_ns);
-        assert_eq!(world.left(&server, "oven", "x"), Some(2));
+        assert_eq!(lease(&server, LeaseVerb::Release, 2, "oven", 1), Ok(Verdict::Refunded(0)));
+        world.clock.set(world.clock.now_ns() + held_ns / 2);
+        assert_eq!(world.left(&server, "oven", "x"), Some(3));
     }
+}
+
+/// Other numbers hold from the next take or renewal on; what is held stays.
+#[test]
+fn leases_outlive_a_change_of_the_rule() {
+    let world = World::new();
+    let rule = |permits, held_ns| Rule { held_ns, ..in_flight("oven", permits, Place::Here) };
+    let server = world.server(vec![rule(2, 10 * SECOND)]);
+    assert_eq!(lease(&server, LeaseVerb::Take, 1, "oven", 1), Ok(Verdict::Granted));
+    server.load(rule_set(vec![rule(2, SECOND)])).unwrap();
+    assert_eq!(world.left(&server, "oven", "x"), Some(1));
+    let taken = answer(&server, LeaseVerb::Take, 2, "oven", 1).unwrap();
+    assert_eq!(taken.held_ns(), Some(SECOND));
+    world.clock.set(world.clock.now_ns() + SECOND);
+    assert_eq!(world.left(&server, "oven", "x"), Some(1), "the second is over");
+    assert_eq!(lease(&server, LeaseVerb::Renew, 1, "oven", 1), Ok(Verdict::Granted));
+    world.clock.set(world.clock.now_ns() + SECOND);
+    assert_eq!(world.left(&server, "oven", "x"), Some(2), "and so is the first");
+}
+
+/// Where a rule is not enforced everybody may go on, and whoever found no room has no lease.
+#[test]
+fn a_shadow_holds_what_there_is() {
+    let world = World::new();
+    let rule = Rule { enforcement: Enforcement::Shadow, ..in_flight("oven", 1, Place::Here) };
+    let server = world.server(vec![rule]);
+    let take = |name| answer(&server, LeaseVerb::Take, name, "oven", 1).unwrap();
+    let (first, second) = (take(1), take(2));
+    assert!(first.allowed && second.allowed);
+    assert_eq!((first.held_ns(), second.held_ns()), (Some(HELD_NS), None));
+    let renewed = answer(&server, LeaseVerb::Renew, 2, "oven", 1).unwrap();
+    assert!(!renewed.allowed && renewed.held_ns().is_none(), "it never was");
+}
+
+#[derive(Debug, Default)]
+struct Seen(Mutex<Vec<(u64, Verdict)>>);
+
+#[derive(Debug)]
+struct Everywhere(Arc<Seen>);
+
+impl Watch for Seen {
+    fn decided(&self, _: u64, key: &[u8], permits: u64, part: &Part) {
+        assert_eq!(key, b"x");
+        self.0.lock().unwrap().push((permits, part.verdict));
+    }
+}
+
+impl Observer for Everywhere {
+    fn of_rule(&self, _: Option<&Arc<Rule>>) -> Arc<dyn Watch> {
+        Arc::<Seen>::clone(&self.0)
+    }
+}
+
+/// Calls are, and their ends; that a call goes on is none.
+#[test]
+fn leases_are_told_to_whoever_looks_on() {
+    let (world, seen) = (World::new(), Arc::new(Seen::default()));
+    let observer: Arc<dyn Observer> = Arc::new(Everywhere(Arc::clone(&seen)));
+    let settings = EngineSettings::default();
+    let server = Engine::with_observer(world.clock.clone(), settings, Some(observer));
+    server.load(rule_set(vec![in_flight("oven", 2, Place::Here)])).unwrap();
+    for verb in [LeaseVerb::Take, LeaseVerb::Renew, LeaseVerb::Release] {
+        let _ = answer(&server, verb, 1, "oven", 2).unwrap();
+    }
+    let _ = answer(&server, LeaseVerb::Take, 1, "oven", 3).unwrap();
+    let expected = [(2, Verdict::Granted), (2, Verdict::Refunded(2)), (3, OVER)];
+    assert_eq!(*seen.0.lock().unwrap(), expected);
+}
+
+#[test]
+fn names_are_new() {
+    let server = World::new().server(Vec::new());
+    let names: std::collections::HashSet<_> = (0..1_000).map(|_| server.new_lease()).collect();
+    assert_eq!(names.len(), 1_000);
 }
 
 /// Without a name the permits are held as well, and end by themselves.
@@ -75,9 +185,12 @@ fn a_take_is_held_too() {
 fn only_permits_in_flight_are_held() {
     let world = World::new();
     let server = world.server(vec![bucket("b", &["who"], 5), in_flight("oven", 2, Place::Here)]);
-    assert!(matches!(lease(&server, LeaseVerb::Hold, 1, "b", 1), Err(Fault::NotFor(_))));
-    assert!(matches!(lease(&server, LeaseVerb::Hold, 1, "oven", 0), Err(Fault::NotFor(_))));
-    assert!(matches!(lease(&server, LeaseVerb::Hold, 1, "no", 1), Err(Fault::NoSuchRule(_))));
-    assert_eq!(lease(&server, LeaseVerb::Hold, 1, "oven", 3), Ok(OVER));
+    assert!(matches!(lease(&server, LeaseVerb::Take, 1, "b", 1), Err(Fault::NotFor(_))));
+    assert!(matches!(lease(&server, LeaseVerb::Take, 1, "oven", 0), Err(Fault::NotFor(_))));
+    assert!(matches!(lease(&server, LeaseVerb::Take, 1, "no", 1), Err(Fault::NoSuchRule(_))));
+    assert_eq!(lease(&server, LeaseVerb::Take, 1, "oven", 3), Ok(OVER));
+    assert_eq!(lease(&server, LeaseVerb::Renew, 1, "oven", 3), Ok(OVER));
+    let borrowed = in_flight("oven", 2, Place::StoreLeased { lease_ns: SECOND });
+    assert!(server.load(rule_set(vec![borrowed])).is_err());
     assert!(world.ask(&server, Verb::Reset, &[("oven", "x", 1)]).0.allowed);
 }

@@ -12,7 +12,7 @@ use super::shared_out::SharedOut;
 use super::watch::{Change, Watch};
 use crate::clock::Clock;
 use crate::stats::events;
-use crate::store::{Fault, Key, LeaseId, Question, Store};
+use crate::store::{Fault, Key, Store};
 use rategate_core::error::ExceedsCapacity;
 
 pub(super) struct Inner<S: Store, C: Clock + 'static> {
@@ -114,13 +114,6 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             self.counters.changed();
             events::store(&self.name, sight, why.as_ref());
         }
-    }
-
-    /// Ends what was held.
-    pub(super) fn release(&self, key: Key, permits: NonZeroU64, lease: LeaseId) {
-        let plan = Arc::clone(&self.store_plan);
-        let question = Question::Release { plan, key, permits, lease };
-        self.store.put(question, Box::new(|_| ()));
     }
 
     /// Gives permits of a grant of the store's back.

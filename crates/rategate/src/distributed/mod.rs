@@ -155,10 +155,11 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         inner.store.renew(&inner.store_plan, &Key::from(key), permits, lease)
     }
 
-    /// Ends what was [held](Self::hold). It is sent, and not waited for: if it does not arrive, the time of the
-    /// permits ends by itself.
-    pub fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) {
-        self.inner().release(Key::from(key), permits, lease);
+    /// Ends what was [held](Self::hold). Says 0 if it had ended. It is sent in any case, and need not be waited for: if it
+    /// does not arrive, the time of the permits ends by itself.
+    pub fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
+        let inner = self.inner();
+        inner.store.release(&inner.store_plan, &Key::from(key), permits, lease)
     }
 
     /// Gives permits of a grant back that had no effect and will have none: once for each. What the

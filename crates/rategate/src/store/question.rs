@@ -17,7 +17,7 @@ pub struct LeaseId(pub [u8; 16]);
 #[derive(Clone, Debug)]
 pub enum Question<P> {
     /// These permits under all limits of the plan, or none. Asked again while it is held under the same name, it
-    /// is granted again, and takes nothing.
+    /// is granted again, takes nothing, and goes on for its full time from now.
     Decide {
         /// The limits.
         plan: Arc<P>,

@@ -99,9 +99,16 @@ fn permits_in_flight_are_held_by_name() {
         assert_eq!(renewed.wait(), Ok(1));
         assert!(!hold(&mut fleet, 1, second));
     }
-    fleet.nodes[0].node.release(b"key", NonZeroU64::MIN, first);
-    fleet.run_to(fleet.now_ns() + 10 * MS);
+    // Whether anybody waits for the answer or not.
+    for found in [1, 0] {
+        let released = fleet.nodes[0].node.release(b"key", NonZeroU64::MIN, first);
+        fleet.run_to(fleet.now_ns() + 10 * MS);
+        assert_eq!(released.wait(), Ok(found));
+    }
     assert!(hold(&mut fleet, 1, second));
+    drop(fleet.nodes[1].node.release(b"key", NonZeroU64::MIN, second));
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    assert!(hold(&mut fleet, 0, first));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! What is asked by key, and what of a key's own limiter: both of one limit.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rategate::{
-    AsyncLimiter, Concurrency, Decision, Gcra, Grant, Hashing, Keyed, KeyedError, ManualClock,
-    Overflow, Policy, Room, Settled, Twinned,
+    AsyncLimiter, Concurrency, Decision, Gcra, Grant, HashedId, Hashing, Key, Keyed, KeyedError,
+    ManualClock, Overflow, Policy, Room, Seeds, Settled, Twinned,
 };
 
 use crate::executor::{Task, play};
@@ -228,12 +228,27 @@ fn too_much_leaves_a_key_in_its_slot() {
     assert!(keyed.bytes() < empty + 10_000, "{}", keyed.bytes() - empty);
 }
 
-fn each_is_alone<P: Twinned + Policy>(policy: &P) {
+/// A key that all tables put in the same place. Which of the keys that are as good as fresh a table still has depends on where they
+/// are, and each table has seeds of its own.
+#[derive(Debug)]
+struct Alike(u64);
+
+impl Key for Alike {
+    type Id = HashedId;
+
+    fn id(&self, _of_the_table: &Seeds) -> HashedId {
+        static SEEDS: LazyLock<Keyed<u64, Gcra>> = LazyLock::new(|| Keyed::new(bucket("1/s", 1)));
+        SEEDS.seeds().hashed(&self.0)
+    }
+}
+
+/// The same calls in batches of one table, and one by one of another. Says how many keys each of them has in the end.
+fn each_is_alone<K: Key, P: Twinned + Policy>(policy: &P, key_of: impl Fn(u64) -> K) -> [usize; 2] {
     let mut random = Random::new(7);
-    let [many, one] = [(); 2].map(|()| table::<u64, _>(policy.clone(), 500, Overflow::Refuse));
+    let [many, one] = [(); 2].map(|()| table::<K, _>(policy.clone(), 500, Overflow::Refuse));
     for round in 0..60_u64 {
-        let asks: Vec<(u64, u64)> =
-            (0..round).map(|_| (random.below(40), random.below(4))).collect();
+        let asks: Vec<(K, u64)> =
+            (0..round).map(|_| (key_of(random.below(40)), random.below(4))).collect();
         let mut ours = Vec::new();
         let told = |result: Result<Decision, KeyedError>| result.map(told);
         many.0.try_each(asks.iter().map(|(key, permits)| (key, *permits)), |result| {
@@ -246,14 +261,19 @@ fn each_is_alone<P: Twinned + Policy>(policy: &P) {
         many.1.advance(ns);
         one.1.advance(ns);
     }
-    assert_eq!(many.0.len(), one.0.len());
+    [many.0.len(), one.0.len()]
 }
 
-/// A batch is so many tries one by one.
+/// A batch is so many tries one by one: in what is said, and in which keys are forgotten meanwhile.
 #[test]
 fn a_batch_is_its_tries() {
-    each_is_alone(&bucket("3/s", 3));
-    each_is_alone(&bucket("30000001/s", 3));
-    each_is_alone(&rategate::CompactLog::new(3, S).unwrap());
-    each_is_alone(&Concurrency::new(30).unwrap());
+    fn each<P: Twinned + Policy>(policy: &P) {
+        let _ = each_is_alone(policy, |key| key);
+        let [many, one] = each_is_alone(policy, Alike);
+        assert_eq!(many, one, "{policy:?}");
+    }
+    each(&bucket("3/s", 3));
+    each(&bucket("30000001/s", 3));
+    each(&rategate::CompactLog::new(3, S).unwrap());
+    each(&Concurrency::new(30).unwrap());
 }

@@ -15,7 +15,9 @@ use super::gather::Gathered;
 use super::limit::{Algorithm, NOTHING, UNLIMITED, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
 use super::source::{Place as Spot, Source};
-use crate::rule::{Enforcement, Entry, Limit, Origin, Place, Rule, Shown, Unit, Value, WhenGone};
+use crate::rule::{
+    Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, Shown, Unit, Value, WhenGone,
+};
 use fields::Fields;
 use node::Node;
 
@@ -194,6 +196,7 @@ impl<'t> Reader<'t, '_> {
             detailed_metric: false,
             schedule: Vec::new(),
             place: limit.place,
+            held_ns: HELD_NS,
             when_gone: limit.when_gone,
             most_keys: None,
             origin: Origin::default(),

@@ -1,6 +1,7 @@
 //! From the tables of the native format to rules.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
@@ -13,7 +14,9 @@ use crate::config::gather::Gathered;
 use crate::config::limit::{Algorithm, LEASE_NS};
 use crate::config::naming::{self, MAX_TEXT_BYTES};
 use crate::config::source::{Place as Spot, Source};
-use crate::rule::{Enforcement, Entry, Limit, Place, Rule, Scheduled, Shown, Value, WhenGone};
+use crate::rule::{
+    Enforcement, Entry, HELD_NS, Limit, Place, Rule, Scheduled, Shown, Value, WhenGone,
+};
 
 const DAY_S: u32 = 86_400;
 /// The domain of rules that do not say theirs.
@@ -81,7 +84,8 @@ impl Reader<'_> {
             replaces: Vec::new(),
             detailed_metric: table.detailed_metric,
             schedule: schedule.iter().map(|entry| self.scheduled(entry, algorithm)).collect(),
-            place: self.counters(table),
+            place: self.counters(table, algorithm),
+            held_ns: table.lease.as_ref().map_or(HELD_NS, nanoseconds),
             when_gone: self.when_gone(table),
             most_keys: table.keys.map(Into::into),
             origin: self.place(name).origin(),
@@ -184,14 +188,20 @@ impl Reader<'_> {
         }
     }
 
-    fn counters(&mut self, table: &RuleTable) -> Place {
-        let lease_ns = table
-            .lease
-            .as_ref()
-            .map_or(LEASE_NS, |lease| u64::try_from(lease.value.0.as_nanos()).unwrap_or(u64::MAX));
+    fn counters(&mut self, table: &RuleTable, algorithm: Algorithm) -> Place {
+        let lease_ns = table.lease.as_ref().map_or(LEASE_NS, nanoseconds);
         let place = table.store.as_ref().map_or(PlaceText::Here, |place| place.value);
-        if let (Some(lease), false) = (&table.lease, place == PlaceText::Leased) {
-            self.complain(lease, "a lease belongs to store = \"leased\"; leave out one of the two");
+        let is_in_flight = algorithm == Algorithm::Concurrency;
+        if let (Some(lease), false) = (&table.lease, is_in_flight || place == PlaceText::Leased) {
+            let complaint =
+                "a lease belongs to store = \"leased\", or to algorithm = \"concurrency\"";
+            self.complain(lease, complaint);
+        }
+        if let Some(lease) = table.lease.as_ref().filter(|lease| lease.value.0.is_zero()) {
+            self.complain(lease, "a lease of no time");
+        }
+        if let (Some(at), true) = (&table.store, is_in_flight && place == PlaceText::Leased) {
+            self.complain(at, "what is in flight is not borrowed; write store = \"exact\"");
         }
         if let (Some(at), false) = (&table.store, place == PlaceText::Here) {
             let spot = self.place(at);
@@ -297,4 +307,8 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+fn nanoseconds(length: &At<Text<Duration>>) -> u64 {
+    u64::try_from(length.value.0.as_nanos()).unwrap_or(u64::MAX)
 }

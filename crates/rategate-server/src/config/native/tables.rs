@@ -82,7 +82,7 @@ pub(crate) struct RuleTable {
     pub(crate) detailed_metric: bool,
     /// Where its counters are: "here" if not said otherwise; "exact" decides each call in the store, "leased" borrows permits from it.
     pub(crate) store: Option<At<PlaceText>>,
-    /// For how long permits are borrowed: 100ms if not said otherwise. Only for "leased".
+    /// For how long permits are borrowed, for "leased": 100ms if not said otherwise. For the algorithm "concurrency", for how long a permit is held unless it is renewed: 1min if not said otherwise.
     pub(crate) lease: Option<At<Text<Duration>>>,
     /// What is answered while the store is gone: "local" keeps the limit in this process alone, "deny", "admit". "local" if not said otherwise.
     pub(crate) when_gone: Option<At<WhenGoneText>>,

@@ -14,8 +14,25 @@ use crate::engine::{Part, Verdict};
 struct Answered<'a> {
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    leased: Option<u64>,
+    taken: Option<u64>,
+    /// Not there where none was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<LeaseTold>,
     items: &'a [AnsweredItem<'a>],
+}
+
+/// Null if it does not last.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct LeaseTold(Option<AnsweredLease>);
+
+/// A lease that lasts.
+#[derive(Debug, Serialize)]
+struct AnsweredLease {
+    name: String,
+    /// Down: whoever goes by it never holds on for too long.
+    ends_after_ms: u64,
+    ends_after_ns: u64,
 }
 
 /// What became of an item.
@@ -39,8 +56,15 @@ struct AnsweredItem<'a> {
 pub(super) fn json(outcome: &Outcome) -> Bytes {
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
         outcome.answer.parts.iter().map(AnsweredItem::of).collect();
-    let Outcome { answer, leased } = outcome;
-    let answered = Answered { allowed: answer.allowed, leased: *leased, items: &items };
+    let Outcome { answer, taken, lease } = outcome;
+    let lease = lease.map(|name| {
+        LeaseTold(answer.held_ns().map(|ns| AnsweredLease {
+            name: name.to_string(),
+            ends_after_ms: ns / 1_000_000,
+            ends_after_ns: ns,
+        }))
+    });
+    let answered = Answered { allowed: answer.allowed, taken: *taken, lease, items: &items };
     written(|json| {
         // Numbers and texts always can be written.
         let _ = serde_json::to_writer(json, &answered);

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::invalid::Invalid;
 use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
-use crate::engine::{Inline, MOST_ITEMS};
+use crate::engine::{Inline, LeaseName, MOST_ITEMS};
 
 /// A question, checked as far as it can be without the rules.
 #[derive(Debug)]
@@ -19,6 +19,10 @@ pub(super) struct Asked<'a> {
     pub(super) items: SmallVec<[AskedItem<'a>; 1]>,
     /// Whether they came in a list: where to point at if one of them is wrong.
     pub(super) listed: bool,
+    /// Whether a take is content with less.
+    pub(super) at_most: bool,
+    /// The lease that it is about.
+    pub(super) lease: Option<LeaseName>,
 }
 
 /// What can be done.
@@ -34,8 +38,12 @@ pub(super) enum Verb {
     Refund,
     /// Forgets.
     Reset,
-    /// Takes as many permits as there are, up to so many.
+    /// Takes permits in flight, under a name.
     Lease,
+    /// Lets them go on.
+    Renew,
+    /// Ends them.
+    Release,
 }
 
 /// Permits of one counter.
@@ -63,6 +71,8 @@ pub(super) enum Counter<'a> {
 #[serde(deny_unknown_fields)]
 struct Written<'a> {
     verb: Option<Verb>,
+    at_most: Option<bool>,
+    lease: Option<Text<'a>>,
     #[serde(borrow)]
     items: Option<Vec<WrittenItem<'a>>>,
     rule: Option<Text<'a>>,
@@ -98,12 +108,24 @@ impl<'a> Asked<'a> {
         let written = serde_json::from_slice::<Written<'a>>(body)
             .map_err(|fault| Invalid::json::<Written<'_>>(body, &fault))?;
         let verb = written.verb.unwrap_or_default();
+        let at_most = written.at_most.unwrap_or(false);
+        if at_most && verb != Verb::Take {
+            return Err(Invalid::at("/at_most", "only a take can be content with less"));
+        }
+        let lease = verb.lease(written.lease.as_ref())?;
         let Written { rule, domain, descriptor, limit, burst, key, permits, .. } = written;
         let single = WrittenItem { rule, domain, descriptor, limit, burst, key, permits };
         let Some(list) = written.items else {
-            let items = SmallVec::from_iter([single.checked("")?]);
-            return Ok(Self { verb, items, listed: false });
+            let item = single.checked("")?;
+            if verb.is_of_lease() && !matches!(item.counter, Counter::Rule { .. }) {
+                return Err(Invalid::at("", ONE_RULE));
+            }
+            let items = SmallVec::from_iter([item]);
+            return Ok(Self { verb, items, listed: false, at_most, lease });
         };
+        if verb.is_of_lease() {
+            return Err(Invalid::at("/items", ONE_RULE));
+        }
         if !single.is_empty() {
             return Err(Invalid::at(
                 "",
@@ -116,12 +138,40 @@ impl<'a> Asked<'a> {
         }
         let items = list.into_iter().enumerate();
         let items = items.map(|(place, item)| item.checked(&format!("/items/{place}")));
-        Ok(Self { verb, items: items.collect::<Result<_, _>>()?, listed: true })
+        let items = items.collect::<Result<_, _>>()?;
+        Ok(Self { verb, items, listed: true, at_most, lease })
     }
 
     /// Where an item is, as a JSON pointer.
     pub(super) fn pointer(&self, place: usize) -> String {
         if self.listed { format!("/items/{place}") } else { String::new() }
+    }
+}
+
+/// What a lease is of.
+const ONE_RULE: &str = "a lease is of one rule: `rule`, `key` and `permits`";
+
+impl Verb {
+    const fn is_of_lease(self) -> bool {
+        matches!(self, Self::Lease | Self::Renew | Self::Release)
+    }
+
+    /// The lease's name as it goes with the verb. A new lease needs none.
+    fn lease(self, written: Option<&Text<'_>>) -> Result<Option<LeaseName>, Invalid> {
+        let detail = match written {
+            Some(_) if !self.is_of_lease() => {
+                "only for the verbs `lease`, `renew` and `release`".into()
+            }
+            Some(text) => match text.0.parse() {
+                Ok(name) => return Ok(Some(name)),
+                Err(no_name) => format!("{no_name}"),
+            },
+            None if matches!(self, Self::Renew | Self::Release) => {
+                "which one? Write the `name` of the lease, as it was told when it was taken".into()
+            }
+            None => return Ok(None),
+        };
+        Err(Invalid::at("/lease", detail))
     }
 }
 

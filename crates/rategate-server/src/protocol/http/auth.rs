@@ -89,7 +89,7 @@ impl<'a> AuthAsked<'a> {
             _ => return Err(Invalid::at("?rule", "both a rule and a limit; write one of them")),
         };
         let items = smallvec![AskedItem { counter, permits }];
-        let asked = Asked { verb: Verb::Take, items, listed: false };
+        let asked = Asked { verb: Verb::Take, items, listed: false, at_most: false, lease: None };
         Ok(Self { asked, deny, pass })
     }
 }

@@ -7,17 +7,22 @@ use super::asked::{Asked, AskedItem, Counter, Verb};
 use super::invalid::Invalid;
 use super::json::{Key, Pairs};
 use super::problem::Refused;
-use crate::engine::{self, Answer, Decided, Engine, Fault, Item, Request, Target};
+use crate::engine::{
+    self, Answer, Decided, Engine, Fault, Item, Lease, LeaseName, LeaseVerb, Request, Target,
+};
 
-/// An answer, and how many permits a lease came to.
+/// An answer, and what there is to tell besides.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) answer: Answer,
-    pub(super) leased: Option<u64>,
+    /// How many permits of each item were taken, where fewer would do.
+    pub(super) taken: Option<u64>,
+    /// The name of the lease that was asked about.
+    pub(super) lease: Option<LeaseName>,
 }
 
-/// How often a lease is tried for fewer permits, while others take them.
-const LEASE_TRIES: usize = 4;
+/// How often fewer permits are tried for, while others take them.
+const MOST_TRIES: usize = 4;
 
 /// Decides what was asked.
 pub(super) async fn decide<C>(engine: &Engine<C>, asked: &Asked<'_>) -> Result<Outcome, Refused>
@@ -25,38 +30,65 @@ where
     C: Clock + Clone + 'static,
 {
     let verb = match asked.verb {
+        Verb::Take if asked.at_most => return take_at_most(engine, asked).await,
         Verb::Take => engine::Verb::Take,
         Verb::Peek => engine::Verb::Peek,
         Verb::Refund => engine::Verb::Refund,
         Verb::Reset => engine::Verb::Reset,
-        Verb::Lease => return lease(engine, asked).await,
+        Verb::Lease => return lease(engine, asked, LeaseVerb::Take).await,
+        Verb::Renew => return lease(engine, asked, LeaseVerb::Renew).await,
+        Verb::Release => return lease(engine, asked, LeaseVerb::Release).await,
     };
-    let answer = ask(engine, asked, verb, None)?.answer().await;
-    let answer = answer.map_err(|fault| refused(fault, asked))?;
-    Ok(Outcome { answer, leased: None })
+    let answer = answered(ask(engine, asked, verb, None)?, asked).await?;
+    Ok(Outcome { answer, taken: None, lease: None })
+}
+
+async fn answered(decided: Decided, asked: &Asked<'_>) -> Result<Answer, Refused> {
+    decided.answer().await.map_err(|fault| refused(fault, asked))
 }
 
 /// Takes as many permits as there are: of each item the same, and no more than any of them asks for.
-async fn lease<C>(engine: &Engine<C>, asked: &Asked<'_>) -> Result<Outcome, Refused>
+async fn take_at_most<C>(engine: &Engine<C>, asked: &Asked<'_>) -> Result<Outcome, Refused>
 where
     C: Clock + Clone + 'static,
 {
     let mut permits = asked.items.iter().map(|item| item.permits).min().unwrap_or(0);
-    for _ in 1..LEASE_TRIES {
-        let answer = ask(engine, asked, engine::Verb::Take, Some(permits))?.answer().await;
-        let answer = answer.map_err(|fault| refused(fault, asked))?;
+    let mut tries = 1_usize;
+    loop {
+        let decided = ask(engine, asked, engine::Verb::Take, Some(permits))?;
+        let answer = answered(decided, asked).await?;
         let over = answer.parts.iter().filter(|part| part.verdict.is_over());
         let fewer = over.filter_map(|part| part.remaining).min().unwrap_or(0);
-        if answer.allowed || fewer == 0 {
-            let leased = if answer.allowed { permits } else { 0 };
-            return Ok(Outcome { answer, leased: Some(leased) });
+        if answer.allowed || fewer == 0 || tries >= MOST_TRIES {
+            let taken = if answer.allowed { permits } else { 0 };
+            return Ok(Outcome { answer, taken: Some(taken), lease: None });
         }
         permits = fewer.min(permits.saturating_sub(1));
+        tries = tries.saturating_add(1);
     }
-    let answer = ask(engine, asked, engine::Verb::Take, Some(permits))?.answer().await;
-    let answer = answer.map_err(|fault| refused(fault, asked))?;
-    let leased = if answer.allowed { permits } else { 0 };
-    Ok(Outcome { answer, leased: Some(leased) })
+}
+
+/// Takes, renews or releases the lease of one rule.
+async fn lease<C>(
+    engine: &Engine<C>,
+    asked: &Asked<'_>,
+    verb: LeaseVerb,
+) -> Result<Outcome, Refused>
+where
+    C: Clock + Clone + 'static,
+{
+    let name = asked.lease.unwrap_or_else(|| engine.new_lease());
+    let decided = match asked.items.as_slice() {
+        [item @ AskedItem { counter: Counter::Rule { name: rule, .. }, permits }] => {
+            let parts = parts_of(engine, item, || asked.pointer(0))?;
+            let values = if let Parts::Values(values) = &parts { values.as_slice() } else { &[] };
+            engine.lease(verb, &Lease { name, rule: &rule.0, values, permits: *permits })
+        }
+        // Not read as a question at all.
+        _ => Decided::Now(Err(Fault::NotFor("a lease is of one rule"))),
+    };
+    let answer = answered(decided, asked).await?;
+    Ok(Outcome { answer, taken: None, lease: Some(name) })
 }
 
 /// The names and values of an item as the engine has them.

@@ -130,6 +130,7 @@ const fn of_fault(fault: &Fault) -> (StatusCode, &'static str) {
         Fault::NotFor(_) => (StatusCode::BAD_REQUEST, "not_for_this_limit"),
         Fault::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
         Fault::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, "no_room"),
+        Fault::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
     }
 }

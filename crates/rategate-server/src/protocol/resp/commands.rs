@@ -7,7 +7,7 @@ use super::own::{self, Pending};
 use super::reply::{Reply, Version};
 use super::session::Session;
 use super::words::Words;
-use super::{Resp, throttle};
+use super::{Resp, lease, throttle};
 use crate::engine::Verb;
 
 /// A command as it is known.
@@ -49,6 +49,7 @@ enum What {
     Explain,
     Hello,
     Info,
+    Lease,
     Ping,
     Quit,
     Reset,
@@ -64,6 +65,7 @@ const COMMANDS: &[Command] = &[
     of("RATEGATE.CHECK", What::Check(Verb::Take), 3, MANY, false, May::Known),
     of("RATEGATE.PEEK", What::Check(Verb::Peek), 3, MANY, false, May::Known),
     of("RATEGATE.REFUND", What::Check(Verb::Refund), 3, MANY, false, May::Known),
+    of("RATEGATE.LEASE", What::Lease, 2, MANY, false, May::Known),
     of("RATEGATE.RESET", What::Check(Verb::Reset), 2, MANY, false, May::Trusted),
     of("RATEGATE.EXPLAIN", What::Explain, 2, 2, false, May::Known),
     of("PING", What::Ping, 1, 2, false, May::Known),
@@ -134,6 +136,7 @@ where
         What::Cell => throttle::cell(resp, words, reply),
         What::Crab => throttle::crab(resp, words, reply),
         What::Check(verb) => return own::check(resp, verb, words, out, session.version),
+        What::Lease => return lease::run(resp, words, out, session.version),
         What::Explain => own::explain(resp, words, reply),
         What::Ping => match words.get(1) {
             Some(message) => reply.bulk(message),
@@ -185,7 +188,8 @@ fn unknown(words: Words<'_>, reply: &mut Reply<'_>) {
     reply.error(&text);
 }
 
-fn wrong_number(name: &str, reply: &mut Reply<'_>) {
+/// The same about the number of words.
+pub(super) fn wrong_number(name: &str, reply: &mut Reply<'_>) {
     let name = name.to_ascii_lowercase();
     reply.error(&format!("ERR wrong number of arguments for '{name}' command"));
 }
@@ -334,7 +338,8 @@ fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
     }
 }
 
-fn unknown_sub(sub: &[u8], command: &str, reply: &mut Reply<'_>) {
+/// As Redis says it.
+pub(super) fn unknown_sub(sub: &[u8], command: &str, reply: &mut Reply<'_>) {
     let sub = String::from_utf8_lossy(sub.get(..SHOWN).unwrap_or(sub));
     reply.error(&format!("ERR unknown subcommand '{sub}'. Try {command} HELP."));
 }

@@ -435,7 +435,7 @@ mod tests {
         let (told, answer) = oneshot::channel();
         let decided =
             Decided::Later(Box::pin(async { answer.await.unwrap_or(Err(Fault::NotLoaded)) }));
-        let asked = own::Asked { verb: Verb::Take, permits: 1 };
+        let asked = own::Asked { verb: Verb::Take, permits: 1, lease: None };
         let pending = Some(Pending { decided, asked, version: Version::Two });
         connection.later.push_back(Later { pending, replies: Vec::new() });
         told

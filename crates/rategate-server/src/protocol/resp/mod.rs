@@ -6,6 +6,7 @@
 
 mod commands;
 mod connection;
+mod lease;
 mod number;
 mod own;
 mod parse;

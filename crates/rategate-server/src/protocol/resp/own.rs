@@ -17,10 +17,13 @@ use rategate::Clock;
 use smallvec::SmallVec;
 
 use super::Resp;
+use super::lease;
 use super::number::{milliseconds, unsigned};
 use super::reply::{Reply, Version};
 use super::words::Words;
-use crate::engine::{Answer, Decided, Fault, Item, Part, Request, Target, Verb, Verdict};
+use crate::engine::{
+    Answer, Decided, Fault, Item, LeaseName, Part, Request, Target, Verb, Verdict,
+};
 use crate::rule::{Enforcement, Limit, Place, Rule, Value};
 
 /// An answer that is not there yet, and how it is to be written.
@@ -36,6 +39,8 @@ pub(super) struct Pending {
 pub(super) struct Asked {
     pub(super) verb: Verb,
     pub(super) permits: u64,
+    /// The lease that it is about, if it is about one.
+    pub(super) lease: Option<LeaseName>,
 }
 
 /// `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`: the answer is in the reply, or comes later.
@@ -66,10 +71,19 @@ where
     let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
     let items = [Item::of(Target::Rule { name, values: &values }, permits)];
     let decided = resp.engine().decide(&Request { verb, items: &items });
-    let asked = Asked { verb, permits };
+    told_now_or_later(decided, Asked { verb, permits, lease: None }, out, version)
+}
+
+/// An answer that is there is written at once.
+pub(super) fn told_now_or_later(
+    decided: Decided,
+    asked: Asked,
+    out: &mut Vec<u8>,
+    version: Version,
+) -> Option<Pending> {
     match decided {
         Decided::Now(answer) => {
-            write(&answer, asked, &mut reply);
+            write(&answer, asked, &mut Reply::new(out, version));
             None
         }
         decided @ Decided::Later(_) => Some(Pending { decided, asked, version }),
@@ -85,7 +99,7 @@ pub(super) fn write(answer: &Result<Answer, Fault>, asked: Asked, reply: &mut Re
     let Some(part) = answer.parts.first() else {
         return reply.error("ERR there is no answer");
     };
-    reply.map(8);
+    reply.map(if asked.lease.is_some() { 10 } else { 8 });
     reply.bulk(b"rule");
     match &part.rule {
         Some(rule) => reply.bulk(rule.name.as_bytes()),
@@ -94,6 +108,9 @@ pub(super) fn write(answer: &Result<Answer, Fault>, asked: Asked, reply: &mut Re
     reply.bulk(b"allowed");
     reply.truth(answer.allowed);
     told(part, asked, reply);
+    if let Some(name) = asked.lease {
+        lease::told(name, answer.held_ns(), reply);
+    }
 }
 
 fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {

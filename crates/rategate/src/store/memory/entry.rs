@@ -81,7 +81,12 @@ impl Entry {
         let Wanted { plan, permits, lease, .. } = wanted;
         let (granted, receipt) = match self.judge(wanted, now_ns) {
             Judged::Denied(denial) => return Verdict::Denied(denial),
-            Judged::Repeated => (permits, Receipt::default()),
+            Judged::Repeated => {
+                if let Some(lease) = lease {
+                    self.end_or_renew(plan, (lease, permits.get()), true, now_ns);
+                }
+                (permits, Receipt::default())
+            }
             Judged::Passes(permits) => {
                 let mut words = vec![permits.get(), now_ns];
                 for limit in plan.limits() {

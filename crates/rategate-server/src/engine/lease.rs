@@ -1,0 +1,190 @@
+//! Leases: permits in flight under a name, until their holder releases them or their time is over.
+//!
+//! # Contract
+//!
+//! * **One holder**: as long as a lease lasts, its permits are nobody else's. Taken again under the same name it is the same lease, renewed, so a
+//!   call whose answer was lost can be made again. With another number of permits the same name is another lease.
+//! * **It ends by itself**: [`Rule::held_ns`] after it was taken or last renewed, by the clock of whoever keeps the rule's counters. A
+//!   holder who has died, or cannot be heard, holds nothing up for longer. Whoever holds one counts from when he *asked*, which is earlier.
+//! * **Its name is all that is needed to end it**, so names are drawn from 128 bits.
+//!
+//! A lease is of a rule by its name, with a limit of so many at a time ([`Concurrency`](rategate::Concurrency)).
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rategate::store::{Fault as StoreFault, LeaseId};
+use rategate::{AnyPolicy, Clock};
+
+use super::answer::{Answer, Decided, Part, Verdict};
+use super::apart::{looked, now_or_later, of_store, told};
+use super::fault::Fault;
+use super::key;
+use super::live::Live;
+use super::{Engine, Inner};
+use crate::rule::Limit;
+
+/// What is to be done about a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseVerb {
+    /// Takes the permits for the lease's full time. Where the lease lasts already it takes nothing more, and renews it.
+    Take,
+    /// Lets it last for its full time from now. A denial says that it had ended: its permits may be somebody else's by now.
+    Renew,
+    /// Ends it. [`Verdict::Refunded`] says of how many permits: 0 if it had ended.
+    Release,
+}
+
+/// What a lease is known by: 128 bits that no other lease has, as text 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseName(pub [u8; 16]);
+
+/// A text that is no name of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a lease's name is 32 hexadecimal digits")]
+pub struct NoLeaseName;
+
+/// A lease of a rule's permits.
+#[derive(Clone, Copy, Debug)]
+pub struct Lease<'a> {
+    /// Its name: the holder's own, or a [new](Engine::new_lease) one.
+    pub name: LeaseName,
+    /// The rule's.
+    pub rule: &'a str,
+    /// The values of the rule's entries that have no value of their own, in their order.
+    pub values: &'a [&'a [u8]],
+    /// How many, as many as it was taken with.
+    pub permits: u64,
+}
+
+impl<C: Clock + Clone + 'static> Engine<C> {
+    /// Takes, renews or releases a lease: kept in the rule's store, or in this process. The answer has one part.
+    ///
+    /// [`Fault::NotFor`] says that the rule's limit is none of so many at a time, or that no permit is asked for.
+    #[must_use]
+    pub fn lease(&self, verb: LeaseVerb, lease: &Lease<'_>) -> Decided {
+        let live = self.inner.live.load_full();
+        let Some(live) = live else { return Decided::Now(Err(Fault::NotLoaded)) };
+        let (rule, key) = match live.index_of_name(lease.rule, lease.values) {
+            Ok(found) => found,
+            Err(fault) => return Decided::Now(Err(fault)),
+        };
+        let Some(permits) = NonZeroU64::new(lease.permits) else {
+            return Decided::Now(Err(Fault::NotFor("a lease is of one permit at least")));
+        };
+        let (inner, id) = (Arc::clone(&self.inner), LeaseId(lease.name.0));
+        now_or_later(Box::pin(async move {
+            let part = leased(&inner, &live, verb, id, (rule, &key), permits).await?;
+            let watch = live.ruled.get(rule).and_then(|ruled| ruled.watch.as_ref());
+            // A lease that goes on is no call.
+            if let (Some(watch), LeaseVerb::Take | LeaseVerb::Release) = (watch, verb) {
+                watch.decided(inner.clock.now_ns(), &key, permits.get(), &part);
+            }
+            Ok(Answer { allowed: !part.verdict.is_over(), parts: [part].into_iter().collect() })
+        }))
+    }
+
+    /// A name that no other lease has.
+    #[must_use]
+    pub fn new_lease(&self) -> LeaseName {
+        LeaseName(self.inner.new_lease().0)
+    }
+}
+
+impl<C: Clock> Inner<C> {
+    /// A name that no other permits in flight have.
+    pub(super) fn new_lease(&self) -> LeaseId {
+        let count = self.leases.fetch_add(1, Ordering::Relaxed);
+        // Seeded by the system each time.
+        let (first, second) = (RandomState::new(), RandomState::new());
+        let words = u128::from(first.hash_one(count)) << 64 | u128::from(second.hash_one(count));
+        LeaseId(words.to_le_bytes())
+    }
+}
+
+impl Answer {
+    /// For how long the lease lasts that was taken or renewed, unless it is renewed, in ns from when that was decided; `None` if
+    /// none does: it was denied or released, or its rule is not enforced and had no room.
+    #[must_use]
+    pub fn held_ns(&self) -> Option<u64> {
+        let part = self.parts.first().filter(|part| part.verdict == Verdict::Granted)?;
+        let rule = part.rule.as_ref()?;
+        matches!(rule.limit, Limit::Policy(AnyPolicy::Concurrency(_))).then_some(rule.held_ns)
+    }
+}
+
+impl fmt::Display for LeaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl FromStr for LeaseName {
+    type Err = NoLeaseName;
+
+    /// Reads digits in capitals, too. No sign, and nothing else.
+    fn from_str(text: &str) -> Result<Self, NoLeaseName> {
+        if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(NoLeaseName);
+        }
+        let number = u128::from_str_radix(text, 16).map_err(|_| NoLeaseName)?;
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
+async fn leased<C: Clock + Clone + 'static>(
+    inner: &Inner<C>,
+    live: &Live<C>,
+    verb: LeaseVerb,
+    lease: LeaseId,
+    (rule, key): (usize, &[u8]),
+    permits: NonZeroU64,
+) -> Result<Part, Fault> {
+    let Some((ruled, remote)) = live.remote(rule).filter(|(ruled, _)| ruled.is_in_flight()) else {
+        return Err(Fault::NotFor("a lease is of a rule with the algorithm \"concurrency\""));
+    };
+    let named = key::in_store(&ruled.rule.name, key);
+    let denied = |enforced| Verdict::Denied { retry_after_ns: None, enforced };
+    let verdict = match verb {
+        LeaseVerb::Take => match remote.hold(&named, permits.get(), lease).await {
+            Ok(decision) => return Ok(told(inner, live, rule, key, &decision)),
+            Err(StoreFault::Exceeds(_)) => denied(ruled.is_enforced(key)),
+            Err(fault) => return Err(of_store(&fault)),
+        },
+        LeaseVerb::Renew => match remote.renew(&named, permits, lease).await {
+            Ok(0) | Err(StoreFault::Exceeds(_)) => denied(true),
+            Ok(_) => Verdict::Granted,
+            Err(fault) => return Err(of_store(&fault)),
+        },
+        LeaseVerb::Release => match remote.release(&named, permits, lease).await {
+            Ok(0) | Err(StoreFault::Exceeds(_)) => Verdict::Refunded(0),
+            Ok(_) => Verdict::Refunded(permits.get()),
+            Err(fault) => return Err(of_store(&fault)),
+        },
+    };
+    looked(inner, live, (rule, key), verdict).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_32_digits() {
+        let name = LeaseName(*b"\x00\x01\x02\x7f\x80\xff\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\xf0");
+        assert_eq!(name.to_string(), "0001027f80ff060708090a0b0c0d0ef0");
+        assert_eq!(name.to_string().parse(), Ok(name));
+        assert_eq!("0001027F80FF060708090A0B0C0D0EF0".parse(), Ok(name));
+        let digits = "0".repeat(32);
+        assert_eq!(digits.parse(), Ok(LeaseName([0; 16])));
+        let (short, long, signed) =
+            (&digits[1..], format!("{digits}0"), format!("+{}", &digits[1..]));
+        for text in ["", "*", short, &long, &signed, &"g".repeat(32), &"\u{e4}".repeat(16)] {
+            assert_eq!(text.parse::<LeaseName>(), Err(NoLeaseName), "{text}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `RATEGATE.LEASE`: permits in flight, under a name.
+//!
+//! | words | do |
+//! |---|---|
+//! | `TAKE name rule permits [value ...]` | takes them; `*` is for a new name. Under a name that lasts already: renews it |
+//! | `RENEW name rule permits [value ...]` | lets them last for their full time from now |
+//! | `RELEASE name rule permits [value ...]` | ends them |
+//! | `HELP` | says this |
+//!
+//! The values are those of the rule's entries that vary, in their order. The answer is that of [`own`](super::own), with two more names:
+//!
+//! | name | value |
+//! |---|---|
+//! | `lease` | the lease's name, 32 hexadecimal digits; null if none lasts |
+//! | `ends_after_ms` | how long it lasts unless it is renewed, rounded down; null if none lasts |
+
+use rategate::Clock;
+use smallvec::SmallVec;
+
+use super::Resp;
+use super::commands::{unknown_sub, wrong_number};
+use super::number::unsigned;
+use super::own::{self, Asked, Pending};
+use super::reply::{Reply, Version};
+use super::words::Words;
+use crate::engine::{Lease, LeaseName, LeaseVerb, Verb};
+
+/// What can be done, each with the verb that its answer is told as.
+const VERBS: [(&str, LeaseVerb, Verb); 3] = [
+    ("TAKE", LeaseVerb::Take, Verb::Take),
+    ("RENEW", LeaseVerb::Renew, Verb::Take),
+    ("RELEASE", LeaseVerb::Release, Verb::Refund),
+];
+
+const HELP: [&str; 8] = [
+    "RATEGATE.LEASE <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "TAKE <name>|* <rule> <permits> [<value> ...]",
+    "    Take permits of a rule with the algorithm concurrency, under a name of 32 hexadecimal digits or a new one.",
+    "RENEW <name> <rule> <permits> [<value> ...]",
+    "    Let them last for their full time from now.",
+    "RELEASE <name> <rule> <permits> [<value> ...]",
+    "    End them.",
+    "HELP",
+];
+
+/// Runs the command. Its reply is at the end of `out`, or comes later.
+pub(super) fn run<C>(
+    resp: &Resp<C>,
+    words: Words<'_>,
+    out: &mut Vec<u8>,
+    version: Version,
+) -> Option<Pending>
+where
+    C: Clock + Clone + 'static,
+{
+    let mut reply = Reply::new(out, version);
+    let sub = words.at(1);
+    let found = VERBS.iter().find(|(name, ..)| sub.eq_ignore_ascii_case(name.as_bytes()));
+    let Some(&(sub_name, verb, told_as)) = found else {
+        if sub.eq_ignore_ascii_case(b"HELP") && words.len() == 2 {
+            reply.array(HELP.len());
+            for line in HELP {
+                reply.simple(line);
+            }
+        } else {
+            unknown_sub(sub, "RATEGATE.LEASE", &mut reply);
+        }
+        return None;
+    };
+    if words.len() < 5 {
+        wrong_number(&format!("rategate.lease|{sub_name}"), &mut reply);
+        return None;
+    }
+    let name = match (words.at(2), verb) {
+        (b"*", LeaseVerb::Take) => Some(resp.engine().new_lease()),
+        (text, _) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+    };
+    let Some(name) = name else {
+        reply.error("ERR a lease's name is 32 hexadecimal digits, or * to take a new one");
+        return None;
+    };
+    let Ok(rule) = std::str::from_utf8(words.at(3)) else {
+        reply.error("ERR a rule's name is text in UTF-8");
+        return None;
+    };
+    let Some(permits) = unsigned(words.at(4)) else {
+        reply.error("ERR permits is not an integer or out of range");
+        return None;
+    };
+    let values: SmallVec<[&[u8]; 8]> = words.skip(5).collect();
+    let decided = resp.engine().lease(verb, &Lease { name, rule, values: &values, permits });
+    own::told_now_or_later(
+        decided,
+        Asked { verb: told_as, permits, lease: Some(name) },
+        out,
+        version,
+    )
+}
+
+/// What an answer about a lease has besides.
+pub(super) fn told(name: LeaseName, held_ns: Option<u64>, reply: &mut Reply<'_>) {
+    let lasts = held_ns.map(|ns| (name, ns));
+    reply.bulk(b"lease");
+    match lasts {
+        Some((name, _)) => reply.bulk(name.to_string().as_bytes()),
+        None => reply.null(),
+    }
+    reply.bulk(b"ends_after_ms");
+    match lasts {
+        // Down: whoever goes by it never holds on for too long.
+        Some((_, ns)) => reply.unsigned(ns / 1_000_000),
+        None => reply.null(),
+    }
+}
