@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::invalid::Invalid;
 use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
 use crate::engine::{Inline, MOST_ITEMS};
+use crate::protocol::few::few;
 
 /// A question, checked as far as it can be without the rules.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ pub(super) enum Counter<'a> {
 #[serde(deny_unknown_fields)]
 struct Written<'a> {
     verb: Option<Verb>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "few")]
     items: Option<Vec<WrittenItem<'a>>>,
     rule: Option<Text<'a>>,
     domain: Option<Text<'a>>,
@@ -110,8 +111,8 @@ impl<'a> Asked<'a> {
                 "`items` and fields of a single item; use one or the other",
             ));
         }
-        if list.is_empty() || list.len() > MOST_ITEMS {
-            let detail = format!("{} items; there can be from 1 to {MOST_ITEMS}", list.len());
+        if list.is_empty() {
+            let detail = format!("none; there can be from 1 to {MOST_ITEMS}");
             return Err(Invalid::at("/items", detail));
         }
         let items = list.into_iter().enumerate();
