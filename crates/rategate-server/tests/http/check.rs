@@ -388,3 +388,14 @@ fn no_field_repeats_what_a_caller_sends() {
         }
     }
 }
+
+#[test]
+fn items_that_are_too_many_are_not_read() {
+    let service = plain();
+    let list = vec![r#"{"rule":"all"}"#; 65].join(",");
+    // What comes after is no JSON, and is never seen.
+    let answer = service.post("/v1/check", &format!(r#"{{"items":[{list},!"#));
+    let (status, code, _, detail) = answer.problem();
+    assert_eq!((status, &*code), (400, "invalid_request"));
+    assert!(detail.contains("from 1 to 64"), "{detail}");
+}

@@ -12,9 +12,9 @@ use rategate_server::protocol::grpc::Settings;
 use crate::calls::{descriptor, request};
 use crate::common::{Driver, Server, engine, rules};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
     frame.extend(stream.to_be_bytes());
@@ -34,7 +34,7 @@ fn field(name: &str, value: &str) -> Vec<u8> {
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// `:method: POST`, `:scheme: http`, the path, and more.
-fn head(path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn head(path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut head = vec![0x83, 0x86];
     head.extend(field(":path", path));
     for (name, value) in fields {
@@ -47,45 +47,45 @@ fn right_head() -> Vec<u8> {
     head(PATH, &[("content-type", "application/grpc"), ("te", "trailers")])
 }
 
-fn message(request: &RateLimitRequest) -> Vec<u8> {
+pub(crate) fn message(request: &RateLimitRequest) -> Vec<u8> {
     let mut bytes = vec![0];
     bytes.extend(u32::try_from(request.encoded_len()).unwrap().to_be_bytes());
     bytes.extend(request.encode_to_vec());
     bytes
 }
 
-fn right_message() -> Vec<u8> {
+pub(crate) fn right_message() -> Vec<u8> {
     message(&request(&[descriptor(&[("remote_address", "10.0.0.1")])]))
 }
 
-fn call(stream: u32) -> Vec<u8> {
+pub(crate) fn call(stream: u32) -> Vec<u8> {
     [frame(1, 4, stream, &right_head()), frame(0, 1, stream, &right_message())].concat()
 }
 
-struct Raw(TcpStream);
+pub(crate) struct Raw(pub(crate) TcpStream);
 
-type Frame = (u8, u8, u32, Vec<u8>);
+pub(crate) type Frame = (u8, u8, u32, Vec<u8>);
 
 impl Raw {
-    fn new(server: &Server) -> Self {
+    pub(crate) fn new(server: &Server) -> Self {
         let stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(stream)
     }
 
-    fn greeted(server: &Server) -> Self {
+    pub(crate) fn greeted(server: &Server) -> Self {
         let mut raw = Self::new(server);
         raw.send(&[PREFACE, &frame(4, 0, 0, &[])].concat());
         raw
     }
 
-    fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         // A server that has seen enough may have closed already.
         drop(self.0.write_all(bytes));
     }
 
-    fn next(&mut self) -> Option<Frame> {
+    pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).ok()?;
         let length = usize::try_from(u32::from_be_bytes([0, head[0], head[1], head[2]])).unwrap();
@@ -96,7 +96,7 @@ impl Raw {
     }
 
     /// The frames of a stream up to its end.
-    fn answer(&mut self, stream: u32) -> Vec<Frame> {
+    pub(crate) fn answer(&mut self, stream: u32) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next() {
             if frame.2 == stream {
@@ -111,7 +111,7 @@ impl Raw {
     }
 
     /// Why the connection is given up.
-    fn goaway(&mut self) -> Option<u8> {
+    pub(crate) fn goaway(&mut self) -> Option<u8> {
         loop {
             if let (7, _, 0, payload) = self.next()? {
                 return Some(payload[7]);
@@ -120,15 +120,15 @@ impl Raw {
     }
 }
 
-fn server() -> Server {
+pub(crate) fn server() -> Server {
     server_with(Settings::default())
 }
 
-fn server_with(settings: Settings) -> Server {
+pub(crate) fn server_with(settings: Settings) -> Server {
     Server::start(Driver::Own, engine(rules()).0, settings)
 }
 
-fn says(frames: &[Frame], text: &str) -> bool {
+pub(crate) fn says(frames: &[Frame], text: &str) -> bool {
     frames.iter().any(|frame| {
         frame.0 == 1 && frame.3.windows(text.len()).any(|part| part == text.as_bytes())
     })
@@ -233,7 +233,10 @@ fn what_breaks_the_protocol_ends_the_connection() {
         ("a push", frame(5, 4, 1, &[0; 4]), 1),
         ("a continuation of nothing", frame(9, 4, 1, &[]), 1),
         ("a ping within a head", [begun(), frame(6, 0, 0, &[0; 8])].concat(), 1),
-        ("a short ping", frame(6, 0, 0, &[0; 7]), 1),
+        ("a short ping", frame(6, 0, 0, &[0; 7]), 6),
+        ("a ping of a stream", frame(6, 0, 1, &[0; 8]), 1),
+        ("a farewell of a stream", frame(7, 0, 1, &[0; 8]), 1),
+        ("a priority of the connection", frame(2, 0, 0, &[0; 5]), 1),
         ("short settings", frame(4, 0, 0, &[0; 5]), 6),
         ("a window of nothing", frame(8, 0, 0, &[0; 4]), 1),
         ("a window too large", frame(8, 0, 0, &0x7fff_ffff_u32.to_be_bytes()), 3),
@@ -277,7 +280,7 @@ fn what_breaks_the_protocol_ends_the_connection() {
     }
 }
 
-fn begun_call(stream: u32) -> Vec<u8> {
+pub(crate) fn begun_call(stream: u32) -> Vec<u8> {
     frame(1, 4, stream, &right_head())
 }
 

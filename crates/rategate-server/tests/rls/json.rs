@@ -64,3 +64,18 @@ fn what_is_no_request_is_refused() {
         assert!(body.contains(why), "{text}: {body}");
     }
 }
+
+#[test]
+fn more_than_can_be_decided_is_not_read() {
+    let list = |one: &str, many: usize| vec![one; many].join(",");
+    let (status, body) = ask(&format!(r#"{{"domain":"edge","descriptors":[{}]}}"#, list("{}", 64)));
+    assert_eq!(status, 200, "{body}");
+    // What comes after is no JSON, and is never seen.
+    let text = format!(r#"{{"domain":"edge","descriptors":[{},!"#, list("{}", 65));
+    let (status, body) = ask(&text);
+    assert_eq!(status, 400);
+    assert!(body.contains("more than 64"), "{body}");
+    let text = format!(r#"{{"domain":"edge","descriptors":[{{"entries":[{},!"#, list("{}", 65));
+    let (_, body) = ask(&text);
+    assert!(body.contains("more than 64"), "{body}");
+}

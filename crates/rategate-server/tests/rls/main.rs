@@ -9,6 +9,7 @@
 )]
 
 mod abuse;
+mod bounds;
 mod calls;
 mod common;
 mod envoy;

@@ -112,3 +112,19 @@ proptest! {
         check(&bytes)?;
     }
 }
+
+/// Two bytes of a message are some hundred of a descriptor: what is too many is known before there is memory for it.
+#[test]
+fn more_than_can_be_decided_is_not_read() {
+    let nothing = &b"\x12\x00"[..];
+    let most = [&b"\x0a\x01e"[..], &nothing.repeat(64)].concat();
+    assert_eq!(Ask::read(&most).unwrap().descriptors.len(), 64);
+    // What comes after is no message, and is never seen.
+    let more = [&most, nothing, &b"\xff"[..]].concat();
+    assert_eq!(Ask::read(&more), Err(Wrong::TooMany { what: "descriptors", most: 64 }));
+    let entries = b"\x0a\x00".repeat(64);
+    let most = [&b"\x12\x80\x01"[..], &entries].concat();
+    assert_eq!(Ask::read(&most).unwrap().descriptors[0].entries.len(), 64);
+    let more = [&b"\x12\x83\x01"[..], &entries, b"\x0a\x00\xff"].concat();
+    assert_eq!(Ask::read(&more), Err(Wrong::TooMany { what: "entries", most: 64 }));
+}

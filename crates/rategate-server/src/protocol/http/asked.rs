@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::invalid::Invalid;
 use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
 use crate::engine::{Inline, LeaseName, MOST_ITEMS};
+use crate::protocol::few::few;
 
 /// A question, checked as far as it can be without the rules.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ struct Written<'a> {
     verb: Option<Verb>,
     at_most: Option<bool>,
     lease: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "few")]
     items: Option<Vec<WrittenItem<'a>>>,
     rule: Option<Text<'a>>,
     domain: Option<Text<'a>>,
@@ -132,8 +133,8 @@ impl<'a> Asked<'a> {
                 "`items` and fields of a single item; use one or the other",
             ));
         }
-        if list.is_empty() || list.len() > MOST_ITEMS {
-            let detail = format!("{} items; there can be from 1 to {MOST_ITEMS}", list.len());
+        if list.is_empty() {
+            let detail = format!("none; there can be from 1 to {MOST_ITEMS}");
             return Err(Invalid::at("/items", detail));
         }
         let items = list.into_iter().enumerate();

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::proto::{Malformed, Reader};
-use crate::engine::Override;
+use crate::engine::{MOST_ITEMS, Override};
 use crate::rule::Unit;
 
 /// What is asked.
@@ -46,6 +46,14 @@ pub enum Wrong {
     /// Nothing to decide.
     #[error("rate limit descriptor list must not be empty")]
     NoDescriptors,
+    /// More than a request may have.
+    #[error("there are more than {most} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The most.
+        most: usize,
+    },
     /// A limit of the caller's in a unit that there is not.
     #[error("the limit of descriptor {descriptor} has no unit")]
     NoUnit {
@@ -65,7 +73,7 @@ impl<'a> Ask<'a> {
     ///
     /// # Errors
     ///
-    /// [`Wrong::Malformed`], [`Wrong::NoUnit`].
+    /// [`Wrong::Malformed`], [`Wrong::TooMany`], [`Wrong::NoUnit`].
     pub fn read(message: &'a [u8]) -> Result<Self, Wrong> {
         let mut ask = Self::default();
         let mut fields = Reader::new(message);
@@ -73,6 +81,7 @@ impl<'a> Ask<'a> {
             match number {
                 1 => ask.domain = value.text()?,
                 2 => {
+                    few(ask.descriptors.len(), "descriptors")?;
                     let descriptor = Descriptor::read(value.bytes()?, ask.descriptors.len())?;
                     ask.descriptors.push(descriptor);
                 }
@@ -91,7 +100,10 @@ impl<'a> Descriptor<'a> {
         let mut fields = Reader::new(message);
         while let Some((number, value)) = fields.field()? {
             match number {
-                1 => descriptor.entries.push(entry(value.bytes()?)?),
+                1 => {
+                    few(descriptor.entries.len(), "entries")?;
+                    descriptor.entries.push(entry(value.bytes()?)?);
+                }
                 // What comes several times is merged.
                 2 => {
                     let (permits, unit) = limit.get_or_insert((0, 0));
@@ -123,6 +135,11 @@ impl<'a> Descriptor<'a> {
         }
         Ok(descriptor)
     }
+}
+
+/// Whether there may be one more. An empty one takes two bytes of a message, and a hundred times that in memory.
+const fn few(so_far: usize, what: &'static str) -> Result<(), Wrong> {
+    if so_far < MOST_ITEMS { Ok(()) } else { Err(Wrong::TooMany { what, most: MOST_ITEMS }) }
 }
 
 fn entry(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {

@@ -12,6 +12,7 @@ use super::ask::{Ask, Descriptor, Wrong, unit_of};
 use super::reply::{Code, Line, Options, headers};
 use super::translate::{Decide, answered, ask};
 use crate::engine::{Answer, Override};
+use crate::protocol::few::few;
 use crate::rule::Unit;
 
 /// Decides a request that is JSON. The status is 200 (OK), 429 (over the limit) or 400 (no answer: then the body is text that says why),
@@ -36,7 +37,7 @@ pub async fn answer(request: &[u8], engine: &impl Decide, options: Options) -> (
 struct Message<'a> {
     #[serde(borrow)]
     domain: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "few")]
     descriptors: Option<Vec<Item<'a>>>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Integer<u32>>,
@@ -45,7 +46,7 @@ struct Message<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Item<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "few")]
     entries: Option<Vec<Entry<'a>>>,
     limit: Option<Limit>,
     #[serde(alias = "hits_addend")]

@@ -13,9 +13,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::hpack::{Decoder, Unpacking};
 use super::stream::Stream;
 use super::wire::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, HEADERS, MOST_FRAME, PING, PREFACE,
-    PUSH_PROMISE, RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, WITH_PRIORITY, put_answer, put_end,
-    put_frame, put_goaway, put_refusal, put_reset, put_settings, put_window,
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, MOST_FRAME, PING,
+    PREFACE, PRIORITY, PUSH_PROMISE, RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, WITH_PRIORITY,
+    put_answer, put_end, put_frame, put_goaway, put_ping, put_refusal, put_reset, put_settings,
+    put_window,
 };
 use crate::engine::Answer;
 use crate::net::Access;
@@ -25,24 +26,32 @@ use crate::protocol::grpc::status::{Code, Status};
 use crate::protocol::grpc::{Rls, Unary, frame};
 use crate::protocol::rls::{Asked, Decide};
 
-/// The most streams at once.
-pub(super) const MOST_STREAMS: u32 = 256;
-/// The most that the fields of a head may count together.
-const MOST_HEAD: usize = 16 << 10;
-/// How many bytes of all streams may be on their way here.
+/// How many bytes of all streams may be on their way here, if the longest message is no longer.
 const WINDOW: u32 = 1 << 20;
+/// Answers about services are made until so many bytes wait to be written, and then when these have been.
+const MOST_UNWRITTEN: usize = 64 << 10;
 /// The window that a connection has at first.
 const FIRST_WINDOW: u32 = 65_535;
 /// A window is never larger.
 const MOST_WINDOW: i64 = 0x7fff_ffff;
 /// What can be done that asks for no decision: frames that are about the connection, streams given up, refused ones.
 const BUDGET: u32 = 1024;
-/// What a decision adds to that.
+/// What a decision adds to that. So does each second, by one: whoever says that he is there now and then may do so for ever.
 const EARNED: u32 = 16;
 /// Giving up a stream costs so much: hardly more of them than of decisions.
 const RESET: u32 = 12;
 
 type Later = Pin<Box<dyn Future<Output = Result<Answer, Asked>> + Send>>;
+
+/// How far the end of a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Not,
+    /// The other end is told of it, and may not know yet.
+    Told,
+    /// No more calls begin: what the other end says of later ones means nothing.
+    Known,
+}
 
 pub(super) struct Connection<D> {
     rls: Rls<D>,
@@ -52,24 +61,37 @@ pub(super) struct Connection<D> {
     /// A head that goes on in the next frame: its stream, whether that is all of the call, and what has come of it.
     head: Option<(u32, bool, Vec<u8>)>,
     is_greeted: bool,
-    is_draining: bool,
+    /// Whether answers wait for others to be written.
+    is_held_back: bool,
+    ending: Ending,
     last: u32,
     may_send: i64,
     first_send: i64,
-    /// How many bytes may come, how many of these have been used up since the other end was told, and how large each
+    /// How many bytes may come, of how many at most, how many of these have been used up since the other end was told, and how large each
     /// stream's share is.
     may_come: i64,
+    window: u32,
     used: u32,
     first_come: u32,
     budget: u32,
+    /// When time last added to the budget.
+    filled: Instant,
 }
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
-    pub(super) fn new(rls: Rls<D>, access: Option<Access>, out: &mut BytesMut) -> Self {
-        let message = rls.inner.settings.most_message.saturating_add(frame::PREFIX);
-        let first_come = u32::try_from(message).unwrap_or(u32::MAX).clamp(FIRST_WINDOW, WINDOW);
-        put_settings(out, MOST_STREAMS, first_come, MOST_HEAD);
-        put_window(out, 0, WINDOW.saturating_sub(FIRST_WINDOW));
+    pub(super) fn new(
+        rls: Rls<D>,
+        access: Option<Access>,
+        now: Instant,
+        out: &mut BytesMut,
+    ) -> Self {
+        let settings = &rls.inner.settings;
+        let message = settings.most_message.saturating_add(frame::PREFIX);
+        let first_come = u32::try_from(message).unwrap_or(u32::MAX);
+        let first_come = first_come.clamp(FIRST_WINDOW, 0x7fff_ffff);
+        let window = first_come.max(WINDOW);
+        put_settings(out, settings.most_streams, first_come, settings.most_head);
+        put_window(out, 0, window.saturating_sub(FIRST_WINDOW));
         Self {
             rls,
             decoder: Decoder::new(access),
@@ -77,14 +99,17 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             later: Vec::new(),
             head: None,
             is_greeted: false,
-            is_draining: false,
+            is_held_back: false,
+            ending: Ending::Not,
             last: 0,
             may_send: i64::from(FIRST_WINDOW),
             first_send: i64::from(FIRST_WINDOW),
-            may_come: i64::from(WINDOW),
+            may_come: i64::from(window),
+            window,
             used: 0,
             first_come,
             budget: BUDGET,
+            filled: now,
         }
     }
 
@@ -116,7 +141,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             }
         };
         input.advance(at);
-        self.credit(out);
+        self.credit_much(out);
         Ok(needed)
     }
 
@@ -131,25 +156,40 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             WINDOW_UPDATE => self.window(frame, out),
             RST_STREAM => self.reset(frame),
             SETTINGS => self.settings(frame, out),
-            PING => {
-                self.spend(1)?;
-                let is_right = frame.stream == 0 && frame.payload.len() == 8;
-                if is_right && !frame.has(ACK) {
-                    put_frame(out, PING, ACK, 0, 8);
-                    out.extend_from_slice(frame.payload);
-                }
-                if is_right { Ok(()) } else { Err(Reason::Protocol) }
-            }
+            PING => self.ping(frame, out),
             PUSH_PROMISE => Err(Reason::Protocol),
+            GOAWAY if frame.stream != 0 => Err(Reason::Protocol),
+            PRIORITY if frame.stream == 0 => Err(Reason::Protocol),
             // Priorities, farewells, and whatever else there is may be ignored, but not for ever.
             _ => self.spend(1),
         }
+    }
+
+    fn ping(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
+        self.spend(1)?;
+        match (frame.stream, frame.payload.len()) {
+            (0, 8) => {}
+            (0, _) => return Err(Reason::FrameSize),
+            _ => return Err(Reason::Protocol),
+        }
+        if !frame.has(ACK) {
+            put_frame(out, PING, ACK, 0, 8);
+            out.extend_from_slice(frame.payload);
+        } else if self.ending == Ending::Told {
+            // Whatever was sent before the farewell came has come.
+            self.close(out);
+        }
+        Ok(())
     }
 
     /// What asks for no decision is paid for.
     fn spend(&mut self, cost: u32) -> Result<(), Reason> {
         self.budget = self.budget.checked_sub(cost).ok_or(Reason::EnhanceYourCalm)?;
         Ok(())
+    }
+
+    fn earn(&mut self) {
+        self.budget = self.budget.saturating_add(EARNED).min(BUDGET);
     }
 
     fn headers(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
@@ -177,7 +217,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             return Err(Reason::Protocol);
         }
         // Packed, a head is no longer than unpacked, but for the changes of the table's size.
-        if block.len().saturating_add(frame.payload.len()) > MOST_HEAD {
+        if block.len().saturating_add(frame.payload.len()) > self.rls.inner.settings.most_head {
             return Err(Reason::EnhanceYourCalm);
         }
         block.extend_from_slice(frame.payload);
@@ -196,10 +236,15 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         block: &[u8],
         out: &mut BytesMut,
     ) -> Result<(), Reason> {
-        let unpacked = self.decoder.decode(block, MOST_HEAD).map_err(|error| match error {
+        let settings = self.rls.inner.settings;
+        let unpacked = self.decoder.decode(block, settings.most_head);
+        let unpacked = unpacked.map_err(|error| match error {
             Unpacking::Compression => Reason::Compression,
             Unpacking::TooMuch => Reason::EnhanceYourCalm,
         })?;
+        if id > self.last && self.ending == Ending::Known {
+            return Ok(());
+        }
         if id <= self.last {
             self.spend(1)?;
             return match self.find(id) {
@@ -209,7 +254,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             };
         }
         self.last = id;
-        if self.is_draining || self.streams.len() >= usize::try_from(MOST_STREAMS).unwrap_or(0) {
+        if self.streams.len() >= usize::try_from(settings.most_streams).unwrap_or(usize::MAX) {
             self.spend(RESET)?;
             put_reset(out, id, Reason::RefusedStream);
             return Ok(());
@@ -221,7 +266,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
         match unpacked.head.call() {
             Ok((method, timeout)) => {
-                let most = self.rls.inner.settings.most_wait;
+                let most = settings.most_wait;
                 let wait = timeout.map_or(most, |timeout| timeout.min(most));
                 let come = i64::from(self.first_come);
                 let stream = Stream::new(id, method, wait, self.first_send, come);
@@ -242,7 +287,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     }
 
     fn data(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
-        if frame.stream == 0 || frame.stream > self.last {
+        if frame.stream == 0 || self.is_to_come(frame.stream) {
             return Err(Reason::Protocol);
         }
         let length = u32::try_from(frame.payload.len()).unwrap_or(u32::MAX);
@@ -278,6 +323,11 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             self.reflect(index, out);
             return Ok(());
         }
+        if self.used > 0 {
+            // A message that comes in parts may be as long as all that may come.
+            self.credit(out);
+        }
+        let Some(stream) = self.streams.get(index) else { return Ok(()) };
         let most = self.rls.inner.settings.most_message;
         let judged = match frame::length(&stream.bytes, most) {
             Ok(Some(whole)) if stream.bytes.len() > whole => {
@@ -328,7 +378,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let data = self.begin_data(index, out);
         match self.rls.unary(method, message, out) {
             Ok(()) => {
-                self.budget = self.budget.saturating_add(EARNED).min(BUDGET);
+                self.earn();
                 self.send(index, data, out);
             }
             Err(Unary::Failed(status)) => {
@@ -337,6 +387,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             }
             Err(Unary::Later(decided)) => {
                 out.truncate(start);
+                // The decision is under way, whether or not the caller waits for it.
+                self.earn();
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.is_asked = true;
                 }
@@ -464,10 +516,16 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             if !stream.blocked.is_empty() || stream.end.is_some() {
                 return;
             }
+            if out.len() >= MOST_UNWRITTEN {
+                self.is_held_back = true;
+                return;
+            }
             match next(&mut stream.bytes, most) {
                 Ok(Some(answer)) => {
-                    let freed = stream.held;
-                    stream.held = 0;
+                    // As much may come again as is not kept any more.
+                    let kept = u32::try_from(stream.bytes.len()).unwrap_or(u32::MAX);
+                    let freed = stream.held.saturating_sub(kept);
+                    stream.held = kept;
                     stream.may_come = stream.may_come.saturating_add(i64::from(freed));
                     stream.until = None;
                     stream.blocked = answer;
@@ -510,7 +568,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             return Ok(());
         }
         let Some(index) = self.find(frame.stream) else {
-            return if frame.stream > self.last { Err(Reason::Protocol) } else { Ok(()) };
+            return if self.is_to_come(frame.stream) { Err(Reason::Protocol) } else { Ok(()) };
         };
         if let Some(stream) = self.streams.get_mut(index) {
             stream.may_send = stream.may_send.saturating_add(more);
@@ -539,6 +597,10 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     fn pump_all(&mut self, out: &mut BytesMut) {
         let mut index = 0_usize;
         while index < self.streams.len() {
+            if out.len() >= MOST_UNWRITTEN {
+                self.is_held_back = true;
+                return;
+            }
             // Where one is gone, another has its place.
             if self.go_on(index, out) {
                 index = index.saturating_add(1);
@@ -546,9 +608,23 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
+    /// All has been written: what was held back goes on. Whether there was anything.
+    pub(super) fn go_on_with_all(&mut self, out: &mut BytesMut) -> bool {
+        let is_held_back = std::mem::take(&mut self.is_held_back);
+        if is_held_back {
+            self.pump_all(out);
+        }
+        is_held_back
+    }
+
+    /// Whether nothing has been said of a stream that might be.
+    fn is_to_come(&self, stream: u32) -> bool {
+        stream > self.last && self.ending != Ending::Known
+    }
+
     fn reset(&mut self, frame: &Frame<'_>) -> Result<(), Reason> {
         frame.number()?;
-        if frame.stream == 0 || frame.stream > self.last {
+        if frame.stream == 0 || self.is_to_come(frame.stream) {
             return Err(Reason::Protocol);
         }
         self.spend(RESET)?;
@@ -570,24 +646,25 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if frame.has(ACK) {
             return Ok(());
         }
+        let mut first = self.first_send;
         for &[name, kind, a, b, c, d] in settings {
             let value = u32::from_be_bytes([a, b, c, d]);
             match u16::from_be_bytes([name, kind]) {
                 2 if value > 1 => return Err(Reason::Protocol),
-                4 => self.change_windows(i64::from(value))?,
+                4 if value > 0x7fff_ffff => return Err(Reason::FlowControl),
+                4 => first = i64::from(value),
                 5 if !(16_384..=0x00ff_ffff).contains(&value) => return Err(Reason::Protocol),
                 _ => {}
             }
         }
+        // All windows once, however often a frame says how large they are.
+        self.change_windows(first)?;
         put_frame(out, SETTINGS, ACK, 0, 0);
         self.pump_all(out);
         Ok(())
     }
 
     fn change_windows(&mut self, first: i64) -> Result<(), Reason> {
-        if first > MOST_WINDOW {
-            return Err(Reason::FlowControl);
-        }
         let more = first.saturating_sub(self.first_send);
         self.first_send = first;
         for stream in &mut self.streams {
@@ -599,13 +676,17 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         Ok(())
     }
 
-    /// Lets as much come again as has been used up.
-    fn credit(&mut self, out: &mut BytesMut) {
-        if self.used >= WINDOW / 2 {
-            put_window(out, 0, self.used);
-            self.may_come = self.may_come.saturating_add(i64::from(self.used));
-            self.used = 0;
+    /// Lets as much come again as has been used up, if that is worth a frame.
+    fn credit_much(&mut self, out: &mut BytesMut) {
+        if self.used >= self.window / 2 {
+            self.credit(out);
         }
+    }
+
+    fn credit(&mut self, out: &mut BytesMut) {
+        put_window(out, 0, self.used);
+        self.may_come = self.may_come.saturating_add(i64::from(self.used));
+        self.used = 0;
     }
 
     fn find(&self, id: u32) -> Option<usize> {
@@ -625,8 +706,14 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.streams.iter().filter_map(|stream| stream.until).min()
     }
 
-    /// Ends what took too long.
+    /// Ends what took too long. Has to be called at least once in a while: the budget grows with time.
     pub(super) fn late(&mut self, now: Instant, out: &mut BytesMut) {
+        let seconds = now.saturating_duration_since(self.filled).as_secs();
+        if seconds > 0 {
+            self.filled = now;
+            let more = u32::try_from(seconds).unwrap_or(u32::MAX);
+            self.budget = self.budget.saturating_add(more).min(BUDGET);
+        }
         while let Some(index) =
             self.streams.iter().position(|stream| stream.until.is_some_and(|until| until <= now))
         {
@@ -640,7 +727,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 self.fail(index, Status::late(), out);
             }
         }
-        self.credit(out);
+        self.credit_much(out);
     }
 
     /// Waits for stores and for news, and writes what they bring. Never ready otherwise.
@@ -670,12 +757,11 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 put_answer(out, id);
                 let data = self.begin_data(index, out);
                 self.rls.write(&answer, out);
-                self.budget = self.budget.saturating_add(EARNED).min(BUDGET);
                 self.send(index, data, out);
             }
             Err(asked) => self.fail(index, asked.into(), out),
         }
-        self.credit(out);
+        self.credit_much(out);
     }
 
     /// Whoever watches is told the news.
@@ -693,12 +779,34 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.is_greeted
     }
 
-    /// No more calls; those that there are go on. Whoever watches is told, and then that it is over.
+    /// Whether a head has begun, and not ended.
+    pub(super) const fn is_within_a_head(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// Soon no more calls begin: those that are on their way do, until the other end is known to have heard of it, by its
+    /// answer to a ping. Whoever watches is told, and then that it is over.
     pub(super) fn drain(&mut self, out: &mut BytesMut) {
-        if std::mem::replace(&mut self.is_draining, true) {
+        if self.ending != Ending::Not {
             return;
         }
-        put_goaway(out, self.last, Reason::NoError);
+        self.ending = Ending::Told;
+        put_goaway(out, 0x7fff_ffff, Reason::NoError);
+        put_ping(out);
+        self.end_news(out);
+    }
+
+    /// No more calls begin; those that there are go on.
+    pub(super) fn close(&mut self, out: &mut BytesMut) {
+        if self.ending != Ending::Known {
+            self.ending = Ending::Known;
+            put_goaway(out, self.last, Reason::NoError);
+            self.end_news(out);
+        }
+    }
+
+    /// Ends what would never end by itself.
+    fn end_news(&mut self, out: &mut BytesMut) {
         self.tell_all(out);
         while let Some(index) = self.streams.iter().position(|stream| {
             (stream.watcher.is_some() || stream.method == Method::Reflect) && stream.end.is_none()
@@ -709,7 +817,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
 
     /// Whether nothing is left to do after a drain.
     pub(super) fn is_over(&self) -> bool {
-        self.is_draining && self.streams.is_empty()
+        self.ending == Ending::Known && self.streams.is_empty()
     }
 
     /// The last that is said when something is wrong with the connection.
@@ -720,3 +828,49 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
 
 /// How long nothing may come before somebody is asked for.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use bytes::BytesMut;
+
+    use super::{BUDGET, Connection, Reason};
+    use crate::engine::{Decided, Fault, Request};
+    use crate::net::Access;
+    use crate::protocol::grpc::{Health, Rls, Settings};
+    use crate::protocol::rls::Decide;
+
+    struct Nobody;
+
+    impl Decide for Nobody {
+        fn decide(&self, _: &Request<'_>) -> Decided {
+            Decided::Now(Err(Fault::NotLoaded))
+        }
+    }
+
+    #[test]
+    fn who_only_says_that_he_is_there_may_stay() {
+        let rls = Rls::new(Nobody, Access::default(), Health::new(true), Settings::default());
+        let (mut now, mut out) = (Instant::now(), BytesMut::new());
+        let mut connection = Connection::new(rls, None, now, &mut out);
+        let mut input = BytesMut::from(&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..]);
+        connection.receive(&mut input, &mut out).unwrap();
+        let ping = b"\x00\x00\x08\x06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+        let mut pings = |connection: &mut Connection<Nobody>, many| {
+            input.extend_from_slice(&ping.repeat(many));
+            out.clear();
+            connection.receive(&mut input, &mut out)
+        };
+        // Each 10 s for a day, and looked at once a minute.
+        for _ in 0..24 * 60 {
+            pings(&mut connection, 6).unwrap();
+            now += Duration::from_mins(1);
+            connection.late(now, &mut BytesMut::new());
+        }
+        // Time adds no more than there was at first.
+        let many = usize::try_from(BUDGET).unwrap();
+        pings(&mut connection, many).unwrap();
+        assert_eq!(pings(&mut connection, 1), Err(Reason::EnhanceYourCalm));
+    }
+}

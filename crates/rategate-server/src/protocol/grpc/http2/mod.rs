@@ -11,6 +11,7 @@ mod stream;
 mod wire;
 
 use std::future::{pending, poll_fn};
+use std::io;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -29,12 +30,17 @@ use crate::protocol::rls::Decide;
 const READ: usize = 16 << 10;
 /// How long whoever asks may take to read the answers.
 const TO_READ: Duration = Duration::from_secs(10);
+/// How long the other end may take to hear that a connection ends, and then to end it too.
+const LINGER: Duration = Duration::from_secs(2);
+/// The most bytes that are read and thrown away after the last answer.
+const MOST_DISCARDED: usize = 1 << 20;
 
 impl<D: Decide + Send + Sync + 'static> Rls<D> {
     /// Speaks HTTP/2 on a connection, until its peer ends it, or `drain` does and all calls have their answers.
     ///
     /// A peer that sends nothing for a minute is asked whether it is there, and has another to say so. One that does not read its
-    /// answers for 10 s is left alone.
+    /// answers for 10 s is left alone, and so is one that begins a frame, or a head, and does not come to its end within
+    /// [`most_wait`](super::Settings::most_wait).
     ///
     /// `token_required` is whether every call has to show the token.
     pub async fn serve<S>(&self, stream: S, token_required: bool, drain: impl Future<Output = ()>)
@@ -43,14 +49,17 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     {
         let mut stream = stream;
         let (mut input, mut out) = (BytesMut::with_capacity(READ), BytesMut::with_capacity(READ));
-        let mut connection =
-            Connection::new(self.clone(), self.access(token_required).cloned(), &mut out);
+        let started = Instant::now();
+        let access = self.access(token_required).cloned();
+        let mut connection = Connection::new(self.clone(), access, started, &mut out);
         let drain = pin!(drain);
         let mut drain = Seldom::new(drain);
         let mut needed = 0_usize;
-        let started = Instant::now();
-        let mut quiet =
-            Quiet { until: started.checked_add(self.inner.settings.most_wait), is_asked: false };
+        let most_wait = self.inner.settings.most_wait;
+        let mut quiet = Quiet { until: started.checked_add(most_wait), is_asked: false };
+        let mut begun = Begun { until: None, most: most_wait };
+        // When a connection that drains is closed, whether or not its peer has heard of it.
+        let mut closed_at = None;
         let timer = pin!(sleep_until(quiet.until.unwrap_or(started).into()));
         let mut timer = Seldom::new(timer);
         let mut is_draining = false;
@@ -60,17 +69,19 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         loop {
             if !out.is_empty() {
                 poll_fn(|context| turn.poll(context)).await;
-                match timeout(TO_READ, stream.write_all_buf(&mut out)).await {
+                match timeout(TO_READ, write(&mut stream, &mut out)).await {
                     Ok(Ok(())) => {}
                     _ => return,
                 }
                 if out.capacity() > READ.saturating_mul(8) {
                     out = BytesMut::with_capacity(READ);
                 }
+                if connection.go_on_with_all(&mut out) {
+                    continue;
+                }
             }
             if connection.is_over() {
-                let _ = timeout(TO_READ, stream.shutdown()).await;
-                return;
+                return end(&mut stream, &mut out).await;
             }
             if connection.is_watched() != is_watched {
                 is_watched = !is_watched;
@@ -81,7 +92,9 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                     continue;
                 }
             }
-            let wake = connection.deadline(Instant::now).into_iter().chain(quiet.until).min();
+            let others = [quiet.until, begun.until, closed_at];
+            let wake = connection.deadline(Instant::now).into_iter();
+            let wake = wake.chain(others.into_iter().flatten()).min();
             if let Some(wake) = wake
                 && timer.get().deadline() > wake.into()
             {
@@ -97,15 +110,16 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                         return;
                     }
                     quiet.heard();
+                    let before = input.len();
                     match connection.receive(&mut input, &mut out) {
                         Ok(more) => needed = more,
                         Err(reason) => {
                             connection.give_up(reason, &mut out);
-                            let _ = timeout(TO_READ, stream.write_all_buf(&mut out)).await;
-                            let _ = timeout(TO_READ, stream.shutdown()).await;
-                            return;
+                            return end(&mut stream, &mut out).await;
                         }
                     }
+                    let within = connection.is_within_a_head();
+                    begun.seen(input.len() < before && !within, !input.is_empty() || within);
                 }
                 () = poll_fn(|context| connection.poll_later(context, &mut out)) => {}
                 () = &mut news => {
@@ -115,20 +129,54 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 () = &mut drain, if !is_draining => {
                     is_draining = true;
                     connection.drain(&mut out);
+                    closed_at = Instant::now().checked_add(LINGER);
                 }
                 () = &mut timer => {
                     let now = Instant::now();
                     connection.late(now, &mut out);
-                    if !quiet.go_on(now, connection.is_greeted(), &mut out) {
+                    let is_late = begun.until.is_some_and(|until| until <= now);
+                    if is_late || !quiet.go_on(now, connection.is_greeted(), &mut out) {
                         connection.give_up(Reason::NoError, &mut out);
-                        let _ = timeout(TO_READ, stream.write_all_buf(&mut out)).await;
-                        return;
+                        return end(&mut stream, &mut out).await;
+                    }
+                    if closed_at.is_some_and(|at| at <= now) {
+                        closed_at = None;
+                        connection.close(&mut out);
                     }
                     timer.as_mut().reset(quiet.until.unwrap_or(now).into());
                 }
             }
         }
     }
+}
+
+/// Writes all, and lets nothing stay in a session of TLS.
+async fn write<S: AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut) -> io::Result<()> {
+    stream.write_all_buf(out).await?;
+    stream.flush().await
+}
+
+/// Says the last, and waits for the peer's end: a system that has unread bytes when a connection is closed takes back what it sent,
+/// the last answers included.
+async fn end<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut) {
+    let said = async {
+        stream.write_all_buf(out).await?;
+        stream.shutdown().await
+    };
+    if !matches!(timeout(TO_READ, said).await, Ok(Ok(()))) {
+        return;
+    }
+    let discard = async {
+        let mut scratch = [0; 4096];
+        let mut discarded = 0_usize;
+        while let Ok(read @ 1..) = stream.read(&mut scratch).await {
+            discarded = discarded.saturating_add(read);
+            if discarded >= MOST_DISCARDED {
+                return;
+            }
+        }
+    };
+    let _ = timeout(LINGER, discard).await;
 }
 
 /// The settings and a `GOAWAY` that asks to be calm: what a connection is told that finds no room.
@@ -152,6 +200,25 @@ async fn pending_news(serving: Option<tokio::sync::watch::Receiver<bool>>) {
     match serving {
         Some(serving) => changed(serving).await,
         None => pending().await,
+    }
+}
+
+/// A frame, or a head, that has begun.
+struct Begun {
+    /// When it has to have come to its end, if there is one.
+    until: Option<Instant>,
+    most: Duration,
+}
+
+impl Begun {
+    /// Something came. `went_on` is whether it ended what was there before, and `is_begun` whether it began something.
+    fn seen(&mut self, went_on: bool, is_begun: bool) {
+        if went_on {
+            self.until = None;
+        }
+        if is_begun && self.until.is_none() {
+            self.until = Instant::now().checked_add(self.most);
+        }
     }
 }
 

@@ -16,6 +16,7 @@ pub(super) const HEAD: usize = 9;
 
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
+pub(super) const PRIORITY: u8 = 2;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
 pub(super) const PUSH_PROMISE: u8 = 5;

@@ -1,0 +1,45 @@
+//! Lists in JSON that are not read further than they may be long.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+
+use crate::engine::MOST_ITEMS;
+
+/// Reads a list of at most [`MOST_ITEMS`], or null. The first element that is too much ends the reading: an element is shorter as text than it is
+/// in memory.
+pub(crate) fn few<'de, T, D>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    deserializer.deserialize_any(Few(PhantomData))
+}
+
+struct Few<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+    type Value = Option<Vec<T>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(one) = list.next_element()? {
+            if all.len() >= MOST_ITEMS {
+                let detail =
+                    format_args!("more than {MOST_ITEMS}; there can be from 1 to {MOST_ITEMS}");
+                return Err(A::Error::custom(detail));
+            }
+            all.push(one);
+        }
+        Ok(Some(all))
+    }
+}
