@@ -65,7 +65,7 @@ where
     };
     let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
     let items = [Item::of(Target::Rule { name, values: &values }, permits)];
-    let decided = resp.engine().decide(&Request { verb, items: &items });
+    let decided = resp.engine().decide(&Request { verb, items: &items, counts_denied: false });
     let asked = Asked { verb, permits };
     match decided {
         Decided::Now(answer) => {
