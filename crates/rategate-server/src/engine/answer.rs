@@ -55,7 +55,7 @@ pub enum Verdict {
         /// Whether it counts: a shadow rule only takes note.
         enforced: bool,
     },
-    /// So many permits went back.
+    /// So many permits went back: none in a request that is denied.
     Refunded(u64),
     /// What was counted is forgotten.
     Reset,
@@ -89,6 +89,12 @@ impl Decided {
 }
 
 impl Verdict {
+    /// Whether it was refused, be that enforced or not.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Denied { .. } | Self::Gone { admitted: false })
+    }
+
     /// Whether the item stands in the way of its request.
     #[must_use]
     pub const fn is_over(&self) -> bool {

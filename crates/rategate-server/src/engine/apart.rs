@@ -11,7 +11,7 @@ use rategate::distributed::{By, Decision, Grant};
 use rategate::store::Fault as StoreFault;
 
 use super::answer::{Answer, Decided, Part, Verdict};
-use super::decide::UNMATCHED;
+use super::decide::{Seen, UNMATCHED};
 use super::fault::Fault;
 use super::key::{self, Key};
 use super::live::Live;
@@ -215,7 +215,11 @@ fn decide_here<C: Clock + Clone + 'static>(
     let borrowed: Vec<_> = others.iter().map(|(_, item)| item.borrowed()).collect();
     let items: Vec<Item<'_>> =
         others.iter().zip(&borrowed).map(|((_, item), lists)| item.item(lists)).collect();
-    inner.decide(Some(live), &Request { verb, items: &items })
+    inner.decide(
+        Some(live),
+        &Request { verb, items: &items, counts_denied: false },
+        Seen::default(),
+    )
 }
 
 /// One item, asked of its store.

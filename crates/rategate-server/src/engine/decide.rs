@@ -43,12 +43,38 @@ enum Outcome {
     Denied(usize, Option<NonZeroU64>),
 }
 
+/// What stands in the way of a request, as far as it has been seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    is_over: bool,
+    quotas: usize,
+    full: usize,
+}
+
+impl Seen {
+    /// One more item. A quota that takes nothing and is not over has room.
+    pub(super) fn add(&mut self, is_quota: bool, is_over: bool) {
+        if is_quota {
+            self.quotas = self.quotas.saturating_add(1);
+            self.full = self.full.saturating_add(usize::from(is_over));
+        } else {
+            self.is_over |= is_over;
+        }
+    }
+
+    /// Whether nothing does: no rule is over, and of quotas not all.
+    pub(super) const fn lets_pass(self) -> bool {
+        !self.is_over && (self.quotas == 0 || self.full < self.quotas)
+    }
+}
+
 impl<C: Clock + Clone + 'static> Inner<C> {
-    /// Decides a request whose counters are all here.
+    /// Decides items whose counters are here, beside those that were seen elsewhere.
     pub(super) fn decide(
         &self,
         live: Option<&Live<C>>,
         request: &Request<'_>,
+        elsewhere: Seen,
     ) -> Result<Answer, Fault> {
         let given = request.items.len();
         if given > MOST_ITEMS {
@@ -58,14 +84,15 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         for item in request.items {
             tasks.push(self.find(live, request.verb, item)?);
         }
-        match tasks.as_mut_slice() {
-            [Task::Ask(asked)] => {
-                asked.part = Some(asked.counter.decide(&self.clock, asked.verb, asked.permits)?);
+        let allowed = match tasks.as_mut_slice() {
+            [Task::Ask(asked)] if elsewhere == Seen::default() => {
+                let part = asked.counter.decide(&self.clock, asked.verb, asked.permits)?;
+                !asked.part.insert(part).verdict.is_over()
             }
-            _ => self.decide_several(&mut tasks)?,
-        }
-        self.tell(&tasks);
-        let allowed = is_allowed(&tasks);
+            _ => self.decide_several(&mut tasks, request.counts_denied, elsewhere)?,
+        };
+        self.tell(&tasks, allowed || request.counts_denied);
+        share_out(&mut tasks);
         Ok(Answer { allowed, parts: tasks.into_iter().map(Task::into_part).collect() })
     }
 
@@ -140,106 +167,104 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         Ok(Ok(Counter::Window(numbers, key)))
     }
 
-    /// Several items: all or nothing of what is to be taken.
-    fn decide_several(&self, tasks: &mut Tasks<'_, C>) -> Result<(), Fault> {
+    /// Several items: all or nothing. Says whether the caller may go on.
+    fn decide_several(
+        &self,
+        tasks: &mut Tasks<'_, C>,
+        counts_denied: bool,
+        mut seen: Seen,
+    ) -> Result<bool, Fault> {
         replace(tasks);
         merge(tasks);
-        if !self.settings.count_denied {
-            self.take_together(tasks)?;
+        // What is found now holds for the whole request, whatever others do meanwhile.
+        for task in tasks.iter_mut() {
+            match task {
+                Task::Done(part) => seen.add(false, part.verdict.is_over()),
+                Task::Ask(asked) if asked.same_as.is_some() => {}
+                Task::Ask(asked) if asked.verb == Verb::Peek || counts_denied => {
+                    let part = asked.counter.decide(&self.clock, asked.verb, asked.permits)?;
+                    seen.add(asked.counter.is_quota(), part.verdict.is_over());
+                    asked.part = Some(part);
+                }
+                // Those that are enforced say for themselves when they are taken.
+                Task::Ask(asked) if !asked.is_enforced_take() => {
+                    seen.add(asked.counter.is_quota(), false);
+                }
+                Task::Ask(_) => {}
+            }
         }
+        let allowed = self.take_together(tasks, seen)?;
         for task in tasks.iter_mut() {
             if let Task::Ask(asked) = task
                 && asked.part.is_none()
                 && asked.same_as.is_none()
             {
-                asked.part = Some(asked.counter.decide(&self.clock, asked.verb, asked.permits)?);
+                asked.part = Some(self.rest(asked, allowed)?);
             }
         }
-        for later in 1..tasks.len() {
-            let (before, rest) = tasks.split_at_mut(later);
-            if let Some(Task::Ask(asked)) = rest.first_mut()
-                && let Some(Task::Ask(first)) = asked.same_as.and_then(|first| before.get(first))
-            {
-                asked.part.clone_from(&first.part);
-            }
-        }
-        Ok(())
+        Ok(allowed)
     }
 
-    /// Takes what is enforced, all or nothing, and of quotas those that have room, if one has; then what only takes note. Where
-    /// that was denied nothing is taken, and all are looked at.
-    fn take_together(&self, tasks: &mut Tasks<'_, C>) -> Result<(), Fault> {
-        let (mut full, mut quotas) = (Full::new(), 0_usize);
-        for (index, asked) in takes(tasks) {
-            if asked.counter.is_enforced() && asked.counter.is_quota() {
-                quotas = quotas.saturating_add(1);
-                let part = asked.counter.decide(&self.clock, Verb::Peek, asked.permits)?;
-                if let Verdict::Denied { retry_after_ns, .. } = part.verdict {
-                    full.push((index, retry_after_ns));
-                }
+    /// What was not taken together: it takes note of what passes, and is looked at where nothing does.
+    fn rest(&self, asked: &Asked<'_, C>, allowed: bool) -> Result<Part, Fault> {
+        let Asked { counter, verb, permits, .. } = asked;
+        match verb {
+            Verb::Refund if !allowed => {
+                let part = counter.decide(&self.clock, Verb::Peek, 1)?;
+                Ok(Part { verdict: Verdict::Refunded(0), ..part })
+            }
+            Verb::Take if !allowed => counter.decide(&self.clock, Verb::Peek, *permits),
+            verb => counter.decide(&self.clock, *verb, *permits),
+        }
+    }
+
+    /// Takes what is enforced and not decided yet, all or nothing, and of quotas those that have room, if one has. Says whether
+    /// nothing stands in the way.
+    fn take_together(&self, tasks: &mut Tasks<'_, C>, mut seen: Seen) -> Result<bool, Fault> {
+        let mut full = Full::new();
+        for (index, asked) in takes(tasks).filter(|(_, asked)| asked.counter.is_quota()) {
+            let part = asked.counter.decide(&self.clock, Verb::Peek, asked.permits)?;
+            seen.add(true, part.verdict.is_over());
+            if let Verdict::Denied { retry_after_ns, .. } = part.verdict {
+                full.push((index, retry_after_ns));
             }
         }
-        let stopped = self.is_over_untaken(tasks)?;
         let granted = loop {
-            if stopped {
-                break false;
-            }
-            if quotas > 0 && full.len() == quotas {
+            if !seen.lets_pass() {
                 break false;
             }
             match self.try_together(tasks, &full)? {
                 Outcome::Granted => break true,
                 Outcome::Denied(by, retry_after_ns) => {
                     full.push((by, retry_after_ns));
-                    let is_quota =
-                        takes(tasks).any(|(index, asked)| index == by && asked.counter.is_quota());
-                    if !is_quota {
-                        break false;
+                    let mut those = takes(tasks).filter(|(index, _)| *index == by);
+                    if those.any(|(_, asked)| asked.counter.is_quota()) {
+                        seen.full = seen.full.saturating_add(1);
+                    } else {
+                        seen.is_over = true;
                     }
                 }
             }
         };
         for (index, task) in tasks.iter_mut().enumerate() {
             let Task::Ask(asked) = task else { continue };
-            if asked.same_as.is_some() || asked.verb != Verb::Take {
+            if asked.part.is_some() || asked.same_as.is_some() || !asked.is_enforced_take() {
                 continue;
             }
-            let (counter, permits) = (&asked.counter, asked.permits);
             let stood_in_the_way = full.iter().find(|(full, _)| *full == index);
-            asked.part = Some(match stood_in_the_way {
-                Some((_, retry_after_ns)) => {
-                    counter.denied(&self.clock, permits, *retry_after_ns)?
-                }
-                None if granted && counter.is_enforced() => counter.granted(&self.clock)?,
-                None if granted => counter.decide(&self.clock, Verb::Take, permits)?,
-                None => counter.decide(&self.clock, Verb::Peek, permits)?,
-            });
-        }
-        Ok(())
-    }
-
-    /// Whether something is over that takes nothing itself: what is only looked at, and limits of nothing that came along.
-    fn is_over_untaken(&self, tasks: &Tasks<'_, C>) -> Result<bool, Fault> {
-        for task in tasks {
-            let is_over = match task {
-                Task::Done(part) => part.verdict.is_over(),
-                Task::Ask(asked) if asked.verb == Verb::Peek && !asked.counter.is_quota() => {
-                    let part = asked.counter.decide(&self.clock, Verb::Peek, asked.permits)?;
-                    part.verdict.is_over()
-                }
-                Task::Ask(_) => false,
-            };
-            if is_over {
-                return Ok(true);
+            if let Some((_, retry_after_ns)) = stood_in_the_way {
+                let part = asked.counter.denied(&self.clock, asked.permits, *retry_after_ns)?;
+                asked.part = Some(part);
+            } else if granted {
+                asked.part = Some(asked.counter.granted(&self.clock)?);
             }
         }
-        Ok(false)
+        Ok(granted)
     }
 
     fn try_together(&self, tasks: &Tasks<'_, C>, full: &Full) -> Result<Outcome, Fault> {
-        let enforced = takes(tasks).filter(|(index, asked)| {
-            asked.counter.is_enforced() && !full.iter().any(|(full, _)| full == index)
-        });
+        let enforced =
+            takes(tasks).filter(|(index, _)| !full.iter().any(|(full, _)| full == index));
         let enforced: SmallVec<[_; 4]> =
             enforced.map(|(index, asked)| (index, asked, asked.counter.in_force())).collect();
         let mut asks = Vec::with_capacity(enforced.len());
@@ -267,14 +292,22 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         }
     }
 
-    fn tell(&self, tasks: &Tasks<'_, C>) {
+    /// Tells whoever looks on: of a request that took nothing, what stood in its way.
+    fn tell(&self, tasks: &Tasks<'_, C>, took: bool) {
         for task in tasks {
             if let Task::Ask(Asked { counter, permits, verb, part: Some(part), .. }) = task
                 && *verb != Verb::Peek
+                && (took || part.verdict.is_refusal())
             {
                 counter.tell(self.inline_watch.as_ref(), || self.clock.now_ns(), *permits, part);
             }
         }
+    }
+}
+
+impl<C: Clock + Clone> Asked<'_, C> {
+    fn is_enforced_take(&self) -> bool {
+        self.verb == Verb::Take && self.counter.is_enforced()
     }
 }
 
@@ -287,12 +320,14 @@ impl<C: Clock> Task<'_, C> {
     }
 }
 
-/// What is to be taken, with its place.
-fn takes<'t, 'a, C: Clock>(
+/// What is to be taken and enforced, with its place, as far as it is not decided.
+fn takes<'t, 'a, C: Clock + Clone>(
     tasks: &'t [Task<'a, C>],
 ) -> impl Iterator<Item = (usize, &'t Asked<'a, C>)> {
     tasks.iter().enumerate().filter_map(|(index, task)| match task {
-        Task::Ask(asked) if asked.same_as.is_none() && asked.verb == Verb::Take => {
+        Task::Ask(asked)
+            if asked.same_as.is_none() && asked.part.is_none() && asked.is_enforced_take() =>
+        {
             Some((index, asked))
         }
         _ => None,
@@ -335,23 +370,25 @@ fn merge<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     }
 }
 
-/// Whether nothing stands in the way: no rule that is over, and of quotas not all.
-fn is_allowed<C: Clock + Clone>(tasks: &Tasks<'_, C>) -> bool {
-    let (mut quotas, mut full, mut over) = (0_usize, 0_usize, false);
-    for task in tasks {
-        let (is_quota, part) = match task {
-            Task::Done(part) => (false, Some(part)),
-            Task::Ask(asked) => (asked.counter.is_quota(), asked.part.as_ref()),
+/// Items of one counter are answered alike; what went back is split between them, in order.
+fn share_out<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
+    for later in (1..tasks.len()).rev() {
+        let (before, rest) = tasks.split_at_mut(later);
+        let Some(Task::Ask(asked)) = rest.first_mut() else { continue };
+        let Some(Task::Ask(first)) = asked.same_as.and_then(|first| before.get_mut(first)) else {
+            continue;
         };
-        let is_over = part.is_some_and(|part| part.verdict.is_over());
-        if is_quota {
-            quotas = quotas.saturating_add(1);
-            full = full.saturating_add(usize::from(is_over));
-        } else {
-            over |= is_over;
+        first.permits = first.permits.saturating_sub(asked.permits);
+        asked.part.clone_from(&first.part);
+        if let (
+            Some(Part { verdict: Verdict::Refunded(all), .. }),
+            Some(Part { verdict: Verdict::Refunded(own), .. }),
+        ) = (&mut first.part, &mut asked.part)
+        {
+            *own = all.saturating_sub(first.permits);
+            *all = all.saturating_sub(*own);
         }
     }
-    !over && (quotas == 0 || full < quotas)
 }
 
 pub(super) const UNMATCHED: Part = Part {

@@ -26,6 +26,7 @@ use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
 
 pub use self::answer::{Answer, Decided, Part, Verdict};
+use self::decide::Seen;
 pub use self::fault::Fault;
 use self::inline::Inlines;
 pub use self::lease::{Lease, LeaseName, LeaseVerb, NoLeaseName};
@@ -52,7 +53,7 @@ pub struct EngineSettings {
     pub inline_keys: usize,
     /// How many different limits that come with calls are kept apart.
     pub inline_limits: usize,
-    /// Whether a request that is denied counts where it would have fitted, as in Envoy's service.
+    /// Whether requests in Envoy's protocol count where they fit although they are denied, as in Envoy's service. Others are all or nothing.
     pub count_denied: bool,
 }
 
@@ -170,7 +171,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         {
             return decided;
         }
-        Decided::Now(self.inner.decide(live.as_deref(), request))
+        Decided::Now(self.inner.decide(live.as_deref(), request, Seen::default()))
     }
 
     /// Decides about one key under a limit that comes with the call: the short way for protocols whose calls all do.
@@ -215,6 +216,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     #[must_use]
     pub fn room_of(&self, rule: &str) -> Option<(usize, u64)> {
         self.inner.live.load().as_ref()?.room_of(rule)
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn settings(&self) -> EngineSettings {
+        self.inner.settings
     }
 
     /// The engine's clock.

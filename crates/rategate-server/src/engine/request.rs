@@ -9,6 +9,8 @@ pub struct Request<'a> {
     pub verb: Verb,
     /// What is asked for, at most [`MOST_ITEMS`].
     pub items: &'a [Item<'a>],
+    /// Whether it counts wherever it fits although it is denied, as in Envoy's service, in place of all or nothing.
+    pub counts_denied: bool,
 }
 
 /// The most items of a request.
@@ -34,7 +36,8 @@ pub struct Item<'a> {
     pub target: Target<'a>,
     /// How many permits.
     pub permits: u64,
-    /// Whether these permits go back instead, in a request that takes others: Envoy's negative hits.
+    /// Whether these permits go back instead, in a request that takes others: Envoy's negative hits. None go back if the request is
+    /// denied, so that it can be asked again.
     pub refund: bool,
 }
 

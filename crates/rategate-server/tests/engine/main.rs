@@ -8,7 +8,9 @@
 )]
 
 mod common;
+mod figures;
 mod inline;
+mod laws;
 mod random;
 mod reload;
 mod rules;

@@ -111,7 +111,7 @@ fn a_rule_is_named_with_the_values_that_vary_and_has_tiers() {
     let (engine, _) = engine(vec![bucket("user", &["user"], 3), tier, plan]);
     let named = |name: &str, values: &[&[u8]]| {
         let items = [Item::of(Target::Rule { name, values }, 1)];
-        match engine.decide(&Request { verb: Verb::Take, items: &items }) {
+        match engine.decide(&Request { verb: Verb::Take, items: &items, counts_denied: false }) {
             Decided::Now(answer) => answer.map(|answer| answer.parts[0].limit),
             Decided::Later(_) => unreachable!(),
         }

@@ -99,7 +99,9 @@ fn a_request_has_a_bound() {
     let most = vec![item; MOST_ITEMS];
     assert!(decide(&engine, Verb::Take, &most).allowed);
     let more = vec![item; MOST_ITEMS + 1];
-    let Decided::Now(refused) = engine.decide(&Request { verb: Verb::Take, items: &more }) else {
+    let Decided::Now(refused) =
+        engine.decide(&Request { verb: Verb::Take, items: &more, counts_denied: false })
+    else {
         unreachable!()
     };
     assert_eq!(refused, Err(Fault::TooManyItems { given: 65, most: 64 }));

@@ -79,7 +79,7 @@ pub(crate) fn take<C: Clock + Clone + 'static>(
 ) -> bool {
     let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
     let items = [Item::of(Target::Rule { name, values: &values }, permits)];
-    let request = Request { verb: Verb::Take, items: &items };
+    let request = Request { verb: Verb::Take, items: &items, counts_denied: false };
     match engine.decide(&request) {
         rategate_server::engine::Decided::Now(answer) => answer.unwrap().allowed,
         rategate_server::engine::Decided::Later(_) => unreachable!("all counters are here"),

@@ -82,10 +82,9 @@ impl Model {
             };
             let hits = hits(part);
             let taken = self.taken(window, part);
-            if part.refund {
-                *taken = taken.saturating_sub(hits);
-            } else if allowed {
-                *taken += hits;
+            // Who is denied may ask the same again, so nothing goes back either.
+            if allowed {
+                *taken = if part.refund { taken.saturating_sub(hits) } else { *taken + hits };
             }
             told.push((code, limit - *taken));
         }

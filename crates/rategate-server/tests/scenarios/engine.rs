@@ -14,7 +14,9 @@ impl Carrier for Directly {
         let target = |name| Target::Rule { name, values: &values };
         let items: Vec<Item<'_>> =
             rules.iter().map(|name| Item::of(target(name), permits)).collect();
-        let Decided::Now(answer) = self.0.decide(&Request { verb, items: &items }) else {
+        let Decided::Now(answer) =
+            self.0.decide(&Request { verb, items: &items, counts_denied: false })
+        else {
             unreachable!("all counters are here")
         };
         let Answer { allowed, parts } = answer.unwrap();

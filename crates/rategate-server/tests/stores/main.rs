@@ -107,7 +107,7 @@ fn decided<C: Clock + Clone + 'static>(
     let items: Vec<Item<'_>> = items
         .map(|((name, _, permits), values)| Item::of(Target::Rule { name, values }, *permits))
         .collect();
-    engine.decide(&Request { verb, items: &items })
+    engine.decide(&Request { verb, items: &items, counts_denied: false })
 }
 
 /// A bucket of `burst` in the store, one back a second.

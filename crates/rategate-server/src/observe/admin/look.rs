@@ -88,7 +88,7 @@ pub(super) async fn explain(view: &dyn View, body: &[u8]) -> Result<Response<Bod
 
 async fn ask(view: &dyn View, target: Target<'_>) -> Result<Part, Problem> {
     let items = [Item::of(target, 1)];
-    let decided = view.ask(&Request { verb: Verb::Peek, items: &items });
+    let decided = view.ask(&Request { verb: Verb::Peek, items: &items, counts_denied: false });
     let Answer { parts, .. } = decided.answer().await.map_err(|fault| Problem::of_fault(&fault))?;
     parts.into_iter().next().ok_or_else(Problem::not_found)
 }

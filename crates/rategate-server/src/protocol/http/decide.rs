@@ -138,7 +138,7 @@ where
         Item::of(target, permits.unwrap_or(item.permits))
     });
     let items: SmallVec<[Item<'_>; 1]> = items.collect();
-    Ok(engine.decide(&Request { verb, items: &items }))
+    Ok(engine.decide(&Request { verb, items: &items, counts_denied: false }))
 }
 
 fn parts_of<'a, C>(

@@ -70,7 +70,7 @@ where
     };
     let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
     let items = [Item::of(Target::Rule { name, values: &values }, permits)];
-    let decided = resp.engine().decide(&Request { verb, items: &items });
+    let decided = resp.engine().decide(&Request { verb, items: &items, counts_denied: false });
     told_now_or_later(decided, Asked { verb, permits, lease: None }, out, version)
 }
 

@@ -10,11 +10,20 @@ use crate::engine::{Answer, Decided, Engine, Fault, Item, Request, Target, Verb}
 pub trait Decide {
     /// Decides a request.
     fn decide(&self, request: &Request<'_>) -> Decided;
+
+    /// Whether requests count where they fit although they are denied.
+    fn counts_denied(&self) -> bool {
+        false
+    }
 }
 
 impl<C: Clock + Clone + 'static> Decide for Engine<C> {
     fn decide(&self, request: &Request<'_>) -> Decided {
         Self::decide(self, request)
+    }
+
+    fn counts_denied(&self) -> bool {
+        self.settings().count_denied
     }
 }
 
@@ -42,7 +51,11 @@ pub fn ask(engine: &impl Decide, ask: &Ask<'_>) -> Result<Decided, Wrong> {
         return Err(Wrong::NoDescriptors);
     }
     let items: SmallVec<[Item<'_>; 2]> = ask.items().collect();
-    Ok(engine.decide(&Request { verb: Verb::Take, items: &items }))
+    Ok(engine.decide(&Request {
+        verb: Verb::Take,
+        items: &items,
+        counts_denied: engine.counts_denied(),
+    }))
 }
 
 impl Ask<'_> {
