@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use rategate::portable::{Portable, Since};
-use rategate::snapshot::SavedAt;
+use rategate::snapshot::{SavedAt, SnapshotError};
 use rategate::{
     Anchor, Clock, FixedWindow, Gcra, Hashing, Keyed, KeyedError, Look, Overflow, Room, Twinned,
 };
@@ -163,6 +163,11 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         self.known.load().tables.iter().for_each(|table| self.spent.tell(table));
     }
 
+    /// Since when they do.
+    pub(super) fn spent_at_ns(&self) -> Option<u64> {
+        self.spent.at_ns()
+    }
+
     /// The tables in use, and whose each tier is.
     pub(super) fn in_use(&self) -> Vec<(Table<N, C>, Tiers)> {
         let known = self.known.load_full();
@@ -188,7 +193,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         });
         let limits: Vec<(u8, N, N::Policy)> = limits.collect();
         let in_use = limits.iter().any(|(_, limit, _)| known.by_limit.contains_key(limit));
-        if in_use || known.tables.len() >= self.most_tables {
+        if in_use {
             return Err(NotRestored::InUse);
         }
         // Tiers that nobody has named can have any numbers.
@@ -199,7 +204,11 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         };
         let policies = (0..PER_TABLE).map(policy_of);
         let (room, clock) = (self.room(), self.clock.clone());
-        let restored = Keyed::restore_since(policies, Some(tier_of), room, clock, input, since);
+        let restored = if known.tables.len() < self.most_tables {
+            Keyed::restore_since(policies, Some(tier_of), room, clock, input, since)
+        } else {
+            Err(SnapshotError::NoRoom { keys: self.keys_per_table })
+        };
         let table: Table<N, C> = restored.inspect_err(|_| {
             // Not by the verb: that takes the lock.
             self.spent.spend(self.clock.now_ns());
