@@ -8,6 +8,9 @@
 )]
 
 use std::fs;
+use std::io::Write;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use rategate::portable::Portable;
@@ -199,4 +202,68 @@ fn an_old_file_loads() {
     let waits = ["ann", "bob", "cat"].map(|caller| restored.peek(caller, 2).unwrap());
     let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
     assert_eq!(waits, [minutes(50), minutes(110), minutes(0)]);
+}
+
+/// What is written to may hang: nobody waits for it, also not whoever changes the limit. What is read then is no more than there was.
+#[test]
+fn a_limit_changes_while_a_table_is_saved() {
+    for (rate, burst, others) in [("20/h", 20, 6), ("2/h", 5, 5), ("1/s", 10, 6)] {
+        let clock = ManualClock::new();
+        clock.advance(1000 * S);
+        let table: Keyed<u64, Gcra, ManualClock> = Keyed::with_hashing(
+            bucket("10/h", 10),
+            Room::for_keys(40_000),
+            Hashing::FloodSafe,
+            clock.clone(),
+        );
+        for key in 0..20_000 {
+            assert!(table.try_acquire(&key, 4).unwrap().is_granted());
+        }
+        let mut slow = Slow { bytes: Vec::new(), then: None };
+        let (changed, has_changed) = mpsc::channel();
+        let (other, to) = (table.clone(), bucket(rate, burst));
+        slow.then = Some(Box::new(move || {
+            thread::spawn(move || {
+                other.reconfigure(to).unwrap();
+                let _ = changed.send(());
+            });
+            has_changed.recv_timeout(Duration::from_secs(10)).expect("nobody waits");
+        }));
+        assert_eq!(table.save(&mut slow).unwrap(), 20_000);
+        let restored: Keyed<u64, Gcra, ManualClock> = Keyed::restore_with_clock(
+            bucket(rate, burst),
+            Room::for_keys(40_000),
+            clock,
+            slow.bytes.as_slice(),
+            Downtime::Exactly(Duration::ZERO),
+        )
+        .unwrap();
+        for key in 0..20_000 {
+            assert_eq!(table.remaining(&key).unwrap(), others);
+            assert_eq!(restored.remaining(&key).unwrap(), others, "{rate}, {key}");
+        }
+    }
+}
+
+/// A file on a disk that once takes its time.
+struct Slow {
+    bytes: Vec<u8>,
+    then: Option<Box<dyn FnOnce()>>,
+}
+
+impl Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        // Not at once: the header has been written by then, and some of the keys.
+        if self.bytes.len() > 200_000
+            && let Some(then) = self.then.take()
+        {
+            then();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

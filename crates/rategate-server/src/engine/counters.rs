@@ -202,22 +202,29 @@ impl<C: Clock + Clone> Counters<C> {
         Arc::new(Self { table: OnceLock::new(), most_keys, in_force, latest, spent })
     }
 
-    /// Goes on from what was saved.
+    /// Goes on from what was saved. `later` is the limit of other hours, where nothing is counted now.
     pub(super) fn restore(
         &self,
         clock: &C,
+        later: Option<AnyPolicy>,
         input: impl Read,
         since: impl FnOnce(&SavedAt) -> Since,
     ) -> Result<(), NotRestored> {
-        let latest = self.latest();
-        let policy = latest.ok_or(NotRestored::CountsNothing)?;
+        let mut latest = self.latest();
+        let policy = latest.or(later).ok_or(NotRestored::CountsNothing)?;
         if self.table.get().is_some() {
             return Err(NotRestored::InUse);
         }
         let (room, tier_of) = (room_for(self.most_keys), None::<fn(&[u8]) -> usize>);
         let table = Keyed::restore_since([policy], tier_of, room, clock.clone(), input, since)?;
         self.spent.tell(&table);
+        *latest = Some(policy);
         self.table.set(table).map_err(|_| NotRestored::InUse)
+    }
+
+    /// Since when keys that are not known count as spent.
+    pub(super) fn spent_at_ns(&self) -> Option<u64> {
+        self.spent.at_ns()
     }
 
     /// Keys that are not known count as spent at that instant.

@@ -168,6 +168,11 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         self.known.load().tables.iter().for_each(|table| self.spent.tell(table));
     }
 
+    /// Since when they do.
+    pub(super) fn spent_at_ns(&self) -> Option<u64> {
+        self.spent.at_ns()
+    }
+
     /// The numbers in use for a limit, from now on if not before.
     pub(super) fn numbers(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
         let numbers = self.known.load().by_limit.get(&limit).map(Arc::clone);

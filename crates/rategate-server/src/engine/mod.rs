@@ -19,8 +19,8 @@ mod spent;
 mod stores;
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
@@ -70,11 +70,13 @@ struct Inner<C: Clock> {
     windows: Inlines<Override, C>,
     observer: Option<Arc<dyn Observer>>,
     inline_watch: Option<Arc<dyn Watch>>,
-    /// For tables that are still to be made.
+    /// Since when the keys of all tables count as spent: for the file.
     spent: Spent,
     /// For rules whose counters are not in tables.
     remotes: Remotes<C>,
     leases: AtomicU64,
+    /// By how much the wall clock was ahead of the engine's at the last tick, in ns, wrapping.
+    wall_ahead_ns: AtomicU64,
     /// One change at a time.
     loading: Mutex<()>,
 }
@@ -116,6 +118,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             spent: Spent::default(),
             remotes: Remotes::new(store, &clock),
             leases: AtomicU64::new(0),
+            wall_ahead_ns: AtomicU64::new(0),
             loading: Mutex::new(()),
             clock,
         };
@@ -139,7 +142,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             inner.settings.most_keys,
             |rule| inner.remotes.limit_of(rule, &inner.clock),
         )?;
-        live.come_into_force(inner.clock.now_ns());
+        let ahead_ns = inner.wall_ahead_ns.load(Ordering::Relaxed);
+        live.come_into_force(inner.clock.now_ns().wrapping_add(ahead_ns));
         inner.live.store(Some(Arc::new(live)));
         Ok(loaded)
     }
@@ -197,10 +201,18 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok(part)
     }
 
-    /// Puts limits into force whose time has come, by the wall clock in ns since 1970. Asked each second or so.
+    /// Puts limits into force whose time has come, by the wall clock in ns since 1970. Asked each second or so. Waits for nobody:
+    /// while rules are loaded, it is the next one that counts.
     pub fn tick(&self, wall_ns: u64) {
-        let _loading = self.inner.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(live) = &*self.inner.live.load() {
+        let inner = &*self.inner;
+        let ahead_ns = wall_ns.wrapping_sub(inner.clock.now_ns());
+        inner.wall_ahead_ns.store(ahead_ns, Ordering::Relaxed);
+        let _loading = match inner.loading.try_lock() {
+            Ok(loading) => loading,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if let Some(live) = &*inner.live.load() {
             live.tick(wall_ns);
         }
     }

@@ -11,6 +11,7 @@ use super::tally::{Kind, Sum};
 use super::view::View;
 use super::waits::ENDS_MS;
 use super::{Observe, words};
+use crate::engine::KeeperStats;
 
 /// What is told as `outcome`; near grants are granted ones as well.
 const OUTCOMES: [(&str, &[Kind]); 7] = [
@@ -60,6 +61,7 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
     waits(&mut text, &records);
     rooms(&mut text, &records, view);
     service(&mut text, observe.status());
+    snapshot(&mut text, observe.status());
     configuration(&mut text, observe.status(), view);
     metrics::with_local_recorder(&library.recorder, || view.publish());
     let Text(mut text) = text;
@@ -169,6 +171,23 @@ fn service(text: &mut Text, status: &Status) {
     }
     text.metric("rategate_build_info", "gauge", "Always 1; which version it is");
     text.line("rategate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+}
+
+fn snapshot(text: &mut Text, status: &Status) {
+    let Some(KeeperStats { saved, failed, keys, bytes, saved_at_ns }) = status.snapshot() else {
+        return;
+    };
+    let name = "rategate_snapshot_saves_total";
+    text.metric(name, "counter", "How often counters were saved, and how often that failed");
+    text.line(name, &[("outcome", "saved")], saved);
+    text.line(name, &[("outcome", "failed")], failed);
+    let name = "rategate_snapshot_saved_timestamp_seconds";
+    text.metric(name, "gauge", "When counters were last saved; 0 before that");
+    text.line(name, &[], saved_at_ns.div_euclid(1_000_000_000));
+    text.metric("rategate_snapshot_keys", "gauge", "Keys in the last file of counters");
+    text.line("rategate_snapshot_keys", &[], keys);
+    text.metric("rategate_snapshot_bytes", "gauge", "Bytes of the last file of counters");
+    text.line("rategate_snapshot_bytes", &[], bytes);
 }
 
 fn configuration(text: &mut Text, status: &Status, view: &dyn View) {

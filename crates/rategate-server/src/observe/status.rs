@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::engine::KeeperStats;
+
 /// Protocols by which connections come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -56,6 +58,7 @@ struct Words {
     reload_error: Option<Box<str>>,
     certificate_error: Option<Box<str>>,
     store: Store,
+    snapshot: Option<KeeperStats>,
 }
 
 /// The most bytes of an error that are kept.
@@ -153,6 +156,15 @@ impl Status {
     /// The store does so now.
     pub fn store_is(&self, store: Store) {
         self.words(|words| words.store = store);
+    }
+
+    /// What became of the file of counters so far.
+    pub fn snapshot_is(&self, stats: KeeperStats) {
+        self.words(|words| words.snapshot = Some(stats));
+    }
+
+    pub(super) fn snapshot(&self) -> Option<KeeperStats> {
+        self.words(|words| words.snapshot)
     }
 
     pub(super) fn store(&self) -> Store {

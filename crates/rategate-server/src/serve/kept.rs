@@ -4,16 +4,18 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 
 use rategate::MonotonicClock;
 use rategate::distributed::Sight;
 use rategate::snapshot::Downtime;
 use rategate_redis::client::RedisStore;
+use tokio::sync::oneshot;
 
 use super::{StartError, unix_s};
 use crate::config::{self, Layers, Loaded, Watch, settings};
 use crate::engine::{
-    Engine, Keeper, KeeperSettings, Saver, Shared, Started, Stores, WhenUnreadable,
+    self, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Started, Stores, WhenUnreadable,
 };
 use crate::observe::{self, Observe};
 
@@ -30,7 +32,11 @@ pub(super) fn follow(
     config::watch(path, layers, loaded, move |loaded| {
         let carried = engine.load(loaded.rules).map_err(|error| error.to_string())?;
         observe.status().loaded(unix_s());
-        tracing::info!(hash = %loaded.hash, ?carried, "a changed configuration is in force");
+        tell(&loaded.hash, &carried);
+        if !loaded.warnings.is_empty() {
+            let report = config::report(&loaded.warnings);
+            tracing::warn!("the configuration looks wrong:\n{report}");
+        }
         if loaded.settings != settings {
             tracing::warn!(
                 "what has changed beside the rules comes into force with the next start"
@@ -39,6 +45,29 @@ pub(super) fn follow(
         Ok(())
     })
 }
+
+/// Each rule by its name would be a line without end.
+fn tell(hash: &str, carried: &engine::Loaded) {
+    let engine::Loaded { added, kept, changed, restarted, removed } = carried;
+    let first = |names: &[Arc<str>]| names.get(..NAMED).unwrap_or(names).join(", ");
+    tracing::info!(
+        hash,
+        added = added.len(),
+        kept = kept.len(),
+        changed = changed.len(),
+        restarted = restarted.len(),
+        removed = removed.len(),
+        "a changed configuration is in force"
+    );
+    for (what, names) in [("begin anew", restarted), ("are gone", removed)] {
+        if !names.is_empty() {
+            tracing::info!(rules = first(names), count = names.len(), "rules {what}");
+        }
+    }
+}
+
+/// How many rules are named at a reload.
+const NAMED: usize = 10;
 
 /// The store that rules may keep their counters in, shared by as many servers as the settings say.
 pub(super) fn store(
@@ -68,7 +97,7 @@ pub(super) fn health(engine: &Engine<MonotonicClock>) -> observe::Store {
 pub(super) fn keep(
     kept: &settings::Snapshot,
     engine: &Engine<MonotonicClock>,
-) -> Result<Option<Saver>, StartError> {
+) -> Result<Saver, StartError> {
     let settings = KeeperSettings {
         path: kept.path.clone(),
         downtime: Downtime::Wall,
@@ -81,14 +110,43 @@ pub(super) fn keep(
     let keeper = Arc::new(Keeper::new(settings));
     match keeper.start(engine).map_err(|error| StartError::Counters(error.to_string()))? {
         Started::First => {}
-        Started::Restored(restored) => tracing::info!(?restored, "counters go on"),
+        Started::Restored(restored) => tell_restored(&restored),
         Started::Lost { why, kept, is_spent } => {
             tracing::error!(%why, ?kept, is_spent, "the counters of before are lost");
         }
     }
-    let saver = keeper.run(engine, kept.every, |saved| match saved {
+    Ok(keeper.run(engine, kept.every, |saved| match saved {
         Ok(saved) => tracing::debug!(?saved, "counters are saved"),
         Err(error) => tracing::error!(%error, "counters cannot be saved"),
-    })?;
-    Ok(Some(saver))
+    })?)
+}
+
+fn tell_restored(restored: &Restored) {
+    let Restored { keys, rules, others, is_same_config, age_ns } = restored;
+    let (rules, age_s) = (rules.len(), age_ns.div_euclid(1_000_000_000));
+    tracing::info!(keys, rules, is_same_config, age_s, "counters go on");
+    for (rule, why) in others.iter().take(NAMED) {
+        tracing::warn!(%rule, %why, "what was counted does not go on");
+    }
+    if let Some(more) = others.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        tracing::warn!(more, "rules besides do not go on either");
+    }
+}
+
+/// Saves a last time, unless somebody says first that the end is to come now: a disk may hang.
+pub(super) async fn save_last(saver: Saver, is_told_again: impl Future<Output = ()>) {
+    let (done, is_done) = oneshot::channel();
+    let thread = thread::Builder::new().name("last-save".to_owned()).spawn(move || {
+        saver.stop();
+        // Nobody may be waiting any more.
+        let _ = done.send(());
+    });
+    if thread.is_err() {
+        // The saver went with the closure, and has saved.
+        return;
+    }
+    tokio::select! {
+        _ = is_done => {}
+        () = is_told_again => tracing::warn!("told again to end: the counters may not be saved"),
+    }
 }

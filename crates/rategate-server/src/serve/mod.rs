@@ -158,7 +158,6 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let store = settings.store.as_ref().map(kept::store).transpose()?;
     let engine = Engine::with_store(clock, engine_settings, Some(looks_on), store);
     engine.load(loaded.rules.clone())?;
-    let saver = settings.snapshot.as_ref().map(|kept| kept::keep(kept, &engine)).transpose()?;
     observe.status().loaded(unix_s());
     // What the system gives is what there is.
     let _ = net::raise_descriptors();
@@ -170,6 +169,8 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     if places.is_empty() {
         return Err(StartError::Nowhere);
     }
+    // Not before the ports are ours: who is started twice leaves the counters of the first one alone.
+    let saver = settings.snapshot.as_ref().map(|kept| kept::keep(kept, &engine)).transpose()?;
     let listening = places.iter().map(Place::listening).collect();
     let secure: Vec<Tls> = places.iter().filter_map(|place| place.tls.clone()).collect();
     let threads = settings.server.threads.or_else(|| thread::available_parallelism().ok());
@@ -189,7 +190,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         watch: None,
         certificates: None,
         known_failures: 0,
-        saver: saver.flatten(),
+        saver,
         ordered,
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -412,12 +413,14 @@ impl Front {
         self.health.set(false);
         self.admin.close();
         if matches!(order, Order::Drain) {
-            self.drain(signals).await;
+            self.drain(&mut signals).await;
         }
         own.iter().for_each(tokio::task::JoinHandle::abort);
         self.workers.stop();
         // After the last decision.
-        drop(self.saver);
+        if let Some(saver) = self.saver {
+            kept::save_last(saver, Signals::end(&mut signals)).await;
+        }
     }
 
     fn tick(&mut self) {
@@ -426,14 +429,18 @@ impl Front {
         if self.settings.store.is_some() {
             self.observe.status().store_is(kept::health(&self.engine));
         }
+        if let Some(saver) = &self.saver {
+            self.observe.status().snapshot_is(saver.stats());
+        }
         let Some(watch) = &self.watch else { return };
         let state = watch.state();
-        match &state.last_error {
-            Some(refused) if state.failures != self.known_failures => {
-                self.observe.status().load_failed(&refused.message);
-            }
-            Some(_) => {}
-            None => self.observe.status().load_restored(),
+        let message = state.last_error.as_ref().map(|refused| &*refused.message);
+        // Several within a second, and such as are mended by now, count too.
+        for _ in self.known_failures..state.failures {
+            self.observe.status().load_failed(message.unwrap_or_default());
+        }
+        if message.is_none() {
+            self.observe.status().load_restored();
         }
         self.known_failures = state.failures;
     }
@@ -452,7 +459,7 @@ impl Front {
         }
     }
 
-    async fn drain(&mut self, mut signals: Option<Signals>) {
+    async fn drain(&mut self, signals: &mut Option<Signals>) {
         let grace = self.settings.server.drain;
         tracing::info!(
             grace_s = grace.as_secs(),
@@ -466,7 +473,7 @@ impl Front {
             } else {
                 tracing::warn!(left = self.drainer.left(), "connections are cut off: their time is over");
             },
-            () = Signals::end(&mut signals) => tracing::warn!("told again to end: connections are cut off"),
+            () = Signals::end(signals) => tracing::warn!("told again to end: connections are cut off"),
             order = end_now(&mut self.ordered) => tracing::debug!(?order, "told to end now"),
         }
     }

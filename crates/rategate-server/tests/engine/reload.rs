@@ -111,3 +111,23 @@ fn little_room_is_room() {
         assert!(take(&engine, &[("a=1", 5)]) && !take(&engine, &[("a=1", 1)]));
     }
 }
+
+/// Rules that are loaded while the wall clock shows another time than the engine's are those of the wall clock.
+#[test]
+fn a_reload_goes_by_the_wall_clock() {
+    let (engine, clock) = engine(Vec::new());
+    let mut rule = bucket("b", &["who"], 10);
+    let evening = bucket("evening", &["who"], 3);
+    rule.schedule.push(Scheduled {
+        days: [true; 7],
+        from_s: 20 * 3600,
+        until_s: 24 * 3600,
+        zone: "UTC".into(),
+        limit: evening.limit,
+        shown: evening.shown,
+    });
+    engine.tick(MONDAY + 20 * 3600 * SECOND);
+    clock.advance(SECOND / 2);
+    engine.load(set(vec![rule])).unwrap();
+    assert_eq!(remaining(&engine, "who=ann"), 3, "it is evening");
+}

@@ -2,7 +2,10 @@
 
 use std::thread;
 
-use crate::clients::{Resp, Service};
+use rategate_server::config::load_text;
+use rategate_server::serve::{Start, StartError, start};
+
+use crate::clients::{Resp, Service, until};
 
 fn rules(folder: &str) -> String {
     format!(
@@ -58,4 +61,75 @@ fn an_end_under_load_loses_no_answered_call() {
     let said = service.resp().ask(&["RATEGATE.PEEK", "api", "1", "ann"]);
     let remaining: u64 = Resp::field(&said, "remaining").parse().unwrap();
     assert_eq!(100_000 - remaining, granted, "decided and answered, or neither");
+}
+
+/// Whoever starts it twice finds the ports taken; the counters of the one that runs stay as they are.
+#[test]
+fn a_start_that_fails_leaves_the_counters_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = rules(&folder.path().display().to_string());
+    let mut service = Service::of(&rules);
+    service.resp().ask(&["RATEGATE.CHECK", "api", "4", "ann"]);
+    let files = || {
+        let mut all = Vec::new();
+        for entry in std::fs::read_dir(folder.path()).unwrap() {
+            let path = entry.unwrap().path();
+            all.push((std::fs::read(&path).unwrap(), path));
+        }
+        all.sort();
+        all
+    };
+    until("the first file is whole", || {
+        folder.path().join("counters").exists() && !folder.path().join("counters.new").exists()
+    });
+    let before = files();
+    let again = |http: &str| {
+        let text = format!(
+            "[server]\nresp = \"127.0.0.1:0\"\nhttp = \"{http}\"\ngrpc = \"127.0.0.1:0\"\n{rules}"
+        );
+        let loaded = load_text("again.toml", &text).unwrap();
+        start(Start { loaded, files: None, signals: false }).unwrap_err()
+    };
+    let error = again(&service.at("http"));
+    assert!(matches!(error, StartError::Bind { .. }), "{error}");
+    assert_eq!(files(), before);
+    let error = again("127.0.0.1:0");
+    assert!(matches!(error, StartError::Counters(_)), "{error}");
+    assert!(error.to_string().contains("another process"), "{error}");
+    assert_eq!(files(), before);
+    service.restart();
+    let said = service.resp().ask(&["RATEGATE.PEEK", "api", "1", "ann"]);
+    assert_eq!(Resp::field(&said, "remaining"), "6");
+}
+
+/// Whether counters are kept is seen where figures are, from the start on.
+#[test]
+fn figures_tell_of_the_file_of_counters() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().display().to_string();
+    let service = Service::of(&rules(&place));
+    let figure = |name: &str| service.metric(name).unwrap_or_default();
+    let saves = "rategate_snapshot_saves_total";
+    until("the first file is told", || figure(&format!("{saves}{{outcome=\"saved\"}}")) == "1");
+    assert!(folder.path().join("counters").exists());
+    assert_eq!(figure(&format!("{saves}{{outcome=\"failed\"}}")), "0");
+    assert_eq!(figure("rategate_snapshot_keys"), "0");
+    assert!(figure("rategate_snapshot_bytes").parse::<u64>().unwrap() > 10);
+    let at: u64 = figure("rategate_snapshot_saved_timestamp_seconds").parse().unwrap();
+    assert!(at > 1_700_000_000);
+    let none = Service::of("");
+    assert_eq!(none.metric("rategate_snapshot_keys"), None, "where nothing is kept");
+}
+
+/// A directory that is missing is told at the start, not after the first minute.
+#[test]
+fn counters_that_cannot_be_kept_are_told_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = rules(&folder.path().join("missing").display().to_string());
+    let at = "127.0.0.1:0";
+    let text = format!("[server]\nresp = \"{at}\"\nhttp = \"{at}\"\ngrpc = \"{at}\"\n{text}");
+    let loaded = load_text("rategate.toml", &text).unwrap();
+    let error = start(Start { loaded, files: None, signals: false }).unwrap_err();
+    assert!(matches!(error, StartError::Counters(_)), "{error}");
+    assert!(error.to_string().contains("missing"), "{error}");
 }

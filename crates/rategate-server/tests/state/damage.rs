@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rategate_server::engine::{Started, StateError, Unreadable, Verb, WhenUnreadable};
+use rategate_server::engine::{
+    NotRestored, Started, StateError, Unreadable, Verb, Verdict, WhenUnreadable,
+};
 
 use crate::common::{SECOND, TestEngine, bucket, per_minute, remaining, take};
-use crate::{burst, bytes_of, engine_at, engine_now, keeper, left};
+use crate::{burst, bytes_of, engine_at, engine_now, engine_of, keeper, left};
 
 fn rules() -> Vec<rategate_server::rule::Rule> {
     vec![bucket("b", &["who"], 10), per_minute("w", &["user"], 5)]
@@ -180,4 +182,96 @@ fn what_cannot_be_opened_is_no_first_start() {
     let home = tempfile::tempdir().unwrap();
     let (after, _) = engine_at(rules(), 0);
     assert!(keeper(home.path(), WhenUnreadable::Refuse).start(&after).is_err());
+}
+
+/// A rule that could not be restored has all its keys spent, and still so after one more crash.
+#[test]
+fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let rules = |most_keys| {
+        let mut small = bucket("small", &["who"], 10);
+        small.most_keys = Some(most_keys);
+        vec![small, bucket("other", &["o"], 10)]
+    };
+    let refuse = || keeper(&path, WhenUnreadable::Refuse);
+    let (before, _) = engine_at(rules(1_000), 0);
+    for key in 0..50 {
+        assert!(take(&before, &[(&format!("who={key}"), 10)]));
+    }
+    let _ = refuse().save(&before).unwrap();
+    // There is room for ten now: nobody knows what the others have left.
+    let (first, _) = engine_at(rules(10), 0);
+    let _ = refuse().start(&first).unwrap();
+    assert_eq!(remaining(&first, "who=new"), 0);
+    let _ = refuse().save(&first).unwrap();
+    let (after, clock) = engine_at(rules(10), 2 * SECOND);
+    let _ = refuse().start(&after).unwrap();
+    assert_eq!((remaining(&after, "who=1"), remaining(&after, "who=new")), (2, 2));
+    assert_eq!(remaining(&after, "o=x"), 10, "of that rule alone");
+    // In use or not, it goes on in the file.
+    assert!(take(&after, &[("who=1", 1)]));
+    let _ = refuse().save(&after).unwrap();
+    clock.advance(SECOND);
+    let (last, _) = engine_at(rules(10), 3 * SECOND);
+    let _ = refuse().start(&last).unwrap();
+    assert_eq!((remaining(&last, "who=1"), remaining(&last, "who=2")), (2, 3));
+}
+
+/// The same of limits that come with calls, where there is less room for their keys than there was.
+#[test]
+fn limits_that_came_with_calls_are_still_spent_after_one_more_crash() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let refuse = || keeper(&path, WhenUnreadable::Refuse);
+    let before = engine_of(1_000, 62, 0);
+    for key in 0..200_u32 {
+        let _ = before.inline(burst(8), &key.to_le_bytes(), Verb::Take, 8).unwrap();
+    }
+    let _ = refuse().save(&before).unwrap();
+    let first = engine_of(10, 62, 0);
+    let _ = refuse().start(&first).unwrap();
+    assert_eq!(left(&first, burst(8), "x"), 0);
+    let _ = refuse().save(&first).unwrap();
+    let after = engine_of(10, 62, 2 * SECOND);
+    let _ = refuse().start(&after).unwrap();
+    assert_eq!(left(&after, burst(8), "x"), 2);
+}
+
+/// Fewer different limits than there were: what has no place any more is spent, and the reason is told.
+#[test]
+fn limits_that_came_with_calls_and_have_no_place_are_spent() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let refuse = || keeper(&path, WhenUnreadable::Refuse);
+    let before = engine_of(1_000, 62, 0);
+    for size in 1..=40 {
+        let _ = before.inline(burst(size), b"x", Verb::Take, size).unwrap();
+    }
+    let _ = refuse().save(&before).unwrap();
+    let after = engine_of(1_000, 31, 0);
+    let Started::Restored(told) = refuse().start(&after).unwrap() else { panic!() };
+    let [(_, why)] = &told.others[..] else { panic!("{told:?}") };
+    assert!(matches!(why, NotRestored::Spent(_)) && why.to_string().contains("room"), "{why}");
+    let granted = |size: &u64| {
+        let told = after.inline(burst(*size), b"x", Verb::Take, 1);
+        told.is_ok_and(|part| part.verdict == Verdict::Granted)
+    };
+    assert_eq!((1..=40).filter(granted).count(), 0, "none is granted twice");
+}
+
+/// Nobody else keeps counters in the same file, in this process or another.
+#[test]
+fn a_file_has_one_keeper() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let engine = used();
+    let first = keeper(&path, WhenUnreadable::Refuse);
+    assert!(matches!(first.start(&engine), Ok(Started::First)));
+    assert!(matches!(first.start(&engine), Ok(Started::First)), "its own");
+    let second = keeper(&path, WhenUnreadable::Spent);
+    let told = second.start(&engine).unwrap_err().to_string();
+    assert!(told.contains("another process"), "{told}");
+    drop(first);
+    assert!(matches!(second.start(&engine), Ok(Started::First)));
 }

@@ -66,3 +66,10 @@ const fn burst(capacity: u64) -> Inline {
 fn left(engine: &TestEngine, limit: Inline, key: &str) -> u64 {
     engine.inline(limit, key.as_bytes(), Verb::Peek, 1).unwrap().remaining.unwrap()
 }
+
+/// One without rules, with so much room for limits that come with calls.
+fn engine_of(inline_keys: usize, inline_limits: usize, at_ns: u64) -> TestEngine {
+    let clock = ManualClock::new();
+    clock.advance(MONDAY + at_ns);
+    Engine::new(clock, EngineSettings { inline_keys, inline_limits, ..SMALL })
+}

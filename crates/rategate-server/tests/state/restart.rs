@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rategate::Clock as _;
 use rategate::snapshot::Downtime;
 use rategate_server::engine::Item;
 use rategate_server::engine::{
     NotRestored, Override, Restored, Started, Target, Verb, WhenUnreadable,
 };
-use rategate_server::rule::Unit;
+use rategate_server::rule::{Limit, Scheduled, Unit};
 
 use crate::common::{MONDAY, SECOND, TestEngine, bucket, decide, per_minute, remaining, take};
 use crate::{burst, engine_at, engine_now, keeper, left};
@@ -170,4 +171,40 @@ fn a_thread_saves() {
     let (after, _) = engine_at(vec![bucket("b", &["who"], 10)], 0);
     let _ = restored(keeper.start(&after).unwrap());
     assert_eq!(remaining(&after, "who=ann"), 0);
+}
+
+/// A rule that is free at the hour of the restart goes on with what it has counted before.
+#[test]
+fn a_limit_of_other_hours_is_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let rules = || {
+        let mut rule = bucket("b", &["who"], 10);
+        let (limit, shown) = (std::mem::replace(&mut rule.limit, Limit::Unlimited), rule.shown);
+        rule.schedule.push(Scheduled {
+            days: [true; 7],
+            from_s: 0,
+            until_s: 60,
+            zone: "UTC".into(),
+            limit,
+            shown,
+        });
+        vec![rule]
+    };
+    let (before, clock) = engine_now(rules());
+    clock.advance(58 * SECOND);
+    before.tick(clock.now_ns());
+    assert!(take(&before, &[("who=ann", 10)]));
+    clock.advance(4 * SECOND);
+    before.tick(clock.now_ns());
+    assert!(take(&before, &[("who=ann", 10)]), "free");
+    let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let (after, clock) = engine_at(rules(), 62 * SECOND);
+    let told = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    assert!(told.others.is_empty(), "{told:?}");
+    // Its hour, by a wall clock that was set back.
+    after.tick(MONDAY + SECOND);
+    assert_eq!(remaining(&after, "who=ann"), 4);
+    clock.advance(SECOND);
+    assert_eq!(remaining(&after, "who=ann"), 5);
 }

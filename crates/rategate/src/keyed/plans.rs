@@ -78,6 +78,12 @@ impl<P: Twinned> Plans<P> {
         }
     }
 
+    /// How many plans there have been, wrapping: another number after each change.
+    #[cfg(feature = "serde")]
+    pub(super) const fn made(&self) -> u32 {
+        self.made
+    }
+
     pub(super) fn tiers(&self) -> usize {
         self.in_force.len()
     }

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use rategate_core::concurrent::Twinned;
 use rategate_core::ledger::Ledger;
-use rategate_core::portable::{Heir, Portable, Since, numbers_of, save_state};
+use rategate_core::portable::{
+    Heir, Numbers, Portable, Saved, Since, numbers_of, restore as restored, save_state,
+};
 
 use super::Keyed;
 use super::entries::Kept;
 use super::key::{Hashing, Id, Key, Seeds};
+use super::plans::Plans;
 use super::room::Room;
 use super::table::Table;
 use super::turn::Turn;
@@ -134,10 +137,10 @@ impl<K: Key + ?Sized, P: Twinned + Portable> Keyed<K, P> {
 
 impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
     fn save(&self, output: impl Write) -> Result<u64, SnapshotError> {
-        // No change of the numbers meanwhile: the header says them.
-        let plans = self.plans();
+        // What is written to may be slow, so no lock is held for it.
+        let header = Said::of(&self.plans());
         let saved_at = SavedAt::now(self.clock.now_ns());
-        let policies = plans.in_force().map(|(_, plan)| numbers_of(&plan.policy));
+        let policies = header.policies.iter().map(|(_, numbers)| numbers.clone());
         let mut writer = SnapshotWriter::new(output, Header::new(saved_at, policies))?;
         let [first, second] = self.seeds.words();
         let hashing = match self.seeds.hashing() {
@@ -149,13 +152,16 @@ impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
         writer.write(&Record { key: Vec::new(), policy: 0, state })?;
         let (mut keys, mut records, mut limiters) = (0_u64, Vec::new(), Vec::new());
         for shard in 0..self.shards() {
-            // What is written to may be slow, so the lock is not held for it.
-            self.copy_shard(shard, saved_at.clock_ns(), &mut records, &mut limiters);
+            self.copy_shard(shard, &header, saved_at.clock_ns(), &mut records, &mut limiters);
             for (mut record, limiter) in limiters.drain(..) {
-                record.state = save_limiter(&limiter, saved_at.clock_ns());
-                records.push(record);
+                let saved = save_limiter(&limiter, saved_at.clock_ns());
+                record.state = saved.state;
+                records.push((record, Some(saved.numbers)));
             }
-            for record in records.drain(..) {
+            for (mut record, numbers) in records.drain(..) {
+                if let Some(numbers) = numbers {
+                    header.translate(&mut record, numbers, saved_at.clock_ns())?;
+                }
                 writer.write(&record)?;
                 keys = keys.saturating_add(1);
             }
@@ -164,14 +170,19 @@ impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
         Ok(keys)
     }
 
-    /// Copies what a shard knows. Limiters are asked later, when the lock is free.
+    /// Copies what a shard knows, and under which numbers where these are not those of the header. Limiters are asked later, when
+    /// the lock is free.
     fn copy_shard(
         &self,
         shard: usize,
+        header: &Said<P>,
         saved_ns: u64,
-        records: &mut Vec<Record>,
+        records: &mut Vec<(Record, Option<Numbers>)>,
         limiters: &mut Vec<(Record, Limiter<Ledger<P>, C>)>,
     ) {
+        // No change is half done meanwhile.
+        let plans = self.plans();
+        let numbers = |policy: &P| (plans.made() != header.made).then(|| numbers_of(policy));
         let entries = self.lock(shard);
         let now_ns = self.fresh_slots(shard, entries.latest_ns.max(self.clock.now_ns()));
         let record = |id: I, tier: usize| Record {
@@ -184,14 +195,19 @@ impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
             let mut record = record(entry.id, plan.tier);
             match &entry.kept {
                 Kept::State(state) => save_state(&plan.policy, state, saved_ns, &mut record.state),
-                Kept::Ledger(ledger) => record.state = ledger.save(saved_ns).state,
+                Kept::Ledger(ledger) => {
+                    let saved = ledger.save(saved_ns);
+                    record.state = saved.state;
+                    records.push((record, Some(saved.numbers)));
+                    continue;
+                }
                 Kept::Limiter(limiter) => {
                     limiters.push((record, limiter.clone()));
                     continue;
                 }
                 Kept::Taken => continue,
             }
-            records.push(record);
+            records.push((record, numbers(&plan.policy)));
         }
         let Some(slots) = &self.slots else { return };
         slots.each(shard, |id: I, plan, value| {
@@ -200,18 +216,52 @@ impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
             if !plan.policy.is_as_fresh(&state, now_ns) {
                 let mut record = record(id, plan.tier);
                 save_state(&plan.policy, &state, saved_ns, &mut record.state);
-                records.push(record);
+                records.push((record, numbers(&plan.policy)));
             }
         });
+    }
+}
+
+/// What a header says: the policy of each tier when the table began to be saved.
+struct Said<P> {
+    policies: Vec<(P, Numbers)>,
+    made: u32,
+}
+
+impl<P: Twinned + Portable> Said<P> {
+    fn of(plans: &Plans<P>) -> Self {
+        let policies = plans.in_force().map(|(_, plan)| &plan.policy);
+        let policies = policies.map(|policy| (policy.clone(), numbers_of(policy))).collect();
+        Self { policies, made: plans.made() }
+    }
+
+    /// A limit that was changed while the table was saved, under the numbers of the header, as by one more change: it may have
+    /// less then, and never has more.
+    fn translate(
+        &self,
+        record: &mut Record,
+        numbers: Numbers,
+        saved_ns: u64,
+    ) -> Result<(), SnapshotError> {
+        let tier = usize::try_from(record.policy).unwrap_or(usize::MAX);
+        match self.policies.get(tier) {
+            Some((policy, said)) if *said != numbers => {
+                let saved = Saved { numbers, state: std::mem::take(&mut record.state) };
+                let since = Since { now_ns: saved_ns, elapsed_ns: 0 };
+                record.state = restored(policy, &saved, since)?.save(saved_ns).state;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 fn save_limiter<P: Twinned + Portable, C: Clock>(
     limiter: &Limiter<Ledger<P>, C>,
     saved_ns: u64,
-) -> Vec<u64> {
+) -> Saved {
     let shared = limiter.shared();
-    shared.turn_even_if_closed(|turn| turn.change(|limit, _| limit.save(saved_ns).state))
+    shared.turn_even_if_closed(|turn| turn.change(|limit, _| limit.save(saved_ns)))
 }
 
 /// Reads a table whole before anybody sees it.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use rategate::portable::Since;
-use rategate::snapshot::SavedAt;
+use rategate::snapshot::{SavedAt, SnapshotError};
 use rategate::{Clock, Hashing, Keyed, Overflow, Room};
 
 use super::{Inlines, Known, NOTED_NS, Numbers, Own, PER_TABLE, Place, Table, Tiers};
@@ -53,7 +53,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         let is_kept = |limit| retired.iter().any(|numbers| numbers.limit == limit);
         let is_in_use = |limit| known.by_limit.contains_key(&limit) || is_kept(limit);
         let in_use = limits.iter().any(|(_, limit, _)| is_in_use(*limit));
-        if in_use || known.tables.len() >= self.most_tables {
+        if in_use {
             return Err(NotRestored::InUse);
         }
         // Tiers that nobody has named can have any numbers.
@@ -64,7 +64,11 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         };
         let policies = (0..PER_TABLE).map(policy_of);
         let (room, clock) = (self.room(), self.clock.clone());
-        let restored = Keyed::restore_since(policies, Some(tier_of), room, clock, input, since);
+        let restored = if known.tables.len() < self.most_tables {
+            Keyed::restore_since(policies, Some(tier_of), room, clock, input, since)
+        } else {
+            Err(SnapshotError::NoRoom { keys: self.keys_per_table })
+        };
         let table: Table<N, C> = restored.inspect_err(|_| {
             // Not by the verb: that takes the lock.
             self.spent.spend(self.clock.now_ns());
@@ -236,7 +240,7 @@ mod tests {
     }
 
     fn take(buckets: &Buckets, capacity: u64, permits: u64) -> Result<Part, Fault> {
-        buckets.decide(limit(capacity), b"k", Verb::Take, permits)
+        buckets.decide(limit(capacity), b"k", Verb::Take, permits, buckets.clock.now_ns())
     }
 
     /// Uses every tier: the first limit is of 1 permit.
@@ -261,12 +265,12 @@ mod tests {
         let wide = take(&buckets, 1_000, 1);
         assert!(matches!(wide, Err(Fault::TooManyLimits { .. })), "{wide:?}");
         // He goes on: by his own limit, not by any that came meanwhile.
-        buckets.note(numbers);
+        numbers.note(clock.now_ns());
         let part = numbers.decide(&numbers.key(b"k"), Verb::Take, 1).unwrap();
         assert_eq!((part.verdict, part.remaining), (Verdict::Granted, Some(0)));
         drop(known);
         // What he has counted is known to whoever asks next, and to whoever only looks.
-        let look = buckets.decide(limit(1), b"k", Verb::Peek, 1).unwrap();
+        let look = buckets.decide(limit(1), b"k", Verb::Peek, 1, clock.now_ns()).unwrap();
         assert_eq!(look.remaining, Some(0));
         assert!(take(&buckets, 1_000, 1).is_err(), "it is in use again");
         assert!(take(&buckets, 1, 1).unwrap().verdict.is_over());
@@ -325,7 +329,7 @@ mod tests {
                         // As many permits in the same time, in as many ways: numbers of their own.
                         let limit = Inline { capacity, count: 1 + of, period_ns: SECOND };
                         clock.advance(SECOND / 7);
-                        match buckets.decide(limit, &key, Verb::Take, capacity) {
+                        match buckets.decide(limit, &key, Verb::Take, capacity, clock.now_ns()) {
                             Ok(Part { verdict: Verdict::Granted, remaining, .. }) => {
                                 // More than was left over would be another's.
                                 assert!(remaining.unwrap() < capacity.max(2), "{limit:?}");

@@ -20,6 +20,12 @@ pub enum StateError {
         /// Why not.
         source: io::Error,
     },
+    /// Another process keeps its counters there, or another engine of this one.
+    #[error("cannot keep counters in `{}`: another process does", path.display())]
+    InUse {
+        /// In which file.
+        path: PathBuf,
+    },
     /// A table cannot be written.
     #[error("cannot save counters to `{}`: {source}", path.display())]
     Table {

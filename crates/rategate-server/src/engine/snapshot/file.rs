@@ -36,6 +36,9 @@ pub(super) struct Contents {
     pub(super) clock_ns: u64,
     /// Since when keys that are not in here count as spent, if they do.
     pub(super) spent_at_ns: Option<u64>,
+    /// The same of some tables alone, also of those that nobody has made.
+    #[serde(default)]
+    pub(super) spent: Vec<(Of, u64)>,
     pub(super) tables: Vec<Entry>,
 }
 
@@ -140,7 +143,10 @@ impl<R: Read + Seek> Input<R> {
         let at =
             HEAD_BYTES.saturating_add(rest).checked_sub(length).ok_or(Unreadable::Malformed)?;
         from.seek(SeekFrom::Start(at))?;
-        let contents = serde_json::from_reader((&mut from).take(length));
+        // No more than the file has; and not byte by byte, as the parser would read it.
+        let mut contents = Vec::new();
+        (&mut from).take(length).read_to_end(&mut contents)?;
+        let contents = serde_json::from_slice(&contents);
         Ok(Self { from, contents: contents.map_err(|_| Unreadable::Malformed)? })
     }
 

@@ -1,10 +1,10 @@
 //! Who keeps an engine's counters in a file: restored at the start, saved now and then and at the end.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -71,11 +71,13 @@ pub struct KeeperStats {
     pub saved_at_ns: u64,
 }
 
-/// Keeps an engine's counters in a file. Nobody else may keep any there.
+/// Keeps an engine's counters in a file. Nobody else may keep any there: see [`start`](Self::start).
 #[derive(Debug)]
 pub struct Keeper {
     settings: KeeperSettings,
     counts: Counts,
+    /// Locked for as long as this lives.
+    lock: OnceLock<File>,
     /// One at a time.
     saving: Mutex<()>,
 }
@@ -96,20 +98,25 @@ impl Keeper {
     /// A keeper that has done nothing yet.
     #[must_use]
     pub fn new(settings: KeeperSettings) -> Self {
-        Self { settings, counts: Counts::default(), saving: Mutex::new(()) }
+        let (counts, lock) = (Counts::default(), OnceLock::new());
+        Self { settings, counts, lock, saving: Mutex::new(()) }
     }
 
     /// Restores what was saved, when the rules have been loaded and before the first call; or does what is to be done then.
     ///
+    /// From then on the file is this keeper's: another that starts with it is refused, in whichever process. For that a file beside
+    /// it, under the same name and `.lock`, is locked; it stays when this has ended.
+    ///
     /// # Errors
     ///
-    /// [`StateError`] if the server is not to start: by [`WhenUnreadable::Refuse`], or because counters that are lost are to be
-    /// spent, and that cannot be kept.
+    /// [`StateError`] if the server is not to start: because of another keeper, or a directory that is not there, by
+    /// [`WhenUnreadable::Refuse`], or because counters that are lost are to be spent, and that cannot be kept.
     pub fn start<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
     ) -> Result<Started, StateError> {
         let KeeperSettings { path, downtime, when_unreadable } = &self.settings;
+        self.lock()?;
         let why = match engine.restore(path, *downtime) {
             Ok(None) => return Ok(Started::First),
             Ok(Some(restored)) => return Ok(Started::Restored(restored)),
@@ -134,11 +141,32 @@ impl Keeper {
         }
     }
 
+    fn lock(&self) -> Result<(), StateError> {
+        if self.lock.get().is_some() {
+            return Ok(());
+        }
+        let path = with_suffix(&self.settings.path, "lock");
+        let file = create(&path).map_err(failed("create", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StateError::InUse { path: self.settings.path.clone() });
+            }
+            // Where there are no locks, nobody can tell.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
+        }
+        // Somebody else was faster: the same.
+        let _ = self.lock.set(file);
+        Ok(())
+    }
+
     /// Saves all counters: there is the old file or the new one, whatever happens meanwhile.
     ///
     /// # Errors
     ///
-    /// [`StateError`]: the old file is still there, and the failure has been counted.
+    /// [`StateError`], which has been counted. The old file is still there; or, if only the directory could not be synced, the new
+    /// one, and a power cut may bring the old one back.
     pub fn save<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
@@ -205,7 +233,7 @@ impl Keeper {
         }
     }
 
-    /// Saves every so often on a thread of its own, and when the [`Saver`] is stopped. `tell` hears of each attempt.
+    /// Saves at once, every so often, and when the [`Saver`] is stopped, on a thread of its own. `tell` hears of each attempt.
     ///
     /// # Errors
     ///
@@ -220,6 +248,8 @@ impl Keeper {
         let (keeper, engine, until) = (Arc::clone(self), engine.clone(), Arc::clone(&stop));
         let thread = std::thread::Builder::new().name("rategate-state".to_owned());
         let thread = thread.spawn(move || {
+            // What stands in the way is known before there is anything to lose.
+            tell(&keeper.save(&engine));
             loop {
                 let (is_over, ended) = &*until;
                 let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,13 +261,14 @@ impl Keeper {
                 }
             }
         })?;
-        Ok(Saver { stop, thread: Some(thread) })
+        Ok(Saver { keeper: Arc::clone(self), stop, thread: Some(thread) })
     }
 }
 
 /// A thread that saves. When it is stopped or dropped, it saves once more and ends.
 #[derive(Debug)]
 pub struct Saver {
+    keeper: Arc<Keeper>,
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
@@ -245,6 +276,12 @@ pub struct Saver {
 impl Saver {
     /// Saves a last time, and returns when that is done.
     pub fn stop(self) {}
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn stats(&self) -> KeeperStats {
+        self.keeper.stats()
+    }
 }
 
 impl Drop for Saver {

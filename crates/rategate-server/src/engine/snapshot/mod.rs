@@ -29,8 +29,9 @@ pub use self::error::{NotRestored, StateError, Unreadable};
 use self::file::{Contents, Entry, Input, Of, Output};
 pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, Saver, Started, WhenUnreadable};
 use super::Engine;
+use super::counters::Ruled;
 use super::live::Live;
-use crate::rule::Rule;
+use crate::rule::{Limit, Rule};
 
 /// What was saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +72,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let live = inner.live.load_full();
         let config = live.as_ref().map(|live| live.set.hash.to_string()).unwrap_or_default();
         let (clock_ns, spent_at_ns) = (inner.clock.now_ns(), inner.spent.at_ns());
-        let contents = Contents { config, clock_ns, spent_at_ns, tables: Vec::new() };
+        let spent = self.spent_alone(live.as_deref());
+        let contents = Contents { config, clock_ns, spent_at_ns, spent, tables: Vec::new() };
         let mut output = Output::new(to, contents)?;
         for ruled in live.iter().flat_map(|live| &live.ruled) {
             if let Some(table) = ruled.counters.made() {
@@ -118,6 +120,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if let Some(at_ns) = contents.spent_at_ns {
             self.spend(at_ns);
         }
+        self.spend_alone(live.as_deref(), &contents.spent);
         for Entry { of, from, bytes, keys } in contents.tables {
             let table = input.table(from, bytes).map_err(fail("read"))?;
             let since = |saved_at: &SavedAt| since(now_ns, saved_at, downtime);
@@ -152,17 +155,50 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         table: impl Read,
         since: impl FnOnce(&SavedAt) -> Since,
     ) -> Result<(), NotRestored> {
-        let named = live.and_then(|live| live.ruled.get(live.matcher.named(name)?.0));
-        let ruled = named.ok_or(NotRestored::NoSuchRule)?;
+        let ruled = named(live, name).ok_or(NotRestored::NoSuchRule)?;
         if of_rule(&ruled.rule) != (Of::Rule { name: name.to_owned(), entries: entries.to_vec() }) {
             return Err(NotRestored::OtherEntries);
         }
         let counters = &ruled.counters;
-        let outcome = counters.restore(&self.inner.clock, table, since);
+        // A rule that is free at this hour counts at others.
+        let later = ruled.rule.schedule.iter().find_map(|scheduled| match scheduled.limit {
+            Limit::Policy(policy) => Some(policy),
+            Limit::Unlimited | Limit::Nothing => None,
+        });
+        let outcome = counters.restore(&self.inner.clock, later, table, since);
         if let Err(NotRestored::Spent(_)) = outcome {
             counters.spend(self.inner.clock.now_ns());
         }
         outcome
+    }
+
+    /// Tables whose strangers count as spent for reasons of their own.
+    fn spent_alone(&self, live: Option<&Live<C>>) -> Vec<(Of, u64)> {
+        let inner = &*self.inner;
+        let is_own = |at_ns: &u64| inner.spent.at_ns().is_none_or(|of_all| of_all < *at_ns);
+        let of_rules = live.into_iter().flat_map(|live| &live.ruled).filter_map(|ruled| {
+            Some((of_rule(&ruled.rule), ruled.counters.spent_at_ns().filter(is_own)?))
+        });
+        let buckets = inner.buckets.spent_at_ns().filter(is_own);
+        let windows = inner.windows.spent_at_ns().filter(is_own);
+        let buckets = buckets.map(|at_ns| (Of::Buckets(Vec::new()), at_ns));
+        let windows = windows.map(|at_ns| (Of::Windows(Vec::new()), at_ns));
+        of_rules.chain(buckets).chain(windows).collect()
+    }
+
+    fn spend_alone(&self, live: Option<&Live<C>>, spent: &[(Of, u64)]) {
+        let now_ns = self.inner.clock.now_ns();
+        for (of, at_ns) in spent {
+            let at_ns = (*at_ns).min(now_ns);
+            match of {
+                Of::Rule { name, .. } => {
+                    let same = named(live, name).filter(|ruled| of_rule(&ruled.rule) == *of);
+                    same.into_iter().for_each(|ruled| ruled.counters.spend(at_ns));
+                }
+                Of::Buckets(_) => self.inner.buckets.spend(at_ns),
+                Of::Windows(_) => self.inner.windows.spend(at_ns),
+            }
+        }
     }
 
     /// From now on every key that is not known counts as one that had used all there was at `at_ns` of the engine's clock, for as
@@ -178,6 +214,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         inner.buckets.spend(at_ns);
         inner.windows.spend(at_ns);
     }
+}
+
+fn named<'a, C: Clock + Clone>(live: Option<&'a Live<C>>, name: &str) -> Option<&'a Ruled<C>> {
+    let live = live?;
+    live.ruled.get(live.matcher.named(name)?.0)
 }
 
 /// How much time has passed, and since when. The clock is the one by which limits are decided, in this process and in the one before.
