@@ -91,6 +91,12 @@ impl<S: Store> Asker<S> {
         self.put(Question::Refund { plan, key, receipt, permits }).map(count)
     }
 
+    /// Gives back without a grant to show.
+    pub fn give_back(&self, permits: u64) -> Result<u64, Fault> {
+        let ((plan, key), permits) = (self.plan_and_key(), number(permits));
+        self.put(Question::GiveBack { plan, key, permits }).map(count)
+    }
+
     /// Ends what is held.
     pub fn release(&self, permits: u64, lease: LeaseId) -> Result<u64, Fault> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));

@@ -94,4 +94,15 @@ impl Oracle {
         }
         least
     }
+
+    /// The same without a grant to show.
+    pub(crate) fn give_back(&mut self, now_us: u64, permits: u64) -> u64 {
+        let now_ns = now_us * 1_000;
+        let each = self.limits.iter().map(|limit| limit.clone().credit(now_ns, permits));
+        let least = each.min().unwrap();
+        for limit in &mut self.limits {
+            limit.credit(now_ns, least);
+        }
+        least
+    }
 }

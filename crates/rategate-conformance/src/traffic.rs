@@ -79,6 +79,7 @@ struct Counts {
     denied: u64,
     partly: u64,
     back: u64,
+    given_back: u64,
 }
 
 impl<'a, A: Arena> Traffic<'a, A> {
@@ -117,17 +118,19 @@ impl<'a, A: Arena> Traffic<'a, A> {
                 _ => self.below(typical_us * 2 + 1),
             };
             self.pass(us);
-            match self.below(10) {
+            match self.below(11) {
                 0..2 => self.refund(step),
                 2 => self.debit(step),
                 3 => self.peek(step),
+                4 if step % 3 == 0 => self.give_back(step),
                 _ => self.decide(step),
             }
         }
-        let Counts { granted, denied, partly, back } = self.counts;
+        let Counts { granted, denied, partly, back, given_back } = self.counts;
         let enough = granted > steps / 20
             && denied > steps / 20
             && back > 10
+            && given_back > 10
             && (partly > 0 || self.oracle.most() == 1);
         assert!(enough, "{}: too little happened: {:?}", self.name, self.counts);
     }
@@ -205,6 +208,18 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let seen = self.asker.refund(&receipt, permits).unwrap();
         assert_eq!(seen, expected, "{about}: back, of {theirs:?}");
         self.counts.back += seen;
+    }
+
+    /// More than there are to come back are up to full. Grants of before give back what is true of them afterwards.
+    fn give_back(&mut self, step: u64) {
+        let most = self.oracle.most();
+        let permits = 1 + self.below(most + 2);
+        let about = self.about(step, permits);
+        let expected = self.oracle.give_back(self.now_us, permits.min(most));
+        let seen = self.asker.give_back(permits).unwrap();
+        assert_eq!(seen, expected, "{about}: back without a grant");
+        assert_eq!(self.asker.remaining(), self.oracle.remaining(self.now_us), "{about}: after it");
+        self.counts.given_back += seen;
     }
 
     fn compare(

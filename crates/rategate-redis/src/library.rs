@@ -32,6 +32,8 @@ pub enum Verb {
     Peek,
     /// Permits of grants come back.
     Refund,
+    /// Permits come back without a grant to show.
+    GiveBack,
     /// Operations in flight have ended.
     Release,
     /// They go on, for another lease.
@@ -49,11 +51,12 @@ pub enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Decide,
         Self::DecideWithinMemory,
         Self::Peek,
         Self::Refund,
+        Self::GiveBack,
         Self::Release,
         Self::Renew,
         Self::Reset,
@@ -70,6 +73,7 @@ impl Verb {
             Self::DecideWithinMemory => ("decide", "decide_within_memory"),
             Self::Peek => ("peek", "peek"),
             Self::Refund => ("refund", "refund"),
+            Self::GiveBack => ("give_back", "give_back"),
             Self::Release => ("release", "release"),
             Self::Renew => ("renew", "renew"),
             Self::Reset => ("reset", "reset"),

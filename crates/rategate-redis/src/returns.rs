@@ -39,6 +39,26 @@ pub fn refund(
     Ok(Command::new(Verb::Refund, states(plan, key), args))
 }
 
+/// Takes permits back without a grant to show, up to full: only as many as have been taken of every limit of the plan and not
+/// been earned again. The answer says how many came back; of a bucket the last of them may find room for a part of itself only.
+/// It is the caller's word: in any window as many more pass as come back in it, and no more.
+///
+/// # Errors
+///
+/// [`RequestError::HeldByLease`] for a plan of operations in flight, [`RequestError::NoPermits`], [`RequestError::Exceeds`].
+pub fn give_back(
+    plan: &Plan,
+    key: &Key,
+    permits: u64,
+    settings: Settings,
+) -> Result<Command, RequestError> {
+    if plan.holds() {
+        return Err(RequestError::HeldByLease);
+    }
+    let args = head(settings, &rows_of(plan, permits)?);
+    Ok(Command::new(Verb::GiveBack, states(plan, key), args))
+}
+
 /// Ends a lease of so many permits: they are free again. Releasing twice does nothing the second time.
 ///
 /// # Errors
@@ -77,7 +97,7 @@ pub fn reset(plan: &Plan, key: &Key) -> Command {
     Command::new(Verb::Reset, states(plan, key), Vec::new())
 }
 
-/// Reads the answer to any of these: a refund and a reset have one count, the others one for each limit of
+/// Reads the answer to any of these: what comes back and a reset have one count, the others one for each limit of
 /// operations in flight.
 ///
 /// # Errors

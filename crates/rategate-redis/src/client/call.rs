@@ -206,6 +206,7 @@ fn tell_one(
         };
         let (reply, now_us) = match question {
             Question::Refund { plan, .. }
+            | Question::GiveBack { plan, .. }
             | Question::Release { plan, .. }
             | Question::Renew { plan, .. }
             | Question::Reset { plan, .. } => {
@@ -249,6 +250,7 @@ impl Manner {
             | Question::Debit { key, .. }
             | Question::Peek { key, .. }
             | Question::Refund { key, .. }
+            | Question::GiveBack { key, .. }
             | Question::Release { key, .. }
             | Question::Renew { key, .. }
             | Question::Reset { key, .. } => self.keys.key(key).slot(),
@@ -294,6 +296,11 @@ impl Manner {
                 let receipt = plan.receipt(receipt).ok_or(RequestError::OtherPlan)?;
                 let key = self.keys.key(key);
                 returns::refund(&plan.plan, &key, &receipt, permits.get(), self.settings)
+            }
+            Question::GiveBack { plan, key, permits } => {
+                let most = plan.plan.limits().map(|(_, limit)| limit.most()).min().unwrap_or(0);
+                let permits = permits.get().min(most);
+                returns::give_back(&plan.plan, &self.keys.key(key), permits, self.settings)
             }
             Question::Release { plan, key, permits, lease } => {
                 let (key, lease) = (self.keys.key(key), LeaseId(lease.0));

@@ -96,13 +96,16 @@ pub(crate) fn check(question: &Question<SharedPlan>) -> Result<(), Fault> {
             }
             plan.admits(*permits)
         }
+        Question::GiveBack { plan, .. } if plan.plan.holds() => {
+            refuse("permits in flight come back by release, not by giving back")
+        }
         Question::Release { plan, permits, .. } | Question::Renew { plan, permits, .. } => {
             if !plan.plan.holds() {
                 return refuse("no limit of this plan is of permits in flight");
             }
             plan.admits(*permits)
         }
-        Question::Reset { .. } | Question::Beat(_) => Ok(()),
+        Question::GiveBack { .. } | Question::Reset { .. } | Question::Beat(_) => Ok(()),
     }
 }
 

@@ -98,6 +98,26 @@ function gcra.undo(cell, op, _, _, permits)
   cell.back = cell.back + permits
 end
 
+-- Of the last permit a part may have been earned.
+function gcra.owed(cell, op, now)
+  local us, part = gcra_tat(cell, now)
+  us, part = sub(us, part, now, 0, op.d)
+  if cell.back + op.permits > LAST_US then return 0 end
+  local count = fits(us, part, op.unit_us, op.unit_part, op.permits, op.d)
+  local whole_us, whole_part = times(op.unit_us, op.unit_part, count, op.d)
+  if count < op.permits and is_less(whole_us, whole_part, us, part) then return count + 1 end
+  return count
+end
+
+function gcra.credit(cell, op, now, permits)
+  local us, part = times(op.unit_us, op.unit_part, permits, op.d)
+  local tat_us, tat_part = gcra_tat(cell, now)
+  cell.peak_us = math.max(cell.peak_us, tat_us + 1)
+  cell.tat_us, cell.tat_part = sub(tat_us, tat_part, us, part, op.d)
+  cell.tat_us, cell.tat_part = gcra_tat(cell, now)
+  cell.back = cell.back + permits
+end
+
 function gcra.write(cell, now)
   local text
   local until_us = cell.tat_us

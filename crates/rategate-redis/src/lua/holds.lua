@@ -92,6 +92,10 @@ function holds.back() return 0 end
 
 function holds.undo() end
 
+function holds.owed() return 0 end
+
+function holds.credit() end
+
 function holds.write(cell, now)
   if cell.is_wiped then redis.call('DEL', cell.key) end
   for member in pairs(cell.gone) do cell.over[#cell.over + 1] = member end

@@ -9,6 +9,8 @@
 --                                     refund after a grant needs them
 --   back(cell, op, now, a, b, c)      how many of op.permits of such a grant can come back
 --   undo(cell, op, now, a, permits)   takes so many back
+--   owed(cell, op, now)               how many of op.permits have been taken and not been earned again
+--   credit(cell, op, now, permits)    takes so many back, of whatever grants
 --   adopt(cell, op)                   goes on under other numbers of the same call
 --   write(cell, now)                  puts the cell where it came from
 --

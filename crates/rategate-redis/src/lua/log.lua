@@ -200,6 +200,26 @@ function log.undo(cell, op, _, newest, permits)
   end
 end
 
+function log.owed(cell, op)
+  return math.min(op.permits, cell.total)
+end
+
+-- The newest go first: whatever window ends after them holds this instant too.
+function log.credit(cell, op, _, permits)
+  if permits >= cell.total then return log_clear(cell, op) end
+  while permits > 0 do
+    local last = log_place(cell, cell.length - 1)
+    local gap, count = log_entry(cell, last)
+    local back = math.min(count, permits)
+    cell.total, permits = cell.total - back, permits - back
+    if back < count then
+      cell.put[last] = struct.pack(cell.entry, gap, count - back)
+    else
+      cell.length, cell.newest = cell.length - 1, cell.newest - gap
+    end
+  end
+end
+
 local function log_header(cell)
   return struct.pack(HEADER, FORM, cell.gap_bytes, cell.count_bytes, cell.capacity, cell.head, cell.length,
     cell.oldest, cell.newest, cell.total, cell.grid_us)

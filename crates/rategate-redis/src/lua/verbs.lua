@@ -215,6 +215,25 @@ function verbs.refund(keys, args, at)
   return reply
 end
 
+-- Permits that come back without a grant to show: of all limits of the call, each with its key, as many as each has out.
+function verbs.give_back(keys, args, at)
+  local call = begin(args, at or 1)
+  local least, cells = nil, {}
+  for index, op in ipairs(call.ops) do
+    cells[index] = cell_of(call, keys[index], op)
+    local owed = op.kind.owed(cells[index], op, call.now)
+    least = math.min(least or owed, owed)
+  end
+  for index, op in ipairs(call.ops) do
+    if least > 0 then
+      op.kind.credit(cells[index], op, call.now, least)
+      cells[index].is_dirty = true
+    end
+  end
+  finish(call)
+  return { 1, call.now, call.corrected, least }
+end
+
 -- Holders:  (place, id)...  for each of which there is such a lease, `change` is called.
 local function with_holders(keys, args, at, change)
   local call

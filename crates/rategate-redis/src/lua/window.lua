@@ -50,6 +50,14 @@ function window.undo(cell, _, _, _, permits)
   cell.used = cell.used - permits
 end
 
+function window.owed(cell, op)
+  return math.min(op.permits, cell.used)
+end
+
+function window.credit(cell, _, _, permits)
+  cell.used = cell.used - permits
+end
+
 function window.write(cell, now)
   local text = string.format('%d:%d', cell.start_us, cell.used)
   keep_string(cell.key, text, ttl_ms(cell.start_us + cell.period_us, now))

@@ -238,9 +238,18 @@ async fn asked<C: Clock + Clone + 'static>(
             remote.hold(&key, item.permits, inner.new_lease()).await
         }
         Verb::Take => remote.take(&key, item.permits).await,
-        // Only by the receipt of a grant.
         Verb::Refund => {
-            return looked(inner, live, (item.rule, &item.key), Verdict::Refunded(0)).await;
+            let back = match NonZeroU64::new(item.permits).filter(|_| !ruled.is_in_flight()) {
+                Some(permits) => remote.give_back(&key, permits).await,
+                None => Ok(0),
+            };
+            let back = match back {
+                Ok(back) => back,
+                // What it might have taken back nobody knows.
+                Err(StoreFault::Gone(_)) => 0,
+                Err(fault) => return Err(of_store(&fault)),
+            };
+            return looked(inner, live, (item.rule, &item.key), Verdict::Refunded(back)).await;
         }
         Verb::Peek => remote.peek(&key, item.permits).await,
         Verb::Reset => {

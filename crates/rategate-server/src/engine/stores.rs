@@ -7,7 +7,8 @@
 //! * **Several items** that are not all in this process are taken one after the other: first those in the store, then those here all at
 //!   once. Where one is over, what the store has granted goes back to it; if nobody waits for the answer any more, too. For that long
 //!   others may find less than there is, and never more.
-//! * **Refunds** go back to a store by the receipt of their grant alone, so one without a grant to show gives nothing back.
+//! * **Refunds** show no grant, as in this process: a store takes back up to full, by the caller's word. While it is gone it takes back
+//!   nothing. Permits in flight are [released](super::LeaseVerb::Release) instead.
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -42,6 +43,8 @@ pub trait Remote: Send + Sync {
     fn reset(&self, key: &[u8]) -> Asked<u64>;
     /// Gives back what a grant was of.
     fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant);
+    /// Gives back without a grant to show, up to full. Says how many.
+    fn give_back(&self, key: &[u8], permits: NonZeroU64) -> Asked<u64>;
     /// Takes permits in flight, under a name.
     fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding;
     /// Lets them go on.
@@ -67,6 +70,10 @@ impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
 
     fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant) {
         Self::refund(self, key, permits, grant);
+    }
+
+    fn give_back(&self, key: &[u8], permits: NonZeroU64) -> Asked<u64> {
+        Self::give_back(self, key, permits)
     }
 
     fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding {

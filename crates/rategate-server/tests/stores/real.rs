@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 
 use rategate::{Clock, MonotonicClock};
 use rategate_redis::client::{self, Config, RedisStore};
-use rategate_server::engine::{Answer, Engine, EngineSettings, Shared, Verb, Verdict};
-use rategate_server::rule::{Rule, WhenGone};
+use rategate_server::engine::{
+    Answer, Engine, EngineSettings, Lease, LeaseVerb, Shared, Verb, Verdict,
+};
+use rategate_server::rule::{Place, Rule, WhenGone};
 
+use crate::common::SECOND;
 use crate::servers::server::{Brand, Server};
-use crate::{decided, rule_set, stored};
+use crate::{decided, in_flight, rule_set, stored};
 
 /// The answer, and how long it took.
 fn ask(
@@ -82,4 +85,57 @@ fn a_server_that_is_killed_and_comes_back() {
         let (answer, _) = take("deny", &format!("after {:?}", engine.clock().now_ns()));
         answer.parts[0].verdict == Verdict::Granted
     });
+}
+
+/// What a store keeps comes back to it, and so do leases: with each kind of server there is.
+#[test]
+fn what_is_given_back_and_released_is_there_again() {
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let place = client::Server::tcp("127.0.0.1", server.port());
+        let store = Arc::new(RedisStore::open(Config::server(place).prefix("t")).unwrap());
+        let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
+        let settings = EngineSettings::default();
+        let engine = Engine::with_store(MonotonicClock::new(), settings, None, Some(shared));
+        // Nothing of it comes back by itself meanwhile.
+        let slow = rategate::Gcra::new("1/h".parse().unwrap(), 4).unwrap();
+        let limit = rategate_server::rule::Limit::Policy(slow.into());
+        let rules = vec![
+            Rule { limit, when_gone: WhenGone::Deny, ..stored("slow", 4) },
+            Rule { held_ns: 3_600 * SECOND, ..in_flight("oven", 2, Place::StoreExact) },
+        ];
+        engine.load(rule_set(rules)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let verdict =
+            |verb, permits| ask(&runtime, &engine, verb, ("slow", "x", permits)).0.parts[0].verdict;
+        eventually(Duration::from_secs(10), "the store answers", || {
+            ask(&runtime, &engine, Verb::Take, ("slow", "first", 1)).0.parts[0].verdict
+                == Verdict::Granted
+        });
+        assert_eq!(verdict(Verb::Refund, 1), Verdict::Refunded(0), "nothing has been taken");
+        assert_eq!(verdict(Verb::Take, 3), Verdict::Granted);
+        assert_eq!(verdict(Verb::Refund, 2), Verdict::Refunded(2));
+        assert_eq!(verdict(Verb::Take, 3), Verdict::Granted);
+        assert!(verdict(Verb::Take, 1).is_over());
+        assert_eq!(verdict(Verb::Refund, u64::MAX), Verdict::Refunded(4), "up to full");
+        assert_eq!(verdict(Verb::Refund, 0), Verdict::Refunded(0));
+        assert_eq!(verdict(Verb::Take, 4), Verdict::Granted);
+
+        let name = engine.new_lease();
+        let lease = |verb| {
+            let lease = Lease { name, rule: "oven", values: &[b"x"], permits: 2 };
+            let answer = runtime.block_on(engine.lease(verb, &lease).answer()).unwrap();
+            (answer.parts[0].verdict, answer.held_ns().is_some())
+        };
+        for verb in [LeaseVerb::Take, LeaseVerb::Take, LeaseVerb::Renew] {
+            assert_eq!(lease(verb), (Verdict::Granted, true), "{verb:?}");
+        }
+        let oven = |verb| ask(&runtime, &engine, verb, ("oven", "x", 1)).0.parts[0].verdict;
+        assert!(oven(Verb::Take).is_over());
+        assert_eq!(oven(Verb::Refund), Verdict::Refunded(0), "it is released instead");
+        assert_eq!(lease(LeaseVerb::Release), (Verdict::Refunded(2), false));
+        assert_eq!(lease(LeaseVerb::Release), (Verdict::Refunded(0), false));
+        assert!(lease(LeaseVerb::Renew).0.is_over());
+        assert_eq!(oven(Verb::Take), Verdict::Granted);
+    }
 }

@@ -36,10 +36,14 @@ fn servers_share_a_limit() {
     assert_eq!(answer.parts[0].verdict, Verdict::Denied { retry_after_ns: None, enforced: true });
     let _ = world.ask(&two, Verb::Reset, &[("s", "ann", 1)]);
     assert_eq!(world.left(&one, "s", "ann"), Some(5));
-    // Without a grant to show, nothing.
+    // Whoever says that permits come back is believed, up to full, whichever server he says it to.
     assert!(world.take(&one, &[("s", "ann", 5)]));
-    let (answer, _) = world.ask(&one, Verb::Refund, &[("s", "ann", 5)]);
-    assert_eq!(answer.parts[0].verdict, Verdict::Refunded(0));
+    let back = |permits| world.ask(&two, Verb::Refund, &[("s", "ann", permits)]).0.parts[0].clone();
+    let part = back(2);
+    assert_eq!((part.verdict, part.remaining), (Verdict::Refunded(2), Some(2)));
+    assert_eq!(back(u64::MAX).verdict, Verdict::Refunded(3));
+    assert_eq!(back(1).verdict, Verdict::Refunded(0));
+    assert_eq!(world.left(&one, "s", "ann"), Some(5));
 }
 
 /// Rules of one name and one key, and no others, have one counter.

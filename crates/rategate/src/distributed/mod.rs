@@ -168,6 +168,14 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         self.inner().refund(Key::from(key), permits, grant);
     }
 
+    /// Gives permits back without a grant to show, up to full, and says how many came back to the store: the caller's word, by
+    /// which in any window as many more pass as come back in it. What this node has borrowed, has a share of, or has decided alone
+    /// is not touched, so of a limit that is shared out nothing comes back.
+    pub fn give_back(&self, key: &[u8], permits: NonZeroU64) -> Asked<u64> {
+        let inner = self.inner();
+        inner.store.give_back(&inner.store_plan, &Key::from(key), permits)
+    }
+
     /// Tells the recorder that the program has installed how many calls were decided by whom, and how the store is.
     #[cfg(feature = "metrics")]
     pub fn publish(&self) {

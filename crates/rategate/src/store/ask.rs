@@ -61,6 +61,12 @@ pub trait Ask<P> {
         self.ask(Question::Refund { plan, key, receipt, permits }).read_as(count)
     }
 
+    /// Gives permits back without a grant to show, up to full. Says how many came back.
+    fn give_back(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Asked<u64> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.ask(Question::GiveBack { plan, key, permits }).read_as(count)
+    }
+
     /// Ends what was [held](Self::hold). Says 0 if it had ended.
     fn release(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));

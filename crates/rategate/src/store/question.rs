@@ -58,6 +58,16 @@ pub enum Question<P> {
         /// How many.
         permits: NonZeroU64,
     },
+    /// Permits come back without a grant to show, as many as have been taken and not earned again, and in one question no more
+    /// than one call can take. It is the caller's word: in any window as many more pass as come back in it, and no more.
+    GiveBack {
+        /// The limits; none of them of permits in flight.
+        plan: Arc<P>,
+        /// Whose.
+        key: Key,
+        /// How many at most.
+        permits: NonZeroU64,
+    },
     /// Permits in flight have ended. A second time does nothing.
     Release {
         /// The limits of the grant.

@@ -17,7 +17,7 @@ pub struct Answer {
 pub enum Reply {
     /// To decide, debit and peek.
     Verdict(Verdict),
-    /// How many permits came back, of a refund; for how many limits of permits in flight the lease was still there,
+    /// How many permits came back, with a grant to show or without; for how many limits of permits in flight the lease was still there,
     /// of release and renew; how many states there were that were not as good as unused, of a reset.
     Count(u64),
     /// To a sign of life.

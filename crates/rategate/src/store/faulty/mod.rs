@@ -171,6 +171,7 @@ const fn key_of<P>(question: &Question<P>) -> &Key {
         | Question::Debit { key, .. }
         | Question::Peek { key, .. }
         | Question::Refund { key, .. }
+        | Question::GiveBack { key, .. }
         | Question::Release { key, .. }
         | Question::Renew { key, .. }
         | Question::Reset { key, .. } => key,

@@ -129,6 +129,21 @@ impl Entry {
         least
     }
 
+    /// Takes permits back without a grant, as many as every limit has out. Says how many.
+    pub(super) fn give_back(&mut self, plan: &MemoryPlan, permits: u64, now_ns: u64) -> u64 {
+        let is_known = |limit| self.states.iter().any(|state| state.is_of(limit));
+        if !plan.limits().iter().all(is_known) {
+            return 0;
+        }
+        let seen = |limit| self.seen(limit, now_ns).into_owned().give_back(now_ns, permits);
+        let least = plan.limits().iter().map(seen).min();
+        let Some(least) = least.filter(|&least| least > 0) else { return 0 };
+        for limit in plan.limits() {
+            self.state(limit, now_ns).give_back(now_ns, least);
+        }
+        least
+    }
+
     /// Ends leases, or lets them go on. Says of how many limits they were still there.
     pub(super) fn end_or_renew(
         &mut self,

@@ -176,6 +176,12 @@ impl<C: Clock> MemoryStore<C> {
                 };
                 Ok(Reply::Count(self.change(&key, refund)))
             }
+            Question::GiveBack { plan, key, permits } => {
+                refuse_if(plan.holds(), "permits in flight are released, not given back")?;
+                let permits = permits.get().min(plan.most());
+                let give_back = |entry: &mut Entry, now_ns| entry.give_back(&plan, permits, now_ns);
+                Ok(Reply::Count(self.change(&key, give_back)))
+            }
             Question::Release { plan, key, permits, lease } => {
                 self.end_or_renew(&key, &plan, (lease, permits), false)
             }

@@ -75,6 +75,11 @@ impl MemoryPlan {
         }
     }
 
+    /// The most permits of one call, where there is such a number.
+    pub(super) fn most(&self) -> u64 {
+        self.limits.iter().map(|limit| limit.rule.most()).min().unwrap_or(0)
+    }
+
     /// How long the window lasts that is the first to end.
     pub(super) fn window_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
         let left_ns = |window: &FixedWindow| {

@@ -140,6 +140,12 @@ impl State {
         ledger.refund(now_ns, &grant, permits)
     }
 
+    /// Takes permits back without a grant, as many as have been taken and not earned again. Says how many.
+    pub(super) fn give_back(&mut self, now_ns: u64, permits: u64) -> u64 {
+        let Live::Paced(ledger) = &mut self.live else { return 0 };
+        ledger.credit(now_ns, permits)
+    }
+
     /// Ends a lease, or lets it go on. Says whether its time was not over.
     pub(super) fn end_or_renew(
         &mut self,
