@@ -2,6 +2,8 @@
 
 mod answer;
 mod apart;
+#[cfg(feature = "otlp")]
+mod caller;
 mod counter;
 mod counters;
 mod decide;
@@ -15,6 +17,8 @@ mod request;
 mod snapshot;
 mod spent;
 mod stores;
+#[cfg(feature = "otlp")]
+mod traced;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -28,6 +32,8 @@ use smallvec::SmallVec;
 
 pub use self::answer::{Answer, Decided, Part, Verdict};
 pub use self::apart::LeaseVerb;
+#[cfg(feature = "otlp")]
+pub use self::caller::{CallerSpan, TRACEPARENT, Within, within};
 pub use self::fault::Fault;
 use self::inline::Inlines;
 use self::live::Live;
@@ -42,6 +48,8 @@ pub use self::snapshot::{
 use self::spent::Spent;
 use self::stores::Remotes;
 pub use self::stores::{HELD_NS, Remote, Shared, Stores};
+#[cfg(feature = "otlp")]
+pub use self::traced::{Outcome, Span, Tracer};
 use crate::rule::RuleSet;
 
 /// A counter's key: short ones are on the stack.
@@ -63,6 +71,8 @@ pub struct EngineSettings {
 /// Decides requests. Clones are of the same engine. Never waits, reads no clock but its own.
 pub struct Engine<C: Clock = MonotonicClock> {
     inner: Arc<Inner<C>>,
+    #[cfg(feature = "otlp")]
+    tracer: Option<Arc<dyn Tracer>>,
 }
 
 struct Inner<C: Clock> {
@@ -122,7 +132,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             loading: Mutex::new(()),
             clock,
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+            #[cfg(feature = "otlp")]
+            tracer: None,
+        }
     }
 
     /// Puts rules into force, all at once, or none of them. What rules of the same name have counted is carried over where it means
@@ -168,6 +182,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Decides a request.
     #[must_use]
     pub fn decide(&self, request: &Request<'_>) -> Decided {
+        #[cfg(feature = "otlp")]
+        if let Some(span) = self.span(request.verb) {
+            return span.of(|engine| engine.decide(request));
+        }
         let live = self.inner.live.load();
         if let Some(live) = live.as_ref().filter(|live| live.has_remotes)
             && let Some(decided) = self.decide_apart(live, request)
@@ -189,6 +207,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         verb: Verb,
         permits: u64,
     ) -> Result<Part, Fault> {
+        #[cfg(feature = "otlp")]
+        if let Some(span) = self.span(verb) {
+            return span.of_one(|engine| engine.inline(limit, key, verb, permits));
+        }
         let inner = &*self.inner;
         let part = inner.buckets.decide(limit, key, verb, permits)?;
         if verb != Verb::Peek
@@ -252,7 +274,11 @@ impl Default for EngineSettings {
 
 impl<C: Clock> Clone for Engine<C> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
+        Self {
+            inner: Arc::clone(&self.inner),
+            #[cfg(feature = "otlp")]
+            tracer: self.tracer.clone(),
+        }
     }
 }
 

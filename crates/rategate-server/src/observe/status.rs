@@ -36,6 +36,8 @@ pub struct Status {
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
     loaded_at_s: AtomicU64,
+    #[cfg(feature = "otlp")]
+    spans: super::spans::Counts,
     /// Why the last configuration was refused, and the store's state.
     words: Mutex<Words>,
 }
@@ -129,6 +131,12 @@ impl Status {
     /// The store does so now.
     pub fn store_is(&self, store: Store) {
         self.words(|words| words.store = store);
+    }
+
+    /// What has become of spans.
+    #[cfg(feature = "otlp")]
+    pub(super) const fn spans(&self) -> &super::spans::Counts {
+        &self.spans
     }
 
     pub(super) fn store(&self) -> Store {

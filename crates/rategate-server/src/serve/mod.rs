@@ -1,6 +1,7 @@
 //! The service as a whole: listeners, threads, signals, and the end in order.
 
 mod kept;
+mod traced;
 mod web;
 
 use std::io;
@@ -16,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use self::traced::Spans;
 use self::web::{Parts, Web};
 use crate::config::settings::{self, Listener};
 use crate::config::{Layers, Loaded, Settings, Watch};
@@ -111,6 +113,9 @@ pub enum StartError {
     /// The counters of before cannot be used, and the configuration says not to start then.
     #[error("the counters of before: {0}")]
     Counters(String),
+    /// Spans cannot be sent.
+    #[error("spans: {0}")]
+    Tracing(String),
     /// The system has no more threads or descriptors.
     #[error("cannot start its threads: {0}")]
     Threads(#[from] io::Error),
@@ -155,6 +160,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let engine = Engine::with_store(clock, engine_settings, Some(looks_on), store);
     engine.load(loaded.rules.clone())?;
     let saver = settings.snapshot.as_ref().map(|kept| kept::keep(kept, &engine)).transpose()?;
+    let spans = traced::spans(&settings.tracing, &observe)?;
     observe.status().loaded(unix_s());
     // What the system gives is what there is.
     let _ = net::raise_descriptors();
@@ -184,6 +190,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         watch: None,
         known_failures: 0,
         saver: saver.flatten(),
+        spans,
         ordered,
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -277,6 +284,8 @@ struct Front {
     /// Of the configuration's refusals, those that have been told.
     known_failures: u64,
     saver: Option<Saver>,
+    /// Without the feature there are none.
+    spans: Option<Spans>,
     ordered: mpsc::UnboundedReceiver<Order>,
 }
 
@@ -291,7 +300,8 @@ impl Front {
         let access = server.token.as_ref().map(|token| Access::token(token.expose().as_bytes()));
         let access = access.unwrap_or_default();
         let bounds = Bounds { frame_bytes: server.limits.frame_bytes, ..Bounds::default() };
-        let resp = Resp::new(self.engine.clone(), access.clone(), bounds, limits);
+        let resp =
+            Resp::new(self.asked_by(observe::Protocol::Resp), access.clone(), bounds, limits);
         let rls = self.rls(&access);
         let web = self.web(&access, rls.clone(), limits);
         let mut hosts: Vec<Host> = Vec::new();
@@ -315,6 +325,16 @@ impl Front {
         Ok(hosts)
     }
 
+    /// The engine as a protocol asks it.
+    fn asked_by(&self, protocol: observe::Protocol) -> Engine<MonotonicClock> {
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = &self.spans {
+            return self.engine.traced(spans.of(protocol));
+        }
+        let _ = protocol;
+        self.engine.clone()
+    }
+
     fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {
         let server = &self.settings.server;
         let settings = grpc::Settings {
@@ -322,7 +342,12 @@ impl Front {
             most_wait: server.limits.header_time,
             ..grpc::Settings::default()
         };
-        Rls::new(self.engine.clone(), access.clone(), self.health.clone(), settings)
+        Rls::new(
+            self.asked_by(observe::Protocol::Grpc),
+            access.clone(),
+            self.health.clone(),
+            settings,
+        )
     }
 
     fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {
@@ -340,9 +365,10 @@ impl Front {
             most_body_bytes: server.limits.body_bytes,
             ..http::Options::default()
         };
+        let engine = self.asked_by(observe::Protocol::Http);
         Web::new(Parts {
-            engine: self.engine.clone(),
-            api: Api::new(self.engine.clone(), options),
+            engine: engine.clone(),
+            api: Api::new(engine, options),
             rls,
             admin: self.admin.clone(),
             access: access.clone(),
@@ -383,6 +409,10 @@ impl Front {
         self.workers.stop();
         // After the last decision.
         drop(self.saver);
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = self.spans {
+            spans.end();
+        }
     }
 
     fn tick(&mut self) {

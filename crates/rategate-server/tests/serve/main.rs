@@ -10,5 +10,9 @@
 
 mod clients;
 mod exact;
+#[cfg(feature = "otlp")]
+mod receiver;
 mod restart;
 mod rules;
+#[cfg(feature = "otlp")]
+mod spans;
