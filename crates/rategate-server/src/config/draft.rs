@@ -6,6 +6,9 @@ use super::error::Problem;
 use super::settings::{Address, Listener, Settings, Store};
 use super::source::Place;
 
+/// The longest name that the service may have for whoever receives its spans, in bytes.
+const MOST_SERVICE: usize = 256;
+
 /// Settings that are not yet checked as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
@@ -99,6 +102,7 @@ impl Draft {
         {
             problems.push(self.problem("server.threads", "at most 1024 threads".to_owned()));
         }
+        self.check_tracing(cfg!(feature = "otlp"), problems);
         self.settings
     }
 
@@ -109,6 +113,20 @@ impl Draft {
         let auth = auth.or(self.auth).unwrap_or_else(by_default);
         let tls = tls.unwrap_or(is_tcp && self.settings.server.tls.is_some());
         Listener { address, auth, tls }
+    }
+
+    /// `is_built_in` is whether spans can be sent at all.
+    fn check_tracing(&self, is_built_in: bool, problems: &mut Vec<Problem>) {
+        let tracing = &self.settings.tracing;
+        if tracing.otlp.is_some() && !is_built_in {
+            let message = "spans cannot be sent: this rategate is built without OTLP".to_owned();
+            let help = "build it with --features otlp, or leave this out";
+            problems.push(self.problem("tracing.otlp", message).help(help));
+        }
+        if !(1..=MOST_SERVICE).contains(&tracing.service.len()) {
+            let message = format!("a service has a name of 1 to {MOST_SERVICE} bytes");
+            problems.push(self.problem("tracing.service", message));
+        }
     }
 
     fn check_listeners(&self, problems: &mut Vec<Problem>) {
@@ -153,5 +171,29 @@ impl Draft {
                     .push(self.problem(key, format!("{address} is also an address of {other}")));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::settings::Receiver;
+
+    #[test]
+    fn a_receiver_of_spans_that_nobody_can_send_is_refused() {
+        let mut draft = Draft::default();
+        let refused = |draft: &Draft, is_built_in| {
+            let mut problems = Vec::new();
+            draft.check_tracing(is_built_in, &mut problems);
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert!(refused(&draft, false).is_empty());
+        let receiver = Receiver { host: "h".into(), port: 4318, path: String::new() };
+        draft.settings.tracing.otlp = Some(receiver);
+        assert!(refused(&draft, true).is_empty());
+        draft.whence.insert("tracing.otlp", Whence::Outside("RATEGATE_TRACING_OTLP".to_owned()));
+        let refused = refused(&draft, false);
+        assert!(refused[0].contains("RATEGATE_TRACING_OTLP"), "{refused:?}");
+        assert!(refused[0].contains("without OTLP"), "{refused:?}");
     }
 }

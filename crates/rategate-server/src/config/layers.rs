@@ -8,7 +8,9 @@ use super::draft::{Draft, ListenerDraft, Protocol, Whence};
 use super::error::Problem;
 use super::native::text::{Grammar as _, HostName, StoreUrl};
 use super::native::{Size, add_store_url, secret_file};
-use super::settings::{Address, Dialect, LogFormat, Secret, Snapshot, Tls, WhenTorn};
+use super::settings::{
+    Address, Dialect, LogFormat, Receiver, Sample, Secret, Snapshot, Tls, WhenTorn,
+};
 
 /// Settings from outside the files. Each key of [`keys`] is a variable too: `server.threads` is `RATEGATE_SERVER_THREADS`.
 #[derive(Clone, Debug, Default)]
@@ -23,12 +25,14 @@ struct Said {
     text: String,
     /// The variable or flag.
     name: String,
+    /// Whether it only counts if nobody else has said anything.
+    is_weak: bool,
 }
 
 /// What can be said from outside, by its key.
 type Setter = fn(&mut Draft, &str) -> Result<(), String>;
 
-const KEYS: [(&str, Setter); 32] = [
+const KEYS: [(&str, Setter); 34] = [
     ("server.resp", |draft, text| listeners(draft, Protocol::Resp, text)),
     ("server.http", |draft, text| listeners(draft, Protocol::Http, text)),
     ("server.grpc", |draft, text| listeners(draft, Protocol::Grpc, text)),
@@ -126,11 +130,22 @@ const KEYS: [(&str, Setter); 32] = [
         put(&mut draft.settings.log.format, format)
     }),
     ("log.filter", |draft, text| put(&mut draft.settings.log.filter, Ok(text.to_owned()))),
+    ("tracing.otlp", |draft, text| {
+        put(&mut draft.settings.tracing.otlp, Option::<Receiver>::read(text))
+    }),
+    ("tracing.sample", |draft, text| put(&mut draft.settings.tracing.sample, Sample::read(text))),
+    ("tracing.service", |draft, text| {
+        put(&mut draft.settings.tracing.service, Ok(text.to_owned()))
+    }),
     ("keys.total", |draft, text| put(&mut draft.settings.keys.total, count(text))),
 ];
 
 /// The token's short name, which clients know too.
 const TOKEN: &str = "RATEGATE_TOKEN";
+/// Variables that OTLP has everywhere. They are there for all services of a machine, so what is said to this one goes before them, and one
+/// that cannot send spans passes them over.
+const COMMON: [(&str, &str); 2] =
+    [("tracing.otlp", "OTEL_EXPORTER_OTLP_ENDPOINT"), ("tracing.service", "OTEL_SERVICE_NAME")];
 const NOT_COUNT: &str = "it is a whole number from 1 on";
 
 /// All keys that can be said from outside the files.
@@ -154,9 +169,13 @@ impl Layers {
     /// What an environment says, by the names of its variables.
     #[must_use]
     pub fn of_variables(value: impl Fn(&str) -> Option<String>) -> Self {
-        let short = std::iter::once(("server.token", TOKEN.to_owned()));
-        let said = short.chain(keys().map(|key| (key, variable(key))));
-        let said = said.filter_map(|(key, name)| Some(Said { key, text: value(&name)?, name }));
+        let short = std::iter::once(("server.token", TOKEN.to_owned(), false));
+        let own = keys().map(|key| (key, variable(key), false));
+        let common = COMMON.into_iter().filter(|_| cfg!(feature = "otlp"));
+        let common = common.map(|(key, name)| (key, name.to_owned(), true));
+        let said = short.chain(own).chain(common).filter_map(|(key, name, is_weak)| {
+            Some(Said { key, text: value(&name)?, name, is_weak })
+        });
         Self { said: said.collect() }
     }
 
@@ -168,13 +187,16 @@ impl Layers {
     pub fn flag(&mut self, key: &str, flag: &str, text: &str) -> Result<(), String> {
         let key =
             keys().find(|known| *known == key).ok_or_else(|| format!("no setting {key:?}"))?;
-        self.said.push(Said { key, text: text.to_owned(), name: flag.to_owned() });
+        self.said.push(Said { key, text: text.to_owned(), name: flag.to_owned(), is_weak: false });
         Ok(())
     }
 
     /// Puts all of it on top of what files say.
     pub(crate) fn apply(&self, draft: &mut Draft, problems: &mut Vec<Problem>) {
-        for Said { key, text, name } in &self.said {
+        for Said { key, text, name, is_weak } in &self.said {
+            if *is_weak && draft.whence.contains_key(key) {
+                continue;
+            }
             let Some((key, set)) = KEYS.into_iter().find(|(known, _)| known == key) else {
                 continue;
             };

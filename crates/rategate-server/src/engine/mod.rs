@@ -2,6 +2,8 @@
 
 mod answer;
 mod apart;
+#[cfg(feature = "otlp")]
+mod caller;
 mod counter;
 mod counters;
 mod decide;
@@ -17,6 +19,8 @@ mod request;
 mod snapshot;
 mod spent;
 mod stores;
+#[cfg(feature = "otlp")]
+mod traced;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +30,8 @@ use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
 
 pub use self::answer::{Answer, Decided, Part, Verdict};
+#[cfg(feature = "otlp")]
+pub use self::caller::{CallerSpan, TRACEPARENT, Within, within};
 use self::decide::Seen;
 pub use self::fault::Fault;
 use self::inline::Inlines;
@@ -42,6 +48,8 @@ pub use self::snapshot::{
 use self::spent::Spent;
 use self::stores::Remotes;
 pub use self::stores::{Remote, Shared, Stores};
+#[cfg(feature = "otlp")]
+pub use self::traced::{Outcome, Span, Tracer};
 use crate::rule::RuleSet;
 
 /// What an engine is made with.
@@ -60,6 +68,8 @@ pub struct EngineSettings {
 /// Decides requests. Clones are of the same engine. Never waits, reads no clock but its own.
 pub struct Engine<C: Clock = MonotonicClock> {
     inner: Arc<Inner<C>>,
+    #[cfg(feature = "otlp")]
+    tracer: Option<Arc<dyn Tracer>>,
 }
 
 struct Inner<C: Clock> {
@@ -122,7 +132,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             loading: Mutex::new(()),
             clock,
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+            #[cfg(feature = "otlp")]
+            tracer: None,
+        }
     }
 
     /// Puts rules into force, all at once, or none of them. What rules of the same name have counted is carried over where it means
@@ -169,6 +183,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Decides a request.
     #[must_use]
     pub fn decide(&self, request: &Request<'_>) -> Decided {
+        #[cfg(feature = "otlp")]
+        if let Some(span) = self.span(request.verb) {
+            return span.of(|engine| engine.decide(request));
+        }
         let live = self.inner.live.load();
         if let Some(live) = live.as_ref().filter(|live| live.has_remotes)
             && let Some(decided) = self.decide_apart(live, request)
@@ -190,6 +208,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         verb: Verb,
         permits: u64,
     ) -> Result<Part, Fault> {
+        #[cfg(feature = "otlp")]
+        if let Some(span) = self.span(verb) {
+            return span.of_one(|engine| engine.inline(limit, key, verb, permits));
+        }
         let inner = &*self.inner;
         let now_ns = inner.clock.now_ns();
         let part = inner.buckets.decide(limit, key, verb, permits, now_ns)?;
@@ -257,7 +279,11 @@ impl Default for EngineSettings {
 
 impl<C: Clock> Clone for Engine<C> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
+        Self {
+            inner: Arc::clone(&self.inner),
+            #[cfg(feature = "otlp")]
+            tracer: self.tracer.clone(),
+        }
     }
 }
 

@@ -224,4 +224,40 @@ mod tests {
         board.tick(1, 100);
         assert_eq!(board.every(), 1);
     }
+
+    fn names(ranking: &Ranking) -> Vec<&str> {
+        ranking.ranked.iter().map(|ranked| &*ranked.name).collect()
+    }
+
+    #[test]
+    fn names_are_kept_of_keys_that_stand_out() {
+        let board = Board::new(0);
+        for key in 0..10_000 {
+            // One that is heavy among many that come once.
+            board.note(0, 0, Weight::Used(100), || "heavy".to_owned());
+            board.note(0, key + 1, Weight::Denied, || key.to_string());
+        }
+        for lane in board.lanes.all() {
+            assert!(lane.lock().unwrap().names.len() <= MOST_KEYS * 8);
+        }
+        let (_, ranks) = board.read();
+        assert_eq!(names(&ranks.used()), ["heavy"]);
+        assert_eq!(ranks.denied().ranked.len(), MOST_KEYS, "each with its name");
+    }
+
+    #[test]
+    fn a_key_stands_out_for_one_to_two_minutes() {
+        let board = Board::new(1_000);
+        board.note(0, 7, Weight::Denied, || "key".to_owned());
+        let seen = |second| {
+            board.tick(second, 0);
+            let (since_s, ranks) = board.read();
+            (since_s, names(&ranks.denied()).len())
+        };
+        assert_eq!(seen(1_059), (1_000, 1));
+        assert_eq!(seen(1_060), (1_000, 1));
+        assert_eq!(seen(1_061), (1_000, 1));
+        assert_eq!(seen(1_119), (1_000, 1));
+        assert_eq!(seen(1_120), (1_060, 0));
+    }
 }

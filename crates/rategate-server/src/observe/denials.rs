@@ -152,3 +152,27 @@ impl Why {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_denials_are_kept_and_no_more() {
+        let (denials, events) = (Denials::default(), Events::new(10, 50));
+        for nth in 0..100 {
+            let at_ns = nth * PAUSE_NS;
+            denials.note(at_ns, "rule", &events, || Denial {
+                at_ns,
+                name: "key".into(),
+                permits: 1,
+                why: Why::Never,
+                enforced: true,
+            });
+        }
+        let all = denials.all();
+        assert_eq!(all.len(), MOST);
+        let ends = [all[0].at_ns, all[MOST - 1].at_ns];
+        assert_eq!(ends, [68 * PAUSE_NS, 99 * PAUSE_NS]);
+    }
+}

@@ -169,6 +169,17 @@ fn service(text: &mut Text, status: &Status) {
         let is_it = u64::from(store == status.store());
         text.line("rategate_store_health", &[("state", store.name())], is_it);
     }
+    #[cfg(feature = "otlp")]
+    {
+        text.metric(
+            "rategate_spans_total",
+            "counter",
+            "Spans of decisions, by what became of them",
+        );
+        for (outcome, count) in status.spans().read() {
+            text.line("rategate_spans_total", &[("outcome", outcome)], count);
+        }
+    }
     text.metric("rategate_build_info", "gauge", "Always 1; which version it is");
     text.line("rategate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
 }

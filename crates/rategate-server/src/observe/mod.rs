@@ -16,6 +16,8 @@ mod metrics;
 mod name;
 mod record;
 mod series;
+#[cfg(feature = "otlp")]
+mod spans;
 mod status;
 mod tally;
 mod tape;
@@ -26,6 +28,8 @@ mod words;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+#[cfg(feature = "otlp")]
+pub use self::spans::Spans;
 pub use self::status::{Protocol, Status, Store};
 pub use self::view::{Taken, View};
 

@@ -171,3 +171,39 @@ impl Watch for Record {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+
+    fn denied(record: &Record, now_ns: u64, enforced: bool) {
+        let verdict = Verdict::Denied { retry_after_ns: NonZeroU64::new(5), enforced };
+        let part = Part {
+            rule: None,
+            shown: None,
+            verdict,
+            limit: 1,
+            remaining: Some(0),
+            reset_after_ns: 0,
+        };
+        record.decided(now_ns, b"key", 1, &part);
+    }
+
+    #[test]
+    fn waits_are_those_of_the_last_one_to_two_minutes_and_of_who_has_to_wait() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let events = Arc::new(Events::new(10, 50));
+        let record = Record::new("rule".into(), None, Budget::new(0), events, 0);
+        let waits = || record.recent_waits().iter().sum::<u64>();
+        record.tick(1_000 * SECOND_NS);
+        denied(&record, 1_000 * SECOND_NS, false);
+        assert_eq!(waits(), 0, "nobody waits for a rule that only takes note");
+        denied(&record, 1_000 * SECOND_NS, true);
+        for (second, expected) in [(1_059, 1), (1_060, 1), (1_119, 1), (1_120, 0)] {
+            record.tick(second * SECOND_NS);
+            assert_eq!(waits(), expected, "{second}");
+        }
+    }
+}

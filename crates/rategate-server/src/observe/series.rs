@@ -133,3 +133,43 @@ impl Second {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tally::Tally;
+    use super::*;
+
+    #[test]
+    fn a_quarter_of_an_hour_is_kept_and_no_more() {
+        let (mut series, tally) = (Series::default(), Tally::new());
+        for second in 1..=2_000 {
+            tally.add(Kind::Far, second);
+            series.tick(second, &tally.sum());
+        }
+        let (from_s, newest) = series.newest_of(usize::MAX);
+        let asked: Vec<u64> = newest.map(|second| second.asked).collect();
+        // What has come by the end of a second is told with the next one.
+        assert_eq!((from_s, asked.len()), (1_100, SECONDS));
+        assert_eq!((asked[0], asked[SECONDS - 1]), (1_101, 2_000));
+        // A long gap is no reason to keep more.
+        series.tick(1_000_000, &tally.sum());
+        assert_eq!(series.newest_of(usize::MAX).1.count(), SECONDS);
+        assert_eq!(series.newest_sum(SECONDS), Second::default());
+    }
+
+    #[test]
+    fn who_comes_late_spreads_all_that_has_come() {
+        let (mut series, tally) = (Series::default(), Tally::new());
+        series.tick(100, &tally.sum());
+        for _ in 0..10 {
+            tally.add(Kind::Denied, 2);
+        }
+        series.tick(103, &tally.sum());
+        let told: Vec<_> = series
+            .newest_of(SECONDS)
+            .1
+            .map(|second| (second.asked, second.granted, second.denied_calls))
+            .collect();
+        assert_eq!(told, [(7, 0, 4), (7, 0, 3), (6, 0, 3)]);
+    }
+}

@@ -40,6 +40,8 @@ pub struct Status {
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
     loaded_at_s: AtomicU64,
+    #[cfg(feature = "otlp")]
+    spans: super::spans::Counts,
     certificate_loads: AtomicU64,
     certificate_failures: AtomicU64,
     /// Why the last configuration or certificate was refused, and the store's state.
@@ -165,6 +167,12 @@ impl Status {
 
     pub(super) fn snapshot(&self) -> Option<KeeperStats> {
         self.words(|words| words.snapshot)
+    }
+
+    /// What has become of spans.
+    #[cfg(feature = "otlp")]
+    pub(super) const fn spans(&self) -> &super::spans::Counts {
+        &self.spans
     }
 
     pub(super) fn store(&self) -> Store {

@@ -382,4 +382,17 @@ mod tests {
         assert_eq!(tape.read().every, 1);
         assert_eq!(tape.read().from_ns / SECOND_NS, 1_800 + 7, "{}", tape.read().from_ns);
     }
+
+    /// What was too much for the instants of few keys may be little again.
+    #[test]
+    fn a_tape_of_little_traffic_is_exact_again() {
+        let tape = Tape::new(Budget::new(STEP), 0);
+        for call in 0..10_000_u64 {
+            tape.note(call * MS, 64 * (call % 3), 1);
+        }
+        let recorded = tape.read();
+        assert!(recorded.every == 1 && recorded.grain_ns > GRAIN_NS, "{}", recorded.grain_ns);
+        tape.tick(REACH_NS * 2);
+        assert_eq!(tape.read().grain_ns, GRAIN_NS);
+    }
 }

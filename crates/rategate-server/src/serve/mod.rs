@@ -2,6 +2,7 @@
 
 mod certificates;
 mod kept;
+mod traced;
 mod web;
 
 use std::io;
@@ -18,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use self::certificates::Certificates;
+use self::traced::Spans;
 use self::web::{Parts, Web};
 use crate::config::settings::{self, Listener};
 use crate::config::{Layers, Loaded, Settings, Watch};
@@ -113,6 +115,9 @@ pub enum StartError {
     /// The counters of before cannot be used, and the configuration says not to start then.
     #[error("the counters of before: {0}")]
     Counters(String),
+    /// Spans cannot be sent.
+    #[error("spans: {0}")]
+    Tracing(String),
     /// The system has no more threads or descriptors.
     #[error("cannot start its threads: {0}")]
     Threads(#[from] io::Error),
@@ -158,6 +163,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let store = settings.store.as_ref().map(kept::store).transpose()?;
     let engine = Engine::with_store(clock, engine_settings, Some(looks_on), store);
     engine.load(loaded.rules.clone())?;
+    let spans = traced::spans(&settings.tracing, &observe)?;
     observe.status().loaded(unix_s());
     // What the system gives is what there is.
     let _ = net::raise_descriptors();
@@ -191,6 +197,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         certificates: None,
         known_failures: 0,
         saver,
+        spans,
         ordered,
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -296,6 +303,8 @@ struct Front {
     /// Of the configuration's refusals, those that have been told.
     known_failures: u64,
     saver: Option<Saver>,
+    /// Without the feature there are none.
+    spans: Option<Spans>,
     ordered: mpsc::UnboundedReceiver<Order>,
 }
 
@@ -310,7 +319,8 @@ impl Front {
         let access = server.token.as_ref().map(|token| Access::token(token.expose().as_bytes()));
         let access = access.unwrap_or_default();
         let bounds = Bounds { frame_bytes: server.limits.frame_bytes, ..Bounds::default() };
-        let resp = Resp::new(self.engine.clone(), access.clone(), bounds, limits);
+        let resp =
+            Resp::new(self.asked_by(observe::Protocol::Resp), access.clone(), bounds, limits);
         let rls = self.rls(&access);
         let web = self.web(&access, rls.clone(), limits);
         let mut hosts: Vec<Host> = Vec::new();
@@ -345,6 +355,16 @@ impl Front {
         http::Guard::new(&self.settings.http.hosts, is_local && !is_tls)
     }
 
+    /// The engine as a protocol asks it.
+    fn asked_by(&self, protocol: observe::Protocol) -> Engine<MonotonicClock> {
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = &self.spans {
+            return self.engine.traced(spans.of(protocol));
+        }
+        let _ = protocol;
+        self.engine.clone()
+    }
+
     fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {
         let server = &self.settings.server;
         let settings = grpc::Settings {
@@ -354,7 +374,12 @@ impl Front {
             most_head: server.limits.header_bytes,
             ..grpc::Settings::default()
         };
-        Rls::new(self.engine.clone(), access.clone(), self.health.clone(), settings)
+        Rls::new(
+            self.asked_by(observe::Protocol::Grpc),
+            access.clone(),
+            self.health.clone(),
+            settings,
+        )
     }
 
     fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {
@@ -372,9 +397,10 @@ impl Front {
             most_body_bytes: server.limits.body_bytes,
             ..http::Options::default()
         };
+        let engine = self.asked_by(observe::Protocol::Http);
         Web::new(Parts {
-            engine: self.engine.clone(),
-            api: Api::new(self.engine.clone(), options),
+            engine: engine.clone(),
+            api: Api::new(engine, options),
             rls,
             admin: self.admin.clone(),
             access: access.clone(),
@@ -420,6 +446,10 @@ impl Front {
         // After the last decision.
         if let Some(saver) = self.saver {
             kept::save_last(saver, Signals::end(&mut signals)).await;
+        }
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = self.spans {
+            spans.end();
         }
     }
 

@@ -145,7 +145,14 @@ impl Protocol for Web {
             token_required: peer.token_required,
         };
         let limits = self.parts.limits;
-        let answer = move |request| self.clone().answer(request, caller);
+        let answer = move |request: Request<Incoming>| {
+            #[cfg(feature = "otlp")]
+            let span = crate::engine::CallerSpan::of(request.headers());
+            let answer = self.clone().answer(request, caller);
+            #[cfg(feature = "otlp")]
+            let answer = crate::engine::within(span, answer);
+            answer
+        };
         serve_connection(stream, limits, drain.begun(), answer).await;
     }
 

@@ -72,6 +72,10 @@ fn each_key_can_be_said_from_outside() {
         ("inline.limits", "13"),
         ("log.format", "json"),
         ("log.filter", "warn"),
+        // Whatever it is built with.
+        ("tracing.otlp", "off"),
+        ("tracing.sample", "12.5%"),
+        ("tracing.service", "limits"),
         ("keys.total", "14"),
     ];
     assert_eq!(keys().collect::<Vec<_>>(), said.map(|(key, _)| key));
@@ -108,6 +112,52 @@ fn each_key_can_be_said_from_outside() {
     );
     assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (12, 13, 14));
     assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Json, "warn"));
+    assert_eq!(settings.tracing.sample.of_a_million(), 125_000);
+    assert_eq!((settings.tracing.otlp, settings.tracing.service.as_str()), (None, "limits"));
+}
+
+#[test]
+#[cfg(feature = "otlp")]
+fn what_otlp_has_everywhere_counts_where_nothing_is_said_to_this_service() {
+    let common =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://common:4318"), ("OTEL_SERVICE_NAME", "common")];
+    let told = |file: &str, own: &[(&str, &str)], flags: &[(&str, &str)]| {
+        let tracing = settings(file, &[&common[..], own].concat(), flags).unwrap().tracing;
+        (tracing.otlp.map(|receiver| receiver.host().to_owned()), tracing.service)
+    };
+    let of = |otlp: &str, service: &str| (Some(otlp.to_owned()), service.to_owned());
+    assert_eq!(told("", &[], &[]), of("common", "common"));
+    let file = "[tracing]\notlp = \"http://file:4318\"\nservice = \"file\"\n";
+    assert_eq!(told(file, &[], &[]), of("file", "file"));
+    let own = [("RATEGATE_TRACING_OTLP", "http://own:1")];
+    assert_eq!(told("", &own, &[]), of("own", "common"));
+    assert_eq!(told(file, &own, &[]), of("own", "file"));
+    let off = "[tracing]\notlp = \"off\"\n";
+    assert_eq!(told(off, &[], &[]), (None, "common".to_owned()));
+    assert_eq!(told("", &[("RATEGATE_TRACING_OTLP", "off")], &[]).0, None);
+    assert_eq!(told("", &[], &[("tracing.otlp", "http://flag:1")]), of("flag", "common"));
+    // It is wrong only where it counts.
+    let wrong = [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://common:4318")];
+    assert!(settings(off, &wrong, &[]).is_ok());
+    let error = settings("", &wrong, &[]).unwrap_err().to_string();
+    assert!(
+        error.starts_with("OTEL_EXPORTER_OTLP_ENDPOINT: spans are sent without TLS"),
+        "{error}"
+    );
+}
+
+#[test]
+#[cfg(not(feature = "otlp"))]
+fn a_receiver_of_spans_is_refused_and_what_otlp_has_everywhere_is_passed_over() {
+    let common = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://common:4318")];
+    assert_eq!(settings("", &common, &[]).unwrap(), Settings::default());
+    for (file, name, value) in [
+        ("[tracing]\notlp = \"http://file:4318\"\n", "", ""),
+        ("", "RATEGATE_TRACING_OTLP", "http://own:4318"),
+    ] {
+        let error = settings(file, &[(name, value)], &[]).unwrap_err().to_string();
+        assert!(error.contains("built without OTLP"), "{error}");
+    }
 }
 
 #[test]
@@ -128,6 +178,9 @@ fn what_is_wrong_names_the_variable_and_no_secret() {
         ("RATEGATE_STORE_PASSWORD", "x"),
         ("RATEGATE_STORE_NODES", "3"),
         ("RATEGATE_LOG_FORMAT", "xml"),
+        ("RATEGATE_TRACING_OTLP", "127.0.0.1:4318"),
+        ("RATEGATE_TRACING_SAMPLE", "101%"),
+        ("RATEGATE_TRACING_SERVICE", ""),
         ("RATEGATE_KEYS_TOTAL", "0"),
         ("RATEGATE_SERVER_HTTP", "0.0.0.0:1"),
     ];

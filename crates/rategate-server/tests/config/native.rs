@@ -249,6 +249,10 @@ fn all_settings() {
         [log]
         format = "json"
         filter = "warn"
+        [tracing]
+        otlp = "off"
+        sample = "0.5%"
+        service = "limits"
         [keys]
         total = 12
     "#;
@@ -284,6 +288,8 @@ fn all_settings() {
     assert_eq!((snapshot.every, snapshot.when_torn), (Duration::from_secs(5), WhenTorn::Refuse));
     assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (10, 11, 12));
     assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Json, "warn"));
+    assert_eq!(settings.tracing.sample.of_a_million(), 5_000);
+    assert_eq!((&settings.tracing.otlp, settings.tracing.service.as_str()), (&None, "limits"));
     for secret in ["sesame", "\"p\""] {
         assert!(!format!("{settings:?}").contains(secret));
     }
@@ -374,6 +380,9 @@ fn what_is_wrong_is_told_with_its_place() {
         ("[store]\nbudget = \"1ms\"\n", "missing field `url`", 1, 1),
         ("[snapshot]\npath = \"a\"\nwhen_torn = \"x\"\n", "unknown variant `x`", 3, 13),
         ("[log]\nformat = \"xml\"\n", "unknown variant `xml`", 2, 10),
+        ("[tracing]\notlp = \"https://h:4318\"\n", "without TLS", 2, 8),
+        ("[tracing]\nsample = \"200%\"\n", "100%", 2, 10),
+        ("[tracing]\nservice = \"\"\n", "1 to 256 bytes", 2, 11),
         ("x = \n", "", 1, 5),
         ("rule = 1\n", "list of tables", 1, 8),
         ("[[rule]]\nname = \"a\"\n", "missing field `limit`", 1, 1),

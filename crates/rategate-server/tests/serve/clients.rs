@@ -39,6 +39,12 @@ impl Service {
         self.running = Some(run(&self.folder));
     }
 
+    /// Ends in order.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn end(mut self) {
+        self.running.take().unwrap().stop();
+    }
+
     pub(crate) fn rewrite(&self, rules: &str) {
         write(&self.folder, rules);
     }
@@ -148,6 +154,20 @@ impl Http {
         ))
     }
 
+    /// With a field more, or several, each with its end of line.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn get_with(&mut self, path: &str, fields: &str) -> (u16, String) {
+        self.call(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n"))
+    }
+
+    #[cfg(feature = "otlp")]
+    pub(crate) fn post_with(&mut self, path: &str, fields: &str, body: &str) -> (u16, String) {
+        let length = body.len();
+        self.call(&format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{fields}content-length: {length}\r\n\r\n{body}"
+        ))
+    }
+
     pub(crate) fn call(&mut self, request: &str) -> (u16, String) {
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
         let (mut status, mut length) = (0, 0);
@@ -173,6 +193,17 @@ impl Http {
 
 /// Asks Envoy's service so many times on a connection, and says how many were allowed.
 pub(crate) async fn envoy(place: String, key: &str, value: &str, calls: usize) -> usize {
+    envoy_in(None, place, key, value, calls).await
+}
+
+/// The same, in a span of the caller's.
+pub(crate) async fn envoy_in(
+    traceparent: Option<&str>,
+    place: String,
+    key: &str,
+    value: &str,
+    calls: usize,
+) -> usize {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{place}")).unwrap();
     let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
     let mut client = RateLimitServiceClient::new(channel);
@@ -185,7 +216,11 @@ pub(crate) async fn envoy(place: String, key: &str, value: &str, calls: usize) -
     };
     let mut allowed = 0;
     for _ in 0..calls {
-        let answer = client.should_rate_limit(request.clone()).await.unwrap().into_inner();
+        let mut request = tonic::Request::new(request.clone());
+        if let Some(traceparent) = traceparent {
+            request.metadata_mut().insert("traceparent", traceparent.parse().unwrap());
+        }
+        let answer = client.should_rate_limit(request).await.unwrap().into_inner();
         allowed += usize::from(answer.overall_code() == Code::Ok);
     }
     allowed

@@ -13,5 +13,9 @@ mod clients;
 mod exact;
 mod nodes;
 mod pages;
+#[cfg(feature = "otlp")]
+mod receiver;
 mod restart;
 mod rules;
+#[cfg(feature = "otlp")]
+mod spans;

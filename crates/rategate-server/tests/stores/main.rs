@@ -14,6 +14,8 @@ mod gone;
 mod held;
 mod real;
 mod servers;
+#[cfg(feature = "otlp")]
+mod spans;
 mod together;
 
 use std::num::NonZeroU32;

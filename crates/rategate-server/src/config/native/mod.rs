@@ -5,6 +5,7 @@ mod server;
 mod settings;
 pub(crate) mod tables;
 pub(crate) mod text;
+mod tracing;
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(crate) use settings::{add_store_url, secret_file};
 
 /// More faults of the syntax than these follow from the first ones.
 const MAX_SYNTAX: usize = 5;
-const TABLES: &str = "server, http, grpc, store, snapshot, inline, log, keys, rule";
+const TABLES: &str = "server, http, grpc, store, snapshot, inline, log, tracing, keys, rule";
 
 /// Reads a file.
 pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered, draft: &mut Draft) {

@@ -11,7 +11,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::text::{At, Grammar as _, HostName, StoreUrl, Text};
-use crate::config::settings::{Address, Dialect, LogFormat, WhenTorn};
+use crate::config::settings::{Address, Dialect, LogFormat, Receiver, Sample, WhenTorn};
 
 /// Where the service listens, and how.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -162,6 +162,18 @@ pub(crate) struct LogTable {
     pub(crate) format: Option<LogFormat>,
     /// From which level on, for all or by target: "info", "warn,rategate_server=debug". "info" if not said otherwise.
     pub(crate) filter: Option<String>,
+}
+
+/// Which decisions have a span, and who receives those.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TracingTable {
+    /// Who receives them, by OTLP over HTTP: "http://127.0.0.1:4318", or "off". "off" if not said otherwise, here or by OTEL_EXPORTER_OTLP_ENDPOINT.
+    pub(crate) otlp: Option<At<Text<Option<Receiver>>>>,
+    /// How many of the decisions have one whose callers say nothing of it: "1%" if not said otherwise.
+    pub(crate) sample: Option<Text<Sample>>,
+    /// What the service is called there: "rategate" if not said otherwise, here or by OTEL_SERVICE_NAME.
+    pub(crate) service: Option<At<String>>,
 }
 
 /// How many keys there may be.

@@ -11,7 +11,7 @@ use toml::de::DeValue;
 
 use super::server::{
     GrpcTable, HttpTable, InlineTable, KeysTable, LimitsTable, Listeners, LogTable, SecretText,
-    ServerTable, SnapshotTable, StoreKind, StoreTable,
+    ServerTable, SnapshotTable, StoreKind, StoreTable, TracingTable,
 };
 use super::table;
 use super::text::{At, StoreUrl, Text};
@@ -21,8 +21,8 @@ use crate::config::settings::{Limits, Secret, Snapshot, Store, StorePlace, Tls};
 use crate::config::source::Source;
 
 /// The tables that are no rules.
-pub(crate) const TABLES: [&str; 8] =
-    ["server", "http", "grpc", "store", "snapshot", "inline", "log", "keys"];
+pub(crate) const TABLES: [&str; 9] =
+    ["server", "http", "grpc", "store", "snapshot", "inline", "log", "tracing", "keys"];
 /// How often a snapshot is written if not said otherwise.
 pub(crate) const SNAPSHOT_EVERY: Duration = Duration::from_secs(60);
 const MAX_SECRET_BYTES: u64 = 64 << 10;
@@ -44,6 +44,7 @@ pub(crate) fn read(
         "snapshot" => reader.with(value, Reader::snapshot),
         "inline" => reader.with(value, |reader, table| reader.inline(&table)),
         "log" => reader.with(value, Reader::log),
+        "tracing" => reader.with(value, Reader::tracing),
         _ => reader.with(value, |reader, table| reader.keys(&table)),
     }
 }
@@ -215,6 +216,20 @@ impl Reader<'_> {
         let log = &mut self.draft.settings.log;
         log.format = table.format.unwrap_or(log.format);
         log.filter = table.filter.unwrap_or_else(|| std::mem::take(&mut log.filter));
+    }
+
+    fn tracing(&mut self, table: TracingTable) {
+        let TracingTable { otlp, sample, service } = table;
+        let tracing = &mut self.draft.settings.tracing;
+        tracing.sample = sample.map_or(tracing.sample, |sample| sample.0);
+        if let Some(otlp) = otlp {
+            self.said_at("tracing.otlp", &otlp);
+            self.draft.settings.tracing.otlp = otlp.value.0;
+        }
+        if let Some(service) = service {
+            self.said_at("tracing.service", &service);
+            self.draft.settings.tracing.service = service.value;
+        }
     }
 
     fn keys(&mut self, table: &KeysTable) {

@@ -11,6 +11,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 
 use super::server::{
     GrpcTable, HttpTable, InlineTable, KeysTable, LogTable, ServerTable, SnapshotTable, StoreTable,
+    TracingTable,
 };
 use super::text::{At, Grammar, Text};
 use crate::config::limit::{Algorithm, Written};
@@ -37,6 +38,8 @@ pub(crate) struct FileTable {
     pub(crate) inline: Option<InlineTable>,
     /// What is logged.
     pub(crate) log: Option<LogTable>,
+    /// Which decisions have a span, and who receives those.
+    pub(crate) tracing: Option<TracingTable>,
     /// How many keys there may be.
     pub(crate) keys: Option<KeysTable>,
     /// The rules.

@@ -173,8 +173,9 @@ impl Simulated {
         for arrival in &arrivals {
             grid.add(&mut by_bar, arrival.at_ns, calls(arrival));
         }
-        let now = in_force.map(|policy| replay(policy, &arrivals, keys.len(), &grid));
-        let then = replay(candidate, &arrivals, keys.len(), &grid);
+        let now =
+            in_force.map(|policy| replay(policy, &arrivals, keys.len(), &grid, MOST_DECISIONS));
+        let then = replay(candidate, &arrivals, keys.len(), &grid, MOST_DECISIONS);
         let left_out = total.saturating_sub(then.allowed.saturating_add(then.denied));
         let sentence = sentence(total, keys.len(), now.as_ref(), &then);
         let bars = Bars {
@@ -202,7 +203,13 @@ impl Simulated {
 }
 
 /// Puts arrivals to a limit, which begins fresh.
-fn replay(policy: &AnyPolicy, arrivals: &[Arrival], keys: usize, grid: &Grid) -> Outcome {
+fn replay(
+    policy: &AnyPolicy,
+    arrivals: &[Arrival],
+    keys: usize,
+    grid: &Grid,
+    most_decisions: u64,
+) -> Outcome {
     let table: Replay<u64> = Replay::new(&[*policy], keys.max(1));
     let mut outcome = Outcome { denied_by_bar: grid.bars(), ..Outcome::default() };
     let mut denied_keys = HashSet::new();
@@ -224,7 +231,7 @@ fn replay(policy: &AnyPolicy, arrivals: &[Arrival], keys: usize, grid: &Grid) ->
             grid.add(&mut outcome.denied_by_bar, arrival.at_ns, denied);
         }
         decisions = decisions.saturating_add(allowed.saturating_add(1));
-        if decisions > MOST_DECISIONS {
+        if decisions > most_decisions {
             break;
         }
     }
@@ -280,5 +287,38 @@ impl Grid {
         if let Some(bar) = bars.get_mut(at) {
             *bar = bar.saturating_add(more);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Replayed against three at once, one back in a day, with so many decisions.
+    fn replayed(arrivals: &[Arrival], most_decisions: u64) -> Outcome {
+        let day = Rate::new(1, std::time::Duration::from_secs(86_400)).unwrap();
+        let policy = AnyPolicy::from(Gcra::new(day, 3).unwrap());
+        replay(&policy, arrivals, 10, &Grid::new(0, 9 * SECOND_NS), most_decisions)
+    }
+
+    const fn arrival(second: u64, id: u64, calls: u32) -> Arrival {
+        Arrival { at_ns: second * SECOND_NS, id, permits: 1, calls }
+    }
+
+    #[test]
+    fn calls_that_are_one_entry_are_decided_one_by_one() {
+        let outcome = replayed(&[arrival(0, 1, 10), arrival(1, 2, 2), arrival(2, 1, 5)], u64::MAX);
+        assert_eq!((outcome.allowed, outcome.denied, outcome.keys_denied), (5, 12, 1));
+        assert_eq!(outcome.denied_by_bar[..3], [7, 0, 5]);
+    }
+
+    #[test]
+    fn a_replay_ends_with_the_entry_that_was_one_decision_too_many() {
+        let arrivals: Vec<_> = (0..9).map(|nth| arrival(nth, nth, 2)).collect();
+        let all = replayed(&arrivals, u64::MAX);
+        assert_eq!((all.allowed, all.denied), (18, 0));
+        // Each takes two, and one to see that there are no more.
+        let some = replayed(&arrivals, 9);
+        assert_eq!((some.allowed, some.denied), (8, 0));
     }
 }

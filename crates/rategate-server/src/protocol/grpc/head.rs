@@ -16,6 +16,9 @@ pub(crate) struct Head {
     pub(crate) method: Option<Method>,
     pub(crate) is_compressed: bool,
     pub(crate) timeout: Timeout,
+    /// In which span it asks, where whoever reads the head does not see to that.
+    #[cfg(feature = "otlp")]
+    pub(crate) span: Option<crate::engine::CallerSpan>,
 }
 
 /// How long a caller waits.
@@ -63,6 +66,8 @@ impl Head {
         method: None,
         is_compressed: false,
         timeout: Timeout::Unsaid,
+        #[cfg(feature = "otlp")]
+        span: None,
     };
 
     /// Of a request of HTTP. `access` is there if it is asked for.
@@ -77,6 +82,7 @@ impl Head {
             method: Method::of(request.uri.path().as_bytes()),
             is_compressed: field("grpc-encoding").is_some_and(is_compressed),
             timeout: field("grpc-timeout").map_or(Timeout::Unsaid, Timeout::of),
+            ..Self::EMPTY
         }
     }
 

@@ -270,6 +270,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 let wait = timeout.map_or(most, |timeout| timeout.min(most));
                 let come = i64::from(self.first_come);
                 let stream = Stream::new(id, method, wait, self.first_send, come);
+                #[cfg(feature = "otlp")]
+                let stream = Stream { span: unpacked.head.span, ..stream };
                 self.streams.push(stream);
                 if is_ended {
                     self.end(self.streams.len().saturating_sub(1), &[], out)?;
@@ -362,6 +364,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             &gathered
         };
         let (id, method) = (stream.id, stream.method);
+        #[cfg(feature = "otlp")]
+        let _within = stream.span.map(crate::engine::CallerSpan::enter);
         let message = match frame::only(bytes, self.rls.inner.settings.most_message) {
             Ok(message) => message,
             Err(status) => {

@@ -54,6 +54,8 @@ enum Name {
     Encoding,
     Timeout,
     Authorization,
+    #[cfg(feature = "otlp")]
+    Span,
     Other,
     Wrong,
 }
@@ -68,6 +70,8 @@ enum Meaning {
     Compressed(bool),
     Timeout(Timeout),
     Admitted(bool),
+    #[cfg(feature = "otlp")]
+    Span(Option<crate::engine::CallerSpan>),
     Nothing,
     /// A name that no field may have.
     Wrong,
@@ -215,6 +219,8 @@ impl Seen {
                     Meaning::Compressed(is_compressed) => self.head.is_compressed = is_compressed,
                     Meaning::Timeout(timeout) => self.head.timeout = timeout,
                     Meaning::Admitted(is_admitted) => self.head.is_admitted = is_admitted,
+                    #[cfg(feature = "otlp")]
+                    Meaning::Span(span) => self.head.span = span,
                     Meaning::Wrong => self.is_wrong = true,
                     _ => {}
                 }
@@ -243,6 +249,8 @@ impl Name {
             b"grpc-encoding" => Self::Encoding,
             b"grpc-timeout" => Self::Timeout,
             b"authorization" => Self::Authorization,
+            #[cfg(feature = "otlp")]
+            b"traceparent" => Self::Span,
             // Fields of HTTP/1.1 connections, made-up pseudo fields, and names that are none.
             b"connection" | b"transfer-encoding" | b"upgrade" | b"keep-alive"
             | b"proxy-connection" => Self::Wrong,
@@ -263,6 +271,8 @@ impl Name {
             Self::Authorization => {
                 Meaning::Admitted(access.is_none_or(|access| is_admitted(access, value)))
             }
+            #[cfg(feature = "otlp")]
+            Self::Span => Meaning::Span(crate::engine::CallerSpan::read(value)),
             Self::Other => Meaning::Nothing,
             Self::Wrong => Meaning::Wrong,
         }

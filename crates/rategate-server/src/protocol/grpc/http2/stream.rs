@@ -13,6 +13,9 @@ use crate::protocol::grpc::status::Status;
 pub(super) struct Stream {
     pub(super) id: u32,
     pub(super) method: Method,
+    /// In which span its caller asks.
+    #[cfg(feature = "otlp")]
+    pub(super) span: Option<crate::engine::CallerSpan>,
     /// The bytes that have come, if not all came at once.
     pub(super) bytes: BytesMut,
     /// How much of what came counts as ours still, for the connection's window.
@@ -40,6 +43,8 @@ impl Stream {
         Self {
             id,
             method,
+            #[cfg(feature = "otlp")]
+            span: None,
             bytes: BytesMut::new(),
             held: 0,
             is_ended: false,

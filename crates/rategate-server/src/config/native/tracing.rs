@@ -1,0 +1,120 @@
+//! Values of the table `tracing` that have a grammar of their own.
+
+use super::text::Grammar;
+use crate::config::settings::{Receiver, Sample};
+
+/// Who receives spans, or nobody.
+impl Grammar for Option<Receiver> {
+    const WHAT: &'static str = "who receives spans by OTLP over HTTP, or \"off\"";
+    const EXAMPLES: &'static [&'static str] = &["http://127.0.0.1:4318", "off"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "off" { Ok(None) } else { receiver(text).map(Some) }
+    }
+}
+
+/// So many of a hundred.
+impl Grammar for Sample {
+    const WHAT: &'static str = "a part of the decisions";
+    const EXAMPLES: &'static [&'static str] = &["1%", "0.01%", "100%"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        const WRONG: &str = "it is from \"0%\" to \"100%\" with at most four decimals";
+        let number = text.strip_suffix('%').ok_or(WRONG)?;
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if !is_number(whole) || !is_number(decimals) || decimals.len() > 4 {
+            return Err(WRONG.to_owned());
+        }
+        let whole: u32 = whole.parse().map_err(|_| WRONG)?;
+        let parts: u32 = format!("{decimals:0<4}").parse().map_err(|_| WRONG)?;
+        let sample = whole.saturating_mul(10_000).saturating_add(parts);
+        Self::new(sample).ok_or_else(|| WRONG.to_owned())
+    }
+}
+
+/// Complaints do not repeat the text: it may hold a password.
+fn receiver(text: &str) -> Result<Receiver, String> {
+    const WRONG: &str =
+        "it is \"off\", or \"http://\", a host and a port, as in \"http://127.0.0.1:4318\"";
+    if text.starts_with("https://") {
+        return Err(
+            "spans are sent without TLS: to http://, for a collector nearby to pass them on"
+                .to_owned(),
+        );
+    }
+    let rest = text.strip_prefix("http://").ok_or(WRONG)?;
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = authority.rsplit_once(':').ok_or(WRONG)?;
+    let host = match host.strip_prefix('[') {
+        Some(address) => address.strip_suffix(']').ok_or(WRONG)?,
+        None if host.contains(':') => return Err(WRONG.to_owned()),
+        None => host,
+    };
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+    let is_path = |byte: u8| byte.is_ascii_graphic() && !b"?#\"<>\\^`{|}".contains(&byte);
+    if host.is_empty() || !host.bytes().all(is_host) || !path.bytes().all(is_path) {
+        return Err(WRONG.to_owned());
+    }
+    let path = match path.trim_end_matches('/') {
+        "" => String::new(),
+        path => format!("/{path}"),
+    };
+    match port.parse() {
+        Ok(port) if port > 0 => Ok(Receiver { host: host.to_owned(), port, path }),
+        _ => Err(WRONG.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers() {
+        let of = |text: &str| Option::<Receiver>::read(text).unwrap().unwrap();
+        let plain = of("http://127.0.0.1:4318");
+        assert_eq!((plain.host(), plain.port()), ("127.0.0.1", 4318));
+        assert_eq!(plain.to_string(), "http://127.0.0.1:4318/v1/traces");
+        assert_eq!(of("http://[::1]:4318/").host(), "::1");
+        assert_eq!(of("http://[::1]:4318/").to_string(), "http://[::1]:4318/v1/traces");
+        assert_eq!(of("http://a-b.c:1/x/y/").to_string(), "http://a-b.c:1/x/y/v1/traces");
+        assert_eq!(Option::<Receiver>::read("off"), Ok(None));
+        let wrong = [
+            "",
+            "127.0.0.1:4318",
+            "http://",
+            "http://h",
+            "http://h:",
+            "http://h:0",
+            "http://h:65536",
+            "http://:4318",
+            "http://::1:4318",
+            "http://[::1:4318",
+            "http://h:1?x",
+            "http://h:1/a b",
+            "grpc://h:1",
+        ];
+        for wrong in wrong {
+            assert!(Option::<Receiver>::read(wrong).is_err(), "{wrong}");
+        }
+        let secret = Option::<Receiver>::read("http://user:sesame@h:1").unwrap_err();
+        assert!(!secret.contains("sesame"));
+        let tls = Option::<Receiver>::read("https://h:4318").unwrap_err();
+        assert!(tls.contains("without TLS"), "{tls}");
+    }
+
+    #[test]
+    fn samples() {
+        let of = |text: &str| Sample::read(text).map(Sample::of_a_million);
+        assert_eq!(of("1%"), Ok(10_000));
+        assert_eq!(of("0.0001%"), Ok(1));
+        assert_eq!(of("0%"), Ok(0));
+        assert_eq!(of("100%"), Ok(1_000_000));
+        for wrong in
+            ["", "%", "1", "0.01", "-1%", "100.0001%", "0.00001%", "1.%", ".5%", "9999999999%"]
+        {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

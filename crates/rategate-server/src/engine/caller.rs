@@ -1,0 +1,173 @@
+//! In which span of a trace a caller asks, as W3C's `traceparent` says it.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::pin::pin;
+
+/// The header field that says it, and the key of gRPC's metadata.
+pub const TRACEPARENT: &str = "traceparent";
+
+/// The span in which a caller asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallerSpan {
+    /// The trace that all of it is part of: not all zeros.
+    pub trace_id: [u8; 16],
+    /// The caller's own span: not all zeros.
+    pub span_id: [u8; 8],
+    /// Whether the caller keeps its span. Whoever it asks does so too, or else does not: a trace is there as a whole.
+    pub is_sampled: bool,
+}
+
+/// While it lives, its thread decides in a caller's span.
+#[derive(Debug)]
+pub struct Within {
+    before: Option<CallerSpan>,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+thread_local! {
+    static CALLER: Cell<Option<CallerSpan>> = const { Cell::new(None) };
+}
+
+impl CallerSpan {
+    /// Reads the value of a field: `00-`, 32 digits, `-`, 16 digits, `-`, 2 digits, all of them hexadecimal and none a capital. A later version
+    /// may go on after these. `None` if it is anything else: then it counts as unsaid.
+    #[must_use]
+    pub fn read(field: &[u8]) -> Option<Self> {
+        let mut parts = field.split(|byte| *byte == b'-');
+        let [version] = bytes(parts.next()?)?;
+        let (trace_id, span_id) = (bytes(parts.next()?)?, bytes(parts.next()?)?);
+        let [flags] = bytes(parts.next()?)?;
+        let is_known = version == 0 && parts.next().is_none();
+        let is_later = (1..u8::MAX).contains(&version);
+        let is_named = trace_id != [0; 16] && span_id != [0; 8];
+        let is_sampled = flags & 1 == 1;
+        (is_named && (is_known || is_later)).then_some(Self { trace_id, span_id, is_sampled })
+    }
+
+    /// What the fields of a request say. Of several values none is right.
+    #[must_use]
+    pub fn of(headers: &http::HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(TRACEPARENT).into_iter();
+        let value = values.next()?;
+        if values.next().is_some() {
+            return None;
+        }
+        Self::read(value.as_bytes())
+    }
+
+    /// Whatever this thread decides is decided in this span, until what is returned is dropped.
+    #[must_use]
+    pub fn enter(self) -> Within {
+        Within { before: CALLER.replace(Some(self)), _of_this_thread: PhantomData }
+    }
+
+    /// The one that this thread decides in.
+    pub(super) fn current() -> Option<Self> {
+        CALLER.get()
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        CALLER.set(self.before);
+    }
+}
+
+/// Runs a future in a caller's span, wherever it is polled.
+pub async fn within<F: Future>(caller: Option<CallerSpan>, future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let _within = caller.map(CallerSpan::enter);
+        future.as_mut().poll(context)
+    })
+    .await
+}
+
+/// So many bytes, in hexadecimal without capitals.
+fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let (pairs, []) = digits.as_chunks::<2>() else { return None };
+    let mut bytes = [0; N];
+    if pairs.len() != N {
+        return None;
+    }
+    for (byte, &[high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = digit(high)? << 4 | digit(low)?;
+    }
+    Some(bytes)
+}
+
+fn digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => digit.checked_sub(b'0'),
+        b'a'..=b'f' => digit.checked_sub(b'a')?.checked_add(10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RIGHT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn what_the_standard_calls_right_is_read_and_all_else_is_unsaid() {
+        let read = CallerSpan::read(RIGHT.as_bytes()).unwrap();
+        assert_eq!(read.trace_id, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes());
+        assert_eq!(read.span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
+        assert!(read.is_sampled);
+        let of = |text: &str| CallerSpan::read(text.as_bytes());
+        assert!(!of(&RIGHT.replace("-01", "-02")).unwrap().is_sampled);
+        assert!(of(&RIGHT.replace("-01", "-03")).unwrap().is_sampled);
+        // A later version goes on, this one does not.
+        assert_eq!(of(&format!("01{}-more-of-it", &RIGHT[2..])), Some(read));
+        assert_eq!(of(&format!("cc{}", &RIGHT[2..])), Some(read));
+        let wrong = [
+            String::new(),
+            format!("{RIGHT}-more"),
+            format!("{RIGHT}-"),
+            format!("ff{}", &RIGHT[2..]),
+            RIGHT.to_ascii_uppercase(),
+            RIGHT.replace("4bf9", "4bg9"),
+            RIGHT.replace("-01", "-1"),
+            RIGHT.replace("-01", ""),
+            RIGHT.replace("4bf9", "4bf"),
+            RIGHT.replace("4bf9", "4bf90"),
+            RIGHT.replace('-', "_"),
+            format!(" {RIGHT}"),
+            format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
+            format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", "0".repeat(16)),
+        ];
+        for wrong in wrong {
+            assert_eq!(of(&wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn of_two_fields_none_is_right() {
+        let mut headers = http::HeaderMap::new();
+        assert_eq!(CallerSpan::of(&headers), None);
+        headers.append(TRACEPARENT, http::HeaderValue::from_static(RIGHT));
+        assert_eq!(CallerSpan::of(&headers), CallerSpan::read(RIGHT.as_bytes()));
+        headers.append(TRACEPARENT, http::HeaderValue::from_static(RIGHT));
+        assert_eq!(CallerSpan::of(&headers), None);
+    }
+
+    #[test]
+    fn a_thread_is_in_a_span_for_as_long_as_is_said() {
+        let one = CallerSpan::read(RIGHT.as_bytes()).unwrap();
+        let two = CallerSpan { is_sampled: false, ..one };
+        {
+            let _one = one.enter();
+            {
+                let _two = two.enter();
+                assert_eq!(CallerSpan::current(), Some(two));
+            }
+            assert_eq!(CallerSpan::current(), Some(one));
+            assert_eq!(std::thread::spawn(CallerSpan::current).join().unwrap(), None);
+        }
+        assert_eq!(CallerSpan::current(), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! Spans of sampled decisions, for whoever receives OTLP.
+//!
+//! A decision is sampled before it is made: one that is not costs a look at its caller's span and a random number. One that is
+//! leaves a [`Note`](note::Note) in a queue, and all else is done by a thread of its own: identifiers, attributes,
+//! sending. When the queue is full, or its thread is not as fast, spans are not made and counted; nobody waits.
+
+mod note;
+mod post;
+mod queue;
+mod sampler;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::mpsc;
+
+use self::note::Note;
+pub(super) use self::queue::Counts;
+use self::queue::Queue;
+use self::sampler::Sampler;
+use super::{Observe, Protocol};
+use crate::config::settings::Tracing;
+use crate::engine::{CallerSpan, Span, Tracer};
+
+/// Spans on their way to a receiver.
+#[derive(Debug)]
+pub struct Spans {
+    sampler: Arc<Sampler>,
+    notes: mpsc::Sender<Note>,
+    observe: Arc<Observe>,
+    queue: Queue,
+}
+
+/// The spans of a protocol.
+#[derive(Debug)]
+struct OfProtocol {
+    protocol: Protocol,
+    sampler: Arc<Sampler>,
+    notes: mpsc::Sender<Note>,
+    observe: Arc<Observe>,
+}
+
+impl Spans {
+    /// Begins to take spans. `None` if there is no receiver.
+    ///
+    /// # Errors
+    ///
+    /// What the environment says of OTLP cannot be used, or the system has no more threads.
+    pub fn start(tracing: &Tracing, observe: &Arc<Observe>) -> Result<Option<Self>, String> {
+        let Some(receiver) = &tracing.otlp else { return Ok(None) };
+        let exporter = post::exporter(receiver, &tracing.service)?;
+        let (notes, waiting) = mpsc::channel(queue::MOST_WAITING);
+        let queue = Queue::start(waiting, exporter, observe);
+        Ok(Some(Self {
+            sampler: Arc::new(Sampler::new(tracing.sample)),
+            notes,
+            observe: Arc::clone(observe),
+            queue: queue.map_err(|error| error.to_string())?,
+        }))
+    }
+
+    /// Who takes those of a protocol.
+    #[must_use]
+    pub fn of(&self, protocol: Protocol) -> Arc<dyn Tracer> {
+        Arc::new(OfProtocol {
+            protocol,
+            sampler: Arc::clone(&self.sampler),
+            notes: self.notes.clone(),
+            observe: Arc::clone(&self.observe),
+        })
+    }
+
+    /// Takes no more, and sends those that there are: as many as can be sent in a moment.
+    pub fn end(self) {
+        self.queue.end();
+    }
+}
+
+impl Tracer for OfProtocol {
+    #[inline]
+    fn samples(&self, caller: Option<&CallerSpan>) -> bool {
+        let is_sampled = match caller {
+            Some(caller) => caller.is_sampled,
+            None => self.sampler.draw(),
+        };
+        is_sampled && self.has_room()
+    }
+
+    fn ended(&self, span: &Span<'_>) {
+        if self.notes.try_send(Note::of(self.protocol, span, SystemTime::now())).is_err() {
+            self.observe.status().spans().dropped();
+        }
+    }
+}
+
+impl OfProtocol {
+    /// Whether one more may wait to be sent. If not, it is counted, and not made in the first place.
+    #[cold]
+    fn has_room(&self) -> bool {
+        let has_room = self.notes.capacity() > 0;
+        if !has_room {
+            self.observe.status().spans().dropped();
+        }
+        has_room
+    }
+}

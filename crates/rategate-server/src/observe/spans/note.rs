@@ -1,0 +1,284 @@
+//! What is noted of a decision that has a span, and the span that is made of it.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::trace::{
+    SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
+};
+use opentelemetry::{Array, InstrumentationScope, KeyValue, StringValue, Value};
+use opentelemetry_sdk::trace::{
+    IdGenerator as _, RandomIdGenerator, SpanData, SpanEvents, SpanLinks,
+};
+use smallvec::SmallVec;
+
+use super::super::Protocol;
+use crate::engine::{Answer, CallerSpan, Fault, Outcome, Span, Verb, Verdict};
+use crate::rule::Place;
+
+/// The most rules that a span names.
+const MOST_RULES: usize = 8;
+/// What all spans are called.
+const NAME: &str = "rategate.decide";
+
+/// A decision as it is remembered until its span is sent.
+#[derive(Debug)]
+pub(super) struct Note {
+    protocol: Protocol,
+    caller: Option<CallerSpan>,
+    verb: Verb,
+    ended: SystemTime,
+    took_ns: u64,
+    became: Became,
+}
+
+/// What came of it.
+#[derive(Debug)]
+enum Became {
+    Answered {
+        allowed: bool,
+        /// Names of rules, the first of them.
+        rules: SmallVec<[Arc<str>; 2]>,
+        /// How long until what stands in the way does so no more. `None` if nothing does, or for ever.
+        wait_ns: Option<u64>,
+        counters: Counters,
+    },
+    Failed(Fault),
+    GivenUp,
+}
+
+/// Where the counters are. Of several, the furthest away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Counters {
+    Here,
+    Store,
+    StoreGone,
+}
+
+impl Note {
+    /// Without text, for whoever decides has better things to do.
+    pub(super) fn of(protocol: Protocol, span: &Span<'_>, ended: SystemTime) -> Self {
+        let became = match span.outcome {
+            Outcome::Answered(answer) => Became::of(answer),
+            Outcome::Failed(fault) => Became::Failed(fault.clone()),
+            Outcome::GivenUp => Became::GivenUp,
+        };
+        let Span { caller, verb, took_ns, .. } = *span;
+        Self { protocol, caller, verb, ended, took_ns, became }
+    }
+
+    /// The span, with a name of its own.
+    pub(super) fn span(self, ids: &RandomIdGenerator, scope: &InstrumentationScope) -> SpanData {
+        let trace_id = self.caller.map(|caller| TraceId::from_bytes(caller.trace_id));
+        let trace_id = trace_id.unwrap_or_else(|| ids.new_trace_id());
+        let parent = self.caller.map(|caller| SpanId::from_bytes(caller.span_id));
+        let began = self.ended.checked_sub(Duration::from_nanos(self.took_ns));
+        let mut attributes = vec![
+            KeyValue::new("rategate.protocol", self.protocol.name()),
+            KeyValue::new("rategate.verb", word(self.verb)),
+        ];
+        let status = self.became.tell(&mut attributes);
+        SpanData {
+            span_context: SpanContext::new(
+                trace_id,
+                ids.new_span_id(),
+                TraceFlags::SAMPLED,
+                false,
+                TraceState::NONE,
+            ),
+            parent_span_id: parent.unwrap_or(SpanId::INVALID),
+            parent_span_is_remote: parent.is_some(),
+            span_kind: SpanKind::Server,
+            name: NAME.into(),
+            start_time: began.unwrap_or(self.ended),
+            end_time: self.ended,
+            attributes,
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status,
+            instrumentation_scope: scope.clone(),
+        }
+    }
+}
+
+impl Became {
+    fn of(answer: &Answer) -> Self {
+        let mut rules = SmallVec::new();
+        let mut counters = Counters::Here;
+        for part in &answer.parts {
+            if let Some(rule) = &part.rule {
+                if rules.len() < MOST_RULES {
+                    rules.push(Arc::clone(&rule.name));
+                }
+                if rule.place != Place::Here {
+                    counters = counters.max(Counters::Store);
+                }
+            }
+            if matches!(part.verdict, Verdict::Gone { .. }) {
+                counters = Counters::StoreGone;
+            }
+        }
+        let wait_ns = if answer.allowed { None } else { wait_ns(answer) };
+        Self::Answered { allowed: answer.allowed, rules, wait_ns, counters }
+    }
+
+    /// Puts it into attributes. A denial is an answer and no error.
+    fn tell(self, attributes: &mut Vec<KeyValue>) -> Status {
+        match self {
+            Self::Answered { allowed, rules, wait_ns, counters } => {
+                let rules = rules.iter().map(|name| StringValue::from(name.to_string()));
+                let rules = Value::Array(Array::String(rules.collect()));
+                attributes.push(KeyValue::new("rategate.rules", rules));
+                attributes.push(KeyValue::new("rategate.allowed", allowed));
+                if let Some(wait_ns) = wait_ns {
+                    let wait_ns = i64::try_from(wait_ns).unwrap_or(i64::MAX);
+                    attributes.push(KeyValue::new("rategate.wait_ns", wait_ns));
+                }
+                attributes.push(KeyValue::new("rategate.store", counters.word()));
+                Status::Unset
+            }
+            Self::Failed(fault) => Status::error(fault.to_string()),
+            Self::GivenUp => Status::error("the caller did not wait"),
+        }
+    }
+}
+
+/// When all that is denied would fit, as far as one can say.
+fn wait_ns(answer: &Answer) -> Option<u64> {
+    let denied = answer.parts.iter().filter(|part| part.verdict.is_over());
+    let waits = denied.map(|part| match part.verdict {
+        Verdict::Denied { retry_after_ns, .. } => retry_after_ns.map(NonZeroU64::get),
+        _ => None,
+    });
+    // One that never fits makes the whole never fit.
+    waits.collect::<Option<SmallVec<[u64; 2]>>>()?.into_iter().max()
+}
+
+impl Counters {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Here => "none",
+            Self::Store => "asked",
+            Self::StoreGone => "gone",
+        }
+    }
+}
+
+const fn word(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Take => "take",
+        Verb::Peek => "peek",
+        Verb::Refund => "refund",
+        Verb::Reset => "reset",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::engine::Part;
+    use crate::rule::{Enforcement, Limit, Origin, Rule, Shown, Unit, WhenGone};
+
+    fn part(name: &str, place: Place, verdict: Verdict) -> Part {
+        let rule = Rule {
+            name: name.into(),
+            domain: "d".into(),
+            entries: Vec::new(),
+            limit: Limit::Nothing,
+            shown: Shown { permits: 1, multiplier: 1, unit: Unit::Second },
+            enforcement: Enforcement::All,
+            quota: false,
+            replaces: Vec::new(),
+            detailed_metric: false,
+            schedule: Vec::new(),
+            place,
+            when_gone: WhenGone::Deny,
+            most_keys: None,
+            origin: Origin::default(),
+        };
+        let rule = Some(Arc::new(rule));
+        Part { rule, shown: None, verdict, limit: 1, remaining: None, reset_after_ns: 0 }
+    }
+
+    fn denied(wait_ns: u64, enforced: bool) -> Verdict {
+        Verdict::Denied { retry_after_ns: NonZeroU64::new(wait_ns), enforced }
+    }
+
+    /// What a span says of an answer: rules, whether it is allowed, how long to wait, and the store.
+    fn said(allowed: bool, parts: impl IntoIterator<Item = Part>) -> (String, String, String) {
+        let mut attributes = Vec::new();
+        let answer = Answer { allowed, parts: parts.into_iter().collect() };
+        assert_eq!(Became::of(&answer).tell(&mut attributes), Status::Unset);
+        let of = |name: &str| {
+            let found = attributes.iter().find(|pair| pair.key.as_str() == name);
+            found.map_or_else(|| "-".to_owned(), |pair| pair.value.to_string())
+        };
+        assert_eq!(of("rategate.allowed"), allowed.to_string());
+        (of("rategate.rules"), of("rategate.wait_ns"), of("rategate.store"))
+    }
+
+    fn told(rules: &str, wait_ns: &str, store: &str) -> (String, String, String) {
+        (rules.to_owned(), wait_ns.to_owned(), store.to_owned())
+    }
+
+    #[test]
+    fn a_wait_is_until_all_of_it_fits() {
+        let here = |verdict| part("r", Place::Here, verdict);
+        let two = r#"["r","r"]"#;
+        let both = said(false, [here(denied(5, true)), here(denied(7, true))]);
+        assert_eq!(both, told(two, "7", "none"));
+        let one = said(false, [here(denied(5, true)), here(Verdict::Granted)]);
+        assert_eq!(one, told(two, "5", "none"));
+        let never = said(false, [here(denied(5, true)), here(denied(0, true))]);
+        assert_eq!(never, told(two, "-", "none"));
+        // What stands in nobody's way: rules in the shadow, and quotas while one has room.
+        let shadow = said(false, [here(denied(5, true)), here(denied(9, false))]);
+        assert_eq!(shadow, told(two, "5", "none"));
+        assert_eq!(said(true, [here(denied(5, true))]), told(r#"["r"]"#, "-", "none"));
+        assert_eq!(said(true, []), told("[]", "-", "none"));
+    }
+
+    #[test]
+    fn the_store_is_where_the_furthest_counters_are() {
+        let here = || part("a", Place::Here, Verdict::Granted);
+        let there = |verdict| part("b", Place::StoreExact, verdict);
+        let names = r#"["a","b"]"#;
+        assert_eq!(said(true, [here(), there(Verdict::Granted)]), told(names, "-", "asked"));
+        let gone = said(true, [there(Verdict::Gone { admitted: true }), here()]);
+        assert_eq!(gone, told(r#"["b","a"]"#, "-", "gone"));
+        let leased = part("c", Place::StoreLeased { lease_ns: 1 }, Verdict::Granted);
+        assert_eq!(said(true, [leased]).2, "asked");
+    }
+
+    #[test]
+    fn so_many_rules_are_named_and_no_more() {
+        let parts = (0..64).map(|nth| part(&format!("r{nth}"), Place::Here, Verdict::Granted));
+        let (rules, ..) = said(true, parts);
+        assert!(rules.contains("r7") && !rules.contains("r8"), "{rules}");
+    }
+
+    #[test]
+    fn a_span_ends_when_its_answer_was_there_and_lasts_as_long_as_that_took() {
+        let ended = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        let answer = Answer { allowed: true, parts: smallvec![] };
+        let span = Span {
+            caller: None,
+            verb: Verb::Take,
+            took_ns: 1_500_000_000,
+            outcome: Outcome::Answered(&answer),
+        };
+        let scope = InstrumentationScope::builder("t").build();
+        let data =
+            Note::of(Protocol::Resp, &span, ended).span(&RandomIdGenerator::default(), &scope);
+        assert_eq!(data.end_time, ended);
+        assert_eq!(data.start_time, ended - Duration::from_millis(1_500));
+        let given_up = Span { outcome: Outcome::GivenUp, ..span };
+        let data =
+            Note::of(Protocol::Resp, &given_up, ended).span(&RandomIdGenerator::default(), &scope);
+        assert!(matches!(data.status, Status::Error { .. }));
+    }
+}

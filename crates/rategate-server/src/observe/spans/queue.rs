@@ -1,0 +1,179 @@
+//! Spans that wait to be sent, and the thread that sends them.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry_sdk::trace::{RandomIdGenerator, SpanExporter};
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::Observe;
+use super::note::Note;
+
+/// How many wait at most: the next one is not made.
+pub(super) const MOST_WAITING: usize = 2_048;
+/// How many are sent at once.
+const MOST_TOGETHER: usize = 512;
+/// How long the first one waits for others.
+const GATHERING: Duration = Duration::from_secs(1);
+/// How long what is left may take in the end.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// What has become of spans.
+#[derive(Debug, Default)]
+pub(in crate::observe) struct Counts {
+    sent: AtomicU64,
+    dropped: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// The thread that sends. Dropped, it sends what there is, and nobody waits for it.
+#[derive(Debug)]
+pub(super) struct Queue {
+    closing: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+/// What the thread has.
+struct Sender<E> {
+    noted: mpsc::Receiver<Note>,
+    /// What goes together next.
+    notes: Vec<Note>,
+    /// How many are being sent.
+    under_way: usize,
+    exporter: E,
+    observe: Arc<Observe>,
+    ids: RandomIdGenerator,
+    scope: InstrumentationScope,
+    is_failing: bool,
+}
+
+impl Queue {
+    pub(super) fn start<E: SpanExporter + 'static>(
+        noted: mpsc::Receiver<Note>,
+        exporter: E,
+        observe: &Arc<Observe>,
+    ) -> io::Result<Self> {
+        let (closing, closes) = watch::channel(false);
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let scope = InstrumentationScope::builder(env!("CARGO_PKG_NAME"))
+            .with_version(env!("CARGO_PKG_VERSION"))
+            .build();
+        let mut sender = Sender {
+            noted,
+            notes: Vec::with_capacity(MOST_TOGETHER),
+            under_way: 0,
+            exporter,
+            observe: Arc::clone(observe),
+            ids: RandomIdGenerator::default(),
+            scope,
+            is_failing: false,
+        };
+        let thread = thread::Builder::new().name("spans".to_owned()).spawn(move || {
+            runtime.block_on(sender.run(closes));
+            // Whoever still looks up a name is not waited for.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { closing, thread })
+    }
+
+    /// Takes no more, sends what there is, and waits a moment for that.
+    pub(super) fn end(self) {
+        self.closing.send_replace(true);
+        // A panic there has been told already.
+        let _ = self.thread.join();
+    }
+}
+
+impl<E: SpanExporter> Sender<E> {
+    async fn run(&mut self, mut closes: watch::Receiver<bool>) {
+        let mut closing = closes.clone();
+        let is_late = async {
+            let _ = closing.wait_for(|is_closing| *is_closing).await;
+            sleep(ENDING).await;
+        };
+        let is_late = tokio::select! {
+            () = self.send_all(&mut closes) => false,
+            () = is_late => true,
+        };
+        if is_late {
+            let left = self.noted.len().saturating_add(self.notes.len());
+            self.observe.status().spans().lost(left.saturating_add(self.under_way));
+        }
+    }
+
+    /// Sends all until no more can come.
+    async fn send_all(&mut self, closes: &mut watch::Receiver<bool>) {
+        while self.receive(closes).await > 0 {
+            let until = after(GATHERING);
+            while self.notes.len() < MOST_TOGETHER {
+                match timeout_at(until, self.receive(closes)).await {
+                    Ok(0) | Err(_) => break,
+                    Ok(_) => {}
+                }
+            }
+            self.send().await;
+        }
+    }
+
+    /// How many more there are to be sent: none, once no more can come.
+    async fn receive(&mut self, closes: &mut watch::Receiver<bool>) -> usize {
+        let room = MOST_TOGETHER.saturating_sub(self.notes.len());
+        tokio::select! {
+            biased;
+            count = self.noted.recv_many(&mut self.notes, room) => return count,
+            _ = closes.wait_for(|is_closing| *is_closing) => self.noted.close(),
+        }
+        self.noted.recv_many(&mut self.notes, room).await
+    }
+
+    async fn send(&mut self) {
+        let spans: Vec<_> =
+            self.notes.drain(..).map(|note| note.span(&self.ids, &self.scope)).collect();
+        let count = spans.len();
+        self.under_way = count;
+        let sent = self.exporter.export(spans).await;
+        self.under_way = 0;
+        let counts = self.observe.status().spans();
+        match &sent {
+            Ok(()) => counts.sent(count),
+            Err(_) => counts.lost(count),
+        }
+        // Told when it begins and when it ends, however long that lasts.
+        match (std::mem::replace(&mut self.is_failing, sent.is_err()), sent) {
+            (false, Err(error)) => tracing::warn!(%error, "spans cannot be sent, and are lost"),
+            (true, Ok(())) => tracing::info!("spans are sent again"),
+            _ => {}
+        }
+    }
+}
+
+impl Counts {
+    /// Sent, not made for lack of room, and lost as they could not be sent.
+    pub(in crate::observe) fn read(&self) -> [(&'static str, u64); 3] {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        [("sent", of(&self.sent)), ("dropped", of(&self.dropped)), ("lost", of(&self.lost))]
+    }
+
+    pub(super) fn dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sent(&self, count: usize) {
+        self.sent.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn lost(&self, count: usize) {
+        self.lost.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now)
+}

@@ -1,0 +1,154 @@
+//! Whoever receives spans: a server of the test's own that reads OTLP over HTTP, or does not.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
+
+/// What it does with those who call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Takes what they have.
+    Takes,
+    /// Says that it cannot.
+    Refuses,
+    /// Hears them, and says nothing.
+    IsSilent,
+}
+
+/// A receiver at a port of its own. Its thread ends with the process.
+#[derive(Clone, Debug)]
+pub(crate) struct Receiver {
+    pub(crate) port: u16,
+    received: Arc<Mutex<Vec<Received>>>,
+    calls: Arc<AtomicUsize>,
+}
+
+/// A span, and what was said of the service that it is of.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    pub(crate) span: Span,
+    pub(crate) of: Vec<KeyValue>,
+    pub(crate) scope: String,
+}
+
+impl Receiver {
+    pub(crate) fn start(manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let own = Self { port, received: Arc::default(), calls: Arc::default() };
+        let theirs = own.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let own = theirs.clone();
+                thread::spawn(move || own.hear(stream.unwrap(), manner));
+            }
+        });
+        own
+    }
+
+    /// The same at another port.
+    pub(crate) fn at(&self, port: u16) -> Self {
+        Self { port, ..self.clone() }
+    }
+
+    /// `[tracing]` with this receiver.
+    pub(crate) fn table(&self, sample: &str) -> String {
+        format!(
+            "[tracing]\notlp = \"http://127.0.0.1:{}\"\nsample = \"{sample}\"\nservice = \"limits\"\n",
+            self.port
+        )
+    }
+
+    /// What has come so far.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
+    }
+
+    /// How often it was called.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn hear(&self, stream: TcpStream, manner: Manner) {
+        let mut stream = BufReader::new(stream);
+        let (mut line, mut length, mut has_type) = (String::new(), 0, false);
+        stream.read_line(&mut line).unwrap();
+        assert_eq!(line, "POST /v1/traces HTTP/1.1\r\n");
+        loop {
+            line.clear();
+            stream.read_line(&mut line).unwrap();
+            match line.trim_end().split_once(": ") {
+                Some(("content-length", value)) => length = value.parse().unwrap(),
+                Some(("content-type", value)) => has_type = value == "application/x-protobuf",
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).unwrap();
+        assert!(has_type);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let status = match manner {
+            Manner::Takes => {
+                self.take(&body);
+                "200 OK"
+            }
+            Manner::Refuses => "503 Service Unavailable",
+            Manner::IsSilent => {
+                // Until the other end gives up.
+                let _ = stream.read(&mut [0]);
+                return;
+            }
+        };
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+        stream.get_mut().write_all(answer.as_bytes()).unwrap();
+    }
+
+    fn take(&self, body: &[u8]) {
+        let request = ExportTraceServiceRequest::decode(body).unwrap();
+        let mut received = self.received.lock().unwrap();
+        for of_resource in request.resource_spans {
+            let of = of_resource.resource.unwrap().attributes;
+            for of_scope in of_resource.scope_spans {
+                let scope = of_scope.scope.unwrap().name;
+                let spans = of_scope.spans.into_iter();
+                received.extend(spans.map(|span| Received {
+                    span,
+                    of: of.clone(),
+                    scope: scope.clone(),
+                }));
+            }
+        }
+    }
+}
+
+impl Received {
+    /// An attribute as text: `-` if there is none.
+    pub(crate) fn says(&self, name: &str) -> String {
+        value(&self.span.attributes, name)
+    }
+}
+
+/// The value of a name as text.
+pub(crate) fn value(all: &[KeyValue], name: &str) -> String {
+    let found = all.iter().find(|pair| pair.key == name);
+    found.map_or_else(|| "-".to_owned(), |pair| text(pair.value.as_ref().unwrap()))
+}
+
+fn text(value: &AnyValue) -> String {
+    match value.value.as_ref().unwrap() {
+        Value::StringValue(text) => text.clone(),
+        Value::BoolValue(truth) => truth.to_string(),
+        Value::IntValue(number) => number.to_string(),
+        Value::ArrayValue(all) => all.values.iter().map(text).collect::<Vec<_>>().join(","),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,100 @@
+//! Spans of decisions that take a while, as whoever takes spans is told of them.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+use rategate::Clock as _;
+use rategate::store::Course;
+use rategate_server::engine::{CallerSpan, Decided, Outcome, Span, Tracer, Verb};
+
+use crate::common::bucket;
+use crate::{BUDGET_NS, MS, World, decided, stored};
+
+/// Takes the spans of whoever asks in one.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<(Option<u8>, u64, &'static str)>>);
+
+impl Tracer for Told {
+    fn samples(&self, caller: Option<&CallerSpan>) -> bool {
+        caller.is_some()
+    }
+
+    fn ended(&self, span: &Span<'_>) {
+        let outcome = match span.outcome {
+            Outcome::Answered(answer) if answer.allowed => "allowed",
+            Outcome::Answered(_) => "denied",
+            Outcome::Failed(_) => "failed",
+            Outcome::GivenUp => "given up",
+        };
+        let caller = span.caller.map(|caller| caller.span_id[0]);
+        self.0.lock().unwrap().push((caller, span.took_ns, outcome));
+    }
+}
+
+impl Told {
+    fn take(&self) -> Vec<(Option<u8>, u64, &'static str)> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+fn caller(own: u8) -> CallerSpan {
+    CallerSpan { trace_id: [1; 16], span_id: [own; 8], is_sampled: true }
+}
+
+#[test]
+fn a_span_lasts_until_the_store_has_answered_or_nobody_waits_any_more() {
+    let world = World::new();
+    let told = Arc::new(Told::default());
+    let tracer: Arc<dyn Tracer> = Arc::<Told>::clone(&told);
+    let plain = world.server(vec![stored("far", 1), bucket("here", &["who"], 1)]);
+    let server = plain.traced(tracer);
+    world.store.set_usual(Course::Slow { there_ns: 3 * MS, back_ns: 4 * MS });
+
+    // It is that of whoever asked, whoever waits for it.
+    let asked = {
+        let _within = caller(7).enter();
+        decided(&server, Verb::Take, &[("far", "x", 1)])
+    };
+    assert!(matches!(asked, Decided::Later(_)) && told.take().is_empty());
+    {
+        let _within = caller(8).enter();
+        let mut answer = pin!(asked.answer());
+        let mut context = Context::from_waker(Waker::noop());
+        while answer.as_mut().poll(&mut context).is_pending() {
+            assert!(told.take().is_empty(), "it is not over");
+            world.clock.set(world.clock.now_ns() + MS);
+        }
+    }
+    assert_eq!(told.take(), [(Some(7), 7 * MS, "allowed")]);
+
+    // Nobody waits for it.
+    let asked = {
+        let _within = caller(9).enter();
+        decided(&server, Verb::Take, &[("far", "y", 1)])
+    };
+    world.clock.set(world.clock.now_ns() + 2 * MS);
+    drop(asked);
+    assert_eq!(told.take(), [(Some(9), 2 * MS, "given up")]);
+
+    // At once.
+    {
+        let _within = caller(10).enter();
+        for _ in 0..2 {
+            let _ = world.ask(&server, Verb::Take, &[("here", "x", 1)]);
+        }
+        let _ = decided(&server, Verb::Take, &[("nowhere", "x", 1)]);
+        let _ = decided(&plain, Verb::Take, &[("here", "x", 1)]);
+    }
+    let ended = [(Some(10), 0, "allowed"), (Some(10), 0, "denied"), (Some(10), 0, "failed")];
+    assert_eq!(told.take(), ended);
+    let _ = world.ask(&server, Verb::Take, &[("here", "z", 1)]);
+    assert!(told.take().is_empty(), "nobody asked in a span");
+
+    // In vain.
+    world.store.set_usual(Course::Unreachable);
+    let _within = caller(11).enter();
+    let _ = world.ask(&server.clone(), Verb::Take, &[("far", "x", 1)]);
+    let [(who, took_ns, _)] = told.take()[..] else { panic!("one is over") };
+    assert!(who == Some(11) && took_ns <= BUDGET_NS);
+}
