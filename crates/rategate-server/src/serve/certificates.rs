@@ -37,21 +37,35 @@ enum Order {
 /// What is known of a file without reading it: when it was written last, how long it is, and which it is. None if it is not there.
 type Stamp = Option<(i64, i64, u64, u64)>;
 
+/// The files, as they were when somebody looked.
+#[derive(Debug)]
+pub(super) struct Stamps {
+    files: Vec<PathBuf>,
+    seen: Vec<Stamp>,
+}
+
+impl Stamps {
+    /// As they are now, before anybody reads them: what changes after that is read again.
+    pub(super) fn of(files: &settings::Tls) -> Self {
+        let files = [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()];
+        let files: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
+        Self { seen: stamps(&files), files }
+    }
+}
+
 impl Certificates {
-    /// Follows the files of `listeners`.
+    /// Follows the files of `listeners`, which have read them as they were then.
     ///
     /// # Errors
     ///
     /// There can be no further thread.
     pub(super) fn follow(
-        files: &settings::Tls,
+        Stamps { files, seen }: Stamps,
         listeners: Vec<Tls>,
         observe: Arc<Observe>,
     ) -> io::Result<Self> {
-        let files = [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()];
-        let files: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
         let (orders, heard) = mpsc::channel();
-        let follower = Follower { used: stamps(&files), files, listeners, observe };
+        let follower = Follower { used: seen, files, listeners, observe };
         let thread = thread::Builder::new().name("rategate-tls".to_owned());
         let thread = thread.spawn(move || follower.run(&heard))?;
         Ok(Self { orders, thread: Some(thread) })
