@@ -106,8 +106,8 @@ fn http(dice: &mut Dice, key: &str) -> Vec<u8> {
     let body = format!(r#"{{"key":"{key}","max_burst":9,"count_per_period":1,"period":60}}"#);
     let length = body.len();
     match dice.below(6) {
-        0 => "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n".to_owned(),
-        1 => format!("GET /v1/keys/{WIDE_RULE}/{key} HTTP/1.1\r\nhost: a\r\n\r\n"),
+        0 => "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(),
+        1 => format!("GET /v1/keys/{WIDE_RULE}/{key} HTTP/1.1\r\nhost: localhost\r\n\r\n"),
         2 => format!("POST /throttle HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"),
         3 => format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\nexpect: 100-continue\r\n\r\n{body}"),
         4 => "GET /metrics HTTP/1.0\r\n\r\n".to_owned(),

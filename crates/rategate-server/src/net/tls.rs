@@ -155,3 +155,40 @@ impl fmt::Debug for Tls {
         f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn all_have_new_certificates_or_none_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let write = |name: &str| {
+            let key = KeyPair::generate().unwrap();
+            let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            let cert = params.self_signed(&key).unwrap();
+            std::fs::write(path(&format!("{name}.pem")), cert.pem()).unwrap();
+            std::fs::write(path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+        };
+        ["a", "b"].map(write);
+        let all = ["a", "b"].map(|name| {
+            let [cert, key] = ["pem", "key"].map(|end| path(&format!("{name}.{end}")));
+            Tls::read(&cert, &key, None, &[]).unwrap()
+        });
+        let of = || [0, 1].map(|nth: usize| all[nth].config.load_full());
+        let same = |one: &[Arc<ServerConfig>; 2], other: &[Arc<ServerConfig>; 2]| {
+            [0, 1].map(|nth: usize| Arc::ptr_eq(&one[nth], &other[nth]))
+        };
+        let before = of();
+        write("a");
+        std::fs::write(path("b.key"), "no key").unwrap();
+        assert!(matches!(Tls::reload(&all), Err(TlsError::File { .. })));
+        assert_eq!(same(&before, &of()), [true, true]);
+        write("b");
+        Tls::reload(&all).unwrap();
+        assert_eq!(same(&before, &of()), [false, false]);
+    }
+}

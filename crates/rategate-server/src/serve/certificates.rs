@@ -37,21 +37,35 @@ enum Order {
 /// What is known of a file without reading it: when it was written last, how long it is, and which it is. None if it is not there.
 type Stamp = Option<(i64, i64, u64, u64)>;
 
+/// The files, as they were when somebody looked.
+#[derive(Debug)]
+pub(super) struct Stamps {
+    files: Vec<PathBuf>,
+    seen: Vec<Stamp>,
+}
+
+impl Stamps {
+    /// As they are now, before anybody reads them: what changes after that is read again.
+    pub(super) fn of(files: &settings::Tls) -> Self {
+        let files = [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()];
+        let files: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
+        Self { seen: stamps(&files), files }
+    }
+}
+
 impl Certificates {
-    /// Follows the files of `listeners`.
+    /// Follows the files of `listeners`, which have read them as they were then.
     ///
     /// # Errors
     ///
     /// There can be no further thread.
     pub(super) fn follow(
-        files: &settings::Tls,
+        Stamps { files, seen }: Stamps,
         listeners: Vec<Tls>,
         observe: Arc<Observe>,
     ) -> io::Result<Self> {
-        let files = [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()];
-        let files: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
         let (orders, heard) = mpsc::channel();
-        let follower = Follower { used: stamps(&files), files, listeners, observe };
+        let follower = Follower { looks: Looks::of(seen), files, listeners, observe };
         let thread = thread::Builder::new().name("rategate-tls".to_owned());
         let thread = thread.spawn(move || follower.run(&heard))?;
         Ok(Self { orders, thread: Some(thread) })
@@ -77,30 +91,28 @@ struct Follower {
     files: Vec<PathBuf>,
     listeners: Vec<Tls>,
     observe: Arc<Observe>,
-    /// As the files were when they were read last, whatever became of it.
-    used: Vec<Stamp>,
+    looks: Looks,
 }
 
 impl Follower {
     fn run(mut self, heard: &Receiver<Order>) {
-        let mut last = self.used.clone();
         loop {
             match heard.recv_timeout(LOOK_EVERY) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Order::Reload) => self.read(stamps(&self.files)),
+                Ok(Order::Reload) => {
+                    self.looks = Looks::of(stamps(&self.files));
+                    self.read();
+                }
                 Err(RecvTimeoutError::Timeout) => {
-                    let seen = stamps(&self.files);
-                    if seen != self.used && seen == last {
-                        self.read(seen.clone());
+                    if self.looks.is_due(stamps(&self.files)) {
+                        self.read();
                     }
-                    last = seen;
                 }
             }
         }
     }
 
-    fn read(&mut self, seen: Vec<Stamp>) {
-        self.used = seen;
+    fn read(&self) {
         match Tls::reload(&self.listeners) {
             Ok(()) => {
                 self.observe.status().certificates_loaded();
@@ -115,10 +127,62 @@ impl Follower {
     }
 }
 
+/// What was seen of the files.
+struct Looks {
+    /// As they were when they were read last, whatever became of it.
+    used: Vec<Stamp>,
+    /// At the last look.
+    last: Vec<Stamp>,
+}
+
+impl Looks {
+    fn of(used: Vec<Stamp>) -> Self {
+        Self { last: used.clone(), used }
+    }
+
+    /// Whether files that look so are to be read now: they are others, and have been left alone since the last look.
+    fn is_due(&mut self, seen: Vec<Stamp>) -> bool {
+        let is_due = seen != self.used && seen == self.last;
+        if is_due {
+            self.used.clone_from(&seen);
+        }
+        self.last = seen;
+        is_due
+    }
+}
+
 fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
     let stamp = |file: &PathBuf| {
         let about = fs::metadata(file).ok()?;
         Some((about.mtime(), about.mtime_nsec(), about.len(), about.ino()))
     };
     files.iter().map(stamp).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_once_they_are_others_and_left_alone() {
+        let stamp = |second| vec![Some((second, 0, 1, 1)), None];
+        let mut looks = Looks::of(stamp(1));
+        let seen = [
+            (1, false),
+            (2, false),
+            // Still being written.
+            (3, false),
+            (3, true),
+            (3, false),
+            // Gone back before anybody used it.
+            (4, false),
+            (3, false),
+            (3, false),
+            (5, false),
+            (5, true),
+        ];
+        for (nth, (second, is_due)) in seen.into_iter().enumerate() {
+            assert_eq!(looks.is_due(stamp(second)), is_due, "look {nth}");
+        }
+    }
 }

@@ -1,7 +1,11 @@
-//! The service as a whole: listeners, threads, signals, and the end in order.
+//! The service as a whole: how it is started, and what whoever started it can ask of it.
 
 mod certificates;
+mod front;
+mod hosts;
 mod kept;
+mod place;
+mod signals;
 mod traced;
 mod web;
 
@@ -10,26 +14,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use rategate::{Clock as _, MonotonicClock};
+use rategate::MonotonicClock;
 use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use self::certificates::Certificates;
-use self::traced::Spans;
-use self::web::{Parts, Web};
-use crate::config::settings::{self, Listener};
-use crate::config::{Layers, Loaded, Settings, Watch};
-use crate::engine::{Engine, EngineSettings, LoadError, Observer, Saver};
-use crate::net::{self, Access, Bound, Caps, Door, Drainer, Limits, Tally, Tls, TlsError, Workers};
+use self::certificates::{Certificates, Stamps};
+use self::front::{Front, Order};
+use self::place::{Place, place};
+use self::signals::Signals;
+use crate::config::{Layers, Loaded, Settings, settings};
+use crate::engine::{Engine, EngineSettings, LoadError, Observer};
+use crate::net::{self, Drainer, Tls, TlsError, Workers};
+use crate::observe::Observe;
 use crate::observe::admin::Admin;
-use crate::observe::{self, Observe};
-use crate::protocol::grpc::{self, Health, Rls};
-use crate::protocol::http::{self, Api, ConnectionLimits};
-use crate::protocol::resp::{Bounds, Resp};
+use crate::protocol::grpc::Health;
 
 /// What a service is started with.
 #[derive(Debug)]
@@ -126,25 +126,6 @@ pub enum StartError {
     Nowhere,
 }
 
-/// What the front thread is told.
-#[derive(Clone, Copy, Debug)]
-enum Order {
-    /// Read the files again.
-    Reload,
-    /// End in order.
-    Drain,
-    /// End now.
-    Stop,
-}
-
-/// A listener that is bound.
-struct Place {
-    protocol: &'static str,
-    bound: Bound,
-    tls: Option<Tls>,
-    token_required: bool,
-}
-
 /// Starts a service: from when this returns, connections are accepted at all its listeners.
 ///
 /// One thread accepts, watches for signals and lets time pass for schedules; the others, as many as the settings say, have the
@@ -167,6 +148,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     observe.status().loaded(unix_s());
     // What the system gives is what there is.
     let _ = net::raise_descriptors();
+    let stamps = settings.server.tls.as_ref().map(Stamps::of);
     let places = settings
         .server
         .listeners()
@@ -211,8 +193,8 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         front.watch =
             Some(Arc::new(kept::follow(&path, layers, &loaded, &front.engine, &front.observe)?));
     }
-    if let (Some(files), false) = (&front.settings.server.tls, secure.is_empty()) {
-        let follow = Certificates::follow(files, secure, Arc::clone(&front.observe));
+    if let (Some(stamps), false) = (stamps, secure.is_empty()) {
+        let follow = Certificates::follow(stamps, secure, Arc::clone(&front.observe));
         front.certificates = Some(follow?);
     }
     is_ready.store(true, Ordering::Release);
@@ -275,379 +257,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.orders.send(Order::Stop);
         self.join();
-    }
-}
-
-impl Place {
-    fn listening(&self) -> Listening {
-        Listening {
-            protocol: self.protocol,
-            address: self.bound.address().clone(),
-            tls: self.tls.is_some(),
-        }
-    }
-}
-
-/// What the front thread has.
-struct Front {
-    engine: Engine<MonotonicClock>,
-    observe: Arc<Observe>,
-    admin: Admin,
-    health: Health,
-    settings: Settings,
-    workers: Workers,
-    drainer: Drainer,
-    is_ready: Arc<AtomicBool>,
-    watch: Option<Arc<Watch>>,
-    certificates: Option<Certificates>,
-    /// Of the configuration's refusals, those that have been told.
-    known_failures: u64,
-    saver: Option<Saver>,
-    /// Without the feature there are none.
-    spans: Option<Spans>,
-    ordered: mpsc::UnboundedReceiver<Order>,
-}
-
-type Host = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
-impl Front {
-    /// Those who accept, one for each place.
-    fn hosts(&self, places: Vec<Place>) -> io::Result<Vec<Host>> {
-        let server = &self.settings.server;
-        let limits = limits(server);
-        let caps = Caps::new(limits.connections, limits.connections_per_address);
-        let access = server.token.as_ref().map(|token| Access::token(token.expose().as_bytes()));
-        let access = access.unwrap_or_default();
-        let bounds = Bounds { frame_bytes: server.limits.frame_bytes, ..Bounds::default() };
-        let resp =
-            Resp::new(self.asked_by(observe::Protocol::Resp), access.clone(), bounds, limits);
-        let rls = self.rls(&access);
-        let web = self.web(&access, rls.clone(), limits);
-        let mut hosts: Vec<Host> = Vec::new();
-        for place in places {
-            let Place { protocol, bound, tls, token_required } = place;
-            let guard = self.guard(&bound, tls.is_some());
-            let tally = Tallied { observe: Arc::clone(&self.observe), protocol: spoken(protocol) };
-            let door = Door {
-                tls,
-                token_required,
-                caps: caps.clone(),
-                limits,
-                drain: self.drainer.drain(),
-                tally: Arc::new(tally),
-            };
-            hosts.push(match protocol {
-                "resp" => Box::pin(net::accept(bound, door, resp.clone(), &self.workers)?),
-                "grpc" => Box::pin(net::accept(bound, door, rls.clone(), &self.workers)?),
-                _ => Box::pin(net::accept(bound, door, web.behind(guard), &self.workers)?),
-            });
-        }
-        Ok(hosts)
-    }
-
-    /// What keeps pages of other sites out of a listener. One that other machines can reach has names that nobody has told us;
-    /// by TLS a name that is not the certificate's comes to nothing; and no page reaches a socket in the file system.
-    fn guard(&self, bound: &Bound, is_tls: bool) -> http::Guard {
-        let is_local = match bound.address() {
-            net::Address::Tcp(at) => at.ip().to_canonical().is_loopback(),
-            net::Address::Unix { .. } => false,
-        };
-        http::Guard::new(&self.settings.http.hosts, is_local && !is_tls)
-    }
-
-    /// The engine as a protocol asks it.
-    fn asked_by(&self, protocol: observe::Protocol) -> Engine<MonotonicClock> {
-        #[cfg(feature = "otlp")]
-        if let Some(spans) = &self.spans {
-            return self.engine.traced(spans.of(protocol));
-        }
-        let _ = protocol;
-        self.engine.clone()
-    }
-
-    fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {
-        let server = &self.settings.server;
-        let settings = grpc::Settings {
-            most_message: server.limits.body_bytes,
-            most_wait: server.limits.header_time,
-            most_streams: server.limits.streams,
-            most_head: server.limits.header_bytes,
-            ..grpc::Settings::default()
-        };
-        Rls::new(
-            self.asked_by(observe::Protocol::Grpc),
-            access.clone(),
-            self.health.clone(),
-            settings,
-        )
-    }
-
-    fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {
-        let server = &self.settings.server;
-        let is_ready = Arc::clone(&self.is_ready);
-        let token = server.token.clone().map(|token| {
-            let is_token = move |given: &[u8]| token.matches(given);
-            let is_token: http::IsToken = Arc::new(is_token);
-            is_token
-        });
-        let options = http::Options {
-            token,
-            ready: Arc::new(move || is_ready.load(Ordering::Acquire)),
-            fields: self.settings.http.headers.iter().map(|dialect| told(*dialect)).collect(),
-            most_body_bytes: server.limits.body_bytes,
-            ..http::Options::default()
-        };
-        let engine = self.asked_by(observe::Protocol::Http);
-        Web::new(Parts {
-            engine: engine.clone(),
-            api: Api::new(engine, options),
-            rls,
-            admin: self.admin.clone(),
-            access: access.clone(),
-            observe: Arc::clone(&self.observe),
-            limits: ConnectionLimits {
-                head_bytes: server.limits.header_bytes,
-                arrival: limits.arrival,
-                idle: limits.idle,
-                unread: limits.unread,
-                linger: limits.linger,
-                streams: server.limits.streams,
-                ..ConnectionLimits::default()
-            },
-            most_body_bytes: server.limits.body_bytes,
-        })
-    }
-
-    async fn run(mut self, hosts: Vec<Host>, mut signals: Option<Signals>) {
-        let own: Vec<_> = hosts.into_iter().map(tokio::spawn).collect();
-        let mut seconds = interval(Duration::from_secs(1));
-        seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let order = loop {
-            tokio::select! {
-                order = self.ordered.recv() => match order.unwrap_or(Order::Stop) {
-                    Order::Reload => self.read_again(),
-                    end => break end,
-                },
-                _ = seconds.tick() => self.tick(),
-                told = Signals::next(&mut signals) => match told {
-                    Told::End => break Order::Drain,
-                    Told::Reload => self.read_again(),
-                },
-            }
-        };
-        self.is_ready.store(false, Ordering::Release);
-        self.health.set(false);
-        self.admin.close();
-        if matches!(order, Order::Drain) {
-            self.drain(&mut signals).await;
-        }
-        own.iter().for_each(tokio::task::JoinHandle::abort);
-        self.workers.stop();
-        // After the last decision.
-        if let Some(saver) = self.saver {
-            kept::save_last(saver, Signals::end(&mut signals)).await;
-        }
-        #[cfg(feature = "otlp")]
-        if let Some(spans) = self.spans {
-            spans.end();
-        }
-    }
-
-    fn tick(&mut self) {
-        self.engine.tick(unix_ns());
-        self.observe.tick(self.engine.clock().now_ns());
-        if self.settings.store.is_some() {
-            self.observe.status().store_is(kept::health(&self.engine));
-        }
-        if let Some(saver) = &self.saver {
-            self.observe.status().snapshot_is(saver.stats());
-        }
-        let Some(watch) = &self.watch else { return };
-        let state = watch.state();
-        let message = state.last_error.as_ref().map(|refused| &*refused.message);
-        // Several within a second, and such as are mended by now, count too.
-        for _ in self.known_failures..state.failures {
-            self.observe.status().load_failed(message.unwrap_or_default());
-        }
-        if message.is_none() {
-            self.observe.status().load_restored();
-        }
-        self.known_failures = state.failures;
-    }
-
-    fn read_again(&self) {
-        if let Some(certificates) = &self.certificates {
-            certificates.reload();
-        }
-        match &self.watch {
-            None => tracing::info!("there is no configuration to be read again"),
-            Some(watch) => {
-                let watch = Arc::clone(watch);
-                // Files are read on a thread of their own: connections come in meanwhile.
-                drop(tokio::task::spawn_blocking(move || watch.reload_now()));
-            }
-        }
-    }
-
-    async fn drain(&mut self, signals: &mut Option<Signals>) {
-        let grace = self.settings.server.drain;
-        tracing::info!(
-            grace_s = grace.as_secs(),
-            left = self.drainer.left(),
-            "ending: no new connections"
-        );
-        self.drainer.begin();
-        tokio::select! {
-            ended = timeout(grace, self.drainer.all_gone()) => if ended.is_ok() {
-                tracing::info!("all connections have ended");
-            } else {
-                tracing::warn!(left = self.drainer.left(), "connections are cut off: their time is over");
-            },
-            () = Signals::end(signals) => tracing::warn!("told again to end: connections are cut off"),
-            order = end_now(&mut self.ordered) => tracing::debug!(?order, "told to end now"),
-        }
-    }
-}
-
-/// The next order that is one to end.
-async fn end_now(ordered: &mut mpsc::UnboundedReceiver<Order>) -> Option<Order> {
-    loop {
-        match ordered.recv().await {
-            Some(Order::Reload) => {}
-            order => return order,
-        }
-    }
-}
-
-/// Signals that mean something to a service.
-#[derive(Debug)]
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    hangup: tokio::signal::unix::Signal,
-}
-
-enum Told {
-    End,
-    Reload,
-}
-
-impl Signals {
-    fn watch() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// The next one; never if nobody watches for them.
-    async fn next(watched: &mut Option<Self>) -> Told {
-        let Some(signals) = watched else { return std::future::pending().await };
-        tokio::select! {
-            _ = signals.terminate.recv() => Told::End,
-            _ = signals.interrupt.recv() => Told::End,
-            _ = signals.hangup.recv() => Told::Reload,
-        }
-    }
-
-    async fn end(watched: &mut Option<Self>) {
-        while matches!(Self::next(watched).await, Told::Reload) {}
-    }
-}
-
-fn place(
-    settings: &Settings,
-    protocol: &'static str,
-    listener: &Listener,
-) -> Result<Place, StartError> {
-    let server = &settings.server;
-    let address = || listener.address.clone();
-    if server.is_open(listener) && !server.insecure {
-        return Err(StartError::Open { protocol, address: address() });
-    }
-    if listener.auth && server.token.is_none() {
-        return Err(StartError::NoToken { protocol, address: address() });
-    }
-    let tls = match (listener.tls, &server.tls) {
-        (false, _) => None,
-        (true, None) => return Err(StartError::NoCertificate { protocol, address: address() }),
-        (true, Some(tls)) => {
-            let offers: &[&[u8]] = match protocol {
-                "http" => &[b"h2", b"http/1.1"],
-                "grpc" => &[b"h2"],
-                _ => &[],
-            };
-            Some(Tls::read(&tls.cert, &tls.key, tls.client_ca.as_deref(), offers)?)
-        }
-    };
-    // Whoever reaches an open listener from outside has to show the token for everything.
-    let token_required = listener.auth;
-    let bound = net::bind(&at(&listener.address)).map_err(|error| StartError::Bind {
-        protocol,
-        address: address(),
-        error,
-    })?;
-    Ok(Place { protocol, bound, tls, token_required })
-}
-
-/// This user alone may use a socket in the file system.
-const SOCKET_MODE: u32 = 0o600;
-
-fn at(address: &settings::Address) -> net::Address {
-    match address {
-        settings::Address::Tcp(address) => net::Address::Tcp(*address),
-        settings::Address::Unix(path) => {
-            net::Address::Unix { path: path.clone(), mode: SOCKET_MODE }
-        }
-    }
-}
-
-/// Tells whoever looks on of connections.
-struct Tallied {
-    observe: Arc<Observe>,
-    protocol: observe::Protocol,
-}
-
-impl Tally for Tallied {
-    fn opened(&self) {
-        self.observe.status().opened(self.protocol);
-    }
-
-    fn closed(&self) {
-        self.observe.status().closed(self.protocol);
-    }
-
-    fn refused(&self) {
-        self.observe.status().refused(self.protocol);
-    }
-}
-
-fn spoken(protocol: &str) -> observe::Protocol {
-    match protocol {
-        "resp" => observe::Protocol::Resp,
-        "grpc" => observe::Protocol::Grpc,
-        _ => observe::Protocol::Http,
-    }
-}
-
-const fn told(dialect: settings::Dialect) -> rategate_tower::headers::Dialect {
-    use rategate_tower::headers::{Dialect, Reset};
-    match dialect {
-        settings::Dialect::Current => Dialect::Current,
-        settings::Dialect::Older => Dialect::Older,
-        settings::Dialect::Legacy => Dialect::Legacy(Reset::Delta),
-        settings::Dialect::LegacyEpoch => Dialect::Legacy(Reset::Unix),
-    }
-}
-
-fn limits(server: &settings::Server) -> Limits {
-    Limits {
-        connections: server.limits.connections,
-        connections_per_address: server.limits.connections_per_address,
-        idle: server.limits.idle,
-        arrival: server.limits.header_time,
-        ..Limits::default()
     }
 }
 

@@ -196,6 +196,16 @@ fn what_does_not_fit_together_is_refused_aloud_and_the_old_one_stays() {
 }
 
 #[test]
+fn whoever_says_so_has_them_read_though_nothing_has_changed() {
+    let service = Service::new();
+    let loaded = "rategate_tls_loads_total{outcome=\"loaded\"}";
+    for times in ["1", "2"] {
+        service.running.reload();
+        until("another reading", || service.metric(loaded) == times);
+    }
+}
+
+#[test]
 fn files_that_change_are_seen_without_being_told() {
     let service = Service::new();
     let (cert, key) = certificate();

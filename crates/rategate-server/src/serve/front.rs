@@ -1,0 +1,171 @@
+//! The thread that accepts, watches for signals and lets time pass: what it has, and what it does until the end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rategate::{Clock as _, MonotonicClock};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::certificates::Certificates;
+use super::hosts::Host;
+use super::signals::{Signals, Told};
+use super::traced::Spans;
+use super::{kept, unix_ns};
+use crate::config::{Settings, Watch};
+use crate::engine::{Engine, Saver};
+use crate::net::{Drainer, Workers};
+use crate::observe::Observe;
+use crate::observe::admin::Admin;
+use crate::protocol::grpc::Health;
+
+/// What the front thread is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    /// Read the files again.
+    Reload,
+    /// End in order.
+    Drain,
+    /// End now.
+    Stop,
+}
+
+/// What the front thread has.
+pub(super) struct Front {
+    pub(super) engine: Engine<MonotonicClock>,
+    pub(super) observe: Arc<Observe>,
+    pub(super) admin: Admin,
+    pub(super) health: Health,
+    pub(super) settings: Settings,
+    pub(super) workers: Workers,
+    pub(super) drainer: Drainer,
+    pub(super) is_ready: Arc<AtomicBool>,
+    pub(super) watch: Option<Arc<Watch>>,
+    pub(super) certificates: Option<Certificates>,
+    /// Of the configuration's refusals, those that have been told.
+    pub(super) known_failures: u64,
+    pub(super) saver: Option<Saver>,
+    /// Without the feature there are none.
+    pub(super) spans: Option<Spans>,
+    pub(super) ordered: mpsc::UnboundedReceiver<Order>,
+}
+
+impl Front {
+    pub(super) async fn run(mut self, hosts: Vec<Host>, mut signals: Option<Signals>) {
+        let own: Vec<_> = hosts.into_iter().map(tokio::spawn).collect();
+        let mut seconds = interval(Duration::from_secs(1));
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let order = loop {
+            tokio::select! {
+                order = self.ordered.recv() => match order.unwrap_or(Order::Stop) {
+                    Order::Reload => self.read_again(),
+                    end => break end,
+                },
+                _ = seconds.tick() => self.tick(),
+                told = Signals::next(&mut signals) => match told {
+                    Told::End => break Order::Drain,
+                    Told::Reload => self.read_again(),
+                },
+            }
+        };
+        self.is_ready.store(false, Ordering::Release);
+        self.health.set(false);
+        self.admin.close();
+        if matches!(order, Order::Drain) {
+            self.drain(&mut signals).await;
+        }
+        own.iter().for_each(tokio::task::JoinHandle::abort);
+        self.workers.stop();
+        // After the last decision.
+        if let Some(saver) = self.saver {
+            kept::save_last(saver, Signals::end(&mut signals)).await;
+        }
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = self.spans {
+            spans.end();
+        }
+    }
+
+    fn tick(&mut self) {
+        self.engine.tick(unix_ns());
+        self.observe.tick(self.engine.clock().now_ns());
+        if self.settings.store.is_some() {
+            self.observe.status().store_is(kept::health(&self.engine));
+        }
+        if let Some(saver) = &self.saver {
+            self.observe.status().snapshot_is(saver.stats());
+        }
+        let Some(watch) = &self.watch else { return };
+        let state = watch.state();
+        let message = state.last_error.as_ref().map(|refused| &*refused.message);
+        // Several within a second, and such as are mended by now, count too.
+        for _ in self.known_failures..state.failures {
+            self.observe.status().load_failed(message.unwrap_or_default());
+        }
+        if message.is_none() {
+            self.observe.status().load_restored();
+        }
+        self.known_failures = state.failures;
+    }
+
+    fn read_again(&self) {
+        if let Some(certificates) = &self.certificates {
+            certificates.reload();
+        }
+        match &self.watch {
+            None => tracing::info!("there is no configuration to be read again"),
+            Some(watch) => {
+                let watch = Arc::clone(watch);
+                // Files are read on a thread of their own: connections come in meanwhile.
+                drop(tokio::task::spawn_blocking(move || watch.reload_now()));
+            }
+        }
+    }
+
+    async fn drain(&mut self, signals: &mut Option<Signals>) {
+        let grace = self.settings.server.drain;
+        tracing::info!(
+            grace_s = grace.as_secs(),
+            left = self.drainer.left(),
+            "ending: no new connections"
+        );
+        self.drainer.begin();
+        tokio::select! {
+            ended = timeout(grace, self.drainer.all_gone()) => if ended.is_ok() {
+                tracing::info!("all connections have ended");
+            } else {
+                tracing::warn!(left = self.drainer.left(), "connections are cut off: their time is over");
+            },
+            () = Signals::end(signals) => tracing::warn!("told again to end: connections are cut off"),
+            order = end_now(&mut self.ordered) => tracing::debug!(?order, "told to end now"),
+        }
+    }
+}
+
+/// The next order that is one to end.
+async fn end_now(ordered: &mut mpsc::UnboundedReceiver<Order>) -> Option<Order> {
+    loop {
+        match ordered.recv().await {
+            Some(Order::Reload) => {}
+            order => return order,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn reading_again_does_not_cut_the_end_short() {
+        let (orders, mut ordered) = mpsc::unbounded_channel();
+        for order in [Order::Reload, Order::Drain, Order::Reload, Order::Reload, Order::Stop] {
+            orders.send(order).unwrap();
+        }
+        assert!(matches!(end_now(&mut ordered).await, Some(Order::Drain)));
+        assert!(matches!(end_now(&mut ordered).await, Some(Order::Stop)));
+        drop(orders);
+        assert!(end_now(&mut ordered).await.is_none());
+    }
+}

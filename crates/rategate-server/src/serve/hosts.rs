@@ -1,0 +1,146 @@
+//! What is spoken at each place, by whom, and within which bounds.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rategate::MonotonicClock;
+
+use super::front::Front;
+use super::place::{Place, Tallied, spoken};
+use super::web::{Parts, Web};
+use crate::config::settings;
+use crate::engine::Engine;
+use crate::net::{self, Access, Bound, Caps, Door, Limits};
+use crate::observe;
+use crate::protocol::grpc::{self, Rls};
+use crate::protocol::http::{self, Api, ConnectionLimits};
+use crate::protocol::resp::{Bounds, Resp};
+
+/// Accepts connections at a place until the end begins.
+pub(super) type Host = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Front {
+    /// Those who accept, one for each place.
+    pub(super) fn hosts(&self, places: Vec<Place>) -> io::Result<Vec<Host>> {
+        let server = &self.settings.server;
+        let limits = limits(server);
+        let caps = Caps::new(limits.connections, limits.connections_per_address);
+        let access = server.token.as_ref().map(|token| Access::token(token.expose().as_bytes()));
+        let access = access.unwrap_or_default();
+        let bounds = Bounds { frame_bytes: server.limits.frame_bytes, ..Bounds::default() };
+        let resp =
+            Resp::new(self.asked_by(observe::Protocol::Resp), access.clone(), bounds, limits);
+        let rls = self.rls(&access);
+        let web = self.web(&access, rls.clone(), limits);
+        let mut hosts: Vec<Host> = Vec::new();
+        for place in places {
+            let Place { protocol, bound, tls, token_required } = place;
+            let guard = self.guard(&bound, tls.is_some());
+            let tally = Tallied { observe: Arc::clone(&self.observe), protocol: spoken(protocol) };
+            let door = Door {
+                tls,
+                token_required,
+                caps: caps.clone(),
+                limits,
+                drain: self.drainer.drain(),
+                tally: Arc::new(tally),
+            };
+            hosts.push(match protocol {
+                "resp" => Box::pin(net::accept(bound, door, resp.clone(), &self.workers)?),
+                "grpc" => Box::pin(net::accept(bound, door, rls.clone(), &self.workers)?),
+                _ => Box::pin(net::accept(bound, door, web.behind(guard), &self.workers)?),
+            });
+        }
+        Ok(hosts)
+    }
+
+    /// What keeps pages of other sites out of a listener. One that other machines can reach has names that nobody has told us;
+    /// by TLS a name that is not the certificate's comes to nothing; and no page reaches a socket in the file system.
+    fn guard(&self, bound: &Bound, is_tls: bool) -> http::Guard {
+        let is_local = match bound.address() {
+            net::Address::Tcp(at) => at.ip().to_canonical().is_loopback(),
+            net::Address::Unix { .. } => false,
+        };
+        http::Guard::new(&self.settings.http.hosts, is_local && !is_tls)
+    }
+
+    /// The engine as a protocol asks it.
+    fn asked_by(&self, protocol: observe::Protocol) -> Engine<MonotonicClock> {
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = &self.spans {
+            return self.engine.traced(spans.of(protocol));
+        }
+        let _ = protocol;
+        self.engine.clone()
+    }
+
+    fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {
+        let server = &self.settings.server;
+        let settings = grpc::Settings {
+            most_message: server.limits.body_bytes,
+            most_wait: server.limits.header_time,
+            most_streams: server.limits.streams,
+            most_head: server.limits.header_bytes,
+            ..grpc::Settings::default()
+        };
+        let engine = self.asked_by(observe::Protocol::Grpc);
+        Rls::new(engine, access.clone(), self.health.clone(), settings)
+    }
+
+    fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {
+        let server = &self.settings.server;
+        let is_ready = Arc::clone(&self.is_ready);
+        let token = server.token.clone().map(|token| {
+            let is_token = move |given: &[u8]| token.matches(given);
+            let is_token: http::IsToken = Arc::new(is_token);
+            is_token
+        });
+        let options = http::Options {
+            token,
+            ready: Arc::new(move || is_ready.load(Ordering::Acquire)),
+            fields: self.settings.http.headers.iter().map(|dialect| told(*dialect)).collect(),
+            most_body_bytes: server.limits.body_bytes,
+            ..http::Options::default()
+        };
+        let engine = self.asked_by(observe::Protocol::Http);
+        Web::new(Parts {
+            engine: engine.clone(),
+            api: Api::new(engine, options),
+            rls,
+            admin: self.admin.clone(),
+            access: access.clone(),
+            observe: Arc::clone(&self.observe),
+            limits: ConnectionLimits {
+                head_bytes: server.limits.header_bytes,
+                arrival: limits.arrival,
+                idle: limits.idle,
+                unread: limits.unread,
+                linger: limits.linger,
+                streams: server.limits.streams,
+                ..ConnectionLimits::default()
+            },
+            most_body_bytes: server.limits.body_bytes,
+        })
+    }
+}
+
+const fn told(dialect: settings::Dialect) -> rategate_tower::headers::Dialect {
+    use rategate_tower::headers::{Dialect, Reset};
+    match dialect {
+        settings::Dialect::Current => Dialect::Current,
+        settings::Dialect::Older => Dialect::Older,
+        settings::Dialect::Legacy => Dialect::Legacy(Reset::Delta),
+        settings::Dialect::LegacyEpoch => Dialect::Legacy(Reset::Unix),
+    }
+}
+
+fn limits(server: &settings::Server) -> Limits {
+    Limits {
+        connections: server.limits.connections,
+        connections_per_address: server.limits.connections_per_address,
+        idle: server.limits.idle,
+        arrival: server.limits.header_time,
+        ..Limits::default()
+    }
+}

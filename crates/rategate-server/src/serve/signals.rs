@@ -1,0 +1,43 @@
+//! Signals that mean something to a service.
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Signals that mean something to a service.
+#[derive(Debug)]
+pub(super) struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+/// What a signal says.
+pub(super) enum Told {
+    End,
+    Reload,
+}
+
+impl Signals {
+    pub(super) fn watch() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next one; never if nobody watches for them.
+    pub(super) async fn next(watched: &mut Option<Self>) -> Told {
+        let Some(signals) = watched else { return std::future::pending().await };
+        tokio::select! {
+            _ = signals.terminate.recv() => Told::End,
+            _ = signals.interrupt.recv() => Told::End,
+            _ = signals.hangup.recv() => Told::Reload,
+        }
+    }
+
+    pub(super) async fn end(watched: &mut Option<Self>) {
+        while matches!(Self::next(watched).await, Told::Reload) {}
+    }
+}
