@@ -32,7 +32,7 @@ struct Said {
 /// What can be said from outside, by its key.
 type Setter = fn(&mut Draft, &str) -> Result<(), String>;
 
-const KEYS: [(&str, Setter); 34] = [
+const KEYS: [(&str, Setter); 35] = [
     ("server.resp", |draft, text| listeners(draft, Protocol::Resp, text)),
     ("server.http", |draft, text| listeners(draft, Protocol::Http, text)),
     ("server.grpc", |draft, text| listeners(draft, Protocol::Grpc, text)),
