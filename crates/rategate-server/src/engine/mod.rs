@@ -41,6 +41,7 @@ pub use self::snapshot::{
 };
 use self::spent::Spent;
 use self::stores::Remotes;
+pub(crate) use self::stores::can_be_kept;
 pub use self::stores::{HELD_NS, Remote, Shared, Stores};
 use crate::rule::RuleSet;
 

@@ -321,6 +321,8 @@ impl Front {
         let settings = grpc::Settings {
             most_message: server.limits.body_bytes,
             most_wait: server.limits.header_time,
+            most_streams: server.limits.streams,
+            most_head: server.limits.header_bytes,
             ..grpc::Settings::default()
         };
         Rls::new(self.engine.clone(), access.clone(), self.health.clone(), settings)

@@ -35,6 +35,10 @@ pub struct Settings {
     pub most_message: usize,
     /// How long a call's message may take to come, where the caller says nothing shorter.
     pub most_wait: Duration,
+    /// How many calls may be under way on one connection that is for gRPC alone.
+    pub most_streams: u32,
+    /// The most that the fields of a head may count together there, as HTTP/2 counts them, in bytes.
+    pub most_head: usize,
     /// What answers tell besides.
     pub options: Options,
 }
@@ -95,11 +99,13 @@ enum Unary {
 }
 
 impl Default for Settings {
-    /// Messages of 64 KiB, which come within 10 s.
+    /// Messages of 64 KiB, which come within 10 s; 256 streams, and heads of 16 KiB.
     fn default() -> Self {
         Self {
             most_message: 64 << 10,
             most_wait: Duration::from_secs(10),
+            most_streams: 256,
+            most_head: 16 << 10,
             options: Options::default(),
         }
     }

@@ -22,13 +22,9 @@ use crate::net::Access;
 use crate::protocol::grpc::head::{Method, Refusal};
 use crate::protocol::grpc::service::next;
 use crate::protocol::grpc::status::{Code, Status};
-use crate::protocol::grpc::{Rls, Unary, frame};
+use crate::protocol::grpc::{Rls, Settings, Unary, frame};
 use crate::protocol::rls::{Asked, Decide};
 
-/// The most streams at once.
-pub(super) const MOST_STREAMS: u32 = 256;
-/// The most that the fields of a head may count together.
-const MOST_HEAD: usize = 16 << 10;
 /// How many bytes of all streams may be on their way here.
 const WINDOW: u32 = 1 << 20;
 /// The window that a connection has at first.
@@ -66,9 +62,10 @@ pub(super) struct Connection<D> {
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn new(rls: Rls<D>, access: Option<Access>, out: &mut BytesMut) -> Self {
-        let message = rls.inner.settings.most_message.saturating_add(frame::PREFIX);
+        let Settings { most_message, most_streams, most_head, .. } = rls.inner.settings;
+        let message = most_message.saturating_add(frame::PREFIX);
         let first_come = u32::try_from(message).unwrap_or(u32::MAX).clamp(FIRST_WINDOW, WINDOW);
-        put_settings(out, MOST_STREAMS, first_come, MOST_HEAD);
+        put_settings(out, most_streams, first_come, most_head);
         put_window(out, 0, WINDOW.saturating_sub(FIRST_WINDOW));
         Self {
             rls,
@@ -177,7 +174,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             return Err(Reason::Protocol);
         }
         // Packed, a head is no longer than unpacked, but for the changes of the table's size.
-        if block.len().saturating_add(frame.payload.len()) > MOST_HEAD {
+        if block.len().saturating_add(frame.payload.len()) > self.rls.inner.settings.most_head {
             return Err(Reason::EnhanceYourCalm);
         }
         block.extend_from_slice(frame.payload);
@@ -196,7 +193,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         block: &[u8],
         out: &mut BytesMut,
     ) -> Result<(), Reason> {
-        let unpacked = self.decoder.decode(block, MOST_HEAD).map_err(|error| match error {
+        let most_head = self.rls.inner.settings.most_head;
+        let unpacked = self.decoder.decode(block, most_head).map_err(|error| match error {
             Unpacking::Compression => Reason::Compression,
             Unpacking::TooMuch => Reason::EnhanceYourCalm,
         })?;
@@ -209,7 +207,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             };
         }
         self.last = id;
-        if self.is_draining || self.streams.len() >= usize::try_from(MOST_STREAMS).unwrap_or(0) {
+        let most = usize::try_from(self.rls.inner.settings.most_streams).unwrap_or(usize::MAX);
+        if self.is_draining || self.streams.len() >= most {
             self.spend(RESET)?;
             put_reset(out, id, Reason::RefusedStream);
             return Ok(());
