@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use rategate_server::config::{self, ConfigError, Layers, Loaded, Problem};
 
 use crate::failure::Failure;
+use crate::serve;
 
 /// Check configurations of `serve`, ask them, and bring others' along
 #[derive(Debug, Args)]
@@ -64,6 +65,10 @@ fn check(path: &Path) -> Result<u8, Failure> {
         Ok(loaded) => loaded,
         Err(error) => return Ok(refused(&error)),
     };
+    if let Err(wrong) = serve::filter(&loaded.settings.log) {
+        let _ = writeln!(io::stderr(), "{wrong}");
+        return Ok(1);
+    }
     warn(&loaded.warnings);
     let rules = loaded.rules.rules.len();
     let s = if rules == 1 { "" } else { "s" };
@@ -79,14 +84,14 @@ fn explain(path: &Path, domain: &str, entries: &[String]) -> Result<u8, Failure>
     let entries: Vec<_> = entries.iter().map(split).collect::<Result<_, _>>()?;
     let entries: Vec<_> =
         entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    match config::load(path) {
+    match config::load_with(Some(path), &Layers::of_environment()) {
         Ok(Loaded { rules, .. }) => print(&config::explain(&rules, domain, &entries).to_string()),
         Err(error) => Ok(refused(&error)),
     }
 }
 
 fn import(path: &Path, out: Option<&Path>) -> Result<u8, Failure> {
-    let loaded = match config::load(path) {
+    let loaded = match config::load_with(Some(path), &Layers::of_environment()) {
         Ok(loaded) => loaded,
         Err(error) => return Ok(refused(&error)),
     };

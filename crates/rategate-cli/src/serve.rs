@@ -59,13 +59,17 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let layers = layers(args).map_err(Failure::Usage)?;
     let loaded = load_with(args.config.as_deref(), &layers).map_err(|error| refused(&error))?;
-    log(&loaded.settings.log);
+    let filter = filter(&loaded.settings.log).map_err(Failure::Usage)?;
+    log(&loaded.settings.log, filter);
     if !loaded.warnings.is_empty() {
         tracing::warn!("the configuration looks wrong:\n{}", report(&loaded.warnings));
     }
     let files = args.config.clone().map(|path| (path, layers));
     let running = start(Start { loaded, files, signals: true }).map_err(failure)?;
-    greet(&running).map_err(Failure::of_output)?;
+    if let Err(error) = greet(&running) {
+        // Whoever started it may have stopped reading; those who ask have not.
+        tracing::info!(%error, "nobody reads where it listens");
+    }
     running.wait();
     Ok(0)
 }
@@ -103,9 +107,14 @@ fn failure(error: StartError) -> Failure {
     }
 }
 
-fn log(log: &settings::Log) {
+/// What of the log is written.
+pub(crate) fn filter(log: &settings::Log) -> Result<EnvFilter, String> {
+    let wrong = |error| format!("log.filter {:?}: {error}", log.filter);
+    EnvFilter::try_new(&log.filter).map_err(wrong)
+}
+
+fn log(log: &settings::Log, filter: EnvFilter) {
     let is_terminal = io::stderr().is_terminal();
-    let filter = EnvFilter::try_new(&log.filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     let builder = builder.with_writer(io::stderr).with_ansi(is_terminal);
     // Set already: then somebody else wants the log.

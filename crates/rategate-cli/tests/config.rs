@@ -9,6 +9,7 @@
 mod common;
 
 use std::fs;
+use std::process::Command;
 
 use common::{run, stderr};
 
@@ -124,4 +125,53 @@ fn the_schema_is_json() {
     let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(schema["title"], "rategate");
     assert!(schema["properties"]["rule"].is_object());
+}
+
+/// Whatever `check` takes, the others take: the environment counts for all of them.
+#[test]
+fn the_environment_counts_for_all() {
+    let text = "[server]\nhttp = \"0.0.0.0:8080\"\n[[rule]]\nname = \"a\"\nlimit = \"5/s\"\nmatch = [\"k\"]\n";
+    let folder = Folder::of(&[("a.toml", text)]);
+    let path = folder.path("a.toml");
+    for words in [&["check", &path][..], &["explain", &path, "default", "k=1"], &["import", &path]]
+    {
+        let output = Command::new(env!("CARGO_BIN_EXE_rategate"))
+            .arg("config")
+            .args(words)
+            .env("RATEGATE_SERVER_TOKEN", "sesame")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
+        let output = run(&[&["config"], words].concat(), b"");
+        assert_eq!(output.status.code(), Some(1), "without a token");
+    }
+}
+
+/// A filter that nobody understands would be a log that says something else.
+#[test]
+fn a_filter_of_the_log_is_checked() {
+    let text = "[log]\nfilter = \"rategate_server=loud\"\n";
+    let folder = Folder::of(&[("a.toml", text)]);
+    let output = run(&["config", "check", &folder.path("a.toml")], b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("log.filter"), "{}", stderr(&output));
+    let output = run(&["serve", "--config", &folder.path("a.toml"), "--resp", "127.0.0.1:0"], b"");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("log.filter"), "{}", stderr(&output));
+}
+
+/// A variable that is no text is not one that is not there: it may be the token.
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_no_text_is_told() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = Folder::of(&[("a.toml", "[[rule]]\nname = \"a\"\nlimit = \"5/s\"\n")]);
+    let output = Command::new(env!("CARGO_BIN_EXE_rategate"))
+        .args(["config", "check", &folder.path("a.toml")])
+        .env("RATEGATE_SERVER_TOKEN", std::ffi::OsStr::from_bytes(b"ses\xffame"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("RATEGATE_SERVER_TOKEN: "), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("ses"));
 }

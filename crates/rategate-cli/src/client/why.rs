@@ -91,6 +91,21 @@ pub(super) fn wait(item: &Item) -> String {
             format!("retry after {} (more than {days} d)", shown_ns(ns))
         }
         (Some(ns), _) => format!("retry after {}", shown_ns(ns)),
+        (None, _) if item.limit == Some(0) => {
+            "waiting does not help: nothing is allowed".to_owned()
+        }
         (None, _) => "waiting does not help: it is more than could ever pass at once".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_nothing_is_not_too_little() {
+        let denied = |limit| Item { verdict: "denied".to_owned(), limit, ..Item::default() };
+        assert_eq!(wait(&denied(Some(0))), "waiting does not help: nothing is allowed");
+        assert!(wait(&denied(Some(5))).contains("could ever pass"));
     }
 }

@@ -21,7 +21,12 @@ pub struct SharedPlan {
 }
 
 impl SharedPlan {
-    pub(crate) fn new(rules: &[(&str, Rule)]) -> Result<Self, PlanError> {
+    /// Checks limits, as [`RedisStore`](super::RedisStore) does for its plans: what is right here is right for any.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError`], which names the limit and what would be right.
+    pub fn new(rules: &[(&str, Rule)]) -> Result<Self, PlanError> {
         let mut limits = Vec::with_capacity(rules.len());
         for (label, rule) in rules {
             let limit = limit_of(rule).map_err(|error| error_of(Some(label), error))?;

@@ -20,6 +20,8 @@ pub(crate) struct Draft {
     pub(crate) auth: Option<bool>,
     /// A store without its place is none.
     pub(crate) store: Option<Store>,
+    /// Whether a stranger wrote it: then it says what is where on this machine, and nobody looks.
+    pub(crate) is_foreign: bool,
     /// Where each was said, by its key.
     pub(crate) whence: HashMap<&'static str, Whence>,
 }
@@ -96,6 +98,7 @@ impl Draft {
             let listeners = drafts.into_iter().map(|draft| self.listener(draft)).collect();
             *protocol.of(&mut self.settings) = listeners;
         }
+        self.check_certificate(problems);
         self.check_listeners(problems);
         if let Some(threads) = self.settings.server.threads
             && threads.get() > 1024
@@ -127,6 +130,20 @@ impl Draft {
             let message = format!("a service has a name of 1 to {MOST_SERVICE} bytes");
             problems.push(self.problem("tracing.service", message));
         }
+    }
+
+    /// A certificate is of no use without its key, nor the other way round.
+    fn check_certificate(&self, problems: &mut Vec<Problem>) {
+        let Some(tls) = &self.settings.server.tls else { return };
+        let missing = match (tls.cert.as_os_str().is_empty(), tls.key.as_os_str().is_empty()) {
+            (false, false) => return,
+            (true, _) => "server.tls.cert",
+            (false, true) => "server.tls.key",
+        };
+        let mut keys = ["server.tls.cert", "server.tls.key", "server.tls.client_ca"].into_iter();
+        let said = keys.find(|key| self.whence.contains_key(key)).unwrap_or(missing);
+        let message = format!("TLS takes a certificate and its key, and {missing} is not said");
+        problems.push(self.problem(said, message));
     }
 
     fn check_listeners(&self, problems: &mut Vec<Problem>) {

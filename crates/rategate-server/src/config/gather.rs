@@ -6,10 +6,14 @@ use std::sync::Arc;
 use super::error::{MAX_FOUND, Problem};
 use super::naming;
 use super::source::Place;
+use crate::engine;
 use crate::rule::{Entry, Rule, Value};
 
 /// The most rules of a configuration.
 pub const MAX_RULES: usize = 100_000;
+
+/// The most combinations of listed values of all rules together.
+const MAX_COMBINATIONS: u64 = 1_000_000;
 
 /// What the files have so far.
 #[derive(Debug, Default)]
@@ -77,7 +81,11 @@ impl Gathered {
         self.check_native_names();
         self.name_envoy();
         self.resolve_replaced();
-        self.check_matches();
+        self.check_kept();
+        // What multiplies is not multiplied to find out.
+        if self.check_lists() {
+            self.check_matches();
+        }
         self.drafts.drain(..).map(|draft| draft.rule).collect()
     }
 
@@ -171,6 +179,40 @@ impl Gathered {
             replaced.retain(|name| seen.insert(Arc::clone(name)));
             draft.rule.replaces = replaced;
         }
+    }
+
+    /// What is to be in a store can be there: as the service will find when it starts.
+    fn check_kept(&mut self) {
+        for Draft { rule, place, .. } in &self.drafts {
+            if let Err(why) = engine::can_be_kept(rule) {
+                let message = format!("{:?} cannot be kept in a store: {why}", &*rule.name);
+                self.problems.push(Problem::at(place.clone(), message));
+            }
+        }
+    }
+
+    /// Lists of values multiply, in a rule and over all of them: each combination has its place in the tree of rules.
+    fn check_lists(&mut self) -> bool {
+        let mut all = 0_u64;
+        for Draft { rule, place, .. } in &self.drafts {
+            let combinations = rule.entries.iter().fold(1_u64, |all, entry| match &entry.value {
+                Value::OneOf(values) => {
+                    all.saturating_mul(u64::try_from(values.len()).unwrap_or(u64::MAX))
+                }
+                Value::Any | Value::Exact(_) | Value::Pattern { .. } => all,
+            });
+            all = all.saturating_add(combinations);
+            if all > MAX_COMBINATIONS {
+                let message = format!(
+                    "its lists make {combinations} combinations of values, and all rules together at most {MAX_COMBINATIONS}"
+                );
+                let help =
+                    "leave out a list, and tell the values apart by a rule for each of a few";
+                self.problems.push(Problem::at(place.clone(), message).help(help));
+                return false;
+            }
+        }
+        true
     }
 
     /// No descriptor fits two rules equally well.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::draft::{Draft, ListenerDraft, Protocol, Whence};
 use super::error::Problem;
-use super::native::text::{Grammar as _, HostName, StoreUrl};
-use super::native::{Size, add_store_url, secret_file};
+use super::native::text::{Grammar as _, HostName};
+use super::native::{SNAPSHOT_EVERY, Size, add_store_urls, secret_file};
 use super::settings::{
     Address, Dialect, LogFormat, Receiver, Sample, Secret, Snapshot, Tls, WhenTorn,
 };
@@ -22,7 +22,8 @@ pub struct Layers {
 #[derive(Clone)]
 struct Said {
     key: &'static str,
-    text: String,
+    /// None for bytes that are no text.
+    text: Option<String>,
     /// The variable or flag.
     name: String,
     /// Whether it only counts if nobody else has said anything.
@@ -92,10 +93,7 @@ const KEYS: [(&str, Setter); 35] = [
     }),
     ("http.headers", |draft, text| put(&mut draft.settings.http.headers, dialects(text))),
     ("http.hosts", |draft, text| put(&mut draft.settings.http.hosts, hosts(text))),
-    ("store.url", |draft, text| {
-        add_store_url(&mut draft.store, StoreUrl::read(text)?);
-        Ok(())
-    }),
+    ("store.url", |draft, text| add_store_urls(&mut draft.store, text)),
     ("store.password", |draft, text| match &mut draft.store {
         Some(store) => put(&mut store.password, Ok(Some(Secret::new(text.to_owned())))),
         None => Err("a password for no store; give store.url too".to_owned()),
@@ -108,7 +106,7 @@ const KEYS: [(&str, Setter); 35] = [
         let snapshot = draft.settings.snapshot.take();
         let fresh = || Snapshot {
             path: text.into(),
-            every: Duration::from_secs(60),
+            every: SNAPSHOT_EVERY,
             when_torn: WhenTorn::default(),
         };
         let snapshot = snapshot.unwrap_or_else(fresh);
@@ -163,12 +161,16 @@ impl Layers {
     /// What this process' environment says. Variables that are none of ours are left alone: whoever runs it puts more there.
     #[must_use]
     pub fn of_environment() -> Self {
-        Self::of_variables(|name| std::env::var(name).ok())
+        Self::of(|name| std::env::var_os(name).map(|value| value.into_string().ok()))
     }
 
-    /// What an environment says, by the names of its variables.
+    /// What an environment says, by the names of its variables. An empty one says nothing, but for the token's.
     #[must_use]
     pub fn of_variables(value: impl Fn(&str) -> Option<String>) -> Self {
+        Self::of(|name| value(name).map(Some))
+    }
+
+    fn of(value: impl Fn(&str) -> Option<Option<String>>) -> Self {
         let short = std::iter::once(("server.token", TOKEN.to_owned(), false));
         let own = keys().map(|key| (key, variable(key), false));
         let common = COMMON.into_iter().filter(|_| cfg!(feature = "otlp"));
@@ -176,7 +178,10 @@ impl Layers {
         let said = short.chain(own).chain(common).filter_map(|(key, name, is_weak)| {
             Some(Said { key, text: value(&name)?, name, is_weak })
         });
-        Self { said: said.collect() }
+        // Whoever means to close the service, and has lost the token, should hear of it.
+        let is_said =
+            |said: &Said| said.key.starts_with("server.token") || said.text.as_deref() != Some("");
+        Self { said: said.filter(is_said).collect() }
     }
 
     /// Adds what a flag says, which goes before the environment. `flag` is how it is called, for complaints.
@@ -187,7 +192,8 @@ impl Layers {
     pub fn flag(&mut self, key: &str, flag: &str, text: &str) -> Result<(), String> {
         let key =
             keys().find(|known| *known == key).ok_or_else(|| format!("no setting {key:?}"))?;
-        self.said.push(Said { key, text: text.to_owned(), name: flag.to_owned(), is_weak: false });
+        let text = Some(text.to_owned());
+        self.said.push(Said { key, text, name: flag.to_owned(), is_weak: false });
         Ok(())
     }
 
@@ -200,7 +206,11 @@ impl Layers {
             let Some((key, set)) = KEYS.into_iter().find(|(known, _)| known == key) else {
                 continue;
             };
-            match set(draft, text) {
+            let done = match text {
+                Some(text) => set(draft, text),
+                None => Err("it is no text".to_owned()),
+            };
+            match done {
                 Ok(()) => {
                     draft.whence.insert(key, Whence::Outside(name.clone()));
                 }
@@ -246,9 +256,11 @@ fn size(text: &str) -> Result<usize, String> {
 fn listeners(draft: &mut Draft, protocol: Protocol, text: &str) -> Result<(), String> {
     let known = draft.listeners.remove(&protocol).unwrap_or_default();
     let mut all = Vec::new();
-    for address in
-        text.split(',').map(str::trim).filter(|address| !address.is_empty() && *address != "off")
-    {
+    let said = text.split(',').map(str::trim).filter(|address| !address.is_empty());
+    if said.clone().next().is_none() {
+        return Err("it is empty; \"off\" is for nowhere".to_owned());
+    }
+    for address in said.filter(|address| *address != "off") {
         let address = Address::read(address)?;
         // What the file says of an address goes on.
         let same = known.iter().find(|one| one.address == address).cloned();
@@ -264,14 +276,16 @@ fn tls(draft: &mut Draft) -> &mut Tls {
 }
 
 fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let dialects = names.map(|name| match name {
-        "ietf" => Ok(Dialect::Current),
-        "ratelimit" => Ok(Dialect::Older),
-        "x-ratelimit" => Ok(Dialect::Legacy),
-        "x-ratelimit-epoch" => Ok(Dialect::LegacyEpoch),
-        _ => Err("it is a list of ietf, ratelimit, x-ratelimit, x-ratelimit-epoch".to_owned()),
-    });
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "off");
+    let dialects =
+        names.map(|name| match name {
+            "ietf" => Ok(Dialect::Current),
+            "ratelimit" => Ok(Dialect::Older),
+            "x-ratelimit" => Ok(Dialect::Legacy),
+            "x-ratelimit-epoch" => Ok(Dialect::LegacyEpoch),
+            _ => Err("it is off, or a list of ietf, ratelimit, x-ratelimit, x-ratelimit-epoch"
+                .to_owned()),
+        });
     dialects.collect()
 }
 

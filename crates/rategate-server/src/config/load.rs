@@ -55,14 +55,34 @@ pub fn load_with(path: Option<&Path>, layers: &Layers) -> Result<Loaded, ConfigE
 ///
 /// [`ConfigError`] with all that is wrong.
 pub fn load_text(name: &str, text: &str) -> Result<Loaded, ConfigError> {
+    read(&[file(name, text)], &Layers::default())
+}
+
+/// The same of a stranger's text: no file is opened for it, and no variable read. What such a secret is remains open.
+///
+/// # Errors
+///
+/// [`ConfigError`] with all that is wrong.
+pub(crate) fn load_foreign(name: &str, text: &str) -> Result<Loaded, ConfigError> {
+    let draft = Draft { is_foreign: true, ..Draft::default() };
+    read_into(draft, &[file(name, text)], &Layers::default())
+}
+
+fn file(name: &str, text: &str) -> ConfigFile {
     let format = Format::of(Path::new(name)).unwrap_or(Format::Native);
-    let source = Source::new(Path::new(name), text);
-    read(&[ConfigFile { format, source }], &Layers::default())
+    ConfigFile { format, source: Source::new(Path::new(name), text) }
 }
 
 pub(crate) fn read(files: &[ConfigFile], layers: &Layers) -> Result<Loaded, ConfigError> {
+    read_into(Draft::default(), files, layers)
+}
+
+fn read_into(
+    mut draft: Draft,
+    files: &[ConfigFile],
+    layers: &Layers,
+) -> Result<Loaded, ConfigError> {
     let mut all = Gathered::default();
-    let mut draft = Draft::default();
     for file in files {
         match file.format {
             Format::Native => native::read(&file.source, &mut all, &mut draft),

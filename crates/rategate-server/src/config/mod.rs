@@ -22,6 +22,7 @@ pub use self::error::{ConfigError, Problem, report};
 pub use self::explain::{Explanation, ceiling, explain};
 pub use self::gather::MAX_RULES;
 pub use self::layers::{Layers, keys, variable};
+pub(crate) use self::load::load_foreign;
 pub use self::load::{Loaded, load, load_text, load_with};
 pub use self::naming::MAX_NAME_BYTES;
 pub use self::schema::schema;

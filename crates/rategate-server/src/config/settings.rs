@@ -195,9 +195,9 @@ pub struct Snapshot {
 #[serde(rename_all = "kebab-case")]
 pub enum WhenTorn {
     /// Start as if nothing had been counted. `"fresh"`.
-    #[default]
     Fresh,
     /// Start as if each limit were used up. `"full"`.
+    #[default]
     Full,
     /// Do not start. `"refuse"`.
     Refuse,

@@ -36,6 +36,17 @@ pub fn to_toml(rules: &RuleSet) -> Result<String, NotSaid> {
 
 fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
     let (algorithm, limit, burst) = limit_of(rule, &rule.limit, rule.shown)?;
+    let mut schedule = Vec::new();
+    for scheduled in &rule.schedule {
+        schedule.push((scheduled, limit_of(rule, &scheduled.limit, scheduled.shown)?));
+    }
+    // A rule has one for all its limits; those that count nothing have none.
+    let of_schedule = schedule.iter().map(|(_, (algorithm, ..))| *algorithm);
+    let mut algorithms = std::iter::once(algorithm).chain(of_schedule).flatten();
+    let algorithm = algorithms.next().unwrap_or(Algorithm::Gcra);
+    if algorithms.any(|other| other != algorithm) {
+        return Err(NotSaid { rule: rule.name.to_string(), what: "several algorithms" });
+    }
     text.push_str("[[rule]]\n");
     let mut put = |key: &str, value: &str| {
         // Nothing is more forgiving than text in memory.
@@ -89,8 +100,7 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
     if let Some(keys) = rule.most_keys {
         put("keys", &keys.to_string());
     }
-    for scheduled in &rule.schedule {
-        let (_, limit, burst) = limit_of(rule, &scheduled.limit, scheduled.shown)?;
+    for (scheduled, (_, limit, burst)) in schedule {
         text.push_str("[[rule.schedule]]\n");
         let mut put = |key: &str, value: &str| {
             let _ = writeln!(text, "{key} = {value}");
@@ -108,16 +118,16 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
     Ok(())
 }
 
-/// The algorithm, and the limit and the burst as text that is read to the very same.
+/// The algorithm if it has one, and the limit and the burst as text that is read to the very same.
 fn limit_of(
     rule: &Rule,
     limit: &Limit,
     shown: Shown,
-) -> Result<(Algorithm, String, Option<u64>), NotSaid> {
+) -> Result<(Option<Algorithm>, String, Option<u64>), NotSaid> {
     let not_said = |what| NotSaid { rule: rule.name.to_string(), what };
     let policy = match limit {
-        Limit::Unlimited => return Ok((Algorithm::Gcra, quoted("unlimited"), None)),
-        Limit::Nothing => return Ok((Algorithm::Gcra, of_shown(shown), None)),
+        Limit::Unlimited => return Ok((None, quoted("unlimited"), None)),
+        Limit::Nothing => return Ok((None, of_shown(shown), None)),
         Limit::Policy(policy) => policy,
     };
     let (algorithm, burst) = match policy {
@@ -126,7 +136,7 @@ fn limit_of(
         AnyPolicy::CompactLog(_) => (Algorithm::CompactLog, None),
         AnyPolicy::FixedWindow(_) => (Algorithm::FixedWindow, None),
         AnyPolicy::Concurrency(held) => {
-            return Ok((Algorithm::Concurrency, held.permits().to_string(), None));
+            return Ok((Some(Algorithm::Concurrency), held.permits().to_string(), None));
         }
         _ => return Err(not_said("an algorithm")),
     };
@@ -143,7 +153,7 @@ fn limit_of(
         let text = if text.starts_with('{') { text } else { quoted(&text) };
         for burst in [None, burst] {
             if is_same(written, burst) {
-                return Ok((algorithm, text, burst));
+                return Ok((Some(algorithm), text, burst));
             }
         }
     }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use memchr::memmem;
 use smallvec::SmallVec;
 
 use crate::rule::{Entry, Rule, Value};
@@ -258,30 +259,19 @@ impl fmt::Display for Value {
 
 /// Whether a value is like a pattern, in which each `*` stands for any number of bytes.
 ///
-/// In time proportional to the product of their lengths at most: only the last `*` is ever reconsidered.
+/// In time proportional to the sum of their lengths: what is between two stars is taken where it is first found.
 #[must_use]
 pub fn is_like(value: &[u8], pattern: &[u8]) -> bool {
-    let (mut at, mut in_pattern) = (0_usize, 0_usize);
-    let mut star: Option<(usize, usize)> = None;
-    while let Some(byte) = value.get(at) {
-        match pattern.get(in_pattern) {
-            Some(b'*') => {
-                star = Some((in_pattern, at));
-                in_pattern = in_pattern.wrapping_add(1);
-            }
-            Some(wanted) if wanted == byte => {
-                at = at.wrapping_add(1);
-                in_pattern = in_pattern.wrapping_add(1);
-            }
-            _ => {
-                let Some((star_at, matched)) = star else { return false };
-                at = matched.wrapping_add(1);
-                star = Some((star_at, at));
-                in_pattern = star_at.wrapping_add(1);
-            }
-        }
-    }
-    pattern.get(in_pattern..).is_none_or(|rest| rest.iter().all(|byte| *byte == b'*'))
+    let mut pieces = pattern.split(|byte| *byte == b'*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(rest) = value.strip_prefix(first) else { return false };
+    let Some(last) = pieces.next_back() else { return rest.is_empty() };
+    let Some(mut between) = rest.strip_suffix(last) else { return false };
+    pieces.all(|piece| {
+        let end = memmem::find(between, piece).map(|at| at.saturating_add(piece.len()));
+        let left = end.and_then(|end| between.get(end..));
+        left.inspect(|left| between = left).is_some()
+    })
 }
 
 fn is_tier(name: &str, rule: &str) -> bool {
@@ -290,4 +280,61 @@ fn is_tier(name: &str, rule: &str) -> bool {
 
 fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a pattern means, whatever it takes.
+    fn is_meant(value: &[u8], pattern: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => value.is_empty(),
+            Some((b'*', rest)) => (0..=value.len()).any(|from| is_meant(&value[from..], rest)),
+            Some((byte, rest)) => value
+                .split_first()
+                .is_some_and(|(first, left)| first == byte && is_meant(left, rest)),
+        }
+    }
+
+    fn words(letters: &[u8], longest: usize) -> Vec<Vec<u8>> {
+        let mut all = vec![Vec::new()];
+        let mut last = 0;
+        for _ in 0..longest {
+            for nth in last..all.len() {
+                last = nth + 1;
+                for letter in letters {
+                    let mut longer = all[nth].clone();
+                    longer.push(*letter);
+                    all.push(longer);
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_pattern_is_like_what_it_means() {
+        let values = words(b"ab", 5);
+        for pattern in words(b"ab*", 5) {
+            for value in &values {
+                let (value, pattern) = (value.as_slice(), pattern.as_slice());
+                assert_eq!(
+                    is_like(value, pattern),
+                    is_meant(value, pattern),
+                    "{value:?} {pattern:?}"
+                );
+            }
+        }
+    }
+
+    /// Whoever chooses the value does not choose how long it takes: a few ms, and not minutes.
+    #[test]
+    fn a_long_value_takes_no_longer_than_it_is_long() {
+        let value = vec![b'a'; 1 << 20];
+        let pattern = format!("*{}b*{}*", "a".repeat(2_000), "a".repeat(2_000));
+        assert!(!is_like(&value, pattern.as_bytes()));
+        let pattern = format!("*{}*b", "a".repeat(4_000));
+        assert!(!is_like(&value, pattern.as_bytes()));
+    }
 }

@@ -47,6 +47,7 @@ pub use self::snapshot::{
 };
 use self::spent::Spent;
 use self::stores::Remotes;
+pub(crate) use self::stores::can_be_kept;
 pub use self::stores::{Remote, Shared, Stores};
 #[cfg(feature = "otlp")]
 pub use self::traced::{Outcome, Span, Tracer};

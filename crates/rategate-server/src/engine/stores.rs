@@ -14,9 +14,15 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
-use rategate::distributed::{Deciding, Distributed, Grant, Health, Leases, Mode, WhenGone as Gone};
-use rategate::store::{Asked, LeaseId, MemoryStore, Rule as Kept, Store};
-use rategate::{Anchor, AnyPolicy, Clock, SlidingLog};
+use rategate::distributed::{
+    Builder, DEFAULT_BUDGET_NS, Deciding, Distributed, Grant, Health, Leases, Mode,
+    WhenGone as Gone,
+};
+use rategate::store::{
+    self, Asked, Fault, Hear, LeaseId, MemoryStore, PlanError, Question, Rule as Kept, Store,
+};
+use rategate::{Anchor, AnyPolicy, Clock, ManualClock, SlidingLog};
+use rategate_redis::client::SharedPlan;
 
 use crate::rule::{Limit, Place, Rule, WhenGone};
 
@@ -98,18 +104,29 @@ impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
 pub struct Shared<S> {
     store: Arc<S>,
     nodes: NonZeroU32,
+    budget_ns: u64,
 }
 
 impl<S> Shared<S> {
     /// A store that is shared by at most so many servers: what each of them keeps alone while it is gone is that part of the limit.
     #[must_use]
     pub const fn new(store: Arc<S>, nodes: NonZeroU32) -> Self {
-        Self { store, nodes }
+        Self { store, nodes, budget_ns: DEFAULT_BUDGET_NS }
+    }
+
+    /// How long a call waits for the store, in ns: [`DEFAULT_BUDGET_NS`] if not said. The store's own should be the same.
+    #[must_use]
+    pub fn with_budget_ns(self, budget_ns: u64) -> Self {
+        Self { budget_ns, ..self }
     }
 }
 
-impl<S: Store, C: Clock + Clone + 'static> Stores<C> for Shared<S> {
-    fn limit_of(&self, rule: &Rule, clock: &C) -> Result<Arc<dyn Remote>, String> {
+impl<S: Store> Shared<S> {
+    fn builder<C: Clock + Clone + 'static>(
+        &self,
+        rule: &Rule,
+        clock: &C,
+    ) -> Result<Builder<S, C>, String> {
         let kept = kept(rule)?;
         let mode = match rule.place {
             Place::StoreLeased { lease_ns } => {
@@ -125,10 +142,44 @@ impl<S: Store, C: Clock + Clone + 'static> Stores<C> for Shared<S> {
             (WhenGone::Local, _) => Gone::Local { nodes: self.nodes },
         };
         let builder = Distributed::builder(Arc::clone(&self.store)).with_clock(clock.clone());
-        let builder =
-            builder.limit("limit", kept).mode(mode).when_gone(when_gone).named(&rule.name);
-        let limiter = builder.build().map_err(|error| error.to_string())?;
+        let builder = builder.limit("limit", kept).mode(mode).when_gone(when_gone);
+        Ok(builder.named(&rule.name).with_budget_ns(self.budget_ns))
+    }
+}
+
+impl<S: Store, C: Clock + Clone + 'static> Stores<C> for Shared<S> {
+    fn limit_of(&self, rule: &Rule, clock: &C) -> Result<Arc<dyn Remote>, String> {
+        let limiter = self.builder(rule, clock)?.build().map_err(|error| error.to_string())?;
         Ok(Arc::new(limiter))
+    }
+}
+
+/// Whether a store of the service can keep a rule's limit, without asking any: what is no limit, or is here, it can.
+///
+/// # Errors
+///
+/// Why not.
+pub(crate) fn can_be_kept(rule: &Rule) -> Result<(), String> {
+    if rule.place == Place::Here || !matches!(rule.limit, Limit::Policy(_)) {
+        return Ok(());
+    }
+    let shared = Shared::new(Arc::new(Plans), NonZeroU32::MIN);
+    let builder = shared.builder(rule, &ManualClock::new())?.unattended();
+    builder.build().map(drop).map_err(|error| error.to_string())
+}
+
+/// A store that checks plans, and nothing else.
+struct Plans;
+
+impl Store for Plans {
+    type Plan = SharedPlan;
+
+    fn plan(&self, rules: &[(&str, Kept)]) -> Result<SharedPlan, PlanError> {
+        SharedPlan::new(rules)
+    }
+
+    fn put(&self, _: Question<SharedPlan>, hear: Hear) {
+        hear(Err(Fault::Gone(store::Gone::Unreachable("it is none".to_owned()))));
     }
 }
 

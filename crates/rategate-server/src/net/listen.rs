@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::Address;
 
@@ -74,22 +74,37 @@ fn tcp(at: SocketAddr) -> io::Result<Bound> {
 
 fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
     clear(path)?;
-    let listener = UnixListener::bind(path)?;
+    let (socket, file) = named(path, mode)?;
+    socket.set_nonblocking(true)?;
+    socket.listen(BACKLOG)?;
+    let address = Address::Unix { path: path.to_owned(), mode };
+    Ok(Bound { socket: Kind::Unix(socket.into(), file), address })
+}
+
+/// A socket with its file. Nobody can connect before it listens, and by then the mode is right.
+fn named(path: &Path, mode: u32) -> io::Result<(Socket, OwnFile)> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
     let file = OwnFile { path: path.to_owned(), identity: identity(path) };
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    listener.set_nonblocking(true)?;
-    let address = Address::Unix { path: path.to_owned(), mode };
-    Ok(Bound { socket: Kind::Unix(listener, file), address })
+    Ok((socket, file))
 }
 
 /// Removes a socket's file that a server left behind which is gone.
 fn clear(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
-        Ok(about) if about.file_type().is_socket() => match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-            // Somebody listens there, or nobody may look.
-            _ => Err(io::ErrorKind::AddrInUse.into()),
-        },
+        Ok(about) if about.file_type().is_socket() => {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+            // Whoever listens there may have no time to accept.
+            socket.set_nonblocking(true)?;
+            match socket.connect(&SockAddr::unix(path)?) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    fs::remove_file(path)
+                }
+                // Somebody listens there, or nobody may look.
+                _ => Err(io::ErrorKind::AddrInUse.into()),
+            }
+        }
         Ok(_) => {
             Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file is there that is no socket"))
         }
@@ -109,5 +124,47 @@ impl Drop for OwnFile {
             // Whoever starts next takes it over anyway.
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn path(folder: &tempfile::TempDir) -> PathBuf {
+        folder.path().join("s")
+    }
+
+    /// Its mode is right before anybody can connect.
+    #[test]
+    fn a_socket_has_its_mode_before_it_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path(&folder);
+        let (_socket, _file) = named(&path, 0o600).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let refused = UnixStream::connect(&path).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        // And is taken over, as that of any server that is gone.
+        assert!(bind(&Address::Unix { path, mode: 0o600 }).is_ok());
+    }
+
+    /// Nobody waits for a server that does not accept.
+    #[test]
+    fn a_socket_whose_server_is_busy_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path(&folder);
+        let (busy, _file) = named(&path, 0o600).unwrap();
+        busy.listen(0).unwrap();
+        let _queued = UnixStream::connect(&path).unwrap();
+        let begun = Instant::now();
+        let (told, heard) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send(bind(&Address::Unix { path, mode: 0o600 })));
+        let bound = heard.recv_timeout(Duration::from_secs(5)).expect("an answer at once");
+        assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(begun.elapsed() < Duration::from_secs(5));
     }
 }

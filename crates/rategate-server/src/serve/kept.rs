@@ -18,6 +18,7 @@ use crate::engine::{
     self, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Started, Stores, WhenUnreadable,
 };
 use crate::observe::{self, Observe};
+use crate::rule::{Place, Rule};
 
 /// Follows the files: what holds together is put into force. Settings of listeners and the like are for the next start.
 pub(super) fn follow(
@@ -30,6 +31,12 @@ pub(super) fn follow(
     let (engine, observe) = (engine.clone(), Arc::clone(observe));
     let settings = loaded.settings.clone();
     config::watch(path, layers, loaded, move |loaded| {
+        let in_store = loaded.rules.rules.iter().find(|rule| rule.place != Place::Here);
+        if let (Some(Rule { name, origin, .. }), None) = (in_store, &settings.store) {
+            return Err(format!(
+                "{origin}: the counters of `{name}` are to be in the store, and [store] is for the next start"
+            ));
+        }
         let carried = engine.load(loaded.rules).map_err(|error| error.to_string())?;
         observe.status().loaded(unix_s());
         tell(&loaded.hash, &carried);
@@ -75,7 +82,8 @@ pub(super) fn store(
 ) -> Result<Arc<dyn Stores<MonotonicClock>>, StartError> {
     let opened =
         RedisStore::open(store.config()).map_err(|error| StartError::Store(error.to_string()))?;
-    Ok(Arc::new(Shared::new(Arc::new(opened), store.nodes)))
+    let budget_ns = u64::try_from(store.budget.as_nanos()).unwrap_or(u64::MAX);
+    Ok(Arc::new(Shared::new(Arc::new(opened), store.nodes).with_budget_ns(budget_ns)))
 }
 
 /// What is seen of the store. Each rule asks it on its own; what one has met with, all should know.

@@ -438,3 +438,22 @@ fn bombs_are_refused() {
     }
     wrong(&laughs);
 }
+
+/// What a limit without a limit has no use for: what is ours is wrong, and what Envoy's service lets pass looks wrong.
+#[test]
+fn what_is_unlimited_has_no_numbers() {
+    let file = |text: &str| {
+        format!(
+            "domain: d\ndescriptors: [{{ key: k, rate_limit: {{ unlimited: true, {text} }} }}]\n"
+        )
+    };
+    for text in ["algorithm: nonsense", "algorithm: gcra", "burst: 5"] {
+        let error = wrong(&file(text)).to_string();
+        assert!(error.contains("on what is unlimited"), "{error}");
+    }
+    for text in ["requests_per_unit: 5", "unit_multiplier: 2"] {
+        let loaded = load_ok(&file(text));
+        let [warning] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
+        assert!(warning.to_string().contains("on what is unlimited"), "{warning}");
+    }
+}

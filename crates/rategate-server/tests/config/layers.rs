@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rategate_redis::client::Server as StoreServer;
 use rategate_server::config::settings::{Address, Dialect, LogFormat, StorePlace};
 use rategate_server::config::{ConfigError, Layers, Settings, keys, load_with, variable};
 
@@ -219,4 +220,70 @@ fn there_need_not_be_a_file() {
     let loaded = load_with(None, &Layers::default()).unwrap();
     assert_eq!(loaded.settings, Settings::default());
     assert!(loaded.rules.rules.is_empty());
+}
+
+/// What the file says of the store's kind goes on at other servers: a sentinel does not decide.
+#[test]
+fn other_servers_of_a_store_are_of_the_same_kind() {
+    let place = |file: &str, url: &str| {
+        settings(file, &[("RATEGATE_STORE_URL", url)], &[])
+            .map(|settings| settings.store.unwrap().place)
+    };
+    let sentinel = "[store]\nkind = \"sentinel\"\nname = \"main\"\nurl = \"redis://a:1\"\n";
+    let two = vec![StoreServer::tcp("b", 2), StoreServer::tcp("c", 3)];
+    assert_eq!(
+        place(sentinel, "redis://b:2, redis://c:3").unwrap(),
+        StorePlace::Sentinel { name: "main".to_owned(), sentinels: two.clone() }
+    );
+    let cluster = "[store]\nkind = \"cluster\"\nurl = \"redis://a:1\"\n";
+    assert_eq!(
+        place(cluster, "redis://b:2,redis://c:3").unwrap(),
+        StorePlace::Cluster(two.clone())
+    );
+    let primary = "[store]\nkind = \"primary-of\"\nurl = [\"redis://a:1\", \"redis://d:1\"]\n";
+    assert_eq!(place(primary, "redis://b:2,redis://c:3").unwrap(), StorePlace::PrimaryOf(two));
+    let plain = "[store]\nurl = \"redis://a:1\"\n";
+    assert_eq!(place(plain, "redis://b:2").unwrap(), StorePlace::Server(StoreServer::tcp("b", 2)));
+    for (file, url, wrong) in [
+        (plain, "redis://b:2,redis://c:3", "several servers"),
+        (cluster, "redis://b:2/4", "database 0"),
+        (sentinel, "redis://u:x@b:2,redis://c:3", "same user"),
+    ] {
+        let error = place(file, url).unwrap_err().to_string();
+        assert!(error.starts_with("RATEGATE_STORE_URL: ") && error.contains(wrong), "{error}");
+    }
+}
+
+/// One of the two is a service that does not start.
+#[test]
+fn a_certificate_comes_with_its_key() {
+    for (said, missing) in [
+        ("RATEGATE_SERVER_TLS_CERT", "server.tls.key"),
+        ("RATEGATE_SERVER_TLS_KEY", "server.tls.cert"),
+        ("RATEGATE_SERVER_TLS_CLIENT_CA", "server.tls.cert"),
+    ] {
+        let error = settings("", &[(said, "/x.pem")], &[]).unwrap_err().to_string();
+        assert!(error.starts_with(said) && error.contains(missing), "{error}");
+    }
+}
+
+/// `NAME=` is how compose and its like leave a variable out.
+#[test]
+fn an_empty_variable_says_nothing() {
+    let variables: Vec<_> = keys().map(variable).collect();
+    let empty: Vec<_> = variables
+        .iter()
+        .filter(|name| !name.starts_with("RATEGATE_SERVER_TOKEN"))
+        .map(|name| (name.as_str(), ""))
+        .collect();
+    assert_eq!(settings("", &empty, &[]).unwrap(), settings("", &[], &[]).unwrap());
+    // But whoever means to say a token, and says none, is told.
+    let error = settings("", &[("RATEGATE_SERVER_TOKEN", "")], &[]).unwrap_err().to_string();
+    assert!(error.contains("RATEGATE_SERVER_TOKEN: it is empty"), "{error}");
+    let off =
+        settings("", &[("RATEGATE_HTTP_HEADERS", "off"), ("RATEGATE_SERVER_HTTP", "off")], &[]);
+    let off = off.unwrap();
+    assert!(off.http.headers.is_empty() && off.server.http.is_empty());
+    let error = settings("", &[], &[("server.http", "")]).unwrap_err().to_string();
+    assert!(error.contains("off"), "{error}");
 }

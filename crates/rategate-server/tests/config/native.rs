@@ -7,7 +7,7 @@ use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_server::config::settings::{
     Address, Dialect, Listener, LogFormat, Settings, StorePlace, WhenTorn,
 };
-use rategate_server::config::{ConfigError, Loaded, load_text};
+use rategate_server::config::{ConfigError, Loaded, load_text, to_toml};
 use rategate_server::rule::{
     Enforcement, Entry, Limit, Place, Rule, Scheduled, Unit, Value, WhenGone,
 };
@@ -541,4 +541,85 @@ fn the_digest_is_of_the_text() {
     assert_eq!(hash("# a"), hash("# a"));
     assert_ne!(hash("# a"), hash("# b"));
     assert_eq!(load("# a").rules.hash, hash("# a"));
+}
+
+/// `check` is no more lenient than `serve`: a rule that no store can keep is told with its line.
+#[test]
+fn a_rule_is_held_to_what_its_store_can_keep() {
+    let store = "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"r\"\n";
+    for (rule, what) in [
+        ("limit = \"100000/s\"\nalgorithm = \"sliding-log\"\nstore = \"exact\"", "65536"),
+        ("limit = \"5/1500ns\"\nalgorithm = \"fixed-window\"\nstore = \"leased\"", "microsecond"),
+    ] {
+        let error = wrong(&format!("{store}{rule}\n"));
+        let [problem] = error.problems() else { panic!("{error}") };
+        assert_eq!(problem.line(), Some(4), "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    for rule in ["limit = \"10/s\"\nstore = \"leased\"", "limit = \"unlimited\"\nstore = \"exact\""]
+    {
+        load(&format!("{store}{rule}\n"));
+    }
+}
+
+/// Lists multiply in the tree that is descended; a few words must not take all memory.
+#[test]
+fn lists_multiply_up_to_a_bound() {
+    let list = |count: usize| {
+        let values: Vec<_> = (0..count).map(|nth| format!("\"{nth}\"")).collect();
+        format!("values = [{}]", values.join(", "))
+    };
+    let rule = |name: &str, counts: &[usize]| {
+        let entries = counts.iter().enumerate();
+        let entries: Vec<_> = entries
+            .map(|(nth, count)| format!("{{ key = \"{name}{nth}\", {} }}", list(*count)))
+            .collect();
+        format!("[[rule]]\nname = \"{name}\"\nlimit = \"5/s\"\nmatch = [{}]\n", entries.join(", "))
+    };
+    let error = wrong(&rule("r", &[1_000, 1_000, 1_000]));
+    let [problem] = error.problems() else { panic!("{error}") };
+    assert_eq!(problem.line(), Some(2));
+    assert!(error.to_string().contains("1000000"), "{error}");
+    load(&rule("r", &[100, 100]));
+    // Of all rules together.
+    let error = wrong(&(0..5).map(|nth| rule(&format!("r{nth}"), &[600, 500])).collect::<String>());
+    assert_eq!(error.problems().len(), 1, "{error}");
+}
+
+#[test]
+fn a_schedule_of_no_day_is_none() {
+    let error = wrong(
+        "[[rule]]\nname = \"r\"\nlimit = \"5/s\"\n[[rule.schedule]]\ndays = []\nlimit = \"1/s\"\n",
+    );
+    assert!(error.to_string().contains("days"), "{error}");
+}
+
+/// What is in flight elsewhere nobody knows here, so nobody can go on alone.
+#[test]
+fn permits_in_flight_are_not_counted_alone() {
+    let rule = |gone: &str| {
+        format!(
+            "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"r\"\nlimit = 5\nalgorithm = \"concurrency\"\nstore = \"exact\"\n{gone}"
+        )
+    };
+    let error = wrong(&rule("when_gone = \"local\"\n"));
+    assert!(error.to_string().contains("in flight"), "{error}");
+    assert_eq!(error.problems()[0].line(), Some(8));
+    load(&rule(""));
+    load(&rule("when_gone = \"admit\"\n"));
+}
+
+#[test]
+fn a_file_of_counters_that_is_lost_counts_as_spent() {
+    let settings = load("[snapshot]\npath = \"s\"\n").settings;
+    assert_eq!(settings.snapshot.unwrap().when_torn, WhenTorn::Full);
+}
+
+/// What an import writes of a rule that is free for most of the day has its algorithm.
+#[test]
+fn a_schedule_of_a_rule_without_a_limit_keeps_its_algorithm() {
+    let text = "[[rule]]\nname = \"r\"\nlimit = \"unlimited\"\nalgorithm = \"sliding-log\"\n[[rule.schedule]]\nfrom = \"09:00\"\nto = \"17:00\"\nlimit = \"5/min\"\n";
+    let before = rules(text);
+    let after = rules(&to_toml(&load(text).rules).unwrap());
+    assert_eq!(before[0].schedule, after[0].schedule);
 }

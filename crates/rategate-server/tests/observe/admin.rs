@@ -245,3 +245,40 @@ fn figures_survive_a_reload_and_are_bounded() {
         "three, and those of calls"
     );
 }
+
+/// A configuration is read for whoever may have work done, and nothing of it is in force.
+#[test]
+fn a_configuration_is_validated() {
+    let bench = Bench::new(rules());
+    let path = "/v1/config/validate";
+    let validated = |text: &str| {
+        let (status, body) = bench.call("POST", path, text);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<Value>(&body).unwrap()
+    };
+    let right = validated("[[rule]]\nname = \"a\"\nlimit = \"5/s\"\n");
+    assert_eq!((&right["is_valid"], &right["rules"]), (&json!(true), &json!(1)));
+    assert!(right["hash"].is_string());
+    let wrong = validated("[[rule]]\nname = \"a\"\nlimit = \"5/fortnight\"\n");
+    assert_eq!((&wrong["is_valid"], &wrong["hash"]), (&json!(false), &Value::Null));
+    let problem = &wrong["problems"][0];
+    assert_eq!((&problem["line"], &problem["column"]), (&json!(3), &json!(9)));
+    let many = validated(&"[[rule]]\nname = \"\"\nlimit = \"5/s\"\n".repeat(80));
+    assert_eq!(many["problems"].as_array().unwrap().len(), 50);
+    assert!(many["untold"].as_u64().unwrap() >= 30);
+    assert_eq!(bench.json("/v1/config")["rules"].as_array().unwrap().len(), 4, "as before");
+    // Nothing of this machine is looked at, whatever the text says: there is no telling what is in a file.
+    let there = tempfile::NamedTempFile::new().unwrap();
+    let token = |from: &str| validated(&format!("[server]\ntoken = {{ {from} }}\n"));
+    let mut all = Vec::new();
+    for path in [there.path().to_str().unwrap(), "/nowhere", "/dev/zero", "/"] {
+        all.push(token(&format!("file = \"{path}\"")));
+    }
+    all.push(token("env = \"PATH\""));
+    all.push(token("env = \"NO_SUCH_VARIABLE\""));
+    assert!(all.iter().all(|one| one["is_valid"] == json!(true)), "{all:?}");
+    // Bounds.
+    assert_eq!(bench.call("POST", path, &"#".repeat((1 << 20) + 1)).0, 400);
+    assert_eq!(bench.call("GET", path, "").0, 405);
+    assert_eq!(bench.call_as(Rights::READ, "POST", path, "").0, 401);
+}

@@ -419,3 +419,23 @@ proptest! {
         prop_assert_eq!(other.answer(1).len(), 3);
     }
 }
+
+/// How many calls at once, and how long a head: what the settings say is told, and kept.
+#[test]
+fn streams_and_heads_are_those_of_the_settings() {
+    let settings = Settings { most_streams: 3, most_head: 1_024, ..Settings::default() };
+    let server = server_with(settings);
+    let mut raw = Raw::greeted(&server);
+    for nth in 0..4 {
+        raw.send(&begun_call(1 + 2 * nth));
+    }
+    let refused = raw.answer(7);
+    assert_eq!(refused, [(3, 0, 7, vec![0, 0, 0, 7])]);
+    let mut raw = Raw::greeted(&server);
+    let long = "x".repeat(120);
+    let fields: Vec<_> = (0..10).map(|nth| (format!("x-{nth}"), long.clone())).collect();
+    let fields: Vec<_> =
+        fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    raw.send(&frame(1, 4, 1, &head(PATH, &fields)));
+    assert_eq!(raw.goaway(), Some(11), "to be calm");
+}

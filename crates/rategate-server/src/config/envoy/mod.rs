@@ -233,7 +233,17 @@ impl<'t> Reader<'t, '_> {
         let built = if problems.len() > before {
             None
         } else if unlimited {
-            check_unlimited(&fields, unit, burst, problems);
+            let ours = [("burst", burst.map(|(_, place)| place))];
+            let ours = ours.into_iter().chain([("algorithm", algorithm.map(|(_, place)| place))]);
+            let wrong = ours.chain([("unit", unit.map(|(_, place)| place))]);
+            for (key, place) in wrong.filter_map(|(key, place)| Some((key, place?))) {
+                problems.push(of_no_use(&fields, key, place));
+            }
+            // Envoy's service lets these pass.
+            let idle = [("requests_per_unit", requests), ("unit_multiplier", multiplier)];
+            for (key, place) in idle.into_iter().filter_map(|(key, said)| Some((key, said?.1))) {
+                self.all.warnings.push(of_no_use(&fields, key, place).warning());
+            }
             Some((Limit::Unlimited, UNLIMITED))
         } else {
             windowed(&fields, unit, multiplier, requests, algorithm, burst, self.all)
@@ -282,23 +292,11 @@ fn of_value(text: Option<&str>, shared: bool) -> Value {
     }
 }
 
-/// Complains of what a limit without a limit has no use for.
-fn check_unlimited(
-    fields: &Fields<'_>,
-    unit: Option<(&str, Spot)>,
-    burst: Option<(u64, Spot)>,
-    problems: &mut Vec<Problem>,
-) {
-    if let Some((_, place)) = unit {
-        problems.push(
-            fields.problem("unit", place, "a unit on what is unlimited").help("leave it out"),
-        );
-    }
-    if let Some((_, place)) = burst {
-        problems.push(
-            fields.problem("burst", place, "a burst on what is unlimited").help("leave it out"),
-        );
-    }
+/// What a limit without a limit has no use for.
+fn of_no_use(fields: &Fields<'_>, key: &'static str, place: Spot) -> Problem {
+    let article = if key == "unit" || key == "burst" { "a " } else { "" };
+    let message = format!("{article}{key} on what is unlimited");
+    fields.problem(key, place, &message).help("leave it out")
 }
 
 /// A limit with a unit.

@@ -21,7 +21,7 @@ use super::source::Source;
 use tables::RuleTable;
 
 pub(crate) use server::Size;
-pub(crate) use settings::{add_store_url, secret_file};
+pub(crate) use settings::{SNAPSHOT_EVERY, add_store_urls, secret_file};
 
 /// More faults of the syntax than these follow from the first ones.
 const MAX_SYNTAX: usize = 5;

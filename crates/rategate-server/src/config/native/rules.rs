@@ -171,6 +171,9 @@ impl Reader<'_> {
             let problem = Problem::at(self.place(at), format!("no time zone {zone:?}: {error}"));
             self.all.problems.push(problem.help("write a name like \"Europe/Berlin\" or \"UTC\""));
         }
+        if table.days.as_ref().is_some_and(Vec::is_empty) {
+            self.complain(&table.limit, "a limit for no days; leave out `days` for all");
+        }
         let days = table.days.as_ref().map_or([true; 7], |days| {
             let mut all = [false; 7];
             for days in days {
@@ -218,6 +221,12 @@ impl Reader<'_> {
         let is_here = table.store.as_ref().is_none_or(|place| place.value == PlaceText::Here);
         if let (Some(at), true) = (&table.when_gone, is_here) {
             self.complain(at, "when_gone is about counters in a store, and these are here");
+        }
+        if let Some(at) = &table.when_gone
+            && at.value == WhenGoneText::Local
+            && table.algorithm == Some(Algorithm::Concurrency)
+        {
+            self.complain(at, "what is in flight elsewhere is not known here; write deny or admit");
         }
         match table.when_gone.as_ref().map(|at| at.value) {
             None | Some(WhenGoneText::Local) => WhenGone::Local,

@@ -140,7 +140,7 @@ pub(crate) struct SnapshotTable {
     pub(crate) path: PathBuf,
     /// How often it is written: 1min.
     pub(crate) every: Option<Text<Duration>>,
-    /// What to do about one that cannot be read whole: "fresh" forgets, "full" starts with each limit used up, "refuse" does not start. "fresh" if not said otherwise.
+    /// What to do about one that cannot be read whole: "full" starts with each limit used up, "fresh" forgets, "refuse" does not start. "full" if not said otherwise.
     pub(crate) when_torn: Option<WhenTorn>,
 }
 
@@ -220,6 +220,13 @@ pub(crate) struct Elsewhere {
     pub(crate) env: Option<String>,
     /// Here.
     pub(crate) value: Option<String>,
+}
+
+impl SecretText {
+    /// Whether it is in a file or a variable.
+    pub(crate) const fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Elsewhere(place) if place.file.is_some() || place.env.is_some())
+    }
 }
 
 impl fmt::Debug for SecretText {

@@ -14,7 +14,7 @@ use super::server::{
     ServerTable, SnapshotTable, StoreKind, StoreTable, TracingTable,
 };
 use super::table;
-use super::text::{At, StoreUrl, Text};
+use super::text::{At, Grammar as _, StoreUrl, Text};
 use crate::config::draft::{Draft, ListenerDraft, Protocol, Whence};
 use crate::config::error::Problem;
 use crate::config::settings::{Limits, Secret, Snapshot, Store, StorePlace, Tls};
@@ -115,6 +115,10 @@ impl Reader<'_> {
     }
 
     fn secret(&mut self, at: &At<SecretText>) -> Option<Secret> {
+        if self.draft.is_foreign && at.value.is_elsewhere() {
+            // There is one, as far as anybody can tell without looking.
+            return Some(Secret::new("elsewhere".to_owned()));
+        }
         match secret(&at.value) {
             Ok(secret) => Some(secret),
             Err(complaint) => {
@@ -144,11 +148,7 @@ impl Reader<'_> {
             self.complain(&url, "no server; write \"redis://127.0.0.1:6379\"");
             return;
         };
-        let is_same = |one: &StoreUrl| {
-            (&one.user, &one.password, one.database)
-                == (&first.user, &first.password, first.database)
-        };
-        if !urls.iter().all(is_same) {
+        if !urls.iter().all(|one| is_same_login(one, &first)) {
             self.complain(&url, "all servers have the same user, password and database");
         }
         let kind_value = kind.as_ref().map_or(StoreKind::default(), |kind| kind.value);
@@ -238,9 +238,34 @@ impl Reader<'_> {
     }
 }
 
-/// A store at this server and no more said of it, or the one that is known at another server.
-pub(crate) fn add_store_url(store: &mut Option<Store>, url: StoreUrl) {
-    let place = StorePlace::Server(url.server);
+/// A store at this server and no more said of it, or the one that is known at other servers: how the one that decides is found
+/// goes on.
+pub(crate) fn add_store_urls(store: &mut Option<Store>, text: &str) -> Result<(), String> {
+    let urls = text.split(',').map(|url| StoreUrl::read(url.trim()));
+    let urls = urls.collect::<Result<Vec<_>, _>>()?;
+    let servers: Vec<_> = urls.iter().map(|url| url.server.clone()).collect();
+    let (Some(url), Some(server)) = (urls.first().cloned(), servers.first().cloned()) else {
+        return Err("no server".to_owned());
+    };
+    if !urls.iter().all(|one| is_same_login(one, &url)) {
+        return Err("all servers have the same user, password and database".to_owned());
+    }
+    let place = match store.as_ref().map(|store| &store.place) {
+        None | Some(StorePlace::Server(_)) if servers.len() > 1 => {
+            return Err(
+                "several servers, and no kind of store in a file that has several".to_owned()
+            );
+        }
+        None | Some(StorePlace::Server(_)) => StorePlace::Server(server),
+        Some(StorePlace::PrimaryOf(_)) => StorePlace::PrimaryOf(servers),
+        Some(StorePlace::Cluster(_)) if url.database.is_some_and(|number| number > 0) => {
+            return Err("a cluster has only database 0".to_owned());
+        }
+        Some(StorePlace::Cluster(_)) => StorePlace::Cluster(servers),
+        Some(StorePlace::Sentinel { name, .. }) => {
+            StorePlace::Sentinel { name: name.clone(), sentinels: servers }
+        }
+    };
     let known = store.take();
     let fresh = Store {
         place: place.clone(),
@@ -260,6 +285,11 @@ pub(crate) fn add_store_url(store: &mut Option<Store>, url: StoreUrl) {
         database: url.database.unwrap_or(known.database),
         ..known
     });
+    Ok(())
+}
+
+fn is_same_login(one: &StoreUrl, other: &StoreUrl) -> bool {
+    (&one.user, &one.password, one.database) == (&other.user, &other.password, other.database)
 }
 
 fn with_limits(limits: Limits, table: &LimitsTable) -> Limits {

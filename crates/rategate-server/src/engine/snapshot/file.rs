@@ -195,3 +195,41 @@ fn read_u32(from: &mut impl Read) -> io::Result<u32> {
     from.read_exact(&mut bytes)?;
     Ok(u32::from_le_bytes(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::Cursor;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// A file that counts how often it is read from.
+    struct Counted(Cursor<Vec<u8>>, Rc<Cell<usize>>);
+
+    impl Read for Counted {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1.set(self.1.get() + 1);
+            self.0.read(buffer)
+        }
+    }
+
+    impl Seek for Counted {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.0.seek(to)
+        }
+    }
+
+    #[test]
+    fn a_long_list_is_read_in_large_pieces() {
+        let of = |nth: u64| Of::Rule { name: format!("r{nth}"), entries: Vec::new() };
+        let spent = (0..10_000).map(|nth| (of(nth), nth)).collect();
+        let contents = Contents { spent, ..Contents::default() };
+        let (bytes, ..) = Output::new(Vec::new(), contents.clone()).unwrap().finish().unwrap();
+        assert!(bytes.len() > 300_000);
+        let reads = Rc::new(Cell::new(0));
+        let input = Input::new(Counted(Cursor::new(bytes), Rc::clone(&reads))).unwrap();
+        assert_eq!(input.contents, contents);
+        assert!(reads.get() < 100, "{}", reads.get());
+    }
+}

@@ -8,6 +8,7 @@
 //! | `GET /v1/top?rule=` (`&most=`) | the keys that stand out |
 //! | `GET /v1/keys/{rule}/{key}` | what a key would be told now, and when it is free |
 //! | `GET /v1/config` | rules as configured, with their digest |
+//! | `POST /v1/config/validate` | whether a configuration would be taken, and what is wrong with it |
 //! | `POST /v1/explain` | which rule a descriptor comes under |
 //! | `POST /v1/simulate` | recorded arrivals, put to another limit |
 //! | `GET /v1/events` (`?rule=`) | what `/v1/rules` says, each second, as server-sent events |
@@ -20,6 +21,7 @@ mod page;
 mod reply;
 mod shapes;
 mod simulate;
+mod validate;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -47,7 +49,7 @@ const TOP: usize = 20;
 pub struct Rights {
     /// See figures, keys and the configuration.
     pub read: bool,
-    /// Have arrivals replayed, which takes time.
+    /// Have arrivals replayed or a configuration read, which takes time.
     pub simulate: bool,
 }
 
@@ -64,6 +66,7 @@ struct Shared {
     library: Library,
     streams: Arc<AtomicUsize>,
     replays: Semaphore,
+    readings: Semaphore,
     is_closing: AtomicBool,
 }
 
@@ -86,6 +89,7 @@ impl Admin {
             library: Library::new(),
             streams: Arc::default(),
             replays: Semaphore::new(1),
+            readings: Semaphore::new(1),
             is_closing: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared) }
@@ -99,6 +103,7 @@ impl Admin {
             "/v1/rules",
             "/v1/top",
             "/v1/config",
+            "/v1/config/validate",
             "/v1/explain",
             "/v1/simulate",
             "/v1/events",
@@ -134,24 +139,31 @@ impl Admin {
         if let Some(asset) = page::find(&path) {
             return if asks { Ok(asset.response()) } else { Err(Problem::method("GET, HEAD")) };
         }
-        let is_post = matches!(&*path, "/v1/explain" | "/v1/simulate");
+        let is_post = matches!(&*path, "/v1/config/validate" | "/v1/explain" | "/v1/simulate");
         match (is_post, request.method() == Method::POST, asks) {
             (true, true, _) | (false, _, true) => {}
             (true, false, _) => return Err(Problem::method("POST")),
             (false, _, false) => return Err(Problem::method("GET, HEAD")),
         }
-        let may = if path == "/v1/simulate" { rights.simulate } else { rights.read };
+        let takes_time = matches!(&*path, "/v1/config/validate" | "/v1/simulate");
+        let may = if takes_time { rights.simulate } else { rights.read };
         if !may {
             return Err(Problem::unauthorized());
         }
         if !is_post {
             return self.show(&path, request.uri().query().unwrap_or_default()).await;
         }
-        let body = Limited::new(request.into_body(), MOST_BODY_BYTES).collect().await;
-        let body =
-            body.map_err(|_| Problem::bad("the body is broken off, or longer than 65536 bytes"))?;
-        let Shared { observe, view, replays, .. } = &*self.shared;
+        let most =
+            if path == "/v1/config/validate" { validate::MOST_BYTES } else { MOST_BODY_BYTES };
+        let (head, body) = request.into_parts();
+        let body = Limited::new(body, most).collect().await.map_err(|_| {
+            Problem::bad(format!("the body is broken off, or longer than {most} bytes"))
+        })?;
+        let Shared { observe, view, replays, readings, .. } = &*self.shared;
         match &*path {
+            "/v1/config/validate" => {
+                validate::call(readings, &head.headers, &body.to_bytes()).await
+            }
             "/v1/explain" => look::explain(&**view, &body.to_bytes()).await,
             _ => simulate::call(observe, replays, &body.to_bytes()).await,
         }
