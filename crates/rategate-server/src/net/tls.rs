@@ -173,7 +173,7 @@ mod tests {
             std::fs::write(path(&format!("{name}.pem")), cert.pem()).unwrap();
             std::fs::write(path(&format!("{name}.key")), key.serialize_pem()).unwrap();
         };
-        ["a", "b"].map(write);
+        ["a", "b"].into_iter().for_each(write);
         let all = ["a", "b"].map(|name| {
             let [cert, key] = ["pem", "key"].map(|end| path(&format!("{name}.{end}")));
             Tls::read(&cert, &key, None, &[]).unwrap()
