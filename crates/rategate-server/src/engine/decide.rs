@@ -171,8 +171,12 @@ impl<C: Clock + Clone + 'static> Inner<C> {
     fn take_together(&self, tasks: &mut Tasks<'_, C>) -> Result<(), Fault> {
         let (mut full, mut quotas) = (Full::new(), 0_usize);
         for (index, asked) in takes(tasks) {
-            if asked.counter.is_enforced() && asked.counter.is_quota() {
-                quotas = quotas.saturating_add(1);
+            if !asked.counter.is_quota() {
+                continue;
+            }
+            quotas = quotas.saturating_add(1);
+            // One that only takes note always has room.
+            if asked.counter.is_enforced() {
                 let part = asked.counter.decide(&self.clock, Verb::Peek, asked.permits)?;
                 if let Verdict::Denied { retry_after_ns, .. } = part.verdict {
                     full.push((index, retry_after_ns));

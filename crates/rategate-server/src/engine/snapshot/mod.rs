@@ -12,6 +12,7 @@
 //!   that was set back earns nothing. Windows stay where they were on the clock, unless less time is to have passed than did.
 //! * **What was lost is said**, and by choice [counts as spent](Engine::spend).
 
+mod disk;
 mod error;
 mod file;
 mod keeper;
