@@ -240,10 +240,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
     }
 
-    /// How many keys are in memory, of all rules and of limits that came with calls.
+    /// How many keys are in memory, of all rules, of limits that came with calls, and with permits in flight.
     #[must_use]
     pub fn keys(&self) -> usize {
         let own = self.inner.buckets.keys().saturating_add(self.inner.windows.keys());
+        let own = own.saturating_add(self.inner.remotes.keys());
         self.inner.live.load().as_ref().map_or(own, |live| own.saturating_add(live.keys()))
     }
 

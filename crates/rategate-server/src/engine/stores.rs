@@ -195,6 +195,11 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
         Self { store, here: Shared::new(here, NonZeroU32::MIN) }
     }
 
+    /// How many keys have permits in flight in this process.
+    pub(super) fn keys(&self) -> usize {
+        self.here.store.keys()
+    }
+
     /// The limit of a rule, if its counters are not in a table.
     pub(super) fn limit_of(
         &self,

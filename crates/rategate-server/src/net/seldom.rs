@@ -49,7 +49,8 @@ impl<F: Future> Future for Seldom<'_, F> {
         let this = self.get_mut();
         if !this.task.as_ref().is_some_and(|task| task.will_wake(context.waker())) {
             this.task = Some(context.waker().clone());
-            *this.bell.task.lock().unwrap_or_else(PoisonError::into_inner) = this.task.clone();
+            let mut task = this.bell.task.lock().unwrap_or_else(PoisonError::into_inner);
+            task.clone_from(&this.task);
             this.bell.has_rung.store(true, Ordering::Release);
         }
         if !this.bell.has_rung.load(Ordering::Acquire) {

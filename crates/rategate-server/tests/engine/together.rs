@@ -1,8 +1,10 @@
 //! Several items: all or nothing.
 
-use rategate_server::engine::{Decided, Fault};
-use rategate_server::engine::{Inline, Item, MOST_ITEMS, Override, Request, Target, Verb, Verdict};
-use rategate_server::rule::Unit;
+use rategate_server::engine::{
+    Decided, Engine, EngineSettings, Fault, Inline, Item, MOST_ITEMS, Override, Request, Target,
+    Verb, Verdict,
+};
+use rategate_server::rule::{Enforcement, Rule, Unit};
 
 use crate::common::*;
 
@@ -36,6 +38,10 @@ fn a_replaced_rule_is_neither_asked_nor_counted() {
         let answer = ask(&engine, Verb::Take, &[("b=1", 1), ("a=1", 1)]);
         assert!(answer.allowed && answer.parts[0].verdict == Verdict::Replaced);
     }
+    for verb in [Verb::Peek, Verb::Refund] {
+        let answer = ask(&engine, verb, &[("b=1", 1), ("a=1", 0)]);
+        assert_eq!(answer.parts[0].verdict, Verdict::Replaced, "{verb:?}");
+    }
     assert_eq!((remaining(&engine, "b=1"), remaining(&engine, "a=1")), (1, 2));
     assert!(take(&engine, &[("b=1", 1)]) && !take(&engine, &[("b=1", 1)]));
 }
@@ -56,6 +62,51 @@ fn a_request_is_over_only_when_all_its_quotas_are() {
     assert_eq!((remaining(&engine, "r=1"), remaining(&engine, "h=1")), (0, 7));
     assert!(!take(&engine, &all));
     assert_eq!(remaining(&engine, "h=1"), 7, "nothing was taken from the others");
+}
+
+/// What is allowed is taken: one quota of two only takes note, so it is never over, nor is the request.
+#[test]
+fn a_quota_in_shadow_has_room() {
+    let quota = |name: &str, permits| {
+        let mut rule = bucket(name, &[name], permits);
+        rule.quota = true;
+        rule
+    };
+    let shadow = Rule { enforcement: Enforcement::Shadow, ..quota("s", 2) };
+    let (engine, _) = engine(vec![quota("q", 1), shadow, bucket("hard", &["h"], 9)]);
+    let all = [("q=1", 1), ("s=1", 1), ("h=1", 1)];
+    for left in [(0, 1, 8), (0, 0, 7), (0, 0, 6)] {
+        assert!(take(&engine, &all));
+        let seen = ["q=1", "s=1", "h=1"].map(|item| remaining(&engine, item));
+        assert_eq!(seen, <[u64; 3]>::from(left));
+    }
+}
+
+/// An item of 0 permits is looked at. Is it over, the request is, and takes nothing.
+#[test]
+fn what_is_only_looked_at_stands_in_the_way() {
+    let (engine, _) = engine(vec![bucket("a", &["a"], 1), bucket("b", &["b"], 5)]);
+    assert!(take(&engine, &[("a=1", 0), ("b=1", 1)]));
+    let nothing = Override { permits: 0, unit: Unit::Hour };
+    let (a, b) = ([(b"a".as_slice(), b"1".as_slice())], [(b"b".as_slice(), b"1".as_slice())]);
+    let target = |entries, limit| Target::Descriptor { domain: "d", entries, limit };
+    let items = [Item::of(target(&a, Some(nothing)), 1), Item::of(target(&b, None), 1)];
+    assert!(!decide(&engine, Verb::Take, &items).allowed);
+    assert_eq!(remaining(&engine, "b=1"), 4, "a limit of nothing that came along");
+}
+
+/// By choice a request that is denied counts where it would have fitted.
+#[test]
+fn what_is_denied_counts_if_so_chosen() {
+    for count_denied in [false, true] {
+        let settings = EngineSettings { count_denied, ..EngineSettings::default() };
+        let clock = rategate::ManualClock::new();
+        let engine = Engine::new(clock, settings);
+        engine.load(set(vec![bucket("a", &["a"], 1), bucket("b", &["b"], 5)])).unwrap();
+        assert!(take(&engine, &[("a=1", 1), ("b=1", 1)]));
+        assert!(!take(&engine, &[("a=1", 1), ("b=1", 1)]));
+        assert_eq!(remaining(&engine, "b=1"), if count_denied { 3 } else { 4 });
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::client::{Client, Reply, address, line, serve};
+use super::client::{Client, Reply, address, line, serve, text};
 
 #[test]
 fn what_is_no_command_is_told_so_and_ends() {
@@ -100,14 +100,20 @@ fn who_sends_slowly_or_nothing_is_cut_off() {
     let begun = Instant::now();
     let mut idle = Client::to(&running);
     let mut slow = Client::to(&running);
-    // A byte now and then is no way to stay.
-    for byte in line("ECHO 0123456789012345678901234567890123456789") {
-        if slow.stream.get_mut().write_all(&[byte]).is_err() {
+    let mut slow_line = Client::to(&running);
+    // A byte now and then is no way to stay: neither of words whose length is known, nor of a line that may end at any.
+    let words = line("ECHO 0123456789012345678901234567890123456789");
+    let text = format!("PING {}\r\n", "x".repeat(words.len()));
+    for (byte, letter) in words.iter().zip(text.as_bytes()) {
+        let slower = slow.stream.get_mut().write_all(&[*byte]);
+        if slower.and_then(|()| slow_line.stream.get_mut().write_all(&[*letter])).is_err() {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(slow.try_read().is_err());
+    let _ = slow_line.stream.get_mut().write_all(b"xxxxxxxxx\r\n");
+    assert!(slow_line.try_read().is_err());
     assert!(begun.elapsed() < Duration::from_secs(5));
     // Whoever asks stays.
     let mut busy = Client::to(&running);
@@ -117,6 +123,23 @@ fn who_sends_slowly_or_nothing_is_cut_off() {
     }
     assert_eq!(idle.rest(), "");
     assert_eq!(busy.ask("PING"), Reply::Simple("PONG".into()));
+}
+
+/// Commands that never come in one piece are no slow ones, as long as each comes to its end.
+#[test]
+fn who_sends_in_pieces_stays() {
+    let running = serve(|settings| {
+        settings.server.limits.header_time = Duration::from_millis(300);
+    });
+    let mut client = Client::to(&running);
+    let (front, back) = (b"PING on", b"ce\r\n");
+    client.stream.get_mut().write_all(front).unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(900) {
+        std::thread::sleep(Duration::from_millis(100));
+        client.stream.get_mut().write_all(&[back.as_slice(), front].concat()).unwrap();
+        assert_eq!(client.read(), text("once"));
+    }
 }
 
 #[test]

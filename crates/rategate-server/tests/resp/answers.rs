@@ -257,6 +257,15 @@ fn the_token_opens_what_it_guards() {
     assert_eq!(client.ask("PING").error(), no_auth);
     assert_eq!(client.ask("AUTH sesame"), Reply::Simple("OK".into()));
     assert_eq!(client.ask("CL.THROTTLE k 1 1 1").ints()[0], 0);
+    // What strangers may not send goes from the token on, and no longer, whatever comes in the same piece.
+    let many = "COMMAND INFO a b c d e f g h i";
+    client.send(&["RESET", "AUTH sesame", many, "RESET", many].map(line).concat());
+    assert_eq!(client.read(), Reply::Simple("RESET".into()));
+    assert_eq!(client.read(), Reply::Simple("OK".into()));
+    assert!(matches!(client.read(), Reply::List(all) if all.len() == 9));
+    assert_eq!(client.read(), Reply::Simple("RESET".into()));
+    let error = "ERR Protocol error: unauthenticated multibulk length";
+    assert_eq!(client.read().error(), error);
 }
 
 #[test]

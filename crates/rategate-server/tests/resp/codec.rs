@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rategate_server::protocol::resp::{Bounds, Broken, Spans, Step, parse, words};
+use rategate_server::protocol::resp::{Bounds, Broken, Reply, Spans, Step, Version, parse, words};
 
 use super::client::command;
 
@@ -234,4 +234,30 @@ impl Random {
             }
         }
     }
+}
+
+/// Each kind of reply, byte by byte.
+#[test]
+fn replies_are_as_each_version_has_them() {
+    let written = |version| {
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, version);
+        reply.ok();
+        reply.null();
+        reply.truth(true);
+        reply.truth(false);
+        reply.map(2);
+        reply.array(5);
+        reply.array(12);
+        reply.integer(-10);
+        reply.integer(7);
+        reply.unsigned(u64::MAX);
+        reply.bulk(b"a\r\n\0");
+        reply.simple("text");
+        reply.error("ERR a\r\nb\0c");
+        String::from_utf8(out).unwrap()
+    };
+    let rest = "*5\r\n*12\r\n:-10\r\n:7\r\n:9223372036854775807\r\n$4\r\na\r\n\0\r\n+text\r\n-ERR a  b c\r\n";
+    assert_eq!(written(Version::Two), format!("+OK\r\n$-1\r\n:1\r\n:0\r\n*4\r\n{rest}"));
+    assert_eq!(written(Version::Three), format!("+OK\r\n_\r\n#t\r\n#f\r\n%2\r\n{rest}"));
 }

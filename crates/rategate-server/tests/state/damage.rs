@@ -82,14 +82,18 @@ fn foreign_files_are_refused() {
     ] {
         is_refused(&path, &bytes, what);
     }
-    fs::write(&path, b"\x89RGE\r\n\x1a\n\x07\x00 and more than that").unwrap();
-    let (after, _) = engine_at(rules(), 0);
-    let Err(StateError::Unreadable { why, .. }) =
-        keeper(&path, WhenUnreadable::Refuse).start(&after)
-    else {
-        panic!()
+    let why = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let (after, _) = engine_at(rules(), 0);
+        match keeper(&path, WhenUnreadable::Refuse).start(&after) {
+            Err(StateError::Unreadable { why, .. }) => why,
+            other => panic!("{other:?}"),
+        }
     };
-    assert!(matches!(why, Unreadable::OtherVersion { found: 7 }), "{why}");
+    let newer = why(b"\x89RGE\r\n\x1a\n\x07\x00 and more than that");
+    assert!(matches!(newer, Unreadable::OtherVersion { found: 7 }), "{newer}");
+    let text = why(b"counters = none, and some more text behind that");
+    assert!(matches!(text, Unreadable::NotOurs), "{text}");
 }
 
 /// Fresh, and the file is kept beside, also the one after it.
@@ -160,6 +164,12 @@ fn what_cannot_be_saved_is_counted() {
     fs::remove_dir(home.path().join("state.new")).unwrap();
     assert!(taken.save(&engine).is_ok());
     let whole = fs::read(&path).unwrap();
+    #[cfg(unix)]
+    {
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600, "who can read it can make keys that collide");
+    }
     // Where writes fail for want of space.
     #[cfg(target_os = "linux")]
     {

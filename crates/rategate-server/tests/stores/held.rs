@@ -45,6 +45,7 @@ fn permits_are_held_until_they_are_released() {
         let server = world.server(vec![in_flight("oven", 2, place)]);
         let hold = |name| lease(&server, LeaseVerb::Take, name, "oven", 1).unwrap();
         assert_eq!((hold(1), hold(2)), (Verdict::Granted, Verdict::Granted));
+        assert_eq!(server.keys(), usize::from(place == Place::Here), "keys in this process");
         assert_eq!(hold(1), Verdict::Granted, "the same once more");
         assert!(hold(3).is_over());
         assert_eq!(world.left(&server, "oven", "x"), Some(0));

@@ -23,6 +23,9 @@ use super::{Inlines, Known, NOTED_NS, Numbers, Own, PER_TABLE, Place, Table, Tie
 use crate::engine::fault::Fault;
 use crate::engine::snapshot::NotRestored;
 
+/// A tier that can be somebody's.
+type Tier<N, C> = (Table<N, C>, Place);
+
 impl<N: Own, C: Clock + Clone> Inlines<N, C> {
     /// The tables in use, and whose each tier is.
     pub(in crate::engine) fn in_use(&self) -> Vec<(Table<N, C>, Tiers)> {
@@ -124,7 +127,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         &self,
         retired: &[Arc<Numbers<N, C>>],
         policy: N::Policy,
-    ) -> Result<Option<(Table<N, C>, Place)>, Fault> {
+    ) -> Result<Option<Tier<N, C>>, Fault> {
         let known = self.known.load();
         let all = known.by_limit.values().chain(retired);
         let in_use: HashSet<Place> = all.map(|numbers| numbers.at).collect();
@@ -149,7 +152,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         &self,
         retired: &mut Vec<Arc<Numbers<N, C>>>,
         now_ns: u64,
-    ) -> Result<(Table<N, C>, Place), Fault> {
+    ) -> Result<Tier<N, C>, Fault> {
         if let Some(place) = self.left(retired, now_ns) {
             return Ok(place);
         }
@@ -161,11 +164,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
     }
 
     /// The tier of one of these that nobody has any more.
-    fn left(
-        &self,
-        retired: &mut Vec<Arc<Numbers<N, C>>>,
-        now_ns: u64,
-    ) -> Option<(Table<N, C>, Place)> {
+    fn left(&self, retired: &mut Vec<Arc<Numbers<N, C>>>, now_ns: u64) -> Option<Tier<N, C>> {
         let mut at = 0_usize;
         while let Some(numbers) = retired.get_mut(at) {
             // This also makes seen whatever was done by those who had it.
@@ -253,30 +252,36 @@ mod tests {
     /// Somebody has found a limit that nobody has named for long, and is stopped there; others need its tier.
     #[test]
     fn a_call_on_its_way_keeps_its_limit_and_its_count() {
-        let (buckets, clock) = buckets();
-        fill(&buckets);
-        clock.advance(4 * SECOND);
-        // All that remember longer go on.
-        for capacity in 2..=PER_TABLE as u64 {
-            take(&buckets, capacity, 1).unwrap();
+        for looks_first in [true, false] {
+            let (buckets, clock) = buckets();
+            fill(&buckets);
+            clock.advance(4 * SECOND);
+            // All that remember longer go on.
+            for capacity in 2..=PER_TABLE as u64 {
+                take(&buckets, capacity, 1).unwrap();
+            }
+            let known = buckets.known.load();
+            let numbers = known.by_limit.get(&limit(1)).unwrap();
+            let wide = take(&buckets, 1_000, 1);
+            assert!(matches!(wide, Err(Fault::TooManyLimits { .. })), "{wide:?}");
+            // He goes on: by his own limit, not by any that came meanwhile.
+            numbers.note(clock.now_ns());
+            let part = numbers.decide(&numbers.key(b"k"), Verb::Take, 1).unwrap();
+            assert_eq!((part.verdict, part.remaining), (Verdict::Granted, Some(0)));
+            drop(known);
+            // What he has counted is known to whoever looks, and stands in the way of whoever needs the tier.
+            let now_ns = clock.now_ns();
+            let look = || buckets.decide(limit(1), b"k", Verb::Peek, 1, now_ns).unwrap().remaining;
+            if looks_first {
+                assert_eq!(look(), Some(0));
+            }
+            assert!(take(&buckets, 1_000, 1).is_err(), "it is in use again");
+            assert_eq!(look(), Some(0));
+            assert!(take(&buckets, 1, 1).unwrap().verdict.is_over());
+            // Until it has been forgotten.
+            clock.advance(4 * SECOND);
+            assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
         }
-        let known = buckets.known.load();
-        let numbers = known.by_limit.get(&limit(1)).unwrap();
-        let wide = take(&buckets, 1_000, 1);
-        assert!(matches!(wide, Err(Fault::TooManyLimits { .. })), "{wide:?}");
-        // He goes on: by his own limit, not by any that came meanwhile.
-        numbers.note(clock.now_ns());
-        let part = numbers.decide(&numbers.key(b"k"), Verb::Take, 1).unwrap();
-        assert_eq!((part.verdict, part.remaining), (Verdict::Granted, Some(0)));
-        drop(known);
-        // What he has counted is known to whoever asks next, and to whoever only looks.
-        let look = buckets.decide(limit(1), b"k", Verb::Peek, 1, clock.now_ns()).unwrap();
-        assert_eq!(look.remaining, Some(0));
-        assert!(take(&buckets, 1_000, 1).is_err(), "it is in use again");
-        assert!(take(&buckets, 1, 1).unwrap().verdict.is_over());
-        // Until it has been forgotten.
-        clock.advance(4 * SECOND);
-        assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
     }
 
     /// The same, and nobody goes on: its tier is free once he has left.

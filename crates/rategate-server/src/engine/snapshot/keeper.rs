@@ -1,8 +1,8 @@
 //! Who keeps an engine's counters in a file: restored at the start, saved now and then and at the end.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use rategate::Clock;
 use rategate::snapshot::{Downtime, SnapshotError};
 
+use super::disk::{self, Disk as _, failed, with_suffix};
 use super::error::StateError;
 use super::{Restored, Saved};
 use crate::engine::Engine;
@@ -146,7 +147,7 @@ impl Keeper {
             return Ok(());
         }
         let path = with_suffix(&self.settings.path, "lock");
-        let file = create(&path).map_err(failed("create", &path))?;
+        let file = disk::Os.create(&path).map_err(failed("create", &path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -189,19 +190,12 @@ impl Keeper {
     }
 
     fn replace<C: Clock + Clone + 'static>(&self, engine: &Engine<C>) -> Result<Saved, StateError> {
-        let path = &self.settings.path;
-        let new = with_suffix(path, "new");
-        let written = write_new(engine, &new);
-        let saved = written.inspect_err(|_| {
-            // What is there of it helps nobody, and may have taken the last of the disk.
-            let _ = fs::remove_file(&new);
-        })?;
-        fs::rename(&new, path).map_err(failed("replace", path))?;
-        // The name too has to be on the disk.
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = directory.unwrap_or(Path::new("."));
-        sync_directory(directory).map_err(failed("sync the directory", directory))?;
-        Ok(saved)
+        disk::replace(&disk::Os, &self.settings.path, |file, path| {
+            engine.save_whole(file).map_err(|error| match error {
+                SnapshotError::Io(source) => failed("write", path)(source),
+                source => StateError::Table { path: path.to_path_buf(), source },
+            })
+        })
     }
 
     /// A name for a file that is no good: `.bad`, or with a number if there is one already.
@@ -293,51 +287,4 @@ impl Drop for Saver {
             let _ = thread.join();
         }
     }
-}
-
-fn write_new<C: Clock + Clone + 'static>(
-    engine: &Engine<C>,
-    path: &Path,
-) -> Result<Saved, StateError> {
-    let file = create(path).map_err(failed("create", path))?;
-    let (file, saved) = engine.save_whole(file).map_err(|error| match error {
-        SnapshotError::Io(source) => failed("write", path)(source),
-        source => StateError::Table { path: path.to_path_buf(), source },
-    })?;
-    file.sync_all().map_err(failed("sync", path))?;
-    Ok(saved)
-}
-
-/// For its owner alone: who can read it can make keys that collide.
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
-    file.flush()?;
-    Ok(file)
-}
-
-#[cfg(unix)]
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-/// Elsewhere a directory cannot be opened, and a rename is on the disk when it returns.
-#[cfg(not(unix))]
-fn sync_directory(_: &Path) -> io::Result<()> {
-    Ok(())
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".");
-    name.push(suffix);
-    name.into()
-}
-
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError + use<> {
-    let path = path.to_path_buf();
-    move |source| StateError::Io { doing, path, source }
 }

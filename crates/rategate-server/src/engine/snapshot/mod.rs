@@ -12,6 +12,7 @@
 //!   that was set back earns nothing. Windows stay where they were on the clock, unless less time is to have passed than did.
 //! * **What was lost is said**, and by choice [counts as spent](Engine::spend).
 
+mod disk;
 mod error;
 mod file;
 mod keeper;
@@ -193,7 +194,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             match of {
                 Of::Rule { name, .. } => {
                     let same = named(live, name).filter(|ruled| of_rule(&ruled.rule) == *of);
-                    same.into_iter().for_each(|ruled| ruled.counters.spend(at_ns));
+                    for ruled in same {
+                        ruled.counters.spend(at_ns);
+                    }
                 }
                 Of::Buckets(_) => self.inner.buckets.spend(at_ns),
                 Of::Windows(_) => self.inner.windows.spend(at_ns),

@@ -514,4 +514,45 @@ mod tests {
         assert!(read(&mut theirs).await.ends_with("+PONG\r\n"));
         assert_eq!((connection.input.capacity(), connection.output.capacity()), (0, 0));
     }
+
+    /// How long nothing may happen depends on whose turn it is.
+    #[tokio::test]
+    async fn each_silence_has_its_own_length() {
+        let (mut connection, _theirs) = connection();
+        let limits = Limits::default();
+        let all = [limits.idle, limits.arrival, limits.unread, limits.linger];
+        assert!(all.iter().enumerate().all(|(at, one)| !all[..at].contains(one)));
+        let patience = |connection: &Connection<_, _>| connection.deadline() - connection.last;
+        assert_eq!(patience(&connection), limits.idle);
+        connection.incomplete_since = Some(connection.last);
+        assert_eq!(patience(&connection), limits.arrival);
+        connection.output = b"+PONG\r\n".to_vec();
+        assert_eq!(patience(&connection), limits.unread);
+        for phase in [Phase::Closing, Phase::Lingering] {
+            connection.phase = phase;
+            assert_eq!(patience(&connection), limits.linger);
+        }
+    }
+
+    /// Short questions with long answers, while nobody reads: no more is kept than may be, and the answer that passed it.
+    #[tokio::test]
+    async fn answers_that_nobody_reads_are_bounded() {
+        for waits in [false, true] {
+            let engine = Engine::new(ManualClock::new(), EngineSettings::default());
+            let resp = Resp::new(engine, Access::default(), Bounds::default(), Limits::default());
+            let (ours, mut theirs) = duplex(READ);
+            let mut connection = Connection::new(resp, ours, Session::new(1, false));
+            // Either the peer takes nothing, or an answer that is to come first keeps back all others.
+            let told = waits.then(|| ask_later(&mut connection));
+            theirs.write_all(&b"COMMAND\r\n".repeat(READ / 9)).await.unwrap();
+            for _ in 0..9 {
+                assert!(!go_on(&mut connection).await);
+            }
+            let kept = connection.later.iter().map(|later| later.replies.len()).sum::<usize>();
+            let kept = kept + connection.output.len() - connection.written;
+            assert!(kept > MOST_UNWRITTEN / 2, "{kept}: too little to say anything");
+            assert!(kept < MOST_UNWRITTEN + 8_192, "{kept} bytes of answers");
+            drop(told);
+        }
+    }
 }

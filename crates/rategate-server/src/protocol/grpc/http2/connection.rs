@@ -23,7 +23,7 @@ use crate::net::Access;
 use crate::protocol::grpc::head::{Method, Refusal};
 use crate::protocol::grpc::service::next;
 use crate::protocol::grpc::status::{Code, Status};
-use crate::protocol::grpc::{Rls, Settings, Unary, frame};
+use crate::protocol::grpc::{Rls, Unary, frame};
 use crate::protocol::rls::{Asked, Decide};
 
 /// How many bytes of all streams may be on their way here, if the longest message is no longer.

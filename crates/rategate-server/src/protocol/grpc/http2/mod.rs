@@ -69,12 +69,8 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         loop {
             if !out.is_empty() {
                 poll_fn(|context| turn.poll(context)).await;
-                match timeout(TO_READ, write(&mut stream, &mut out)).await {
-                    Ok(Ok(())) => {}
-                    _ => return,
-                }
-                if out.capacity() > READ.saturating_mul(8) {
-                    out = BytesMut::with_capacity(READ);
+                if !write(&mut stream, &mut out).await {
+                    return;
                 }
                 if connection.go_on_with_all(&mut out) {
                     continue;
@@ -150,10 +146,17 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     }
 }
 
-/// Writes all, and lets nothing stay in a session of TLS.
-async fn write<S: AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut) -> io::Result<()> {
-    stream.write_all_buf(out).await?;
-    stream.flush().await
+/// Writes all, and lets nothing stay in a session of TLS. Whether the peer has taken it in time.
+async fn write<S: AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut) -> bool {
+    let written = timeout(TO_READ, async {
+        stream.write_all_buf(out).await?;
+        stream.flush().await
+    });
+    let is_written = matches!(written.await, Ok(Ok(())));
+    if out.capacity() > READ.saturating_mul(8) {
+        *out = BytesMut::with_capacity(READ);
+    }
+    is_written
 }
 
 /// Says the last, and waits for the peer's end: a system that has unread bytes when a connection is closed takes back what it sent,
