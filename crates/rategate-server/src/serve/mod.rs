@@ -17,7 +17,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use self::traced::Spans;
 use self::web::{Parts, Web};
 use crate::config::settings::{self, Listener};
 use crate::config::{Layers, Loaded, Settings, Watch};
@@ -160,6 +159,9 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let engine = Engine::with_store(clock, engine_settings, Some(looks_on), store);
     engine.load(loaded.rules.clone())?;
     let saver = settings.snapshot.as_ref().map(|kept| kept::keep(kept, &engine)).transpose()?;
+    #[cfg(not(feature = "otlp"))]
+    traced::refuse(&settings.tracing)?;
+    #[cfg(feature = "otlp")]
     let spans = traced::spans(&settings.tracing, &observe)?;
     observe.status().loaded(unix_s());
     // What the system gives is what there is.
@@ -190,6 +192,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         watch: None,
         known_failures: 0,
         saver: saver.flatten(),
+        #[cfg(feature = "otlp")]
         spans,
         ordered,
     };
@@ -284,8 +287,8 @@ struct Front {
     /// Of the configuration's refusals, those that have been told.
     known_failures: u64,
     saver: Option<Saver>,
-    /// Without the feature there are none.
-    spans: Option<Spans>,
+    #[cfg(feature = "otlp")]
+    spans: Option<observe::Spans>,
     ordered: mpsc::UnboundedReceiver<Order>,
 }
 
@@ -331,6 +334,7 @@ impl Front {
         if let Some(spans) = &self.spans {
             return self.engine.traced(spans.of(protocol));
         }
+        // Otherwise they are all the same to it.
         let _ = protocol;
         self.engine.clone()
     }
