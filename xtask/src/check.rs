@@ -14,6 +14,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     step(cargo(root, "clippy --workspace --all-targets --all-features -- -D warnings"))?;
     // A feature adds, and nothing needs one.
     step(cargo(root, "clippy --package rategate --no-default-features -- -D warnings"))?;
+    step(cargo(root, "clippy --package rategate-server -- -D warnings"))?;
     servers::run(target)?;
     let counts = tests(root)?;
     heading("cargo xtask loom");

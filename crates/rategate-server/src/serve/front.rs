@@ -11,7 +11,6 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::certificates::Certificates;
 use super::hosts::Host;
 use super::signals::{Signals, Told};
-use super::traced::Spans;
 use super::{kept, unix_ns};
 use crate::config::{Settings, Watch};
 use crate::engine::{Engine, Saver};
@@ -46,8 +45,8 @@ pub(super) struct Front {
     /// Of the configuration's refusals, those that have been told.
     pub(super) known_failures: u64,
     pub(super) saver: Option<Saver>,
-    /// Without the feature there are none.
-    pub(super) spans: Option<Spans>,
+    #[cfg(feature = "otlp")]
+    pub(super) spans: Option<crate::observe::Spans>,
     pub(super) ordered: mpsc::UnboundedReceiver<Order>,
 }
 

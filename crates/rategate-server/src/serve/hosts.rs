@@ -71,6 +71,7 @@ impl Front {
         if let Some(spans) = &self.spans {
             return self.engine.traced(spans.of(protocol));
         }
+        // Otherwise they are all the same to it.
         let _ = protocol;
         self.engine.clone()
     }

@@ -144,6 +144,9 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let store = settings.store.as_ref().map(kept::store).transpose()?;
     let engine = Engine::with_store(clock, engine_settings, Some(looks_on), store);
     engine.load(loaded.rules.clone())?;
+    #[cfg(not(feature = "otlp"))]
+    traced::refuse(&settings.tracing)?;
+    #[cfg(feature = "otlp")]
     let spans = traced::spans(&settings.tracing, &observe)?;
     observe.status().loaded(unix_s());
     // What the system gives is what there is.
@@ -179,6 +182,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         certificates: None,
         known_failures: 0,
         saver,
+        #[cfg(feature = "otlp")]
         spans,
         ordered,
     };

@@ -1,19 +1,14 @@
-//! Spans of what is decided, where the service is built with them.
-
-use std::sync::Arc;
+//! Spans of what is decided, where the service is built with them; and if not, no receiver that would wait in vain.
 
 #[cfg(feature = "otlp")]
-pub(super) use crate::observe::Spans;
+use std::sync::Arc;
 
 use super::StartError;
 use crate::config::settings::Tracing;
-use crate::observe::Observe;
+#[cfg(feature = "otlp")]
+use crate::observe::{Observe, Spans};
 
-/// What nobody has who cannot send spans.
-#[cfg(not(feature = "otlp"))]
-pub(super) type Spans = std::convert::Infallible;
-
-/// Who takes the spans, if anybody is to.
+/// Who takes the spans, if there is a receiver.
 #[cfg(feature = "otlp")]
 pub(super) fn spans(
     tracing: &Tracing,
@@ -22,11 +17,11 @@ pub(super) fn spans(
     Spans::start(tracing, observe).map_err(StartError::Tracing)
 }
 
-/// Nobody; a receiver is refused, and not passed over.
+/// Refuses a receiver. A configuration with one is refused before; settings may come from elsewhere.
 #[cfg(not(feature = "otlp"))]
-pub(super) fn spans(tracing: &Tracing, _: &Arc<Observe>) -> Result<Option<Spans>, StartError> {
+pub(super) fn refuse(tracing: &Tracing) -> Result<(), StartError> {
     match tracing.otlp {
-        None => Ok(None),
+        None => Ok(()),
         Some(_) => Err(StartError::Tracing("this rategate is built without OTLP".to_owned())),
     }
 }
