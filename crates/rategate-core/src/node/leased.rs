@@ -26,6 +26,8 @@
 //!   store is asked once for each half to whole of it. Rare calls debit what they need and nothing ahead.
 //! * **Early return.** What is not going to be used goes back: more than twice the demand, from a slot of a quarter of a
 //!   lease on; all of it, three slots after the last use; and what is left when a lease ends.
+//! * **Given back.** What a caller was granted and had no use for can be granted again, until its lease ends: it goes back to a
+//!   lease that ends no later than its own. What no such lease has room for ages out as if it had been used.
 //! * **Denials** of the store are remembered. Until the instant the store named, counted from the *sending*, the node
 //!   denies by itself: no call is denied for longer than the store said. Callers are told the wait counted
 //!   from the *hearing*: nobody comes back too early. After a lease's length it asks again in any case,
@@ -190,6 +192,20 @@ impl<R: Clone> Leased<R> {
         self.without(now_ns, wanted)
     }
 
+    /// Until when what was [granted](Local::Granted) just now can be [given back](Self::give_back).
+    #[inline]
+    #[must_use]
+    pub fn granted_until_ns(&self) -> Option<u64> {
+        self.lots.ends_ns(self.latest_ns)
+    }
+
+    /// A grant had no effect and will have none: its permits can be granted again, until the instant that was said with it.
+    pub fn give_back(&mut self, now_ns: u64, permits: NonZeroU64, until_ns: u64) {
+        let now_ns = self.pass_to(now_ns);
+        self.rest = Rest::default();
+        self.lots.give_back(now_ns, permits.get(), until_ns);
+    }
+
     /// Somebody waits for so many permits behind a call that has to [ask](Local::Ask), so the next debit is for them too.
     /// To be said again after each answer, for those who still wait.
     pub fn waits_for(&mut self, permits: u64) {
@@ -246,6 +262,7 @@ impl<R: Clone> Leased<R> {
         let fades_ns = window_ns.unwrap_or_else(|| usable_ns.saturating_sub(usable_ns >> 3));
         self.lots.add(Lot {
             units: units.get().min(asked.units),
+            used: 0,
             ends_ns: asked.sent_ns.saturating_add(window_ns.unwrap_or(usable_ns)),
             fades_ns: asked.sent_ns.saturating_add(fades_ns),
             kept_until_ns: now_ns.saturating_add(self.demand.slot_ns()),

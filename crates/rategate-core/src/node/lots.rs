@@ -10,12 +10,16 @@ pub const MAX_LOTS: usize = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Lots<R> {
     queue: VecDeque<Lot<R>>,
+    /// Those of which all is used, and may still come back. At most [`MAX_LOTS`].
+    used_up: VecDeque<Lot<R>>,
 }
 
 /// What one debit brought.
 #[derive(Clone, Debug)]
 pub(super) struct Lot<R> {
     pub(super) units: u64,
+    /// How many of those that are the node's are used: so many can come back.
+    pub(super) used: u64,
     /// It may be used before that.
     pub(super) ends_ns: u64,
     /// From then on the next debit does not count on it.
@@ -33,7 +37,23 @@ pub(super) type Back<R> = (R, NonZeroU64);
 impl<R> Lot<R> {
     /// One that cannot be used, only given back.
     pub(super) const fn dead(units: u64, receipt: R) -> Self {
-        Self { units, ends_ns: 0, fades_ns: 0, kept_until_ns: 0, is_returned_at_end: true, receipt }
+        let (used, ends_ns, fades_ns, kept_until_ns) = (0, 0, 0, 0);
+        Self { units, used, ends_ns, fades_ns, kept_until_ns, is_returned_at_end: true, receipt }
+    }
+
+    /// Uses units, of which there are so many.
+    #[inline]
+    fn take(&mut self, units: u64) {
+        self.units = self.units.saturating_sub(units);
+        self.used = self.used.saturating_add(units);
+    }
+
+    /// Takes back as many of these as were used. Says how many were not.
+    fn untake(&mut self, units: u64) -> u64 {
+        let back = units.min(self.used);
+        self.units = self.units.saturating_add(back);
+        self.used = self.used.saturating_sub(back);
+        units.saturating_sub(back)
     }
 
     fn into_back(self) -> Option<Back<R>> {
@@ -43,7 +63,7 @@ impl<R> Lot<R> {
 
 impl<R: Clone> Lots<R> {
     pub(super) const fn new() -> Self {
-        Self { queue: VecDeque::new() }
+        Self { queue: VecDeque::new(), used_up: VecDeque::new() }
     }
 
     pub(super) fn add(&mut self, lot: Lot<R>) {
@@ -56,7 +76,7 @@ impl<R: Clone> Lots<R> {
     pub(super) fn take(&mut self, now_ns: u64, permits: u64) -> bool {
         let Some(first) = self.queue.front_mut() else { return false };
         if now_ns < first.ends_ns && permits <= first.units {
-            first.units = first.units.saturating_sub(permits);
+            first.take(permits);
             return true;
         }
         self.take_from_several(now_ns, permits)
@@ -69,10 +89,31 @@ impl<R: Clone> Lots<R> {
         let mut left = permits;
         for lot in self.queue.iter_mut().filter(|lot| now_ns < lot.ends_ns) {
             let taken = left.min(lot.units);
-            lot.units = lot.units.saturating_sub(taken);
+            lot.take(taken);
             left = left.saturating_sub(taken);
         }
         true
+    }
+
+    /// Until when what is taken now can be used.
+    pub(super) fn ends_ns(&self, now_ns: u64) -> Option<u64> {
+        self.queue.iter().map(|lot| lot.ends_ns).find(|&ends_ns| now_ns < ends_ns)
+    }
+
+    /// Takes back units that could be used until `until_ns`: into leases that end no later.
+    pub(super) fn give_back(&mut self, now_ns: u64, units: u64, until_ns: u64) {
+        let fits = |lot: &Lot<R>| now_ns < lot.ends_ns && lot.ends_ns <= until_ns;
+        let mut left = units;
+        for lot in self.queue.iter_mut().rev().filter(|lot| fits(lot)) {
+            left = lot.untake(left);
+        }
+        while left > 0
+            && let Some(place) = self.used_up.iter().rposition(fits)
+            && let Some(mut lot) = self.used_up.remove(place)
+        {
+            left = lot.untake(left);
+            self.add(lot);
+        }
     }
 
     /// What may be used.
@@ -90,11 +131,23 @@ impl<R: Clone> Lots<R> {
         let is_over = |lot: &Lot<R>| lot.units == 0 || lot.ends_ns <= now_ns;
         while self.queue.front().is_some_and(is_over) {
             let lot = self.queue.pop_front()?;
-            if lot.is_returned_at_end && lot.units > 0 {
+            if lot.units == 0 {
+                self.keep_used_up(lot, now_ns);
+            } else if lot.is_returned_at_end {
                 return lot.into_back();
             }
         }
         None
+    }
+
+    fn keep_used_up(&mut self, lot: Lot<R>, now_ns: u64) {
+        self.used_up.retain(|lot| now_ns < lot.ends_ns);
+        if now_ns < lot.ends_ns {
+            if self.used_up.len() >= MAX_LOTS {
+                self.used_up.pop_front();
+            }
+            self.used_up.push_back(lot);
+        }
     }
 
     /// At most so many units of the lease that ends last, of those that nobody is about to come for. They are not

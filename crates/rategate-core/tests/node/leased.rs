@@ -379,3 +379,70 @@ fn leases_are_bounded_and_the_one_that_ends_first_goes_back() {
         assert_eq!(leased.units(now_ns), (debit + 1).min(most));
     }
 }
+
+/// What comes back of a grant is there again, in a lease that ends no later than its own, and once.
+#[test]
+fn what_is_given_back_is_used_in_time_and_once() {
+    for seed in 0..400 {
+        let random = &mut XorShift::new(seed);
+        let terms = Terms::new(n(1_000), n(10), 0).unwrap();
+        let mut node: Leased<u64> = Leased::new(terms);
+        let (mut lots, mut kept, mut open, mut now_ns) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for _ in 0..400 {
+            now_ns += random.between(0, 60);
+            let permits = n(random.between(1, 3));
+            if node.try_acquire(now_ns, permits) == Local::Granted {
+                let until_ns = node.granted_until_ns().unwrap();
+                assert!(until_ns > now_ns);
+                open.push((now_ns, permits, until_ns));
+            }
+            if !open.is_empty() && random.between(0, 1) == 0 {
+                let at = usize::try_from(random.between(1, 1_000)).unwrap() % open.len();
+                let (granted_ns, permits, until_ns) = open.swap_remove(at);
+                if random.between(0, 2) == 0 {
+                    kept.push((granted_ns, permits.get()));
+                } else {
+                    let before = node.units(now_ns);
+                    node.give_back(now_ns, permits, until_ns);
+                    assert!(node.units(now_ns) <= before + permits.get());
+                }
+            }
+            while let Some(errand) = node.errand(now_ns) {
+                if let Errand::Debit { id, units } = errand {
+                    let window_ns = random.pick(&[None, None, Some(300)]);
+                    node.debited(id, now_ns, units, window_ns, now_ns);
+                    lots.push((now_ns + window_ns.unwrap_or(1_000), units.get()));
+                }
+            }
+        }
+        kept.extend(open.iter().map(|(granted_ns, permits, _)| (*granted_ns, permits.get())));
+        // Whatever was used from an instant on is of leases that ended after it.
+        for &(from_ns, _) in &kept {
+            let used: u64 = kept.iter().filter(|use_| use_.0 >= from_ns).map(|use_| use_.1).sum();
+            let lent: u64 = lots.iter().filter(|lot| lot.0 > from_ns).map(|lot| lot.1).sum();
+            assert!(used <= lent, "seed {seed}: {used} of {lent} from {from_ns}");
+        }
+    }
+}
+
+/// The last unit of a lease comes back, too; none that were never granted do.
+#[test]
+fn the_last_unit_comes_back() {
+    let mut node: Leased<&str> = Leased::new(Terms::new(n(1_000_000), n(10), 0).unwrap());
+    assert_eq!(node.try_acquire(0, n(2)), Local::Ask);
+    let Some(Errand::Debit { id, units }) = node.errand(0) else { panic!() };
+    node.debited(id, 10, units, None, "receipt");
+    for _ in 0..3 {
+        assert_eq!(node.try_acquire(10, n(2)), Local::Granted);
+        let until_ns = node.granted_until_ns().unwrap();
+        assert!(node.errand(10).is_none_or(|errand| matches!(errand, Errand::Debit { .. })));
+        node.give_back(10, n(2), until_ns);
+        assert_eq!(node.units(10), 2);
+        node.give_back(10, n(5), until_ns);
+        assert_eq!(node.units(10), 2, "never more than were lent");
+    }
+    assert_eq!(node.try_acquire(10, n(2)), Local::Granted);
+    let until_ns = node.granted_until_ns().unwrap();
+    node.give_back(until_ns, n(2), until_ns);
+    assert_eq!(node.units(until_ns), 0, "not after its end");
+}

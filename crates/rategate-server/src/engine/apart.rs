@@ -1,4 +1,4 @@
-//! Requests with items that are decided elsewhere: a future that takes one after the other, and gives back if one is over.
+//! Requests with items that are decided elsewhere: a future that asks for all of them, and gives back if one is over.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rategate::Clock;
-use rategate::distributed::{By, Decision, Grant};
-use rategate::store::Fault as StoreFault;
+use rategate::distributed::{By, Deciding, Decision, Grant};
+use rategate::store::{Asked, Fault as StoreFault};
+use smallvec::SmallVec;
 
 use super::answer::{Answer, Decided, Part, Verdict};
 use super::decide::{Seen, UNMATCHED};
@@ -41,34 +42,49 @@ struct Split {
     done: Vec<(usize, Part)>,
 }
 
-/// What a store has granted for a request that is not decided yet: it goes back if that is dropped.
-#[derive(Default)]
-struct Taken(Vec<Granted>);
-
-/// A grant of a store, for the item at this place.
-struct Granted {
-    at: usize,
+/// What a store was asked for an item. Whatever it grants goes back if this is dropped.
+struct Question {
     remote: Arc<dyn Remote>,
     key: Arc<[u8]>,
-    permits: NonZeroU64,
-    grant: Grant,
+    permits: Option<NonZeroU64>,
+    state: State,
 }
 
-impl Taken {
-    fn keep(&mut self) {
-        self.0.clear();
-    }
+enum State {
+    /// On its way.
+    Deciding(Deciding),
+    /// Only looked at: the verdict is another, if there is one.
+    Looking(Deciding, Option<Verdict>),
+    Forgetting(Asked<u64>),
+    GivingBack(Asked<u64>),
+    Granted(Grant),
+    Settled,
+}
 
-    fn give_back(&mut self) {
-        for Granted { remote, key, permits, grant, .. } in self.0.drain(..) {
-            remote.refund(&key, permits, grant);
-        }
+impl Question {
+    /// Those that were granted are the caller's.
+    fn keep(mut self) {
+        self.state = State::Settled;
     }
 }
 
-impl Drop for Taken {
+impl Drop for Question {
     fn drop(&mut self) {
-        self.give_back();
+        let grant = match std::mem::replace(&mut self.state, State::Settled) {
+            State::Granted(grant) => grant,
+            // The answer may be there already.
+            State::Deciding(mut deciding) => {
+                let heard = Pin::new(&mut deciding).poll(&mut Context::from_waker(Waker::noop()));
+                let Poll::Ready(Ok(Decision::Granted(grant))) = heard else { return };
+                grant
+            }
+            State::Looking(..) | State::Forgetting(_) | State::GivingBack(_) | State::Settled => {
+                return;
+            }
+        };
+        if let Some(permits) = self.permits {
+            self.remote.refund(&self.key, permits, grant);
+        }
     }
 }
 
@@ -83,8 +99,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return None;
         }
         // What is wrong with an item is said by whoever decides those that are here.
-        let found: Vec<Option<(usize, Key)>> =
+        let found: SmallVec<[Option<(usize, Key)>; 4]> =
             request.items.iter().map(|item| live.found(&item.target)).collect();
+        if !found.iter().flatten().any(|(index, _)| live.remote(*index).is_some()) {
+            return None;
+        }
         let rule_of = |index: usize| live.ruled.get(index);
         let all = found.iter().flatten().filter_map(|(index, _)| rule_of(*index));
         let replaced: Vec<Arc<str>> =
@@ -106,8 +125,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if split.apart.is_empty() {
             return None;
         }
-        let (inner, live, verb) = (Arc::clone(&self.inner), Arc::clone(live), request.verb);
-        Some(now_or_later(Box::pin(decide(inner, live, verb, split))))
+        let (inner, live) = (Arc::clone(&self.inner), Arc::clone(live));
+        let (verb, counts_denied) = (request.verb, request.counts_denied);
+        Some(now_or_later(Box::pin(decide(inner, live, verb, counts_denied, split))))
     }
 
     /// How the stores of rules are: the rule's name and what is seen of its store.
@@ -145,61 +165,49 @@ async fn decide<C: Clock + Clone + 'static>(
     inner: Arc<Inner<C>>,
     live: Arc<Live<C>>,
     verb: Verb,
+    counts_denied: bool,
     split: Split,
 ) -> Result<Answer, Fault> {
     let Split { apart, here: others, done } = split;
-    let mut taken = Taken::default();
     let items = apart.len().saturating_add(others.len()).saturating_add(done.len());
     let mut parts: Vec<Option<Part>> = vec![None; items];
-    for (at, part) in done {
+    let mut put = |at: usize, part: Part| {
         if let Some(place) = parts.get_mut(at) {
             *place = Some(part);
         }
+    };
+    done.into_iter().for_each(|(at, part)| put(at, part));
+    // All are asked before the first answer is waited for, so together they take as long as one.
+    let questions: Result<Vec<Question>, Fault> =
+        apart.iter().map(|item| question(&inner, &live, item)).collect();
+    let mut questions = questions?;
+    let mut seen = Seen::default();
+    for (item, question) in apart.iter().zip(&mut questions) {
+        let part = heard(&inner, &live, item, question).await?;
+        let is_quota = part.rule.as_ref().is_some_and(|rule| rule.quota);
+        seen.add(is_quota, part.verdict.is_over());
+        put(item.at, part);
     }
-    let (mut is_over, mut quotas, mut full) = (false, 0_usize, 0_usize);
-    for item in &apart {
-        // Behind one that is over, the others are looked at.
-        let verb = if is_over && item.verb == Verb::Take { Verb::Peek } else { item.verb };
-        let part = asked(&inner, &live, item, verb, &mut taken).await?;
-        if part.rule.as_ref().is_some_and(|rule| rule.quota) {
-            quotas = quotas.saturating_add(1);
-            full = full.saturating_add(usize::from(part.verdict.is_over()));
-        } else {
-            is_over |= part.verdict.is_over();
-        }
-        if let Some(place) = parts.get_mut(item.at) {
-            *place = Some(part);
-        }
-    }
-    let is_quota_here = || others.iter().any(|(_, item)| item.is_quota(&live));
-    is_over |= quotas > 0 && quotas == full && !is_quota_here();
-    let verb_here = if is_over && verb == Verb::Take { Verb::Peek } else { verb };
-    let mut allowed = !is_over;
+    let mut allowed = seen.lets_pass();
     if !others.is_empty() {
-        let answer = decide_here(&inner, &live, verb_here, &others)?;
-        // Quotas in both places: those here say for themselves.
-        allowed &= answer.allowed;
-        for ((at, _), part) in others.iter().zip(answer.parts) {
-            if let Some(place) = parts.get_mut(*at) {
-                *place = Some(part);
-            }
-        }
+        let answer = decide_here(&inner, &live, verb, counts_denied, &others, seen)?;
+        allowed = answer.allowed;
+        others.iter().zip(answer.parts).for_each(|((at, _), part)| put(*at, part));
     }
-    if allowed || verb != Verb::Take {
-        taken.keep();
-    } else {
-        // As if they had never been taken.
-        for Granted { at, permits, .. } in &taken.0 {
-            if let Some(Some(part)) = parts.get_mut(*at) {
-                let back = part.remaining.map(|left| left.saturating_add(permits.get()));
-                part.remaining = back.map(|left| left.min(part.limit));
-            }
+    let took = allowed || counts_denied;
+    for (item, question) in apart.iter().zip(questions) {
+        let Some(Some(part)) = parts.get_mut(item.at) else { continue };
+        if took {
+            question.keep();
+        } else if let State::Granted(_) = question.state {
+            // As if they had never been taken.
+            let back = part.remaining.map(|left| left.saturating_add(item.permits));
+            part.remaining = back.map(|left| left.min(part.limit));
         }
-        taken.give_back();
-    }
-    for item in apart.iter().filter(|item| item.verb != Verb::Peek) {
         let watch = live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
-        if let (Some(watch), Some(Some(part))) = (watch, parts.get(item.at)) {
+        if let Some(watch) = watch.filter(|_| item.verb != Verb::Peek)
+            && (took || part.verdict.is_refusal())
+        {
             watch.decided(inner.clock.now_ns(), &item.key, item.permits, part);
         }
     }
@@ -210,40 +218,62 @@ fn decide_here<C: Clock + Clone + 'static>(
     inner: &Inner<C>,
     live: &Live<C>,
     verb: Verb,
+    counts_denied: bool,
     others: &[(usize, OwnedItem)],
+    elsewhere: Seen,
 ) -> Result<Answer, Fault> {
     let borrowed: Vec<_> = others.iter().map(|(_, item)| item.borrowed()).collect();
     let items: Vec<Item<'_>> =
         others.iter().zip(&borrowed).map(|((_, item), lists)| item.item(lists)).collect();
-    inner.decide(
-        Some(live),
-        &Request { verb, items: &items, counts_denied: false },
-        Seen::default(),
-    )
+    inner.decide(Some(live), &Request { verb, items: &items, counts_denied }, elsewhere)
 }
 
-/// One item, asked of its store.
-async fn asked<C: Clock + Clone + 'static>(
+/// Asks the store of an item.
+fn question<C: Clock + Clone + 'static>(
     inner: &Inner<C>,
     live: &Live<C>,
     item: &Apart,
-    verb: Verb,
-    taken: &mut Taken,
-) -> Result<Part, Fault> {
+) -> Result<Question, Fault> {
     let Some((ruled, remote)) = live.remote(item.rule) else { return Err(Fault::NotLoaded) };
     let key = key::in_store(&ruled.rule.name, &item.key);
-    let decision = match verb {
+    let never = Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.key) };
+    let state = match item.verb {
+        Verb::Take | Verb::Peek if item.permits > ruled.counters.in_force().capacity => {
+            State::Looking(remote.peek(&key, 1), Some(never))
+        }
         // Permits in flight without a name of the caller's: they end by themselves.
         Verb::Take if ruled.is_in_flight() => {
-            remote.hold(&key, item.permits, inner.new_lease()).await
+            State::Deciding(remote.hold(&key, item.permits, inner.new_lease()))
         }
-        Verb::Take => remote.take(&key, item.permits).await,
-        Verb::Refund => {
-            let back = match NonZeroU64::new(item.permits).filter(|_| !ruled.is_in_flight()) {
-                Some(permits) => remote.give_back(&key, permits).await,
-                None => Ok(0),
-            };
-            let back = match back {
+        Verb::Take => State::Deciding(remote.take(&key, item.permits)),
+        Verb::Peek => State::Looking(remote.peek(&key, item.permits), None),
+        Verb::Refund => match NonZeroU64::new(item.permits).filter(|_| !ruled.is_in_flight()) {
+            Some(permits) => State::GivingBack(remote.give_back(&key, permits)),
+            None => State::Looking(remote.peek(&key, 1), Some(Verdict::Refunded(0))),
+        },
+        Verb::Reset => State::Forgetting(remote.reset(&key)),
+    };
+    let permits = NonZeroU64::new(item.permits);
+    Ok(Question { remote: Arc::clone(remote), key, permits, state })
+}
+
+/// What the store says to that.
+async fn heard<C: Clock + Clone + 'static>(
+    inner: &Inner<C>,
+    live: &Live<C>,
+    item: &Apart,
+    question: &mut Question,
+) -> Result<Part, Fault> {
+    let Some(ruled) = live.ruled.get(item.rule) else { return Err(Fault::NotLoaded) };
+    let (decision, verdict) = match std::mem::replace(&mut question.state, State::Settled) {
+        State::Looking(deciding, verdict) => (deciding.await, verdict),
+        State::Forgetting(asked) => {
+            asked.await.map_err(|fault| of_store(&fault))?;
+            let part = ruled.part(Verdict::Reset);
+            return Ok(Part { remaining: Some(part.limit), ..part });
+        }
+        State::GivingBack(asked) => {
+            let back = match asked.await {
                 Ok(back) => back,
                 // What it might have taken back nobody knows.
                 Err(StoreFault::Gone(_)) => 0,
@@ -251,31 +281,23 @@ async fn asked<C: Clock + Clone + 'static>(
             };
             return looked(inner, live, (item.rule, &item.key), Verdict::Refunded(back)).await;
         }
-        Verb::Peek => remote.peek(&key, item.permits).await,
-        Verb::Reset => {
-            return match remote.reset(&key).await {
-                Ok(_) => looked(inner, live, (item.rule, &item.key), Verdict::Reset).await,
-                Err(fault) => Err(of_store(&fault)),
+        other => {
+            // It stays where it is, so that it goes back if nobody waits any more.
+            question.state = other;
+            let State::Deciding(deciding) = &mut question.state else {
+                return Err(Fault::NotLoaded);
             };
+            let decision = deciding.await;
+            question.state = match &decision {
+                Ok(Decision::Granted(grant)) => State::Granted(grant.clone()),
+                _ => State::Settled,
+            };
+            (decision, None)
         }
     };
-    let decision = match decision {
-        Ok(decision) => decision,
-        Err(StoreFault::Exceeds(_)) => {
-            let verdict =
-                Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.key) };
-            return looked(inner, live, (item.rule, &item.key), verdict).await;
-        }
-        Err(fault) => return Err(of_store(&fault)),
-    };
+    let decision = decision.map_err(|fault| of_store(&fault))?;
     let part = told(inner, live, item.rule, &item.key, &decision);
-    if let (Decision::Granted(grant), Verb::Take, Some(permits)) =
-        (decision, verb, NonZeroU64::new(item.permits))
-    {
-        let remote = Arc::clone(remote);
-        taken.0.push(Granted { at: item.at, remote, key, permits, grant });
-    }
-    Ok(part)
+    Ok(Part { verdict: verdict.unwrap_or(part.verdict), ..part })
 }
 
 /// Where a key stands, beside a verdict that says nothing of it.
@@ -315,7 +337,8 @@ pub(super) fn told<C: Clock + Clone + 'static>(
         }
     };
     let mut part = ruled.part(verdict);
-    part.remaining = decision.remaining();
+    // What this server has borrowed is not what is left of the limit.
+    part.remaining = decision.remaining().filter(|_| decision.by() != By::Lease);
     if let Limit::Policy(policy) = rule.limit {
         let now_ns = inner.clock.now_ns();
         part.reset_after_ns = reset_after_ns(&policy, part.limit, part.remaining, now_ns);

@@ -1,8 +1,5 @@
 //! Items that outlive the request that they came with.
 
-use rategate::Clock;
-
-use super::live::Live;
 use super::request::{Inline, Item, Override, Target};
 
 /// An item with all its bytes.
@@ -67,11 +64,5 @@ impl OwnedItem {
             Owned::Inline { limit, key } => Target::Inline { limit: *limit, key },
         };
         Item { target, permits: self.permits, refund: self.refund }
-    }
-
-    pub(super) fn is_quota<C: Clock + Clone>(&self, live: &Live<C>) -> bool {
-        let lists = self.borrowed();
-        let found = live.found(&self.item(&lists).target);
-        found.and_then(|(index, _)| live.ruled.get(index)).is_some_and(|ruled| ruled.rule.quota)
     }
 }

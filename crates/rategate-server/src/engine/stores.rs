@@ -4,9 +4,9 @@
 //!
 //! * **One rule** is decided by the store, or with permits borrowed from it, within the store's time budget. While it is gone the rule
 //!   says what is answered: [`WhenGone`].
-//! * **Several items** that are not all in this process are taken one after the other: first those in the store, then those here all at
-//!   once. Where one is over, what the store has granted goes back to it; if nobody waits for the answer any more, too. For that long
-//!   others may find less than there is, and never more.
+//! * **Several items** that are not all in this process: those in the store are asked for all at once, within one budget, and then those
+//!   here are taken together. Where one is over, what the store has granted goes back to it, and what was granted of what is borrowed or kept alone
+//!   can be granted again; if nobody waits for the answer any more, too. For that long others may find less than there is, and never more.
 //! * **Refunds** show no grant, as in this process: a store takes back up to full, by the caller's word. While it is gone it takes back
 //!   nothing. Permits in flight are [released](super::LeaseVerb::Release) instead.
 

@@ -12,6 +12,7 @@
 mod common;
 mod gone;
 mod held;
+mod nothing;
 mod real;
 mod servers;
 #[cfg(feature = "otlp")]

@@ -103,7 +103,14 @@ fn an_answer_that_nobody_waits_for_goes_back() {
     let world = World::new();
     let server = world.server(vec![stored("s", 5), stored("t", 5)]);
     let slow = Course::Slow { there_ns: MS, back_ns: 5 * MS };
-    for (courses, waits) in [([slow, slow], 3), ([Course::Straight, slow], 2), ([slow, slow], 9)] {
+    let slower = Course::Slow { there_ns: MS, back_ns: 12 * MS };
+    let cases = [
+        ([slow, slow], 3),
+        ([Course::Straight, slow], 2),
+        ([slow, slower], 9),
+        ([slower, slow], 9),
+    ];
+    for (courses, waits) in cases {
         world.store.script(courses);
         let Decided::Later(mut answer) =
             decided(&server, Verb::Take, &[("s", "x", 3), ("t", "x", 3)])

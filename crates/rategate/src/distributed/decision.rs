@@ -43,11 +43,23 @@ impl Decision {
     }
 
     pub(super) const fn granted(by: By) -> Self {
-        Self::Granted(Grant { by, remaining: None, receipt: None, lease: None })
+        Self::Granted(Grant { by, remaining: None, receipt: None, lease: None, until_ns: None })
     }
 
     pub(super) const fn denied(by: By, retry_after_ns: Option<NonZeroU64>) -> Self {
         Self::Denied(Denial { by, retry_after_ns, remaining: None })
+    }
+
+    /// Granted of what was borrowed, and can be used until then.
+    pub(super) const fn borrowed(until_ns: Option<u64>) -> Self {
+        let (by, remaining, receipt, lease) = (By::Lease, None, None, None);
+        Self::Granted(Grant { by, remaining, receipt, lease, until_ns })
+    }
+
+    /// Granted by what this node keeps alone.
+    pub(super) const fn alone(remaining: u64, receipt: Option<Receipt>) -> Self {
+        let (by, remaining, lease, until_ns) = (By::Fallback, Some(remaining), None, None);
+        Self::Granted(Grant { by, remaining, receipt, lease, until_ns })
     }
 
     pub(super) const fn leaving(mut self, permits: u64) -> Self {
@@ -67,10 +79,12 @@ pub struct Grant {
     /// How many permits one more call could take then. Of a lease, how many this node has left of what it borrowed; of a
     /// share, of that; without the store, of the limit that this node keeps alone. `None` where nobody counts.
     pub remaining: Option<u64>,
-    /// What the store needs to take permits back, where it decided itself.
+    /// What is needed to take permits back: by the store where it decided itself, by what this node keeps alone without it.
     pub(super) receipt: Option<Receipt>,
     /// Under which name they are held, where they are in flight.
     pub(super) lease: Option<LeaseId>,
+    /// Until when what was borrowed for them can be granted again.
+    pub(super) until_ns: Option<u64>,
 }
 
 /// A refusal for now.

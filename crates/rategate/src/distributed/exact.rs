@@ -53,7 +53,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 inner.tell(change);
                 let decision = inner.decided(&key, permits, lease, worth, takes);
                 if let Err(unheard) = inner.tell_caller(told, decision) {
-                    inner.give_up(key, permits, unheard);
+                    inner.give_up(key, permits, takes, unheard);
                 }
             }),
         );
@@ -73,7 +73,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 // What was only looked at cannot come back.
                 let receipt = takes.then_some(grant.receipt);
                 let remaining = Some(grant.remaining);
-                Ok(Decision::Granted(Grant { by: By::Store, remaining, receipt, lease }))
+                let until_ns = None;
+                Ok(Decision::Granted(Grant { by: By::Store, remaining, receipt, lease, until_ns }))
             }
             Worth::Good(Reply::Verdict(Verdict::Denied(denial))) => {
                 let denied = Decision::denied(By::Store, denial.retry_after_ns);
@@ -86,11 +87,15 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 
     /// Nobody waits for it any more, so nothing was done with it.
-    fn give_up(&self, key: Key, permits: NonZeroU64, decision: Result<Decision, Fault>) {
-        if let Ok(Decision::Granted(grant)) = decision
-            && let Some(question) = self.returned(key, permits, grant)
-        {
-            self.store.put(question, Box::new(|_| ()));
+    fn give_up(
+        self: &Arc<Self>,
+        key: Key,
+        permits: NonZeroU64,
+        took: bool,
+        decision: Result<Decision, Fault>,
+    ) {
+        if let (Ok(Decision::Granted(grant)), true) = (decision, took) {
+            self.refund(key, permits, grant);
         }
     }
 

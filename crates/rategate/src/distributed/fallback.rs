@@ -8,7 +8,7 @@ use super::mode::{DEFAULT_DRIFT_PPM, WhenGone};
 use super::portion::portion;
 use super::remembered_ns;
 use crate::clock::Clock;
-use crate::store::{Ask, Key, MemoryStore, PlanError, Rule, Store, Verdict};
+use crate::store::{Ask, Key, MemoryStore, PlanError, Question, Receipt, Rule, Store, Verdict};
 
 /// As was said for it.
 pub(super) enum Fallback<C: Clock + 'static> {
@@ -72,7 +72,7 @@ impl<C: Clock + 'static> Fallback<C> {
                 };
                 match asked.wait() {
                     Ok(Verdict::Granted(grant)) => {
-                        Decision::granted(By::Fallback).leaving(grant.remaining)
+                        Decision::alone(grant.remaining, takes.then_some(grant.receipt))
                     }
                     Ok(Verdict::Denied(denial)) => {
                         let denied = Decision::denied(By::Fallback, denial.retry_after_ns);
@@ -82,6 +82,16 @@ impl<C: Clock + 'static> Fallback<C> {
                     Err(_) => Decision::denied(By::Fallback, asked_again_in_ns),
                 }
             }
+        }
+    }
+}
+
+impl<C: Clock + 'static> Fallback<C> {
+    /// Takes back what was granted alone.
+    pub(super) fn give_back(&self, key: Key, permits: NonZeroU64, receipt: Option<Receipt>) {
+        if let (Self::Local(Alone { store, plan, .. }), Some(receipt)) = (self, receipt) {
+            let plan = Arc::clone(plan);
+            store.put(Question::Refund { plan, key, receipt, permits }, Box::new(|_| ()));
         }
     }
 }

@@ -116,10 +116,21 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
     }
 
-    /// Gives permits of a grant of the store's back.
-    pub(super) fn refund(&self, key: Key, permits: NonZeroU64, grant: Grant) {
-        if let Some(question) = self.returned(key, permits, grant) {
-            self.store.put(question, Box::new(|_| ()));
+    /// Gives permits of a grant back to whoever granted them.
+    pub(super) fn refund(self: &Arc<Self>, key: Key, permits: NonZeroU64, grant: Grant) {
+        match (grant.by, &self.way) {
+            (By::Store, _) => {
+                if let Some(question) = self.returned(key, permits, grant) {
+                    self.store.put(question, Box::new(|_| ()));
+                }
+            }
+            (By::Lease, Way::Leased(leasing)) => {
+                if let (Some(entry), Some(until_ns)) = (leasing.known(&key), grant.until_ns) {
+                    self.give_back_borrowed(&entry, permits, until_ns);
+                }
+            }
+            (By::Fallback, _) => self.fallback.give_back(key, permits, grant.receipt),
+            (By::Lease | By::Share | By::Nobody, _) => {}
         }
     }
 

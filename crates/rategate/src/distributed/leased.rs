@@ -45,7 +45,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Chores {
     errands: Vec<Errand<Receipt>>,
-    answers: Vec<(Told, Result<Decision, Fault>)>,
+    answers: Vec<(Told, NonZeroU64, Result<Decision, Fault>)>,
     round_ns: Option<u64>,
 }
 
@@ -92,7 +92,8 @@ impl State {
                 match self.machine.try_acquire(now_ns, first.permits) {
                     Local::Granted => {
                         let left = self.machine.units(now_ns);
-                        Some(Decision::granted(By::Lease).leaving(left))
+                        let until_ns = self.machine.granted_until_ns();
+                        Some(Decision::borrowed(until_ns).leaving(left))
                     }
                     Local::Denied { retry_after_ns } => {
                         Some(Decision::denied(By::Lease, retry_after_ns))
@@ -103,7 +104,7 @@ impl State {
             };
             let Some(first) = self.waiting.pop_front() else { return };
             if let Some(decision) = decision {
-                chores.answers.push((first.told, Ok(decision)));
+                chores.answers.push((first.told, first.permits, Ok(decision)));
             }
         }
     }
@@ -132,7 +133,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let deciding = match local {
             Local::Granted => {
                 let left = state.machine.units(now_ns);
-                self.now(Ok(Decision::granted(By::Lease).leaving(left)))
+                let until_ns = state.machine.granted_until_ns();
+                self.now(Ok(Decision::borrowed(until_ns).leaving(left)))
             }
             Local::Denied { retry_after_ns } => {
                 return self.now(Ok(Decision::denied(By::Lease, retry_after_ns)));
@@ -150,6 +152,23 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         deciding
     }
 
+    /// Permits of a grant come back, and go to those who wait.
+    pub(super) fn give_back_borrowed(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        permits: NonZeroU64,
+        until_ns: u64,
+    ) {
+        let now_ns = self.clock.now_ns();
+        let mut chores = Chores::default();
+        let mut state = entry.state();
+        state.machine.give_back(now_ns, permits, until_ns);
+        state.serve(now_ns, true, &mut chores);
+        state.chores(now_ns, &mut chores);
+        drop(state);
+        self.do_chores(entry, chores);
+    }
+
     /// What is due at an instant.
     pub(super) fn leased_round(self: &Arc<Self>, entry: &Arc<Entry>) {
         let now_ns = self.clock.now_ns();
@@ -164,15 +183,17 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         drop(state);
         for waiting in late {
             let decision = self.without_store(&entry.key, waiting.permits, None, true);
-            chores.answers.push((waiting.told, Ok(decision)));
+            chores.answers.push((waiting.told, waiting.permits, Ok(decision)));
         }
         self.do_chores(entry, chores);
     }
 
     fn do_chores(self: &Arc<Self>, entry: &Arc<Entry>, chores: Chores) {
-        for (told, decision) in chores.answers {
-            // Who has gone gave up the decision, and the units age out with their lease.
-            let _ = self.tell_caller(told, decision);
+        for (told, permits, decision) in chores.answers {
+            if let Err(Ok(Decision::Granted(grant))) = self.tell_caller(told, decision) {
+                // Who has gone gave up the decision.
+                self.refund(Arc::clone(&entry.key), permits, grant);
+            }
         }
         if let Some(at_ns) = chores.round_ns {
             self.rounds.add(at_ns, Round::Key(Arc::downgrade(entry)));
@@ -262,7 +283,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 }
                 None => continue,
             };
-            chores.answers.push((waiting.told, decision));
+            chores.answers.push((waiting.told, waiting.permits, decision));
         }
         self.do_chores(entry, chores);
     }
@@ -292,14 +313,23 @@ impl Leasing {
         Self { terms, shards, most_keys: most_keys.div_ceil(SHARDS), hasher: RandomState::new() }
     }
 
+    /// A key that is there.
+    pub(super) fn known(&self, key: &[u8]) -> Option<Arc<Entry>> {
+        self.shard(key)?.entries.get(key).map(Arc::clone)
+    }
+
+    fn shard(&self, key: &[u8]) -> Option<MutexGuard<'_, Shard>> {
+        let place = usize::try_from(self.hasher.hash_one(key)).unwrap_or(0) % SHARDS;
+        Some(self.shards.get(place)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// A key, unless there is no room for one more.
     pub(super) fn entry<S: Store, C: Clock + 'static>(
         &self,
         key: &[u8],
         inner: &Inner<S, C>,
     ) -> Option<Arc<Entry>> {
-        let place = usize::try_from(self.hasher.hash_one(key)).unwrap_or(0) % SHARDS;
-        let mut shard = self.shards.get(place)?.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shard(key)?;
         if let Some(entry) = shard.entries.get(key) {
             return Some(Arc::clone(entry));
         }

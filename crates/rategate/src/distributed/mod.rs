@@ -163,7 +163,8 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     }
 
     /// Gives permits of a grant back that had no effect and will have none: once for each. What the
-    /// store granted goes back to it; what this node decided ages out as if it had been used.
+    /// store granted goes back to it, and what this node granted of what it had borrowed, or without the store, can be granted here
+    /// again. What it granted of its share ages out as if it had been used.
     pub fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant) {
         self.inner().refund(Key::from(key), permits, grant);
     }

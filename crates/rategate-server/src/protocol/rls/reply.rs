@@ -76,6 +76,8 @@ impl<'a> Line<'a> {
         match part.verdict {
             Verdict::Unmatched | Verdict::Replaced => return uncounted(0),
             Verdict::Unlimited => return uncounted(u32::MAX),
+            // A client that is told a limit is told what is left of it, and nobody knows that here.
+            Verdict::Granted if part.remaining.is_none() => return uncounted(0),
             _ => {}
         }
         let name = part.rule.as_ref().map_or("", |rule| &*rule.envoy_name);
