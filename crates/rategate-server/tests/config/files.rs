@@ -135,7 +135,7 @@ fn what_is_imported_loads_to_the_same() {
 
 #[test]
 fn native_rules_are_written_as_they_were_read() {
-    let text = "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nmatch = [\"u\", { key = \"v\", values = [\"x\", \"y*\"] }]\nlimit = \"0.3/s\"\nburst = 7\nenforce = \"12.05%\"\nstore = \"leased\"\nlease = \"1500ms\"\nwhen_gone = \"admit\"\nkeys = 9\n[[rule.schedule]]\ndays = [\"sat-mon\"]\nfrom = \"22:00\"\nto = \"06:30:15\"\nzone = \"Asia/Tokyo\"\nlimit = \"5/250ms\"\n[[rule]]\nname = \"b\"\nlimit = 4\nalgorithm = \"concurrency\"\nstore = \"exact\"\nlease = \"1500ms\"\n[[rule]]\nname = \"d\"\nlimit = 4\nalgorithm = \"concurrency\"\n[[rule]]\nname = \"c\"\nlimit = \"5/250ms\"\nalgorithm = \"fixed-window\"\n";
+    let text = "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nmatch = [\"u\", { key = \"v\", values = [\"x\", \"y*\"] }]\nlimit = \"0.3/s\"\nburst = 7\nenforce = \"12.05%\"\nstore = \"leased\"\nlease = \"1500ms\"\nwhen_gone = \"admit\"\nkeys = 9\n[[rule]]\nname = \"e\"\nlimit = \"2/s\"\n[[rule.schedule]]\ndays = [\"sat-mon\"]\nfrom = \"22:00\"\nto = \"06:30:15\"\nzone = \"Asia/Tokyo\"\nlimit = \"5/250ms\"\n[[rule]]\nname = \"b\"\nlimit = 4\nalgorithm = \"concurrency\"\nstore = \"exact\"\nlease = \"1500ms\"\n[[rule]]\nname = \"d\"\nlimit = 4\nalgorithm = \"concurrency\"\n[[rule]]\nname = \"c\"\nlimit = \"5/250ms\"\nalgorithm = \"fixed-window\"\n";
     let before = load_text("a.toml", text).unwrap();
     let again = format!("[store]\nurl = \"redis://h\"\n{}", to_toml(&before.rules).unwrap());
     let after =

@@ -458,6 +458,24 @@ fn what_is_wrong_is_told_with_its_place() {
             8,
         ),
         (
+            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nstore = \"exact\"\n[[rule.schedule]]\nlimit = \"2/s\"\n",
+            "in the store",
+            8,
+            9,
+        ),
+        (
+            "[[rule]]\nname = \"a\"\nlimit = \"unlimited\"\nalgorithm = \"concurrency\"\n[[rule.schedule]]\nlimit = 5\n",
+            "in flight",
+            6,
+            9,
+        ),
+        (
+            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\nstore = \"leased\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\nvalues = [\"x\"]\n[[rule.tiers.schedule]]\nlimit = \"2/s\"\n",
+            "in the store",
+            13,
+            9,
+        ),
+        (
             "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\nfrom = \"9\"\n",
             "time of the day",
             6,

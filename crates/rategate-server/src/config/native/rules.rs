@@ -83,7 +83,7 @@ impl Reader<'_> {
             // Resolved when all rules are known.
             replaces: Vec::new(),
             detailed_metric: table.detailed_metric,
-            schedule: schedule.iter().map(|entry| self.scheduled(entry, algorithm)).collect(),
+            schedule: self.schedule(table, schedule),
             place: self.counters(table, algorithm),
             held_ns: table.lease.as_ref().map_or(HELD_NS, nanoseconds),
             when_gone: self.when_gone(table),
@@ -162,6 +162,26 @@ impl Reader<'_> {
                 (Limit::Nothing, crate::config::limit::NOTHING)
             }
         }
+    }
+
+    /// Limits that change with the time are for counters here: a store, and permits in flight, are kept under one.
+    fn schedule(&mut self, table: &RuleTable, schedule: &[ScheduleTable]) -> Vec<Scheduled> {
+        let algorithm = table.algorithm.unwrap_or_default();
+        let is_here = table.store.as_ref().is_none_or(|place| place.value == PlaceText::Here);
+        if let Some(first) = schedule.first() {
+            if !is_here {
+                self.complain(
+                    &first.limit,
+                    "a schedule is for counters here, and these are in the store",
+                );
+            } else if algorithm == Algorithm::Concurrency {
+                self.complain(
+                    &first.limit,
+                    "permits in flight have no schedule: what is held stays held",
+                );
+            }
+        }
+        schedule.iter().map(|entry| self.scheduled(entry, algorithm)).collect()
     }
 
     fn scheduled(&mut self, table: &ScheduleTable, algorithm: Algorithm) -> Scheduled {
@@ -258,7 +278,7 @@ impl Reader<'_> {
             entries,
             limit,
             shown,
-            schedule: tier.schedule.iter().map(|entry| self.scheduled(entry, algorithm)).collect(),
+            schedule: self.schedule(table, &tier.schedule),
             most_keys: tier.keys.or(table.keys).map(Into::into),
             origin: self.place(&tier.name).origin(),
             ..rule.clone()
