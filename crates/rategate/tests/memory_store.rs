@@ -132,7 +132,7 @@ fn there_is_room_for_live_keys_only() {
         assert!(bench.is_granted(&format!("k{name}"), 1));
     }
     // One too many is refused, and has taken nothing; the others go on.
-    assert!(matches!(bench.decide("late", 1), Err(Fault::Gone(Gone::Unable(_)))));
+    assert!(matches!(bench.decide("late", 1), Err(Fault::Gone(Gone::Full(_)))));
     assert_eq!((bench.wait_ns("k7", 1), bench.store.keys()), (SECOND_NS, 100));
     bench.clock.set(SECOND_NS - 1);
     assert!(bench.decide("late", 1).is_err());

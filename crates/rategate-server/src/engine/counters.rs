@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -18,7 +19,7 @@ use super::request::Verb;
 use super::snapshot::NotRestored;
 use super::spent::Spent;
 use super::stores::Remote;
-use crate::rule::{Enforcement, Limit, Rule, Shown};
+use crate::rule::{Enforcement, Limit, Place, Rule, Shown};
 
 /// A rule at work.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl std::fmt::Debug for Remoted {
 pub(super) struct Counters<C: Clock> {
     /// Made when somebody comes: thousands of rules may never be asked.
     table: OnceLock<Table<C>>,
-    most_keys: usize,
+    most_keys: AtomicUsize,
     in_force: ArcSwap<InForce>,
     /// The latest policy: what is counted is of its kind. Held while a table is made, and while its limit changes: none
     /// is made of a limit of before.
@@ -101,6 +102,11 @@ impl<C: Clock + Clone> Ruled<C> {
         matches!(self.rule.limit, Limit::Policy(AnyPolicy::Concurrency(_)))
     }
 
+    /// Whether it has a table, or somebody who has one.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.remote.is_some() || self.counters.made().is_some()
+    }
+
     /// Whether counters of the rule of before can go on: they are named alike, and told apart alike.
     pub(super) fn can_hand_on(&self, rule: &Rule) -> bool {
         let varies = |rule: &Rule| {
@@ -109,6 +115,8 @@ impl<C: Clock + Clone> Ruled<C> {
         };
         self.rule.name == rule.name
             && varies(&self.rule) == varies(rule)
+            // What a store has counted is not here, nor the other way round.
+            && (self.rule.place == Place::Here) == (rule.place == Place::Here)
             && self.counters.can_become(&InForce::new(rule.limit, rule.shown))
     }
 
@@ -198,7 +206,7 @@ impl<C: Clock + Clone> Counters<C> {
     pub(super) fn new(in_force: InForce, most_keys: usize) -> Arc<Self> {
         let latest = Mutex::new(in_force.policy());
         let in_force = ArcSwap::from_pointee(in_force);
-        let spent = Spent::default();
+        let (spent, most_keys) = (Spent::default(), AtomicUsize::new(most_keys));
         Arc::new(Self { table: OnceLock::new(), most_keys, in_force, latest, spent })
     }
 
@@ -215,7 +223,8 @@ impl<C: Clock + Clone> Counters<C> {
         if self.table.get().is_some() {
             return Err(NotRestored::InUse);
         }
-        let (room, tier_of) = (room_for(self.most_keys), None::<fn(&[u8]) -> usize>);
+        let (room, tier_of) =
+            (room_for(self.most_keys.load(Ordering::Relaxed)), None::<fn(&[u8]) -> usize>);
         let table = Keyed::restore_since([policy], tier_of, room, clock.clone(), input, since)?;
         self.spent.tell(&table);
         *latest = Some(policy);
@@ -238,6 +247,14 @@ impl<C: Clock + Clone> Counters<C> {
 
     pub(super) fn in_force(&self) -> InForce {
         **self.in_force.load()
+    }
+
+    /// Has room for so many keys, if nobody has come yet.
+    pub(super) fn set_room(&self, most_keys: usize) {
+        let _latest = self.latest();
+        if self.table.get().is_none() {
+            self.most_keys.store(most_keys, Ordering::Relaxed);
+        }
     }
 
     /// The table, if anybody has come yet.
@@ -271,7 +288,7 @@ impl<C: Clock + Clone> Counters<C> {
         let latest = self.latest();
         let policy = latest.unwrap_or(policy);
         self.table.get_or_init(|| {
-            let table = new_table(policy, self.most_keys, clock);
+            let table = new_table(policy, self.most_keys.load(Ordering::Relaxed), clock);
             self.spent.tell(&table);
             table
         })

@@ -37,6 +37,8 @@ pub struct Loaded {
     pub restarted: Vec<Arc<str>>,
     /// Not there any more.
     pub removed: Vec<Arc<str>>,
+    /// With room for another number of keys, which comes with the next start: their keys are in memory.
+    pub room_later: Vec<Arc<str>>,
 }
 
 impl<C: Clock + Clone> Live<C> {
@@ -46,11 +48,11 @@ impl<C: Clock + Clone> Live<C> {
         before: Option<&Self>,
         observer: Option<&dyn Observer>,
         most_keys: usize,
-        remote_of: impl Fn(&Rule) -> Result<Option<Arc<dyn Remote>>, String>,
+        remote_of: impl Fn(&Rule, usize) -> Result<Option<Arc<dyn Remote>>, String>,
     ) -> Result<(Self, Loaded), LoadError> {
         let rules: Vec<Arc<Rule>> = set.rules.iter().cloned().map(Arc::new).collect();
         let matcher = Matcher::new(&rules)?;
-        let keyed = rules.iter().filter(|rule| rule.values_needed() > 0).count().max(1);
+        let share = share_of(&rules, most_keys);
         let mut loaded = Loaded::default();
         let at_work = rules.iter().map(|rule| {
             let name = Arc::clone(&rule.name);
@@ -58,22 +60,25 @@ impl<C: Clock + Clone> Live<C> {
                 let (index, _) = before.matcher.named(&rule.name)?;
                 before.ruled.get(index)
             });
-            let counters = match old {
-                Some(old) if old.can_hand_on(rule) => {
+            let room = if rule.values_needed() == 0 { 1 } else { share };
+            let room = rule.most_keys.unwrap_or(room);
+            let handed_on = old.filter(|old| old.can_hand_on(rule));
+            let counters = match handed_on {
+                Some(old) => {
+                    if old.rule.most_keys != rule.most_keys && old.is_in_memory() {
+                        loaded.room_later.push(Arc::clone(&name));
+                    }
+                    old.counters.set_room(room);
                     let is_same =
                         old.rule.limit == rule.limit && old.rule.schedule == rule.schedule;
                     let list = if is_same { &mut loaded.kept } else { &mut loaded.changed };
                     list.push(name);
                     Arc::clone(&old.counters)
                 }
-                old => {
+                None => {
                     let list =
                         if old.is_some() { &mut loaded.restarted } else { &mut loaded.added };
                     list.push(name);
-                    let share = most_keys.checked_div(keyed).unwrap_or(1);
-                    let share = share.max(FEWEST_KEYS).min(most_keys.max(1));
-                    let room = if rule.values_needed() == 0 { 1 } else { share };
-                    let room = rule.most_keys.unwrap_or(room);
                     Counters::new(InForce::new(rule.limit, rule.shown), room)
                 }
             };
@@ -82,11 +87,11 @@ impl<C: Clock + Clone> Live<C> {
                 let of = |rule: &Rule| (rule.limit, rule.place, rule.held_ns, rule.when_gone);
                 of(&old.rule) == of(rule)
             };
-            let remote = if let Some(old) = old.filter(is_same) {
+            let remote = if let Some(old) = handed_on.filter(is_same) {
                 old.remote.clone()
             } else {
                 let failed = |why| LoadError::Store { rule: Arc::clone(&rule.name), why };
-                remote_of(rule).map_err(failed)?.map(Remoted)
+                remote_of(rule, room).map_err(failed)?.map(Remoted)
             };
             Ok(Ruled::new(Arc::clone(rule), counters, watch, remote))
         });
@@ -202,6 +207,14 @@ impl<C: Clock + Clone> Live<C> {
 
 fn unknown(name: &str) -> Fault {
     Fault::NoSuchRule(name.chars().take(256).collect::<String>().into())
+}
+
+/// The room of each rule that does not say its own: its share of what the others leave.
+fn share_of(rules: &[Arc<Rule>], most_keys: usize) -> usize {
+    let own = rules.iter().filter_map(|rule| rule.most_keys).fold(0, usize::saturating_add);
+    let sharing = rules.iter().filter(|rule| rule.values_needed() > 0 && rule.most_keys.is_none());
+    let share = most_keys.saturating_sub(own).checked_div(sharing.count().max(1)).unwrap_or(1);
+    share.max(FEWEST_KEYS).min(most_keys.max(1))
 }
 
 /// A rule's table has room for so many keys at least, where rules share what there is.

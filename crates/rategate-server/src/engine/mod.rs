@@ -127,7 +127,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             inline_watch: observer.as_ref().map(|observer| observer.of_rule(None)),
             observer,
             spent: Spent::default(),
-            remotes: Remotes::new(store, &clock),
+            remotes: Remotes::new(store),
             leases: AtomicU64::new(0),
             wall_ahead_ns: AtomicU64::new(0),
             loading: Mutex::new(()),
@@ -155,7 +155,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             before.as_deref(),
             inner.observer.as_deref(),
             inner.settings.most_keys,
-            |rule| inner.remotes.limit_of(rule, &inner.clock),
+            |rule, most_keys| inner.remotes.limit_of(rule, most_keys, &inner.clock),
         )?;
         let ahead_ns = inner.wall_ahead_ns.load(Ordering::Relaxed);
         live.come_into_force(inner.clock.now_ns().wrapping_add(ahead_ns));
@@ -167,6 +167,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     #[must_use]
     pub fn rules(&self) -> Option<Arc<RuleSet>> {
         self.inner.live.load().as_ref().map(|live| Arc::clone(&live.set))
+    }
+
+    /// A rule by its name.
+    #[must_use]
+    pub fn rule_named(&self, name: &str) -> Option<Arc<crate::rule::Rule>> {
+        let live = self.inner.live.load();
+        Some(Arc::clone(live.as_ref()?.matcher.named(name)?.1))
     }
 
     /// Which rule a descriptor comes under.

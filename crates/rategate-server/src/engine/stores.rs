@@ -10,9 +10,10 @@
 //! * **Refunds** show no grant, as in this process: a store takes back up to full, by the caller's word. While it is gone it takes back
 //!   nothing. Permits in flight are [released](super::LeaseVerb::Release) instead.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rategate::distributed::{
     Builder, DEFAULT_BUDGET_NS, Deciding, Distributed, Grant, Health, Leases, Mode,
@@ -31,12 +32,13 @@ const MOST_BORROWED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
 /// A store for rules, of whatever kind.
 pub trait Stores<C: Clock>: Send + Sync {
-    /// The limit of a rule, kept there.
+    /// The limit of a rule, kept there. For at most so many keys is anything kept in memory here.
     ///
     /// # Errors
     ///
     /// Why it cannot be.
-    fn limit_of(&self, rule: &Rule, clock: &C) -> Result<Arc<dyn Remote>, String>;
+    fn limit_of(&self, rule: &Rule, most_keys: usize, clock: &C)
+    -> Result<Arc<dyn Remote>, String>;
 }
 
 /// A limit kept in a store, with the verbs of [`Distributed`].
@@ -148,8 +150,17 @@ impl<S: Store> Shared<S> {
 }
 
 impl<S: Store, C: Clock + Clone + 'static> Stores<C> for Shared<S> {
-    fn limit_of(&self, rule: &Rule, clock: &C) -> Result<Arc<dyn Remote>, String> {
-        let limiter = self.builder(rule, clock)?.build().map_err(|error| error.to_string())?;
+    fn limit_of(
+        &self,
+        rule: &Rule,
+        most_keys: usize,
+        clock: &C,
+    ) -> Result<Arc<dyn Remote>, String> {
+        let limiter = self
+            .builder(rule, clock)?
+            .with_most_keys(most_keys)
+            .build()
+            .map_err(|error| error.to_string())?;
         Ok(Arc::new(limiter))
     }
 }
@@ -186,35 +197,50 @@ impl Store for Plans {
 /// The limits of an engine that are not in its tables: in the store, if there is one; permits in flight in this process.
 pub(super) struct Remotes<C: Clock> {
     store: Option<Arc<dyn Stores<C>>>,
-    here: Shared<MemoryStore<C>>,
+    /// Permits in flight in this process, by the name of their rule, for as long as there is one.
+    here: Mutex<HashMap<Arc<str>, Weak<MemoryStore<C>>>>,
 }
 
 impl<C: Clock + Clone + 'static> Remotes<C> {
-    pub(super) fn new(store: Option<Arc<dyn Stores<C>>>, clock: &C) -> Self {
-        let here = Arc::new(MemoryStore::with_clock(clock.clone()));
-        Self { store, here: Shared::new(here, NonZeroU32::MIN) }
+    pub(super) fn new(store: Option<Arc<dyn Stores<C>>>) -> Self {
+        Self { store, here: Mutex::default() }
+    }
+
+    /// Where a rule's permits in flight are: what is held stays held when its numbers change.
+    fn here(&self, rule: &Rule, most_keys: usize, clock: &C) -> Shared<MemoryStore<C>> {
+        let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
+        if here.len() == here.capacity() {
+            here.retain(|_, store| store.strong_count() > 0);
+        }
+        let store = here.get(&rule.name).and_then(Weak::upgrade);
+        let store =
+            store.unwrap_or_else(|| Arc::new(MemoryStore::with_room(clock.clone(), most_keys)));
+        here.insert(Arc::clone(&rule.name), Arc::downgrade(&store));
+        Shared::new(store, NonZeroU32::MIN)
     }
 
     /// How many keys have permits in flight in this process.
     pub(super) fn keys(&self) -> usize {
-        self.here.store.keys()
+        let here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
+        here.values().filter_map(Weak::upgrade).map(|store| store.keys()).sum()
     }
 
     /// The limit of a rule, if its counters are not in a table.
     pub(super) fn limit_of(
         &self,
         rule: &Rule,
+        most_keys: usize,
         clock: &C,
     ) -> Result<Option<Arc<dyn Remote>>, String> {
         let Limit::Policy(policy) = rule.limit else { return Ok(None) };
         match rule.place {
             Place::Here if matches!(policy, AnyPolicy::Concurrency(_)) => {
-                self.here.limit_of(rule, clock).map(Some)
+                self.here(rule, most_keys, clock).limit_of(rule, most_keys, clock).map(Some)
             }
             Place::Here => Ok(None),
             Place::StoreExact | Place::StoreLeased { .. } => {
                 let store = self.store.as_ref().ok_or("no store is configured")?;
-                store.limit_of(rule, clock).map(Some)
+                store.limit_of(rule, most_keys, clock).map(Some)
             }
         }
     }

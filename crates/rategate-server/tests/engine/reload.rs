@@ -1,7 +1,7 @@
 //! Other rules come into force.
 
 use rategate_server::engine::{Engine, EngineSettings, Verb};
-use rategate_server::rule::{Limit, Scheduled, Shown, Unit};
+use rategate_server::rule::{Limit, Rule, Scheduled, Shown, Unit};
 
 use crate::common::*;
 
@@ -130,4 +130,38 @@ fn a_reload_goes_by_the_wall_clock() {
     clock.advance(SECOND / 2);
     engine.load(set(vec![rule])).unwrap();
     assert_eq!(remaining(&engine, "who=ann"), 3, "it is evening");
+}
+
+/// A rule that is told to keep more keys does so if none are in memory yet, and else says so.
+#[test]
+fn room_for_keys_changes_before_the_first_key_comes() {
+    let with =
+        |name: &str, entry: &str, keys| Rule { most_keys: Some(keys), ..bucket(name, &[entry], 1) };
+    let (engine, _) = engine(vec![with("new", "a", 2), with("used", "b", 2)]);
+    assert!(take(&engine, &[("b=1", 1)]));
+    let loaded = engine.load(set(vec![with("new", "a", 50), with("used", "b", 50)])).unwrap();
+    assert_eq!(loaded.kept.len(), 2);
+    assert_eq!(loaded.room_later.iter().map(|name| &**name).collect::<Vec<_>>(), ["used"]);
+    for key in 0..50 {
+        assert!(take(&engine, &[(&format!("a={key}"), 1)]), "{key}");
+    }
+    assert_eq!(engine.room_of("new"), Some((50, 0)));
+}
+
+/// Keys of rules that say their number are no part of what the others share.
+#[test]
+fn rules_share_what_is_left() {
+    let clock = rategate::ManualClock::new();
+    let settings = EngineSettings { most_keys: 10_000, ..EngineSettings::default() };
+    let engine = Engine::new(clock, settings);
+    let rules = vec![
+        Rule { most_keys: Some(8_000), ..bucket("own", &["a"], 1) },
+        bucket("rest", &["b"], 1),
+    ];
+    engine.load(set(rules)).unwrap();
+    for key in 0..4_000 {
+        take(&engine, &[(&format!("b={key}"), 1)]);
+    }
+    let (keys, overflows) = engine.room_of("rest").unwrap();
+    assert!((1_900..=2_100).contains(&keys) && overflows > 1_000, "{keys} {overflows}");
 }

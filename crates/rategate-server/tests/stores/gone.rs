@@ -88,3 +88,52 @@ fn a_rule_without_a_store_is_refused() {
     assert_eq!(refused.to_string(), "rule `s` cannot be kept in a store: no store is configured");
     assert_eq!(engine.rules().unwrap().rules[0].name.as_ref(), "b");
 }
+
+/// Counters that go from here to the store, or back, begin anew, and that is what is said.
+#[test]
+fn a_rule_that_moves_begins_anew_and_says_so() {
+    let world = World::new();
+    let here = || bucket("r", &["who"], 4);
+    let server = world.server(vec![here()]);
+    assert!(world.take(&server, &[("r", "x", 3)]));
+    for (rule, left) in [(stored("r", 4), 4), (here(), 4)] {
+        let loaded = server.load(crate::rule_set(vec![rule])).unwrap();
+        assert_eq!((loaded.restarted.len(), loaded.kept.len()), (1, 0));
+        assert_eq!(world.left(&server, "r", "x"), Some(left));
+        assert!(world.take(&server, &[("r", "x", 3)]));
+    }
+}
+
+/// Newcomers that find no room do not keep out those that are known.
+#[test]
+fn a_flood_of_keys_leaves_the_others_alone() {
+    let world = World::new();
+    let rule = Rule {
+        most_keys: Some(20),
+        ..crate::in_flight("oven", 2, rategate_server::rule::Place::Here)
+    };
+    let server = world.server(vec![rule]);
+    assert!(world.take(&server, &[("oven", "known", 1)]));
+    let passed =
+        (0..200).filter(|key| world.take(&server, &[("oven", &format!("k{key}"), 1)])).count();
+    assert_eq!(passed, 19, "room for so many keys");
+    assert!(world.take(&server, &[("oven", "known", 1)]), "as there is a permit left");
+    assert!(server.stores().iter().all(|(_, health)| health.sight == Sight::Well));
+    // What is held stays held when the numbers change.
+    let wider = crate::in_flight("oven", 3, rategate_server::rule::Place::Here);
+    server.load(crate::rule_set(vec![wider])).unwrap();
+    assert_eq!(world.left(&server, "oven", "known"), Some(1));
+}
+
+/// What is kept alone without the store has room for as many keys as the rule says.
+#[test]
+fn a_flood_without_the_store_has_a_bound() {
+    let world = World::new();
+    let rule = Rule { most_keys: Some(20), ..stored("s", 4) };
+    let server = world.server(vec![rule]);
+    world.clock.set(world.clock.now_ns() + 10 * SECOND);
+    world.store.set_usual(Course::Unreachable);
+    let passed =
+        (0..200).filter(|key| world.take(&server, &[("s", &format!("k{key}"), 1)])).count();
+    assert!((20..30).contains(&passed), "{passed}");
+}

@@ -107,7 +107,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     }
 
     /// How many keys a node keeps: [`DEFAULT_KEYS`] if not said. A newcomer beyond that is decided by the store
-    /// itself where permits are leased, and denied where they are shared out.
+    /// itself where permits are leased, and denied where they are shared out, or kept alone while the store is gone.
     #[must_use]
     pub fn with_most_keys(self, most_keys: usize) -> Self {
         Self { most_keys, ..self }
@@ -193,8 +193,8 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
             }
         };
         let store_plan = Arc::new(self.store.plan(&kept).map_err(SetupError::Plan)?);
-        let fallback =
-            Fallback::new(self.when_gone, &rules, &self.clock).map_err(SetupError::Plan)?;
+        let fallback = Fallback::new(self.when_gone, &rules, &self.clock, self.most_keys)
+            .map_err(SetupError::Plan)?;
         let watch = Watch::new(self.store.parts(), self.breaker, quarantine_ns, now_ns);
         Ok(Distributed::start(
             Inner {

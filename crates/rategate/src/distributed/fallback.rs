@@ -33,6 +33,7 @@ impl<C: Clock + Clone + 'static> Fallback<C> {
         when_gone: WhenGone,
         rules: &[(&str, Rule)],
         clock: &C,
+        most_keys: usize,
     ) -> Result<Self, PlanError> {
         let WhenGone::Local { nodes } = when_gone else {
             return Ok(if when_gone == WhenGone::Admit { Self::Admit } else { Self::Deny });
@@ -40,7 +41,7 @@ impl<C: Clock + Clone + 'static> Fallback<C> {
         let parts: Option<Vec<(&str, Rule)>> =
             rules.iter().map(|(label, rule)| Some((*label, part_of(rule, nodes)?))).collect();
         let Some(parts) = parts else { return Ok(Self::Nothing) };
-        let store = MemoryStore::with_clock(clock.clone());
+        let store = MemoryStore::with_room(clock.clone(), most_keys);
         let plan = store.plan(&parts)?;
         let memory_ns = parts.iter().map(|(_, rule)| remembered_ns(rule)).max().unwrap_or(0);
         let used_until_ns = clock.now_ns().saturating_add(memory_ns);

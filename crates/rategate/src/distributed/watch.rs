@@ -102,6 +102,11 @@ impl Watch {
                     }
                 }
             }
+            // It answers, and what it knows goes on.
+            Err(Fault::Gone(Gone::Full(_))) => {
+                part.breaker.answered();
+                (Worth::None { for_ns: None }, part.turn(Sight::Well, now_ns))
+            }
             Err(Fault::Gone(gone)) => {
                 if asked_ns >= part.failed_ns {
                     part.breaker.failed(now_ns);

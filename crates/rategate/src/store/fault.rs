@@ -28,8 +28,10 @@ pub enum Gone {
     Late,
     /// No connection.
     Unreachable(String),
-    /// It answers, but not the question: it starts, is full, is a replica, lacks a part.
+    /// It answers, but not the question: it starts, has no memory left, is a replica, lacks a part.
     Unable(String),
+    /// It has no room for one more key. Those that it knows go on, so it is asked as ever.
+    Full(String),
     /// It answers what only a human can mend: who asks is not allowed to, or keys hold something else's data.
     Broken(String),
 }
@@ -50,7 +52,7 @@ impl fmt::Display for Gone {
         match self {
             Self::Late => f.write_str("no answer in time"),
             Self::Unreachable(why) => write!(f, "no connection: {why}"),
-            Self::Unable(why) | Self::Broken(why) => f.write_str(why),
+            Self::Unable(why) | Self::Full(why) | Self::Broken(why) => f.write_str(why),
         }
     }
 }

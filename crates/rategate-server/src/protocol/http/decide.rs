@@ -175,11 +175,13 @@ fn in_order<'a, C>(
 where
     C: Clock + Clone + 'static,
 {
-    let Some(rules) = engine.rules() else {
-        return Err(Refused::Fault(Fault::NotLoaded, String::new()));
-    };
-    let Some(rule) = rules.rules.iter().find(|rule| *rule.name == *name) else {
-        return Err(Refused::Fault(Fault::NoSuchRule(name.into()), pointer()));
+    let Some(rule) = engine.rule_named(name) else {
+        let is_loaded = engine.rules().is_some();
+        return Err(if is_loaded {
+            Refused::Fault(Fault::NoSuchRule(name.into()), pointer())
+        } else {
+            Refused::Fault(Fault::NotLoaded, String::new())
+        });
     };
     let entries = || rule.entries.iter().filter(|entry| entry.value.varies());
     let find = |key: &str| named.iter().find(|(name, _)| name.0 == key);

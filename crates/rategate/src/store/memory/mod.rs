@@ -51,7 +51,7 @@ const SHARD_ROOM: usize = 4_096;
 ///   whose numbers have changed since.
 /// * **Leases.** A name and a number of permits are a lease; with another number it is another.
 /// * **Room.** Only keys that somebody could tell from unused ones need it. Whoever would be one too many is
-///   refused, with [`Gone::Unable`](super::Gone::Unable), and has taken nothing; the others go on.
+///   refused, with [`Gone::Full`](super::Gone::Full), and has taken nothing; the others go on.
 /// * **Loss.** It forgets everything when the process ends. [`Answer::intact_for_ns`] is its age.
 /// * **Cost.** One lock, of [some](Self::with_room), and no thread. About half a kilobyte for each limit of a
 ///   key in use, and 16 bytes for each entry of a log.

@@ -60,13 +60,13 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// [`Gone::Unable`] if there is no room: nothing is remembered.
+    /// [`Gone::Full`] if there is no room: nothing is remembered.
     pub(super) fn remember(&mut self, key: Key, entry: Entry) -> Result<(), Fault> {
         let is_full = self.entries.len() >= self.most_keys;
         self.forget_some(if is_full { LOOKS_WHEN_FULL } else { LOOKS });
         if self.entries.len() >= self.most_keys {
             let why = format!("the store is full: {} keys are in use in a part of it", self.keys());
-            return Err(Fault::Gone(Gone::Unable(why)));
+            return Err(Fault::Gone(Gone::Full(why)));
         }
         self.lap.push_back(Key::clone(&key));
         self.entries.insert(key, entry);
