@@ -193,7 +193,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             match of {
                 Of::Rule { name, .. } => {
                     let same = named(live, name).filter(|ruled| of_rule(&ruled.rule) == *of);
-                    same.into_iter().for_each(|ruled| ruled.counters.spend(at_ns));
+                    if let Some(ruled) = same {
+                        ruled.counters.spend(at_ns);
+                    }
                 }
                 Of::Buckets(_) => self.inner.buckets.spend(at_ns),
                 Of::Windows(_) => self.inner.windows.spend(at_ns),
