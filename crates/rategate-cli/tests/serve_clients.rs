@@ -110,3 +110,35 @@ fn clients_of_node() {
         assert_eq!(succeeds(&mut command), "ok\n", "{name}");
     }
 }
+
+/// Whoever starts it may read no more than it likes: the service goes on.
+#[test]
+fn nobody_has_to_read_where_it_listens() {
+    use std::io::{Read as _, Write as _};
+    let folder = common::folder("nobody_reads");
+    let socket = folder.join("s");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rategate"))
+        .args(["serve", "--resp", &format!("unix:{}", socket.display())])
+        .args(["--http", "off", "--grpc", "off"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let begun = std::time::Instant::now();
+    let mut connection = loop {
+        assert!(begun.elapsed().as_secs() < 15, "it does not come up");
+        match std::os::unix::net::UnixStream::connect(&socket) {
+            Ok(connection) => break connection,
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(20)),
+        }
+    };
+    // It has told, or tried to, by then.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    connection.write_all(b"PING\r\n").unwrap();
+    let mut reply = [0; 7];
+    connection.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+PONG\r\n");
+    assert!(child.try_wait().unwrap().is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -299,16 +299,13 @@ mod tests {
 
     fn words(letters: &[u8], longest: usize) -> Vec<Vec<u8>> {
         let mut all = vec![Vec::new()];
-        let mut last = 0;
+        let mut longest_yet = all.clone();
         for _ in 0..longest {
-            for nth in last..all.len() {
-                last = nth + 1;
-                for letter in letters {
-                    let mut longer = all[nth].clone();
-                    longer.push(*letter);
-                    all.push(longer);
-                }
-            }
+            let longer = |word: &Vec<u8>| {
+                letters.iter().map(|letter| [&word[..], &[*letter]].concat()).collect::<Vec<_>>()
+            };
+            longest_yet = longest_yet.iter().flat_map(longer).collect();
+            all.extend(longest_yet.iter().cloned());
         }
         all
     }

@@ -31,3 +31,15 @@ fn a_changed_file_comes_into_force_with_what_was_counted_and_a_bad_one_does_not(
     until("the refusal is over", || failed() == "0");
     assert!(ask(1).contains("\"allowed\":false"), "and nothing is forgotten");
 }
+
+/// A store comes with the next start, and a rule that is to be kept there says so, with its line.
+#[test]
+fn a_store_comes_with_the_next_start() {
+    let service = Service::of(&rules(5));
+    let in_store = rules(5)
+        .replace("[[rule]]", "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nstore = \"exact\"");
+    service.rewrite(&in_store);
+    until("the refusal", || service.metric("rategate_config_reload_failed").unwrap() == "1");
+    let (_, told) = service.http().get("/v1/config");
+    assert!(told.contains("next start") && told.contains("rategate.toml:10:"), "{told}");
+}

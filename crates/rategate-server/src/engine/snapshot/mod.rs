@@ -194,7 +194,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             match of {
                 Of::Rule { name, .. } => {
                     let same = named(live, name).filter(|ruled| of_rule(&ruled.rule) == *of);
-                    for ruled in same {
+                    if let Some(ruled) = same {
                         ruled.counters.spend(at_ns);
                     }
                 }
