@@ -176,7 +176,9 @@ async fn decide<C: Clock + Clone + 'static>(
             *place = Some(part);
         }
     };
-    done.into_iter().for_each(|(at, part)| put(at, part));
+    for (at, part) in done {
+        put(at, part);
+    }
     // All are asked before the first answer is waited for, so together they take as long as one.
     let questions: Result<Vec<Question>, Fault> =
         apart.iter().map(|item| question(&inner, &live, item)).collect();

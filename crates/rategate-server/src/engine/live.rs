@@ -63,24 +63,19 @@ impl<C: Clock + Clone> Live<C> {
             let room = if rule.values_needed() == 0 { 1 } else { share };
             let room = rule.most_keys.unwrap_or(room);
             let handed_on = old.filter(|old| old.can_hand_on(rule));
-            let counters = match handed_on {
-                Some(old) => {
-                    if old.rule.most_keys != rule.most_keys && old.is_in_memory() {
-                        loaded.room_later.push(Arc::clone(&name));
-                    }
-                    old.counters.set_room(room);
-                    let is_same =
-                        old.rule.limit == rule.limit && old.rule.schedule == rule.schedule;
-                    let list = if is_same { &mut loaded.kept } else { &mut loaded.changed };
-                    list.push(name);
-                    Arc::clone(&old.counters)
+            let counters = if let Some(old) = handed_on {
+                if old.rule.most_keys != rule.most_keys && old.is_in_memory() {
+                    loaded.room_later.push(Arc::clone(&name));
                 }
-                None => {
-                    let list =
-                        if old.is_some() { &mut loaded.restarted } else { &mut loaded.added };
-                    list.push(name);
-                    Counters::new(InForce::new(rule.limit, rule.shown), room)
-                }
+                old.counters.set_room(room);
+                let is_same = old.rule.limit == rule.limit && old.rule.schedule == rule.schedule;
+                let list = if is_same { &mut loaded.kept } else { &mut loaded.changed };
+                list.push(name);
+                Arc::clone(&old.counters)
+            } else {
+                let list = if old.is_some() { &mut loaded.restarted } else { &mut loaded.added };
+                list.push(name);
+                Counters::new(InForce::new(rule.limit, rule.shown), room)
             };
             let watch = observer.map(|observer| observer.of_rule(Some(rule)));
             let is_same = |old: &&Ruled<C>| {

@@ -122,6 +122,10 @@ mod tests {
         seldom.rope.wake_by_ref();
         assert_eq!([&one, &other].map(|count| count.0.load(Ordering::Relaxed)), [1, 1]);
         assert_eq!(poll(&mut seldom, 1, 9), None);
+        #[expect(
+            clippy::let_underscore_future,
+            reason = "taken to be changed, not to be waited for"
+        )]
         let _ = seldom.as_mut();
         assert_eq!(poll(&mut seldom, 1, 1), Some(5));
     }

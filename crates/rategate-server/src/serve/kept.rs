@@ -55,7 +55,7 @@ pub(super) fn follow(
 
 /// Each rule by its name would be a line without end.
 fn tell(hash: &str, carried: &engine::Loaded) {
-    let engine::Loaded { added, kept, changed, restarted, removed } = carried;
+    let engine::Loaded { added, kept, changed, restarted, removed, room_later } = carried;
     let first = |names: &[Arc<str>]| names.get(..NAMED).unwrap_or(names).join(", ");
     tracing::info!(
         hash,
@@ -66,7 +66,12 @@ fn tell(hash: &str, carried: &engine::Loaded) {
         removed = removed.len(),
         "a changed configuration is in force"
     );
-    for (what, names) in [("begin anew", restarted), ("are gone", removed)] {
+    let told = [
+        ("begin anew", restarted),
+        ("are gone", removed),
+        ("have their new number of keys from the next start on", room_later),
+    ];
+    for (what, names) in told {
         if !names.is_empty() {
             tracing::info!(rules = first(names), count = names.len(), "rules {what}");
         }

@@ -186,6 +186,7 @@ mod tests {
     fn part(name: &str, place: Place, verdict: Verdict) -> Part {
         let rule = Rule {
             name: name.into(),
+            envoy_name: "".into(),
             domain: "d".into(),
             entries: Vec::new(),
             limit: Limit::Nothing,
@@ -196,6 +197,7 @@ mod tests {
             detailed_metric: false,
             schedule: Vec::new(),
             place,
+            held_ns: 1,
             when_gone: WhenGone::Deny,
             most_keys: None,
             origin: Origin::default(),

@@ -11,7 +11,6 @@ mod stream;
 mod wire;
 
 use std::future::{pending, poll_fn};
-use std::io;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
