@@ -26,6 +26,7 @@ use crate::observe::{self, Observe};
 use crate::protocol::grpc::{self, Health, Rls};
 use crate::protocol::http::{self, Api, ConnectionLimits};
 use crate::protocol::resp::{Bounds, Resp};
+use crate::protocol::rls;
 
 /// What a service is started with.
 #[derive(Debug)]
@@ -322,23 +323,24 @@ impl Front {
             most_wait: server.limits.header_time,
             most_streams: server.limits.streams,
             most_head: server.limits.header_bytes,
-            ..grpc::Settings::default()
+            options: self.told(),
         };
         Rls::new(self.engine.clone(), access.clone(), self.health.clone(), settings)
+    }
+
+    /// What Envoy's answers tell besides.
+    const fn told(&self) -> rls::Options {
+        rls::Options { headers: self.settings.grpc.headers }
     }
 
     fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {
         let server = &self.settings.server;
         let is_ready = Arc::clone(&self.is_ready);
-        let token = server.token.clone().map(|token| {
-            let is_token = move |given: &[u8]| token.matches(given);
-            let is_token: http::IsToken = Arc::new(is_token);
-            is_token
-        });
         let options = http::Options {
-            token,
+            access: access.clone(),
             ready: Arc::new(move || is_ready.load(Ordering::Acquire)),
             fields: self.settings.http.headers.iter().map(|dialect| told(*dialect)).collect(),
+            proxies: http::Proxies::in_networks(self.settings.http.trusted_proxies.clone()),
             most_body_bytes: server.limits.body_bytes,
             ..http::Options::default()
         };
@@ -358,6 +360,7 @@ impl Front {
                 ..ConnectionLimits::default()
             },
             most_body_bytes: server.limits.body_bytes,
+            options: self.told(),
         })
     }
 
@@ -376,7 +379,7 @@ impl Front {
             }
         };
         self.is_ready.store(false, Ordering::Release);
-        self.health.set(false);
+        self.health.end();
         self.admin.close();
         if matches!(order, Order::Drain) {
             self.drain(signals).await;
@@ -500,7 +503,7 @@ fn place(
     };
     // Whoever reaches an open listener from outside has to show the token for everything.
     let token_required = listener.auth;
-    let bound = net::bind(&at(&listener.address)).map_err(|error| StartError::Bind {
+    let bound = net::bind(&at(listener)).map_err(|error| StartError::Bind {
         protocol,
         address: address(),
         error,
@@ -508,14 +511,11 @@ fn place(
     Ok(Place { protocol, bound, tls, token_required })
 }
 
-/// This user alone may use a socket in the file system.
-const SOCKET_MODE: u32 = 0o600;
-
-fn at(address: &settings::Address) -> net::Address {
-    match address {
+fn at(listener: &Listener) -> net::Address {
+    match &listener.address {
         settings::Address::Tcp(address) => net::Address::Tcp(*address),
         settings::Address::Unix(path) => {
-            net::Address::Unix { path: path.clone(), mode: SOCKET_MODE }
+            net::Address::Unix { path: path.clone(), mode: listener.mode }
         }
     }
 }
@@ -553,7 +553,7 @@ const fn told(dialect: settings::Dialect) -> rategate_tower::headers::Dialect {
     match dialect {
         settings::Dialect::Current => Dialect::Current,
         settings::Dialect::Older => Dialect::Older,
-        settings::Dialect::Legacy => Dialect::Legacy(Reset::Delta),
+        settings::Dialect::Legacy => Dialect::Envoy,
         settings::Dialect::LegacyEpoch => Dialect::Legacy(Reset::Unix),
     }
 }

@@ -205,7 +205,7 @@ fn schedules() {
 fn all_settings() {
     let text = r#"
         [server]
-        resp = ["127.0.0.1:1", { address = "unix:/run/r", auth = true }]
+        resp = ["127.0.0.1:1", { address = "unix:/run/r", auth = true, mode = "0660" }]
         http = { address = "0.0.0.0:2", tls = false }
         grpc = []
         token = "sesame"
@@ -226,8 +226,10 @@ fn all_settings() {
         header_time = "2s"
         [http]
         headers = ["ietf", "x-ratelimit-epoch"]
+        trusted_proxies = ["10.0.0.0/8", "::1"]
         [grpc]
         count_denied = true
+        headers = true
         [store]
         kind = "sentinel"
         name = "main"
@@ -250,11 +252,11 @@ fn all_settings() {
     let settings = load(text).settings;
     let server = &settings.server;
     let unix = Address::Unix("/run/r".into());
-    assert_eq!(server.resp[0], Listener { address: Address::loopback(1), auth: false, tls: true });
-    assert_eq!(server.resp[1], Listener { address: unix, auth: true, tls: false });
+    assert_eq!(server.resp[0], Listener { tls: true, ..Listener::plain(Address::loopback(1)) });
+    assert_eq!(server.resp[1], Listener { auth: true, mode: 0o660, ..Listener::plain(unix) });
     let public = Address::Tcp(([0, 0, 0, 0], 2).into());
-    assert_eq!(server.http, [Listener { address: public, auth: true, tls: false }]);
-    assert!(server.grpc.is_empty() && server.token.as_ref().unwrap().matches(b"sesame"));
+    assert_eq!(server.http, [Listener { auth: true, ..Listener::plain(public) }]);
+    assert!(server.grpc.is_empty() && server.token.as_ref().unwrap().expose() == "sesame");
     assert_eq!((server.threads.unwrap().get(), server.drain), (3, Duration::from_secs(3)));
     let limits = server.limits;
     assert_eq!(
@@ -267,19 +269,35 @@ fn all_settings() {
         (Duration::from_secs(60), Duration::from_secs(2))
     );
     assert_eq!(settings.http.headers, [Dialect::Current, Dialect::LegacyEpoch]);
-    assert!(settings.grpc.count_denied);
+    let trusted: Vec<_> = ["10.0.0.0/8", "::1"].map(|one| one.parse().unwrap()).into();
+    assert_eq!(settings.http.trusted_proxies, trusted);
+    assert!(settings.grpc.count_denied && settings.grpc.headers);
     let store = settings.store.as_ref().unwrap();
     assert!(
         matches!(&store.place, StorePlace::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2)
     );
     assert_eq!((store.user.as_deref(), store.database, store.prefix.as_str()), (Some("u"), 4, "x"));
-    assert!(store.password.as_ref().unwrap().matches(b"p"));
+    assert_eq!(store.password.as_ref().unwrap().expose(), "p");
     let snapshot = settings.snapshot.as_ref().unwrap();
     assert_eq!((snapshot.every, snapshot.when_torn), (Duration::from_secs(5), WhenTorn::Refuse));
     assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (10, 11, 12));
     assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Json, "warn"));
     for secret in ["sesame", "\"p\""] {
         assert!(!format!("{settings:?}").contains(secret));
+    }
+}
+
+#[test]
+fn modes_and_networks_that_are_none_are_refused() {
+    for (text, told) in [
+        ("[server]\nresp = { address = \"unix:/run/r\", mode = \"0999\" }", "0777"),
+        ("[server]\nresp = { address = \"unix:/run/r\", mode = \"rw\" }", "0777"),
+        ("[server]\nresp = { address = \"127.0.0.1:1\", mode = \"0666\" }", "only a socket"),
+        ("[http]\ntrusted_proxies = [\"10.0.0.1/8\"]", "10.0.0.1/8"),
+        ("[http]\ntrusted_proxies = [\"proxy\"]", "proxy"),
+    ] {
+        let report = wrong(text).report();
+        assert!(report.contains(told), "{text}: {report}");
     }
 }
 
@@ -314,10 +332,10 @@ fn a_secret_may_be_in_a_file_or_a_variable() {
     let path = folder.path().join("token");
     std::fs::write(&path, "from a file\n").unwrap();
     let in_file = load(&format!("[server]\ntoken = {{ file = {path:?} }}"));
-    assert!(in_file.settings.server.token.unwrap().matches(b"from a file"));
+    assert_eq!(in_file.settings.server.token.unwrap().expose(), "from a file");
     let variable = std::env::var("CARGO_PKG_NAME").unwrap();
     let in_variable = load("[server]\ntoken = { env = \"CARGO_PKG_NAME\" }");
-    assert!(in_variable.settings.server.token.unwrap().matches(variable.as_bytes()));
+    assert_eq!(in_variable.settings.server.token.unwrap().expose(), variable);
     for text in [
         "{ env = \"NO_SUCH_VARIABLE\" }",
         "{ file = \"/no/such\" }",

@@ -12,3 +12,4 @@ mod clients;
 mod exact;
 mod restart;
 mod rules;
+mod web;

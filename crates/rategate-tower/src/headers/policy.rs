@@ -9,7 +9,7 @@ use http::HeaderValue;
 use super::seconds::{sf_integer, whole_seconds};
 
 /// The longest name of a policy.
-pub const MAX_NAME_BYTES: usize = 64;
+pub const MAX_NAME_BYTES: usize = 128;
 
 /// What clients are told of a limit: so many requests in so many seconds, under a name.
 ///

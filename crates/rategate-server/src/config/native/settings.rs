@@ -109,6 +109,7 @@ impl Reader<'_> {
             address: one.address,
             auth: one.auth,
             tls: one.tls,
+            mode: one.mode,
         });
         self.draft.listeners.insert(protocol, drafts.collect());
     }
@@ -126,10 +127,14 @@ impl Reader<'_> {
     fn http(&mut self, table: HttpTable) {
         let http = &mut self.draft.settings.http;
         http.headers = table.headers.unwrap_or_else(|| std::mem::take(&mut http.headers));
+        let trusted = table.trusted_proxies.unwrap_or_default();
+        http.trusted_proxies = trusted.into_iter().map(|network| network.0).collect();
     }
 
     fn grpc(&mut self, table: &GrpcTable) {
-        self.draft.settings.grpc.count_denied = table.count_denied.unwrap_or_default();
+        let grpc = &mut self.draft.settings.grpc;
+        grpc.count_denied = table.count_denied.unwrap_or_default();
+        grpc.headers = table.headers.unwrap_or_default();
     }
 
     fn store(&mut self, table: StoreTable) {

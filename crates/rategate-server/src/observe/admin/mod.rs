@@ -23,10 +23,10 @@ mod simulate;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Body as HttpBody;
 use tokio::sync::Semaphore;
 
@@ -36,9 +36,12 @@ use self::reply::{Problem, json, text};
 use self::shapes::{Config, Overview, Tops};
 use super::metrics::{Library, render};
 use super::{Observe, View};
+use crate::protocol::body::read;
 
 /// The longest body of a request.
 const MOST_BODY_BYTES: usize = 65_536;
+/// How long one may take once it makes us wait.
+const BODY_WITHIN: Duration = Duration::from_secs(5);
 /// How many keys `/v1/top` tells if not said otherwise; and the most.
 const TOP: usize = 20;
 
@@ -63,7 +66,7 @@ struct Shared {
     view: Arc<dyn View>,
     library: Library,
     streams: Arc<AtomicUsize>,
-    replays: Semaphore,
+    replays: Arc<Semaphore>,
     is_closing: AtomicBool,
 }
 
@@ -85,7 +88,7 @@ impl Admin {
             view,
             library: Library::new(),
             streams: Arc::default(),
-            replays: Semaphore::new(1),
+            replays: Arc::new(Semaphore::new(1)),
             is_closing: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared) }
@@ -115,7 +118,6 @@ impl Admin {
     pub async fn call<B>(&self, request: Request<B>, rights: Rights) -> Response<Body>
     where
         B: HttpBody<Data = Bytes>,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         self.answer(request, rights).await.unwrap_or_else(|problem| problem.response())
     }
@@ -127,7 +129,6 @@ impl Admin {
     ) -> Result<Response<Body>, Problem>
     where
         B: HttpBody<Data = Bytes>,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let path = request.uri().path().to_owned();
         let asks = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -147,13 +148,12 @@ impl Admin {
         if !is_post {
             return self.show(&path, request.uri().query().unwrap_or_default()).await;
         }
-        let body = Limited::new(request.into_body(), MOST_BODY_BYTES).collect().await;
-        let body =
-            body.map_err(|_| Problem::bad("the body is broken off, or longer than 65536 bytes"))?;
+        let body = read(request.into_body(), MOST_BODY_BYTES, BODY_WITHIN).await;
+        let body = body.map_err(Problem::unread)?;
         let Shared { observe, view, replays, .. } = &*self.shared;
         match &*path {
-            "/v1/explain" => look::explain(&**view, &body.to_bytes()).await,
-            _ => simulate::call(observe, replays, &body.to_bytes()).await,
+            "/v1/explain" => look::explain(&**view, &body).await,
+            _ => simulate::call(observe, replays, &body).await,
         }
     }
 

@@ -117,6 +117,18 @@ const fn of_fault(fault: &Fault) -> (StatusCode, &'static str) {
         Fault::NotFor(_) => (StatusCode::BAD_REQUEST, "not_for_this_limit"),
         Fault::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
         Fault::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, "no_room"),
+        Fault::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_gone"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_gone_is_no_mistake_of_the_services() {
+        let fault = of_fault(&Fault::Store("it is gone".into()));
+        assert_eq!(fault, (StatusCode::SERVICE_UNAVAILABLE, "store_gone"));
     }
 }
