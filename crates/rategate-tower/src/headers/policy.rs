@@ -121,13 +121,13 @@ impl Error for PolicyError {}
 mod tests {
     use std::time::Duration;
 
-    use super::{PolicyError, QuotaPolicy};
+    use super::{MAX_NAME_BYTES, PolicyError, QuotaPolicy};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
     fn names_are_validated_when_built() {
-        let long = "x".repeat(65);
+        let long = "x".repeat(MAX_NAME_BYTES + 1);
         let table = [
             ("", PolicyError::EmptyName),
             (long.as_str(), PolicyError::NameTooLong),
