@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::analyze::AnalyzeArgs;
-use crate::client::{CheckArgs, ResetArgs, WhyArgs};
+use crate::client::{CheckArgs, PingArgs, ResetArgs, WhyArgs};
 use crate::config::ConfigArgs;
 use crate::failure::Failure;
 use crate::pace;
@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Check(CheckArgs),
     Why(WhyArgs),
     Reset(ResetArgs),
+    Ping(PingArgs),
     Top(TopArgs),
     Config(ConfigArgs),
     /// Print a completion script for a shell

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Check(args) => client::check(args),
         Command::Why(args) => client::why(args),
         Command::Reset(args) => client::reset(args),
+        Command::Ping(args) => client::ping(args),
         Command::Top(args) => top::run(args),
         Command::Config(args) => config::run(args),
         Command::Completions { shell } => manual::completions(*shell),

@@ -234,6 +234,16 @@ fn a_reset_says_so_once_it_is_done() {
 }
 
 #[test]
+fn a_ping_says_whether_a_service_lives() {
+    let service = Service::tcp(&[("GET /healthz", 200, "OK")]);
+    let (code, text, _) = ask(&service, &["ping"]);
+    assert_eq!((code, text.as_str()), (Some(0), "alive\n"));
+    let service = Service::tcp(&[("GET /healthz", 503, "no")]);
+    let (code, text, complaint) = ask(&service, &["ping"]);
+    assert_eq!((code, text.as_str()), (Some(2), ""), "{complaint}");
+}
+
+#[test]
 fn top_once_is_a_table() {
     let service =
         Service::that_hangs_up(&[("GET /v1/rules", 200, RULES), ("GET /v1/top?rule=", 200, TOP)]);

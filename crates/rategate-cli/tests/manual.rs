@@ -30,6 +30,7 @@ fn help_teaches_by_example() {
         ("check", "rategate check jobs && ./job"),
         ("why", "--rule per-user"),
         ("reset", "the token is missing"),
+        ("ping", "--timeout 1s"),
         ("top", "--once"),
     ] {
         let help = printed(&[command, "--help"]);
@@ -61,6 +62,7 @@ fn each_subcommand_has_a_page() {
         "rategate-check",
         "rategate-why",
         "rategate-reset",
+        "rategate-ping",
         "rategate-top",
     ] {
         let page = fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();

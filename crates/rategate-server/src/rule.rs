@@ -38,7 +38,7 @@ pub struct Rule {
     pub quota: bool,
     /// Names of rules that are neither asked nor counted where this one matches too.
     pub replaces: Vec<Arc<str>>,
-    /// Whether its metrics tell the values of its entries too.
+    /// Whether metrics were asked to tell the values of its entries. Kept for whoever writes the rule down again: no metric here tells a value.
     pub detailed_metric: bool,
     /// Limits at certain times of the week, of which the first that fits is in force in place of `limit`.
     pub schedule: Vec<Scheduled>,

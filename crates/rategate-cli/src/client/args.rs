@@ -108,6 +108,16 @@ pub(crate) struct ResetArgs {
     pub(super) service: ServiceArgs,
 }
 
+/// Ask a service whether it lives
+///
+/// No token is needed, and nothing is counted: for those who start and stop services.
+#[derive(Debug, Args)]
+#[command(after_help = PING_EXAMPLES)]
+pub(crate) struct PingArgs {
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+}
+
 impl ServiceArgs {
     /// A client of the service. It connects when there is something to ask.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
@@ -187,6 +197,15 @@ Examples:
 Exit status:
   0    the key is free in all rules asked
   1    at least one of them denies it
+  2    an argument is wrong, or no answer came";
+
+const PING_EXAMPLES: &str = "\
+Examples:
+  rategate ping --timeout 1s
+  rategate ping --server unix:/run/rategate/http.sock
+
+Exit status:
+  0    it answers
   2    an argument is wrong, or no answer came";
 
 const RESET_EXAMPLES: &str = "\

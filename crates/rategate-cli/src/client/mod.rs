@@ -1,17 +1,19 @@
-//! What the command asks of a service: whether a call may go on, why one may not, to forget a key, and what is going on.
+//! What the command asks of a service: whether a call may go on, why one may not, to forget a key, whether it lives, and what is going on.
 
 mod args;
 mod check;
 pub(crate) mod fetch;
 mod http;
+mod ping;
 mod place;
 mod reset;
 mod why;
 mod wire;
 
-pub(crate) use args::{CheckArgs, ResetArgs, ServiceArgs, WhyArgs};
+pub(crate) use args::{CheckArgs, PingArgs, ResetArgs, ServiceArgs, WhyArgs};
 pub(crate) use check::run as check;
 pub(crate) use http::{Client, Silence};
+pub(crate) use ping::run as ping;
 pub(crate) use reset::run as reset;
 pub(crate) use why::run as why;
 

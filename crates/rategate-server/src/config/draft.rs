@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::error::Problem;
-use super::settings::{Address, Listener, Settings, Store};
+use super::settings::{Address, Listener, SOCKET_MODE, Settings, Store};
 use super::source::Place;
 
 /// The longest name that the service may have for whoever receives its spans, in bytes.
@@ -32,6 +32,7 @@ pub(crate) struct ListenerDraft {
     pub(crate) address: Address,
     pub(crate) auth: Option<bool>,
     pub(crate) tls: Option<bool>,
+    pub(crate) mode: Option<u32>,
 }
 
 /// What is spoken at a listener.
@@ -74,7 +75,7 @@ impl Protocol {
 impl ListenerDraft {
     /// A listener of which only the address was decided.
     fn of(listener: &Listener) -> Self {
-        Self { address: listener.address.clone(), auth: None, tls: None }
+        Self { address: listener.address.clone(), auth: None, tls: None, mode: None }
     }
 }
 
@@ -110,12 +111,12 @@ impl Draft {
     }
 
     fn listener(&self, draft: ListenerDraft) -> Listener {
-        let ListenerDraft { address, auth, tls } = draft;
+        let ListenerDraft { address, auth, tls, mode } = draft;
         let is_tcp = matches!(address, Address::Tcp(_));
         let by_default = || address.is_public() && self.settings.server.token.is_some();
         let auth = auth.or(self.auth).unwrap_or_else(by_default);
         let tls = tls.unwrap_or(is_tcp && self.settings.server.tls.is_some());
-        Listener { address, auth, tls }
+        Listener { address, auth, tls, mode: mode.unwrap_or(SOCKET_MODE) }
     }
 
     /// `is_built_in` is whether spans can be sent at all.

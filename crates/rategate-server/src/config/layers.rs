@@ -4,6 +4,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
 
+use rategate_tower::key::Network;
+
 use super::draft::{Draft, ListenerDraft, Protocol, Whence};
 use super::error::Problem;
 use super::native::text::{Grammar as _, HostName};
@@ -33,7 +35,7 @@ struct Said {
 /// What can be said from outside, by its key.
 type Setter = fn(&mut Draft, &str) -> Result<(), String>;
 
-const KEYS: [(&str, Setter); 35] = [
+const KEYS: [(&str, Setter); 36] = [
     ("server.resp", |draft, text| listeners(draft, Protocol::Resp, text)),
     ("server.http", |draft, text| listeners(draft, Protocol::Http, text)),
     ("server.grpc", |draft, text| listeners(draft, Protocol::Grpc, text)),
@@ -93,6 +95,11 @@ const KEYS: [(&str, Setter); 35] = [
     }),
     ("http.headers", |draft, text| put(&mut draft.settings.http.headers, dialects(text))),
     ("http.hosts", |draft, text| put(&mut draft.settings.http.hosts, hosts(text))),
+    ("http.trusted_proxies", |draft, text| {
+        let networks = text.split(',').map(str::trim).filter(|network| !network.is_empty());
+        let networks = networks.map(Network::read).collect();
+        put(&mut draft.settings.http.trusted_proxies, networks)
+    }),
     ("store.url", |draft, text| add_store_urls(&mut draft.store, text)),
     ("store.password", |draft, text| match &mut draft.store {
         Some(store) => put(&mut store.password, Ok(Some(Secret::new(text.to_owned())))),
@@ -264,7 +271,7 @@ fn listeners(draft: &mut Draft, protocol: Protocol, text: &str) -> Result<(), St
         let address = Address::read(address)?;
         // What the file says of an address goes on.
         let same = known.iter().find(|one| one.address == address).cloned();
-        all.push(same.unwrap_or(ListenerDraft { address, auth: None, tls: None }));
+        all.push(same.unwrap_or(ListenerDraft { address, auth: None, tls: None, mode: None }));
     }
     draft.listeners.insert(protocol, all);
     Ok(())

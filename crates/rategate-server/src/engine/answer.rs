@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::rule::{Rule, Shown};
+use crate::rule::{Enforcement, Rule, Shown};
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +85,21 @@ impl Decided {
             Self::Now(answer) => answer,
             Self::Later(answer) => answer.await,
         }
+    }
+}
+
+impl Part {
+    /// How long until nothing of the limit is in use any more, in ns; none if that never comes by itself.
+    #[must_use]
+    pub const fn reset_after(&self) -> Option<u64> {
+        if self.reset_after_ns == u64::MAX { None } else { Some(self.reset_after_ns) }
+    }
+
+    /// Whether its rule denies nobody: then clients are not told of it.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        matches!(self.verdict, Verdict::Denied { enforced: false, .. })
+            || self.rule.as_ref().is_some_and(|rule| rule.enforcement == Enforcement::Shadow)
     }
 }
 

@@ -30,6 +30,13 @@ impl Access {
         let differing = token.iter().zip(given).fold(0_u8, |all, (own, given)| all | (own ^ given));
         (std::hint::black_box(differing) == 0) & (token.len() == given.len())
     }
+
+    /// Whether a field `Authorization` shows it: `Bearer`, in any case, and the token.
+    #[must_use]
+    pub fn admits_field(&self, field: &[u8]) -> bool {
+        let Some((scheme, token)) = field.split_at_checked(b"Bearer ".len()) else { return false };
+        scheme.eq_ignore_ascii_case(b"Bearer ") && self.admits(token.trim_ascii())
+    }
 }
 
 impl fmt::Debug for Access {

@@ -136,6 +136,10 @@ impl Watch for Record {
         if permits == 0 {
             return;
         }
+        let permits = match part.verdict {
+            Verdict::Refunded(back) => back,
+            _ => permits,
+        };
         let number = self.tally.add(kind, permits);
         if matches!(kind, Kind::Free | Kind::Refunded) {
             return;

@@ -26,7 +26,7 @@ pub(super) enum Kind {
     GoneAdmitted,
     /// The counters were out of reach, and it was sent away.
     GoneDenied,
-    /// Passes uncounted: unlimited, replaced, or under no rule.
+    /// Passes uncounted: unlimited, or under no rule.
     Free,
     /// Went back.
     Refunded,

@@ -69,7 +69,7 @@ impl Front {
             }
         };
         self.is_ready.store(false, Ordering::Release);
-        self.health.set(false);
+        self.health.end();
         self.admin.close();
         if matches!(order, Order::Drain) {
             self.drain(&mut signals).await;

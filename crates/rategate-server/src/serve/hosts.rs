@@ -16,6 +16,7 @@ use crate::observe;
 use crate::protocol::grpc::{self, Rls};
 use crate::protocol::http::{self, Api, ConnectionLimits};
 use crate::protocol::resp::{Bounds, Resp};
+use crate::protocol::rls;
 
 /// Accepts connections at a place until the end begins.
 pub(super) type Host = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -83,24 +84,25 @@ impl Front {
             most_wait: server.limits.header_time,
             most_streams: server.limits.streams,
             most_head: server.limits.header_bytes,
-            ..grpc::Settings::default()
+            options: self.told(),
         };
         let engine = self.asked_by(observe::Protocol::Grpc);
         Rls::new(engine, access.clone(), self.health.clone(), settings)
     }
 
+    /// What Envoy's answers tell besides.
+    const fn told(&self) -> rls::Options {
+        rls::Options { headers: self.settings.grpc.headers }
+    }
+
     fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {
         let server = &self.settings.server;
         let is_ready = Arc::clone(&self.is_ready);
-        let token = server.token.clone().map(|token| {
-            let is_token = move |given: &[u8]| token.matches(given);
-            let is_token: http::IsToken = Arc::new(is_token);
-            is_token
-        });
         let options = http::Options {
-            token,
+            access: access.clone(),
             ready: Arc::new(move || is_ready.load(Ordering::Acquire)),
             fields: self.settings.http.headers.iter().map(|dialect| told(*dialect)).collect(),
+            proxies: http::Proxies::in_networks(self.settings.http.trusted_proxies.clone()),
             most_body_bytes: server.limits.body_bytes,
             ..http::Options::default()
         };
@@ -122,6 +124,7 @@ impl Front {
                 ..ConnectionLimits::default()
             },
             most_body_bytes: server.limits.body_bytes,
+            options: self.told(),
         })
     }
 }
@@ -131,7 +134,7 @@ const fn told(dialect: settings::Dialect) -> rategate_tower::headers::Dialect {
     match dialect {
         settings::Dialect::Current => Dialect::Current,
         settings::Dialect::Older => Dialect::Older,
-        settings::Dialect::Legacy => Dialect::Legacy(Reset::Delta),
+        settings::Dialect::Legacy => Dialect::Envoy,
         settings::Dialect::LegacyEpoch => Dialect::Legacy(Reset::Unix),
     }
 }

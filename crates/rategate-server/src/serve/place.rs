@@ -54,7 +54,7 @@ pub(super) fn place(
     };
     // Whoever reaches an open listener from outside has to show the token for everything.
     let token_required = listener.auth;
-    let bound = net::bind(&at(&listener.address)).map_err(|error| StartError::Bind {
+    let bound = net::bind(&at(listener)).map_err(|error| StartError::Bind {
         protocol,
         address: address(),
         error,
@@ -62,14 +62,11 @@ pub(super) fn place(
     Ok(Place { protocol, bound, tls, token_required })
 }
 
-/// This user alone may use a socket in the file system.
-const SOCKET_MODE: u32 = 0o600;
-
-fn at(address: &settings::Address) -> net::Address {
-    match address {
+fn at(listener: &Listener) -> net::Address {
+    match &listener.address {
         settings::Address::Tcp(address) => net::Address::Tcp(*address),
         settings::Address::Unix(path) => {
-            net::Address::Unix { path: path.clone(), mode: SOCKET_MODE }
+            net::Address::Unix { path: path.clone(), mode: listener.mode }
         }
     }
 }

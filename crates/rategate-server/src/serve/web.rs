@@ -1,12 +1,12 @@
-//! What comes over HTTP goes to whom it is for: gRPC by its content type, questions of whoever runs the service and the page by
+//! What comes over HTTP goes to whom it is for: gRPC by its content type and path, questions of whoever runs the service and the page by
 //! their paths, all else to the API.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use rategate::MonotonicClock;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,7 +18,7 @@ use crate::observe::admin::{Admin, Rights};
 use crate::protocol::body::{Body, read};
 use crate::protocol::grpc::Rls;
 use crate::protocol::http::{
-    Api, Caller, ConnectionLimits, Guard, Stranger, Whose, serve_connection,
+    Api, Caller, ConnectionLimits, Guard, Stranger, Whose, serve_connection, shows_token,
 };
 use crate::protocol::rls;
 
@@ -38,6 +38,8 @@ pub(super) struct Parts {
     pub(super) observe: Arc<Observe>,
     pub(super) limits: ConnectionLimits,
     pub(super) most_body_bytes: usize,
+    /// What Envoy's answers tell besides.
+    pub(super) options: rls::Options,
 }
 
 /// How long a body may take once it makes us wait.
@@ -58,7 +60,7 @@ impl Web {
         if let Err(stranger) = self.guard.admit(&request, &caller) {
             return parts.turn_away(stranger);
         }
-        if Whose::of(request.headers()) == Whose::Grpc {
+        if Whose::of(&request) == Whose::Grpc {
             return parts.rls.call(request, caller.token_required).await.map(Body::stream);
         }
         let path = request.uri().path();
@@ -87,22 +89,13 @@ impl Parts {
 
     /// What somebody may see and do of what concerns whoever runs the service.
     fn rights<B>(&self, request: &Request<B>, caller: Caller) -> Rights {
-        if !self.access.is_guarded() || self.shows_token(request.headers()) {
+        if !self.access.is_guarded() || shows_token(&self.access, request.headers()) {
             Rights::ALL
         } else if caller.token_required {
             Rights::NONE
         } else {
             Rights::READ
         }
-    }
-
-    fn shows_token(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        let token = shown.and_then(|shown| {
-            let (scheme, token) = shown.split_at_checked(b"Bearer ".len())?;
-            scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
-        });
-        token.is_some_and(|token| self.access.admits(token))
     }
 
     /// Envoy's question as JSON.
@@ -112,7 +105,7 @@ impl Parts {
             response.headers_mut().insert("allow", HeaderValue::from_static("POST"));
             return response;
         }
-        if caller.token_required && !self.shows_token(request.headers()) {
+        if caller.token_required && !shows_token(&self.access, request.headers()) {
             let mut response = plain(StatusCode::UNAUTHORIZED, "show the token\n".to_owned());
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert("www-authenticate", scheme);
@@ -122,8 +115,7 @@ impl Parts {
             let text = "the body is broken off, late, or too long\n";
             return plain(StatusCode::BAD_REQUEST, text.to_owned());
         };
-        let options = rls::Options::default();
-        let (status, text) = rls::json(&body, &self.engine, options).await;
+        let (status, text) = rls::json(&body, &self.engine, self.options).await;
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if status == StatusCode::BAD_REQUEST {
             return plain(status, text);

@@ -64,6 +64,7 @@ fn each_key_can_be_said_from_outside() {
         ("server.limits.header_time", "10s"),
         ("http.headers", "ratelimit,x-ratelimit"),
         ("http.hosts", "a.example, b"),
+        ("http.trusted_proxies", "10.0.0.0/8, ::1"),
         ("store.url", "redis://u:p@h:1/2"),
         ("store.password", "other"),
         ("store.nodes", "15"),
@@ -89,7 +90,7 @@ fn each_key_can_be_said_from_outside() {
     let expected = [("resp", "127.0.0.1:1"), ("resp", "unix:/r"), ("grpc", "[::1]:3")];
     assert_eq!(addresses, expected.map(|(name, address)| (name, address.to_owned())));
     assert!(server.listeners().all(|(_, one)| one.auth) && server.insecure);
-    assert!(server.token.as_ref().unwrap().matches(b"from a file"));
+    assert_eq!(server.token.as_ref().unwrap().expose(), "from a file");
     let tls = server.tls.as_ref().unwrap();
     assert_eq!((tls.cert.as_path(), tls.key.as_path()), (Path::new("c"), Path::new("k")));
     assert_eq!(tls.client_ca.as_deref(), Some(Path::new("a")));
@@ -103,9 +104,11 @@ fn each_key_can_be_said_from_outside() {
     );
     assert_eq!(settings.http.headers, [Dialect::Older, Dialect::Legacy]);
     assert_eq!(settings.http.hosts, ["a.example", "b"]);
+    assert_eq!(settings.http.trusted_proxies.len(), 2);
     let store = settings.store.as_ref().unwrap();
     assert!(matches!(store.place, StorePlace::Server(_)) && store.database == 2);
-    assert!(store.password.as_ref().unwrap().matches(b"other") && store.nodes.get() == 15);
+    assert_eq!(store.password.as_ref().unwrap().expose(), "other");
+    assert_eq!(store.nodes.get(), 15);
     let snapshot = settings.snapshot.as_ref().unwrap();
     assert_eq!(
         (snapshot.path.as_path(), snapshot.every),

@@ -208,7 +208,7 @@ fn schedules() {
 fn all_settings() {
     let text = r#"
         [server]
-        resp = ["127.0.0.1:1", { address = "unix:/run/r", auth = true }]
+        resp = ["127.0.0.1:1", { address = "unix:/run/r", auth = true, mode = "0660" }]
         http = { address = "0.0.0.0:2", tls = false }
         grpc = []
         token = "sesame"
@@ -230,8 +230,10 @@ fn all_settings() {
         [http]
         headers = ["ietf", "x-ratelimit-epoch"]
         hosts = ["limits.example"]
+        trusted_proxies = ["10.0.0.0/8", "::1"]
         [grpc]
         count_denied = true
+        headers = true
         [store]
         kind = "sentinel"
         name = "main"
@@ -259,11 +261,11 @@ fn all_settings() {
     let settings = load(text).settings;
     let server = &settings.server;
     let unix = Address::Unix("/run/r".into());
-    assert_eq!(server.resp[0], Listener { address: Address::loopback(1), auth: false, tls: true });
-    assert_eq!(server.resp[1], Listener { address: unix, auth: true, tls: false });
+    assert_eq!(server.resp[0], Listener { tls: true, ..Listener::plain(Address::loopback(1)) });
+    assert_eq!(server.resp[1], Listener { auth: true, mode: 0o660, ..Listener::plain(unix) });
     let public = Address::Tcp(([0, 0, 0, 0], 2).into());
-    assert_eq!(server.http, [Listener { address: public, auth: true, tls: false }]);
-    assert!(server.grpc.is_empty() && server.token.as_ref().unwrap().matches(b"sesame"));
+    assert_eq!(server.http, [Listener { auth: true, ..Listener::plain(public) }]);
+    assert!(server.grpc.is_empty() && server.token.as_ref().unwrap().expose() == "sesame");
     assert_eq!((server.threads.unwrap().get(), server.drain), (3, Duration::from_secs(3)));
     let limits = server.limits;
     assert_eq!(
@@ -277,13 +279,16 @@ fn all_settings() {
     );
     assert_eq!(settings.http.headers, [Dialect::Current, Dialect::LegacyEpoch]);
     assert_eq!(settings.http.hosts, ["limits.example"]);
-    assert!(settings.grpc.count_denied);
+    let trusted: Vec<_> = ["10.0.0.0/8", "::1"].map(|one| one.parse().unwrap()).into();
+    assert_eq!(settings.http.trusted_proxies, trusted);
+    assert!(settings.grpc.count_denied && settings.grpc.headers);
     let store = settings.store.as_ref().unwrap();
     assert!(
         matches!(&store.place, StorePlace::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2)
     );
     assert_eq!((store.user.as_deref(), store.database, store.prefix.as_str()), (Some("u"), 4, "x"));
-    assert!(store.password.as_ref().unwrap().matches(b"p") && store.nodes.get() == 6);
+    assert_eq!(store.password.as_ref().unwrap().expose(), "p");
+    assert_eq!(store.nodes.get(), 6);
     let snapshot = settings.snapshot.as_ref().unwrap();
     assert_eq!((snapshot.every, snapshot.when_torn), (Duration::from_secs(5), WhenTorn::Refuse));
     assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (10, 11, 12));
@@ -311,6 +316,20 @@ fn answers_of_envoys_protocol_have_the_rules_name_or_another() {
     let long =
         format!("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nenvoy_name = {:?}", "x".repeat(4097));
     assert_eq!(wrong(&long).problems()[0].line(), Some(4));
+}
+
+#[test]
+fn modes_and_networks_that_are_none_are_refused() {
+    for (text, told) in [
+        ("[server]\nresp = { address = \"unix:/run/r\", mode = \"0999\" }", "0777"),
+        ("[server]\nresp = { address = \"unix:/run/r\", mode = \"rw\" }", "0777"),
+        ("[server]\nresp = { address = \"127.0.0.1:1\", mode = \"0666\" }", "only a socket"),
+        ("[http]\ntrusted_proxies = [\"10.0.0.1/8\"]", "10.0.0.1/8"),
+        ("[http]\ntrusted_proxies = [\"proxy\"]", "proxy"),
+    ] {
+        let report = wrong(text).report();
+        assert!(report.contains(told), "{text}: {report}");
+    }
 }
 
 #[test]
@@ -344,10 +363,10 @@ fn a_secret_may_be_in_a_file_or_a_variable() {
     let path = folder.path().join("token");
     std::fs::write(&path, "from a file\n").unwrap();
     let in_file = load(&format!("[server]\ntoken = {{ file = {path:?} }}"));
-    assert!(in_file.settings.server.token.unwrap().matches(b"from a file"));
+    assert_eq!(in_file.settings.server.token.unwrap().expose(), "from a file");
     let variable = std::env::var("CARGO_PKG_NAME").unwrap();
     let in_variable = load("[server]\ntoken = { env = \"CARGO_PKG_NAME\" }");
-    assert!(in_variable.settings.server.token.unwrap().matches(variable.as_bytes()));
+    assert_eq!(in_variable.settings.server.token.unwrap().expose(), variable);
     for text in [
         "{ env = \"NO_SUCH_VARIABLE\" }",
         "{ file = \"/no/such\" }",

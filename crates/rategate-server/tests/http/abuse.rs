@@ -95,6 +95,34 @@ fn idle_connections_end_and_busy_ones_do_not() {
     });
 }
 
+/// Acknowledgements and windows are no requests that have begun.
+#[test]
+fn an_idle_connection_of_http2_may_be_as_silent_as_any() {
+    run(async {
+        let limits =
+            ConnectionLimits { arrival: SHORT / 2, idle: SHORT * 3, ..ConnectionLimits::default() };
+        let server = Server::new(plain(), limits).await;
+        let (sender, mut connection) = h2::client::handshake(server.connect().await).await.unwrap();
+        let mut pings = connection.ping_pong().unwrap();
+        let ended = tokio::spawn(connection);
+        let mut sender = sender.ready().await.unwrap();
+        let ask = || http::Request::get("http://x/healthz").body(()).unwrap();
+        let mut answers = 0;
+        for _ in 0..3 {
+            let (response, _) = sender.send_request(ask(), true).unwrap();
+            response.await.unwrap();
+            answers += 1;
+            pings.ping(h2::Ping::opaque()).await.unwrap();
+            tokio::time::sleep(SHORT).await;
+        }
+        assert_eq!(answers, 3);
+        // Then it ends as HTTP/2 does, with a farewell, and no request is lost.
+        let ended = tokio::time::timeout(SHORT * 10, ended).await.unwrap().unwrap();
+        assert!(ended.is_ok(), "{ended:?}");
+        lives(&server).await;
+    });
+}
+
 /// What a request is answered that does not end.
 async fn first_line(server: &Server, request: String) -> String {
     let mut stream = server.connect().await;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rategate_server::net::Access;
 use rategate_server::protocol::http::Options;
 
 use crate::common::{plain, service};
 
 fn guarded() -> Options {
-    Options { token: Some(Arc::new(|given| given == b"s3cret")), ..Options::default() }
+    Options { access: Access::token(b"s3cret"), ..Options::default() }
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn a_descriptor_is_explained() {
         assert_eq!(status, 400, "{body}");
         assert!(serde_json::from_str::<Value>(&problem).unwrap()["detail"].is_string());
     }
-    assert_eq!(explain(&" ".repeat(70_000)).0, 400, "no longer than it may be");
+    assert_eq!(explain(&" ".repeat(70_000)).0, 413, "no longer than it may be");
 }
 
 #[test]
@@ -278,7 +278,36 @@ fn a_configuration_is_validated() {
     all.push(token("env = \"NO_SUCH_VARIABLE\""));
     assert!(all.iter().all(|one| one["is_valid"] == json!(true)), "{all:?}");
     // Bounds.
-    assert_eq!(bench.call("POST", path, &"#".repeat((1 << 20) + 1)).0, 400);
+    assert_eq!(bench.call("POST", path, &"#".repeat((1 << 20) + 1)).0, 413);
     assert_eq!(bench.call("GET", path, "").0, 405);
     assert_eq!(bench.call_as(Rights::READ, "POST", path, "").0, 401);
+}
+
+#[test]
+fn a_body_that_never_comes_is_given_up() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let bench = Bench::new(rules());
+    for path in ["/v1/explain", "/v1/simulate"] {
+        let request = http::Request::post(path).body(Never).unwrap();
+        let call = bench.admin.call(request, Rights::ALL);
+        let answer = runtime.block_on(async {
+            tokio::time::timeout(std::time::Duration::from_secs(8), call).await
+        });
+        assert_eq!(answer.expect("an answer").status(), 408, "{path}");
+    }
+}
+
+/// A body that is announced, and does not come.
+struct Never;
+
+impl hyper::body::Body for Never {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
 }

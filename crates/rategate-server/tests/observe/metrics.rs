@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rategate_server::engine::{Inline, Verb};
+use rategate_server::engine::{Decided, Inline, Item, Request, Target, Verb};
 use rategate_server::observe::Protocol;
 use rategate_server::rule::{Limit, RuleSet, Unit};
 
@@ -213,4 +213,20 @@ fn counts_only_grow_and_uncounted_items_are_told() {
     let labels = [("rule", "open"), ("outcome", "uncounted")];
     assert_eq!(scrape(&bench).value("rategate_decisions_total", &labels), 1.0);
     assert_eq!(scrape(&bench).value("rategate_decided_permits_total", &labels), 7.0);
+}
+
+#[test]
+fn permits_that_went_back_are_those_that_did() {
+    let bench = Bench::new(rules());
+    bench.take("per-address", &["a"], 3);
+    let values: [&[u8]; 1] = [b"a"];
+    for many in [2, 1_000_000] {
+        let target = Target::Rule { name: "per-address", values: &values };
+        let items = [Item::of(target, many)];
+        let request = Request { verb: Verb::Refund, items: &items, counts_denied: false };
+        let Decided::Now(answer) = bench.engine.decide(&request) else { panic!("it is here") };
+        assert!(answer.unwrap().allowed);
+    }
+    let labels = [("rule", "per-address"), ("outcome", "refunded")];
+    assert_eq!(scrape(&bench).value("rategate_decided_permits_total", &labels), 3.0);
 }

@@ -1,7 +1,9 @@
 //! What if: what `/v1/simulate` says is what the limit would have said.
 
+use bytes::Bytes;
 use rategate::replay::{Replay, Said};
 use rategate::{AnyPolicy, Clock as _, SlidingLog};
+use rategate_server::observe::admin::Rights;
 use serde_json::{Value, json};
 
 use crate::common::{Bench, SECOND_NS, START_NS, rules};
@@ -105,4 +107,51 @@ fn limits_that_are_none_are_refused() {
     }
     let told = simulate(&bench, "per-address", &json!({ "permits": 1, "period_ms": 1_000 }));
     assert_eq!(told["sentence"], "No arrivals are recorded yet.");
+}
+
+/// Whoever goes away does not stop the work that he has begun.
+#[test]
+fn one_replay_at_a_time_though_nobody_waits_for_it() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    let bench = Bench::new(rules());
+    bench.take("search", &[], 1);
+    let body = json!({ "rule": "search", "limit": { "permits": 1, "period_ms": 1_000 } });
+    let status = |status| {
+        let request = http::Request::post("/v1/simulate");
+        let request = request.body(http_body_util::Full::new(Bytes::from(body.to_string())));
+        let mut call = Box::pin(bench.admin.call(request.unwrap(), Rights::ALL));
+        match status {
+            // It is asked, and given up at once.
+            None => runtime.block_on(async { assert!(futures_now(&mut call).is_none()) }),
+            Some(status) => assert_eq!(runtime.block_on(call).status(), status),
+        }
+    };
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    // Nothing is replayed before that.
+    drop(runtime.spawn_blocking(move || held.recv()));
+    status(None);
+    status(Some(503));
+    drop(let_go);
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_secs(10) {
+        let request = http::Request::post("/v1/simulate");
+        let request = request.body(http_body_util::Full::new(Bytes::from(body.to_string())));
+        if runtime.block_on(bench.admin.call(request.unwrap(), Rights::ALL)).status() == 200 {
+            return;
+        }
+    }
+    panic!("it is busy for ever");
+}
+
+/// What a future says at once, if anything.
+fn futures_now<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::Pin::new(future).poll(&mut context) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    }
 }

@@ -43,6 +43,18 @@ fn a_socket_in_the_file_system_is_this_users_and_goes_with_the_service() {
     assert_eq!(std::fs::read(&path).unwrap(), b"mine");
 }
 
+#[test]
+fn a_socket_may_be_others_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rategate.sock");
+    let address = Address::Unix(path.clone());
+    let running = serve(|settings| {
+        settings.server.resp = vec![Listener { mode: 0o666, ..Listener::plain(address) }];
+    });
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
+    running.stop();
+}
+
 fn try_unix(path: &std::path::Path) -> Result<(), StartError> {
     try_start(|settings| settings.server.resp = vec![Listener::plain(Address::Unix(path.into()))])
 }

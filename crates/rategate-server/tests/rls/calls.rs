@@ -420,6 +420,28 @@ fn a_drain_ends_calls_and_lets_no_new_ones_in() {
 }
 
 #[test]
+fn the_end_of_a_service_ends_those_who_watch() {
+    for driver in BOTH {
+        let (engine, _) = engine(rules());
+        let server = Server::start(driver, engine, Settings::default());
+        runtime().block_on(async {
+            let mut health = HealthClient::new(channel(&server).await);
+            let request = HealthCheckRequest { service: String::new() };
+            let mut watched = health.watch(request).await.unwrap().into_inner();
+            assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
+            server.health.end();
+            assert_eq!(watched.message().await.unwrap().unwrap().status, 2);
+            if driver == Driver::Own {
+                // It ends them with its connections.
+                server.drain();
+            }
+            let next = tokio::time::timeout(std::time::Duration::from_secs(5), watched.message());
+            assert_eq!(next.await.expect("an end").unwrap_err().code(), Code::Unavailable);
+        });
+    }
+}
+
+#[test]
 fn calls_show_the_token_where_it_is_asked_for() {
     for driver in BOTH {
         let (engine, _) = engine(rules());

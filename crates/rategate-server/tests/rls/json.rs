@@ -1,8 +1,11 @@
 //! `POST /json`.
 
-use rategate_server::protocol::rls::{Options, json};
+use std::sync::Arc;
 
-use crate::common::{engine, rules, runtime};
+use rategate_server::engine::{Answer, Decided, Part, Request, Verdict};
+use rategate_server::protocol::rls::{Decide, Options, json};
+
+use crate::common::{engine, rule, rules, runtime};
 
 fn ask(text: &str) -> (u16, String) {
     let (engine, _) = engine(rules());
@@ -78,4 +81,33 @@ fn more_than_can_be_decided_is_not_read() {
     let text = format!(r#"{{"domain":"edge","descriptors":[{{"entries":[{},!"#, list("{}", 65));
     let (_, body) = ask(&text);
     assert!(body.contains("more than 64"), "{body}");
+}
+
+/// Says what it is to say.
+struct Told(Verdict, Option<u64>);
+
+impl Decide for Told {
+    fn decide(&self, _: &Request<'_>) -> Decided {
+        let rule = Arc::new(rule("held", &[("held", "")], 5));
+        let (shown, rule) = (Some(rule.shown), Some(rule));
+        let (verdict, remaining) = (self.0, self.1);
+        let part = Part { rule, shown, verdict, limit: 5, remaining, reset_after_ns: u64::MAX };
+        let allowed = !verdict.is_over();
+        Decided::Now(Ok(Answer { allowed, parts: std::iter::once(part).collect() }))
+    }
+}
+
+/// Envoy would tell clients 584 years, and that nothing is left.
+#[test]
+fn what_nobody_knows_is_not_told() {
+    let text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"held","value":"x"}]}]}"#;
+    let options = Options { headers: true };
+    let said = |told: Told| runtime().block_on(json(text, &told, options)).1;
+    let never = said(Told(Verdict::Granted, Some(4)));
+    assert!(never.contains(r#""limitRemaining":4"#), "{never}");
+    assert!(!never.contains("Reset"), "{never}");
+    let gone = said(Told(Verdict::Gone { admitted: true }, None));
+    assert_eq!(gone, r#"{"overallCode":"OK","statuses":[{"code":"OK"}]}"#);
+    let gone = said(Told(Verdict::Gone { admitted: false }, None));
+    assert_eq!(gone, r#"{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT"}]}"#);
 }

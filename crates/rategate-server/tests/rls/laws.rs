@@ -144,5 +144,5 @@ fn a_reset_is_never_told_too_early() {
     let descriptors = [Descriptor { entries, ..Descriptor::default() }].into_iter().collect();
     let question = Ask { domain: "edge", descriptors, hits: 1 };
     let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question) else { panic!() };
-    assert_eq!(Line::of(&answer.parts[0]).reset_s, 50);
+    assert_eq!(Line::of(&answer.parts[0]).reset_s, Some(50));
 }

@@ -19,3 +19,4 @@ mod restart;
 mod rules;
 #[cfg(feature = "otlp")]
 mod spans;
+mod web;

@@ -9,7 +9,7 @@ use http::HeaderValue;
 use super::seconds::{sf_integer, whole_seconds};
 
 /// The longest name of a policy.
-pub const MAX_NAME_BYTES: usize = 64;
+pub const MAX_NAME_BYTES: usize = 128;
 
 /// What clients are told of a limit: so many requests in so many seconds, under a name.
 ///
@@ -121,13 +121,13 @@ impl Error for PolicyError {}
 mod tests {
     use std::time::Duration;
 
-    use super::{PolicyError, QuotaPolicy};
+    use super::{MAX_NAME_BYTES, PolicyError, QuotaPolicy};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
     fn names_are_validated_when_built() {
-        let long = "x".repeat(65);
+        let long = "x".repeat(MAX_NAME_BYTES + 1);
         let table = [
             ("", PolicyError::EmptyName),
             (long.as_str(), PolicyError::NameTooLong),

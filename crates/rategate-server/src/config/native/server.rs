@@ -5,12 +5,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rategate_tower::key::Network;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::text::{At, Grammar as _, HostName, StoreUrl, Text};
+use super::text::{At, Grammar as _, HostName, SocketMode, StoreUrl, Text};
 use crate::config::settings::{Address, Dialect, LogFormat, Receiver, Sample, WhenTorn};
 
 /// Where the service listens, and how.
@@ -81,6 +82,8 @@ pub(crate) struct HttpTable {
     pub(crate) headers: Option<Vec<Dialect>>,
     /// Names by which browsers reach the service, such as a proxy's; or hosts whose pages may ask it. None if not said otherwise: localhost and addresses need not be listed.
     pub(crate) hosts: Option<Vec<Text<HostName>>>,
+    /// Proxies that are believed when they say in `X-Forwarded-For` who the client is, as networks: none if not said otherwise.
+    pub(crate) trusted_proxies: Option<Vec<Text<Network>>>,
 }
 
 /// What Envoy's protocol does.
@@ -89,6 +92,8 @@ pub(crate) struct HttpTable {
 pub(crate) struct GrpcTable {
     /// Count what is denied too, as Envoy's service does.
     pub(crate) count_denied: Option<bool>,
+    /// Say in `response_headers_to_add` how a caller stands with the limit that is nearest to its end: false.
+    pub(crate) headers: Option<bool>,
 }
 
 /// Where the counters are that several processes share.
@@ -190,6 +195,7 @@ pub(crate) struct ListenerTable {
     pub(crate) address: Address,
     pub(crate) auth: Option<bool>,
     pub(crate) tls: Option<bool>,
+    pub(crate) mode: Option<u32>,
 }
 
 /// A listener, or a list of them.
@@ -311,6 +317,8 @@ struct FullListener {
     auth: Option<bool>,
     /// Whether it speaks TLS.
     tls: Option<bool>,
+    /// Who may connect to a socket in the file system: "0600" if not said otherwise.
+    mode: Option<Text<SocketMode>>,
 }
 
 impl<'de> Deserialize<'de> for ListenerTable {
@@ -343,19 +351,23 @@ impl<'de> Visitor<'de> for OneOrMore {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "an address like \"127.0.0.1:6380\", { address, auth, tls }, or a list of these",
+            "an address like \"127.0.0.1:6380\", { address, auth, tls, mode }, or a list of these",
         )
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Listeners, E> {
         let address = Address::read(text).map_err(E::custom)?;
-        Ok(Listeners(vec![ListenerTable { address, auth: None, tls: None }]))
+        Ok(Listeners(vec![ListenerTable { address, auth: None, tls: None, mode: None }]))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Listeners, A::Error> {
-        let FullListener { address, auth, tls } =
+        let FullListener { address, auth, tls, mode } =
             FullListener::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(Listeners(vec![ListenerTable { address: address.0, auth, tls }]))
+        let mode = mode.map(|mode| mode.0.0);
+        if mode.is_some() && matches!(address.0, Address::Tcp(_)) {
+            return Err(de::Error::custom("only a socket in the file system has a mode"));
+        }
+        Ok(Listeners(vec![ListenerTable { address: address.0, auth, tls, mode }]))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Listeners, A::Error> {

@@ -110,6 +110,7 @@ impl Reader<'_> {
             address: one.address,
             auth: one.auth,
             tls: one.tls,
+            mode: one.mode,
         });
         self.draft.listeners.insert(protocol, drafts.collect());
     }
@@ -133,10 +134,14 @@ impl Reader<'_> {
         http.headers = table.headers.unwrap_or_else(|| std::mem::take(&mut http.headers));
         let hosts = table.hosts.unwrap_or_default();
         http.hosts = hosts.into_iter().map(|host| host.0.0).collect();
+        let trusted = table.trusted_proxies.unwrap_or_default();
+        http.trusted_proxies = trusted.into_iter().map(|network| network.0).collect();
     }
 
     fn grpc(&mut self, table: &GrpcTable) {
-        self.draft.settings.grpc.count_denied = table.count_denied.unwrap_or_default();
+        let grpc = &mut self.draft.settings.grpc;
+        grpc.count_denied = table.count_denied.unwrap_or_default();
+        grpc.headers = table.headers.unwrap_or_default();
     }
 
     fn store(&mut self, table: StoreTable) {

@@ -80,7 +80,7 @@ pub(crate) struct RuleTable {
     /// Names of rules that are neither asked nor counted where this one matches too.
     #[serde(default)]
     pub(crate) replaces: Vec<At<String>>,
-    /// Whether its metrics tell the values of its entries too.
+    /// Accepted for the sake of Envoy's format, and of no effect: no metric tells a value.
     #[serde(default)]
     pub(crate) detailed_metric: bool,
     /// Where its counters are: "here" if not said otherwise; "exact" decides each call in the store, "leased" borrows permits from it.

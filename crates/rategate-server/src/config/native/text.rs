@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rategate_core::span;
 use rategate_redis::client::Server as StoreServer;
+use rategate_tower::key::Network;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -145,6 +146,31 @@ impl Grammar for HostName {
         Err(format!(
             "{text:?} is no name of a host like \"limits.example.com\": no scheme, no port"
         ))
+    }
+}
+
+/// Who may connect to a socket in the file system.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketMode(pub(crate) u32);
+
+impl Grammar for SocketMode {
+    const WHAT: &'static str = "the mode of a file, as octal digits";
+    const EXAMPLES: &'static [&'static str] = &["0600", "0660", "0666"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+        mode.map(Self).ok_or_else(|| format!("{text:?} is not from \"0000\" to \"0777\""))
+    }
+}
+
+/// Addresses that belong together.
+impl Grammar for Network {
+    const WHAT: &'static str = "an address, or a network of them";
+    const EXAMPLES: &'static [&'static str] = &["10.0.0.0/8", "127.0.0.1", "2001:db8::/32"];
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error| format!("{text:?}: {error}"))
     }
 }
 

@@ -37,8 +37,8 @@ struct Standing {
     remaining_permits: Option<u64>,
     /// Until one permit fits; none if it does, or if time cannot help.
     retry_after_ms: Option<u64>,
-    /// Until nothing of the limit is in use.
-    reset_after_ms: u64,
+    /// Until nothing of the limit is in use; none if that never comes by itself.
+    reset_after_ms: Option<u64>,
     sentence: String,
 }
 
@@ -112,7 +112,7 @@ impl Standing {
             limit_permits: part.limit,
             remaining_permits: part.remaining,
             retry_after_ms: retry_after_ns.map(|wait| wait.get().div_ceil(1_000_000)),
-            reset_after_ms: part.reset_after_ns.div_ceil(1_000_000),
+            reset_after_ms: part.reset_after().map(|ns| ns.div_ceil(1_000_000)),
             sentence: sentence(part),
         }
     }
@@ -142,9 +142,12 @@ fn sentence(part: &Part) -> String {
         Verdict::Gone { admitted: false } => {
             "The store is out of reach; the rule denies everything then.".to_owned()
         }
-        Verdict::Granted | Verdict::Refunded(_) | Verdict::Reset => match part.reset_after_ns {
-            0 => format!("Allowed: {}, nothing is in use.", left(part)),
-            reset => format!("Allowed: {}. Nothing is in use in {}.", left(part), span(reset)),
+        Verdict::Granted | Verdict::Refunded(_) | Verdict::Reset => match part.reset_after() {
+            None => format!("Allowed: {}.", left(part)),
+            Some(0) => format!("Allowed: {}, nothing is in use.", left(part)),
+            Some(reset) => {
+                format!("Allowed: {}. Nothing is in use in {}.", left(part), span(reset))
+            }
         },
     }
 }

@@ -25,10 +25,10 @@ mod validate;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Body as HttpBody;
 use tokio::sync::Semaphore;
 
@@ -38,9 +38,12 @@ use self::reply::{Problem, json, text};
 use self::shapes::{Config, Overview, Tops};
 use super::metrics::{Library, render};
 use super::{Observe, View};
+use crate::protocol::body::read;
 
 /// The longest body of a request.
 const MOST_BODY_BYTES: usize = 65_536;
+/// How long one may take once it makes us wait.
+const BODY_WITHIN: Duration = Duration::from_secs(5);
 /// How many keys `/v1/top` tells if not said otherwise; and the most.
 const TOP: usize = 20;
 
@@ -65,7 +68,7 @@ struct Shared {
     view: Arc<dyn View>,
     library: Library,
     streams: Arc<AtomicUsize>,
-    replays: Semaphore,
+    replays: Arc<Semaphore>,
     readings: Semaphore,
     is_closing: AtomicBool,
 }
@@ -88,7 +91,7 @@ impl Admin {
             view,
             library: Library::new(),
             streams: Arc::default(),
-            replays: Semaphore::new(1),
+            replays: Arc::new(Semaphore::new(1)),
             readings: Semaphore::new(1),
             is_closing: AtomicBool::new(false),
         };
@@ -120,7 +123,6 @@ impl Admin {
     pub async fn call<B>(&self, request: Request<B>, rights: Rights) -> Response<Body>
     where
         B: HttpBody<Data = Bytes>,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         self.answer(request, rights).await.unwrap_or_else(|problem| problem.response())
     }
@@ -132,7 +134,6 @@ impl Admin {
     ) -> Result<Response<Body>, Problem>
     where
         B: HttpBody<Data = Bytes>,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let path = request.uri().path().to_owned();
         let asks = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -156,16 +157,12 @@ impl Admin {
         let most =
             if path == "/v1/config/validate" { validate::MOST_BYTES } else { MOST_BODY_BYTES };
         let (head, body) = request.into_parts();
-        let body = Limited::new(body, most).collect().await.map_err(|_| {
-            Problem::bad(format!("the body is broken off, or longer than {most} bytes"))
-        })?;
+        let body = read(body, most, BODY_WITHIN).await.map_err(Problem::unread)?;
         let Shared { observe, view, replays, readings, .. } = &*self.shared;
         match &*path {
-            "/v1/config/validate" => {
-                validate::call(readings, &head.headers, &body.to_bytes()).await
-            }
-            "/v1/explain" => look::explain(&**view, &body.to_bytes()).await,
-            _ => simulate::call(observe, replays, &body.to_bytes()).await,
+            "/v1/config/validate" => validate::call(readings, &head.headers, &body).await,
+            "/v1/explain" => look::explain(&**view, &body).await,
+            _ => simulate::call(observe, replays, &body).await,
         }
     }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::super::name;
 use super::Body;
 use crate::engine::Fault;
+use crate::protocol::body::Unread;
 
 /// What is wrong with a request, as RFC 9457 tells it.
 #[derive(Debug, Serialize)]
@@ -59,6 +60,17 @@ impl Problem {
         Self { header: Some((ALLOW, allowed)), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
     }
 
+    pub(super) fn unread(why: Unread) -> Self {
+        let (status, detail) = match why {
+            Unread::TooLong => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "the body is longer than 65536 bytes")
+            }
+            Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
+            Unread::BrokenOff => (StatusCode::BAD_REQUEST, "the body broke off"),
+        };
+        Self::new(status, detail)
+    }
+
     pub(super) fn busy() -> Self {
         let detail = "as many as may ask this at a time do so already";
         Self {
@@ -70,7 +82,8 @@ impl Problem {
     pub(super) fn of_fault(fault: &Fault) -> Self {
         let status = match fault {
             Fault::NoSuchRule(_) => StatusCode::NOT_FOUND,
-            Fault::NotLoaded | Fault::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::NotLoaded | Fault::NoRoom | Fault::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::Table(_) => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::BAD_REQUEST,
         };
         Self::new(status, fault.to_string())

@@ -95,7 +95,7 @@ struct Bars {
 /// Answers `POST /v1/simulate`; one at a time is replayed.
 pub(super) async fn call(
     observe: &Arc<Observe>,
-    replays: &Semaphore,
+    replays: &Arc<Semaphore>,
     body: &[u8],
 ) -> Result<Response<Body>, Problem> {
     let asked: Asked =
@@ -110,9 +110,11 @@ pub(super) async fn call(
         Limit::Unlimited | Limit::Nothing => None,
     };
     let candidate = asked.limit.policy(in_force.as_ref())?;
-    let _turn = replays.try_acquire().map_err(|_| Problem::busy())?;
+    let turn = Arc::clone(replays).try_acquire_owned().map_err(|_| Problem::busy())?;
     let name = record.name.to_string();
     let simulated = tokio::task::spawn_blocking(move || {
+        // As long as it works, whoever asked may have gone.
+        let _turn = turn;
         Simulated::of(name, record.tape.read(), in_force.as_ref(), &candidate)
     });
     json(&simulated.await.map_err(|error| Problem::bad(error.to_string()))?)

@@ -77,7 +77,7 @@ impl Head {
             is_post: request.method == http::Method::POST,
             is_grpc: field("content-type").is_some_and(is_grpc),
             is_admitted: access.is_none_or(|access| {
-                field("authorization").is_some_and(|field| is_admitted(access, field))
+                field("authorization").is_some_and(|field| access.admits_field(field))
             }),
             method: Method::of(request.uri.path().as_bytes()),
             is_compressed: field("grpc-encoding").is_some_and(is_compressed),
@@ -145,12 +145,6 @@ impl Timeout {
 /// Whether a field `grpc-encoding` means that messages are compressed.
 pub(crate) fn is_compressed(field: &[u8]) -> bool {
     field != ENCODING.as_bytes()
-}
-
-/// Whether a field `authorization` shows the token.
-pub(crate) fn is_admitted(access: &Access, field: &[u8]) -> bool {
-    let Some((scheme, token)) = field.split_at_checked(7) else { return false };
-    scheme.eq_ignore_ascii_case(b"bearer ") && access.admits(token)
 }
 
 /// Whether a content type is one of gRPC's whose messages are protocol buffers.

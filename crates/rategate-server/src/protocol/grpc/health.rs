@@ -10,13 +10,22 @@ use crate::protocol::rls::proto::{Malformed, Reader, put_integer};
 /// Whether the service serves. Clones are of the same fact.
 #[derive(Clone, Debug)]
 pub struct Health {
-    serving: watch::Sender<bool>,
+    serving: watch::Sender<State>,
+}
+
+/// How a service is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Serving,
+    NotServing,
+    /// It does not serve, and there is no more news.
+    Ending,
 }
 
 /// Who watches a service.
 #[derive(Clone, Debug)]
 pub(super) struct Watcher {
-    pub(super) serving: watch::Receiver<bool>,
+    pub(super) serving: watch::Receiver<State>,
     known: bool,
 }
 
@@ -24,22 +33,31 @@ impl Health {
     /// At the start it does, or does not yet.
     #[must_use]
     pub fn new(serving: bool) -> Self {
-        Self { serving: watch::Sender::new(serving) }
+        Self { serving: watch::Sender::new(State::of(serving)) }
     }
 
     /// It serves from now on, or no more: whoever watches is told.
     pub fn set(&self, serving: bool) {
-        self.serving.send_if_modified(|was| std::mem::replace(was, serving) != serving);
+        self.become_one(State::of(serving));
+    }
+
+    /// It serves no more, for good: whoever watches is told, and then that the call is over.
+    pub fn end(&self) {
+        self.become_one(State::Ending);
+    }
+
+    fn become_one(&self, state: State) {
+        self.serving.send_if_modified(|was| std::mem::replace(was, state) != state);
     }
 
     /// Whether it does.
     #[must_use]
     pub fn is_serving(&self) -> bool {
-        *self.serving.borrow()
+        *self.serving.borrow() == State::Serving
     }
 
     /// Hears of the next change.
-    pub(super) fn subscribe(&self) -> watch::Receiver<bool> {
+    pub(super) fn subscribe(&self) -> watch::Receiver<State> {
         self.serving.subscribe()
     }
 
@@ -61,11 +79,22 @@ impl Health {
     }
 }
 
+impl State {
+    const fn of(serving: bool) -> Self {
+        if serving { Self::Serving } else { Self::NotServing }
+    }
+}
+
 impl Watcher {
+    /// Whether there will be no more news.
+    pub(super) fn is_over(&self) -> bool {
+        *self.serving.borrow() == State::Ending
+    }
+
     /// What it is to be told, if there is news.
     pub(super) fn news(&mut self) -> Option<Bytes> {
         let is_news = self.serving.has_changed().unwrap_or(false);
-        let serving = *self.serving.borrow_and_update();
+        let serving = *self.serving.borrow_and_update() == State::Serving;
         is_news.then(|| {
             let mut out = BytesMut::with_capacity(8);
             state(self.known.then_some(serving), &mut out);

@@ -12,7 +12,7 @@ use hyper::body::{Body as HttpBody, Frame};
 
 use super::body::{Body, trailers};
 use super::head::{ENCODING, Head, Method, Refusal};
-use super::health::Watcher;
+use super::health::{State, Watcher};
 use super::status::{Code, Status};
 use super::{Rls, Unary, frame, reflection};
 use crate::protocol::rls::Decide;
@@ -56,7 +56,11 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         let message = frame::only(&bytes, self.most())?;
         if method == Method::Watch {
             let watcher = self.inner.health.watch(message)?;
-            return Ok(Body::stream(UnsyncBoxBody::new(Watching { watcher, change: None })));
+            return Ok(Body::stream(UnsyncBoxBody::new(Watching {
+                watcher,
+                change: None,
+                ended: false,
+            })));
         }
         let mut out = BytesMut::with_capacity(96);
         match self.unary(method, message, &mut out) {
@@ -131,6 +135,7 @@ fn refused(refusal: Refusal) -> Response<Body> {
 struct Watching {
     watcher: Watcher,
     change: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    ended: bool,
 }
 
 impl HttpBody for Watching {
@@ -146,6 +151,12 @@ impl HttpBody for Watching {
                 self.change = None;
                 return Poll::Ready(Some(Ok(Frame::data(news))));
             }
+            if self.watcher.is_over() {
+                let is_told = std::mem::replace(&mut self.ended, true);
+                let gone = Status::new(Code::Unavailable, "the server is going away");
+                let end = (!is_told).then(|| Ok(Frame::trailers(trailers(&gone))));
+                return Poll::Ready(end);
+            }
             let serving = self.watcher.serving.clone();
             let change = self.change.get_or_insert_with(|| Box::pin(changed(serving)));
             if change.as_mut().poll(context).is_pending() {
@@ -157,7 +168,7 @@ impl HttpBody for Watching {
 }
 
 /// Ends with the next change; never, if there can be none any more.
-pub(super) async fn changed(mut serving: tokio::sync::watch::Receiver<bool>) {
+pub(super) async fn changed(mut serving: tokio::sync::watch::Receiver<State>) {
     if serving.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -98,6 +98,7 @@ impl From<Fault> for Status {
                 return Self::new(Code::Unavailable, "no rate limit configuration loaded");
             }
             Fault::NoRoom | Fault::TooManyLimits { .. } => Code::ResourceExhausted,
+            Fault::Store(_) => Code::Unavailable,
             Fault::NotFor(_) => Code::FailedPrecondition,
             Fault::Table(_) => Code::Internal,
             _ => Code::InvalidArgument,
@@ -109,6 +110,11 @@ impl From<Fault> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_that_is_gone_is_no_mistake_of_the_callers() {
+        assert_eq!(Status::from(Fault::Store("it is gone".into())).code, Code::Unavailable);
+    }
 
     #[test]
     fn a_message_becomes_a_field() {

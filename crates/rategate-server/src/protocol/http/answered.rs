@@ -86,8 +86,7 @@ pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
 impl<'a> AnsweredItem<'a> {
     fn of(part: &'a Part) -> Self {
         let retry_after_ns = retry_after_ns(part);
-        // What never comes has no time.
-        let reset_after_ns = Some(part.reset_after_ns).filter(|ns| *ns < u64::MAX);
+        let reset_after_ns = part.reset_after();
         let is_counted =
             !matches!(part.verdict, Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced);
         Self {

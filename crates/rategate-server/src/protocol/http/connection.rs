@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
@@ -62,15 +62,26 @@ pub enum Whose {
 }
 
 impl Whose {
-    /// By the content type, as gRPC asks.
+    /// By the content type, as gRPC asks, and by a path like `/package.Service/Method`: a proxy that asks a question of its own may
+    /// pass on the content type of its client.
     #[must_use]
-    pub fn of(headers: &HeaderMap) -> Self {
-        let content_type = headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    pub fn of<B>(request: &Request<B>) -> Self {
+        let content_type = request.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
         match content_type {
-            Some(value) if value.starts_with(b"application/grpc") => Self::Grpc,
+            Some(value)
+                if value.starts_with(b"application/grpc") && is_method(request.uri().path()) =>
+            {
+                Self::Grpc
+            }
             _ => Self::Plain,
         }
     }
+}
+
+/// Whether a path is one of gRPC: no other here has a dot in its first part, and a second one.
+fn is_method(path: &str) -> bool {
+    let parts = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+    parts.is_some_and(|(service, method)| service.contains('.') && !method.contains('/'))
 }
 
 /// What a connection of HTTP/2 begins with.
@@ -116,13 +127,11 @@ pub async fn serve_connection<S, A, F>(
             Ok::<_, Infallible>(response)
         }
     });
-    let watch = Watch::new(limits, Instant::now());
+    let watch = Watch::new(limits, is_http2, Instant::now());
     if is_http2 {
         let mut builder = http2::Builder::new(TokioExecutor::new());
+        // Nobody is asked whether he is there: who says nothing is told when he was silent for too long.
         builder
-            .timer(TokioTimer::new())
-            .keep_alive_interval(limits.unread)
-            .keep_alive_timeout(limits.unread)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_concurrent_streams(limits.streams)
@@ -188,8 +197,13 @@ async fn drive<C>(
                 finish(connection.as_mut());
             }
             () = &mut pause => {
-                if watch.is_stuck(activity, Instant::now()) {
-                    return;
+                let now = Instant::now();
+                if watch.is_stuck(activity, now) {
+                    if is_draining || !watch.says_farewell(now) {
+                        return;
+                    }
+                    is_draining = true;
+                    finish(connection.as_mut());
                 }
                 let next = tokio::time::Instant::now().checked_add(watch.pause());
                 pause.as_mut().reset(next.unwrap_or_else(tokio::time::Instant::now));

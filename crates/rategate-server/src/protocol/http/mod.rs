@@ -38,10 +38,11 @@ use self::asked::{Asked, Counter, Verb};
 use self::auth::AuthAsked;
 pub use self::connection::{ConnectionLimits, Whose, serve_connection};
 pub use self::guard::{Guard, Stranger};
-pub use self::options::{IsReady, IsToken, Options, Proxies};
+pub use self::options::{IsReady, Options, Proxies};
 use self::problem::Refused;
 use super::body::{Body, read};
 use crate::engine::Engine;
+use crate::net::Access;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -221,12 +222,13 @@ fn wants_status(head: &Parts) -> Result<bool, Refused> {
     }))
 }
 
-/// The token of `Authorization: Bearer`, if there is one field, and one token in it.
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+/// Whether the one field `Authorization` shows the token.
+pub(crate) fn shows_token(access: &Access, headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(AUTHORIZATION).into_iter();
-    let (Some(value), None) = (values.next(), values.next()) else { return None };
-    let (scheme, token) = value.as_bytes().split_at_checked(b"Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+    match (values.next(), values.next()) {
+        (Some(value), None) => access.admits_field(value.as_bytes()),
+        _ => false,
+    }
 }
 
 impl<C: Clock> Clone for Api<C> {

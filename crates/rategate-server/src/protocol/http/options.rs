@@ -9,20 +9,17 @@ use http::HeaderMap;
 use rategate_tower::headers::Dialect;
 use rategate_tower::key::{self, Client, Field, Network, Peer, Trust};
 
-use super::bearer;
 use super::problem::Refused;
-
-/// Whether these bytes are the token.
-pub type IsToken = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+use super::shows_token;
+use crate::net::Access;
 
 /// Whether the service should be asked.
 pub type IsReady = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// What an API is made with.
 pub struct Options {
-    /// Says whether these bytes are the token, and takes as long whichever of them differ. `None` if there is no token: then
-    /// nobody has to show one.
-    pub token: Option<IsToken>,
+    /// The token, if there is one: if not, nobody has to show one.
+    pub access: Access,
     /// Whether the service should be asked: what `/readyz` answers.
     pub ready: IsReady,
     /// Which proxies are believed when they say who the client is.
@@ -72,19 +69,12 @@ fn nobody() -> Peer {
 impl Options {
     /// Whether somebody may ask where every question needs the token. Nobody has one where there is none.
     pub(super) fn admit(&self, headers: &HeaderMap, required: bool) -> Result<(), Refused> {
-        if !required || self.shows_token(headers) { Ok(()) } else { Err(Refused::Token) }
+        if !required || shows_token(&self.access, headers) { Ok(()) } else { Err(Refused::Token) }
     }
 
     /// Whether somebody may ask for what needs the token wherever there is one.
     pub(super) fn admit_change(&self, headers: &HeaderMap) -> Result<(), Refused> {
-        self.admit(headers, self.token.is_some())
-    }
-
-    fn shows_token(&self, headers: &HeaderMap) -> bool {
-        match (&self.token, bearer(headers)) {
-            (Some(is_token), Some(given)) => is_token(given),
-            _ => false,
-        }
+        self.admit(headers, self.access.is_guarded())
     }
 }
 
@@ -92,7 +82,7 @@ impl Default for Options {
     /// No token, always ready, no proxy believed, the fields of the current draft, bodies of 64 KiB within 5 s.
     fn default() -> Self {
         Self {
-            token: None,
+            access: Access::default(),
             ready: Arc::new(|| true),
             proxies: Proxies::default(),
             fields: vec![Dialect::Current],
@@ -105,7 +95,7 @@ impl Default for Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
-            .field("token", &self.token.as_ref().map(|_| "(not told)"))
+            .field("access", &self.access)
             .field("proxies", &self.proxies)
             .field("fields", &self.fields)
             .field("most_body_bytes", &self.most_body_bytes)

@@ -134,3 +134,14 @@ const fn of_fault(fault: &Fault) -> (StatusCode, &'static str) {
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_gone_is_no_mistake_of_the_services() {
+        let fault = of_fault(&Fault::Store("it is gone".into()));
+        assert_eq!(fault, (StatusCode::SERVICE_UNAVAILABLE, "store_gone"));
+    }
+}

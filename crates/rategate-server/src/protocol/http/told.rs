@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 use super::answered::{retry_after_ns, whole_ms};
 use crate::engine::{Answer, Engine, Inline, Part, Verdict};
 use crate::protocol::body::Body;
-use crate::rule::Enforcement;
 
 /// What limits are called that have no name of their own, or none that a field can hold.
 const NAMELESS: &str = "limit";
@@ -34,7 +33,7 @@ pub(super) fn write<C>(
             continue;
         };
         let more_after_ns = match retry_after_ns(part) {
-            Some(0) => Some(part.reset_after_ns).filter(|ns| (1..u64::MAX).contains(ns)),
+            Some(0) => part.reset_after().filter(|ns| *ns > 0),
             retry_after_ns => retry_after_ns,
         };
         let standing = Standing { remaining, more_after: more_after_ns.map(Duration::from_nanos) };
@@ -85,9 +84,7 @@ pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
 
 fn is_told(part: &Part) -> bool {
     let is_counted = matches!(part.verdict, Verdict::Granted | Verdict::Denied { .. });
-    let is_shadow = matches!(part.verdict, Verdict::Denied { enforced: false, .. })
-        || part.rule.as_ref().is_some_and(|rule| rule.enforcement == Enforcement::Shadow);
-    is_counted && !is_shadow
+    is_counted && !part.is_shadow()
 }
 
 /// What the client is told of a limit: as it was written, or, where more can be taken at once than that, so many in the

@@ -95,15 +95,17 @@ enum Doing {
 #[derive(Debug)]
 pub(super) struct Watch {
     limits: ConnectionLimits,
+    /// Whether what is read may be no request: acknowledgements, windows, pings.
+    is_http2: bool,
     last: Seen,
     /// Since when it waits for what it waits for.
     since: Instant,
 }
 
 impl Watch {
-    pub(super) fn new(limits: ConnectionLimits, now: Instant) -> Self {
+    pub(super) fn new(limits: ConnectionLimits, is_http2: bool, now: Instant) -> Self {
         let last = Seen { begun: 0, writes: 0, doing: Doing::Nothing };
-        Self { limits, last, since: now }
+        Self { limits, is_http2, last, since: now }
     }
 
     /// How often to look.
@@ -123,6 +125,7 @@ impl Watch {
         }
         let most = match seen.doing {
             Doing::Nothing => self.limits.idle,
+            Doing::Reading if self.is_http2 => self.limits.idle,
             Doing::Reading => self.limits.arrival,
             // Whoever answers has bounds of his own, as the reading of a body has.
             Doing::Answering => return false,
@@ -130,6 +133,16 @@ impl Watch {
             Doing::Ending => self.limits.linger,
         };
         now.saturating_duration_since(self.since) >= most
+    }
+
+    /// Whether a connection that did nothing for too long is told that it ends, as HTTP/2 can be. It has as long for that as for
+    /// an end.
+    pub(super) fn says_farewell(&mut self, now: Instant) -> bool {
+        if !self.is_http2 || !matches!(self.last.doing, Doing::Nothing | Doing::Reading) {
+            return false;
+        }
+        (self.limits.idle, self.since) = (self.limits.linger, now);
+        true
     }
 }
 

@@ -143,7 +143,10 @@ fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
         None => reply.integer(-1),
     }
     reply.bulk(b"reset_after_ms");
-    reply.unsigned(milliseconds(part.reset_after_ns));
+    match part.reset_after() {
+        Some(ns) => reply.unsigned(milliseconds(ns)),
+        None => reply.integer(-1),
+    }
 }
 
 /// `RATEGATE.EXPLAIN rule`: the rule as it is in force. A map of `rule`, `domain`, `entries`, `limit`, `enforcement`,

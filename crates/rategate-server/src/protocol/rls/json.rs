@@ -202,9 +202,10 @@ fn write(answer: &Answer, options: Options) -> String {
         line(&mut out, &Line::of(part));
     }
     out.push(']');
-    if let Some(headers) = headers(answer).filter(|_| options.headers) {
+    let mut headers = headers(answer).filter(|_| options.headers).peekable();
+    if headers.peek().is_some() {
         out.push_str(",\"responseHeadersToAdd\":[");
-        for (index, (name, value)) in headers.into_iter().enumerate() {
+        for (index, (name, value)) in headers.enumerate() {
             let comma = if index > 0 { "," } else { "" };
             let _ = write!(out, "{comma}{{\"key\":\"{name}\",\"value\":\"{value}\"}}");
         }
@@ -230,8 +231,8 @@ fn line(out: &mut String, line: &Line<'_>) {
     if line.remaining > 0 {
         let _ = write!(out, ",\"limitRemaining\":{}", line.remaining);
     }
-    if line.limit.is_some() {
-        let _ = write!(out, ",\"durationUntilReset\":\"{}s\"", line.reset_s);
+    if let Some(reset_s) = line.reset_s {
+        let _ = write!(out, ",\"durationUntilReset\":\"{reset_s}s\"");
     }
     out.push('}');
 }

@@ -26,9 +26,9 @@ pub struct Line<'a> {
     pub limit: Option<(&'a str, u32, Unit)>,
     /// How many permits are left.
     pub remaining: u32,
-    /// In how many seconds nothing of the limit is in use any more. Rounded up: Envoy passes whole seconds on to
-    /// clients, and none shall come too early.
-    pub reset_s: u64,
+    /// In how many seconds nothing of the limit is in use any more; none if that never comes by itself. Rounded up: Envoy passes whole
+    /// seconds on to clients, and none shall come too early.
+    pub reset_s: Option<u64>,
 }
 
 /// What answers tell besides.
@@ -72,20 +72,19 @@ impl<'a> Line<'a> {
     #[must_use]
     pub fn of(part: &'a Part) -> Self {
         let code = if part.verdict.is_over() { Code::OverLimit } else { Code::Ok };
-        let uncounted = |remaining| Self { code, limit: None, remaining, reset_s: 0 };
-        match part.verdict {
-            Verdict::Unmatched | Verdict::Replaced => return uncounted(0),
-            Verdict::Unlimited => return uncounted(u32::MAX),
-            // A client that is told a limit is told what is left of it, and nobody knows that here.
-            Verdict::Granted if part.remaining.is_none() => return uncounted(0),
-            _ => {}
-        }
+        let uncounted = |remaining| Self { code, limit: None, remaining, reset_s: None };
+        let remaining = match (part.verdict, part.remaining) {
+            (Verdict::Unlimited, _) => return uncounted(u32::MAX),
+            // Nobody knows how many are left: Envoy would tell clients that none are.
+            (Verdict::Unmatched | Verdict::Replaced, _) | (_, None) => return uncounted(0),
+            (_, Some(remaining)) => remaining,
+        };
         let name = part.rule.as_ref().map_or("", |rule| &*rule.envoy_name);
         Self {
             code,
             limit: part.shown.map(|shown| (name, narrow(shown.permits), shown.unit)),
-            remaining: narrow(part.remaining.unwrap_or(0)),
-            reset_s: part.reset_after_ns.div_ceil(NS_PER_S),
+            remaining: narrow(remaining),
+            reset_s: part.reset_after().map(|ns| ns.div_ceil(NS_PER_S)),
         }
     }
 
@@ -93,9 +92,10 @@ impl<'a> Line<'a> {
         let mut length = integer_length(u64::from(self.code.number()))
             .saturating_add(integer_length(u64::from(self.remaining)));
         if self.limit.is_some() {
-            length = length
-                .saturating_add(bytes_length(self.limit_length()))
-                .saturating_add(bytes_length(integer_length(self.reset_s)));
+            length = length.saturating_add(bytes_length(self.limit_length()));
+        }
+        if let Some(reset_s) = self.reset_s {
+            length = length.saturating_add(bytes_length(integer_length(reset_s)));
         }
         length
     }
@@ -118,9 +118,9 @@ impl<'a> Line<'a> {
             }
         }
         put_integer(out, 3, u64::from(self.remaining));
-        if self.limit.is_some() {
-            put_head(out, 4, integer_length(self.reset_s));
-            put_integer(out, 1, self.reset_s);
+        if let Some(reset_s) = self.reset_s {
+            put_head(out, 4, integer_length(reset_s));
+            put_integer(out, 1, reset_s);
         }
     }
 }
@@ -134,7 +134,7 @@ pub(crate) fn write(answer: &Answer, options: Options, out: &mut BytesMut) {
         line.write(out);
     }
     if options.headers {
-        for (name, value) in headers(answer).into_iter().flatten() {
+        for (name, value) in headers(answer) {
             let value = value.to_string();
             put_head(out, 3, bytes_length(name.len()).saturating_add(bytes_length(value.len())));
             put_bytes(out, 1, name.as_bytes());
@@ -143,16 +143,17 @@ pub(crate) fn write(answer: &Answer, options: Options, out: &mut BytesMut) {
     }
 }
 
-/// What tells a client of the limit that is nearest to its end: names and values.
-pub(super) fn headers(answer: &Answer) -> Option<[(&'static str, u64); 3]> {
-    let lines = answer.parts.iter().map(Line::of);
+/// What tells a client of the limit that is nearest to its end: names and values. Shadow rules are none of its business.
+pub(super) fn headers(answer: &Answer) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+    let lines = answer.parts.iter().filter(|part| !part.is_shadow()).map(Line::of);
     let counted = lines.filter_map(|line| line.limit.map(|limit| (line, limit.1)));
-    let (line, permits) = counted.min_by_key(|(line, _)| line.remaining)?;
-    Some([
-        ("RateLimit-Limit", u64::from(permits)),
-        ("RateLimit-Remaining", u64::from(line.remaining)),
-        ("RateLimit-Reset", line.reset_s),
-    ])
+    let nearest = counted.min_by_key(|(line, _)| line.remaining);
+    let fields = nearest.map(|(line, permits)| {
+        let limit = ("RateLimit-Limit", u64::from(permits));
+        let remaining = ("RateLimit-Remaining", u64::from(line.remaining));
+        [Some(limit), Some(remaining), line.reset_s.map(|reset_s| ("RateLimit-Reset", reset_s))]
+    });
+    fields.into_iter().flatten().flatten()
 }
 
 /// Writes a message with the prefix that it has in gRPC.

@@ -320,7 +320,7 @@
       const list = make("dl");
       for (const [name, value] of [["left", told.remaining_permits === null ? "the store knows" : `${whole(told.remaining_permits)} of ${whole(told.limit_permits)} permits`],
         ["one fits", told.retry_after_ms !== null ? "in " + span(told.retry_after_ms) : told.allowed ? "now" : "never"],
-        ["all free", told.reset_after_ms ? "in " + span(told.reset_after_ms) : "now"]]) {
+        ["all free", told.reset_after_ms === null ? "not by itself" : told.reset_after_ms ? "in " + span(told.reset_after_ms) : "now"]]) {
         const item = make("div");
         item.append(make("dt", name), make("dd", value));
         list.append(item);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::huffman;
 use crate::net::Access;
-use crate::protocol::grpc::head::{Head, Method, Timeout, is_admitted, is_compressed, is_grpc};
+use crate::protocol::grpc::head::{Head, Method, Timeout, is_compressed, is_grpc};
 
 /// What goes wrong here concerns the whole connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,7 +269,7 @@ impl Name {
             Self::Encoding => Meaning::Compressed(is_compressed(value)),
             Self::Timeout => Meaning::Timeout(Timeout::of(value)),
             Self::Authorization => {
-                Meaning::Admitted(access.is_none_or(|access| is_admitted(access, value)))
+                Meaning::Admitted(access.is_none_or(|access| access.admits_field(value)))
             }
             #[cfg(feature = "otlp")]
             Self::Span => Meaning::Span(crate::engine::CallerSpan::read(value)),

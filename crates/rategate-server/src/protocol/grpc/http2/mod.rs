@@ -21,6 +21,7 @@ use tokio::time::{sleep_until, timeout};
 use self::connection::{Connection, SILENCE};
 use self::wire::{Reason, put_ping};
 use super::Rls;
+use super::health::State;
 use super::service::changed;
 use crate::net::{Drain, Peer, Protocol, Seldom, Turn};
 use crate::protocol::rls::Decide;
@@ -198,7 +199,7 @@ impl<D: Decide + Send + Sync + 'static> Protocol for Rls<D> {
 }
 
 /// Ends with the next news of the service's health; never, if nobody watches.
-async fn pending_news(serving: Option<tokio::sync::watch::Receiver<bool>>) {
+async fn pending_news(serving: Option<tokio::sync::watch::Receiver<State>>) {
     match serving {
         Some(serving) => changed(serving).await,
         None => pending().await,
