@@ -41,5 +41,5 @@ fn a_store_comes_with_the_next_start() {
     service.rewrite(&in_store);
     until("the refusal", || service.metric("rategate_config_reload_failed").unwrap() == "1");
     let (_, told) = service.http().get("/v1/config");
-    assert!(told.contains("next start") && told.contains("rategate.toml:10:"), "{told}");
+    assert!(told.contains("next start") && told.contains("rategate.toml:11:"), "{told}");
 }
