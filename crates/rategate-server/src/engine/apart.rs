@@ -194,7 +194,9 @@ async fn decide<C: Clock + Clone + 'static>(
     if !others.is_empty() {
         let answer = decide_here(&inner, &live, verb, counts_denied, &others, seen)?;
         allowed = answer.allowed;
-        others.iter().zip(answer.parts).for_each(|((at, _), part)| put(*at, part));
+        for ((at, _), part) in others.iter().zip(answer.parts) {
+            put(*at, part);
+        }
     }
     let took = allowed || counts_denied;
     for (item, question) in apart.iter().zip(questions) {

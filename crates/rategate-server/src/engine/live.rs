@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rategate::Clock;
+use rategate::{AnyPolicy, Clock};
 
 use super::counters::{Counters, InForce, Remoted, Ruled};
 use super::fault::Fault;
@@ -11,7 +11,7 @@ use super::matcher::{LoadError, Matcher};
 use super::observer::Observer;
 use super::request::Target;
 use super::stores::Remote;
-use crate::rule::{Limit, Rule, RuleSet};
+use crate::rule::{Limit, Place, Rule, RuleSet};
 
 /// All rules in force.
 #[derive(Debug)]
@@ -53,6 +53,10 @@ impl<C: Clock + Clone> Live<C> {
         let rules: Vec<Arc<Rule>> = set.rules.iter().cloned().map(Arc::new).collect();
         let matcher = Matcher::new(&rules)?;
         let share = share_of(&rules, most_keys);
+        if let Some(rule) = rules.iter().filter(|rule| rule.borrows()).nth(MOST_LEASED) {
+            let why = format!("at most {MOST_LEASED} rules borrow from a store");
+            return Err(LoadError::Store { rule: Arc::clone(&rule.name), why });
+        }
         let mut loaded = Loaded::default();
         let at_work = rules.iter().map(|rule| {
             let name = Arc::clone(&rule.name);
@@ -204,6 +208,9 @@ fn unknown(name: &str) -> Fault {
     Fault::NoSuchRule(name.chars().take(256).collect::<String>().into())
 }
 
+/// The most rules that borrow permits: each has a thread that gives back what is not used.
+const MOST_LEASED: usize = 1024;
+
 /// The room of each rule that does not say its own: its share of what the others leave.
 fn share_of(rules: &[Arc<Rule>], most_keys: usize) -> usize {
     let own = rules.iter().filter_map(|rule| rule.most_keys).fold(0, usize::saturating_add);
@@ -216,6 +223,12 @@ fn share_of(rules: &[Arc<Rule>], most_keys: usize) -> usize {
 const FEWEST_KEYS: usize = 1024;
 
 impl Rule {
+    /// Whether permits of a store are borrowed for it.
+    fn borrows(&self) -> bool {
+        let is_in_flight = matches!(self.limit, Limit::Policy(AnyPolicy::Concurrency(_)));
+        matches!(self.place, Place::StoreLeased { .. }) && !is_in_flight
+    }
+
     /// What is allowed at an instant of the wall clock, in ns since 1970.
     #[must_use]
     pub fn at(&self, wall_ns: u64) -> (Limit, crate::rule::Shown) {

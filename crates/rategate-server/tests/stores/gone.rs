@@ -137,3 +137,18 @@ fn a_flood_without_the_store_has_a_bound() {
         (0..200).filter(|key| world.take(&server, &[("s", &format!("k{key}"), 1)])).count();
     assert!((20..30).contains(&passed), "{passed}");
 }
+
+/// Each rule that borrows has a thread, so there is a bound.
+#[test]
+fn rules_that_borrow_have_a_bound() {
+    let world = World::new();
+    let server = world.server(vec![bucket("b", &["who"], 1)]);
+    let place = rategate_server::rule::Place::StoreLeased { lease_ns: 100 * MS };
+    let rules = (0..1025).map(|nth| Rule { place, ..stored(&format!("r{nth}"), 4) });
+    let refused = server.load(crate::rule_set(rules.collect())).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "rule `r1024` cannot be kept in a store: at most 1024 rules borrow from a store"
+    );
+    assert_eq!(server.rules().unwrap().rules.len(), 1);
+}

@@ -156,9 +156,8 @@ where
     C: Clock + Clone + 'static,
 {
     let name = words.at(1);
-    let rules = resp.engine().rules();
-    let rules = rules.iter().flat_map(|rules| &rules.rules);
-    let Some(rule) = rules.into_iter().find(|rule| rule.name.as_bytes() == name) else {
+    let rule = std::str::from_utf8(name).ok().and_then(|name| resp.engine().rule_named(name));
+    let Some(rule) = rule.as_deref() else {
         let name = String::from_utf8_lossy(name);
         return reply.error(&format!("ERR there is no rule `{}`", name.escape_debug()));
     };
