@@ -184,11 +184,11 @@ fn what_is_wrong_names_the_variable_and_no_secret() {
         ("RATEGATE_LOG_FORMAT", "xml"),
         ("RATEGATE_TRACING_OTLP", "127.0.0.1:4318"),
         ("RATEGATE_TRACING_SAMPLE", "101%"),
-        ("RATEGATE_TRACING_SERVICE", ""),
         ("RATEGATE_KEYS_TOTAL", "0"),
         ("RATEGATE_SERVER_HTTP", "0.0.0.0:1"),
     ];
-    for (name, value) in cases {
+    let long = "x".repeat(257);
+    for (name, value) in cases.into_iter().chain([("RATEGATE_TRACING_SERVICE", &*long)]) {
         let error = wrong(name, value);
         assert!(error.starts_with(&format!("{name}: ")), "{error}");
     }

@@ -97,19 +97,6 @@ fn what_is_only_looked_at_stands_in_the_way() {
 
 /// By choice a request that is denied counts where it would have fitted.
 #[test]
-fn what_is_denied_counts_if_so_chosen() {
-    for count_denied in [false, true] {
-        let settings = EngineSettings { count_denied, ..EngineSettings::default() };
-        let clock = rategate::ManualClock::new();
-        let engine = Engine::new(clock, settings);
-        engine.load(set(vec![bucket("a", &["a"], 1), bucket("b", &["b"], 5)])).unwrap();
-        assert!(take(&engine, &[("a=1", 1), ("b=1", 1)]));
-        assert!(!take(&engine, &[("a=1", 1), ("b=1", 1)]));
-        assert_eq!(remaining(&engine, "b=1"), if count_denied { 3 } else { 4 });
-    }
-}
-
-#[test]
 fn refunds_go_beside_takes() {
     let (engine, _) = engine(vec![bucket("a", &["a"], 5), bucket("b", &["b"], 5)]);
     assert!(take(&engine, &[("a=1", 4), ("b=1", 4)]));
