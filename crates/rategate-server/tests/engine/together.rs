@@ -95,7 +95,6 @@ fn what_is_only_looked_at_stands_in_the_way() {
     assert_eq!(remaining(&engine, "b=1"), 4, "a limit of nothing that came along");
 }
 
-/// By choice a request that is denied counts where it would have fitted.
 #[test]
 fn refunds_go_beside_takes() {
     let (engine, _) = engine(vec![bucket("a", &["a"], 5), bucket("b", &["b"], 5)]);
