@@ -1,8 +1,7 @@
 //! Several items: all or nothing.
 
 use rategate_server::engine::{
-    Decided, Engine, EngineSettings, Fault, Inline, Item, MOST_ITEMS, Override, Request, Target,
-    Verb, Verdict,
+    Decided, Fault, Inline, Item, MOST_ITEMS, Override, Request, Target, Verb, Verdict,
 };
 use rategate_server::rule::{Enforcement, Rule, Unit};
 
