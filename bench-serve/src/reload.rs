@@ -24,6 +24,8 @@ const KEYS: u64 = 10_000;
 const TOLD: &str = "told";
 /// After the first so long the file is replaced.
 const BEFORE: Duration = Duration::from_millis(500);
+/// How often.
+const RELOADS: usize = 4;
 const LASTS: Duration = Duration::from_secs(6);
 const GOAL_NS: f64 = 5e6;
 
@@ -35,39 +37,57 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let pause_ns = longest_pause_ns(bench.cores.server, LASTS)?;
     let mut run = |lasts| flock.run(&mut Draw::uniform(KEYS, 11), lasts);
     run(BEFORE)?;
-    let quiet = run(LASTS)?;
-    let next = rules("unlimited", 200);
-    let busy = thread::scope(|scope| {
-        let rewrite = scope.spawn(|| {
-            thread::sleep(BEFORE);
-            ours.rewrite(&next).map_err(|error| error.to_string())
-        });
-        let busy = run(LASTS)?;
-        rewrite.join().map_err(|_| "the writer failed")??;
-        Made::Ok(busy)
-    })?;
-    if quiet.allowed > 0 || busy.denied == 0 || busy.allowed == 0 {
-        let (quiet, busy) = ((quiet.allowed, quiet.denied), (busy.allowed, busy.denied));
-        return Err(format!("the new rules were not seen to come: {quiet:?}, then {busy:?}").into());
+    let (mut quiet, mut busy) = (Vec::new(), Vec::new());
+    for (told, per_s) in [("unlimited", 200), ("never", 100)].into_iter().cycle().take(RELOADS) {
+        quiet.push(run(LASTS)?);
+        let next = rules(told, per_s);
+        busy.push(thread::scope(|scope| {
+            let rewrite = scope.spawn(|| {
+                thread::sleep(BEFORE);
+                ours.rewrite(&next).map_err(|error| error.to_string())
+            });
+            let busy = run(LASTS)?;
+            rewrite.join().map_err(|_| "the writer failed")??;
+            Made::Ok(busy)
+        })?);
+    }
+    for (quiet, busy) in quiet.iter().zip(&busy) {
+        let is_mixed = |told: &Told| told.allowed > 0 && told.denied > 0;
+        if is_mixed(quiet) || !is_mixed(busy) {
+            let (quiet, busy) = ((quiet.allowed, quiet.denied), (busy.allowed, busy.denied));
+            return Err(
+                format!("the new rules were not seen to come: {quiet:?}, then {busy:?}").into()
+            );
+        }
     }
     Ok(Found { speeds: Vec::new(), rows: vec![row(&quiet, &busy, pause_ns)] })
 }
 
-fn row(quiet: &Told, busy: &Told, pause_ns: u64) -> Row {
-    let slowest = |told: &Told| told.took_ns.max() as f64;
-    let at = |told: &Told, quantile| told.took_ns.value_at_quantile(quantile) as f64;
+/// The machine's own pauses are in all of it: the calmest of several tells what a reload costs beside them.
+fn row(quiet: &[Told], busy: &[Told], pause_ns: u64) -> Row {
+    let slowest =
+        |told: &[Told]| told.iter().map(|told| told.took_ns.max()).max().unwrap_or(0) as f64;
+    let calmest =
+        |told: &[Told]| told.iter().map(|told| told.took_ns.max()).min().unwrap_or(0) as f64;
+    let at = |told: &[Told]| {
+        let of_one = |told: &Told| told.took_ns.value_at_quantile(0.999);
+        told.iter().map(of_one).min().unwrap_or(0) as f64
+    };
+    let failed = busy.iter().map(|told| told.failed).sum::<u64>() as f64;
     Row::new(format!(
-        "reload of {RULES} rules, gRPC, {CONNECTIONS} connections, 1 at once, for {LASTS:?}"
+        "{RELOADS} reloads of {RULES} rules, gRPC, {CONNECTIONS} connections, 1 at once, {LASTS:?} each"
     ))
     .measured("slowest", slowest(busy), "ns")
-    .measured("p99.9", at(busy, 0.999), "ns")
-    .measured("errors", busy.failed as f64, "")
+    .measured("slowest of the calmest", calmest(busy), "ns")
+    .measured("p99.9 of the calmest", at(busy), "ns")
+    .measured("errors", failed, "")
     .beside("slowest without", slowest(quiet), "ns")
-    .beside("p99.9 without", at(quiet, 0.999), "ns")
+    .beside("... of the calmest", calmest(quiet), "ns")
+    .beside("p99.9 of the calmest without", at(quiet), "ns")
     .beside("a bare loop's longest pause", pause_ns as f64, "ns")
     .at_most(GOAL_NS, slowest(busy), "ns")
     .of("slowest")
-    .at_most(0.0, busy.failed as f64, "errors")
+    .at_most(0.0, failed, "errors")
 }
 
 /// Each is another one afterwards.

@@ -10,6 +10,7 @@
     )
 )]
 
+mod aside;
 pub mod config;
 pub mod engine;
 pub mod net;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rategate::AnyPolicy;
 use rategate_core::span;
 
-use crate::engine::Matcher;
-use crate::rule::{Enforcement, Limit, Place, Rule, RuleSet, Scheduled, Shown};
+use crate::engine::Compiled;
+use crate::rule::{Enforcement, Limit, Place, Rule, Scheduled, Shown};
 
 /// More rules that do not match are counted, not told.
 const MAX_TOLD: usize = 20;
@@ -30,15 +30,14 @@ pub struct Explanation {
     pub is_domain: bool,
 }
 
-/// Says which rule the descriptor comes under. Rules that cannot be in force together have none.
+/// Says which rule the descriptor comes under.
 #[must_use]
-pub fn explain(rules: &RuleSet, domain: &str, entries: &[(&str, &str)]) -> Explanation {
-    let all: Vec<_> = rules.rules.iter().cloned().map(Arc::new).collect();
-    let matcher = Matcher::new(&all).unwrap_or_default();
+pub fn explain(rules: &Compiled, domain: &str, entries: &[(&str, &str)]) -> Explanation {
+    let matcher = rules.matcher();
     let bytes: Vec<_> =
         entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
     let found = matcher.find(domain.as_bytes(), &bytes).map(|(_, rule)| Arc::clone(rule));
-    let of_domain = || all.iter().filter(|rule| *rule.domain == *domain);
+    let of_domain = || matcher.rules().iter().filter(|rule| *rule.domain == *domain);
     let others =
         of_domain().filter(|rule| found.as_ref().is_none_or(|found| found.name != rule.name));
     let others = others.map(|rule| (Arc::clone(rule), why_not(rule, entries, found.as_ref())));

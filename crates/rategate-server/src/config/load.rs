@@ -11,7 +11,7 @@ use super::layers::Layers;
 use super::settings::Settings;
 use super::source::Source;
 use super::{envoy, native};
-use crate::engine::Matcher;
+use crate::engine::Compiled;
 use crate::rule::RuleSet;
 
 /// A configuration that holds together.
@@ -19,8 +19,8 @@ use crate::rule::RuleSet;
 pub struct Loaded {
     /// Where the service listens, and so on.
     pub settings: Settings,
-    /// The rules, with the digest of the text.
-    pub rules: RuleSet,
+    /// The rules, with the digest of the text, ready to be put into force.
+    pub rules: Compiled,
     /// The digest of the text: two configurations with the same say the same.
     pub hash: Arc<str>,
     /// What looks wrong, and is in force all the same.
@@ -98,16 +98,12 @@ fn read_into(
         let problem = Problem::at(place, "counters in the store, and there is none");
         problems.push(problem.help("write [store] and url = \"redis://host:port\""));
     }
-    // The engine has the last word.
-    if problems.is_empty()
-        && let Err(error) =
-            Matcher::new(&rules.rules.iter().cloned().map(Arc::new).collect::<Vec<_>>())
-    {
-        problems.push(Problem::nowhere(error.to_string()));
-    }
+    // The engine has the last word. Nothing is compiled of what is wrong already.
     if problems.is_empty() {
-        Ok(Loaded { settings, rules, hash, warnings })
-    } else {
-        Err(ConfigError::of(problems))
+        match Compiled::new(rules) {
+            Ok(rules) => return Ok(Loaded { settings, rules, hash, warnings }),
+            Err(error) => problems.push(Problem::nowhere(error.to_string())),
+        }
     }
+    Err(ConfigError::of(problems))
 }

@@ -20,6 +20,7 @@ use super::files::{self, ConfigFile};
 use super::layers::Layers;
 use super::load::{self, Loaded};
 use super::state::State;
+use crate::aside::aside;
 
 /// For how long nothing must have happened before the files are read.
 pub const SILENCE: Duration = Duration::from_millis(200);
@@ -173,7 +174,7 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
             }
             return;
         }
-        match load::read(files, &self.layers) {
+        match aside(|| load::read(files, &self.layers)) {
             Err(error) => self.refuse(Some(error), None),
             Ok(loaded) => match (self.apply)(loaded) {
                 Ok(()) => {

@@ -120,6 +120,17 @@ impl<C: Clock + Clone> Ruled<C> {
             && self.counters.can_become(&InForce::new(rule.limit, rule.shown))
     }
 
+    /// Whether its limits are those of another rule.
+    pub(super) fn goes_on_as(&self, rule: &Rule) -> bool {
+        self.rule.limit == rule.limit && self.rule.schedule == rule.schedule
+    }
+
+    /// Whether whoever keeps its counters elsewhere can keep those of another rule.
+    pub(super) fn is_kept_as(&self, rule: &Rule) -> bool {
+        let of = |rule: &Rule| (rule.limit, rule.place, rule.held_ns, rule.when_gone);
+        of(&self.rule) == of(rule)
+    }
+
     /// Whether the rule is enforced for a key: always the same for the same key.
     pub(super) fn is_enforced(&self, key: &[u8]) -> bool {
         match self.rule.enforcement {

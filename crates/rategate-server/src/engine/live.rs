@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rategate::{AnyPolicy, Clock};
 
+use super::compiled::Compiled;
 use super::counters::{Counters, InForce, Remoted, Ruled};
 use super::fault::Fault;
 use super::key::{self, Key};
@@ -17,7 +18,7 @@ use crate::rule::{Limit, Place, Rule, RuleSet};
 #[derive(Debug)]
 pub(super) struct Live<C: Clock> {
     pub(super) set: Arc<RuleSet>,
-    pub(super) matcher: Matcher,
+    pub(super) matcher: Arc<Matcher>,
     /// By the index of the rule.
     pub(super) ruled: Vec<Ruled<C>>,
     /// Whether counters of any rule are elsewhere.
@@ -44,62 +45,61 @@ pub struct Loaded {
 impl<C: Clock + Clone> Live<C> {
     /// The rules of a set, with the counters of those of before. Nothing of these has changed yet: see [`Self::come_into_force`].
     pub(super) fn new(
-        set: Arc<RuleSet>,
+        compiled: &Compiled,
         before: Option<&Self>,
         observer: Option<&dyn Observer>,
         most_keys: usize,
         remote_of: impl Fn(&Rule, usize) -> Result<Option<Arc<dyn Remote>>, String>,
     ) -> Result<(Self, Loaded), LoadError> {
-        let rules: Vec<Arc<Rule>> = set.rules.iter().cloned().map(Arc::new).collect();
-        let matcher = Matcher::new(&rules)?;
-        let share = share_of(&rules, most_keys);
+        let (set, matcher) = (Arc::clone(compiled.set()), Arc::clone(compiled.matcher()));
+        let rules = matcher.rules();
+        let share = share_of(rules, most_keys);
         if let Some(rule) = rules.iter().filter(|rule| rule.borrows()).nth(MOST_LEASED) {
             let why = format!("at most {MOST_LEASED} rules borrow from a store");
             return Err(LoadError::Store { rule: Arc::clone(&rule.name), why });
         }
         let mut loaded = Loaded::default();
-        let at_work = rules.iter().map(|rule| {
-            let name = Arc::clone(&rule.name);
-            let old = before.and_then(|before| {
-                let (index, _) = before.matcher.named(&rule.name)?;
-                before.ruled.get(index)
-            });
+        let found = rules.iter().map(|rule| {
+            let old = before.and_then(|before| before.ruled_by(&rule.name));
             let room = if rule.values_needed() == 0 { 1 } else { share };
             let room = rule.most_keys.unwrap_or(room);
             let handed_on = old.filter(|old| old.can_hand_on(rule));
-            let counters = if let Some(old) = handed_on {
-                if old.rule.most_keys != rule.most_keys && old.is_in_memory() {
-                    loaded.room_later.push(Arc::clone(&name));
-                }
-                old.counters.set_room(room);
-                let is_same = old.rule.limit == rule.limit && old.rule.schedule == rule.schedule;
-                let list = if is_same { &mut loaded.kept } else { &mut loaded.changed };
-                list.push(name);
-                Arc::clone(&old.counters)
-            } else {
-                let list = if old.is_some() { &mut loaded.restarted } else { &mut loaded.added };
-                list.push(name);
-                Counters::new(InForce::new(rule.limit, rule.shown), room)
+            let list = match (handed_on, old) {
+                (Some(old), _) if old.goes_on_as(rule) => &mut loaded.kept,
+                (Some(_), _) => &mut loaded.changed,
+                (None, Some(_)) => &mut loaded.restarted,
+                (None, None) => &mut loaded.added,
             };
-            let watch = observer.map(|observer| observer.of_rule(Some(rule)));
-            let is_same = |old: &&Ruled<C>| {
-                let of = |rule: &Rule| (rule.limit, rule.place, rule.held_ns, rule.when_gone);
-                of(&old.rule) == of(rule)
-            };
-            let remote = if let Some(old) = handed_on.filter(is_same) {
+            list.push(Arc::clone(&rule.name));
+            let remote = if let Some(old) = handed_on.filter(|old| old.is_kept_as(rule)) {
                 old.remote.clone()
             } else {
                 let failed = |why| LoadError::Store { rule: Arc::clone(&rule.name), why };
                 remote_of(rule, room).map_err(failed)?.map(Remoted)
             };
-            Ok(Ruled::new(Arc::clone(rule), counters, watch, remote))
+            Ok((rule, room, handed_on, remote))
         });
-        let at_work = at_work.collect::<Result<Vec<_>, LoadError>>()?;
+        let found = found.collect::<Result<Vec<_>, LoadError>>()?;
+        // From here on nothing is refused any more.
+        let at_work = found.into_iter().map(|(rule, room, handed_on, remote)| {
+            let counters = if let Some(old) = handed_on {
+                if old.rule.most_keys != rule.most_keys && old.is_in_memory() {
+                    loaded.room_later.push(Arc::clone(&rule.name));
+                }
+                old.counters.set_room(room);
+                Arc::clone(&old.counters)
+            } else {
+                Counters::new(InForce::new(rule.limit, rule.shown), room)
+            };
+            let watch = observer.map(|observer| observer.of_rule(Some(rule)));
+            Ruled::new(Arc::clone(rule), counters, watch, remote)
+        });
+        let at_work = at_work.collect::<Vec<_>>();
         if let Some(before) = before {
             let gone = before.set.rules.iter().filter(|rule| matcher.named(&rule.name).is_none());
             loaded.removed = gone.map(|rule| Arc::clone(&rule.name)).collect();
         }
-        let has_remotes = at_work.iter().any(|ruled: &Ruled<C>| ruled.remote.is_some());
+        let has_remotes = at_work.iter().any(|ruled| ruled.remote.is_some());
         Ok((Self { set, matcher, ruled: at_work, has_remotes }, loaded))
     }
 
@@ -126,9 +126,13 @@ impl<C: Clock + Clone> Live<C> {
 
     /// Keys of a rule, and newcomers that found no room.
     pub(super) fn room_of(&self, name: &str) -> Option<(usize, u64)> {
-        let (index, _) = self.matcher.named(name)?;
-        let table = self.ruled.get(index)?.counters.made();
+        let table = self.ruled_by(name)?.counters.made();
         Some(table.map_or((0, 0), |table| (table.len(), table.overflows())))
+    }
+
+    fn ruled_by(&self, name: &str) -> Option<&Ruled<C>> {
+        let (index, _) = self.matcher.named(name)?;
+        self.ruled.get(index)
     }
 
     /// A rule by its index, and the key of the values that vary.

@@ -4,6 +4,7 @@ mod answer;
 mod apart;
 #[cfg(feature = "otlp")]
 mod caller;
+mod compiled;
 mod counter;
 mod counters;
 mod decide;
@@ -24,7 +25,7 @@ mod traced;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
@@ -32,6 +33,7 @@ use rategate::{Clock, MonotonicClock};
 pub use self::answer::{Answer, Decided, Part, Verdict};
 #[cfg(feature = "otlp")]
 pub use self::caller::{CallerSpan, TRACEPARENT, Within, within};
+pub use self::compiled::Compiled;
 use self::decide::Seen;
 pub use self::fault::Fault;
 use self::inline::Inlines;
@@ -88,8 +90,9 @@ struct Inner<C: Clock> {
     leases: AtomicU64,
     /// By how much the wall clock was ahead of the engine's at the last tick, in ns, wrapping.
     wall_ahead_ns: AtomicU64,
-    /// One change at a time.
-    loading: Mutex<()>,
+    /// One change at a time. In it are the rules of before, while somebody still decides by them: ten thousand take milliseconds to
+    /// forget, and that should be nobody's call.
+    loading: Mutex<Option<Arc<Live<C>>>>,
 }
 
 impl<C: Clock + Clone + 'static> Engine<C> {
@@ -130,7 +133,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             remotes: Remotes::new(store),
             leases: AtomicU64::new(0),
             wall_ahead_ns: AtomicU64::new(0),
-            loading: Mutex::new(()),
+            loading: Mutex::new(None),
             clock,
         };
         Self {
@@ -141,17 +144,28 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     }
 
     /// Puts rules into force, all at once, or none of them. What rules of the same name have counted is carried over where it means
-    /// anything.
+    /// anything: those of a new limit go over to it one after the other, just before, and each of them as a whole.
     ///
     /// # Errors
     ///
     /// [`LoadError`]; the rules of before stay in force.
     pub fn load(&self, rules: RuleSet) -> Result<Loaded, LoadError> {
+        let loaded = self.load_compiled(&Compiled::new(rules)?)?;
+        self.forget_unused();
+        Ok(loaded)
+    }
+
+    /// The same of rules that are compiled already; the rules of before stay in memory until [`Self::forget_unused`].
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`]; the rules of before stay in force.
+    pub fn load_compiled(&self, rules: &Compiled) -> Result<Loaded, LoadError> {
         let inner = &*self.inner;
-        let _loading = inner.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = inner.live.load_full();
+        let mut before = inner.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        *before = inner.live.load_full();
         let (live, loaded) = Live::new(
-            Arc::new(rules),
+            rules,
             before.as_deref(),
             inner.observer.as_deref(),
             inner.settings.most_keys,
@@ -161,6 +175,23 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         live.come_into_force(inner.clock.now_ns().wrapping_add(ahead_ns));
         inner.live.store(Some(Arc::new(live)));
         Ok(loaded)
+    }
+
+    /// Lets go of the rules of before, unless a call is still decided by them: then it is a later time that does, or the next
+    /// change of rules. Asked for by each [`Self::tick`].
+    pub fn forget_unused(&self) {
+        if let Some(mut before) = self.loading() {
+            forget_unused(&mut before);
+        }
+    }
+
+    /// What is held while rules change; none if they do so now.
+    fn loading(&self) -> Option<MutexGuard<'_, Option<Arc<Live<C>>>>> {
+        match self.inner.loading.try_lock() {
+            Ok(before) => Some(before),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The rules in force.
@@ -237,11 +268,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let inner = &*self.inner;
         let ahead_ns = wall_ns.wrapping_sub(inner.clock.now_ns());
         inner.wall_ahead_ns.store(ahead_ns, Ordering::Relaxed);
-        let _loading = match inner.loading.try_lock() {
-            Ok(loading) => loading,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut before) = self.loading() else { return };
+        forget_unused(&mut before);
         if let Some(live) = &*inner.live.load() {
             live.tick(wall_ns);
         }
@@ -274,6 +302,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     }
 }
 
+/// Lets go of rules that nobody decides by any more.
+fn forget_unused<C: Clock>(before: &mut Option<Arc<Live<C>>>) {
+    if before.as_ref().is_some_and(|live| Arc::strong_count(live) == 1) {
+        *before = None;
+    }
+}
+
 impl Default for EngineSettings {
     /// A million keys each, and 248 different limits that come with calls.
     fn default() -> Self {
@@ -299,5 +334,30 @@ impl<C: Clock> Clone for Engine<C> {
 impl<C: Clock> fmt::Debug for Engine<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("settings", &self.inner.settings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rategate::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn rules_of_before_are_forgotten_by_none_that_decides_by_them() {
+        let engine = Engine::new(ManualClock::new(), EngineSettings::default());
+        let load = || engine.load(RuleSet { rules: Vec::new(), hash: "".into() }).unwrap();
+        load();
+        let decides = engine.inner.live.load_full();
+        let before = Arc::downgrade(decides.as_ref().unwrap());
+        load();
+        drop(decides);
+        assert!(before.upgrade().is_some(), "whoever decided has not forgotten them");
+        engine.tick(0);
+        assert!(before.upgrade().is_none());
+        // With nobody there they are forgotten at once.
+        let before = engine.inner.live.load().as_ref().map(Arc::downgrade);
+        load();
+        assert!(before.unwrap().upgrade().is_none());
     }
 }

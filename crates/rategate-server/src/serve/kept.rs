@@ -13,6 +13,7 @@ use rategate_redis::client::RedisStore;
 use tokio::sync::oneshot;
 
 use super::{StartError, unix_s};
+use crate::aside::aside;
 use crate::config::{self, Layers, Loaded, Watch, settings};
 use crate::engine::{
     self, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Started, Stores, WhenUnreadable,
@@ -37,9 +38,10 @@ pub(super) fn follow(
                 "{origin}: the counters of `{name}` are to be in the store, and [store] is for the next start"
             ));
         }
-        let carried = engine.load(loaded.rules).map_err(|error| error.to_string())?;
+        let carried = engine.load_compiled(&loaded.rules).map_err(|error| error.to_string())?;
         observe.status().loaded(unix_s());
         tell(&loaded.hash, &carried);
+        aside(|| engine.forget_unused());
         if !loaded.warnings.is_empty() {
             let report = config::report(&loaded.warnings);
             tracing::warn!("the configuration looks wrong:\n{report}");

@@ -143,7 +143,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let engine_settings = engine_settings(&settings);
     let store = settings.store.as_ref().map(kept::store).transpose()?;
     let engine = Engine::with_store(clock, engine_settings, Some(looks_on), store);
-    engine.load(loaded.rules.clone())?;
+    engine.load_compiled(&loaded.rules)?;
     #[cfg(not(feature = "otlp"))]
     traced::refuse(&settings.tracing)?;
     #[cfg(feature = "otlp")]

@@ -51,7 +51,7 @@ fn entry(key: &str, value: Value) -> Entry {
 /// A file of one descriptor with a limit that says this.
 fn limit(text: &str) -> Rule {
     let file = format!("domain: d\ndescriptors: [{{ key: k, rate_limit: {{ {text} }} }}]\n");
-    load_ok(&file).rules.rules.remove(0)
+    load_ok(&file).rules.rules[0].clone()
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_rule_may_choose_where_its_counters_are() {
 #[test]
 fn all_keys_of_a_descriptor() {
     let text = "domain: d\ndescriptors:\n- key: a\n  value: 404\n  quota_mode: true\n  detailed_metric: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: b\n  value: yes\n  value_to_metric: true\n  descriptors: []\n  rate_limit: {unit: day, requests_per_unit: 1}\n- {key: c, value: 1.50, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: e, value: '', rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: f, value: , rate_limit: {unit: day, requests_per_unit: 1}}\n";
-    let rules = load_ok(text).rules.rules;
+    let rules = load_ok(text).rules.rules.clone();
     let exact = |rule: &Rule| match &rule.entries[0].value {
         Value::Exact(value) => Some(value.to_string()),
         _ => None,

@@ -21,7 +21,7 @@ fn wrong(text: &str) -> ConfigError {
 }
 
 fn rules(text: &str) -> Vec<Rule> {
-    load(text).rules.rules
+    load(text).rules.rules.clone()
 }
 
 fn rule(text: &str) -> Rule {

@@ -1,7 +1,9 @@
 //! Other rules come into force.
 
-use rategate_server::engine::{Engine, EngineSettings, Verb};
-use rategate_server::rule::{Limit, Rule, Scheduled, Shown, Unit};
+use std::sync::{Arc, Mutex};
+
+use rategate_server::engine::{Engine, EngineSettings, Observer, Part, Verb, Watch};
+use rategate_server::rule::{Limit, Place, Rule, Scheduled, Shown, Unit};
 
 use crate::common::*;
 
@@ -11,8 +13,7 @@ fn counters_are_carried_over_by_the_rules_name() {
     assert!(take(&engine, &[("a=1", 4)]) && take(&engine, &[("b=1", 4)]));
     let loaded =
         engine.load(set(vec![bucket("new", &["c"], 5), bucket("kept", &["a"], 7)])).unwrap();
-    let names =
-        |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let names = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(names(&loaded.changed), ["kept"]);
     assert_eq!(
         (names(&loaded.added), names(&loaded.removed)),
@@ -164,4 +165,39 @@ fn rules_share_what_is_left() {
     }
     let (keys, overflows) = engine.room_of("rest").unwrap();
     assert!((1_900..=2_100).contains(&keys) && overflows > 1_000, "{keys} {overflows}");
+}
+
+/// Notes which rules it was asked to look on at.
+#[derive(Clone, Debug, Default)]
+struct Asked(Arc<Mutex<Vec<String>>>);
+
+impl Observer for Asked {
+    fn of_rule(&self, rule: Option<&Arc<Rule>>) -> Arc<dyn Watch> {
+        self.0.lock().unwrap().extend(rule.map(|rule| rule.name.to_string()));
+        Arc::new(self.clone())
+    }
+}
+
+impl Watch for Asked {
+    fn decided(&self, _: u64, _: &[u8], _: u64, _: &Part) {}
+}
+
+/// A rule that cannot be had stops all, also those that come before it.
+#[test]
+fn what_is_refused_leaves_no_trace() {
+    let asked = Asked::default();
+    let (clock, observer) = (rategate::ManualClock::new(), Arc::new(asked.clone()));
+    let engine = Engine::with_observer(clock, EngineSettings::default(), Some(observer));
+    let roomy = |keys| Rule { most_keys: Some(keys), ..bucket("r", &["a"], 1) };
+    engine.load(set(vec![roomy(2)])).unwrap();
+    assert_eq!(*asked.0.lock().unwrap(), ["r"]);
+    // There is no store.
+    let elsewhere = Rule { place: Place::StoreExact, ..bucket("elsewhere", &["b"], 5) };
+    engine.load(set(vec![roomy(50), bucket("new", &["c"], 5), elsewhere])).unwrap_err();
+    assert_eq!(*asked.0.lock().unwrap(), ["r"], "nobody looks on at what is not in force");
+    for key in 0..50 {
+        take(&engine, &[(&format!("a={key}"), 1)]);
+    }
+    assert_eq!(engine.room_of("r"), Some((2, 48)), "the room is that of before");
+    assert_eq!(engine.room_of("new"), None);
 }

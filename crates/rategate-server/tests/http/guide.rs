@@ -31,7 +31,7 @@ fn holds(expected: &Json, told: &Json) -> bool {
 fn every_example_is_answered_as_it_says() {
     let [rules] = blocks("toml").try_into().unwrap();
     let rules = rategate_server::config::load_text("rules.toml", rules).unwrap().rules;
-    let service = with_rules(rules);
+    let service = with_rules(rules.set().as_ref().clone());
     let examples = blocks("http");
     assert_eq!(examples.len(), 16);
     for example in examples {

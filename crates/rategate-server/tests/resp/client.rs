@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rategate_server::config::settings::{Address, Listener};
 use rategate_server::config::{Loaded, Settings};
+use rategate_server::engine::Compiled;
 use rategate_server::net;
 use rategate_server::rule::RuleSet;
 use rategate_server::serve::{Running, Start, start};
@@ -30,6 +31,7 @@ pub(crate) fn serve_rules(rules: RuleSet, change: impl FnOnce(&mut Settings)) ->
 
 /// As if it had been read from files.
 pub(crate) fn loaded(settings: Settings, rules: RuleSet) -> Loaded {
+    let rules = Compiled::new(rules).unwrap();
     Loaded { settings, hash: rules.hash.clone(), rules, warnings: Vec::new() }
 }
 

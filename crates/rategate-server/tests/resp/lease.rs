@@ -26,7 +26,7 @@ fn bakery() -> Running {
         name = "rate"
         limit = "1/s"
     "#;
-    serve_rules(load_text("rules.toml", rules).unwrap().rules, |_| ())
+    serve_rules(load_text("rules.toml", rules).unwrap().rules.set().as_ref().clone(), |_| ())
 }
 
 fn name_of(taken: &Reply) -> String {

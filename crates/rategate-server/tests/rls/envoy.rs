@@ -121,7 +121,7 @@ fn a_real_envoy_lets_exactly_the_limit_pass() {
     let Some(program) = program() else { return };
     let path = PathBuf::from(format!("{GUIDE}/ratelimit.yaml"));
     let loaded = rategate_server::config::load(&path).unwrap();
-    let (engine, clock) = engine(loaded.rules.rules);
+    let (engine, clock) = engine(loaded.rules.rules.clone());
     let server = Server::start(Driver::Own, engine, Settings::default());
     let envoy = Envoy::start(&program, upstream(), server.address.port());
     // The window of an hour has begun 850 s ago.
