@@ -104,6 +104,21 @@ impl Part {
 }
 
 impl Verdict {
+    /// The word for it, in every protocol that has one and says nothing else in its contract.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unmatched => "unmatched",
+            Self::Unlimited => "unlimited",
+            Self::Replaced => "replaced",
+            Self::Granted => "granted",
+            Self::Denied { .. } => "denied",
+            Self::Refunded(_) => "refunded",
+            Self::Reset => "reset",
+            Self::Gone { .. } => "store_gone",
+        }
+    }
+
     /// Whether it was refused, be that enforced or not.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {

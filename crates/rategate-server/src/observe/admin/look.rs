@@ -95,14 +95,15 @@ async fn ask(view: &dyn View, target: Target<'_>) -> Result<Part, Problem> {
 
 impl Standing {
     fn of(part: &Part) -> Self {
-        let (verdict, retry_after_ns, enforced) = match part.verdict {
-            Verdict::Unmatched => ("unmatched", None, false),
-            Verdict::Unlimited => ("unlimited", None, false),
-            Verdict::Replaced => ("replaced", None, false),
-            Verdict::Granted | Verdict::Refunded(_) | Verdict::Reset => ("granted", None, true),
-            Verdict::Denied { retry_after_ns, enforced } => ("denied", retry_after_ns, enforced),
-            Verdict::Gone { admitted: true } => ("store-unreachable-admitted", None, true),
-            Verdict::Gone { admitted: false } => ("store-unreachable-denied", None, true),
+        let (retry_after_ns, enforced) = match part.verdict {
+            Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced => (None, false),
+            Verdict::Denied { retry_after_ns, enforced } => (retry_after_ns, enforced),
+            _ => (None, true),
+        };
+        let verdict = match part.verdict {
+            Verdict::Gone { admitted: true } => "store-unreachable-admitted",
+            Verdict::Gone { admitted: false } => "store-unreachable-denied",
+            verdict => verdict.word(),
         };
         Self {
             rule: part.rule.as_ref().map(|rule| rule.name.to_string()),

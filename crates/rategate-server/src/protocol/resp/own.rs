@@ -115,16 +115,17 @@ pub(super) fn write(answer: &Result<Answer, Fault>, asked: Asked, reply: &mut Re
 
 fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
     let taken = if asked.verb == Verb::Take { asked.permits } else { 0 };
-    let (verdict, permits, retry_after_ns) = match part.verdict {
-        Verdict::Unmatched => ("unmatched", 0, None),
-        Verdict::Unlimited => ("unlimited", 0, None),
-        Verdict::Replaced => ("replaced", 0, None),
-        Verdict::Granted => ("granted", taken, None),
-        Verdict::Denied { retry_after_ns, enforced: true } => ("denied", 0, retry_after_ns),
-        Verdict::Denied { retry_after_ns, enforced: false } => ("shadowed", 0, retry_after_ns),
-        Verdict::Refunded(permits) => ("refunded", permits, None),
-        Verdict::Reset => ("reset", 0, None),
-        Verdict::Gone { .. } => ("gone", 0, None),
+    let (permits, retry_after_ns) = match part.verdict {
+        Verdict::Granted => (taken, None),
+        Verdict::Refunded(permits) => (permits, None),
+        Verdict::Denied { retry_after_ns, .. } => (0, retry_after_ns),
+        _ => (0, None),
+    };
+    // There is no field beside it that says whether the rule is enforced.
+    let verdict = match part.verdict {
+        Verdict::Denied { enforced: false, .. } => "shadowed",
+        Verdict::Gone { .. } => "gone",
+        verdict => verdict.word(),
     };
     reply.bulk(b"verdict");
     reply.bulk(verdict.as_bytes());
