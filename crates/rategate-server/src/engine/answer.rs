@@ -140,3 +140,34 @@ impl std::fmt::Debug for Decided {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They go over the wire: whoever changes one changes what clients read.
+    #[test]
+    fn words_stay_as_they_are() {
+        let verdicts = [
+            Verdict::Unmatched,
+            Verdict::Unlimited,
+            Verdict::Replaced,
+            Verdict::Granted,
+            Verdict::Denied { retry_after_ns: None, enforced: false },
+            Verdict::Refunded(1),
+            Verdict::Reset,
+            Verdict::Gone { admitted: true },
+        ];
+        let words = [
+            "unmatched",
+            "unlimited",
+            "replaced",
+            "granted",
+            "denied",
+            "refunded",
+            "reset",
+            "store_gone",
+        ];
+        assert_eq!(verdicts.map(Verdict::word), words);
+    }
+}

@@ -147,7 +147,8 @@ fn a_chosen_name_gives_way() {
         write(native, "[[rule]]\nname = \"edge.remote_address\"\nlimit = \"1/s\"\n");
         let error = load(folder.path()).unwrap_err();
         let told = error.to_string();
-        assert_eq!(error.problems().len(), 1, "{told}");
+        let [problem] = error.problems() else { panic!("{told}") };
+        assert_eq!((problem.line(), problem.column()), (Some(2), Some(8)), "{told}");
         assert!(told.contains(&format!("{native}:2:8")) && told.contains("m.yaml:3:3"), "{told}");
     }
 }
