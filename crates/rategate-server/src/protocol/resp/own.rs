@@ -121,14 +121,8 @@ fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
         Verdict::Denied { retry_after_ns, .. } => (0, retry_after_ns),
         _ => (0, None),
     };
-    // There is no field beside it that says whether the rule is enforced.
-    let verdict = match part.verdict {
-        Verdict::Denied { enforced: false, .. } => "shadowed",
-        Verdict::Gone { .. } => "gone",
-        verdict => verdict.word(),
-    };
     reply.bulk(b"verdict");
-    reply.bulk(verdict.as_bytes());
+    reply.bulk(word(part.verdict).as_bytes());
     reply.bulk(b"permits");
     reply.unsigned(permits);
     reply.bulk(b"limit");
@@ -147,6 +141,15 @@ fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
     match part.reset_after() {
         Some(ns) => reply.unsigned(milliseconds(ns)),
         None => reply.integer(-1),
+    }
+}
+
+/// The word for a verdict. No field beside it says whether the rule is enforced.
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Denied { enforced: false, .. } => "shadowed",
+        Verdict::Gone { .. } => "gone",
+        verdict => verdict.word(),
     }
 }
 
@@ -211,5 +214,19 @@ fn place(place: Place) -> String {
         Place::StoreLeased { lease_ns } => {
             format!("store, leased for {} ms", milliseconds(lease_ns))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_words_are_of_this_protocol_alone() {
+        let denied = |enforced| word(Verdict::Denied { retry_after_ns: None, enforced });
+        assert_eq!((denied(true), denied(false)), ("denied", "shadowed"));
+        assert_eq!(word(Verdict::Gone { admitted: true }), "gone");
+        assert_eq!(word(Verdict::Gone { admitted: false }), "gone");
+        assert_eq!(word(Verdict::Unlimited), "unlimited");
     }
 }
