@@ -337,7 +337,7 @@ fn problems_are_whole() {
         let request = http::Request::builder().method(method).uri(path);
         let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
         let response = runtime.block_on(bench.admin.call(request, rights));
-        let told: serde_json::Value = serde_json::from_str(expected).unwrap();
+        let told: Value = serde_json::from_str(expected).unwrap();
         assert_eq!(response.status().as_u16(), told["status"], "{path}");
         let fields = [
             ("content-type", "application/problem+json"),
@@ -348,7 +348,7 @@ fn problems_are_whole() {
             assert_eq!(response.headers()[name], value, "{path}");
         }
         let body = runtime.block_on(response.into_body().collect()).unwrap().to_bytes();
-        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(body, told, "{path}");
     }
 }
