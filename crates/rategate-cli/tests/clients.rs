@@ -210,6 +210,24 @@ fn why_names_the_rule_that_denies() {
     assert_eq!((code, text.as_str()), (Some(0), "busy: free, 3 of 5 left\n"));
 }
 
+/// Whoever knows a rule by what Envoy's file calls it finds it by that, and all that are called so.
+#[test]
+fn why_knows_what_rules_were_given_as_a_name() {
+    let rules = r#"{"rules":[
+        {"name":"edge.a","envoy_name":"busy"},{"name":"edge.b","envoy_name":"bu\u001bsy"},
+        {"name":"far.a","envoy_name":"busy"},{"name":"edge.d"}]}"#;
+    let service = Service::tcp(&[("GET /v1/rules", 200, rules), ("POST /v1/check", 200, GRANTED)]);
+    let line = |rule| format!("{rule}: free, 3 of 5 left\n");
+    let (_, text, _) = ask(&service, &["why", "alice", "--rule", "busy"]);
+    assert_eq!(text, line("edge.a (busy)") + &line("far.a (busy)"));
+    let (_, text, _) = ask(&service, &["why", "alice", "--rule", "edge.b"]);
+    assert_eq!(text, line("edge.b (bu\\u{1b}sy)"), "it moves no cursor");
+    let (_, text, _) = ask(&service, &["why", "alice", "--rule", "beyond.those.listed"]);
+    assert_eq!(text, line("beyond.those.listed"));
+    let (_, text, _) = ask(&service, &["top", "--once"]);
+    assert!(text.contains("edge.a (busy)") && text.contains("\nedge.d "), "{text}");
+}
+
 #[test]
 fn rules_for_other_keys_are_passed_over_unless_named() {
     let service =

@@ -83,7 +83,8 @@ fn explain_names_the_rule_and_the_others() {
     };
     let text = explain(&["plan=free", "user=ann"]);
     for part in [
-        "rule:      free_user",
+        "rule:      edge.plan=free.user",
+        "to envoy:  free_user",
         "edge.yaml:11:9",
         "1000 per day (fixed-window)",
         "2000 in any day",
@@ -93,7 +94,7 @@ fn explain_names_the_rule_and_the_others() {
     }
     let text = explain(&["remote_address=50.0.0.5"]);
     assert!(
-        text.contains("rule:      edge.remote_address_50.0.0.5") && text.contains("nothing passes"),
+        text.contains("rule:      edge.remote_address=50.0.0.5") && text.contains("nothing passes"),
         "{text}"
     );
     assert!(text.contains("edge.remote_address: it fits, and"), "{text}");
@@ -112,7 +113,8 @@ fn import_writes_what_loads_to_the_same() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let written = fs::read_to_string(&out).unwrap();
     assert!(
-        written.contains("name = \"free_user\"") && written.contains("fixed-window"),
+        written.contains("name = \"edge.plan=free.user\"\nenvoy_name = \"free_user\"")
+            && written.contains("fixed-window"),
         "{written}"
     );
     let output = run(&["config", "explain", &out, "edge", "plan=free", "user=ann"], b"");

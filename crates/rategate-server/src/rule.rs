@@ -19,7 +19,7 @@ pub struct RuleSet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// By what it is known in requests, metrics, and over a reload: counters are carried over from the rule of the
-    /// same name. Unique.
+    /// same name. Unique. One of Envoy's format has it by what it is for, so that no other rule can change it.
     pub name: Arc<str>,
     /// What answers of Envoy's protocol call its limit; empty if they do not. A limit in Envoy's format has the name there that it was
     /// given, whether others have it too or not.
@@ -191,6 +191,14 @@ pub struct Origin {
     pub line: usize,
     /// From 1.
     pub column: usize,
+}
+
+impl Rule {
+    /// What answers of Envoy's protocol call it, if that is something else than its name: what its author knows it by.
+    #[must_use]
+    pub fn given(&self) -> Option<&str> {
+        Some(&*self.envoy_name).filter(|given| !given.is_empty() && *given != &*self.name)
+    }
 }
 
 impl Unit {

@@ -80,7 +80,7 @@ pub(crate) struct WhyArgs {
     #[arg(value_name = "KEY", required = true)]
     pub(super) keys: Vec<String>,
 
-    /// Ask this rule only
+    /// Ask this rule only, or those that were given this name in Envoy's format
     #[arg(long, value_name = "RULE")]
     pub(super) rule: Option<String>,
 

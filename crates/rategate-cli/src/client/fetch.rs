@@ -27,6 +27,7 @@ struct Rules {
 #[serde(default)]
 struct Live {
     name: String,
+    envoy_name: Option<String>,
     limit: String,
     sentence: String,
     /// The newest second that is over.
@@ -63,13 +64,20 @@ struct Ranked {
     at_most: u64,
 }
 
-/// The names of all rules, in the service's order.
-pub(crate) fn names(client: &mut Client) -> Result<Vec<String>, Failure> {
+/// A rule by its name, and what its author called it where that is something else.
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) given: Option<String>,
+}
+
+/// All rules by name, in the service's order.
+pub(crate) fn names(client: &mut Client) -> Result<Vec<Named>, Failure> {
     let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
     let rules: Rules = read(client, &answer)?;
+    let named = |Live { name, envoy_name: given, .. }: Live| Named { name, given };
     // What stands for several has no name that a rule could have.
-    let names = rules.rules.into_iter().map(|rule| rule.name);
-    Ok(names.filter(|name| !name.starts_with('*')).collect())
+    let rules = rules.rules.into_iter().filter(|rule| !rule.name.starts_with('*'));
+    Ok(rules.map(named).collect())
 }
 
 /// All rules, and the keys of the one named.
@@ -91,7 +99,7 @@ pub(crate) fn raw(client: &mut Client) -> Result<Value, Failure> {
     let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
     let rules: Value = read(client, &answer)?;
     let mut top = serde_json::Map::new();
-    for name in names(client)? {
+    for Named { name, .. } in names(client)? {
         let path = format!("/v1/top?rule={}", in_path(&name));
         let answer = ask(client, &Method::GET, &path, b"")?;
         top.insert(name, read(client, &answer)?);
@@ -101,10 +109,10 @@ pub(crate) fn raw(client: &mut Client) -> Result<Value, Failure> {
 
 impl Live {
     fn row(self) -> Row {
-        let Self { name, limit, sentence, second } = self;
+        let Self { name, envoy_name: given, limit, sentence, second } = self;
         let granted = second.passed.saturating_add(second.shadow_denied);
         let arrivals = granted.saturating_add(second.denied);
-        Row { name, limit, sentence, arrivals, granted, denied: second.denied }
+        Row { name, given, limit, sentence, arrivals, granted, denied: second.denied }
     }
 }
 
@@ -141,10 +149,11 @@ mod tests {
 
     #[test]
     fn what_is_unknown_or_missing_is_no_matter() {
-        let text = r#"{"rules":[{"name":"a","second":{"passed":5,"denied":2,"shadow_denied":1},"new":{}}],"x":1}"#;
+        let text = r#"{"rules":[{"name":"a","envoy_name":"b","second":{"passed":5,"denied":2,"shadow_denied":1},"new":{}}],"x":1}"#;
         let rules: Rules = serde_json::from_str(text).unwrap();
         let row = rules.rules.into_iter().next().unwrap().row();
         assert_eq!((row.arrivals, row.granted, row.denied), (8, 6, 2));
+        assert_eq!(row.shown(), "a (b)");
         assert!(serde_json::from_str::<Rules>("{}").unwrap().rules.is_empty());
     }
 

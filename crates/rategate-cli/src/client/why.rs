@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
+use super::fetch::{self, Named};
 use super::http::Client;
 use super::wire::{Item, Question, Verb, check};
-use super::{WhyArgs, fetch, print, shown_ns};
+use super::{WhyArgs, print, shown_ns};
 use crate::failure::Failure;
+use crate::top::printable;
 
 /// At least one rule denies the key.
 const DENIED: u8 = 1;
@@ -17,12 +19,15 @@ const DAY_NS: u64 = 86_400_000_000_000;
 pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
     let mut client = args.service.client()?;
     let (mut text, mut status, mut asked) = (String::new(), 0, 0_usize);
-    let rules = match &args.rule {
-        Some(rule) => vec![rule.clone()],
-        None => fetch::names(&mut client)?,
-    };
-    for rule in &rules {
-        let Some((body, item)) = look(&mut client, rule, args)? else { continue };
+    let rules = rules(&mut client, args)?;
+    let is_the_one = args.rule.is_some() && rules.len() == 1;
+    for Named { name, given } in rules {
+        let answer = match look(&mut client, &name, args) {
+            // It is for other keys, and was not asked for by name.
+            Err(Failure::NotForIt(_)) if !is_the_one => continue,
+            answer => answer,
+        };
+        let (body, item) = answer?;
         asked = asked.saturating_add(1);
         if is_denied(&item) {
             status = DENIED;
@@ -30,7 +35,8 @@ pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
         if args.json {
             let _ = writeln!(text, "{}", body.trim_end());
         } else {
-            line(&mut text, rule, &item);
+            let given = given.map(|given| format!(" ({})", printable(&given)));
+            line(&mut text, &format!("{name}{}", given.unwrap_or_default()), &item);
         }
     }
     if asked == 0 {
@@ -42,21 +48,26 @@ pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// What a call would be answered now. None if the rule is not for such values, and was not asked for by name.
-fn look(
-    client: &mut Client,
-    rule: &str,
-    args: &WhyArgs,
-) -> Result<Option<(String, Item)>, Failure> {
-    let question = Question { verb: Verb::Peek, rule, key: &args.keys, permits: 1 };
-    match check(client, &question) {
-        Ok((answer, checked)) => {
-            let body = String::from_utf8_lossy(&answer.body).into_owned();
-            Ok(Some((body, checked.items.into_iter().next().unwrap_or_default())))
-        }
-        Err(Failure::NotForIt(_)) if args.rule.is_none() => Ok(None),
-        Err(failure) => Err(failure),
+/// The rules to ask: all, or that of the name asked for, or else those that their author called so.
+fn rules(client: &mut Client, args: &WhyArgs) -> Result<Vec<Named>, Failure> {
+    let all = fetch::names(client)?;
+    let Some(wanted) = &args.rule else { return Ok(all) };
+    let is_called_so = |rule: &Named| rule.given.as_ref() == Some(wanted);
+    let has_name = all.iter().any(|rule| rule.name == *wanted);
+    if !has_name && all.iter().any(is_called_so) {
+        return Ok(all.into_iter().filter(is_called_so).collect());
     }
+    // The service lists some hundreds, and knows all.
+    let given = all.into_iter().find(|rule| rule.name == *wanted).and_then(|rule| rule.given);
+    Ok(vec![Named { name: wanted.clone(), given }])
+}
+
+/// What a call would be answered now.
+fn look(client: &mut Client, rule: &str, args: &WhyArgs) -> Result<(String, Item), Failure> {
+    let question = Question { verb: Verb::Peek, rule, key: &args.keys, permits: 1 };
+    let (answer, checked) = check(client, &question)?;
+    let body = String::from_utf8_lossy(&answer.body).into_owned();
+    Ok((body, checked.items.into_iter().next().unwrap_or_default()))
 }
 
 fn is_denied(item: &Item) -> bool {

@@ -14,6 +14,7 @@ use rategate_core::span;
 use crate::client::{Client, ServiceArgs, Silence, fetch, print};
 use crate::failure::Failure;
 use keyboard::Wish;
+pub(crate) use plain::printable;
 use state::State;
 pub(crate) use state::{Key, Overview, Row};
 

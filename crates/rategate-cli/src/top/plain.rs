@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::state::Overview;
 
 /// What could move the cursor of a terminal, or end a line, is shown as its escape.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() {
@@ -24,7 +24,7 @@ pub(super) fn table(overview: &Overview) -> String {
     rows.extend(overview.rules.iter().map(|row| {
         let rates = [row.arrivals, row.granted, row.denied].map(|rate| rate.to_string());
         let [arrivals, granted, denied] = rates;
-        [printable(&row.name), printable(&row.limit), arrivals, granted, denied]
+        [printable(&row.shown()), printable(&row.limit), arrivals, granted, denied]
     }));
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
@@ -44,7 +44,7 @@ pub(super) fn table(overview: &Overview) -> String {
         text.push('\n');
     }
     for row in overview.rules.iter().filter(|row| !row.sentence.is_empty()) {
-        let _ = writeln!(text, "{}: {}", printable(&row.name), printable(&row.sentence));
+        let _ = writeln!(text, "{}: {}", printable(&row.shown()), printable(&row.sentence));
     }
     text
 }

@@ -24,6 +24,8 @@ pub(crate) struct Overview {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) name: String,
+    /// What its author called it, where that is something else.
+    pub(crate) given: Option<String>,
     /// Its limit as it was written.
     pub(crate) limit: String,
     /// In the newest second that is over.
@@ -40,6 +42,16 @@ pub(crate) struct Key {
     pub(crate) name: String,
     pub(crate) used: u64,
     pub(crate) denied: u64,
+}
+
+impl Row {
+    /// What people know it by.
+    pub(crate) fn shown(&self) -> String {
+        match &self.given {
+            Some(given) => format!("{} ({given})", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 /// What rules are sorted by.
@@ -193,6 +205,7 @@ pub(super) mod tests {
     pub(in crate::top) fn overview() -> Overview {
         let row = |name: &str, arrivals: u64, denied: u64| Row {
             name: name.to_owned(),
+            given: None,
             limit: "100 per second".to_owned(),
             arrivals,
             granted: arrivals.saturating_sub(denied),

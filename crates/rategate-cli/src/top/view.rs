@@ -58,7 +58,7 @@ fn table(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let rows = state.overview.rules.iter().map(|row| {
         let number = |rate: u64| format!("{rate:>12}");
         let cells = [
-            printable(&row.name),
+            printable(&row.shown()),
             printable(&row.limit),
             number(row.arrivals),
             number(row.granted),
@@ -84,7 +84,7 @@ fn table(frame: &mut Frame<'_>, state: &State, area: Rect) {
 /// The chosen rule: the last minute, what is going on, and the keys that stand out.
 fn one(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let Some(row) = state.overview.rules.get(state.place_of_chosen()) else { return };
-    let block = Block::bordered().title(format!(" {} ", printable(&row.name)));
+    let block = Block::bordered().title(format!(" {} ", printable(&row.shown())));
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let sides = [Constraint::Percentage(50), Constraint::Length(2), Constraint::Fill(1)];

@@ -112,7 +112,8 @@ impl fmt::Display for Explanation {
             f.write_str("\nnot matched:\n")?;
         }
         for (rule, why) in self.others.iter().take(MAX_TOLD) {
-            writeln!(f, "  {}: {why}", rule.name)?;
+            let given = rule.given().map(|given| format!(" ({})", given.escape_debug()));
+            writeln!(f, "  {}{}: {why}", rule.name, given.unwrap_or_default())?;
         }
         match self.others.len().saturating_sub(MAX_TOLD) {
             0 => Ok(()),
@@ -122,7 +123,11 @@ impl fmt::Display for Explanation {
 }
 
 fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
-    writeln!(f, "rule:      {}\nwritten:   {}", rule.name, rule.origin)?;
+    writeln!(f, "rule:      {}", rule.name)?;
+    if let Some(given) = rule.given() {
+        writeln!(f, "to envoy:  {}", given.escape_debug())?;
+    }
+    writeln!(f, "written:   {}", rule.origin)?;
     let entries: Vec<_> =
         rule.entries.iter().map(|entry| format!("`{}` is {}", entry.key, entry.value)).collect();
     writeln!(f, "matches:   {}", entries.join(", "))?;

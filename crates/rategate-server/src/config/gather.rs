@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::error::{MAX_FOUND, Problem};
-use super::naming;
 use super::source::Place;
 use crate::engine;
 use crate::rule::{Entry, Rule, Value};
@@ -42,8 +41,8 @@ enum Kind {
     Native,
     /// Of the rule that comes after all its tiers.
     Tier,
-    /// With the name that it was given, which need not be its own.
-    Envoy(Option<Arc<str>>),
+    /// Called by what it is for; the name that it was given is known within its domain, and need not be its alone.
+    Envoy,
 }
 
 impl Gathered {
@@ -55,15 +54,9 @@ impl Gathered {
         self.drafts.push(Draft { rule, place, kind: Kind::Tier, replaces });
     }
 
-    /// A rule of Envoy's format; its name is not decided yet.
-    pub(crate) fn envoy(
-        &mut self,
-        rule: Rule,
-        place: Place,
-        given: Option<Arc<str>>,
-        replaces: Vec<(String, Place)>,
-    ) {
-        self.drafts.push(Draft { rule, place, kind: Kind::Envoy(given), replaces });
+    /// A rule of Envoy's format.
+    pub(crate) fn envoy(&mut self, rule: Rule, place: Place, replaces: Vec<(String, Place)>) {
+        self.drafts.push(Draft { rule, place, kind: Kind::Envoy, replaces });
     }
 
     /// Whether there is no point in going on.
@@ -78,8 +71,7 @@ impl Gathered {
             self.problems.push(Problem::nowhere(message));
             return Vec::new();
         }
-        self.check_native_names();
-        self.name_envoy();
+        self.check_names();
         self.resolve_replaced();
         self.check_kept();
         // What multiplies is not multiplied to find out.
@@ -89,49 +81,21 @@ impl Gathered {
         self.drafts.drain(..).map(|draft| draft.rule).collect()
     }
 
-    fn check_native_names(&mut self) {
-        let mut seen: HashMap<&str, &Place> = HashMap::new();
-        for draft in self.drafts.iter().filter(|draft| draft.is_native()) {
-            if let Some(first) = seen.insert(&draft.rule.name, &draft.place) {
-                let name = &draft.rule.name;
-                let message =
-                    format!("the name {name:?} is also that of the rule at {}", first.origin());
-                self.problems.push(Problem::at(draft.place.clone(), message));
-            }
-        }
-    }
-
-    /// The name that was given if no other rule has it, else what it is for.
-    fn name_envoy(&mut self) {
-        let mut given: HashMap<&str, usize> = HashMap::new();
+    /// No name is that of two rules. Whoever chose a name has to choose another, for what Envoy's rules are called is not chosen.
+    fn check_names(&mut self) {
+        let mut seen: HashMap<&str, &Draft> = HashMap::new();
         for draft in &self.drafts {
-            let name = match &draft.kind {
-                Kind::Envoy(None) => continue,
-                Kind::Envoy(Some(name)) => name,
-                Kind::Native | Kind::Tier => &draft.rule.name,
+            let Some(first) = seen.insert(&draft.rule.name, draft) else { continue };
+            let (of, other) = match (&first.kind, &draft.kind) {
+                // They are for the same calls, which is told where matches are checked.
+                (Kind::Envoy, Kind::Envoy) => continue,
+                (_, Kind::Envoy) => (first, draft),
+                _ => (draft, first),
             };
-            let count = given.entry(name).or_default();
-            *count = count.saturating_add(1);
-        }
-        let is_its_own =
-            |name: &&Arc<str>| given.get(&***name) == Some(&1) && naming::check(name).is_ok();
-        let own: Vec<_> =
-            self.drafts.iter().map(|draft| draft.given().filter(is_its_own).cloned()).collect();
-        let native = self.drafts.iter().filter(|draft| draft.is_native());
-        let mut taken: HashSet<Arc<str>> = own.iter().flatten().cloned().collect();
-        taken.extend(native.map(|draft| Arc::clone(&draft.rule.name)));
-        for (draft, own) in self.drafts.iter_mut().zip(own) {
-            if draft.is_native() {
-                continue;
-            }
-            let Rule { domain, entries, .. } = &draft.rule;
-            draft.rule.name = own.unwrap_or_else(|| {
-                let path: Arc<str> = naming::of_entries(domain, entries).into();
-                if taken.insert(Arc::clone(&path)) {
-                    return path;
-                }
-                naming::told_apart(&path, domain, entries).into()
-            });
+            let name = &draft.rule.name;
+            let message =
+                format!("the name {name:?} is also that of the rule at {}", other.place.origin());
+            self.problems.push(Problem::at(of.place.clone(), message));
         }
     }
 
@@ -150,7 +114,7 @@ impl Gathered {
             }
         }
         for draft in &mut self.drafts {
-            let is_envoy = matches!(draft.kind, Kind::Envoy(_));
+            let is_envoy = matches!(draft.kind, Kind::Envoy);
             let mut replaced: Vec<Arc<str>> = Vec::new();
             for (name, place) in &draft.replaces {
                 let domain = is_envoy.then(|| Arc::clone(&draft.rule.domain));
@@ -162,7 +126,7 @@ impl Gathered {
                     (None, Kind::Native) => {
                         self.problems.push(problem(format!("replaces {name:?}, which is no rule")));
                     }
-                    (None, Kind::Envoy(_)) => self.warnings.push(
+                    (None, Kind::Envoy) => self.warnings.push(
                         problem(format!(
                             "replaces {name:?}, and no limit of the domain has that name"
                         ))
@@ -235,15 +199,10 @@ impl Gathered {
 }
 
 impl Draft {
-    const fn is_native(&self) -> bool {
-        matches!(self.kind, Kind::Native | Kind::Tier)
-    }
-
-    const fn given(&self) -> Option<&Arc<str>> {
-        match &self.kind {
-            Kind::Envoy(given) => given.as_ref(),
-            Kind::Native | Kind::Tier => None,
-        }
+    /// The name in Envoy's file, if it was given one.
+    fn given(&self) -> Option<&Arc<str>> {
+        let given = &self.rule.envoy_name;
+        (matches!(self.kind, Kind::Envoy) && !given.is_empty()).then_some(given)
     }
 }
 

@@ -31,36 +31,49 @@ pub(crate) fn check(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `domain.key_value.key`, as Envoy's service calls it, made a plain name. Different entries can come to the same one.
+/// What a rule for these entries is called that was given no name of its own: `domain.key=value.key`, or, where that could be read in
+/// another way too or is no plain name, as much of it as fits with a digest.
+///
+/// It depends on nothing but what the rule is for, so no other rule can ever take the name, and a reload finds the rule again.
 pub(crate) fn of_entries(domain: &str, entries: &[Entry]) -> String {
     let mut path = domain.to_owned();
     for entry in entries {
         path.push('.');
         path.push_str(&entry.key);
-        match &entry.value {
-            Value::Any => {}
-            Value::Exact(value) | Value::Pattern { text: value, .. } => {
-                path.push('_');
-                path.push_str(value);
-            }
-            Value::OneOf(values) => {
-                for value in values.iter() {
-                    path.push('_');
-                    path.push_str(value);
-                }
-            }
-        }
+        let values = match &entry.value {
+            Value::Any => continue,
+            Value::Exact(value) | Value::Pattern { text: value, .. } => std::slice::from_ref(value),
+            Value::OneOf(values) => values,
+        };
+        path.push('=');
+        path.push_str(&values.join(","));
     }
-    let plain: String = path.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
-    let plain = plain.trim_matches(' ');
-    if plain.len() <= MAX_NAME_BYTES {
-        return plain.to_owned();
-    }
-    told_apart(plain, domain, entries)
+    let has_one_reading = !domain.contains(['.', '~']) && entries.iter().all(has_one_reading);
+    if has_one_reading && check(&path).is_ok() { path } else { digested(&path, domain, entries) }
 }
 
-/// The same with a digest of what it stands for, so that no other has it, and it is the same after each reload.
-pub(crate) fn told_apart(name: &str, domain: &str, entries: &[Entry]) -> String {
+/// Whether an entry ends in a path where it seems to: its key at the first `=` or `.`, its value before a `.` and the first letter of
+/// another key. No `~`, which is before digests.
+fn has_one_reading(entry: &Entry) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    let begins_a_key = |value: &str| {
+        let mut pairs = value.bytes().zip(value.bytes().skip(1));
+        pairs.any(|(dot, next)| dot == b'.' && is_letter(next))
+    };
+    let is_key = entry.key.bytes().next().is_some_and(is_letter);
+    is_key
+        && !entry.key.contains(['.', '=', '~'])
+        && match &entry.value {
+            Value::Any => true,
+            Value::Exact(value) | Value::Pattern { text: value, .. } => {
+                !value.contains('~') && !begins_a_key(value)
+            }
+            Value::OneOf(_) => false,
+        }
+}
+
+/// A path made plain, and a digest of what it stands for.
+fn digested(path: &str, domain: &str, entries: &[Entry]) -> String {
     let mut digest = sha1_smol::Sha1::new();
     let mut add = |part: &str| {
         digest.update(&part.len().to_le_bytes());
@@ -79,13 +92,18 @@ pub(crate) fn told_apart(name: &str, domain: &str, entries: &[Entry]) -> String 
                 add("pattern");
                 add(text);
             }
-            Value::OneOf(values) => values.iter().for_each(|value| add(value)),
+            Value::OneOf(values) => {
+                add("one of");
+                add(&values.len().to_string());
+                values.iter().for_each(|value| add(value));
+            }
         }
     }
     let digest = digest.digest().to_string();
     let digest = digest.get(..12).unwrap_or(&digest);
     let room = MAX_NAME_BYTES.saturating_sub(digest.len()).saturating_sub(1);
-    let mut name: String = name.chars().take(room).collect();
+    let plain = path.chars().map(|c| if is_plain(c) { c } else { '_' }).take(room);
+    let mut name = plain.collect::<String>().trim_start().to_owned();
     let _ = write!(name, "~{digest}");
     name
 }
@@ -115,21 +133,48 @@ mod tests {
 
     #[test]
     fn a_path_becomes_a_name() {
-        let path = [entry("plan", Some("free")), entry("user", None)];
-        assert_eq!(of_entries("edge", &path), "edge.plan_free.user");
-        let odd = of_entries("edge", &[entry("pläne", Some("a\"b\n"))]);
-        assert_eq!((odd.as_str(), check(&odd)), ("edge.pl_ne_a_b_", Ok(())));
+        let name = |path: &[(&str, Option<&str>)]| {
+            let path: Vec<_> = path.iter().map(|(key, value)| entry(key, *value)).collect();
+            of_entries("edge", &path)
+        };
+        assert_eq!(name(&[("plan", Some("free")), ("user", None)]), "edge.plan=free.user");
+        assert_eq!(name(&[("remote_address", Some("50.0.0.5"))]), "edge.remote_address=50.0.0.5");
+        assert_eq!(name(&[("path", Some("/a=b/*"))]), "edge.path=/a=b/*");
+        let odd = name(&[("pläne", Some("a\"b\n"))]);
+        assert!(odd.starts_with("edge.pl_ne=a_b_~"), "{odd}");
+        assert_eq!(check(&odd), Ok(()));
+    }
+
+    /// Whatever two rules are for: if it is not the same, neither is the name.
+    #[test]
+    fn paths_that_read_alike_have_names_of_their_own() {
+        let texts = ["a", "b", "a.b", "a=b", ".a", "=", "a=", "a~b", "1", "1.1", "a.", " a", "ä"];
+        let values = || std::iter::once(None).chain(texts.iter().copied().map(Some));
+        let one = || texts.iter().flat_map(|key| values().map(|value| entry(key, value)));
+        let mut rules: Vec<(&str, Vec<Entry>)> = Vec::new();
+        for domain in texts {
+            rules.extend(one().map(|entry| (domain, vec![entry])));
+        }
+        let pairs = one().flat_map(|first| one().map(move |second| vec![first.clone(), second]));
+        rules.extend(pairs.map(|pair| ("a", pair)));
+        rules.extend(["a", "b", "1"].map(|key| {
+            let entries = ["a", key, "b"].map(|key| entry(key, None));
+            ("a", entries.to_vec())
+        }));
+        let mut called = std::collections::HashMap::new();
+        for (domain, entries) in rules {
+            let name = of_entries(domain, &entries);
+            assert_eq!(check(&name), Ok(()), "{name}");
+            let taken = called.insert(name.clone(), (domain, entries.clone()));
+            assert_eq!(taken, None, "{name} is {domain} {entries:?} too");
+        }
     }
 
     #[test]
-    fn long_paths_and_equal_ones_are_told_apart() {
+    fn long_paths_are_cut_and_told_apart() {
         let long = |end: &str| of_entries("d", &[entry(&"k".repeat(500), Some(end))]);
         assert_eq!(long("a").len(), MAX_NAME_BYTES);
         assert_ne!(long("a"), long("b"));
         assert_eq!(long("a"), long("a"));
-        let one = told_apart("d.a_b_c", "d", &[entry("a_b", Some("c"))]);
-        let other = told_apart("d.a_b_c", "d", &[entry("a", Some("b_c"))]);
-        assert_ne!(one, other);
-        assert_eq!(check(&one), Ok(()));
     }
 }

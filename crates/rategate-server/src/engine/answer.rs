@@ -104,6 +104,21 @@ impl Part {
 }
 
 impl Verdict {
+    /// The word for it, in every protocol that has one and says nothing else in its contract.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unmatched => "unmatched",
+            Self::Unlimited => "unlimited",
+            Self::Replaced => "replaced",
+            Self::Granted => "granted",
+            Self::Denied { .. } => "denied",
+            Self::Refunded(_) => "refunded",
+            Self::Reset => "reset",
+            Self::Gone { .. } => "store_gone",
+        }
+    }
+
     /// Whether it was refused, be that enforced or not.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
@@ -123,5 +138,36 @@ impl std::fmt::Debug for Decided {
             Self::Now(answer) => f.debug_tuple("Now").field(answer).finish(),
             Self::Later(_) => f.write_str("Later"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They go over the wire: whoever changes one changes what clients read.
+    #[test]
+    fn words_stay_as_they_are() {
+        let verdicts = [
+            Verdict::Unmatched,
+            Verdict::Unlimited,
+            Verdict::Replaced,
+            Verdict::Granted,
+            Verdict::Denied { retry_after_ns: None, enforced: false },
+            Verdict::Refunded(1),
+            Verdict::Reset,
+            Verdict::Gone { admitted: true },
+        ];
+        let words = [
+            "unmatched",
+            "unlimited",
+            "replaced",
+            "granted",
+            "denied",
+            "refunded",
+            "reset",
+            "store_gone",
+        ];
+        assert_eq!(verdicts.map(Verdict::word), words);
     }
 }

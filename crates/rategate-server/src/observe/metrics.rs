@@ -12,6 +12,7 @@ use super::view::View;
 use super::waits::ENDS_MS;
 use super::{Observe, words};
 use crate::engine::KeeperStats;
+use crate::rule::Rule;
 
 /// What is told as `outcome`; near grants are granted ones as well.
 const OUTCOMES: [(&str, &[Kind]); 7] = [
@@ -62,6 +63,7 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
     rooms(&mut text, &records, view);
     service(&mut text, observe.status());
     snapshot(&mut text, observe.status());
+    names(&mut text, &records);
     configuration(&mut text, observe.status(), view);
     metrics::with_local_recorder(&library.recorder, || view.publish());
     let Text(mut text) = text;
@@ -138,6 +140,17 @@ fn rooms(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
     text.metric(name, "counter", "New keys that a rule's table had no room for");
     for (rule, taken) in &rooms {
         text.line(name, &[("rule", rule)], taken.overflows);
+    }
+}
+
+fn names(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
+    let name = "rategate_rule_info";
+    text.metric(name, "gauge", "Always 1; what answers to Envoy call a rule, if not by its name");
+    for (record, _) in records {
+        let rule = record.rule.load();
+        if let Some(given) = rule.as_deref().and_then(Rule::given) {
+            text.line(name, &[("rule", &record.name), ("envoy_name", given)], 1);
+        }
     }
 }
 

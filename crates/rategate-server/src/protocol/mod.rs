@@ -4,5 +4,6 @@ pub mod body;
 mod few;
 pub mod grpc;
 pub mod http;
+pub(crate) mod problem;
 pub mod resp;
 pub mod rls;

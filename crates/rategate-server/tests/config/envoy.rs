@@ -60,9 +60,9 @@ fn the_sample_of_the_contract() {
     let rules = &loaded.rules.rules;
     let expected = [
         "edge.remote_address",
-        "edge.remote_address_50.0.0.5",
-        "free_user",
-        "edge.path_/api/*/action",
+        "edge.remote_address=50.0.0.5",
+        "edge.plan=free.user",
+        "edge.path=/api/*/action",
         "edge.internal",
     ];
     assert_eq!(names(rules), expected);
@@ -80,7 +80,8 @@ fn the_sample_of_the_contract() {
     assert_eq!(rules[2].limit, window(1000, 86_400));
     let pattern = Value::Pattern { text: "/api/*/action".into(), shared: true };
     assert_eq!(rules[3].entries, [entry("path", pattern)]);
-    assert_eq!(rules[3].replaces.iter().map(|name| &**name).collect::<Vec<_>>(), ["free_user"]);
+    assert_eq!(*rules[3].replaces, [Arc::from("edge.plan=free.user")]);
+    assert_eq!(&*rules[2].envoy_name, "free_user");
     assert_eq!(rules[4].limit, Limit::Unlimited);
     assert_eq!(rules[0].origin.to_string(), "edge.yaml:3:5");
     assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
@@ -181,19 +182,6 @@ fn all_keys_of_a_descriptor() {
 }
 
 #[test]
-fn names_are_unique() {
-    let text = "domain: d\ndescriptors:\n- {key: a_b, value: c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n- {key: a, value: b_c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n- {key: x, rate_limit: {name: \"no\\nname\", unit: day, requests_per_unit: 1}}\n- {key: y, rate_limit: {name: own, unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n";
-    let loaded = load_ok(text);
-    let rules = &loaded.rules.rules;
-    assert_eq!(&*rules[0].name, "d.a_b_c");
-    assert!(rules[1].name.starts_with("d.a_b_c~"), "{}", rules[1].name);
-    assert_eq!((&*rules[2].name, &*rules[3].name), ("d.x", "own"));
-    let replaced: Vec<_> = rules[3].replaces.iter().map(Arc::clone).collect();
-    assert_eq!(replaced, [Arc::clone(&rules[0].name), Arc::clone(&rules[1].name)]);
-    assert_eq!(load_ok(text).rules, loaded.rules);
-}
-
-#[test]
 fn anchors_and_merges_are_read() {
     let text = "domain: d\ndescriptors:\n- key: a\n  rate_limit: &limit {unit: day, requests_per_unit: 7}\n- key: b\n  rate_limit: *limit\n- key: c\n  rate_limit: {<<: *limit, requests_per_unit: 9}\n";
     let limits: Vec<_> = load_ok(text).rules.rules.iter().map(|rule| rule.limit).collect();
@@ -240,7 +228,7 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
         ),
         (
             "domain: d\ndescriptors:\n- key: a\n  value: b\n- key: a\n  value: b\n  descriptors: [{key: c}]\n",
-            "descriptors[1]: duplicate composite key \"d.a_b\"",
+            "descriptors[1]: duplicate composite key \"d.a=b\"",
             5,
             3,
         ),
@@ -390,13 +378,10 @@ fn a_domain_is_in_one_file() {
     write(".d.yaml", "not ours");
     let loaded = load(folder.path()).unwrap();
     let names = names(&loaded.rules.rules);
-    // The native name goes first: Envoy's limit is called by what it is for.
     assert_eq!(
         (names.len(), names[2], names[5], names[6]),
-        (7, "edge.plan_free.user", "other.a", "free_user")
+        (7, "edge.plan=free.user", "other.a", "free_user")
     );
-    let replaced = &loaded.rules.rules[3].replaces;
-    assert_eq!(&*replaced[0], "edge.plan_free.user");
     write("z.yaml", "domain: edge");
     let error = load(folder.path()).unwrap_err();
     assert_eq!(error.problems().len(), 1);

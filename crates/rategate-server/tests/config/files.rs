@@ -152,17 +152,17 @@ fn why_a_rule_is_not_matched() {
         (explanation.rule.as_ref().map(|rule| rule.name.to_string()), explanation.to_string())
     };
     let (found, text) = told(&[("a", "yes")]);
-    assert_eq!(found.as_deref(), Some("like"));
-    assert!(text.contains("any: it fits, and `like` is more specific"), "{text}");
+    assert_eq!(found.as_deref(), Some("d.a=y*"));
+    assert!(text.contains("d.a (any): it fits, and `d.a=y*` is more specific"), "{text}");
     let (found, text) = told(&[("a", "x")]);
     assert_eq!(found, None, "the more specific value leads elsewhere, as in Envoy's service");
     assert!(
-        text.contains("any: it fits, and a more specific value")
-            && text.contains("like: its `a` is"),
+        text.contains("d.a (any): it fits, and a more specific value")
+            && text.contains("d.a=y* (like): its `a` is"),
         "{text}"
     );
     let (_, text) = told(&[("c", "x")]);
-    assert!(text.contains("any: its entry 1 is `a`, and the call's is `c`"), "{text}");
+    assert!(text.contains("d.a (any): its entry 1 is `a`, and the call's is `c`"), "{text}");
     assert!(explain(&rules, "e", &[]).to_string().contains("no rule is of this domain"));
 }
 

@@ -15,5 +15,6 @@ mod envoy;
 mod files;
 mod fuzz;
 mod layers;
+mod names;
 mod native;
 mod watch;

@@ -297,6 +297,62 @@ fn a_body_that_never_comes_is_given_up() {
     }
 }
 
+/// Problems are told as those of the API are: the members of RFC 9457, and to be kept by nobody.
+#[test]
+fn problems_are_whole() {
+    use http_body_util::BodyExt as _;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let bench = Bench::new(rules());
+    let cases = [
+        (
+            "GET",
+            "/v1/rules?rule=%22",
+            Rights::ALL,
+            r#"{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no rule `\\\"`"}"#,
+            None,
+        ),
+        (
+            "PUT",
+            "/v1/explain",
+            Rights::ALL,
+            r#"{"type":"about:blank","title":"Method Not Allowed","status":405,"detail":"only POST here"}"#,
+            Some(("allow", "POST")),
+        ),
+        (
+            "GET",
+            "/v1/rules",
+            Rights::NONE,
+            r#"{"type":"about:blank","title":"Unauthorized","status":401,"detail":"this needs the token: `Authorization: Bearer ...`"}"#,
+            Some(("www-authenticate", "Bearer realm=\"rategate\"")),
+        ),
+        (
+            "GET",
+            "/v1/keys/nobodys",
+            Rights::ALL,
+            r#"{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no rule `nobodys`"}"#,
+            None,
+        ),
+    ];
+    for (method, path, rights, expected, field) in cases {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+        let response = runtime.block_on(bench.admin.call(request, rights));
+        let told: Value = serde_json::from_str(expected).unwrap();
+        assert_eq!(response.status().as_u16(), told["status"], "{path}");
+        let fields = [
+            ("content-type", "application/problem+json"),
+            ("cache-control", "no-store"),
+            ("x-content-type-options", "nosniff"),
+        ];
+        for (name, value) in fields.into_iter().chain(field) {
+            assert_eq!(response.headers()[name], value, "{path}");
+        }
+        let body = runtime.block_on(response.into_body().collect()).unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body, told, "{path}");
+    }
+}
+
 /// A body that is announced, and does not come.
 struct Never;
 

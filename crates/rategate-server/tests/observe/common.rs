@@ -180,6 +180,14 @@ pub(crate) struct Site {
 impl Site {
     /// With `token`, whoever reads has to show it.
     pub(crate) fn start(token: Option<&'static str>) -> Self {
+        let mut site = Self::quiet(token);
+        let (stopped, driven) = (Arc::clone(&site.stop), site.engine.clone());
+        site.threads.push(thread::spawn(move || drive(&driven, &stopped)));
+        site
+    }
+
+    /// The same, where nobody calls.
+    pub(crate) fn quiet(token: Option<&'static str>) -> Self {
         let observe = Arc::new(Observe::new(Wall.now_ns()));
         let observer = Arc::clone(&observe) as Arc<dyn Observer>;
         let engine = Engine::with_observer(Wall, EngineSettings::default(), Some(observer));
@@ -193,8 +201,6 @@ impl Site {
         let mut threads = Vec::new();
         let (stopped, watched) = (Arc::clone(&stop), Arc::clone(&observe));
         threads.push(thread::spawn(move || serve(listener, &admin, token, &stopped, &watched)));
-        let (stopped, driven) = (Arc::clone(&stop), engine.clone());
-        threads.push(thread::spawn(move || drive(&driven, &stopped)));
         let (stopped, watched) = (Arc::clone(&stop), Arc::clone(&observe));
         threads.push(thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rategate_server::engine::{Decided, Inline, Item, Request, Target, Verb};
 use rategate_server::observe::Protocol;
-use rategate_server::rule::{Limit, RuleSet, Unit};
+use rategate_server::rule::{Limit, Rule, RuleSet, Unit};
 
 use crate::common::{Bench, SECOND_NS, bucket, rule, rules};
 
@@ -200,6 +200,27 @@ fn names_of_rules_are_escaped() {
         1.0
     );
     assert_eq!(scrape.value("rategate_config_info", &[("hash", "\"\n")]), 1.0);
+}
+
+/// What a rule was given as a name in Envoy's format is beside its own, for whoever knows it by that.
+#[test]
+fn what_answers_to_envoy_call_a_rule_is_told() {
+    let named = |name: &str, given: &str| Rule {
+        envoy_name: given.into(),
+        ..rule(name, &[name], bucket(1, 1), 1, Unit::Second)
+    };
+    let rules = vec![named("edge.a", "of \"a\""), named("edge.b", ""), named("c", "c")];
+    let bench = Bench::new(RuleSet { rules, hash: "1".into() });
+    let scrape = scrape(&bench);
+    let told: Vec<_> =
+        scrape.values.keys().filter(|(name, _)| name == "rategate_rule_info").collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let labels = [("rule", "edge.a"), ("envoy_name", "of \"a\"")];
+    assert_eq!(scrape.value("rategate_rule_info", &labels), 1.0);
+    let shown = bench.json("/v1/rules");
+    let given = |nth: usize| shown["rules"][nth]["envoy_name"].as_str();
+    assert_eq!([given(0), given(1), given(2)], [Some("of \"a\""), None, None]);
+    assert_eq!(bench.json("/v1/config")["rules"][0]["envoy_name"], "of \"a\"");
 }
 
 #[test]

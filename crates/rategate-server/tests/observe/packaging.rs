@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use rategate_server::engine::KeeperStats;
 use serde_json::Value;
 
 use crate::common::{Bench, rules};
@@ -16,7 +17,9 @@ fn shipped(name: &str) -> String {
 /// Metrics with the values of each of their labels.
 fn told() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let mut told: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
-    for ((name, labels), _) in scrape(&Bench::new(rules())).values {
+    let bench = Bench::new(rules());
+    bench.observe.status().snapshot_is(KeeperStats::default());
+    for ((name, labels), _) in scrape(&bench).values {
         let known = told.entry(name).or_default();
         for (label, value) in labels {
             known.entry(label).or_default().insert(value);
@@ -131,4 +134,8 @@ fn alerts_ask_for_what_is_there() {
     let check = check.args(["check", "rules"]).arg(folder.join("prometheus-rules.yml")).output();
     assert!(check.is_err() || check.is_ok_and(|check| check.status.success()));
     assert!(names.contains("RategateConfigRefused") && names.contains("RategateKeyCapacity"));
+    // Counters that are not saved are told by their failures, and by their age where nothing comes back at all.
+    assert!(names.contains("RategateSnapshotFails") && names.contains("RategateSnapshotOld"));
+    let saves = ["rategate_snapshot_saves_total", "rategate_snapshot_saved_timestamp_seconds"];
+    assert!(saves.iter().all(|name| found.contains(*name)), "{found:?}");
 }

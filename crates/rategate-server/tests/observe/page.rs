@@ -97,6 +97,38 @@ fn the_page_is_live_and_clean_in_light_and_dark() {
     assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
 }
 
+/// It opens where the most goes on, unless the address says where, and stays there whatever goes on elsewhere.
+#[test]
+fn the_page_opens_at_the_busiest_rule_and_stays() {
+    let mut browser = Browser::start();
+    let site = Site::quiet(None);
+    let page = format!("http://{}/", site.address);
+    let rule = text("rule-name");
+    let open = |browser: &mut Browser, address: &str| {
+        browser.open("about:blank");
+        browser.open(address);
+        browser.until("document.querySelector('#chip-link dd').textContent === 'live'");
+    };
+    browser.screen(1280, 900, "light");
+    open(&mut browser, &page);
+    assert_eq!(browser.eval(&rule), "per-address", "nobody calls: the first");
+    for (name, values, calls) in [("search", &[][..], 30), ("uploads", &["ann"], 20)] {
+        for _ in 0..calls {
+            crate::common::take(&site.engine, name, values, 1);
+        }
+    }
+    let rate = "document.querySelector('[data-rule=search] span:nth-child(2)').textContent";
+    browser.until(&format!("Number({rate}) > 0"));
+    assert_eq!(browser.eval(&rule), "per-address", "it does not jump away");
+    open(&mut browser, &page);
+    assert_eq!(browser.eval(&rule), "search");
+    open(&mut browser, &format!("{page}#free-plan"));
+    assert_eq!(browser.eval(&rule), "free-plan");
+    open(&mut browser, &format!("{page}#no-such-rule"));
+    assert_eq!(browser.eval(&rule), "search");
+    assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
+}
+
 #[test]
 fn all_of_it_works_by_keyboard() {
     let mut browser = Browser::start();

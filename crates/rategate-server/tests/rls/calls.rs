@@ -75,7 +75,7 @@ fn limits_are_called_as_they_were_given() {
                 - {key: d, rate_limit: {name: twice, unit: hour, requests_per_unit: 5}}\n";
     let loaded = rategate_server::config::load_text("edge.yaml", text).unwrap();
     let own: Vec<_> = loaded.rules.rules.iter().map(|rule| rule.name.to_string()).collect();
-    assert_eq!(own, ["edge.a", "given", "edge.c", "edge.d"], "each has a name of its own besides");
+    assert_eq!(own, ["edge.a", "edge.b", "edge.c", "edge.d"], "each has a name of its own besides");
     let expected = ["", "given", "twice", "twice"];
     for driver in BOTH {
         let (engine, _) = engine(loaded.rules.rules.clone());

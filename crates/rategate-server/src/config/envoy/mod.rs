@@ -175,7 +175,7 @@ impl<'t> Reader<'t, '_> {
             let enforcement = if is_shadow { Enforcement::Shadow } else { Enforcement::All };
             let kind = Rule { enforcement, quota, detailed_metric, ..self.plain(&entries, &limit) };
             let rule = Rule { origin: descriptor.origin(), ..kind };
-            self.all.envoy(rule, descriptor, limit.given, limit.replaces);
+            self.all.envoy(rule, descriptor, limit.replaces);
         }
         self.level(below, &entries);
     }
@@ -183,8 +183,7 @@ impl<'t> Reader<'t, '_> {
     /// A rule with nothing but entries and a limit.
     fn plain(&self, entries: &[Entry], limit: &RateLimit) -> Rule {
         Rule {
-            // Named when all others are known.
-            name: Arc::from(""),
+            name: naming::of_entries(&self.domain, entries).into(),
             envoy_name: limit.given.clone().unwrap_or_default(),
             domain: Arc::clone(&self.domain),
             entries: entries.to_vec(),

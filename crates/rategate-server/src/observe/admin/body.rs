@@ -52,6 +52,12 @@ impl Drop for Place {
     }
 }
 
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Full(bytes)
+    }
+}
+
 impl Body {
     /// The events that `render` makes, from now on; they end when it makes none.
     pub(super) fn events(

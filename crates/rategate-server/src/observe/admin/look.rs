@@ -95,19 +95,15 @@ async fn ask(view: &dyn View, target: Target<'_>) -> Result<Part, Problem> {
 
 impl Standing {
     fn of(part: &Part) -> Self {
-        let (verdict, retry_after_ns, enforced) = match part.verdict {
-            Verdict::Unmatched => ("unmatched", None, false),
-            Verdict::Unlimited => ("unlimited", None, false),
-            Verdict::Replaced => ("replaced", None, false),
-            Verdict::Granted | Verdict::Refunded(_) | Verdict::Reset => ("granted", None, true),
-            Verdict::Denied { retry_after_ns, enforced } => ("denied", retry_after_ns, enforced),
-            Verdict::Gone { admitted: true } => ("store-unreachable-admitted", None, true),
-            Verdict::Gone { admitted: false } => ("store-unreachable-denied", None, true),
+        let (retry_after_ns, enforced) = match part.verdict {
+            Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced => (None, false),
+            Verdict::Denied { retry_after_ns, enforced } => (retry_after_ns, enforced),
+            _ => (None, true),
         };
         Self {
             rule: part.rule.as_ref().map(|rule| rule.name.to_string()),
             allowed: !part.verdict.is_over(),
-            verdict,
+            verdict: word(part.verdict),
             enforced,
             limit_permits: part.limit,
             remaining_permits: part.remaining,
@@ -115,6 +111,15 @@ impl Standing {
             reset_after_ms: part.reset_after().map(|ns| ns.div_ceil(1_000_000)),
             sentence: sentence(part),
         }
+    }
+}
+
+/// The word for a verdict. Nothing beside it says whether one without counters passes.
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Gone { admitted: true } => "store-unreachable-admitted",
+        Verdict::Gone { admitted: false } => "store-unreachable-denied",
+        verdict => verdict.word(),
     }
 }
 
@@ -149,5 +154,19 @@ fn sentence(part: &Part) -> String {
                 format!("Allowed: {}. Nothing is in use in {}.", left(part), span(reset))
             }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_words_are_of_these_answers_alone() {
+        let gone = |admitted| word(Verdict::Gone { admitted });
+        assert_eq!(gone(true), "store-unreachable-admitted");
+        assert_eq!(gone(false), "store-unreachable-denied");
+        let denied = Verdict::Denied { retry_after_ns: None, enforced: false };
+        assert_eq!(word(denied), "denied");
     }
 }

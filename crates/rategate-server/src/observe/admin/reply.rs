@@ -11,29 +11,19 @@ use super::super::name;
 use super::Body;
 use crate::engine::Fault;
 use crate::protocol::body::Unread;
+use crate::protocol::problem;
 
-/// What is wrong with a request, as RFC 9457 tells it.
-#[derive(Debug, Serialize)]
+/// What is wrong with a request.
+#[derive(Debug)]
 pub(super) struct Problem {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
+    status: StatusCode,
     detail: String,
-    #[serde(skip)]
     header: Option<(HeaderName, &'static str)>,
 }
 
 impl Problem {
     fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        let title = status.canonical_reason().unwrap_or("Error");
-        Self {
-            kind: "about:blank",
-            title,
-            status: status.as_u16(),
-            detail: detail.into(),
-            header: None,
-        }
+        Self { status, detail: detail.into(), header: None }
     }
 
     pub(super) fn bad(detail: impl Into<String>) -> Self {
@@ -80,20 +70,12 @@ impl Problem {
     }
 
     pub(super) fn of_fault(fault: &Fault) -> Self {
-        let status = match fault {
-            Fault::NoSuchRule(_) => StatusCode::NOT_FOUND,
-            Fault::NotLoaded | Fault::NoRoom | Fault::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Fault::Table(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            _ => StatusCode::BAD_REQUEST,
-        };
+        let (status, _) = problem::of_fault(fault);
         Self::new(status, fault.to_string())
     }
 
     pub(super) fn response(&self) -> Response<Body> {
-        let body = serde_json::to_vec(self).unwrap_or_default();
-        let mut response = full("application/problem+json", body.into());
-        *response.status_mut() =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
+        let mut response = unkept(problem::response(&problem::plain(self.status, &self.detail)));
         if let Some((name, value)) = &self.header {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
@@ -120,11 +102,16 @@ pub(super) fn events(body: Body) -> Response<Body> {
     response
 }
 
-/// A response that nobody is to keep or to take for anything else.
+/// A response of this kind.
 pub(super) fn full(kind: &'static str, body: Bytes) -> Response<Body> {
-    let mut response = Response::new(Body::Full(body));
+    let mut response = Response::new(Body::from(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    unkept(response)
+}
+
+/// A response that nobody is to keep or to take for anything else.
+fn unkept(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response

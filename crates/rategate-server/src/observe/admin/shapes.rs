@@ -53,6 +53,9 @@ struct Connections {
 #[derive(Debug, Serialize)]
 pub(super) struct Live {
     name: String,
+    /// What its author called it in Envoy's format, and answers to Envoy do, where that is something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envoy_name: Option<String>,
     /// What it allows.
     limit: String,
     per_key: bool,
@@ -152,6 +155,8 @@ struct Turned {
 #[derive(Debug, Serialize)]
 pub(super) struct Written {
     pub(super) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envoy_name: Option<String>,
     domain: String,
     /// Keys and values of the descriptors that it is for.
     entries: Vec<Entry>,
@@ -236,6 +241,7 @@ impl Live {
         let taken = view.taken(&record.name);
         Self {
             name: record.name.to_string(),
+            envoy_name: rule.as_deref().and_then(Rule::given).map(str::to_owned),
             limit: rule
                 .as_deref()
                 .map_or_else(|| "limits of several kinds".to_owned(), words::of_rule),
@@ -358,6 +364,7 @@ impl Written {
             rule.shown.unit.seconds().saturating_mul(rule.shown.multiplier).saturating_mul(1_000);
         Self {
             name: rule.name.to_string(),
+            envoy_name: rule.given().map(str::to_owned),
             domain: rule.domain.to_string(),
             entries: rule.entries.iter().map(entry).collect(),
             limit: words::of_rule(rule),

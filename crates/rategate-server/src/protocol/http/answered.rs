@@ -91,7 +91,7 @@ impl<'a> AnsweredItem<'a> {
             !matches!(part.verdict, Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced);
         Self {
             rule: part.rule.as_ref().map(|rule| &*rule.name),
-            verdict: word(part.verdict),
+            verdict: part.verdict.word(),
             allowed: !part.verdict.is_over(),
             limit: is_counted.then_some(part.limit),
             remaining: part.remaining.filter(|_| is_counted),
@@ -120,17 +120,4 @@ pub(super) const fn retry_after_ns(part: &Part) -> Option<u64> {
 /// Milliseconds, rounded up: whoever waits as told is never early.
 pub(super) const fn whole_ms(ns: u64) -> u64 {
     ns.div_ceil(1_000_000)
-}
-
-const fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Unmatched => "unmatched",
-        Verdict::Unlimited => "unlimited",
-        Verdict::Replaced => "replaced",
-        Verdict::Granted => "granted",
-        Verdict::Denied { .. } => "denied",
-        Verdict::Refunded(_) => "refunded",
-        Verdict::Reset => "reset",
-        Verdict::Gone { .. } => "store_gone",
-    }
 }

@@ -1,14 +1,15 @@
-//! What a request is answered that cannot be: a problem (RFC 9457).
+//! Requests that cannot be answered, and the problem (RFC 9457) that each is told.
 
 use std::borrow::Cow;
 
-use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{ALLOW, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
-use rategate_tower::problem::{BLANK, CONTENT_TYPE as PROBLEM, Problem, Wrong};
+use rategate_tower::problem::{Problem, Wrong};
 
 use super::invalid::Invalid;
 use crate::engine::Fault;
 use crate::protocol::body::{Body, Unread};
+use crate::protocol::problem;
 
 /// A request that has no answer of its own.
 #[derive(Debug)]
@@ -42,28 +43,16 @@ impl Refused {
     pub(super) fn response(&self) -> Response<Body> {
         let (status, code, detail) = self.told();
         let wrong = self.wrong(&detail);
-        let problem = Problem {
-            kind: BLANK,
-            title: status.canonical_reason().unwrap_or_default(),
-            status: status.as_u16(),
-            detail: &detail,
-            code: Some(code),
-            numbers: &[],
-            violated: &[],
-            errors: wrong.as_slice(),
+        let plain = problem::plain(status, &detail);
+        let mut response =
+            problem::response(&Problem { code: Some(code), errors: wrong.as_slice(), ..plain });
+        let field = match self {
+            Self::Method(methods) => Some((ALLOW, *methods)),
+            Self::Token => Some((WWW_AUTHENTICATE, "Bearer")),
+            _ => None,
         };
-        let mut response = Response::new(Body::from(problem.to_json()));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM));
-        match self {
-            Self::Method(methods) => {
-                headers.insert(ALLOW, HeaderValue::from_static(methods));
-            }
-            Self::Token => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            _ => {}
+        if let Some((name, value)) = field {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         response
     }
@@ -110,38 +99,10 @@ impl Refused {
                 return (StatusCode::BAD_REQUEST, "invalid_request", detail);
             }
             Self::Fault(fault, _) => {
-                let (status, code) = of_fault(fault);
+                let (status, code) = problem::of_fault(fault);
                 return (status, code, fault.to_string().into());
             }
         };
         (status, code, detail.into())
-    }
-}
-
-const fn of_fault(fault: &Fault) -> (StatusCode, &'static str) {
-    match fault {
-        Fault::NotLoaded => (StatusCode::SERVICE_UNAVAILABLE, "not_loaded"),
-        Fault::NoSuchRule(_) => (StatusCode::NOT_FOUND, "no_such_rule"),
-        Fault::Values { .. } => (StatusCode::BAD_REQUEST, "wrong_values"),
-        Fault::OtherValue { .. } => (StatusCode::BAD_REQUEST, "other_value"),
-        Fault::Limit(_) | Fault::Rate(_) => (StatusCode::BAD_REQUEST, "invalid_limit"),
-        Fault::TooManyItems { .. } => (StatusCode::BAD_REQUEST, "too_many_items"),
-        Fault::AskedTwice { .. } => (StatusCode::BAD_REQUEST, "asked_twice"),
-        Fault::NotFor(_) => (StatusCode::BAD_REQUEST, "not_for_this_limit"),
-        Fault::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
-        Fault::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, "no_room"),
-        Fault::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
-        _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_store_that_is_gone_is_no_mistake_of_the_services() {
-        let fault = of_fault(&Fault::Store("it is gone".into()));
-        assert_eq!(fault, (StatusCode::SERVICE_UNAVAILABLE, "store_failed"));
     }
 }

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use rategate::Clock;
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy, Standing, write_retry_after};
-use rategate_tower::problem::{BLANK, CONTENT_TYPE as PROBLEM, Problem, QUOTA_EXCEEDED};
+use rategate_tower::problem::{Problem, QUOTA_EXCEEDED};
 use smallvec::SmallVec;
 
 use super::answered::{retry_after_ns, whole_ms};
 use crate::engine::{Answer, Engine, Inline, Part, Verdict};
 use crate::protocol::body::Body;
+use crate::protocol::problem;
 
 /// What limits are called that have no name of their own, or none that a field can hold.
 const NAMELESS: &str = "limit";
@@ -58,26 +58,16 @@ pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
     };
     let numbers = wait_ns
         .map(|wait_ns| [("retry-after-ms", whole_ms(wait_ns).max(1)), ("retry-after-ns", wait_ns)]);
-    let problem = Problem {
-        kind: if is_gone { BLANK } else { QUOTA_EXCEEDED },
-        title: if is_gone {
-            status.canonical_reason().unwrap_or_default()
-        } else {
-            "Quota Exceeded"
-        },
-        status: status.as_u16(),
-        detail,
+    let plain = Problem {
         code: Some(if is_gone { "store_gone" } else { "over_limit" }),
         numbers: numbers.as_ref().map_or(&[], <[_; 2]>::as_slice),
         violated: &names,
-        errors: &[],
+        ..problem::plain(status, detail)
     };
-    let mut response = Response::new(Body::from(problem.to_json()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM));
+    let over = Problem { kind: QUOTA_EXCEEDED, title: "Quota Exceeded", ..plain };
+    let mut response = problem::response(if is_gone { &plain } else { &over });
     if let Some(wait_ns) = wait_ns {
-        write_retry_after(Duration::from_nanos(wait_ns), headers);
+        write_retry_after(Duration::from_nanos(wait_ns), response.headers_mut());
     }
     response
 }

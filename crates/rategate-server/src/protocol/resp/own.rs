@@ -115,19 +115,14 @@ pub(super) fn write(answer: &Result<Answer, Fault>, asked: Asked, reply: &mut Re
 
 fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
     let taken = if asked.verb == Verb::Take { asked.permits } else { 0 };
-    let (verdict, permits, retry_after_ns) = match part.verdict {
-        Verdict::Unmatched => ("unmatched", 0, None),
-        Verdict::Unlimited => ("unlimited", 0, None),
-        Verdict::Replaced => ("replaced", 0, None),
-        Verdict::Granted => ("granted", taken, None),
-        Verdict::Denied { retry_after_ns, enforced: true } => ("denied", 0, retry_after_ns),
-        Verdict::Denied { retry_after_ns, enforced: false } => ("shadowed", 0, retry_after_ns),
-        Verdict::Refunded(permits) => ("refunded", permits, None),
-        Verdict::Reset => ("reset", 0, None),
-        Verdict::Gone { .. } => ("gone", 0, None),
+    let (permits, retry_after_ns) = match part.verdict {
+        Verdict::Granted => (taken, None),
+        Verdict::Refunded(permits) => (permits, None),
+        Verdict::Denied { retry_after_ns, .. } => (0, retry_after_ns),
+        _ => (0, None),
     };
     reply.bulk(b"verdict");
-    reply.bulk(verdict.as_bytes());
+    reply.bulk(word(part.verdict).as_bytes());
     reply.bulk(b"permits");
     reply.unsigned(permits);
     reply.bulk(b"limit");
@@ -146,6 +141,15 @@ fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
     match part.reset_after() {
         Some(ns) => reply.unsigned(milliseconds(ns)),
         None => reply.integer(-1),
+    }
+}
+
+/// The word for a verdict. No field beside it says whether the rule is enforced.
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Denied { enforced: false, .. } => "shadowed",
+        Verdict::Gone { .. } => "gone",
+        verdict => verdict.word(),
     }
 }
 
@@ -210,5 +214,19 @@ fn place(place: Place) -> String {
         Place::StoreLeased { lease_ns } => {
             format!("store, leased for {} ms", milliseconds(lease_ns))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_words_are_of_this_protocol_alone() {
+        let denied = |enforced| word(Verdict::Denied { retry_after_ns: None, enforced });
+        assert_eq!((denied(true), denied(false)), ("denied", "shadowed"));
+        assert_eq!(word(Verdict::Gone { admitted: true }), "gone");
+        assert_eq!(word(Verdict::Gone { admitted: false }), "gone");
+        assert_eq!(word(Verdict::Unlimited), "unlimited");
     }
 }

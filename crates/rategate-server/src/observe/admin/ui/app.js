@@ -121,7 +121,11 @@
   });
   $("chart").addEventListener("blur", () => { if (plot) plot.setCursor({ left: -10, top: -10 }); });
 
-  // Rules.
+  // Rules. Of one from Envoy's format, what its author called it is shown as well.
+  const called = (rule) => rule.name === "*inline" ? "limits of calls" : rule.name === "*other" ? "further rules"
+    : rule.name + (rule.envoy_name ? ` (${rule.envoy_name.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "\ufffd")})` : "");
+  const calls = ({ minute }) => minute.passed + minute.denied + minute.shadow_denied;
+  const busiest = (rules) => rules.reduce((most, rule) => calls(rule) > calls(most) ? rule : most).name;
   const listRules = () => {
     const list = $("rules");
     const known = new Map([...list.querySelectorAll("button")].map((button) => [button.dataset.rule, button]));
@@ -134,9 +138,8 @@
         const item = make("li"), button = make("button");
         button.type = "button";
         button.dataset.rule = rule.name;
-        const name = make("span", rule.name === "*inline" ? "limits of calls" : rule.name === "*other" ? "further rules" : rule.name);
         const first = make("span");
-        first.append(name);
+        first.append(make("span"));
         if (rule.enforcement !== "all") first.append(make("i", rule.enforcement === "shadow" ? "shadow" : "part", "tag"));
         button.append(first, make("span"), make("span"));
         button.addEventListener("click", () => choose(rule.name));
@@ -147,19 +150,20 @@
     }
     for (const rule of state.rules) {
       const button = known.get(rule.name), [, rate, denied] = button.children;
-      const over = rule.minute.denied + rule.minute.shadow_denied, calls = rule.minute.passed + over;
-      say(rate, number(Math.round(calls / 6) / 10));
-      say(denied, over ? share(over, calls) : "–");
+      const over = rule.minute.denied + rule.minute.shadow_denied, all = calls(rule);
+      say(button.firstChild.firstChild, called(rule));
+      say(rate, number(Math.round(all / 6) / 10));
+      say(denied, over ? share(over, all) : "–");
       denied.classList.toggle("some", over > 0);
       button.setAttribute("aria-current", String(rule.name === state.rule));
-      button.setAttribute("aria-label", `${rule.name}: ${rate.textContent} calls per second, ${over ? denied.textContent : "none"} denied`);
+      button.setAttribute("aria-label", `${called(rule)}: ${rate.textContent} calls per second, ${over ? denied.textContent : "none"} denied`);
     }
   };
 
   const showRule = () => {
     const live = state.rules.find((rule) => rule.name === state.rule);
     if (!live) return;
-    say($("rule-name"), live.name === "*inline" ? "Limits of calls" : live.name === "*other" ? "Further rules" : live.name);
+    say($("rule-name"), live.name.startsWith("*") ? called(live).replace(/^./, (letter) => letter.toUpperCase()) : called(live));
     say($("rule-limit"), live.limit);
     say($("sentence"), live.sentence.replace(/(One key, )(\S+)(, causes)/, (all, before, key, after) => before + shown(key) + after));
     const second = live.second, denied = second.denied + second.shadow_denied;
@@ -283,7 +287,7 @@
     $("config").replaceChildren(...config.rules.map((rule) => {
       const row = make("tr");
       const matches = rule.entries.map((entry) => entry.value === "*" ? entry.key : entry.key + " = " + entry.value).join(", ") || "everything in one counter";
-      row.append(make("td", rule.name), make("td", matches), make("td", rule.limit), make("td", rule.algorithm + (rule.burst ? ", burst " + whole(rule.burst) : "")),
+      row.append(make("td", called(rule)), make("td", matches), make("td", rule.limit), make("td", rule.algorithm + (rule.burst ? ", burst " + whole(rule.burst) : "")),
         make("td", rule.place), make("td", rule.when_store_gone), make("td", rule.written_at));
       return row;
     }));
@@ -449,7 +453,8 @@
       try {
         const first = await (await ask("/v1/rules", { signal: stopped.signal })).json();
         if (mine !== run) return;
-        if (!first.rules.some((rule) => rule.name === state.rule)) state.rule = first.rules.length ? first.rules[0].name : null;
+        // Chosen once: no rule takes the place of another while somebody reads.
+        if (!first.rules.some((rule) => rule.name === state.rule)) state.rule = first.rules.length ? busiest(first.rules) : null;
         const query = state.rule === null ? "" : "?rule=" + encodeURIComponent(state.rule);
         if (query) take(await (await ask("/v1/rules" + query, { signal: stopped.signal })).json());
         else { take(first); say($("rule-name"), "No rules"); say($("sentence"), "No rules are loaded."); }

@@ -1,0 +1,188 @@
+//! What limits of Envoy's format are called: by what they are for, whatever else is configured, so that a reload finds their counters.
+
+use std::sync::Arc;
+
+use rategate::ManualClock;
+use rategate_server::config::{Loaded, explain, load, load_text, to_toml};
+use rategate_server::engine::{
+    Decided, Engine, EngineSettings, Item, Loaded as Outcome, Request, Target, Verb,
+};
+
+/// A file of Envoy's format with a limit that has a name, of 10 in an hour for each address.
+fn file(domain: &str, name: &str) -> String {
+    format!(
+        "domain: {domain}\ndescriptors:\n- {{key: remote_address, rate_limit: {{name: {name}, unit: hour, requests_per_unit: 10}}}}\n"
+    )
+}
+
+fn text(name: &str, text: &str) -> Loaded {
+    load_text(name, text).unwrap_or_else(|error| panic!("{}", error.report()))
+}
+
+fn names(loaded: &Loaded) -> Vec<String> {
+    loaded.rules.rules.iter().map(|rule| rule.name.to_string()).collect()
+}
+
+/// A service whose files are in a folder.
+struct Scene {
+    folder: tempfile::TempDir,
+    engine: Engine<ManualClock>,
+}
+
+impl Scene {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let engine = Engine::new(ManualClock::new(), EngineSettings::default());
+        let scene = Self { folder: tempfile::tempdir().unwrap(), engine };
+        for (name, text) in files {
+            scene.write(name, text);
+        }
+        scene.reload();
+        scene
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    fn reload(&self) -> Outcome {
+        let loaded = load(self.folder.path()).unwrap_or_else(|error| panic!("{}", error.report()));
+        self.engine.load(loaded.rules).unwrap()
+    }
+
+    /// What is left for the address after so many.
+    fn left(&self, domain: &str, permits: u64) -> u64 {
+        let entries: [(&[u8], &[u8]); 1] = [(b"remote_address", b"10.0.0.1")];
+        let target = Target::Descriptor { domain, entries: &entries, limit: None };
+        let items = [Item::of(target, permits)];
+        let request = Request { verb: Verb::Take, items: &items, counts_denied: false };
+        match self.engine.decide(&request) {
+            Decided::Now(answer) => answer.unwrap().parts[0].remaining.unwrap(),
+            Decided::Later(_) => unreachable!("all counters are here"),
+        }
+    }
+}
+
+/// Whatever another file says, the rules of the first are kept, with all that was counted.
+#[test]
+fn no_other_file_changes_what_a_rule_is_called() {
+    let scene = Scene::new(&[("m.yaml", &file("edge", "per_ip"))]);
+    assert_eq!(scene.left("edge", 7), 3);
+    let steps = [
+        ("z.yaml", file("other", "per_ip")),
+        ("a.yaml", file("first", "per_ip")),
+        ("z.yaml", file("other", "renamed")),
+        ("b.toml", "[[rule]]\nname = \"per_ip\"\nlimit = \"1/s\"\n".to_owned()),
+        ("z.yaml", file("edge.remote_address", "per_ip")),
+        // What a limit was given as a name is not what it is.
+        ("m.yaml", file("edge", "by_address")),
+    ];
+    for (name, text) in &steps {
+        scene.write(name, text);
+        let outcome = scene.reload();
+        let is_kept = outcome.kept.iter().any(|name| &**name == "edge.remote_address");
+        assert!(is_kept, "{name}: {outcome:?}");
+        assert_eq!(scene.left("edge", 0), 3, "{name}");
+    }
+    for name in ["a.yaml", "b.toml", "z.yaml"] {
+        std::fs::remove_file(scene.folder.path().join(name)).unwrap();
+        let outcome = scene.reload();
+        assert!(outcome.added.is_empty() && outcome.restarted.is_empty(), "{name}: {outcome:?}");
+        assert_eq!(scene.left("edge", 0), 3, "{name}");
+    }
+}
+
+/// Nor does a limit beside it in its own file that reads alike.
+#[test]
+fn no_other_limit_changes_what_a_rule_is_called() {
+    let one = "- {key: a_b, value: c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n";
+    let others = [
+        "- {key: a, value: b_c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n",
+        "- {key: a_b=c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n",
+        "- {key: a, value: b.c, rate_limit: {unit: day, requests_per_unit: 1}}\n",
+        "- {key: a, value: b, descriptors: [{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]}\n",
+    ];
+    let file =
+        |limits: &[&str]| text("d.yaml", &format!("domain: d\ndescriptors:\n{}", limits.concat()));
+    let mut all = others.to_vec();
+    all.insert(2, one);
+    let together = names(&file(&all));
+    assert_eq!(together[2], "d.a_b=c");
+    for (limit, name) in all.iter().zip(&together) {
+        assert_eq!(names(&file(&[limit])), [name.as_str()], "alone or not");
+    }
+    all.reverse();
+    let mut reversed = names(&file(&all));
+    reversed.reverse();
+    assert_eq!(reversed, together, "in any order");
+}
+
+#[test]
+fn names_do_not_depend_on_the_order_of_files() {
+    let texts = [file("edge", "per_ip"), file("other", "per_ip"), file("a.b", "per_ip")];
+    let sorted = |order: [&str; 3]| {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in order.iter().zip(&texts) {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let loaded = load(folder.path()).unwrap();
+        let mut names = names(&loaded);
+        names.sort();
+        names
+    };
+    let expected = sorted(["1.yaml", "2.yaml", "3.yaml"]);
+    assert!(expected.iter().any(|name| name == "edge.remote_address"), "{expected:?}");
+    assert_eq!(sorted(["3.yaml", "2.yaml", "1.yaml"]), expected);
+    assert_eq!(sorted(["2.yaml", "3.yaml", "1.yaml"]), expected);
+}
+
+/// A chosen name that is what another file's limit is called changes neither: whoever chose has to choose another.
+#[test]
+fn a_chosen_name_gives_way() {
+    for native in ["a.toml", "z.toml"] {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        };
+        write("m.yaml", &file("edge", "per_ip"));
+        write(native, "[[rule]]\nname = \"edge.remote_address\"\nlimit = \"1/s\"\n");
+        let error = load(folder.path()).unwrap_err();
+        let told = error.to_string();
+        let [problem] = error.problems() else { panic!("{told}") };
+        assert_eq!((problem.line(), problem.column()), (Some(2), Some(8)), "{told}");
+        assert!(told.contains(&format!("{native}:2:8")) && told.contains("m.yaml:3:3"), "{told}");
+    }
+}
+
+/// Within its domain, a limit is replaced by the name that it was given.
+#[test]
+fn what_is_replaced_is_named_as_it_was_given() {
+    let limits = "- {key: a, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n- {key: b, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n- {key: c, rate_limit: {name: \"no\\nname\", unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n";
+    let folder = tempfile::tempdir().unwrap();
+    for domain in ["d", "e"] {
+        let text = format!("domain: {domain}\ndescriptors:\n{limits}");
+        std::fs::write(folder.path().join(format!("{domain}.yaml")), text).unwrap();
+    }
+    let loaded = load(folder.path()).unwrap();
+    assert_eq!(names(&loaded), ["d.a", "d.b", "d.c", "e.a", "e.b", "e.c"]);
+    let replaced = |nth: usize| loaded.rules.rules[nth].replaces.clone();
+    assert_eq!(replaced(2), ["d.a", "d.b"].map(Arc::from));
+    assert_eq!(replaced(5), ["e.a", "e.b"].map(Arc::from));
+}
+
+/// Whoever asks sees both names, and what is imported goes on with the counters.
+#[test]
+fn both_names_are_shown_and_imported() {
+    let before = text("m.yaml", &file("edge", "per_ip"));
+    let told = explain(&before.rules, "edge", &[("remote_address", "x")]).to_string();
+    assert!(told.contains("rule:      edge.remote_address\nto envoy:  per_ip\n"), "{told}");
+    let told = explain(&before.rules, "edge", &[("else", "x")]).to_string();
+    assert!(told.contains("  edge.remote_address (per_ip): its entry 1"), "{told}");
+    let toml = to_toml(&before.rules).unwrap();
+    assert!(toml.contains("name = \"edge.remote_address\"\nenvoy_name = \"per_ip\"\n"), "{toml}");
+    let after = text("m.toml", &toml);
+    let scene = Scene::new(&[("m.yaml", &file("edge", "per_ip"))]);
+    assert_eq!(scene.left("edge", 7), 3);
+    let outcome = scene.engine.load(after.rules).unwrap();
+    assert_eq!(outcome.kept, [Arc::from("edge.remote_address")]);
+    assert_eq!(scene.left("edge", 0), 3);
+}
