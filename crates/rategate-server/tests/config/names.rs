@@ -46,7 +46,7 @@ impl Scene {
 
     fn reload(&self) -> Outcome {
         let loaded = load(self.folder.path()).unwrap_or_else(|error| panic!("{}", error.report()));
-        self.engine.load(loaded.rules).unwrap()
+        self.engine.load_compiled(&loaded.rules).unwrap()
     }
 
     /// What is left for the address after so many.
@@ -182,7 +182,7 @@ fn both_names_are_shown_and_imported() {
     let after = text("m.toml", &toml);
     let scene = Scene::new(&[("m.yaml", &file("edge", "per_ip"))]);
     assert_eq!(scene.left("edge", 7), 3);
-    let outcome = scene.engine.load(after.rules).unwrap();
+    let outcome = scene.engine.load_compiled(&after.rules).unwrap();
     assert_eq!(outcome.kept, [Arc::from("edge.remote_address")]);
     assert_eq!(scene.left("edge", 0), 3);
 }
