@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
+use super::windows::{Window, Windows};
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::health::Watcher;
 use crate::protocol::grpc::status::Status;
@@ -31,15 +32,16 @@ pub(super) struct Stream {
     pub(super) blocked: Bytes,
     /// How it ends after that.
     pub(super) end: Option<Status>,
-    pub(super) may_send: i64,
-    pub(super) may_come: i64,
+    /// What may be sent, and what may come.
+    pub(super) send: Window,
+    pub(super) come: Window,
     /// How long it may take, and when that is over.
     pub(super) wait: Duration,
     pub(super) until: Option<Instant>,
 }
 
 impl Stream {
-    pub(super) fn new(id: u32, method: Method, wait: Duration, send: i64, come: i64) -> Self {
+    pub(super) fn new(id: u32, method: Method, wait: Duration, windows: &Windows) -> Self {
         Self {
             id,
             method,
@@ -53,11 +55,16 @@ impl Stream {
             is_asked: false,
             blocked: Bytes::new(),
             end: None,
-            may_send: send,
-            may_come: come,
+            send: windows.of_a_stream(),
+            come: Window::new(windows.first_come),
             wait,
             until: None,
         }
+    }
+
+    /// Whether it is a call of many messages, which has begun to be answered if it is a watch.
+    pub(super) fn is_lasting(&self) -> bool {
+        self.watcher.is_some() || self.method == Method::Reflect
     }
 
     /// Whether it waits for its caller, or for a store, and not for news.
