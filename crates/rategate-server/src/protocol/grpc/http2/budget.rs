@@ -56,8 +56,8 @@ mod tests {
     fn nothing_adds_more_than_there_was_at_first() {
         let now = Instant::now();
         let mut budget = Budget::new(now);
-        budget.earn();
         budget.wait(now + Duration::from_hours(1));
+        budget.earn();
         budget.spend(MOST).unwrap();
         assert_eq!(budget.spend(1), Err(Reason::EnhanceYourCalm));
     }

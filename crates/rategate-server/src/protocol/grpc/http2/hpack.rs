@@ -16,11 +16,24 @@ pub(super) enum Unpacking {
     TooMuch,
 }
 
-/// A head, and whether it is that of a request at all.
+/// The fields of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unpacked {
     pub(super) head: Head,
-    pub(super) is_whole: bool,
+    pub(super) kind: Kind,
+    /// How many bytes the call has by its `content-length`, if it says so.
+    pub(super) length: Option<u64>,
+}
+
+/// What fields can be (RFC 9113, sections 8.1 to 8.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The head of a request.
+    Request,
+    /// The fields at its end.
+    Trailers,
+    /// Neither: some are missing, or wrong, or in the wrong place.
+    Malformed,
 }
 
 #[derive(Debug)]
@@ -54,6 +67,8 @@ enum Name {
     Encoding,
     Timeout,
     Authorization,
+    Te,
+    Length,
     #[cfg(feature = "otlp")]
     Span,
     Other,
@@ -70,10 +85,11 @@ enum Meaning {
     Compressed(bool),
     Timeout(Timeout),
     Admitted(bool),
+    Length(u64),
     #[cfg(feature = "otlp")]
     Span(Option<crate::engine::CallerSpan>),
     Nothing,
-    /// A name that no field may have.
+    /// A name or a value that no field of a request may have.
     Wrong,
 }
 
@@ -144,7 +160,11 @@ impl Decoder {
             name,
             name_length,
             value_length: value.len(),
-            meaning: name.meaning(value, self.access.as_ref()),
+            meaning: if is_value(value) {
+                name.meaning(value, self.access.as_ref())
+            } else {
+                Meaning::Wrong
+            },
         })
     }
 
@@ -189,13 +209,20 @@ struct Seen {
     head: Head,
     /// Of `:method`, `:path`, `:scheme` and `:authority`.
     pseudo: [bool; 4],
+    length: Option<u64>,
     is_past_pseudo: bool,
     is_wrong: bool,
 }
 
 impl Default for Seen {
     fn default() -> Self {
-        Self { head: Head::EMPTY, pseudo: [false; 4], is_past_pseudo: false, is_wrong: false }
+        Self {
+            head: Head::EMPTY,
+            pseudo: [false; 4],
+            length: None,
+            is_past_pseudo: false,
+            is_wrong: false,
+        }
     }
 }
 
@@ -221,6 +248,11 @@ impl Seen {
                     Meaning::Admitted(is_admitted) => self.head.is_admitted = is_admitted,
                     #[cfg(feature = "otlp")]
                     Meaning::Span(span) => self.head.span = span,
+                    Meaning::Length(length) => {
+                        // Said twice, it is said twice the same.
+                        let before = self.length.replace(length);
+                        self.is_wrong |= before.is_some_and(|before| before != length);
+                    }
                     Meaning::Wrong => self.is_wrong = true,
                     _ => {}
                 }
@@ -233,8 +265,12 @@ impl Seen {
     }
 
     const fn end(self) -> Unpacked {
-        let [method, path, scheme, _] = self.pseudo;
-        Unpacked { head: self.head, is_whole: method && path && scheme && !self.is_wrong }
+        let kind = match self.pseudo {
+            [true, true, true, _] if !self.is_wrong => Kind::Request,
+            [false, false, false, false] if !self.is_wrong => Kind::Trailers,
+            _ => Kind::Malformed,
+        };
+        Unpacked { head: self.head, kind, length: self.length }
     }
 }
 
@@ -249,6 +285,8 @@ impl Name {
             b"grpc-encoding" => Self::Encoding,
             b"grpc-timeout" => Self::Timeout,
             b"authorization" => Self::Authorization,
+            b"te" => Self::Te,
+            b"content-length" => Self::Length,
             #[cfg(feature = "otlp")]
             b"traceparent" => Self::Span,
             // Fields of HTTP/1.1 connections, made-up pseudo fields, and names that are none.
@@ -262,6 +300,7 @@ impl Name {
     fn meaning(self, value: &[u8], access: Option<&Access>) -> Meaning {
         match self {
             Self::Method => Meaning::Post(value == b"POST"),
+            Self::Path if value.is_empty() => Meaning::Wrong,
             Self::Path => Meaning::Path(Method::of(value)),
             Self::Scheme => Meaning::Scheme,
             Self::Authority => Meaning::Authority,
@@ -271,10 +310,12 @@ impl Name {
             Self::Authorization => {
                 Meaning::Admitted(access.is_none_or(|access| access.admits_field(value)))
             }
+            Self::Te if value == b"trailers" => Meaning::Nothing,
+            Self::Length => number(value).map_or(Meaning::Wrong, Meaning::Length),
             #[cfg(feature = "otlp")]
             Self::Span => Meaning::Span(crate::engine::CallerSpan::read(value)),
             Self::Other => Meaning::Nothing,
-            Self::Wrong => Meaning::Wrong,
+            Self::Te | Self::Wrong => Meaning::Wrong,
         }
     }
 }
@@ -284,6 +325,19 @@ fn is_name(name: &[u8]) -> bool {
         && name.iter().all(|byte| {
             byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte)
         })
+}
+
+/// Whether a value is one (RFC 9113, section 8.2.1): none that would end a line elsewhere, nor one with blanks around it.
+fn is_value(value: &[u8]) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    !is_blank(value.first())
+        && !is_blank(value.last())
+        && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    let is_number = digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
 }
 
 fn integer(rest: &mut &[u8], bits: u32) -> Result<usize, Unpacking> {

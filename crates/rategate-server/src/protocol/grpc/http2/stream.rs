@@ -21,6 +21,8 @@ pub(super) struct Stream {
     pub(super) bytes: BytesMut,
     /// How much of what came counts as ours still, for the connection's window.
     pub(super) held: u32,
+    /// How much is still to come, if the caller has said how much there is.
+    pub(super) to_come: Option<u64>,
     /// Whether the caller has said all.
     pub(super) is_ended: bool,
     /// Whether the answer has begun.
@@ -49,6 +51,7 @@ impl Stream {
             span: None,
             bytes: BytesMut::new(),
             held: 0,
+            to_come: None,
             is_ended: false,
             is_answered: false,
             watcher: None,
@@ -65,6 +68,14 @@ impl Stream {
     /// Whether it is a call of many messages, which has begun to be answered if it is a watch.
     pub(super) fn is_lasting(&self) -> bool {
         self.watcher.is_some() || self.method == Method::Reflect
+    }
+
+    /// So much more has come, and that is all or not. Whether it is as much as was said before.
+    pub(super) fn came(&mut self, bytes: usize, is_all: bool) -> bool {
+        let Some(to_come) = self.to_come else { return true };
+        let left = u64::try_from(bytes).ok().and_then(|bytes| to_come.checked_sub(bytes));
+        self.to_come = left;
+        left.is_some_and(|left| left == 0 || !is_all)
     }
 
     /// Whether it waits for its caller, or for a store, and not for news.

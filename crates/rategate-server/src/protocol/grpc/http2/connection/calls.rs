@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 
 use super::Connection;
+use super::streams::State;
 use crate::engine::Answer;
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::http2::wire::{END_STREAM, Frame, Reason, put_answer};
@@ -18,9 +19,12 @@ pub(super) type Later = Pin<Box<dyn Future<Output = Result<Answer, Asked>> + Sen
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn data(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
-        if frame.stream == 0 || self.is_to_come(frame.stream) {
-            return Err(Reason::Protocol);
-        }
+        let index = match self.state(frame.stream) {
+            State::Idle => return Err(Reason::Protocol),
+            State::Open(index) => Some(index),
+            State::Ignored => None,
+            State::Closed => return Err(Reason::StreamClosed),
+        };
         let length = u32::try_from(frame.payload.len()).unwrap_or(u32::MAX);
         self.windows.came(frame.payload.len())?;
         let data = frame.unpadded()?;
@@ -28,7 +32,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if data.is_empty() && !is_ended {
             self.budget.spend(1)?;
         }
-        let Some(index) = self.find(frame.stream) else {
+        let Some(index) = index else {
             // It came too late, for a call that has its answer.
             self.budget.spend(u32::from(!is_ended))?;
             self.windows.free(length);
@@ -42,6 +46,9 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         stream.held = stream.held.saturating_add(length);
         if is_ended {
             return self.end(index, data, out);
+        }
+        if !stream.came(data.len(), false) {
+            return self.refuse(index, Reason::Protocol, out);
         }
         stream.bytes.extend_from_slice(data);
         if stream.method == Method::Reflect {
@@ -77,6 +84,9 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let Some(stream) = self.streams.get_mut(index) else { return Ok(()) };
         if std::mem::replace(&mut stream.is_ended, true) {
             return Err(Reason::StreamClosed);
+        }
+        if !stream.came(rest.len(), true) {
+            return self.refuse(index, Reason::Protocol, out);
         }
         if stream.method == Method::Reflect {
             stream.bytes.extend_from_slice(rest);

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 use super::Connection;
 use crate::protocol::grpc::http2::stream::Stream;
-use crate::protocol::grpc::http2::wire::{Reason, put_goaway, put_ping, put_reset};
+use crate::protocol::grpc::http2::wire::{Reason, put_goaway, put_ping};
 use crate::protocol::grpc::status::{Code, Status};
 use crate::protocol::rls::Decide;
 
@@ -44,7 +44,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             stream.until = None;
             if stream.is_answered {
                 // It is the caller who does not take the answer.
-                put_reset(out, stream.id, Reason::Cancel);
+                self.cut.put_reset(out, stream.id, Reason::Cancel);
                 self.forget(index);
             } else {
                 self.fail(index, Status::late(), out);

@@ -3,12 +3,12 @@
 use bytes::BytesMut;
 
 use super::Connection;
-use super::ending::Ending;
+use super::streams::State;
 use crate::protocol::grpc::http2::budget::RESET;
-use crate::protocol::grpc::http2::hpack::{Unpacked, Unpacking};
+use crate::protocol::grpc::http2::hpack::{Kind, Unpacked, Unpacking};
 use crate::protocol::grpc::http2::stream::Stream;
 use crate::protocol::grpc::http2::wire::{
-    END_HEADERS, END_STREAM, Frame, Reason, WITH_PRIORITY, put_refusal, put_reset,
+    END_HEADERS, END_STREAM, Frame, Reason, WITH_PRIORITY, put_refusal,
 };
 use crate::protocol::rls::Decide;
 
@@ -30,7 +30,11 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn headers(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
         let mut block = frame.unpadded()?;
         if frame.has(WITH_PRIORITY) {
-            block = block.get(5..).ok_or(Reason::FrameSize)?;
+            let (&priority, rest) = block.split_first_chunk().ok_or(Reason::FrameSize)?;
+            if frame.depends_on_itself(priority) {
+                return Err(Reason::Protocol);
+            }
+            block = rest;
         }
         if frame.stream.is_multiple_of(2) {
             return Err(Reason::Protocol);
@@ -80,17 +84,26 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             Unpacking::Compression => Reason::Compression,
             Unpacking::TooMuch => Reason::EnhanceYourCalm,
         })?;
-        if id > self.last {
-            if self.ending == Ending::Known {
-                return Ok(());
+        match self.state(id) {
+            State::Idle => self.begin(id, is_ended, &unpacked, out),
+            State::Open(index) => {
+                self.budget.spend(1)?;
+                self.trailers(index, is_ended && unpacked.kind == Kind::Trailers, out)
             }
-            return self.begin(id, is_ended, &unpacked, out);
+            // Whoever has heard no farewell yet may go on.
+            State::Ignored => self.budget.spend(u32::from(id <= self.last)),
+            // A number is for one stream, and the next one's is higher.
+            State::Closed => Err(Reason::Protocol),
         }
-        self.budget.spend(1)?;
-        match self.find(id) {
-            Some(index) if is_ended => self.end(index, &[], out),
-            Some(_) => Err(Reason::Protocol),
-            None => Ok(()),
+    }
+
+    /// More fields come on a stream that has begun. `are_last` is whether they are such as end a call.
+    fn trailers(&mut self, index: usize, are_last: bool, out: &mut BytesMut) -> Result<(), Reason> {
+        let is_ended = self.streams.get(index).is_some_and(|stream| stream.is_ended);
+        if are_last || is_ended {
+            self.end(index, &[], out)
+        } else {
+            self.refuse(index, Reason::Protocol, out)
         }
     }
 
@@ -106,9 +119,10 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let settings = self.rls.inner.settings;
         let is_full =
             self.streams.len() >= usize::try_from(settings.most_streams).unwrap_or(usize::MAX);
-        if is_full || !unpacked.is_whole {
+        if is_full || unpacked.kind != Kind::Request {
             self.budget.spend(RESET)?;
-            put_reset(out, id, if is_full { Reason::RefusedStream } else { Reason::Protocol });
+            let reason = if is_full { Reason::RefusedStream } else { Reason::Protocol };
+            self.cut.put_reset(out, id, reason);
             return Ok(());
         }
         match unpacked.head.call() {
@@ -116,6 +130,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 let most = settings.most_wait;
                 let wait = timeout.map_or(most, |timeout| timeout.min(most));
                 let stream = Stream::new(id, method, wait, &self.windows);
+                let stream = Stream { to_come: unpacked.length, ..stream };
                 #[cfg(feature = "otlp")]
                 let stream = Stream { span: unpacked.head.span, ..stream };
                 self.streams.push(stream);
@@ -126,7 +141,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             Err(refusal) => {
                 put_refusal(out, id, &refusal);
                 if !is_ended {
-                    put_reset(out, id, Reason::NoError);
+                    self.cut.put_reset(out, id, Reason::NoError);
                 }
             }
         }

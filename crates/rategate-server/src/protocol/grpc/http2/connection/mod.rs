@@ -24,6 +24,7 @@ use bytes::{Buf, BytesMut};
 use self::calls::Later;
 use self::ending::Ending;
 use self::heads::Begun;
+use self::streams::Cut;
 use super::budget::Budget;
 use super::hpack::Decoder;
 use super::stream::Stream;
@@ -36,20 +37,29 @@ use crate::net::Access;
 use crate::protocol::grpc::Rls;
 use crate::protocol::rls::Decide;
 
+/// How much the other end has said of its preface (RFC 9113, section 3.4): first a text, and then its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Greeting {
+    Awaited,
+    Begun,
+    Whole,
+}
+
 pub(super) struct Connection<D> {
     rls: Rls<D>,
     decoder: Decoder,
     streams: Vec<Stream>,
+    /// The highest number of a stream that has begun.
+    last: u32,
+    cut: Cut,
     /// Decisions that stores are asked for, each with its stream.
     later: Vec<(u32, Later)>,
     /// A head that goes on in the next frame.
     head: Option<Begun>,
-    is_greeted: bool,
+    greeting: Greeting,
     /// Whether answers wait for others to be written.
     is_held_back: bool,
     ending: Ending,
-    /// The highest number of a stream that has begun.
-    last: u32,
     windows: Windows,
     budget: Budget,
 }
@@ -69,12 +79,13 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             rls,
             decoder: Decoder::new(access),
             streams: Vec::new(),
+            last: 0,
+            cut: Cut::default(),
             later: Vec::new(),
             head: None,
-            is_greeted: false,
+            greeting: Greeting::Awaited,
             is_held_back: false,
             ending: Ending::Not,
-            last: 0,
             windows,
             budget: Budget::new(now),
         }
@@ -86,7 +97,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         input: &mut BytesMut,
         out: &mut BytesMut,
     ) -> Result<usize, Reason> {
-        if !self.is_greeted {
+        if self.greeting == Greeting::Awaited {
             let length = input.len().min(PREFACE.len());
             if input.get(..length) != PREFACE.get(..length) {
                 return Err(Reason::Protocol);
@@ -95,7 +106,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 return Ok(PREFACE.len());
             }
             input.advance(length);
-            self.is_greeted = true;
+            self.greeting = Greeting::Begun;
         }
         let mut at = 0_usize;
         let needed = loop {
@@ -113,12 +124,18 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     }
 
     pub(super) const fn is_greeted(&self) -> bool {
-        self.is_greeted
+        matches!(self.greeting, Greeting::Whole)
     }
 
     fn frame(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
         if self.head.is_some() != (frame.kind == CONTINUATION) {
             return Err(Reason::Protocol);
+        }
+        if self.greeting != Greeting::Whole {
+            if frame.kind != SETTINGS || frame.has(ACK) {
+                return Err(Reason::Protocol);
+            }
+            self.greeting = Greeting::Whole;
         }
         match frame.kind {
             DATA => self.data(frame, out),
@@ -128,10 +145,11 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             RST_STREAM => self.reset(frame),
             SETTINGS => self.settings(frame, out),
             PING => self.ping(frame, out),
+            PRIORITY => self.priority(frame),
             PUSH_PROMISE => Err(Reason::Protocol),
             GOAWAY if frame.stream != 0 => Err(Reason::Protocol),
-            PRIORITY if frame.stream == 0 => Err(Reason::Protocol),
-            // Priorities, farewells, and whatever else there is may be ignored, but not for ever.
+            GOAWAY if frame.payload.len() < 8 => Err(Reason::FrameSize),
+            // Farewells, and whatever else there is may be ignored, but not for ever.
             _ => self.budget.spend(1),
         }
     }
@@ -166,6 +184,17 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         put_frame(out, SETTINGS, ACK, 0, 0);
         self.pump_all(out);
         Ok(())
+    }
+
+    /// Priorities are taken note of by nobody, as long as they are some.
+    fn priority(&mut self, frame: &Frame<'_>) -> Result<(), Reason> {
+        self.budget.spend(1)?;
+        match <[u8; 5]>::try_from(frame.payload) {
+            _ if frame.stream == 0 => Err(Reason::Protocol),
+            Ok(priority) if frame.depends_on_itself(priority) => Err(Reason::Protocol),
+            Ok(_) => Ok(()),
+            Err(_) => Err(Reason::FrameSize),
+        }
     }
 
     fn ping(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {

@@ -3,9 +3,11 @@
 use bytes::{Bytes, BytesMut};
 
 use super::Connection;
+use super::streams::State;
 use crate::protocol::grpc::head::{Method, Refusal};
+use crate::protocol::grpc::http2::windows::Window;
 use crate::protocol::grpc::http2::wire::{
-    DATA, Frame, HEAD, MOST_FRAME, Reason, put_end, put_frame, put_refusal, put_reset,
+    DATA, Frame, HEAD, MOST_FRAME, Reason, put_end, put_frame, put_refusal,
 };
 use crate::protocol::grpc::status::Status;
 use crate::protocol::rls::Decide;
@@ -63,7 +65,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let Some(status) = stream.end.take() else { return false };
         put_end(out, stream.id, &status);
         if !stream.is_ended {
-            put_reset(out, stream.id, Reason::NoError);
+            self.cut.put_reset(out, stream.id, Reason::NoError);
         }
         self.forget(index);
         true
@@ -79,7 +81,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
         put_refusal(out, stream.id, &Refusal::Grpc(status));
         if !stream.is_ended {
-            put_reset(out, stream.id, Reason::NoError);
+            self.cut.put_reset(out, stream.id, Reason::NoError);
         }
         self.forget(index);
     }
@@ -88,22 +90,27 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn window(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
         let more = i64::from(frame.number()? & 0x7fff_ffff);
         self.budget.spend(1)?;
-        if more == 0 {
-            return Err(Reason::Protocol);
-        }
+        let widened = |window: &mut Window| match more {
+            0 => Err(Reason::Protocol),
+            more => window.widen(more),
+        };
         if frame.stream == 0 {
-            self.windows.send.widen(more)?;
+            widened(&mut self.windows.send)?;
             self.pump_all(out);
             return Ok(());
         }
-        let Some(index) = self.find(frame.stream) else {
-            return if self.is_to_come(frame.stream) { Err(Reason::Protocol) } else { Ok(()) };
-        };
-        if let Some(stream) = self.streams.get_mut(index) {
-            stream.send.widen(more)?;
+        match self.state(frame.stream) {
+            State::Idle => Err(Reason::Protocol),
+            State::Open(index) => {
+                let stream = self.streams.get_mut(index);
+                if let Some(Err(reason)) = stream.map(|stream| widened(&mut stream.send)) {
+                    return self.refuse(index, reason, out);
+                }
+                self.go_on(index, out);
+                Ok(())
+            }
+            State::Ignored | State::Closed => Ok(()),
         }
-        self.go_on(index, out);
-        Ok(())
     }
 
     /// The other end says how much each stream may be sent at first. Those that there are have as much more, or less.
