@@ -5,7 +5,6 @@ use bytes::{Bytes, BytesMut};
 use super::Connection;
 use super::streams::State;
 use crate::protocol::grpc::head::{Method, Refusal};
-use crate::protocol::grpc::http2::windows::Window;
 use crate::protocol::grpc::http2::wire::{
     DATA, Frame, HEAD, MOST_FRAME, Reason, put_end, put_frame, put_refusal,
 };
@@ -90,12 +89,11 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn window(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
         let more = i64::from(frame.number()? & 0x7fff_ffff);
         self.budget.spend(1)?;
-        let widened = |window: &mut Window| match more {
-            0 => Err(Reason::Protocol),
-            more => window.widen(more),
-        };
+        if more == 0 {
+            return Err(Reason::Protocol);
+        }
         if frame.stream == 0 {
-            widened(&mut self.windows.send)?;
+            self.windows.send.widen(more)?;
             self.pump_all(out);
             return Ok(());
         }
@@ -103,7 +101,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             State::Idle => Err(Reason::Protocol),
             State::Open(index) => {
                 let stream = self.streams.get_mut(index);
-                if let Some(Err(reason)) = stream.map(|stream| widened(&mut stream.send)) {
+                if let Some(Err(reason)) = stream.map(|stream| stream.send.widen(more)) {
                     return self.refuse(index, reason, out);
                 }
                 self.go_on(index, out);
