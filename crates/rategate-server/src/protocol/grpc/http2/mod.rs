@@ -6,6 +6,7 @@
 
 mod budget;
 mod connection;
+mod fields;
 mod hpack;
 mod huffman;
 mod stream;

@@ -5,7 +5,8 @@ use bytes::BytesMut;
 use super::Connection;
 use super::streams::State;
 use crate::protocol::grpc::http2::budget::RESET;
-use crate::protocol::grpc::http2::hpack::{Kind, Unpacked, Unpacking};
+use crate::protocol::grpc::http2::fields::{Kind, Unpacked};
+use crate::protocol::grpc::http2::hpack::Unpacking;
 use crate::protocol::grpc::http2::stream::Stream;
 use crate::protocol::grpc::http2::wire::{
     END_HEADERS, END_STREAM, Frame, Reason, WITH_PRIORITY, put_refusal,
