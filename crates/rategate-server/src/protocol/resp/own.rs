@@ -220,3 +220,21 @@ fn place(place: Place) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_say_nothing_are_told() {
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, Version::Two);
+        assert_eq!(rule_name(b"one", &mut reply), Some("one"));
+        assert_eq!(permits(b"3", &mut reply), Some(3));
+        assert_eq!(rule_name(b"\xff", &mut reply), None);
+        assert_eq!(permits(b"-3", &mut reply), None);
+        let told = "-ERR a rule's name is text in UTF-8\r\n\
+                    -ERR permits is not an integer or out of range\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), told);
+    }
+}

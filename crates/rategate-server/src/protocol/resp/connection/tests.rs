@@ -1,5 +1,7 @@
 //! A connection without a socket, turn by turn.
 
+use std::time::Duration;
+
 use rategate::ManualClock;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 use tokio::sync::oneshot;
@@ -15,9 +17,14 @@ use crate::protocol::resp::{Bounds, Version};
 type Answered = oneshot::Sender<Result<Answer, Fault>>;
 
 fn connection() -> (Connection<DuplexStream, ManualClock>, DuplexStream) {
+    connection_with(1 << 20)
+}
+
+/// So many bytes may be on their way to the peer, and from it.
+fn connection_with(room: usize) -> (Connection<DuplexStream, ManualClock>, DuplexStream) {
     let engine = Engine::new(ManualClock::new(), EngineSettings::default());
     let resp = Resp::new(engine, Access::default(), Bounds::default(), Limits::default());
-    let (ours, theirs) = duplex(1 << 20);
+    let (ours, theirs) = duplex(room);
     (Connection::new(resp, ours, Session::new(1, false)), theirs)
 }
 
@@ -86,6 +93,8 @@ async fn the_end_waits_for_answers_that_come_later() {
     let mut rest = String::new();
     theirs.read_to_string(&mut rest).await.unwrap();
     assert_eq!(rest, "-ERR no configuration is loaded\r\n");
+    drop(theirs);
+    assert!(go_on(&mut connection).await, "both ends have closed");
 }
 
 #[tokio::test]
@@ -102,6 +111,29 @@ async fn a_connection_that_waits_for_many_answers_is_not_read_from() {
     assert!(!go_on(&mut connection).await);
     assert!(read(&mut theirs).await.ends_with("+PONG\r\n"));
     assert_eq!((connection.input.capacity(), connection.output.capacity()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_command_that_has_come_whole_leaves_no_room_behind() {
+    let (mut connection, mut theirs) = connection();
+    theirs.write_all(b"PI").await.unwrap();
+    assert!(!go_on(&mut connection).await);
+    assert!(connection.incomplete_since.is_some());
+    theirs.write_all(b"NG\r\n").await.unwrap();
+    assert!(!go_on(&mut connection).await);
+    assert_eq!(read(&mut theirs).await, "+PONG\r\n");
+    assert_eq!((connection.incomplete_since, connection.input.capacity()), (None, 0));
+}
+
+#[tokio::test]
+async fn replies_that_are_taken_bit_by_bit_are_a_sign_of_life() {
+    let (mut connection, _theirs) = connection_with(8);
+    connection.output = vec![b'+'; 64];
+    let long_ago = connection.last - Duration::from_secs(1);
+    connection.last = long_ago;
+    assert!(!go_on(&mut connection).await);
+    assert_eq!(connection.written, 8);
+    assert!(connection.last > long_ago);
 }
 
 /// How long nothing may happen depends on whose turn it is.
@@ -127,10 +159,7 @@ async fn each_silence_has_its_own_length() {
 #[tokio::test]
 async fn answers_that_nobody_reads_are_bounded() {
     for waits in [false, true] {
-        let engine = Engine::new(ManualClock::new(), EngineSettings::default());
-        let resp = Resp::new(engine, Access::default(), Bounds::default(), Limits::default());
-        let (ours, mut theirs) = duplex(READ);
-        let mut connection = Connection::new(resp, ours, Session::new(1, false));
+        let (mut connection, mut theirs) = connection_with(READ);
         // Either the peer takes nothing, or an answer that is to come first keeps back all others.
         let told = waits.then(|| ask_later(&mut connection));
         theirs.write_all(&b"COMMAND\r\n".repeat(READ / 9)).await.unwrap();
