@@ -130,10 +130,12 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             Ok((method, timeout)) => {
                 let most = settings.most_wait;
                 let wait = timeout.map_or(most, |timeout| timeout.min(most));
-                let stream = Stream::new(id, method, wait, &self.windows);
-                let stream = Stream { to_come: unpacked.length, ..stream };
+                let mut stream = Stream::new(id, method, wait, &self.windows);
+                stream.to_come = unpacked.length;
                 #[cfg(feature = "otlp")]
-                let stream = Stream { span: unpacked.head.span, ..stream };
+                {
+                    stream.span = unpacked.head.span;
+                }
                 self.streams.push(stream);
                 if is_ended {
                     self.end(self.streams.len().saturating_sub(1), &[], out)?;

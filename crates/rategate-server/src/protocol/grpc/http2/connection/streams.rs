@@ -41,17 +41,18 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     }
 
     pub(super) fn state(&self, id: u32) -> State {
-        if let Some(index) = self.find(id) {
-            return State::Open(index);
+        // The other end begins streams of odd numbers alone.
+        if id.is_multiple_of(2) {
+            return State::Idle;
         }
-        let is_late = id > self.last;
-        match self.ending {
-            // The other end begins streams of odd numbers alone.
-            _ if id.is_multiple_of(2) => State::Idle,
-            Ending::Known if is_late => State::Ignored,
-            _ if is_late => State::Idle,
-            _ if self.cut.has(id) => State::Ignored,
-            _ => State::Closed,
+        if id > self.last {
+            let is_too_late = self.ending == Ending::Known;
+            return if is_too_late { State::Ignored } else { State::Idle };
+        }
+        match self.find(id) {
+            Some(index) => State::Open(index),
+            None if self.cut.has(id) => State::Ignored,
+            None => State::Closed,
         }
     }
 
