@@ -22,7 +22,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-fn field(name: &str, value: &str) -> Vec<u8> {
+pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
     let mut field = vec![0, u8::try_from(name.len()).unwrap()];
     field.extend(name.as_bytes());
     assert!(value.len() < 127);
@@ -31,7 +31,7 @@ fn field(name: &str, value: &str) -> Vec<u8> {
     field
 }
 
-const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// `:method: POST`, `:scheme: http`, the path, and more.
 pub(crate) fn head(path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
@@ -43,7 +43,7 @@ pub(crate) fn head(path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     head
 }
 
-fn right_head() -> Vec<u8> {
+pub(crate) fn right_head() -> Vec<u8> {
     head(PATH, &[("content-type", "application/grpc"), ("te", "trailers")])
 }
 
@@ -221,28 +221,10 @@ fn a_message_may_come_in_pieces() {
 }
 
 #[test]
-fn what_breaks_the_protocol_ends_the_connection() {
+fn too_much_of_anything_ends_the_connection() {
     let begun = || frame(1, 0, 1, &right_head());
     for (what, bytes, reason) in [
         ("a frame that is too long", vec![0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1], 6),
-        ("data of no stream", frame(0, 0, 0, b"x"), 1),
-        ("data of a stream to come", frame(0, 0, 5, b"x"), 1),
-        ("a head of an even stream", frame(1, 4, 2, &right_head()), 1),
-        ("a head that is never unpacked", frame(1, 4, 1, &[0xff, 0xff, 0xff]), 9),
-        ("a field of no table", frame(1, 4, 1, &[0xfe]), 9),
-        ("a push", frame(5, 4, 1, &[0; 4]), 1),
-        ("a continuation of nothing", frame(9, 4, 1, &[]), 1),
-        ("a ping within a head", [begun(), frame(6, 0, 0, &[0; 8])].concat(), 1),
-        ("a short ping", frame(6, 0, 0, &[0; 7]), 6),
-        ("a ping of a stream", frame(6, 0, 1, &[0; 8]), 1),
-        ("a farewell of a stream", frame(7, 0, 1, &[0; 8]), 1),
-        ("a priority of the connection", frame(2, 0, 0, &[0; 5]), 1),
-        ("short settings", frame(4, 0, 0, &[0; 5]), 6),
-        ("a window of nothing", frame(8, 0, 0, &[0; 4]), 1),
-        ("a window too large", frame(8, 0, 0, &0x7fff_ffff_u32.to_be_bytes()), 3),
-        ("padding without end", frame(0, 8, 1, &[9, 0]), 1),
-        ("a reset of a stream to come", frame(3, 0, 7, &[0; 4]), 1),
-        ("data after the end", [call_without_answer(1), frame(0, 0, 1, b"x")].concat(), 5),
         (
             "a head without end",
             std::iter::once(begun())
@@ -274,8 +256,7 @@ fn what_breaks_the_protocol_ends_the_connection() {
     ] {
         let mut raw = Raw::greeted(&server());
         raw.send(&bytes);
-        let expected = if what == "padding without end" { Some(1) } else { Some(reason) };
-        assert_eq!(raw.goaway(), expected, "{what}");
+        assert_eq!(raw.goaway(), Some(reason), "{what}");
         assert!(raw.next().is_none(), "{what}: the connection goes on");
     }
 }
@@ -285,7 +266,7 @@ pub(crate) fn begun_call(stream: u32) -> Vec<u8> {
 }
 
 /// A watch goes on when its caller has said all.
-fn call_without_answer(stream: u32) -> Vec<u8> {
+pub(crate) fn call_without_answer(stream: u32) -> Vec<u8> {
     let head = head("/grpc.health.v1.Health/Watch", &[("content-type", "application/grpc")]);
     [frame(1, 4, stream, &head), frame(0, 1, stream, &[0; 5])].concat()
 }
@@ -341,10 +322,12 @@ fn a_slow_message_has_its_time() {
     raw.send(&call(5));
     assert_eq!(raw.answer(5).len(), 3);
     // Who says nothing at all, or never all of what is said first, has the same time.
-    let mut silent = Raw::new(&server);
-    silent.send(&PREFACE[..20]);
-    assert_eq!(silent.goaway(), Some(0));
-    assert!(silent.next().is_none());
+    for begun in [&PREFACE[..20], PREFACE] {
+        let mut silent = Raw::new(&server);
+        silent.send(begun);
+        assert_eq!(silent.goaway(), Some(0));
+        assert!(silent.next().is_none());
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod bounds;
 mod calls;
 mod common;
 mod envoy;
+mod frames;
 mod json;
 mod laws;
 mod messages;

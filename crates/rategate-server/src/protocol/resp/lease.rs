@@ -19,7 +19,6 @@ use smallvec::SmallVec;
 
 use super::Resp;
 use super::commands::{unknown_sub, wrong_number};
-use super::number::unsigned;
 use super::own::{self, Asked, Pending};
 use super::reply::{Reply, Version};
 use super::words::Words;
@@ -79,14 +78,8 @@ where
         reply.error("ERR a lease's name is 32 hexadecimal digits, or * to take a new one");
         return None;
     };
-    let Ok(rule) = std::str::from_utf8(words.at(3)) else {
-        reply.error("ERR a rule's name is text in UTF-8");
-        return None;
-    };
-    let Some(permits) = unsigned(words.at(4)) else {
-        reply.error("ERR permits is not an integer or out of range");
-        return None;
-    };
+    let rule = own::rule_name(words.at(3), &mut reply)?;
+    let permits = own::permits(words.at(4), &mut reply)?;
     let values: SmallVec<[&[u8]; 8]> = words.skip(5).collect();
     let decided = resp.engine().lease(verb, &Lease { name, rule, values: &values, permits });
     own::told_now_or_later(

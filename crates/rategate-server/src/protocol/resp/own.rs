@@ -55,23 +55,31 @@ where
     C: Clock + Clone + 'static,
 {
     let mut reply = Reply::new(out, version);
-    let (permits, first) = if verb == Verb::Reset {
-        (0, 2)
-    } else {
-        let Some(permits) = unsigned(words.at(2)) else {
-            reply.error("ERR permits is not an integer or out of range");
-            return None;
-        };
-        (permits, 3)
-    };
-    let Ok(name) = std::str::from_utf8(words.at(1)) else {
-        reply.error("ERR a rule's name is text in UTF-8");
-        return None;
-    };
+    let (permits, first) =
+        if verb == Verb::Reset { (0, 2) } else { (permits(words.at(2), &mut reply)?, 3) };
+    let name = rule_name(words.at(1), &mut reply)?;
     let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
     let items = [Item::of(Target::Rule { name, values: &values }, permits)];
     let decided = resp.engine().decide(&Request { verb, items: &items, counts_denied: false });
     told_now_or_later(decided, Asked { verb, permits, lease: None }, out, version)
+}
+
+/// How many permits a word says, or none and an error in the reply.
+pub(super) fn permits(word: &[u8], reply: &mut Reply<'_>) -> Option<u64> {
+    let permits = unsigned(word);
+    if permits.is_none() {
+        reply.error("ERR permits is not an integer or out of range");
+    }
+    permits
+}
+
+/// Which rule a word names, or none and an error in the reply.
+pub(super) fn rule_name<'a>(word: &'a [u8], reply: &mut Reply<'_>) -> Option<&'a str> {
+    let name = std::str::from_utf8(word).ok();
+    if name.is_none() {
+        reply.error("ERR a rule's name is text in UTF-8");
+    }
+    name
 }
 
 /// An answer that is there is written at once.
@@ -228,5 +236,18 @@ mod tests {
         assert_eq!(word(Verdict::Gone { admitted: true }), "gone");
         assert_eq!(word(Verdict::Gone { admitted: false }), "gone");
         assert_eq!(word(Verdict::Unlimited), "unlimited");
+    }
+
+    #[test]
+    fn words_that_say_nothing_are_told() {
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, Version::Two);
+        assert_eq!(rule_name(b"one", &mut reply), Some("one"));
+        assert_eq!(permits(b"3", &mut reply), Some(3));
+        assert_eq!(rule_name(b"\xff", &mut reply), None);
+        assert_eq!(permits(b"-3", &mut reply), None);
+        let told = "-ERR a rule's name is text in UTF-8\r\n\
+                    -ERR permits is not an integer or out of range\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), told);
     }
 }

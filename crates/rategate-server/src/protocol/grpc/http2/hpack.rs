@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
+use super::fields::{Meaning, Name, Seen, Unpacked, is_value};
 use super::huffman;
 use crate::net::Access;
-use crate::protocol::grpc::head::{Head, Method, Timeout, is_compressed, is_grpc};
 
 /// What goes wrong here concerns the whole connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +14,6 @@ pub(super) enum Unpacking {
     Compression,
     /// There is more than we care for.
     TooMuch,
-}
-
-/// A head, and whether it is that of a request at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unpacked {
-    pub(super) head: Head,
-    pub(super) is_whole: bool,
 }
 
 #[derive(Debug)]
@@ -41,40 +34,6 @@ struct Entry {
     name_length: usize,
     value_length: usize,
     meaning: Meaning,
-}
-
-/// Fields that matter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    Method,
-    Path,
-    Scheme,
-    Authority,
-    ContentType,
-    Encoding,
-    Timeout,
-    Authorization,
-    #[cfg(feature = "otlp")]
-    Span,
-    Other,
-    Wrong,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
-    Post(bool),
-    Path(Option<Method>),
-    Scheme,
-    Authority,
-    Grpc(bool),
-    Compressed(bool),
-    Timeout(Timeout),
-    Admitted(bool),
-    #[cfg(feature = "otlp")]
-    Span(Option<crate::engine::CallerSpan>),
-    Nothing,
-    /// A name that no field may have.
-    Wrong,
 }
 
 /// The room of the table, which we never ask to be other than it is by default.
@@ -144,7 +103,11 @@ impl Decoder {
             name,
             name_length,
             value_length: value.len(),
-            meaning: name.meaning(value, self.access.as_ref()),
+            meaning: if is_value(value) {
+                name.meaning(value, self.access.as_ref())
+            } else {
+                Meaning::Wrong
+            },
         })
     }
 
@@ -181,109 +144,6 @@ impl Entry {
     const fn size(&self) -> usize {
         self.name_length.saturating_add(self.value_length).saturating_add(EXTRA)
     }
-}
-
-/// What has been seen of a head.
-#[derive(Debug)]
-struct Seen {
-    head: Head,
-    /// Of `:method`, `:path`, `:scheme` and `:authority`.
-    pseudo: [bool; 4],
-    is_past_pseudo: bool,
-    is_wrong: bool,
-}
-
-impl Default for Seen {
-    fn default() -> Self {
-        Self { head: Head::EMPTY, pseudo: [false; 4], is_past_pseudo: false, is_wrong: false }
-    }
-}
-
-impl Seen {
-    fn take(&mut self, meaning: Meaning) {
-        let pseudo = match meaning {
-            Meaning::Post(is_post) => {
-                self.head.is_post = is_post;
-                0
-            }
-            Meaning::Path(method) => {
-                self.head.method = method;
-                1
-            }
-            Meaning::Scheme => 2,
-            Meaning::Authority => 3,
-            other => {
-                self.is_past_pseudo = true;
-                match other {
-                    Meaning::Grpc(is_grpc) => self.head.is_grpc = is_grpc,
-                    Meaning::Compressed(is_compressed) => self.head.is_compressed = is_compressed,
-                    Meaning::Timeout(timeout) => self.head.timeout = timeout,
-                    Meaning::Admitted(is_admitted) => self.head.is_admitted = is_admitted,
-                    #[cfg(feature = "otlp")]
-                    Meaning::Span(span) => self.head.span = span,
-                    Meaning::Wrong => self.is_wrong = true,
-                    _ => {}
-                }
-                return;
-            }
-        };
-        // Once each, and before all others.
-        let seen = self.pseudo.get_mut(pseudo).is_none_or(|seen| std::mem::replace(seen, true));
-        self.is_wrong |= seen || self.is_past_pseudo;
-    }
-
-    const fn end(self) -> Unpacked {
-        let [method, path, scheme, _] = self.pseudo;
-        Unpacked { head: self.head, is_whole: method && path && scheme && !self.is_wrong }
-    }
-}
-
-impl Name {
-    fn of(name: &[u8]) -> Self {
-        match name {
-            b":method" => Self::Method,
-            b":path" => Self::Path,
-            b":scheme" => Self::Scheme,
-            b":authority" => Self::Authority,
-            b"content-type" => Self::ContentType,
-            b"grpc-encoding" => Self::Encoding,
-            b"grpc-timeout" => Self::Timeout,
-            b"authorization" => Self::Authorization,
-            #[cfg(feature = "otlp")]
-            b"traceparent" => Self::Span,
-            // Fields of HTTP/1.1 connections, made-up pseudo fields, and names that are none.
-            b"connection" | b"transfer-encoding" | b"upgrade" | b"keep-alive"
-            | b"proxy-connection" => Self::Wrong,
-            _ if is_name(name) => Self::Other,
-            _ => Self::Wrong,
-        }
-    }
-
-    fn meaning(self, value: &[u8], access: Option<&Access>) -> Meaning {
-        match self {
-            Self::Method => Meaning::Post(value == b"POST"),
-            Self::Path => Meaning::Path(Method::of(value)),
-            Self::Scheme => Meaning::Scheme,
-            Self::Authority => Meaning::Authority,
-            Self::ContentType => Meaning::Grpc(is_grpc(value)),
-            Self::Encoding => Meaning::Compressed(is_compressed(value)),
-            Self::Timeout => Meaning::Timeout(Timeout::of(value)),
-            Self::Authorization => {
-                Meaning::Admitted(access.is_none_or(|access| access.admits_field(value)))
-            }
-            #[cfg(feature = "otlp")]
-            Self::Span => Meaning::Span(crate::engine::CallerSpan::read(value)),
-            Self::Other => Meaning::Nothing,
-            Self::Wrong => Meaning::Wrong,
-        }
-    }
-}
-
-fn is_name(name: &[u8]) -> bool {
-    !name.is_empty()
-        && name.iter().all(|byte| {
-            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte)
-        })
 }
 
 fn integer(rest: &mut &[u8], bits: u32) -> Result<usize, Unpacking> {

@@ -4,10 +4,13 @@
 //! for gRPC alone are read and written here: whole frames out of one buffer, answers into another, one read and one
 //! write for all calls that came together, and no task, no channel and no map of fields for each. See decision 0035 for the figures.
 
+mod budget;
 mod connection;
+mod fields;
 mod hpack;
 mod huffman;
 mod stream;
+mod windows;
 mod wire;
 
 use std::future::{pending, poll_fn};
@@ -18,7 +21,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{sleep_until, timeout};
 
-use self::connection::{Connection, SILENCE};
+use self::connection::Connection;
 use self::wire::{Reason, put_ping};
 use super::Rls;
 use super::health::State;
@@ -26,6 +29,8 @@ use super::service::changed;
 use crate::net::{Drain, Peer, Protocol, Seldom, Turn};
 use crate::protocol::rls::Decide;
 
+/// How long nothing may come before somebody is asked for.
+const SILENCE: Duration = Duration::from_secs(60);
 /// How much is read at once.
 const READ: usize = 16 << 10;
 /// How long whoever asks may take to read the answers.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
+use super::windows::{Window, Windows};
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::health::Watcher;
 use crate::protocol::grpc::status::Status;
@@ -20,6 +21,8 @@ pub(super) struct Stream {
     pub(super) bytes: BytesMut,
     /// How much of what came counts as ours still, for the connection's window.
     pub(super) held: u32,
+    /// How much is still to come, if the caller has said how much there is.
+    pub(super) to_come: Option<u64>,
     /// Whether the caller has said all.
     pub(super) is_ended: bool,
     /// Whether the answer has begun.
@@ -31,15 +34,16 @@ pub(super) struct Stream {
     pub(super) blocked: Bytes,
     /// How it ends after that.
     pub(super) end: Option<Status>,
-    pub(super) may_send: i64,
-    pub(super) may_come: i64,
+    /// What may be sent, and what may come.
+    pub(super) send: Window,
+    pub(super) come: Window,
     /// How long it may take, and when that is over.
     pub(super) wait: Duration,
     pub(super) until: Option<Instant>,
 }
 
 impl Stream {
-    pub(super) fn new(id: u32, method: Method, wait: Duration, send: i64, come: i64) -> Self {
+    pub(super) fn new(id: u32, method: Method, wait: Duration, windows: &Windows) -> Self {
         Self {
             id,
             method,
@@ -47,17 +51,31 @@ impl Stream {
             span: None,
             bytes: BytesMut::new(),
             held: 0,
+            to_come: None,
             is_ended: false,
             is_answered: false,
             watcher: None,
             is_asked: false,
             blocked: Bytes::new(),
             end: None,
-            may_send: send,
-            may_come: come,
+            send: windows.of_a_stream(),
+            come: Window::new(windows.first_come),
             wait,
             until: None,
         }
+    }
+
+    /// Whether it is a call of many messages, which has begun to be answered if it is a watch.
+    pub(super) fn is_lasting(&self) -> bool {
+        self.watcher.is_some() || self.method == Method::Reflect
+    }
+
+    /// So much more has come, and that is all or not. Whether it is as much as was said before.
+    pub(super) fn came(&mut self, bytes: usize, is_all: bool) -> bool {
+        let Some(to_come) = self.to_come else { return true };
+        let left = u64::try_from(bytes).ok().and_then(|bytes| to_come.checked_sub(bytes));
+        self.to_come = left;
+        left.is_some_and(|left| left == 0 || !is_all)
     }
 
     /// Whether it waits for its caller, or for a store, and not for news.

@@ -93,6 +93,12 @@ impl<'a> Frame<'a> {
         rest.get(..length).ok_or(Reason::Protocol)
     }
 
+    /// Whether this says of the frame's stream that it depends on itself. Nothing else is made of priorities.
+    pub(super) fn depends_on_itself(&self, priority: [u8; 5]) -> bool {
+        let [a, b, c, d, _] = priority;
+        u32::from_be_bytes([a & 0x7f, b, c, d]) == self.stream
+    }
+
     /// The payload as a number.
     pub(super) fn number(&self) -> Result<u32, Reason> {
         let number = self.payload.try_into().map_err(|_| Reason::FrameSize)?;

@@ -1,0 +1,81 @@
+//! What may be done that asks for no decision: frames that are about the connection, streams given up, refused ones. All of it is
+//! paid for out of a budget, which decisions fill, and time.
+
+use std::time::Instant;
+
+use super::wire::Reason;
+
+/// What a connection has at first, and never more.
+const MOST: u32 = 1024;
+/// What a decision adds to that. So does each second, by one: whoever says that he is there now and then may do so for ever.
+const EARNED: u32 = 16;
+/// Giving up a stream costs so much: hardly more of them than of decisions.
+pub(super) const RESET: u32 = 12;
+
+#[derive(Debug)]
+pub(super) struct Budget {
+    left: u32,
+    /// When time last added to it.
+    filled: Instant,
+}
+
+impl Budget {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { left: MOST, filled: now }
+    }
+
+    /// Pays for what asks for no decision. Too much of it ends the connection.
+    pub(super) fn spend(&mut self, cost: u32) -> Result<(), Reason> {
+        self.left = self.left.checked_sub(cost).ok_or(Reason::EnhanceYourCalm)?;
+        Ok(())
+    }
+
+    /// A decision was asked for.
+    pub(super) fn earn(&mut self) {
+        self.left = self.left.saturating_add(EARNED).min(MOST);
+    }
+
+    /// It is `now`.
+    pub(super) fn wait(&mut self, now: Instant) {
+        let seconds = now.saturating_duration_since(self.filled).as_secs();
+        if seconds > 0 {
+            self.filled = now;
+            let more = u32::try_from(seconds).unwrap_or(u32::MAX);
+            self.left = self.left.saturating_add(more).min(MOST);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn nothing_adds_more_than_there_was_at_first() {
+        let now = Instant::now();
+        let mut budget = Budget::new(now);
+        budget.wait(now + Duration::from_hours(1));
+        budget.earn();
+        budget.spend(MOST).unwrap();
+        assert_eq!(budget.spend(1), Err(Reason::EnhanceYourCalm));
+    }
+
+    #[test]
+    fn resets_cost_less_than_decisions_bring_and_time_brings_a_little() {
+        let mut now = Instant::now();
+        let mut budget = Budget::new(now);
+        for _ in 0..10_000 {
+            budget.earn();
+            budget.spend(RESET).unwrap();
+        }
+        // Each 10 s for a day, and looked at once a minute.
+        for _ in 0..24 * 60 {
+            budget.spend(6).unwrap();
+            now += Duration::from_mins(1);
+            budget.wait(now);
+        }
+        budget.spend(MOST).unwrap();
+    }
+}

@@ -1,0 +1,180 @@
+//! Calls of one message: it comes, in however many frames, is decided, and answered at once or later.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+
+use super::Connection;
+use super::streams::State;
+use crate::engine::Answer;
+use crate::protocol::grpc::head::Method;
+use crate::protocol::grpc::http2::wire::{END_STREAM, Frame, Reason, put_answer};
+use crate::protocol::grpc::status::{Code, Status};
+use crate::protocol::grpc::{Unary, frame};
+use crate::protocol::rls::{Asked, Decide};
+
+/// A decision that a store is asked for.
+pub(super) type Later = Pin<Box<dyn Future<Output = Result<Answer, Asked>> + Send>>;
+
+impl<D: Decide + Send + Sync + 'static> Connection<D> {
+    pub(super) fn data(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
+        let index = match self.state(frame.stream) {
+            State::Idle => return Err(Reason::Protocol),
+            State::Open(index) => Some(index),
+            State::Ignored => None,
+            State::Closed => return Err(Reason::StreamClosed),
+        };
+        let length = u32::try_from(frame.payload.len()).unwrap_or(u32::MAX);
+        self.windows.came(frame.payload.len())?;
+        let data = frame.unpadded()?;
+        let is_ended = frame.has(END_STREAM);
+        if data.is_empty() && !is_ended {
+            self.budget.spend(1)?;
+        }
+        let Some(index) = index else {
+            // It came too late, for a call that has its answer.
+            self.budget.spend(u32::from(!is_ended))?;
+            self.windows.free(length);
+            return Ok(());
+        };
+        let Some(stream) = self.streams.get_mut(index) else { return Ok(()) };
+        if stream.is_ended {
+            return Err(Reason::StreamClosed);
+        }
+        stream.come.came(frame.payload.len())?;
+        stream.held = stream.held.saturating_add(length);
+        if is_ended {
+            return self.end(index, data, out);
+        }
+        if !stream.came(data.len(), false) {
+            return self.refuse(index, Reason::Protocol, out);
+        }
+        stream.bytes.extend_from_slice(data);
+        if stream.method == Method::Reflect {
+            self.reflect(index, out);
+        } else {
+            self.gather(index, out);
+        }
+        Ok(())
+    }
+
+    /// A message goes on. What cannot become one is refused before the rest has come.
+    fn gather(&mut self, index: usize, out: &mut BytesMut) {
+        // A message that comes in parts may be as long as all that may come.
+        self.windows.credit(out);
+        let Some(stream) = self.streams.get(index) else { return };
+        let status = match frame::length(&stream.bytes, self.rls.inner.settings.most_message) {
+            Ok(Some(whole)) if stream.bytes.len() > whole => {
+                Status::new(Code::Internal, "there is more than one message")
+            }
+            Ok(_) => return,
+            Err(status) => status,
+        };
+        self.fail(index, status, out);
+    }
+
+    /// The caller has said all. `rest` is what came last.
+    pub(super) fn end(
+        &mut self,
+        index: usize,
+        rest: &[u8],
+        out: &mut BytesMut,
+    ) -> Result<(), Reason> {
+        let Some(stream) = self.streams.get_mut(index) else { return Ok(()) };
+        if std::mem::replace(&mut stream.is_ended, true) {
+            return Err(Reason::StreamClosed);
+        }
+        if !stream.came(rest.len(), true) {
+            return self.refuse(index, Reason::Protocol, out);
+        }
+        if stream.method == Method::Reflect {
+            stream.bytes.extend_from_slice(rest);
+            self.reflect(index, out);
+            return Ok(());
+        }
+        let gathered;
+        let bytes = if stream.bytes.is_empty() {
+            rest
+        } else {
+            stream.bytes.extend_from_slice(rest);
+            gathered = std::mem::take(&mut stream.bytes);
+            &gathered
+        };
+        let method = stream.method;
+        #[cfg(feature = "otlp")]
+        let _within = stream.span.map(crate::engine::CallerSpan::enter);
+        match frame::only(bytes, self.rls.inner.settings.most_message) {
+            Ok(message) if method == Method::Watch => self.watch(index, message, out),
+            Ok(message) => self.ask(index, method, message, out),
+            Err(status) => self.fail(index, status, out),
+        }
+        Ok(())
+    }
+
+    /// Asks for a decision, and answers if it is there.
+    fn ask(&mut self, index: usize, method: Method, message: &[u8], out: &mut BytesMut) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let (start, id) = (out.len(), stream.id);
+        put_answer(out, id);
+        let data = self.begin_data(index, out);
+        let decided = self.rls.unary(method, message, out);
+        if decided.is_err() {
+            out.truncate(start);
+        }
+        match decided {
+            Ok(()) => {
+                self.budget.earn();
+                self.send(index, data, out);
+            }
+            Err(Unary::Failed(status)) => self.fail(index, status, out),
+            Err(Unary::Later(decided)) => {
+                // The decision is under way, whether or not the caller waits for it.
+                self.budget.earn();
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.is_asked = true;
+                }
+                let later = async move { Ok(decided.answer().await?) };
+                self.later.push((id, Box::pin(later)));
+            }
+        }
+    }
+
+    /// Waits for stores, and writes what they bring. Never ready otherwise.
+    pub(in super::super) fn poll_later(
+        &mut self,
+        context: &mut Context<'_>,
+        out: &mut BytesMut,
+    ) -> Poll<()> {
+        let mut poll = Poll::Pending;
+        let mut at = 0_usize;
+        while let Some((id, later)) = self.later.get_mut(at) {
+            let id = *id;
+            let Poll::Ready(answer) = later.as_mut().poll(context) else {
+                at = at.saturating_add(1);
+                continue;
+            };
+            drop(self.later.swap_remove(at));
+            self.answer(id, answer, out);
+            poll = Poll::Ready(());
+        }
+        poll
+    }
+
+    fn answer(&mut self, id: u32, answer: Result<Answer, Asked>, out: &mut BytesMut) {
+        let Some(index) = self.find(id) else { return };
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.is_asked = false;
+        }
+        match answer {
+            Ok(answer) => {
+                put_answer(out, id);
+                let data = self.begin_data(index, out);
+                self.rls.write(&answer, out);
+                self.send(index, data, out);
+            }
+            Err(asked) => self.fail(index, asked.into(), out),
+        }
+        self.windows.credit_much(out);
+    }
+}

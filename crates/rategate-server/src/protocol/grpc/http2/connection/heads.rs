@@ -1,0 +1,153 @@
+//! Heads: gathered from their frames, unpacked, and what begins or ends by them.
+
+use bytes::BytesMut;
+
+use super::Connection;
+use super::streams::State;
+use crate::protocol::grpc::http2::budget::RESET;
+use crate::protocol::grpc::http2::fields::{Kind, Unpacked};
+use crate::protocol::grpc::http2::hpack::Unpacking;
+use crate::protocol::grpc::http2::stream::Stream;
+use crate::protocol::grpc::http2::wire::{
+    END_HEADERS, END_STREAM, Frame, Reason, WITH_PRIORITY, put_refusal,
+};
+use crate::protocol::rls::Decide;
+
+/// A head that goes on in the next frame.
+pub(super) struct Begun {
+    stream: u32,
+    /// Whether that is all of the call.
+    is_ended: bool,
+    /// What has come of it.
+    block: Vec<u8>,
+}
+
+impl<D: Decide + Send + Sync + 'static> Connection<D> {
+    /// Whether a head has begun, and not ended.
+    pub(in super::super) const fn is_within_a_head(&self) -> bool {
+        self.head.is_some()
+    }
+
+    pub(super) fn headers(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
+        let mut block = frame.unpadded()?;
+        if frame.has(WITH_PRIORITY) {
+            let (&priority, rest) = block.split_first_chunk().ok_or(Reason::FrameSize)?;
+            if frame.depends_on_itself(priority) {
+                return Err(Reason::Protocol);
+            }
+            block = rest;
+        }
+        if frame.stream.is_multiple_of(2) {
+            return Err(Reason::Protocol);
+        }
+        let (stream, is_ended) = (frame.stream, frame.has(END_STREAM));
+        if frame.has(END_HEADERS) {
+            return self.head(stream, is_ended, block, out);
+        }
+        self.budget.spend(1)?;
+        self.head = Some(Begun { stream, is_ended, block: block.to_vec() });
+        Ok(())
+    }
+
+    pub(super) fn continuation(
+        &mut self,
+        frame: &Frame<'_>,
+        out: &mut BytesMut,
+    ) -> Result<(), Reason> {
+        self.budget.spend(1)?;
+        let Some(mut begun) = self.head.take() else { return Err(Reason::Protocol) };
+        if frame.stream != begun.stream {
+            return Err(Reason::Protocol);
+        }
+        // Packed, a head is no longer than unpacked, but for the changes of the table's size.
+        let length = begun.block.len().saturating_add(frame.payload.len());
+        if length > self.rls.inner.settings.most_head {
+            return Err(Reason::EnhanceYourCalm);
+        }
+        begun.block.extend_from_slice(frame.payload);
+        if frame.has(END_HEADERS) {
+            return self.head(begun.stream, begun.is_ended, &begun.block, out);
+        }
+        self.head = Some(begun);
+        Ok(())
+    }
+
+    /// A head is whole: a call begins, or fields at its end come.
+    fn head(
+        &mut self,
+        id: u32,
+        is_ended: bool,
+        block: &[u8],
+        out: &mut BytesMut,
+    ) -> Result<(), Reason> {
+        let unpacked = self.decoder.decode(block, self.rls.inner.settings.most_head);
+        let unpacked = unpacked.map_err(|error| match error {
+            Unpacking::Compression => Reason::Compression,
+            Unpacking::TooMuch => Reason::EnhanceYourCalm,
+        })?;
+        match self.state(id) {
+            State::Idle => self.begin(id, is_ended, &unpacked, out),
+            State::Open(index) => {
+                self.budget.spend(1)?;
+                self.trailers(index, is_ended && unpacked.kind == Kind::Trailers, out)
+            }
+            // Whoever has heard no farewell yet may go on.
+            State::Ignored => self.budget.spend(u32::from(id <= self.last)),
+            // A number is for one stream, and the next one's is higher.
+            State::Closed => Err(Reason::Protocol),
+        }
+    }
+
+    /// More fields come on a stream that has begun. `are_last` is whether they are such as end a call.
+    fn trailers(&mut self, index: usize, are_last: bool, out: &mut BytesMut) -> Result<(), Reason> {
+        let is_ended = self.streams.get(index).is_some_and(|stream| stream.is_ended);
+        if are_last || is_ended {
+            self.end(index, &[], out)
+        } else {
+            self.refuse(index, Reason::Protocol, out)
+        }
+    }
+
+    /// A call begins, or is refused.
+    fn begin(
+        &mut self,
+        id: u32,
+        is_ended: bool,
+        unpacked: &Unpacked,
+        out: &mut BytesMut,
+    ) -> Result<(), Reason> {
+        self.last = id;
+        let settings = self.rls.inner.settings;
+        let is_full =
+            self.streams.len() >= usize::try_from(settings.most_streams).unwrap_or(usize::MAX);
+        if is_full || unpacked.kind != Kind::Request {
+            self.budget.spend(RESET)?;
+            let reason = if is_full { Reason::RefusedStream } else { Reason::Protocol };
+            self.cut.put_reset(out, id, reason);
+            return Ok(());
+        }
+        match unpacked.head.call() {
+            Ok((method, timeout)) => {
+                let most = settings.most_wait;
+                let wait = timeout.map_or(most, |timeout| timeout.min(most));
+                let mut stream = Stream::new(id, method, wait, &self.windows);
+                stream.to_come = unpacked.length;
+                #[cfg(feature = "otlp")]
+                {
+                    stream.span = unpacked.head.span;
+                }
+                self.streams.push(stream);
+                if is_ended {
+                    self.end(self.streams.len().saturating_sub(1), &[], out)?;
+                }
+            }
+            Err(refusal) => {
+                put_refusal(out, id, &refusal);
+                if !is_ended {
+                    self.cut.put_reset(out, id, Reason::NoError);
+                }
+            }
+        }
+        Ok(())
+    }
+}

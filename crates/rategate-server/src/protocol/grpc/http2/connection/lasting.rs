@@ -1,0 +1,99 @@
+//! Calls of many messages: whoever watches the service's health, and questions about services.
+
+use bytes::BytesMut;
+
+use super::Connection;
+use super::sending::MOST_UNWRITTEN;
+use crate::protocol::grpc::health::Watcher;
+use crate::protocol::grpc::http2::wire::{put_answer, put_window};
+use crate::protocol::grpc::service::next;
+use crate::protocol::grpc::status::{Code, Status};
+use crate::protocol::rls::Decide;
+
+impl<D: Decide + Send + Sync + 'static> Connection<D> {
+    pub(in super::super) fn is_watched(&self) -> bool {
+        self.streams.iter().any(|stream| stream.watcher.is_some())
+    }
+
+    /// Whoever watches is told the news.
+    pub(in super::super) fn tell_all(&mut self, out: &mut BytesMut) {
+        for index in 0..self.streams.len() {
+            self.tell(index, out);
+        }
+    }
+
+    pub(super) fn watch(&mut self, index: usize, message: &[u8], out: &mut BytesMut) {
+        match self.rls.inner.health.watch(message) {
+            Ok(watcher) => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    (stream.watcher, stream.until) = (Some(watcher), None);
+                    stream.is_answered = true;
+                    put_answer(out, stream.id);
+                }
+                self.tell(index, out);
+            }
+            Err(status) => self.fail(index, status, out),
+        }
+    }
+
+    /// Tells whoever watches the news, when the last ones have been sent.
+    pub(super) fn tell(&mut self, index: usize, out: &mut BytesMut) {
+        if let Some(stream) = self.streams.get_mut(index)
+            && stream.blocked.is_empty()
+            && let Some(news) = stream.watcher.as_mut().and_then(Watcher::news)
+        {
+            stream.blocked = news;
+            self.pump(index, out);
+        }
+    }
+
+    /// Answers questions about services, each when the last answer has been sent.
+    pub(super) fn reflect(&mut self, index: usize, out: &mut BytesMut) {
+        let most = self.rls.inner.settings.most_message;
+        loop {
+            let Some(stream) = self.streams.get_mut(index) else { return };
+            if !stream.blocked.is_empty() || stream.end.is_some() {
+                return;
+            }
+            if out.len() >= MOST_UNWRITTEN {
+                self.is_held_back = true;
+                return;
+            }
+            match next(&mut stream.bytes, most) {
+                Ok(Some(answer)) => {
+                    stream.until = None;
+                    stream.blocked = answer;
+                    if !std::mem::replace(&mut stream.is_answered, true) {
+                        put_answer(out, stream.id);
+                    }
+                    self.free(index, out);
+                    self.pump(index, out);
+                }
+                Ok(None) if stream.is_ended => {
+                    let status = if stream.bytes.is_empty() {
+                        Status::OK
+                    } else {
+                        Status::new(Code::Internal, "the call ends within a message")
+                    };
+                    return self.fail(index, status, out);
+                }
+                Ok(None) => return,
+                Err(status) => return self.fail(index, status, out),
+            }
+        }
+    }
+
+    /// As much may come again as is not kept any more.
+    fn free(&mut self, index: usize, out: &mut BytesMut) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let kept = u32::try_from(stream.bytes.len()).unwrap_or(u32::MAX);
+        let freed = stream.held.saturating_sub(kept);
+        stream.held = kept;
+        self.windows.free(freed);
+        if freed > 0 && !stream.is_ended {
+            // Not more than it was at first.
+            let _ = stream.come.widen(i64::from(freed));
+            put_window(out, stream.id, freed);
+        }
+    }
+}

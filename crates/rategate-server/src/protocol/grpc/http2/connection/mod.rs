@@ -1,0 +1,216 @@
+//! A connection of HTTP/2 without IO: bytes that came in, bytes that are to be sent out.
+//!
+//! What it does without: it is never a client, pushes nothing, has no priorities, and packs no fields of its own. What it takes care
+//! of: every frame has a bound before there is memory for it, and whatever makes work without asking for a decision
+//! has a [budget](super::budget) that decisions fill.
+//!
+//! Here bytes become frames, and each goes to what it is about: heads (`heads`), the messages of calls and their decisions (`calls`),
+//! calls of many messages (`lasting`), what may be sent now (`sending`), which streams there are (`streams`), and how they and all
+//! the rest end (`ending`).
+
+mod calls;
+mod ending;
+mod heads;
+mod lasting;
+mod sending;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+
+use self::calls::Later;
+use self::ending::Ending;
+use self::heads::Begun;
+use self::streams::Cut;
+use super::budget::Budget;
+use super::hpack::Decoder;
+use super::stream::Stream;
+use super::windows::Windows;
+use super::wire::{
+    ACK, CONTINUATION, DATA, Frame, GOAWAY, HEADERS, PING, PREFACE, PRIORITY, PUSH_PROMISE,
+    RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, put_frame, put_settings,
+};
+use crate::net::Access;
+use crate::protocol::grpc::Rls;
+use crate::protocol::rls::Decide;
+
+/// How much the other end has said of its preface (RFC 9113, section 3.4): first a text, and then its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Greeting {
+    Awaited,
+    Begun,
+    Whole,
+}
+
+pub(super) struct Connection<D> {
+    rls: Rls<D>,
+    decoder: Decoder,
+    streams: Vec<Stream>,
+    /// The highest number of a stream that has begun.
+    last: u32,
+    cut: Cut,
+    /// Decisions that stores are asked for, each with its stream.
+    later: Vec<(u32, Later)>,
+    /// A head that goes on in the next frame.
+    head: Option<Begun>,
+    greeting: Greeting,
+    /// Whether answers wait for others to be written.
+    is_held_back: bool,
+    ending: Ending,
+    windows: Windows,
+    budget: Budget,
+}
+
+impl<D: Decide + Send + Sync + 'static> Connection<D> {
+    pub(super) fn new(
+        rls: Rls<D>,
+        access: Option<Access>,
+        now: Instant,
+        out: &mut BytesMut,
+    ) -> Self {
+        let settings = &rls.inner.settings;
+        let windows = Windows::new(settings.most_message);
+        put_settings(out, settings.most_streams, windows.first_come, settings.most_head);
+        windows.put(out);
+        Self {
+            rls,
+            decoder: Decoder::new(access),
+            streams: Vec::new(),
+            last: 0,
+            cut: Cut::default(),
+            later: Vec::new(),
+            head: None,
+            greeting: Greeting::Awaited,
+            is_held_back: false,
+            ending: Ending::Not,
+            windows,
+            budget: Budget::new(now),
+        }
+    }
+
+    /// Takes in what came, as far as it is whole frames, and says how many bytes the next one needs.
+    pub(super) fn receive(
+        &mut self,
+        input: &mut BytesMut,
+        out: &mut BytesMut,
+    ) -> Result<usize, Reason> {
+        if self.greeting == Greeting::Awaited {
+            let length = input.len().min(PREFACE.len());
+            if input.get(..length) != PREFACE.get(..length) {
+                return Err(Reason::Protocol);
+            }
+            if length < PREFACE.len() {
+                return Ok(PREFACE.len());
+            }
+            input.advance(length);
+            self.greeting = Greeting::Begun;
+        }
+        let mut at = 0_usize;
+        let needed = loop {
+            match Frame::first(input.get(at..).unwrap_or_default())? {
+                Ok(frame) => {
+                    self.frame(&frame, out)?;
+                    at = at.saturating_add(frame.length());
+                }
+                Err(needed) => break needed,
+            }
+        };
+        input.advance(at);
+        self.windows.credit_much(out);
+        Ok(needed)
+    }
+
+    pub(super) const fn is_greeted(&self) -> bool {
+        matches!(self.greeting, Greeting::Whole)
+    }
+
+    fn frame(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
+        if self.head.is_some() != (frame.kind == CONTINUATION) {
+            return Err(Reason::Protocol);
+        }
+        if self.greeting != Greeting::Whole {
+            if frame.kind != SETTINGS || frame.has(ACK) {
+                return Err(Reason::Protocol);
+            }
+            self.greeting = Greeting::Whole;
+        }
+        match frame.kind {
+            DATA => self.data(frame, out),
+            HEADERS => self.headers(frame, out),
+            CONTINUATION => self.continuation(frame, out),
+            WINDOW_UPDATE => self.window(frame, out),
+            RST_STREAM => self.reset(frame),
+            SETTINGS => self.settings(frame, out),
+            PING => self.ping(frame, out),
+            PRIORITY => self.priority(frame),
+            PUSH_PROMISE => Err(Reason::Protocol),
+            GOAWAY if frame.stream != 0 => Err(Reason::Protocol),
+            GOAWAY if frame.payload.len() < 8 => Err(Reason::FrameSize),
+            // Farewells, and whatever else there is may be ignored, but not for ever.
+            _ => self.budget.spend(1),
+        }
+    }
+
+    fn settings(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
+        self.budget.spend(1)?;
+        let (settings, rest) = frame.payload.as_chunks::<6>();
+        if frame.stream != 0 {
+            return Err(Reason::Protocol);
+        }
+        if !rest.is_empty() || (frame.has(ACK) && !settings.is_empty()) {
+            return Err(Reason::FrameSize);
+        }
+        if frame.has(ACK) {
+            return Ok(());
+        }
+        let mut first = None;
+        for &[name, kind, a, b, c, d] in settings {
+            let value = u32::from_be_bytes([a, b, c, d]);
+            match u16::from_be_bytes([name, kind]) {
+                2 if value > 1 => return Err(Reason::Protocol),
+                4 if value > 0x7fff_ffff => return Err(Reason::FlowControl),
+                4 => first = Some(value),
+                5 if !(16_384..=0x00ff_ffff).contains(&value) => return Err(Reason::Protocol),
+                _ => {}
+            }
+        }
+        // All windows once, however often a frame says how large they are.
+        if let Some(first) = first {
+            self.change_windows(first)?;
+        }
+        put_frame(out, SETTINGS, ACK, 0, 0);
+        self.pump_all(out);
+        Ok(())
+    }
+
+    /// Priorities are taken note of by nobody, as long as they are some.
+    fn priority(&mut self, frame: &Frame<'_>) -> Result<(), Reason> {
+        self.budget.spend(1)?;
+        match <[u8; 5]>::try_from(frame.payload) {
+            _ if frame.stream == 0 => Err(Reason::Protocol),
+            Ok(priority) if frame.depends_on_itself(priority) => Err(Reason::Protocol),
+            Ok(_) => Ok(()),
+            Err(_) => Err(Reason::FrameSize),
+        }
+    }
+
+    fn ping(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
+        self.budget.spend(1)?;
+        match (frame.stream, frame.payload.len()) {
+            (0, 8) => {}
+            (0, _) => return Err(Reason::FrameSize),
+            _ => return Err(Reason::Protocol),
+        }
+        if !frame.has(ACK) {
+            put_frame(out, PING, ACK, 0, 8);
+            out.extend_from_slice(frame.payload);
+        } else if self.ending == Ending::Told {
+            // Whatever was sent before the farewell came has come.
+            self.close(out);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! What may be sent now: data as far as the windows have room, the ends of calls after it, and what waits for either.
+
+use bytes::{Bytes, BytesMut};
+
+use super::Connection;
+use super::streams::State;
+use crate::protocol::grpc::head::{Method, Refusal};
+use crate::protocol::grpc::http2::wire::{
+    DATA, Frame, HEAD, MOST_FRAME, Reason, put_end, put_frame, put_refusal,
+};
+use crate::protocol::grpc::status::Status;
+use crate::protocol::rls::Decide;
+
+/// Answers about services are made until so many bytes wait to be written, and then when these have been.
+pub(super) const MOST_UNWRITTEN: usize = 64 << 10;
+
+impl<D: Decide + Send + Sync + 'static> Connection<D> {
+    /// Room for the head of a frame of data. Its place is where the frame begins.
+    pub(super) fn begin_data(&mut self, index: usize, out: &mut BytesMut) -> usize {
+        let at = out.len();
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.is_answered = true;
+            put_frame(out, DATA, 0, stream.id, 0);
+        }
+        at
+    }
+
+    /// Sends what was written as the data of a call of one message, which ends so.
+    pub(super) fn send(&mut self, index: usize, frame_at: usize, out: &mut BytesMut) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let data_at = frame_at.saturating_add(HEAD);
+        let length = out.len().saturating_sub(data_at);
+        let room = self.windows.send.room().min(stream.send.room());
+        if length <= room.min(MOST_FRAME) {
+            self.windows.send.sent(length);
+            let [_, a, b, c] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
+            if let Some(place) = out.get_mut(frame_at..frame_at.saturating_add(3)) {
+                place.copy_from_slice(&[a, b, c]);
+            }
+            put_end(out, stream.id, &Status::OK);
+            self.forget(index);
+            return;
+        }
+        stream.blocked = Bytes::copy_from_slice(out.get(data_at..).unwrap_or_default());
+        stream.end = Some(Status::OK);
+        out.truncate(frame_at);
+        self.pump(index, out);
+    }
+
+    /// Sends what was blocked, as far as it may; then the end, if there is one. Whether the stream is gone then.
+    pub(super) fn pump(&mut self, index: usize, out: &mut BytesMut) -> bool {
+        let Some(stream) = self.streams.get_mut(index) else { return false };
+        while !stream.blocked.is_empty() {
+            let room = self.windows.send.room().min(stream.send.room()).min(MOST_FRAME);
+            if room == 0 {
+                return false;
+            }
+            let part = stream.blocked.split_to(room.min(stream.blocked.len()));
+            stream.send.sent(part.len());
+            self.windows.send.sent(part.len());
+            put_frame(out, DATA, 0, stream.id, part.len());
+            out.extend_from_slice(&part);
+        }
+        let Some(status) = stream.end.take() else { return false };
+        put_end(out, stream.id, &status);
+        if !stream.is_ended {
+            self.cut.put_reset(out, stream.id, Reason::NoError);
+        }
+        self.forget(index);
+        true
+    }
+
+    /// Ends a call without a message, or without another.
+    pub(super) fn fail(&mut self, index: usize, status: Status, out: &mut BytesMut) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.is_answered && stream.is_lasting() {
+            stream.end = Some(status);
+            self.pump(index, out);
+            return;
+        }
+        put_refusal(out, stream.id, &Refusal::Grpc(status));
+        if !stream.is_ended {
+            self.cut.put_reset(out, stream.id, Reason::NoError);
+        }
+        self.forget(index);
+    }
+
+    /// The other end takes more, of one stream or of all together.
+    pub(super) fn window(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
+        let more = i64::from(frame.number()? & 0x7fff_ffff);
+        self.budget.spend(1)?;
+        if more == 0 {
+            return Err(Reason::Protocol);
+        }
+        if frame.stream == 0 {
+            self.windows.send.widen(more)?;
+            self.pump_all(out);
+            return Ok(());
+        }
+        match self.state(frame.stream) {
+            State::Idle => Err(Reason::Protocol),
+            State::Open(index) => {
+                let stream = self.streams.get_mut(index);
+                if let Some(Err(reason)) = stream.map(|stream| stream.send.widen(more)) {
+                    return self.refuse(index, reason, out);
+                }
+                self.go_on(index, out);
+                Ok(())
+            }
+            State::Ignored | State::Closed => Ok(()),
+        }
+    }
+
+    /// The other end says how much each stream may be sent at first. Those that there are have as much more, or less.
+    pub(super) fn change_windows(&mut self, first: u32) -> Result<(), Reason> {
+        let more = self.windows.change_first(first);
+        self.streams.iter_mut().try_for_each(|stream| stream.send.widen(more))
+    }
+
+    pub(super) fn pump_all(&mut self, out: &mut BytesMut) {
+        let mut index = 0_usize;
+        while index < self.streams.len() {
+            if out.len() >= MOST_UNWRITTEN {
+                self.is_held_back = true;
+                return;
+            }
+            // Where one is gone, another has its place.
+            if self.go_on(index, out) {
+                index = index.saturating_add(1);
+            }
+        }
+    }
+
+    /// Sends what has room now. Whether the stream is still there.
+    fn go_on(&mut self, index: usize, out: &mut BytesMut) -> bool {
+        if self.pump(index, out) {
+            return false;
+        }
+        let before = self.streams.len();
+        match self.streams.get(index) {
+            Some(stream) if stream.watcher.is_some() => self.tell(index, out),
+            Some(stream) if stream.method == Method::Reflect => self.reflect(index, out),
+            _ => {}
+        }
+        self.streams.len() == before
+    }
+
+    /// All has been written: what was held back goes on. Whether there was anything.
+    pub(in super::super) fn go_on_with_all(&mut self, out: &mut BytesMut) -> bool {
+        let is_held_back = std::mem::take(&mut self.is_held_back);
+        if is_held_back {
+            self.pump_all(out);
+        }
+        is_held_back
+    }
+}

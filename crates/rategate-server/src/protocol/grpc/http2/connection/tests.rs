@@ -1,0 +1,82 @@
+//! What peers do, frame by frame, without a socket.
+
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+
+use super::{Connection, Reason};
+use crate::engine::{Decided, Fault, Request};
+use crate::net::Access;
+use crate::protocol::grpc::{Health, Rls, Settings};
+use crate::protocol::rls::Decide;
+
+struct Nobody;
+
+impl Decide for Nobody {
+    fn decide(&self, _: &Request<'_>) -> Decided {
+        Decided::Now(Err(Fault::NotLoaded))
+    }
+}
+
+const TEXT: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const SETTINGS: &[u8] = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+const CONFIRMED: &[u8] = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00";
+const PING: &[u8] = b"\x00\x00\x08\x06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+
+fn connection(now: Instant) -> Connection<Nobody> {
+    let rls = Rls::new(Nobody, Access::default(), Health::new(true), Settings::default());
+    Connection::new(rls, None, now, &mut BytesMut::new())
+}
+
+fn receive(connection: &mut Connection<Nobody>, bytes: &[u8]) -> Result<usize, Reason> {
+    connection.receive(&mut bytes.into(), &mut BytesMut::new())
+}
+
+#[test]
+fn a_greeting_is_a_text_and_settings() {
+    let mut one = connection(Instant::now());
+    receive(&mut one, TEXT).unwrap();
+    assert!(!one.is_greeted());
+    receive(&mut one, SETTINGS).unwrap();
+    assert!(one.is_greeted());
+    receive(&mut one, &[PING, CONFIRMED, SETTINGS].concat()).unwrap();
+    for first in [PING, CONFIRMED] {
+        let mut other = connection(Instant::now());
+        let bytes = [TEXT, first, SETTINGS].concat();
+        assert_eq!(receive(&mut other, &bytes), Err(Reason::Protocol));
+    }
+}
+
+/// Calls begin until the other end has heard the farewell, and not after.
+#[test]
+fn calls_after_the_farewell_mean_nothing() {
+    let (mut connection, mut out) = (connection(Instant::now()), BytesMut::new());
+    receive(&mut connection, &[TEXT, SETTINGS].concat()).unwrap();
+    // Not of gRPC: it is told so at once.
+    let call =
+        |stream: u8| [b"\x00\x00\x03\x01\x05\0\0\0", &[stream][..], b"\x83\x86\x84"].concat();
+    connection.drain(&mut out);
+    out.clear();
+    connection.receive(&mut call(1)[..].into(), &mut out).unwrap();
+    assert!(!out.is_empty(), "it was on its way");
+    let heard = [&PING[..4], b"\x01", &PING[5..]].concat();
+    receive(&mut connection, &heard).unwrap();
+    out.clear();
+    connection.receive(&mut call(3)[..].into(), &mut out).unwrap();
+    assert!(out.is_empty(), "{out:?}");
+    assert!(connection.is_over());
+}
+
+#[test]
+fn who_only_says_that_he_is_there_may_stay() {
+    let mut now = Instant::now();
+    let mut connection = connection(now);
+    receive(&mut connection, &[TEXT, SETTINGS].concat()).unwrap();
+    // Each 10 s for a day, and looked at once a minute.
+    for _ in 0..24 * 60 {
+        receive(&mut connection, &PING.repeat(6)).unwrap();
+        now += Duration::from_mins(1);
+        connection.late(now, &mut BytesMut::new());
+    }
+    assert_eq!(receive(&mut connection, &PING.repeat(2000)), Err(Reason::EnhanceYourCalm));
+}

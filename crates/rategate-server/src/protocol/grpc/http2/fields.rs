@@ -1,0 +1,201 @@
+//! What the fields of a head mean, and whether together they are what a request may have (RFC 9113, sections 8.1 to 8.3).
+
+use crate::net::Access;
+use crate::protocol::grpc::head::{Head, Method, Timeout, is_compressed, is_grpc};
+
+/// The fields of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unpacked {
+    pub(super) head: Head,
+    pub(super) kind: Kind,
+    /// How many bytes the call has by its `content-length`, if it says so.
+    pub(super) length: Option<u64>,
+}
+
+/// What fields can be (RFC 9113, sections 8.1 to 8.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The head of a request.
+    Request,
+    /// The fields at its end.
+    Trailers,
+    /// Neither: some are missing, or wrong, or in the wrong place.
+    Malformed,
+}
+
+/// Fields that matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    Method,
+    Path,
+    Scheme,
+    Authority,
+    ContentType,
+    Encoding,
+    Timeout,
+    Authorization,
+    Te,
+    Length,
+    #[cfg(feature = "otlp")]
+    Span,
+    Other,
+    Wrong,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    Post(bool),
+    Path(Option<Method>),
+    Scheme,
+    Authority,
+    Grpc(bool),
+    Compressed(bool),
+    Timeout(Timeout),
+    Admitted(bool),
+    Length(u64),
+    #[cfg(feature = "otlp")]
+    Span(Option<crate::engine::CallerSpan>),
+    Nothing,
+    /// A name or a value that no field of a request may have.
+    Wrong,
+}
+
+/// What has been seen of a head.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) head: Head,
+    /// Of `:method`, `:path`, `:scheme` and `:authority`.
+    pseudo: [bool; 4],
+    length: Option<u64>,
+    is_past_pseudo: bool,
+    is_wrong: bool,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            head: Head::EMPTY,
+            pseudo: [false; 4],
+            length: None,
+            is_past_pseudo: false,
+            is_wrong: false,
+        }
+    }
+}
+
+impl Seen {
+    /// Takes note of one more field.
+    pub(super) fn take(&mut self, meaning: Meaning) {
+        let pseudo = match meaning {
+            Meaning::Post(is_post) => {
+                self.head.is_post = is_post;
+                0
+            }
+            Meaning::Path(method) => {
+                self.head.method = method;
+                1
+            }
+            Meaning::Scheme => 2,
+            Meaning::Authority => 3,
+            other => {
+                self.is_past_pseudo = true;
+                match other {
+                    Meaning::Grpc(is_grpc) => self.head.is_grpc = is_grpc,
+                    Meaning::Compressed(is_compressed) => self.head.is_compressed = is_compressed,
+                    Meaning::Timeout(timeout) => self.head.timeout = timeout,
+                    Meaning::Admitted(is_admitted) => self.head.is_admitted = is_admitted,
+                    #[cfg(feature = "otlp")]
+                    Meaning::Span(span) => self.head.span = span,
+                    Meaning::Length(length) => {
+                        // Said twice, it is said twice the same.
+                        let before = self.length.replace(length);
+                        self.is_wrong |= before.is_some_and(|before| before != length);
+                    }
+                    Meaning::Wrong => self.is_wrong = true,
+                    _ => {}
+                }
+                return;
+            }
+        };
+        // Once each, and before all others.
+        let seen = self.pseudo.get_mut(pseudo).is_none_or(|seen| std::mem::replace(seen, true));
+        self.is_wrong |= seen || self.is_past_pseudo;
+    }
+
+    /// There are no more.
+    pub(super) const fn end(self) -> Unpacked {
+        let kind = match self.pseudo {
+            [true, true, true, _] if !self.is_wrong => Kind::Request,
+            [false, false, false, false] if !self.is_wrong => Kind::Trailers,
+            _ => Kind::Malformed,
+        };
+        Unpacked { head: self.head, kind, length: self.length }
+    }
+}
+
+impl Name {
+    pub(super) fn of(name: &[u8]) -> Self {
+        match name {
+            b":method" => Self::Method,
+            b":path" => Self::Path,
+            b":scheme" => Self::Scheme,
+            b":authority" => Self::Authority,
+            b"content-type" => Self::ContentType,
+            b"grpc-encoding" => Self::Encoding,
+            b"grpc-timeout" => Self::Timeout,
+            b"authorization" => Self::Authorization,
+            b"te" => Self::Te,
+            b"content-length" => Self::Length,
+            #[cfg(feature = "otlp")]
+            b"traceparent" => Self::Span,
+            // Fields of HTTP/1.1 connections, made-up pseudo fields, and names that are none.
+            b"connection" | b"transfer-encoding" | b"upgrade" | b"keep-alive"
+            | b"proxy-connection" => Self::Wrong,
+            _ if is_name(name) => Self::Other,
+            _ => Self::Wrong,
+        }
+    }
+
+    /// What a field of this name says by its value.
+    pub(super) fn meaning(self, value: &[u8], access: Option<&Access>) -> Meaning {
+        match self {
+            Self::Method => Meaning::Post(value == b"POST"),
+            Self::Path if value.is_empty() => Meaning::Wrong,
+            Self::Path => Meaning::Path(Method::of(value)),
+            Self::Scheme => Meaning::Scheme,
+            Self::Authority => Meaning::Authority,
+            Self::ContentType => Meaning::Grpc(is_grpc(value)),
+            Self::Encoding => Meaning::Compressed(is_compressed(value)),
+            Self::Timeout => Meaning::Timeout(Timeout::of(value)),
+            Self::Authorization => {
+                Meaning::Admitted(access.is_none_or(|access| access.admits_field(value)))
+            }
+            Self::Te if value == b"trailers" => Meaning::Nothing,
+            Self::Length => number(value).map_or(Meaning::Wrong, Meaning::Length),
+            #[cfg(feature = "otlp")]
+            Self::Span => Meaning::Span(crate::engine::CallerSpan::read(value)),
+            Self::Other => Meaning::Nothing,
+            Self::Te | Self::Wrong => Meaning::Wrong,
+        }
+    }
+}
+
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.iter().all(|byte| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte)
+        })
+}
+
+/// Whether a value is one (RFC 9113, section 8.2.1): none that would end a line elsewhere, nor one with blanks around it.
+pub(super) fn is_value(value: &[u8]) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    !is_blank(value.first())
+        && !is_blank(value.last())
+        && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    let is_number = digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
+}

@@ -1,0 +1,65 @@
+//! Answers that stores give later. Replies keep the order of their commands, so what comes behind one waits with it.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use super::MOST_UNWRITTEN;
+use crate::engine::Decided;
+use crate::protocol::resp::own::{self, Pending};
+use crate::protocol::resp::reply::Reply;
+
+/// The most answers that a connection waits for at a time.
+pub(super) const MOST_LATER: usize = 32;
+
+/// Those that a connection waits for, in their order.
+#[derive(Default)]
+pub(super) struct Answers(VecDeque<Later>);
+
+/// An answer that comes later, and the replies behind it.
+struct Later {
+    pending: Option<Pending>,
+    /// Its reply once it is there, and those to the commands that came after.
+    replies: Vec<u8>,
+}
+
+impl Answers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one more may be waited for, or come behind.
+    pub(super) fn has_room(&self) -> bool {
+        self.0.len() < MOST_LATER && self.kept() < MOST_UNWRITTEN
+    }
+
+    /// How many bytes of replies wait.
+    pub(super) fn kept(&self) -> usize {
+        self.0.iter().map(|later| later.replies.len()).sum()
+    }
+
+    pub(super) fn push(&mut self, pending: Pending) {
+        self.0.push_back(Later { pending: Some(pending), replies: Vec::new() });
+    }
+
+    /// Where the next reply has to wait, if it has to.
+    pub(super) fn behind(&mut self) -> Option<&mut Vec<u8>> {
+        self.0.back_mut().map(|later| &mut later.replies)
+    }
+
+    /// Takes the answers that have come, and hands out the replies as far as no other has to come first.
+    pub(super) fn collect(&mut self, cx: &mut Context<'_>, output: &mut Vec<u8>) {
+        for later in &mut self.0 {
+            let Some(pending) = &mut later.pending else { continue };
+            let Decided::Later(answer) = &mut pending.decided else { continue };
+            let Poll::Ready(answer) = answer.as_mut().poll(cx) else { continue };
+            let mut replies = Vec::new();
+            own::write(&answer, pending.asked, &mut Reply::new(&mut replies, pending.version));
+            replies.append(&mut later.replies);
+            (later.replies, later.pending) = (replies, None);
+        }
+        while self.0.front().is_some_and(|later| later.pending.is_none()) {
+            let Some(later) = self.0.pop_front() else { break };
+            output.extend_from_slice(&later.replies);
+        }
+    }
+}

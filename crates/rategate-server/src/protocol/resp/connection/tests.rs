@@ -1,0 +1,174 @@
+//! A connection without a socket, turn by turn.
+
+use std::time::Duration;
+
+use rategate::ManualClock;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
+use tokio::sync::oneshot;
+
+use super::input::READ;
+use super::later::MOST_LATER;
+use super::*;
+use crate::engine::{Answer, Decided, Engine, EngineSettings, Fault, Verb};
+use crate::net::{Access, Limits};
+use crate::protocol::resp::own::{self, Pending};
+use crate::protocol::resp::{Bounds, Version};
+
+type Answered = oneshot::Sender<Result<Answer, Fault>>;
+
+fn connection() -> (Connection<DuplexStream, ManualClock>, DuplexStream) {
+    connection_with(1 << 20)
+}
+
+/// So many bytes may be on their way to the peer, and from it.
+fn connection_with(room: usize) -> (Connection<DuplexStream, ManualClock>, DuplexStream) {
+    let engine = Engine::new(ManualClock::new(), EngineSettings::default());
+    let resp = Resp::new(engine, Access::default(), Bounds::default(), Limits::default());
+    let (ours, theirs) = duplex(room);
+    (Connection::new(resp, ours, Session::new(1, false)), theirs)
+}
+
+/// As if a store had been asked by the last command.
+fn ask_later(connection: &mut Connection<DuplexStream, ManualClock>) -> Answered {
+    let (told, answer) = oneshot::channel();
+    let decided = Decided::Later(Box::pin(async { answer.await.unwrap_or(Err(Fault::NotLoaded)) }));
+    let asked = own::Asked { verb: Verb::Take, permits: 1, lease: None };
+    connection.later.push(Pending { decided, asked, version: Version::Two });
+    told
+}
+
+async fn go_on(connection: &mut Connection<DuplexStream, ManualClock>) -> bool {
+    // Once for itself, and once behind others.
+    for _ in 0..2 {
+        let polled = poll_fn(|cx| Poll::Ready(connection.poll(cx, Instant::now())));
+        if polled.await.is_ready() {
+            return true;
+        }
+    }
+    false
+}
+
+async fn read(theirs: &mut DuplexStream) -> String {
+    let mut bytes = vec![0; 4096];
+    let read = poll_fn(|cx| {
+        let mut room = ReadBuf::new(&mut bytes);
+        let polled = Pin::new(&mut *theirs).poll_read(cx, &mut room);
+        Poll::Ready(if polled.is_ready() { room.filled().len() } else { 0 })
+    });
+    let count = read.await;
+    String::from_utf8_lossy(&bytes[..count]).into_owned()
+}
+
+#[tokio::test]
+async fn answers_that_come_later_keep_the_order() {
+    let (mut connection, mut theirs) = connection();
+    let first = ask_later(&mut connection);
+    theirs.write_all(b"PING a\r\n").await.unwrap();
+    assert!(!go_on(&mut connection).await);
+    let second = ask_later(&mut connection);
+    theirs.write_all(b"PING b\r\n").await.unwrap();
+    assert!(!go_on(&mut connection).await);
+    assert_eq!(read(&mut theirs).await, "");
+    // The second is there first, and waits.
+    second.send(Err(Fault::NoRoom)).unwrap();
+    assert!(!go_on(&mut connection).await);
+    assert_eq!(read(&mut theirs).await, "");
+    first.send(Err(Fault::NotLoaded)).unwrap();
+    assert!(!go_on(&mut connection).await);
+    let all = "-ERR no configuration is loaded\r\n$1\r\na\r\n\
+               -ERR there is no room for another key\r\n$1\r\nb\r\n";
+    assert_eq!(read(&mut theirs).await, all);
+}
+
+#[tokio::test]
+async fn the_end_waits_for_answers_that_come_later() {
+    let (mut connection, mut theirs) = connection();
+    let answer = ask_later(&mut connection);
+    connection.is_draining = true;
+    assert!(!go_on(&mut connection).await);
+    assert_eq!(connection.phase, Phase::Open);
+    answer.send(Err(Fault::NotLoaded)).unwrap();
+    assert!(!go_on(&mut connection).await);
+    assert_eq!(connection.phase, Phase::Lingering);
+    let mut rest = String::new();
+    theirs.read_to_string(&mut rest).await.unwrap();
+    assert_eq!(rest, "-ERR no configuration is loaded\r\n");
+    drop(theirs);
+    assert!(go_on(&mut connection).await, "both ends have closed");
+}
+
+#[tokio::test]
+async fn a_connection_that_waits_for_many_answers_is_not_read_from() {
+    let (mut connection, mut theirs) = connection();
+    let answers: Vec<Answered> = (0..MOST_LATER).map(|_| ask_later(&mut connection)).collect();
+    theirs.write_all(b"PING\r\n").await.unwrap();
+    assert!(!go_on(&mut connection).await);
+    assert_eq!(connection.later.kept(), 0);
+    for answer in answers {
+        answer.send(Err(Fault::NoRoom)).unwrap();
+    }
+    assert!(!go_on(&mut connection).await);
+    assert!(!go_on(&mut connection).await);
+    assert!(read(&mut theirs).await.ends_with("+PONG\r\n"));
+    assert_eq!((connection.input.capacity(), connection.output.capacity()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_command_that_has_come_whole_leaves_no_room_behind() {
+    let (mut connection, mut theirs) = connection();
+    theirs.write_all(b"PI").await.unwrap();
+    assert!(!go_on(&mut connection).await);
+    assert!(connection.incomplete_since.is_some());
+    theirs.write_all(b"NG\r\n").await.unwrap();
+    assert!(!go_on(&mut connection).await);
+    assert_eq!(read(&mut theirs).await, "+PONG\r\n");
+    assert_eq!((connection.incomplete_since, connection.input.capacity()), (None, 0));
+}
+
+#[tokio::test]
+async fn replies_that_are_taken_bit_by_bit_are_a_sign_of_life() {
+    let (mut connection, _theirs) = connection_with(8);
+    connection.output = vec![b'+'; 64];
+    let long_ago = connection.last - Duration::from_secs(1);
+    connection.last = long_ago;
+    assert!(!go_on(&mut connection).await);
+    assert_eq!(connection.written, 8);
+    assert!(connection.last > long_ago);
+}
+
+/// How long nothing may happen depends on whose turn it is.
+#[tokio::test]
+async fn each_silence_has_its_own_length() {
+    let (mut connection, _theirs) = connection();
+    let limits = Limits::default();
+    let all = [limits.idle, limits.arrival, limits.unread, limits.linger];
+    assert!(all.iter().enumerate().all(|(at, one)| !all[..at].contains(one)));
+    let patience = |connection: &Connection<_, _>| connection.deadline() - connection.last;
+    assert_eq!(patience(&connection), limits.idle);
+    connection.incomplete_since = Some(connection.last);
+    assert_eq!(patience(&connection), limits.arrival);
+    connection.output = b"+PONG\r\n".to_vec();
+    assert_eq!(patience(&connection), limits.unread);
+    for phase in [Phase::Closing, Phase::Lingering] {
+        connection.phase = phase;
+        assert_eq!(patience(&connection), limits.linger);
+    }
+}
+
+/// Short questions with long answers, while nobody reads: no more is kept than may be, and the answer that passed it.
+#[tokio::test]
+async fn answers_that_nobody_reads_are_bounded() {
+    for waits in [false, true] {
+        let (mut connection, mut theirs) = connection_with(READ);
+        // Either the peer takes nothing, or an answer that is to come first keeps back all others.
+        let told = waits.then(|| ask_later(&mut connection));
+        theirs.write_all(&b"COMMAND\r\n".repeat(READ / 9)).await.unwrap();
+        for _ in 0..9 {
+            assert!(!go_on(&mut connection).await);
+        }
+        let kept = connection.later.kept() + connection.output.len() - connection.written;
+        assert!(kept > MOST_UNWRITTEN / 2, "{kept}: too little to say anything");
+        assert!(kept < MOST_UNWRITTEN + 8_192, "{kept} bytes of answers");
+        drop(told);
+    }
+}
