@@ -185,7 +185,9 @@ fn a_thread_saves() {
     let saver = keeper.run(&engine, Duration::from_millis(1), heard.clone()).unwrap();
     assert!(told.recv().unwrap() && told.recv().unwrap());
     drop(saver);
+    let _ = told.try_iter().count();
     let last = keeper.run(&engine, Duration::from_secs(3_600), heard).unwrap();
+    assert!(told.recv_timeout(Duration::from_secs(10)).unwrap(), "at once, too");
     assert!(take(&engine, &[("who=ann", 10)]));
     last.stop();
     assert_eq!(keeper.stats().keys, 1);

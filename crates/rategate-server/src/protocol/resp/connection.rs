@@ -412,6 +412,8 @@ fn some(count: usize) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rategate::ManualClock;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
     use tokio::sync::oneshot;
@@ -532,6 +534,33 @@ mod tests {
             connection.phase = phase;
             assert_eq!(patience(&connection), limits.linger);
         }
+    }
+
+    /// Whoever sends anything that is whole, and whoever takes anything of what is told, is there.
+    #[tokio::test]
+    async fn what_comes_and_what_is_taken_ends_a_silence() {
+        let (mut connection, mut theirs) = connection();
+        let pause = || tokio::time::sleep(Duration::from_millis(2));
+        let before = connection.last;
+        pause().await;
+        // Nothing is to be answered.
+        theirs.write_all(b"\r\n").await.unwrap();
+        assert!(!go_on(&mut connection).await);
+        assert!(connection.last > before && connection.output.is_empty());
+
+        let (ours, mut theirs) = duplex(READ);
+        connection.stream = ours;
+        theirs.write_all(&b"COMMAND\r\n".repeat(READ / 9)).await.unwrap();
+        for _ in 0..9 {
+            assert!(!go_on(&mut connection).await);
+        }
+        let before = connection.last;
+        pause().await;
+        assert!(!go_on(&mut connection).await);
+        assert_eq!(connection.last, before, "nobody has taken anything");
+        assert!(!read(&mut theirs).await.is_empty());
+        assert!(!go_on(&mut connection).await);
+        assert!(connection.last > before && connection.has_unwritten());
     }
 
     /// Short questions with long answers, while nobody reads: no more is kept than may be, and the answer that passed it.
