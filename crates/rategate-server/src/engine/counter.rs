@@ -34,8 +34,8 @@ impl<C: Clock + Clone> Counter<'_, C> {
         let verb = if verb == Verb::Take && permits == 0 { Verb::Peek } else { verb };
         match self {
             Self::Rule(ruled, key) => ruled.decide(clock, key, verb, permits),
-            Self::Bucket(numbers, key) => numbers.decide(key, verb, permits),
-            Self::Window(numbers, key) => numbers.decide(key, verb, permits),
+            Self::Bucket(numbers, key) => Ok(numbers.decide(clock, key, verb, permits)?.0),
+            Self::Window(numbers, key) => Ok(numbers.decide(clock, key, verb, permits)?.0),
         }
     }
 
@@ -78,8 +78,8 @@ impl<C: Clock + Clone> Counter<'_, C> {
                     None => Ok(ruled.uncounted(&in_force, key)),
                 }
             }
-            Self::Bucket(numbers, key) => numbers.granted(key),
-            Self::Window(numbers, key) => numbers.granted(key),
+            Self::Bucket(numbers, key) => Ok(numbers.granted(clock, key)?.0),
+            Self::Window(numbers, key) => Ok(numbers.granted(clock, key)?.0),
         }
     }
 

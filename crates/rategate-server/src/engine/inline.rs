@@ -1,8 +1,9 @@
 //! Limits that come with a call: a table of keys for the buckets of up to so many different numbers.
 //!
 //! A key is counted under the numbers that came with it, and apart from the same key under others: its hash begins with them.
-//! Each of the numbers in use is a tier of a table; a tier whose numbers nobody has named for as long as a bucket of theirs remembers
-//! is free for others, as all its keys are as good as fresh.
+//! Each of the numbers in use is a tier of a table. A tier whose keys are all as good as fresh, and whose numbers nobody has named for a second, is
+//! free for others: nobody could tell. So is one whose numbers nobody has named for a day, whatever its keys remember: places are few, and
+//! numbers that remember for decades cost their caller nothing.
 
 mod tiers;
 
@@ -57,6 +58,8 @@ pub(super) struct Inlines<N: Own, C: Clock> {
     known: ArcSwap<Known<N, C>>,
     /// Held by whoever learns of new numbers. Those that nobody finds any more, while their tiers are still theirs.
     learning: Mutex<Vec<Arc<Numbers<N, C>>>>,
+    /// Before then all places are somebody's.
+    full_until_ns: AtomicU64,
     spent: Spent,
 }
 
@@ -74,8 +77,10 @@ pub(super) struct Numbers<N: Own, C: Clock> {
     limit: N,
     table: Table<N, C>,
     at: Place,
-    /// When somebody last named it, to the second or so.
+    /// When somebody last named them, or up to [`NOTED_NS`] earlier.
     named_ns: AtomicU64,
+    /// When all of their keys will be as good as fresh, or up to [`NOTED_NS`] later.
+    fresh_ns: AtomicU64,
 }
 
 /// A tier of a table.
@@ -91,8 +96,14 @@ const OWN_BYTES: usize = 1 + 3 * size_of::<u64>();
 /// Whose the tiers of a table are: their limits, as words.
 pub(super) type Tiers = Vec<(u8, [u64; 3])>;
 
-/// How exactly the last use is noted: whoever uses a limit all the time should not write to it all the time.
+/// How exactly uses are noted: whoever uses a limit all the time should not write to it all the time.
 const NOTED_NS: u64 = 1_000_000_000;
+
+/// For how long numbers that nobody names keep their place where others need one, however little their keys remember.
+const LEAST_IDLE_NS: u64 = 1_000_000_000;
+
+/// The same, however much they do.
+const MOST_IDLE_NS: u64 = 86_400_000_000_000;
 
 impl<N: Own, C: Clock + Clone> Inlines<N, C> {
     pub(super) fn new(clock: C, keys_per_table: usize, most_limits: usize) -> Self {
@@ -103,6 +114,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
             most_tables: most_limits.div_ceil(PER_TABLE).max(1),
             known: ArcSwap::from_pointee(known),
             learning: Mutex::default(),
+            full_until_ns: AtomicU64::new(0),
             spent: Spent::default(),
         }
     }
@@ -117,30 +129,27 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         self.known.load().tables.iter().map(Keyed::len).sum()
     }
 
-    /// What becomes of an item, at about `now_ns`.
+    /// What becomes of an item, and when that was, at the latest.
     pub(super) fn decide(
         &self,
         limit: N,
         key: &[u8],
         verb: Verb,
         permits: u64,
-        now_ns: u64,
-    ) -> Result<Part, Fault> {
+    ) -> Result<(Part, u64), Fault> {
         let known = self.known.load();
         if let Some(numbers) = known.by_limit.get(&limit) {
-            numbers.note(now_ns);
-            return numbers.decide(&numbers.key(key), verb, permits);
+            return numbers.decide(&self.clock, &numbers.key(key), verb, permits);
         }
         // Whoever learns must not be one of those who are waited for.
         drop(known);
         // A look leaves no trace.
         if (verb != Verb::Take || permits == 0) && self.begins_fresh(limit) && !self.is_kept(limit)
         {
-            return fresh(limit, verb, permits);
+            return Ok((fresh(limit, verb, permits)?, self.clock.now_ns()));
         }
         let numbers = self.learn(limit)?;
-        numbers.note(now_ns);
-        numbers.decide(&numbers.key(key), verb, permits)
+        numbers.decide(&self.clock, &numbers.key(key), verb, permits)
     }
 
     /// Whether anybody has counted under a limit, or counts as if he had.
@@ -149,10 +158,15 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         is_known || !self.begins_fresh(limit) || self.is_kept(limit)
     }
 
-    /// Whether a limit that nobody finds any more has its tier still.
+    /// Whether a limit that was not found has a tier all the same: it is retired, or has just come back.
     fn is_kept(&self, limit: N) -> bool {
         let retired = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
-        retired.iter().any(|numbers| numbers.limit == limit)
+        retired.iter().any(|numbers| numbers.limit == limit) || self.found(limit).is_some()
+    }
+
+    /// The numbers of a limit, if they are in use.
+    fn found(&self, limit: N) -> Option<Arc<Numbers<N, C>>> {
+        self.known.load().by_limit.get(&limit).map(Arc::clone)
     }
 
     /// Whether a key that nobody has counted is fresh.
@@ -175,19 +189,21 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
 
     /// The numbers in use for a limit, from now on if not before.
     pub(super) fn numbers(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
-        let numbers = self.known.load().by_limit.get(&limit).map(Arc::clone);
-        let numbers = numbers.map_or_else(|| self.learn(limit), Ok)?;
-        numbers.note(self.clock.now_ns());
-        Ok(numbers)
+        self.found(limit).map_or_else(|| self.learn(limit), Ok)
     }
 }
 
 impl<N: Own, C: Clock + Clone> Numbers<N, C> {
-    /// Somebody has named it.
+    /// Somebody has named them, and it takes the key that long from `now_ns` until it is as good as fresh. Noted *after* the decision by a
+    /// clock read then, while they are still his: he may have been stopped for any time before.
     #[inline]
-    fn note(&self, now_ns: u64) {
+    fn note(&self, now_ns: u64, reset_after_ns: u64) {
         if now_ns.saturating_sub(self.named_ns.load(Ordering::Relaxed)) > NOTED_NS {
-            self.named_ns.store(now_ns, Ordering::Relaxed);
+            self.named_ns.fetch_max(now_ns, Ordering::Relaxed);
+        }
+        let fresh_ns = now_ns.saturating_add(reset_after_ns);
+        if fresh_ns > self.fresh_ns.load(Ordering::Relaxed) {
+            self.fresh_ns.fetch_max(fresh_ns.saturating_add(NOTED_NS), Ordering::Relaxed);
         }
     }
 
@@ -212,24 +228,32 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         self.table.ask(key, permits)
     }
 
-    /// What becomes of a key as the table knows it.
-    pub(super) fn decide(&self, key: &[u8], verb: Verb, permits: u64) -> Result<Part, Fault> {
-        self.told(key, super::counters::decide(&self.table, key, verb, permits))
+    /// What becomes of a key as the table knows it, and when that was, at the latest.
+    pub(super) fn decide(
+        &self,
+        clock: &C,
+        key: &[u8],
+        verb: Verb,
+        permits: u64,
+    ) -> Result<(Part, u64), Fault> {
+        self.told(clock, key, super::counters::decide(&self.table, key, verb, permits))
     }
 
     /// What is told of a take that is done.
-    pub(super) fn granted(&self, key: &[u8]) -> Result<Part, Fault> {
-        self.told(key, self.table.look(key).map(|look| (Verdict::Granted, look)))
+    pub(super) fn granted(&self, clock: &C, key: &[u8]) -> Result<(Part, u64), Fault> {
+        self.told(clock, key, self.table.look(key).map(|look| (Verdict::Granted, look)))
     }
 
     fn told(
         &self,
+        clock: &C,
         key: &[u8],
         decided: Result<(Verdict, Look), KeyedError>,
-    ) -> Result<Part, Fault> {
+    ) -> Result<(Part, u64), Fault> {
         let (verdict, look) = super::counters::never_fits(decided, &self.table, key)?;
-        let reset_after_ns = look.fresh_in_ns.unwrap_or(u64::MAX);
-        Ok(part(self.limit, verdict, look.remaining, reset_after_ns))
+        let (now_ns, reset_after_ns) = (clock.now_ns(), look.fresh_in_ns.unwrap_or(u64::MAX));
+        self.note(now_ns, reset_after_ns);
+        Ok((part(self.limit, verdict, look.remaining, reset_after_ns), now_ns))
     }
 }
 

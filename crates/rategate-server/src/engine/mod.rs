@@ -252,8 +252,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return span.of_one(|engine| engine.inline(limit, key, verb, permits));
         }
         let inner = &*self.inner;
-        let now_ns = inner.clock.now_ns();
-        let part = inner.buckets.decide(limit, key, verb, permits, now_ns)?;
+        let (part, now_ns) = inner.buckets.decide(limit, key, verb, permits)?;
         if verb != Verb::Peek
             && let Some(watch) = &inner.inline_watch
         {

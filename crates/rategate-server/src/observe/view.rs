@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rategate::Clock;
 
 use crate::engine::{Decided, Engine, Request};
-use crate::rule::RuleSet;
+use crate::rule::{Rule, RuleSet};
 
 /// An engine as whoever looks on sees it.
 pub trait View: Send + Sync + Debug {
@@ -15,6 +15,9 @@ pub trait View: Send + Sync + Debug {
 
     /// The rules in force.
     fn rules(&self) -> Option<Arc<RuleSet>>;
+
+    /// The one of a name, by an index: whoever names it waits no longer where there are many.
+    fn rule(&self, name: &str) -> Option<Arc<Rule>>;
 
     /// Asks it.
     fn ask(&self, request: &Request<'_>) -> Decided;
@@ -42,6 +45,10 @@ impl<C: Clock + Clone + 'static> View for Engine<C> {
 
     fn rules(&self) -> Option<Arc<RuleSet>> {
         self.rules()
+    }
+
+    fn rule(&self, name: &str) -> Option<Arc<Rule>> {
+        self.rule_named(name)
     }
 
     fn ask(&self, request: &Request<'_>) -> Decided {

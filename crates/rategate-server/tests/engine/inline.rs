@@ -1,9 +1,16 @@
 //! Limits that come with a call.
 
-use rategate_server::engine::{Engine, EngineSettings, Fault, Inline, Verb, Verdict};
+use std::collections::BTreeSet;
+
+use rategate_server::engine::{
+    Decided, Engine, EngineSettings, Fault, Inline, Item, Override, Part, Request, Target, Verb,
+    Verdict,
+};
+use rategate_server::rule::{RuleSet, Unit};
 
 use crate::common::*;
 
+const DAY: u64 = 86_400 * SECOND;
 const LIMIT: Inline = Inline { capacity: 5, count: 1, period_ns: SECOND };
 
 #[test]
@@ -69,24 +76,220 @@ fn numbers_that_are_no_limit_are_refused_and_others_of_any_size_decided() {
 
 #[test]
 fn a_limit_that_nobody_uses_makes_room_for_another_and_one_in_use_does_not() {
-    let clock = rategate::ManualClock::new();
-    let settings =
-        EngineSettings { inline_limits: 31, inline_keys: 1000, ..EngineSettings::default() };
-    let engine = Engine::new(clock.clone(), settings);
+    let (engine, clock) = with_room(31);
     let limit = |capacity| Inline { capacity, count: 1, period_ns: SECOND };
     let take = |capacity| engine.inline(limit(capacity), b"a", Verb::Take, 1);
     for capacity in 10..41 {
-        take(capacity).unwrap();
+        // As much as it remembers at most.
+        engine.inline(limit(capacity), b"a", Verb::Take, capacity).unwrap();
     }
     assert_eq!(take(41), Err(Fault::TooManyLimits { most: 31 }));
     // The one of 10 remembers for 10 s.
     clock.advance(11 * SECOND);
-    assert!(take(41).is_err(), "some may not have been noted yet");
-    clock.advance(1500 * 1_000_000);
+    assert!(take(41).is_err(), "it is kept for up to a second longer");
+    clock.advance(500 * 1_000_000);
     let part = take(41).unwrap();
     assert_eq!((part.limit, part.remaining), (41, Some(40)));
     assert!(take(10).is_err(), "the one of 11 may still be remembered");
-    clock.advance(1_500 * 1_000_000);
+    clock.advance(SECOND);
     assert_eq!(take(10).map(|part| part.remaining), Ok(Some(9)), "anew, as it would be by now");
-    assert_eq!(take(40).map(|part| part.remaining), Ok(Some(39)), "one of 14 seconds ago is back");
+    assert_eq!(take(40).map(|part| part.remaining), Ok(Some(11)), "12 of 12.5 seconds are back");
+}
+
+/// An engine with room for so many limits.
+fn with_room(inline_limits: usize) -> (TestEngine, rategate::ManualClock) {
+    let clock = rategate::ManualClock::new();
+    let settings = EngineSettings { inline_limits, inline_keys: 1000, ..EngineSettings::default() };
+    (Engine::new(clock.clone(), settings), clock)
+}
+
+/// An engine with room for 31 limits, all of them taken, and so many permits of each.
+fn full(limit: impl Fn(u64) -> Inline, permits: u64) -> (TestEngine, rategate::ManualClock) {
+    let (engine, clock) = with_room(31);
+    for nth in 0..31 {
+        engine.inline(limit(nth), b"a", Verb::Take, permits).unwrap();
+    }
+    (engine, clock)
+}
+
+#[test]
+fn a_limit_whose_keys_are_all_fresh_makes_room_however_long_it_could_remember() {
+    let limit = |nth| Inline { capacity: 1_000_000 + nth, count: 1, period_ns: SECOND };
+    let (engine, clock) = full(limit, 5);
+    let late = |nth| engine.inline(limit(nth), b"a", Verb::Take, 1);
+    clock.advance(6 * SECOND);
+    assert!(late(31).is_err(), "it is kept for up to a second longer");
+    clock.advance(1_500 * 1_000_000);
+    assert_eq!(late(31).map(|part| part.remaining), Ok(Some(1_000_030)));
+    // One of the others is gone, and nobody could tell.
+    for nth in 0..31 {
+        clock.advance(4 * SECOND);
+        assert_eq!(late(nth).map(|part| part.remaining), Ok(Some(999_999 + nth)));
+    }
+}
+
+#[test]
+fn nobody_keeps_the_places_for_decades() {
+    let limit = |nth| Inline { capacity: 1, count: 1, period_ns: (1_000_000_000 + nth) * SECOND };
+    let (engine, clock) = full(limit, 1);
+    let take = |nth| engine.inline(limit(nth), b"a", Verb::Take, 1);
+    clock.advance(DAY - SECOND);
+    assert!(matches!(take(31), Err(Fault::TooManyLimits { most: 31 })));
+    assert!(take(7).unwrap().verdict.is_over(), "one in use goes on");
+    clock.advance(5 * SECOND);
+    for nth in 31..61 {
+        assert_eq!(take(nth).map(|part| part.verdict), Ok(Verdict::Granted), "{nth}");
+    }
+    assert!(take(61).is_err(), "the last place is that of the one in use");
+    assert!(take(7).unwrap().verdict.is_over());
+}
+
+#[test]
+fn a_limit_that_is_asked_each_second_keeps_its_place_however_little_it_remembers() {
+    let limit = |nth| Inline { capacity: 1_000 + nth, count: 1_000_000, period_ns: SECOND };
+    let (engine, clock) = full(limit, 1);
+    for _ in 0..20 {
+        clock.advance(SECOND - 1);
+        assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_err());
+        clock.advance(1);
+        for nth in 0..31 {
+            engine.inline(limit(nth), b"a", Verb::Take, 1).unwrap();
+        }
+    }
+    clock.advance(2 * SECOND + 1);
+    assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_ok());
+}
+
+#[test]
+fn a_day_is_counted_from_the_last_call_whatever_it_was() {
+    let limit = |nth| Inline { capacity: 1, count: 1, period_ns: (1_000_000_000 + nth) * SECOND };
+    let (engine, clock) = full(limit, 1);
+    for verb in [Verb::Peek, Verb::Refund, Verb::Take] {
+        clock.advance(DAY / 2 + 2 * SECOND);
+        for nth in 0..31 {
+            // Of a key that has nothing to remember: it is the limit that is named.
+            let permits = u64::from(verb != Verb::Take);
+            engine.inline(limit(nth), b"other", verb, permits).unwrap();
+        }
+    }
+    clock.advance(DAY / 2 + 2 * SECOND);
+    assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_err());
+    assert!(engine.inline(limit(3), b"a", Verb::Take, 1).unwrap().verdict.is_over());
+}
+
+#[test]
+fn of_its_keys_the_one_that_remembers_longest_counts() {
+    let limit = |nth| Inline { capacity: 1_000 + nth, count: 1, period_ns: SECOND };
+    let (engine, clock) = full(limit, 100);
+    for nth in 0..31 {
+        engine.inline(limit(nth), b"b", Verb::Take, 1).unwrap();
+    }
+    clock.advance(60 * SECOND);
+    for nth in 0..31 {
+        // One that is back is as good as fresh; the other still has 40 s to go.
+        engine.inline(limit(nth), b"b", Verb::Reset, 1).unwrap();
+    }
+    assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_err());
+    clock.advance(42 * SECOND);
+    assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_ok());
+}
+
+/// Numbers without a pattern, the same in each run.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// An engine with few places beside one with a place for each limit: what the first one decides at all, it decides as the other does. `ask` is
+/// told engine, limit, key, verb and permits.
+fn no_answer_differs(
+    ask: impl Fn(&TestEngine, u64, u64, Verb, u64) -> Result<Part, Fault>,
+    seed: u64,
+) {
+    const LIMITS: u64 = 90;
+    let ((few, clock), (all, other)) = (with_room(31), with_room(124));
+    for engine in [&few, &all] {
+        engine.load(RuleSet { rules: vec![bucket("any", &["k"], 1)], hash: "".into() }).unwrap();
+    }
+    let (mut chance, mut refused, mut anew) = (Chance(seed), 0_u32, 0_u32);
+    let mut decided = BTreeSet::new();
+    for step in 0..8_000 {
+        // Of the limits some are asked for all the time, and others come in turn.
+        let around = step / 40 % LIMITS;
+        let limit = if chance.below(3) == 0 {
+            chance.below(12)
+        } else {
+            (around + chance.below(30)) % LIMITS
+        };
+        let verb = match chance.below(10) {
+            0 => Verb::Peek,
+            1 => Verb::Refund,
+            2 => Verb::Reset,
+            _ => Verb::Take,
+        };
+        let (key, permits) = (chance.below(3), chance.below(5));
+        match ask(&few, limit, key, verb, permits) {
+            Err(Fault::TooManyLimits { most: 31 }) => {
+                refused += 1;
+                decided.remove(&limit);
+            }
+            answer => {
+                let expected = ask(&all, limit, key, verb, permits);
+                assert_eq!(
+                    answer, expected,
+                    "step {step} of seed {seed}: {limit} {key} {verb:?} {permits}"
+                );
+                anew += u32::from(decided.insert(limit));
+            }
+        }
+        let wait_ns = match chance.below(1_000) {
+            0 => 30 * SECOND,
+            1..10 => SECOND,
+            _ => chance.below(SECOND / 50),
+        };
+        clock.advance(wait_ns);
+        other.advance(wait_ns);
+    }
+    assert!(refused > 200 && anew > 200, "{refused} refused, {anew} anew: nothing was tried");
+}
+
+#[test]
+fn no_call_can_tell_that_a_bucket_has_lost_its_place_meanwhile() {
+    for seed in 0..2 {
+        no_answer_differs(
+            |engine, nth, key, verb, permits| {
+                let limit = Inline {
+                    capacity: 1 + nth % 7,
+                    count: 1 + nth / 30,
+                    period_ns: (1 + nth) * SECOND / 9,
+                };
+                engine.inline(limit, &key.to_le_bytes(), verb, permits)
+            },
+            seed,
+        );
+    }
+}
+
+#[test]
+fn no_call_can_tell_that_a_window_has_lost_its_place_meanwhile() {
+    for seed in 2..4 {
+        no_answer_differs(
+            |engine, nth, key, verb, permits| {
+                let unit = if nth % 4 == 0 { Unit::Minute } else { Unit::Second };
+                let limit = Some(Override { permits: 1 + nth, unit });
+                let key = key.to_le_bytes();
+                let target = Target::Descriptor { domain: "d", entries: &[(b"k", &key)], limit };
+                let request =
+                    Request { verb, items: &[Item::of(target, permits)], counts_denied: false };
+                let Decided::Now(answer) = engine.decide(&request) else { panic!("it is here") };
+                answer.map(|mut answer| answer.parts.remove(0))
+            },
+            seed,
+        );
+    }
 }

@@ -144,6 +144,31 @@ fn a_request_has_a_bound() {
     assert_eq!(remaining(&engine, "a=1"), 36);
 }
 
+/// A quota that somebody else has used up meanwhile has no room, whatever a look had said.
+#[test]
+fn threads_pass_no_more_than_their_quotas_have() {
+    let quota = |name: &str| Rule { quota: true, ..bucket(name, &[name], 1) };
+    let (engine, _) = engine(vec![quota("q"), quota("r")]);
+    for round in 0..500 {
+        let (q, r) = (format!("q={round}"), format!("r={round}"));
+        let begin = std::sync::Barrier::new(3);
+        let passed: usize = std::thread::scope(|scope| {
+            let calls: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        begin.wait();
+                        usize::from(take(&engine, &[(&q, 1), (&r, 1)]))
+                    })
+                })
+                .collect();
+            calls.into_iter().map(|call| call.join().unwrap()).sum()
+        });
+        // Both at once are one call's; it may also be that one has the first, and another the second.
+        assert!((1..=2).contains(&passed), "{passed} in round {round}");
+        assert_eq!((remaining(&engine, &q), remaining(&engine, &r)), (0, 0));
+    }
+}
+
 #[test]
 fn threads_pass_exactly_the_limit_between_them() {
     let (engine, _) = engine(vec![per_minute("a", &["a"], 100), per_minute("b", &["b"], 1000)]);

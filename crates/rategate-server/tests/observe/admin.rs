@@ -1,8 +1,12 @@
 //! The answers as JSON, on a clock that the test moves.
 
-use rategate_server::observe::admin::Rights;
-use rategate_server::observe::{MOST_RULES, Store};
-use rategate_server::rule::{RuleSet, Unit};
+use std::sync::Arc;
+
+use rategate::ManualClock;
+use rategate_server::engine::{Decided, Engine, Request};
+use rategate_server::observe::admin::{Admin, Rights};
+use rategate_server::observe::{MOST_RULES, Store, Taken, View};
+use rategate_server::rule::{Rule, RuleSet, Unit};
 use serde_json::{Value, json};
 
 use crate::common::{Bench, SECOND_NS, START_NS, bucket, rule, rules};
@@ -76,6 +80,9 @@ fn a_key_is_told_why_it_is_denied_and_when_it_is_free() {
     let one = bench.json("/v1/keys/search");
     assert_eq!((&one["allowed"], &one["limit_permits"]), (&json!(true), &json!(60)));
     assert_eq!(bench.json("/v1/keys/search/"), one);
+    // A value may be empty where there is one.
+    assert!(bench.take("per-address", &[""], 5));
+    assert_eq!(bench.json("/v1/keys/per-address/")["remaining_permits"], 15);
     for (path, status) in [
         ("/v1/keys/free-plan/free", 400),
         ("/v1/keys/nobody/x", 404),
@@ -84,6 +91,48 @@ fn a_key_is_told_why_it_is_denied_and_when_it_is_free() {
     ] {
         assert_eq!(bench.call("GET", path, "").0, status, "{path}");
     }
+}
+
+/// An engine that tells none of its rules but the one that is named.
+#[derive(Debug)]
+struct Named(Engine<ManualClock>);
+
+impl View for Named {
+    fn now_ns(&self) -> u64 {
+        View::now_ns(&self.0)
+    }
+
+    fn rules(&self) -> Option<Arc<RuleSet>> {
+        panic!("somebody looks through all rules")
+    }
+
+    fn rule(&self, name: &str) -> Option<Arc<Rule>> {
+        View::rule(&self.0, name)
+    }
+
+    fn ask(&self, request: &Request<'_>) -> Decided {
+        self.0.ask(request)
+    }
+
+    fn taken(&self, rule: &str) -> Option<Taken> {
+        self.0.taken(rule)
+    }
+}
+
+/// A hundred thousand rules make no look-up longer.
+#[test]
+fn a_look_up_does_not_go_through_all_rules() {
+    let mut bench = Bench::new(rules());
+    bench.admin = Admin::new(Arc::clone(&bench.observe), Arc::new(Named(bench.engine.clone())));
+    for path in ["search", "search/", "per-address/a", "free-plan/free/ann"] {
+        assert_eq!(bench.json(&format!("/v1/keys/{path}"))["allowed"], true, "{path}");
+    }
+    for (path, status) in [("nobody/x", 404), ("nobody/", 404), ("per-address", 400)] {
+        assert_eq!(bench.call("GET", &format!("/v1/keys/{path}"), "").0, status, "{path}");
+    }
+    let body = r#"{"domain":"edge","entries":[{"key":"remote_address","value":"a"}]}"#;
+    let (status, body) = bench.call("POST", "/v1/explain", body);
+    assert!(status == 200 && body.contains("per-address"), "{status} {body}");
 }
 
 #[test]

@@ -81,6 +81,9 @@ fn what_cannot_be_asked_is_an_error_and_the_connection_stays() {
             assert_eq!(client.ask(&ask).error(), shown);
         }
     }
+    let long = "x".repeat(40);
+    let shown = format!("ERR Couldn't parse as integer: {}", &long[..32]);
+    assert_eq!(client.ask(&format!("CL.THROTTLE k 1 1 {long}")).error(), shown);
     for ask in ["CL.THROTTLE k -1 1 1", "CL.THROTTLE k 1 -1 1", "CL.THROTTLE k 1 1 -1"] {
         assert!(client.ask(ask).error().ends_with("must not be negative"));
     }
@@ -193,6 +196,7 @@ fn clients_are_greeted() {
         "ERR Protocol version is not an integer or out of range"
     );
     assert_eq!(client.ask("HELLO 3 WHAT").error(), "ERR Syntax error in HELLO option 'WHAT'");
+    assert_eq!(client.ask("HELLO").named("id"), &client.ask("CLIENT ID"));
     assert_eq!(client.ask("RESET"), Reply::Simple("RESET".into()));
     assert_eq!(client.ask("CLIENT GETNAME"), Reply::Null);
     for ask in [
@@ -217,6 +221,44 @@ fn clients_are_greeted() {
     assert!(info.starts_with(b"# Server\r\nredis_version:"));
     assert_eq!(client.ask("QUIT"), Reply::Simple("OK".into()));
     assert_eq!(client.rest(), "");
+}
+
+/// A greeting that is refused changes nothing: not how replies are written, nor who it is.
+#[test]
+fn a_greeting_is_taken_whole_or_not_at_all() {
+    let running = serve(|_| ());
+    let mut client = Client::to(&running);
+    let bad = "ERR Client names cannot contain spaces, newlines or special characters.";
+    let long = "n".repeat(257);
+    for name in ["a b", "a\n", &long] {
+        client.send(&super::client::command(&["HELLO", "3", "SETNAME", name]));
+        assert_eq!(client.read().error(), bad);
+    }
+    assert!(matches!(client.ask("HELLO"), Reply::List(_)), "still the second version");
+    assert_eq!(client.ask("CLIENT GETNAME"), Reply::Null);
+    assert_eq!(client.ask(&format!("CLIENT SETNAME {long}")).error(), bad);
+    let longest = client.ask(&format!("CLIENT SETNAME {}", &long[1..]));
+    assert_eq!(longest, Reply::Simple("OK".into()));
+    assert_eq!(client.ask("CLIENT GETNAME"), text(&long[1..]));
+}
+
+/// How many words, and where its key is: what a client of a cluster goes by.
+#[test]
+fn commands_say_where_their_key_is() {
+    let running = serve(|_| ());
+    let mut client = Client::to(&running);
+    let Reply::List(all) = client.ask("COMMAND INFO cl.throttle ping echo") else { panic!() };
+    let about = |name: &str, words, flag: &str, key| {
+        let flags = Reply::List(vec![Reply::Simple(flag.into())]);
+        let [first, last, step] = [key; 3].map(Reply::Int);
+        Reply::List(vec![text(name), Reply::Int(words), flags, first, last, step])
+    };
+    let expected = [
+        about("cl.throttle", -5, "write", 1),
+        about("ping", -1, "fast", 0),
+        about("echo", 2, "fast", 0),
+    ];
+    assert_eq!(all, expected);
 }
 
 #[test]
@@ -246,6 +288,9 @@ fn the_token_opens_what_it_guards() {
         assert_eq!(client.ask(ask).error(), no_auth, "{ask}");
     }
     assert!(client.ask("HELLO 3").error().starts_with("NOAUTH HELLO must be called"));
+    client.ask("AUTH sesame");
+    assert!(matches!(client.ask("HELLO"), Reply::List(_)), "the version was not changed either");
+    client.ask("RESET");
     let wrong = "WRONGPASS invalid username-password pair or user is disabled.";
     for ask in ["AUTH sesam", "AUTH default sesame1", "HELLO 3 AUTH default x", "AUTH default \0"] {
         assert_eq!(client.ask(ask).error(), wrong, "{ask}");

@@ -133,6 +133,7 @@ fn bounds_are_checked_on_what_is_announced() {
     assert_eq!(broken("*1\r\n$9223372036854775807\r\n"), Some(Broken::Bulk));
     assert_eq!(broken(&"x".repeat(63)), None);
     assert_eq!(broken(&"x".repeat(64)), Some(Broken::Line));
+    assert_eq!(broken("a b c\n"), None);
     assert_eq!(broken("a b c d\n"), Some(Broken::Line));
 }
 

@@ -15,4 +15,5 @@ mod codec;
 mod ending;
 mod lease;
 mod oracle;
+mod own;
 mod places;

@@ -92,8 +92,17 @@ fn foreign_files_are_refused() {
     };
     let newer = why(b"\x89RGE\r\n\x1a\n\x07\x00 and more than that");
     assert!(matches!(newer, Unreadable::OtherVersion { found: 7 }), "{newer}");
+    // There has never been a version without a number.
+    let none = why(b"\x89RGE\r\n\x1a\n\x00\x00 and more than that");
+    assert!(matches!(none, Unreadable::OtherVersion { found: 0 }), "{none}");
     let text = why(b"counters = none, and some more text behind that");
     assert!(matches!(text, Unreadable::NotOurs), "{text}");
+    // Its head and its tail are 18 bytes.
+    let whole = bytes_of(&used());
+    for (length, told) in (0..18).zip(0..) {
+        let short = why(&whole[..length]);
+        assert!(matches!(short, Unreadable::Torn { bytes } if bytes == told), "{short}");
+    }
 }
 
 /// Fresh, and the file is kept beside, also the one after it.
@@ -113,6 +122,26 @@ fn all_begins_anew_if_so_chosen() {
         assert_eq!(fs::read_to_string(home.path().join(bad)).unwrap(), "nonsense");
         assert!(!path.exists());
         assert_eq!(remaining(&after, "who=ann"), 10);
+    }
+}
+
+/// However often that happens, ten of them take place on the disk: the first nine and the last one.
+#[test]
+fn of_files_that_are_no_good_ten_are_kept() {
+    for what in [WhenUnreadable::Fresh, WhenUnreadable::Spent] {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state");
+        for nth in 0..13 {
+            fs::write(&path, format!("nonsense {nth}")).unwrap();
+            let (after, _) = engine_at(rules(), 0);
+            assert!(matches!(keeper(&path, what).start(&after), Ok(Started::Lost { .. })));
+        }
+        let read = |nth: &str| fs::read_to_string(home.path().join(format!("state.bad{nth}")));
+        let names = ["", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+        let kept = names.map(|nth| read(nth).unwrap());
+        let of = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12].map(|nth| format!("nonsense {nth}"));
+        assert_eq!(kept, of, "{what:?}");
+        assert!(read("10").is_err());
     }
 }
 
@@ -226,6 +255,49 @@ fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
     let (last, _) = engine_at(rules(10), 3 * SECOND);
     let _ = refuse().start(&last).unwrap();
     assert_eq!((remaining(&last, "who=1"), remaining(&last, "who=2")), (2, 3));
+}
+
+/// A clock that was set back makes nothing spent for longer; and a rule whose keys are told apart otherwise by now begins anew.
+#[test]
+fn what_a_rule_has_lost_is_over_in_time() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let rules = |most_keys, entries: &[&str]| {
+        let mut small = bucket("small", entries, 10);
+        small.most_keys = Some(most_keys);
+        vec![small]
+    };
+    let refuse = || keeper(&path, WhenUnreadable::Refuse);
+    let (before, _) = engine_at(rules(1_000, &["who"]), 20 * SECOND);
+    for key in 0..50 {
+        assert!(take(&before, &[(&format!("who={key}"), 10)]));
+    }
+    let _ = refuse().save(&before).unwrap();
+    let (first, _) = engine_at(rules(10, &["who"]), 20 * SECOND);
+    let _ = refuse().start(&first).unwrap();
+    let _ = refuse().save(&first).unwrap();
+    // Whoever comes first, and when.
+    for (after_s, left) in [(0, 0), (3, 3), (10, 10)] {
+        let (back, clock) = engine_at(rules(10, &["who"]), 5 * SECOND);
+        let _ = refuse().start(&back).unwrap();
+        clock.advance(after_s * SECOND);
+        assert_eq!(remaining(&back, "who=new"), left);
+    }
+    let (other, _) = engine_at(rules(10, &["who", "path"]), 20 * SECOND);
+    let _ = refuse().start(&other).unwrap();
+    assert_eq!(remaining(&other, "who=new,path=/"), 10);
+}
+
+/// The later instant counts, and is said once for all rules.
+#[test]
+fn what_all_have_lost_is_said_once() {
+    let rules = (0..200).map(|nth| bucket(&format!("rule {nth}"), &[&format!("k{nth}")], 10));
+    let (engine, _) = engine_at(rules.collect(), 20 * SECOND);
+    engine.spend(u64::MAX);
+    engine.spend(crate::common::MONDAY);
+    assert_eq!(remaining(&engine, "k7=x"), 0);
+    let bytes = bytes_of(&engine).len();
+    assert!(bytes < 500, "{bytes}");
 }
 
 /// The same of limits that come with calls, where there is less room for their keys than there was.

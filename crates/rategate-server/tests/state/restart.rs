@@ -8,7 +8,7 @@ use rategate::Clock as _;
 use rategate::snapshot::Downtime;
 use rategate_server::engine::Item;
 use rategate_server::engine::{
-    NotRestored, Override, Restored, Started, Target, Verb, WhenUnreadable,
+    Fault, NotRestored, Override, Restored, Started, Target, Verb, WhenUnreadable,
 };
 use rategate_server::rule::{Limit, Scheduled, Unit};
 
@@ -133,6 +133,28 @@ fn rules_that_have_changed() {
     assert_eq!(remaining(&after, "e=1"), 10);
 }
 
+/// Nobody has looked at the keys that came back, and they may have all to remember that there is.
+#[test]
+fn limits_that_came_with_calls_keep_their_places() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("state");
+    let (before, _) = engine_now(Vec::new());
+    for nth in 0..62 {
+        let _ = before.inline(burst(100 + nth), b"x", Verb::Take, 100).unwrap();
+    }
+    let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
+    let (after, clock) = engine_at(Vec::new(), 10 * SECOND);
+    let _ = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    let one_more = || after.inline(burst(1), b"x", Verb::Take, 1);
+    clock.advance(80 * SECOND);
+    assert_eq!(one_more(), Err(Fault::TooManyLimits { most: 62 }));
+    for nth in 0..62 {
+        assert_eq!(left(&after, burst(100 + nth), "x"), 90 + nth);
+    }
+    clock.advance(100 * SECOND);
+    assert!(one_more().is_ok());
+}
+
 /// What is in use already is not replaced.
 #[test]
 fn calls_before_the_restart_count() {
@@ -163,7 +185,9 @@ fn a_thread_saves() {
     let saver = keeper.run(&engine, Duration::from_millis(1), heard.clone()).unwrap();
     assert!(told.recv().unwrap() && told.recv().unwrap());
     drop(saver);
+    let _ = told.try_iter().count();
     let last = keeper.run(&engine, Duration::from_secs(3_600), heard).unwrap();
+    assert!(told.recv_timeout(Duration::from_secs(10)).unwrap(), "at once, too");
     assert!(take(&engine, &[("who=ann", 10)]));
     last.stop();
     assert_eq!(keeper.stats().keys, 1);

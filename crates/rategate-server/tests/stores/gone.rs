@@ -80,6 +80,21 @@ fn a_look_takes_nothing_without_the_store() {
     assert!(!world.take(&server, &[("local", "x", 1)]));
 }
 
+/// What the store might have taken back nobody knows: nothing goes back, and that is no error.
+#[test]
+fn nothing_goes_back_without_the_store() {
+    for course in [Course::LostThere, Course::LostBack, Course::Unreachable, Course::Unable] {
+        let world = World::new();
+        let server = world.server(vec![stored("local", 4)]);
+        assert!(world.take(&server, &[("local", "x", 3)]));
+        world.store.set_usual(course);
+        for _ in 0..3 {
+            let (answer, _) = world.ask(&server, Verb::Refund, &[("local", "x", 2)]);
+            assert_eq!(answer.parts[0].verdict, Verdict::Refunded(0), "{course:?}");
+        }
+    }
+}
+
 /// No store for a rule that needs one: the rules are refused, and those of before stay.
 #[test]
 fn a_rule_without_a_store_is_refused() {

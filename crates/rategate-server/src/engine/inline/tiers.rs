@@ -5,10 +5,12 @@
 //!
 //! 1. **Retired**: a map without the numbers is published. Whoever comes now does not find them, and asks for the lock; he
 //!    has them back, the very same, as long as their tier is theirs.
-//! 2. **Another's**: when nobody has the numbers any more, in whichever map ([`Arc::get_mut`] sees what those had done who had them), and they
-//!    have not been named meanwhile: who was on his way notes that *before* he counts. Else they are put back.
+//! 2. **Another's**: when nobody has the numbers any more, in whichever map ([`Arc::get_mut`] sees what those had done who had them), and their
+//!    keys are still as good as fresh and they are not in use, or nobody has named them for a day: whoever has counted notes until when that is to be remembered, and who
+//!    still has to count has the numbers. Else they are put back.
 //!
-//! So each call is decided under its own numbers, however long a thread is stopped in between, and what it counts stays.
+//! So each call is decided under its own numbers, however long a thread is stopped in between, and what it counts stays: a limit that comes back to another
+//! tier lets no key have more than it would have had where it was. Only after a day unnamed it begins anew.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -19,7 +21,10 @@ use rategate::portable::Since;
 use rategate::snapshot::{SavedAt, SnapshotError};
 use rategate::{Clock, Hashing, Keyed, Overflow, Room};
 
-use super::{Inlines, Known, NOTED_NS, Numbers, Own, PER_TABLE, Place, Table, Tiers};
+use super::{
+    Inlines, Known, LEAST_IDLE_NS, MOST_IDLE_NS, NOTED_NS, Numbers, Own, PER_TABLE, Place, Table,
+    Tiers,
+};
 use crate::engine::fault::Fault;
 use crate::engine::snapshot::NotRestored;
 
@@ -82,53 +87,78 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         let (place, named_ns) = (next.tables.len(), self.clock.now_ns());
         next.tables.push(table.clone());
         for &(tier, limit, _) in &limits {
+            // What its keys remember nobody has looked at.
+            let fresh_ns = AtomicU64::new(named_ns.saturating_add(limit.memory_ns()));
             let (table, named_ns) = (table.clone(), AtomicU64::new(named_ns));
-            let numbers = Numbers { limit, table, at: Place { table: place, tier }, named_ns };
+            let at = Place { table: place, tier };
+            let numbers = Numbers { limit, table, at, named_ns, fresh_ns };
             next.by_limit.insert(limit, Arc::new(numbers));
         }
         self.known.store(Arc::new(next));
         Ok(())
     }
 
-    /// The numbers of a limit that nobody finds: those of before, or a tier for it.
+    /// The numbers of a limit that was not found: those of before, or a tier for it.
     #[cold]
     pub(super) fn learn(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
-        let policy = limit.policy()?;
+        let (policy, now_ns) = (limit.policy()?, self.clock.now_ns());
+        // Whoever brings one limit after another costs those in use nothing.
+        if now_ns < self.full_until_ns.load(Ordering::Acquire) {
+            // Somebody else may have learnt of it just now.
+            return self.found(limit).ok_or_else(|| self.too_many());
+        }
         let mut retired = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(numbers) = self.known.load().by_limit.get(&limit) {
-            return Ok(Arc::clone(numbers));
+        if let Some(numbers) = self.found(limit) {
+            return Ok(numbers);
         }
         if let Some(at) = retired.iter().position(|numbers| numbers.limit == limit) {
-            return Ok(self.publish(retired.swap_remove(at)));
+            let numbers = retired.swap_remove(at);
+            self.publish([Arc::clone(&numbers)]);
+            return Ok(numbers);
         }
-        let now_ns = self.clock.now_ns();
         let (table, at) = match self.unused_place(&retired, policy)? {
             Some(place) => place,
             None => self.place_of_others(&mut retired, now_ns)?,
         };
         table.reconfigure_tier(at.tier.into(), policy).map_err(Fault::of)?;
-        let named_ns = AtomicU64::new(now_ns);
-        Ok(self.publish(Arc::new(Numbers { limit, table, at, named_ns })))
+        let (named_ns, fresh_ns) = (AtomicU64::new(now_ns), AtomicU64::new(0));
+        let numbers = Arc::new(Numbers { limit, table, at, named_ns, fresh_ns });
+        self.publish([Arc::clone(&numbers)]);
+        Ok(numbers)
+    }
+
+    const fn too_many(&self) -> Fault {
+        Fault::TooManyLimits { most: self.most_limits() }
     }
 
     /// Everybody finds these numbers from now on.
-    fn publish(&self, numbers: Arc<Numbers<N, C>>) -> Arc<Numbers<N, C>> {
+    fn publish(&self, these: impl IntoIterator<Item = Arc<Numbers<N, C>>>) {
         let mut next = self.known.load().copy();
-        if numbers.at.table == next.tables.len() {
-            next.tables.push(numbers.table.clone());
+        for numbers in these {
+            if numbers.at.table == next.tables.len() {
+                next.tables.push(numbers.table.clone());
+            }
+            next.by_limit.insert(numbers.limit, numbers);
         }
-        next.by_limit.insert(numbers.limit, Arc::clone(&numbers));
         self.known.store(Arc::new(next));
-        numbers
     }
 
-    /// A tier that never was anybody's, of a new table if there is none.
+    /// A tier that is nobody's, of a new table if there is none.
     fn unused_place(
         &self,
         retired: &[Arc<Numbers<N, C>>],
         policy: N::Policy,
     ) -> Result<Option<Tier<N, C>>, Fault> {
         let known = self.known.load();
+        let tables = known.tables.len();
+        // Each has one of its own, so whether there is another needs no search.
+        let taken = known.by_limit.len().saturating_add(retired.len());
+        if taken >= tables.saturating_mul(PER_TABLE) {
+            if tables >= self.most_tables {
+                return Ok(None);
+            }
+            return Ok(Some((self.new_table(policy)?, Place { table: tables, tier: 0 })));
+        }
         let all = known.by_limit.values().chain(retired);
         let in_use: HashSet<Place> = all.map(|numbers| numbers.at).collect();
         let mut places = known.tables.iter().enumerate().flat_map(|(place, table)| {
@@ -137,17 +167,10 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
                 (table.clone(), Place { table: place, tier })
             })
         });
-        if let Some(free) = places.find(|(_, at)| !in_use.contains(at)) {
-            return Ok(Some(free));
-        }
-        let tables = known.tables.len();
-        if tables >= self.most_tables {
-            return Ok(None);
-        }
-        Ok(Some((self.new_table(policy)?, Place { table: tables, tier: 0 })))
+        Ok(places.find(|(_, at)| !in_use.contains(at)))
     }
 
-    /// A tier whose keys have all forgotten, and that nobody can be asking for.
+    /// A tier that its numbers need no more, and that nobody can be asking for.
     fn place_of_others(
         &self,
         retired: &mut Vec<Arc<Numbers<N, C>>>,
@@ -156,30 +179,42 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         if let Some(place) = self.left(retired, now_ns) {
             return Ok(place);
         }
+        let known = self.known.load();
+        let first_ns = known.by_limit.values().map(|numbers| numbers.kept_until_ns()).min();
+        // Who holds a map holds all numbers in it.
+        drop(known);
+        match first_ns {
+            Some(first_ns) if now_ns > first_ns => {}
+            // Until then no lock has to be taken to know; but any moment somebody may leave those that are retired.
+            Some(first_ns) if retired.is_empty() => {
+                self.full_until_ns.store(first_ns.saturating_add(1), Ordering::Release);
+                return Err(self.too_many());
+            }
+            _ => return Err(self.too_many()),
+        }
         let mut next = self.known.load().copy();
-        let idle = next.by_limit.extract_if(|_, numbers| numbers.are_forgotten(now_ns));
+        let idle = next.by_limit.extract_if(|_, numbers| numbers.may_go(now_ns));
         retired.extend(idle.map(|(_, numbers)| numbers));
         self.known.store(Arc::new(next));
-        self.left(retired, now_ns).ok_or(Fault::TooManyLimits { most: self.most_limits() })
+        self.left(retired, now_ns).ok_or_else(|| self.too_many())
     }
 
     /// The tier of one of these that nobody has any more.
     fn left(&self, retired: &mut Vec<Arc<Numbers<N, C>>>, now_ns: u64) -> Option<Tier<N, C>> {
-        let mut at = 0_usize;
-        while let Some(numbers) = retired.get_mut(at) {
-            // This also makes seen whatever was done by those who had it.
-            if Arc::get_mut(numbers).is_none() {
-                at = at.saturating_add(1);
-                continue;
-            }
-            let numbers = retired.swap_remove(at);
-            if numbers.are_forgotten(now_ns) {
-                return Some((numbers.table.clone(), numbers.at));
-            }
-            // Somebody had found it before it was retired, and has counted since.
-            self.publish(numbers);
+        // That nobody has them also makes seen what was done by those who had.
+        let left = retired.extract_if(.., |numbers| Arc::get_mut(numbers).is_some());
+        let mut left: Vec<_> = left.collect();
+        // Somebody had found these before they were retired, and has counted since.
+        let back: Vec<_> = left.extract_if(.., |numbers| !numbers.may_go(now_ns)).collect();
+        if !back.is_empty() {
+            self.publish(back);
         }
-        None
+        // Those whose keys are fresh before those that nobody has named for long: that costs nobody anything.
+        let fresh_ns = |numbers: &Numbers<N, C>| numbers.fresh_ns.load(Ordering::Relaxed);
+        let first = (0..).zip(&left).min_by_key(|(_, numbers)| fresh_ns(numbers));
+        let first = first.map(|(at, _)| at).map(|at| left.swap_remove(at));
+        retired.append(&mut left);
+        first.map(|numbers| (numbers.table.clone(), numbers.at))
     }
 
     fn new_table(&self, policy: N::Policy) -> Result<Table<N, C>, Fault> {
@@ -202,10 +237,18 @@ impl<N: Own, C: Clock> Known<N, C> {
 }
 
 impl<N: Own, C: Clock> Numbers<N, C> {
-    /// Whether nobody has named them for longer than any key under them remembers.
-    fn are_forgotten(&self, now_ns: u64) -> bool {
-        let idle_ns = now_ns.saturating_sub(self.named_ns.load(Ordering::Relaxed));
-        idle_ns > self.limit.memory_ns().saturating_add(NOTED_NS.saturating_mul(2))
+    /// Until when their place is theirs, whoever needs one. Never sooner than it was before.
+    fn kept_until_ns(&self) -> u64 {
+        let named_ns = self.named_ns.load(Ordering::Relaxed);
+        let unnamed_ns = named_ns.saturating_add(MOST_IDLE_NS).saturating_add(NOTED_NS);
+        // What is asked all the time stays, however little it remembers.
+        let in_use_ns = named_ns.saturating_add(LEAST_IDLE_NS).saturating_add(NOTED_NS);
+        self.fresh_ns.load(Ordering::Relaxed).max(in_use_ns).min(unnamed_ns)
+    }
+
+    /// Whether others may have their place.
+    fn may_go(&self, now_ns: u64) -> bool {
+        now_ns > self.kept_until_ns()
     }
 }
 
@@ -239,7 +282,7 @@ mod tests {
     }
 
     fn take(buckets: &Buckets, capacity: u64, permits: u64) -> Result<Part, Fault> {
-        buckets.decide(limit(capacity), b"k", Verb::Take, permits, buckets.clock.now_ns())
+        Ok(buckets.decide(limit(capacity), b"k", Verb::Take, permits)?.0)
     }
 
     /// Uses every tier: the first limit is of 1 permit.
@@ -264,14 +307,14 @@ mod tests {
             let numbers = known.by_limit.get(&limit(1)).unwrap();
             let wide = take(&buckets, 1_000, 1);
             assert!(matches!(wide, Err(Fault::TooManyLimits { .. })), "{wide:?}");
+            let found = buckets.known.load().by_limit.len();
+            assert_eq!(found, PER_TABLE - 1, "those in use are found as before");
             // He goes on: by his own limit, not by any that came meanwhile.
-            numbers.note(clock.now_ns());
-            let part = numbers.decide(&numbers.key(b"k"), Verb::Take, 1).unwrap();
+            let (part, _) = numbers.decide(&clock, &numbers.key(b"k"), Verb::Take, 1).unwrap();
             assert_eq!((part.verdict, part.remaining), (Verdict::Granted, Some(0)));
             drop(known);
             // What he has counted is known to whoever looks, and stands in the way of whoever needs the tier.
-            let now_ns = clock.now_ns();
-            let look = || buckets.decide(limit(1), b"k", Verb::Peek, 1, now_ns).unwrap().remaining;
+            let look = || buckets.decide(limit(1), b"k", Verb::Peek, 1).unwrap().0.remaining;
             if looks_first {
                 assert_eq!(look(), Some(0));
             }
@@ -312,10 +355,128 @@ mod tests {
         clock.advance(3_600 * SECOND);
         let _ = take(&buckets, 1_000, 1);
         assert!(!buckets.known.load().by_limit.contains_key(&limit(7)));
-        before.decide(&before.key(b"k"), Verb::Take, 5).unwrap();
+        before.decide(&clock, &before.key(b"k"), Verb::Take, 5).unwrap();
         let again = buckets.numbers(limit(7)).unwrap();
         assert!(Arc::ptr_eq(&before, &again));
+        assert!(buckets.is_kept(limit(7)), "who has not found it looks again");
         assert_eq!(take(&buckets, 7, 1).unwrap().remaining, Some(1));
+    }
+
+    /// However late he counts: what he leaves is remembered from then on.
+    #[test]
+    fn a_call_that_was_stopped_for_long_is_not_forgotten_sooner() {
+        let clock = Late::default();
+        let buckets: Inlines<Inline, Late> = Inlines::new(clock.clone(), 1_000, PER_TABLE);
+        let take = |capacity, permits| {
+            buckets
+                .decide(limit(capacity), b"k", Verb::Take, permits)
+                .map(|(part, _)| part.remaining)
+        };
+        take(1, 1).unwrap();
+        for capacity in 1_001..1_000 + PER_TABLE as u64 {
+            take(capacity, 1_000).unwrap();
+        }
+        clock.clock.advance(4 * SECOND);
+        clock.stop_ns.store(30 * SECOND, Ordering::Relaxed);
+        take(1, 1).unwrap();
+        assert!(take(1_000, 1).is_err(), "its second has not passed");
+        clock.clock.advance(3 * SECOND);
+        assert!(take(1_000, 1).is_ok());
+    }
+
+    /// What costs nobody anything goes first: one that nobody has named for a day is there while others are forgotten.
+    #[test]
+    fn who_still_remembers_goes_last() {
+        let (buckets, clock) = buckets();
+        let decades =
+            |nth: u64| Inline { capacity: 1, count: 1, period_ns: (1_000_000_000 + nth) * SECOND };
+        let take_of = |limit| buckets.decide(limit, b"k", Verb::Take, 1).map(|(part, _)| part);
+        for nth in 0..15 {
+            take_of(decades(nth)).unwrap();
+        }
+        clock.advance(2 * MOST_IDLE_NS);
+        for capacity in 1..=16 {
+            take(&buckets, capacity, 1).unwrap();
+        }
+        clock.advance(4 * SECOND);
+        for capacity in 101..=116 {
+            take(&buckets, capacity, 1).unwrap();
+        }
+        for nth in 0..15 {
+            assert!(take_of(decades(nth)).unwrap().verdict.is_over(), "{nth}");
+        }
+        assert!(take(&buckets, 1_000, 1).is_err(), "now all are in use");
+    }
+
+    /// Whoever is refused waits for nobody, and has copied nothing.
+    #[test]
+    fn a_refusal_takes_no_lock_and_copies_nothing_until_a_place_can_be_free() {
+        let (buckets, clock) = buckets();
+        fill(&buckets);
+        let before = buckets.known.load_full();
+        assert!(take(&buckets, 1_000, 1).is_err());
+        assert_eq!(buckets.full_until_ns.load(Ordering::Relaxed), 3 * SECOND + 1);
+        clock.advance(2 * SECOND);
+        let buckets = Arc::new(buckets);
+        let learning = buckets.learning.lock().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let refused = Arc::clone(&buckets);
+        std::thread::spawn(move || tell.send(take(&refused, 1_000, 1)));
+        let answer = told.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+        assert_eq!(answer, Err(Fault::TooManyLimits { most: PER_TABLE }));
+        drop(learning);
+        assert!(Arc::ptr_eq(&before, &buckets.known.load_full()));
+        drop(before);
+        clock.advance(1);
+        assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
+    }
+
+    /// He looked for it just before, and others have taken the last place since: it is the same limit.
+    #[test]
+    fn one_that_others_have_learnt_meanwhile_is_not_refused() {
+        let (buckets, _) = buckets();
+        fill(&buckets);
+        assert!(take(&buckets, 1_000, 1).is_err());
+        assert!(buckets.learn(limit(31)).is_ok());
+        assert!(buckets.learn(limit(1_000)).is_err());
+    }
+
+    /// While somebody still has one that is retired, others ask again each time.
+    #[test]
+    fn a_refusal_for_a_tier_that_is_held_is_over_when_it_is_left() {
+        let (buckets, clock) = buckets();
+        fill(&buckets);
+        clock.advance(4 * SECOND);
+        let held = buckets.numbers(limit(1)).unwrap();
+        for capacity in 2..=PER_TABLE as u64 {
+            take(&buckets, capacity, 1).unwrap();
+        }
+        for _ in 0..2 {
+            assert!(take(&buckets, 1_000, 1).is_err());
+        }
+        // It does not count as known, and nobody who asks for it is refused.
+        assert!(!buckets.known.load().by_limit.contains_key(&limit(1)) && buckets.knows(limit(1)));
+        drop(held);
+        assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
+    }
+
+    /// A clock whose next reader is stopped after the reading, for as long as is said.
+    #[derive(Clone, Debug, Default)]
+    struct Late {
+        clock: ManualClock,
+        stop_ns: Arc<AtomicU64>,
+    }
+
+    impl Clock for Late {
+        fn now_ns(&self) -> u64 {
+            let now_ns = self.clock.now_ns();
+            self.clock.advance(self.stop_ns.swap(0, Ordering::Relaxed));
+            now_ns
+        }
+
+        fn wait(&self, until_ns: u64, alarm: &rategate::Alarm) -> rategate::Wake {
+            self.clock.wait(until_ns, alarm)
+        }
     }
 
     /// Threads whose limits are idle for long and short on a clock that runs fast: each is decided by its own.
@@ -334,12 +495,12 @@ mod tests {
                         // As many permits in the same time, in as many ways: numbers of their own.
                         let limit = Inline { capacity, count: 1 + of, period_ns: SECOND };
                         clock.advance(SECOND / 7);
-                        match buckets.decide(limit, &key, Verb::Take, capacity, clock.now_ns()) {
-                            Ok(Part { verdict: Verdict::Granted, remaining, .. }) => {
+                        match buckets.decide(limit, &key, Verb::Take, capacity) {
+                            Ok((Part { verdict: Verdict::Granted, remaining, .. }, _)) => {
                                 // More than was left over would be another's.
                                 assert!(remaining.unwrap() < capacity.max(2), "{limit:?}");
                             }
-                            Ok(part) => assert!(part.verdict.is_over(), "{part:?}"),
+                            Ok((part, _)) => assert!(part.verdict.is_over(), "{part:?}"),
                             Err(Fault::TooManyLimits { .. }) => {}
                             Err(fault) => panic!("{fault}"),
                         }

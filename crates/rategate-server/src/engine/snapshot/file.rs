@@ -220,6 +220,14 @@ mod tests {
         }
     }
 
+    /// What a buffer holds back would be missing, and nobody would hear of it.
+    #[test]
+    fn nothing_of_a_file_is_held_back() {
+        let output = Output::new(io::BufWriter::new(Vec::new()), Contents::default()).unwrap();
+        let (to, _, bytes) = output.finish().unwrap();
+        assert_eq!(u64::try_from(to.get_ref().len()).unwrap(), bytes);
+    }
+
     #[test]
     fn a_long_list_is_read_in_large_pieces() {
         let of = |nth: u64| Of::Rule { name: format!("r{nth}"), entries: Vec::new() };

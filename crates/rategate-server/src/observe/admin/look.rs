@@ -60,11 +60,7 @@ pub(super) async fn key(view: &dyn View, rest: &str) -> Result<Response<Body>, P
     };
     let mut values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
     // A rule of one counter has a key without a name.
-    let rules = view.rules();
-    let is_one = |rules: &crate::rule::RuleSet| {
-        rules.rules.iter().any(|one| *one.name == *rule && one.values_needed() == 0)
-    };
-    if values == [b""] && rules.as_deref().is_some_and(is_one) {
+    if values == [b""] && view.rule(&rule).is_some_and(|rule| rule.values_needed() == 0) {
         values.clear();
     }
     let part = ask(view, Target::Rule { name: &rule, values: &values }).await?;

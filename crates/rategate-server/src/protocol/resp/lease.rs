@@ -105,3 +105,20 @@ pub(super) fn told(name: LeaseName, held_ns: Option<u64>, reply: &mut Reply<'_>)
         None => reply.null(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Down: whoever goes by it lets go in time.
+    #[test]
+    fn the_end_of_a_lease_is_told_rounded_down() {
+        let name: LeaseName = "00112233445566778899aabbccddeeff".parse().unwrap();
+        for (held_ns, ends) in [(Some(1_999_999), ":1"), (Some(999_999), ":0"), (None, "$-1")] {
+            let mut out = Vec::new();
+            told(name, held_ns, &mut Reply::new(&mut out, Version::Two));
+            let expected = format!("$13\r\nends_after_ms\r\n{ends}\r\n");
+            assert!(String::from_utf8(out).unwrap().ends_with(&expected), "{held_ns:?}");
+        }
+    }
+}

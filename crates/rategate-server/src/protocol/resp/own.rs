@@ -250,4 +250,32 @@ mod tests {
                     -ERR permits is not an integer or out of range\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), told);
     }
+
+    fn written(part: Part) -> String {
+        let answer = Answer { allowed: true, parts: smallvec::smallvec![part] };
+        let mut out = Vec::new();
+        let asked = Asked { verb: Verb::Take, permits: 3, lease: None };
+        write(&Ok(answer), asked, &mut Reply::new(&mut out, Version::Two));
+        String::from_utf8(out).unwrap().replace("\r\n", " ")
+    }
+
+    /// A part of a millisecond is one more: whoever waits for so long does not come too early.
+    #[test]
+    fn waits_are_rounded_up() {
+        let denied = Verdict::Denied { retry_after_ns: 1_000_001.try_into().ok(), enforced: true };
+        let part = Part {
+            rule: None,
+            shown: None,
+            verdict: denied,
+            limit: 5,
+            remaining: None,
+            reset_after_ns: 2_000_001,
+        };
+        let text = written(part.clone());
+        assert!(text.starts_with("*16 $4 rule $-1 $7 allowed :1 $7 verdict $6 denied "), "{text}");
+        let rest = "$9 remaining $-1 $14 retry_after_ms :2 $14 reset_after_ms :3 ";
+        assert!(text.ends_with(rest), "{text}");
+        let never = Part { reset_after_ns: u64::MAX, ..part };
+        assert!(written(never).ends_with("reset_after_ms :-1 "));
+    }
 }

@@ -125,6 +125,19 @@ async fn a_command_that_has_come_whole_leaves_no_room_behind() {
     assert_eq!((connection.incomplete_since, connection.input.capacity()), (None, 0));
 }
 
+/// Whoever sends anything that is whole is there, though nothing is to be answered.
+#[tokio::test]
+async fn what_comes_is_a_sign_of_life() {
+    let (mut connection, mut theirs) = connection();
+    let long_ago = connection.last - Duration::from_secs(1);
+    connection.last = long_ago;
+    assert!(!go_on(&mut connection).await);
+    assert_eq!(connection.last, long_ago, "nothing has come");
+    theirs.write_all(b"\r\n").await.unwrap();
+    assert!(!go_on(&mut connection).await);
+    assert!(connection.last > long_ago && connection.output.is_empty());
+}
+
 #[tokio::test]
 async fn replies_that_are_taken_bit_by_bit_are_a_sign_of_life() {
     let (mut connection, _theirs) = connection_with(8);

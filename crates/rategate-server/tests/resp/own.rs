@@ -1,0 +1,163 @@
+//! Rules by their names.
+
+use rategate_server::config::load_text;
+use rategate_server::serve::Running;
+
+use super::client::{Client, Reply, serve_rules, text};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// A limit for each user and path, one in shadow, two that count nothing, and one with all that there is.
+fn shop() -> Running {
+    let rules = r#"
+        [[rule]]
+        name = "api"
+        match = ["user", "path"]
+        limit = "4/h"
+        algorithm = "sliding-log"
+
+        [[rule]]
+        name = "shadow"
+        limit = "2/h"
+        algorithm = "sliding-log"
+        enforce = "shadow"
+
+        [[rule]]
+        name = "open"
+        limit = "unlimited"
+
+        [[rule]]
+        name = "shut"
+        limit = "never"
+
+        [[rule]]
+        name = "plan"
+        domain = "shop"
+        match = [
+            { key = "plan", values = ["free", "trial"] },
+            { key = "path", value = "/files/*", shared = true },
+            { key = "where", value = "eu" },
+            "user",
+        ]
+        limit = { permits = 10_000, unit = "month" }
+        algorithm = "fixed-window"
+        enforce = "12.5%"
+    "#;
+    serve_rules(load_text("rules.toml", rules).unwrap().rules.set().as_ref().clone(), |_| ())
+}
+
+/// `allowed`, `permits`, `limit` and `remaining` of an answer of RESP2, and its verdict.
+fn told(answer: &Reply) -> ([i64; 4], Reply) {
+    let numbers = ["allowed", "permits", "limit", "remaining"].map(|name| answer.named(name).int());
+    (numbers, answer.named("verdict").clone())
+}
+
+#[test]
+fn an_answer_has_all_its_names_in_their_order() {
+    let running = shop();
+    let mut client = Client::to(&running);
+    let names = [
+        "rule",
+        "allowed",
+        "verdict",
+        "permits",
+        "limit",
+        "remaining",
+        "retry_after_ms",
+        "reset_after_ms",
+    ];
+    let Reply::List(all) = client.ask("RATEGATE.CHECK api 3 ann /") else { panic!("a list") };
+    assert_eq!(all.iter().step_by(2).cloned().collect::<Vec<_>>(), names.map(text));
+    let three = client.ask("HELLO 3");
+    assert!(matches!(three, Reply::Map(_)));
+    let Reply::Map(pairs) = client.ask("RATEGATE.CHECK api 1 ann /") else { panic!("a map") };
+    assert_eq!(pairs.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>(), names.map(text));
+    assert_eq!((&pairs[0].1, &pairs[1].1), (&text("api"), &Reply::Truth(true)));
+}
+
+#[test]
+fn permits_are_taken_looked_at_given_back_and_forgotten() {
+    let running = shop();
+    let mut client = Client::to(&running);
+    let mut ask = |words: &str| client.ask(words);
+    let granted = ask("RATEGATE.CHECK api 3 ann /");
+    assert_eq!(told(&granted), ([1, 3, 4, 1], text("granted")));
+    assert_eq!(granted.named("retry_after_ms").int(), -1);
+    let reset = granted.named("reset_after_ms").int();
+    assert!((HOUR_MS - 60_000..=HOUR_MS + 4_000).contains(&reset), "{reset}");
+    // A look takes nothing, and says so.
+    assert_eq!(told(&ask("RATEGATE.PEEK api 1 ann /")), ([1, 0, 4, 1], text("granted")));
+    let denied = ask("RATEGATE.PEEK api 2 ann /");
+    assert_eq!(told(&denied), ([0, 0, 4, 1], text("denied")));
+    assert!(denied.named("retry_after_ms").int() > HOUR_MS - 60_000);
+    assert_eq!(told(&ask("RATEGATE.CHECK api 2 ann /")), ([0, 0, 4, 1], text("denied")));
+    let never = ask("RATEGATE.CHECK api 5 ann /");
+    assert_eq!((told(&never).0, never.named("retry_after_ms").int()), ([0, 0, 4, 1], -1));
+    // The values are those of the entries, in their order.
+    assert_eq!(told(&ask("RATEGATE.PEEK api 1 / ann")).0[3], 4);
+    assert_eq!(told(&ask("RATEGATE.REFUND api 2 ann /")), ([1, 2, 4, 3], text("refunded")));
+    assert_eq!(told(&ask("RATEGATE.REFUND api 9 ann /")), ([1, 1, 4, 4], text("refunded")));
+    assert_eq!(told(&ask("RATEGATE.CHECK api 4 ann /")).0, [1, 4, 4, 0]);
+    assert_eq!(told(&ask("RATEGATE.RESET api ann /")), ([1, 0, 4, 4], text("reset")));
+    assert_eq!(told(&ask("RATEGATE.PEEK api 4 ann /")), ([1, 0, 4, 4], text("granted")));
+}
+
+#[test]
+fn what_is_not_enforced_or_counts_nothing_says_so() {
+    let running = shop();
+    let mut client = Client::to(&running);
+    assert_eq!(told(&client.ask("RATEGATE.CHECK shadow 2")), ([1, 2, 2, 0], text("granted")));
+    let over = client.ask("RATEGATE.CHECK shadow 1");
+    assert_eq!(told(&over), ([1, 0, 2, 0], text("shadowed")));
+    assert!(over.named("retry_after_ms").int() > 0);
+    assert_eq!(client.ask("RATEGATE.CHECK open 7").named("verdict"), &text("unlimited"));
+    let shut = client.ask("RATEGATE.CHECK shut 1");
+    assert_eq!((shut.named("allowed"), shut.named("verdict")), (&Reply::Int(0), &text("denied")));
+}
+
+#[test]
+fn a_rule_is_explained_as_it_is_in_force() {
+    let running = shop();
+    let mut client = Client::to(&running);
+    let plan = client.ask("RATEGATE.EXPLAIN plan");
+    for (name, value) in [
+        ("rule", "plan"),
+        ("domain", "shop"),
+        ("limit", "10000 per month"),
+        ("enforcement", "1250 of 10000 keys"),
+        ("place", "here"),
+    ] {
+        assert_eq!(plan.named(name), &text(value), "{name}");
+    }
+    let entries = ["plan=free|trial", "path=/files/*", "where=eu", "user"];
+    assert_eq!(plan.named("entries"), &Reply::List(entries.map(text).to_vec()));
+    let Reply::Bulk(written) = plan.named("written") else { panic!("{plan:?}") };
+    assert!(written.starts_with(b"rules.toml:23:"), "{}", String::from_utf8_lossy(written));
+    for (rule, limit, enforcement) in [
+        ("shadow", "2 per hour", "shadow"),
+        ("open", "unlimited", "all"),
+        ("shut", "nothing", "all"),
+    ] {
+        let explained = client.ask(&format!("RATEGATE.EXPLAIN {rule}"));
+        assert_eq!(explained.named("limit"), &text(limit));
+        assert_eq!(explained.named("enforcement"), &text(enforcement));
+    }
+}
+
+#[test]
+fn what_is_no_question_about_a_rule_is_an_error() {
+    let running = shop();
+    let mut client = Client::to(&running);
+    for (words, error) in [
+        ("RATEGATE.CHECK none 1", "ERR there is no rule `none`"),
+        ("RATEGATE.EXPLAIN none", "ERR there is no rule `none`"),
+        ("RATEGATE.CHECK api -1 ann /", "ERR permits is not an integer or out of range"),
+        ("RATEGATE.CHECK api 1 ann", "ERR rule `api` needs 2 values, and 1 are given"),
+        ("RATEGATE.RESET api ann", "ERR rule `api` needs 2 values, and 1 are given"),
+        ("RATEGATE.CHECK api", "ERR wrong number of arguments for 'rategate.check' command"),
+    ] {
+        assert_eq!(client.ask(words).error(), error, "{words}");
+    }
+    client.send(&super::client::command(&[&b"RATEGATE.PEEK"[..], b"\xff", b"1"]));
+    assert_eq!(client.read().error(), "ERR a rule's name is text in UTF-8");
+}
