@@ -356,6 +356,7 @@
     $("what-burst-row").hidden = !(limit && limit.burst);
     say($("what-text"), limit ? `${whole(limit.permits)} per ${unit(limit.period_ms)}${limit.permits === rule.permits ? ", as in force" : ""}` : "no limit to compare with");
     if (limit) $("what-permits").setAttribute("aria-valuetext", $("what-text").textContent);
+    else say($("what-sentence"), "Arrivals are put to another limit where one limit is in force.");
     if (limit && limit.burst) {
       say($("what-burst-text"), `${whole(limit.burst)} at once${limit.burst === rule.burst ? ", as in force" : ""}`);
       $("what-burst").setAttribute("aria-valuetext", $("what-burst-text").textContent);
