@@ -21,7 +21,9 @@ pub(crate) fn aside<T: Send>(work: impl Fn() -> T + Sync) -> T {
             }
             work()
         };
-        match thread::Builder::new().name("rategate-read".to_owned()).spawn_scoped(scope, step_back)
+        match thread::Builder::new()
+            .name("rategate-aside".to_owned())
+            .spawn_scoped(scope, step_back)
         {
             Ok(thread) => thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)),
             Err(_) => work(),

@@ -180,8 +180,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Lets go of the rules of before, unless a call is still decided by them: then it is a later time that does, or the next
     /// change of rules. Asked for by each [`Self::tick`].
     pub fn forget_unused(&self) {
-        if let Some(mut before) = self.loading() {
-            forget_unused(&mut before);
+        if let Some(mut before) = self.loading()
+            && before.as_ref().is_some_and(|live| Arc::strong_count(live) == 1)
+        {
+            *before = None;
         }
     }
 
@@ -267,8 +269,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let inner = &*self.inner;
         let ahead_ns = wall_ns.wrapping_sub(inner.clock.now_ns());
         inner.wall_ahead_ns.store(ahead_ns, Ordering::Relaxed);
-        let Some(mut before) = self.loading() else { return };
-        forget_unused(&mut before);
+        self.forget_unused();
+        let Some(_loading) = self.loading() else { return };
         if let Some(live) = &*inner.live.load() {
             live.tick(wall_ns);
         }
@@ -298,13 +300,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     #[must_use]
     pub fn clock(&self) -> &C {
         &self.inner.clock
-    }
-}
-
-/// Lets go of rules that nobody decides by any more.
-fn forget_unused<C: Clock>(before: &mut Option<Arc<Live<C>>>) {
-    if before.as_ref().is_some_and(|live| Arc::strong_count(live) == 1) {
-        *before = None;
     }
 }
 
