@@ -31,6 +31,7 @@ use crate::any_policy::{AnyPolicy, AnyState};
 use crate::error::LimitError;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
+use crate::provisional::Provisional;
 use crate::refund::Past;
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
@@ -114,6 +115,26 @@ impl AllOf {
         self.limits.iter().map(|limit| (limit.policy(), limit.state()))
     }
 
+    /// Books in all of them by `book`, under one serial number.
+    fn book_in_all(
+        &mut self,
+        now_ns: u64,
+        start_ns: u64,
+        book: impl Fn(&mut Ledger<AnyPolicy>) -> Ticket,
+    ) -> Ticket {
+        self.latest_ns = self.clamp(now_ns);
+        let serial = self.next_serial;
+        self.next_serial = self.next_serial.saturating_add(1);
+        let mut ticket = Ticket { serial, ..Ticket::booked(start_ns, u64::MAX, Past::NONE) };
+        for limit in &mut self.limits {
+            let booked = book(limit);
+            // All of them have seen the same come back. Sooner is always true as well.
+            let busy_until_ns = ticket.busy_until_ns().min(booked.busy_until_ns());
+            ticket = Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, booked.past()) };
+        }
+        ticket
+    }
+
     /// Goes on at `now_ns` from states that were kept elsewhere for a while.
     pub(crate) fn resume(&mut self, now_ns: u64, states: impl Iterator<Item = AnyState>) {
         for (limit, state) in self.limits.iter_mut().zip(states) {
@@ -129,6 +150,15 @@ impl Member for Ledger<AnyPolicy> {
     }
 }
 
+/// One of the limits, asked for a start before what was promised to others.
+struct Apart<'a>(&'a Ledger<AnyPolicy>);
+
+impl Member for Apart<'_> {
+    fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        self.0.opening_apart(from_ns, permits)
+    }
+}
+
 impl Limit for AllOf {
     fn clamp(&self, now_ns: u64) -> u64 {
         self.latest_ns.max(now_ns)
@@ -140,17 +170,7 @@ impl Limit for AllOf {
     }
 
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
-        self.latest_ns = self.clamp(now_ns);
-        let serial = self.next_serial;
-        self.next_serial = self.next_serial.saturating_add(1);
-        let mut ticket = Ticket { serial, ..Ticket::booked(start_ns, u64::MAX, Past::NONE) };
-        for limit in &mut self.limits {
-            let booked = limit.book(now_ns, start_ns, permits);
-            // All of them have seen the same come back. Sooner is always true as well.
-            let busy_until_ns = ticket.busy_until_ns().min(booked.busy_until_ns());
-            ticket = Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, booked.past()) };
-        }
-        ticket
+        self.book_in_all(now_ns, start_ns, |limit| limit.book(now_ns, start_ns, permits))
     }
 
     fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
@@ -229,5 +249,55 @@ impl Limit for AllOf {
     fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
         self.latest_ns = self.clamp(now_ns);
         self.limits.iter_mut().fold(false, |taken, limit| limit.forgo(now_ns, permits) | taken)
+    }
+}
+
+impl Provisional for AllOf {
+    /// One that bounds what starts is enough for starts to count when they happen.
+    fn keeps_schedule(&self) -> bool {
+        self.limits.iter().all(Provisional::keeps_schedule)
+    }
+
+    /// All of them have seen the same changes.
+    fn has_changed_since(&self, ticket: Ticket) -> bool {
+        self.limits.first().is_some_and(|limit| limit.has_changed_since(ticket))
+    }
+
+    fn counts_in_flight(&self) -> bool {
+        self.limits.iter().any(Provisional::counts_in_flight)
+    }
+
+    fn hold(&mut self, permits: NonZeroU64) {
+        self.limits.iter_mut().for_each(|limit| limit.hold(permits));
+    }
+
+    fn unhold(&mut self, permits: NonZeroU64) {
+        self.limits.iter_mut().for_each(|limit| limit.unhold(permits));
+    }
+
+    fn hold_promise(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.latest_ns = self.clamp(now_ns);
+        let limits = self.limits.iter_mut();
+        limits.fold(false, |found, limit| limit.hold_promise(now_ns, ticket) | found)
+    }
+
+    fn not_before(&mut self, start_ns: u64) {
+        self.limits.iter_mut().for_each(|limit| limit.not_before(start_ns));
+    }
+
+    fn opening_apart(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        let now_ns = self.clamp(now_ns);
+        let apart: Vec<Apart<'_>> = self.limits.iter().map(Apart).collect();
+        agree::opening(&apart, now_ns, permits)
+    }
+
+    fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
+        self.book_in_all(now_ns, start_ns, |limit| limit.book_apart(now_ns, start_ns, permits))
+    }
+
+    fn forecast(&self, now_ns: u64) -> Self {
+        let now_ns = self.clamp(now_ns);
+        let limits = self.limits.iter().map(|limit| limit.forecast(now_ns)).collect();
+        Self { limits, latest_ns: now_ns, next_serial: self.next_serial }
     }
 }

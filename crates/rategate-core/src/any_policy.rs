@@ -10,7 +10,7 @@ use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
 use crate::pacer::{self, Pacer};
-use crate::policy::{Policy, Taken};
+use crate::policy::{Held, Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::sliding_log::{self, SlidingLog};
@@ -68,6 +68,29 @@ macro_rules! any_policy {
                     // The state of another policy says nothing of this one.
                     _ => Err(Refusal::TimeCannotHelp),
                 }
+            }
+
+            fn opening_behind(
+                &self,
+                state: &AnyState,
+                from_ns: u64,
+                held: Held,
+                permits: NonZeroU64,
+            ) -> Result<Opening, Refusal> {
+                match (self, state) {
+                    $((Self::$name(policy), AnyState::$name(state)) => {
+                        policy.opening_behind(state, from_ns, held, permits)
+                    })*
+                    _ => Err(Refusal::TimeCannotHelp),
+                }
+            }
+
+            fn counts_in_flight(&self) -> bool {
+                match self { $(Self::$name(policy) => policy.counts_in_flight(),)* }
+            }
+
+            fn keeps_schedule(&self) -> bool {
+                match self { $(Self::$name(policy) => policy.keeps_schedule(),)* }
             }
 
             fn take(&self, state: &mut AnyState, grant: Taken) {

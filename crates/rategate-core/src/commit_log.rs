@@ -248,6 +248,10 @@ impl Policy for CommitLog {
         back
     }
 
+    fn counts_in_flight(&self) -> bool {
+        true
+    }
+
     fn release(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
         let committed = permits.min(state.held);
         state.held = state.held.saturating_sub(committed);

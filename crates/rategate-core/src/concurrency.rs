@@ -119,6 +119,10 @@ impl Policy for Concurrency {
         back
     }
 
+    fn counts_in_flight(&self) -> bool {
+        true
+    }
+
     fn release(&self, state: &mut State, _now_ns: u64, permits: u64) -> bool {
         state.in_flight = state.in_flight.saturating_sub(permits);
         true

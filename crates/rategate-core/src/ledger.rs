@@ -17,7 +17,8 @@ use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
 
 use crate::limit::Limit;
-use crate::policy::{Policy, Taken};
+use crate::policy::{Held, Policy, Taken};
+use crate::provisional::Provisional;
 use crate::refund::{Past, Refund};
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
@@ -32,6 +33,8 @@ pub struct Ledger<P: Policy> {
     booked: Option<P::State>,
     /// Not yet started, by start and then by order of asking.
     promises: VecDeque<Promise>,
+    /// Permits of waiters whose start has come and who have not taken them.
+    held: u64,
     /// No call starts sooner.
     floor_ns: u64,
     latest_ns: u64,
@@ -55,6 +58,8 @@ struct Promise {
     taken: Taken,
     /// The floor as it was before.
     floor_ns: u64,
+    /// Whether its permits are held from its start on, until its waiter takes them.
+    is_provisional: bool,
 }
 
 impl<P: Policy> Ledger<P> {
@@ -81,6 +86,7 @@ impl<P: Policy> Ledger<P> {
             started: state,
             booked: None,
             promises: VecDeque::new(),
+            held: 0,
             floor_ns: now_ns,
             latest_ns: now_ns,
             next_serial: 1,
@@ -117,6 +123,11 @@ impl<P: Policy> Ledger<P> {
         self.promises.len()
     }
 
+    /// Whether the state says everything but the floor: no promise is out, and nothing is held.
+    fn is_alone(&self) -> bool {
+        self.promises.is_empty() && self.held == 0
+    }
+
     /// The state with all promises taken, and the instant before which nobody new starts. A place that was
     /// given back among promises is not told of.
     pub(crate) fn with_promises(&self) -> (P::State, u64) {
@@ -137,7 +148,7 @@ impl<P: Policy> Ledger<P> {
     pub(crate) fn at_rest(&mut self, now_ns: u64, patience: u64) -> Option<u64> {
         self.pass_to(now_ns);
         self.calm = self.calm.saturating_add(1);
-        let rests = self.promises.is_empty() && self.floor_ns <= self.latest_ns;
+        let rests = self.is_alone() && self.floor_ns <= self.latest_ns;
         if !rests {
             self.calm = 0;
         }
@@ -148,7 +159,7 @@ impl<P: Policy> Ledger<P> {
     /// than `past`, and once the state is as good as fresh no grant of before can give anything back.
     pub fn state_alone(&mut self, past: Past, now_ns: u64) -> Option<&P::State> {
         self.pass_to(now_ns);
-        let rests = self.promises.is_empty() && self.floor_ns <= self.latest_ns;
+        let rests = self.is_alone() && self.floor_ns <= self.latest_ns;
         // After a change of the numbers a state may be fresh long before the grants of before would
         // have let it be.
         let fresh_ns = self.policy.fresh_at_ns(&self.started).unwrap_or(u64::MAX);
@@ -162,7 +173,7 @@ impl<P: Policy> Ledger<P> {
     /// before might.
     pub fn is_as_fresh(&mut self, now_ns: u64) -> bool {
         self.pass_to(now_ns);
-        self.promises.is_empty()
+        self.is_alone()
             && self.floor_ns <= self.latest_ns
             && self.policy.is_as_fresh(&self.started, self.latest_ns)
     }
@@ -171,7 +182,7 @@ impl<P: Policy> Ledger<P> {
     /// back no grant of before.
     pub fn may_be_forgotten(&mut self, now_ns: u64) -> bool {
         self.pass_to(now_ns);
-        self.promises.is_empty()
+        self.is_alone()
             && self.busy_until_ns <= self.latest_ns
             && self.policy.is_as_fresh(&self.started, self.latest_ns)
     }
@@ -189,6 +200,9 @@ impl<P: Policy> Ledger<P> {
     /// `now_ns`. `None` if time alone makes it no fresh one.
     #[must_use]
     pub fn fresh_at_ns(&self, now_ns: u64) -> Option<u64> {
+        if self.held > 0 {
+            return None;
+        }
         let now_ns = self.clamp(now_ns);
         if self.promises.is_empty() {
             let fresh_ns = self.policy.fresh_at_ns(&self.started)?;
@@ -267,9 +281,10 @@ impl<P: Policy> Ledger<P> {
     pub fn restart_as(&mut self, now_ns: u64, policy: P) {
         let now_ns = self.clamp(now_ns);
         let (next_serial, past) = (self.next_serial, self.past.and_changed());
-        let (undone_from, busy_until_ns) = (next_serial, self.busy_until_ns);
+        let (undone_from, busy_until_ns, held) = (next_serial, self.busy_until_ns, self.held);
         let fresh = Self::new(policy, now_ns);
-        *self = Self { next_serial, undone_from, past, busy_until_ns, ..fresh };
+        // Those who have not taken their permits may still do so.
+        *self = Self { next_serial, undone_from, past, busy_until_ns, held, ..fresh };
     }
 
     /// When `permits` could start at `from_ns` or later, if asked for at `now_ns`.
@@ -278,15 +293,38 @@ impl<P: Policy> Ledger<P> {
     ///
     /// The [`Refusal`] that says why they never could.
     pub fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        let first_ns = from_ns.max(self.floor_ns).max(self.latest_ns);
+        self.opening_behind_floor(from_ns, self.floor_ns, permits)
+    }
+
+    fn opening_behind_floor(
+        &self,
+        from_ns: u64,
+        floor_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        let first_ns = from_ns.max(floor_ns).max(self.latest_ns);
         let opening = match (self.promises.back(), &self.booked) {
-            (None, _) => self.policy.opening(&self.started, first_ns, permits),
+            (None, _) => self.opening_in(&self.started, first_ns, permits),
             (Some(last), Some(booked)) if last.taken.start_ns <= first_ns => {
-                self.policy.opening(booked, first_ns, permits)
+                self.opening_in(booked, first_ns, permits)
             }
             _ => self.first_places(first_ns, permits),
         };
         opening.map_err(|refusal| refusal.seen_from(first_ns.saturating_sub(from_ns)))
+    }
+
+    /// Returns the policy's opening in `state`, together with what is held.
+    fn opening_in(
+        &self,
+        state: &P::State,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        let Some(held) = NonZeroU64::new(self.held) else {
+            return self.policy.opening(state, from_ns, permits);
+        };
+        let held = Held { from_ns: self.latest_ns, permits: held };
+        self.policy.opening_behind(state, from_ns, held, permits)
     }
 
     /// The first places among the promises for a reservation and for a try.
@@ -309,7 +347,7 @@ impl<P: Policy> Ledger<P> {
         for (index, promise) in self.promises.iter().enumerate() {
             // Behind a promise for the same instant, as everywhere.
             if from_ns < promise.taken.start_ns {
-                match self.policy.opening(&state, from_ns, permits) {
+                match self.opening_in(&state, from_ns, permits) {
                     Ok(opening) if self.fits(&state, index, start(&opening), permits) => {
                         return Ok(opening);
                     }
@@ -320,17 +358,18 @@ impl<P: Policy> Ledger<P> {
             self.policy.take(&mut state, promise.taken);
             from_ns = from_ns.max(promise.taken.start_ns);
         }
-        let opening = self.policy.opening(&state, from_ns, permits);
+        let opening = self.opening_in(&state, from_ns, permits);
         opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(asked_ns)))
     }
 
-    /// Whether all promises from `index` on conform behind a grant at `start_ns`.
+    /// Whether all promises from `index` on conform behind a grant at `start_ns` and all that is held.
     fn fits(&self, state: &P::State, index: usize, start_ns: u64, permits: NonZeroU64) -> bool {
         let starts_first = |promise: &Promise| start_ns < promise.taken.start_ns;
         if !self.promises.get(index).is_none_or(starts_first) {
             return false;
         }
         let from_ns = start_ns.saturating_sub(1);
+        let permits = permits.saturating_add(self.held);
         let mut state = state.clone();
         self.policy.take(&mut state, Taken { from_ns, start_ns, permits });
         self.promises.iter().skip(index).all(|Promise { taken, .. }| {
@@ -341,15 +380,61 @@ impl<P: Policy> Ledger<P> {
         })
     }
 
+    /// Records a grant that has started or will.
+    fn record(&mut self, taken: Taken) -> Ticket {
+        let start_ns = taken.start_ns;
+        let serial = self.next_serial;
+        self.next_serial = self.next_serial.saturating_add(1);
+        self.undone_from = self.next_serial;
+        let floor_ns = core::mem::replace(&mut self.floor_ns, start_ns);
+        let past = self.past;
+        let ticket =
+            |busy_until_ns| Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, past) };
+        if start_ns <= self.latest_ns {
+            let ticket = ticket(self.policy.busy_until_ns(&self.started, taken));
+            self.policy.take(&mut self.started, taken);
+            if self.promises.is_empty() {
+                if let Some(booked) = &mut self.booked {
+                    self.policy.take(booked, taken);
+                }
+            } else {
+                self.booked = Some(self.all_booked());
+            }
+            self.note_grants();
+            return ticket;
+        }
+        let place = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
+        let is_last = place == self.promises.len();
+        let busy_until_ns = match &self.booked {
+            Some(booked) if is_last => self.policy.busy_until_ns(booked, taken),
+            _ => self.policy.busy_until_ns(&self.booked_before(place), taken),
+        };
+        let ticket = ticket(busy_until_ns);
+        let promise = Promise { serial, taken, floor_ns, is_provisional: false };
+        self.promises.insert(place, promise);
+        match &mut self.booked {
+            Some(booked) if is_last => self.policy.take(booked, taken),
+            _ => self.booked = Some(self.all_booked()),
+        }
+        self.note_grants();
+        ticket
+    }
+
     /// Takes a promise off the list, if its start has not come.
     fn withdraw(&mut self, ticket: Ticket) -> Option<Promise> {
+        let place = self.place_of(ticket)?;
+        self.booked = None;
+        self.promises.remove(place)
+    }
+
+    /// Returns where a promise is on the list, if its start has not come.
+    fn place_of(&self, ticket: Ticket) -> Option<usize> {
         let first = self.promises.partition_point(|known| known.taken.start_ns < ticket.start_ns);
         let same_start = self.promises.iter().skip(first);
         let offset = same_start
             .take_while(|known| known.taken.start_ns == ticket.start_ns)
             .position(|known| known.serial == ticket.serial)?;
-        self.booked = None;
-        self.promises.remove(first.saturating_add(offset))
+        Some(first.saturating_add(offset))
     }
 
     /// The state with all promises in it, worked out if need be.
@@ -378,41 +463,7 @@ impl<P: Policy> Limit for Ledger<P> {
 
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
         self.pass_to(now_ns);
-        let serial = self.next_serial;
-        self.next_serial = self.next_serial.saturating_add(1);
-        self.undone_from = self.next_serial;
-        let floor_ns = core::mem::replace(&mut self.floor_ns, start_ns);
-        let taken = Taken { from_ns: self.latest_ns, start_ns, permits };
-        let past = self.past;
-        let ticket =
-            |busy_until_ns| Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, past) };
-        if !taken.is_promise() {
-            let ticket = ticket(self.policy.busy_until_ns(&self.started, taken));
-            self.policy.take(&mut self.started, taken);
-            if self.promises.is_empty() {
-                if let Some(booked) = &mut self.booked {
-                    self.policy.take(booked, taken);
-                }
-            } else {
-                self.booked = Some(self.all_booked());
-            }
-            self.note_grants();
-            return ticket;
-        }
-        let place = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
-        let is_last = place == self.promises.len();
-        let busy_until_ns = match &self.booked {
-            Some(booked) if is_last => self.policy.busy_until_ns(booked, taken),
-            _ => self.policy.busy_until_ns(&self.booked_before(place), taken),
-        };
-        let ticket = ticket(busy_until_ns);
-        self.promises.insert(place, Promise { serial, taken, floor_ns });
-        match &mut self.booked {
-            Some(booked) if is_last => self.policy.take(booked, taken),
-            _ => self.booked = Some(self.all_booked()),
-        }
-        self.note_grants();
-        ticket
+        self.record(Taken { from_ns: self.latest_ns, start_ns, permits })
     }
 
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
@@ -444,7 +495,12 @@ impl<P: Policy> Limit for Ledger<P> {
             if first.taken.start_ns > self.latest_ns {
                 break;
             }
-            self.policy.take(&mut self.started, first.taken);
+            if first.is_provisional {
+                self.held = self.held.saturating_add(first.taken.permits.get());
+                self.booked = None;
+            } else {
+                self.policy.take(&mut self.started, first.taken);
+            }
             self.promises.pop_front();
         }
     }
@@ -471,7 +527,7 @@ impl<P: Policy> Limit for Ledger<P> {
         };
         match self.promises.back() {
             _ if self.floor_ns > now_ns => 0,
-            None => self.policy.remaining(&self.started, now_ns),
+            None => self.policy.remaining(&self.started, now_ns).saturating_sub(self.held),
             Some(_) => {
                 // Places between promises: as many as still fit.
                 let (mut low, mut high) = (0, self.policy.remaining(&self.started, now_ns));
@@ -521,5 +577,68 @@ impl<P: Policy> Limit for Ledger<P> {
             self.floor_ns = self.latest_ns;
         }
         taken
+    }
+}
+
+impl<P: Policy> Provisional for Ledger<P> {
+    fn keeps_schedule(&self) -> bool {
+        self.policy.keeps_schedule()
+    }
+
+    fn has_changed_since(&self, ticket: Ticket) -> bool {
+        self.past.returned_since(ticket.past).is_none()
+    }
+
+    fn counts_in_flight(&self) -> bool {
+        self.policy.counts_in_flight()
+    }
+
+    fn hold(&mut self, permits: NonZeroU64) {
+        self.held = self.held.saturating_add(permits.get());
+    }
+
+    fn unhold(&mut self, permits: NonZeroU64) {
+        self.held = self.held.saturating_sub(permits.get());
+    }
+
+    fn hold_promise(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.pass_to(now_ns);
+        let Some(place) = self.place_of(ticket) else { return false };
+        if let Some(promise) = self.promises.get_mut(place) {
+            promise.is_provisional = true;
+        }
+        true
+    }
+
+    fn not_before(&mut self, start_ns: u64) {
+        self.floor_ns = self.floor_ns.max(start_ns);
+    }
+
+    fn opening_apart(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        self.opening_behind_floor(now_ns, 0, permits)
+    }
+
+    fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
+        self.pass_to(now_ns);
+        let floor_ns = self.floor_ns;
+        // Its waiter has waited for it: taken in time, it goes on from the exact instant that was
+        // rounded up.
+        let from_ns = self.latest_ns.min(start_ns.saturating_sub(1));
+        let ticket = self.record(Taken { from_ns, start_ns, permits });
+        self.floor_ns = floor_ns;
+        ticket
+    }
+
+    fn forecast(&self, now_ns: u64) -> Self {
+        let mut copy = self.clone();
+        copy.pass_to(now_ns);
+        if let Some(permits) = NonZeroU64::new(copy.held) {
+            copy.held = 0;
+            let start_ns = copy.latest_ns;
+            let taken = Taken { from_ns: start_ns, start_ns, permits };
+            copy.policy.take(&mut copy.started, taken);
+            copy.booked = None;
+        }
+        copy
     }
 }

@@ -57,6 +57,7 @@ pub mod node;
 pub mod pacer;
 pub mod policy;
 pub mod portable;
+pub mod provisional;
 pub mod queue;
 pub mod rate;
 pub mod ratio;

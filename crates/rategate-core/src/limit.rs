@@ -253,6 +253,7 @@ fn grant<L: Limit + ?Sized>(
     let ticket = limit.book(now_ns, start_ns, permits);
     Grant {
         start_ns,
+        promised_ns: start_ns,
         scheduled_ns: opening.scheduled_ns.unwrap_or(now_ns),
         permits: permits.get(),
         remaining: limit.remaining(now_ns),
@@ -264,7 +265,8 @@ fn grant<L: Limit + ?Sized>(
 pub(crate) fn nothing<L: Limit + ?Sized>(limit: &L, now_ns: u64) -> Grant {
     let ticket = Ticket::booked(now_ns, now_ns, Past::UNKNOWN);
     let remaining = limit.remaining(now_ns);
-    Grant { start_ns: now_ns, scheduled_ns: now_ns, permits: 0, remaining, ticket }
+    let (start_ns, promised_ns, scheduled_ns) = (now_ns, now_ns, now_ns);
+    Grant { start_ns, promised_ns, scheduled_ns, permits: 0, remaining, ticket }
 }
 
 fn denied(retry_after_ns: u64) -> Verdict {

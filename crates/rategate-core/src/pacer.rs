@@ -182,6 +182,10 @@ impl Policy for Pacer {
         State { track: Track::new(Schedule::constant(self.rate), now_ns) }
     }
 
+    fn keeps_schedule(&self) -> bool {
+        true
+    }
+
     fn opening(
         &self,
         state: &State,

@@ -30,6 +30,37 @@ pub trait Policy: Clone + Debug {
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal>;
 
+    /// Returns the first instant, not before `from_ns`, at which `permits` may start together with
+    /// others that are held at `held.from_ns` for waiters who have not taken them yet. Later than that
+    /// instant, it may turn out to be too early: those waiters may take later still.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`opening`](Self::opening).
+    fn opening_behind(
+        &self,
+        state: &Self::State,
+        from_ns: u64,
+        held: Held,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        match self.opening(state, from_ns, permits.saturating_add(held.permits.get())) {
+            Err(Refusal::Exceeds(_)) => {}
+            opening => return opening,
+        }
+        // More than ever start together: first those that are held, and they at the soonest now.
+        let mut state = state.clone();
+        let Held { from_ns: start_ns, permits: held } = held;
+        self.take(&mut state, Taken { from_ns: start_ns, start_ns, permits: held });
+        self.opening(&state, from_ns, permits)
+    }
+
+    /// Whether the policy promises instants on an open schedule, which lateness must not shift. All
+    /// others bound what starts, so a start counts when it happens.
+    fn keeps_schedule(&self) -> bool {
+        false
+    }
+
     /// Records a grant. Starts never decrease from one call to the next.
     fn take(&self, state: &mut Self::State, grant: Taken);
 
@@ -90,6 +121,12 @@ pub trait Policy: Clone + Debug {
         0
     }
 
+    /// Whether the policy counts operations in flight, so that [`release`](Self::release) and
+    /// [`forgo`](Self::forgo) change something.
+    fn counts_in_flight(&self) -> bool {
+        false
+    }
+
     /// Takes note that operations have ended at `now_ns`. Returns whether the policy counts
     /// operations in flight. More than are in flight is as many as are.
     fn release(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
@@ -101,6 +138,15 @@ pub trait Policy: Clone + Debug {
     fn forgo(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
         false
     }
+}
+
+/// Permits held for waiters whose start has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The instant from which they may be taken: now.
+    pub from_ns: u64,
+    /// How many.
+    pub permits: NonZeroU64,
 }
 
 /// A grant as a policy records it.

@@ -325,6 +325,10 @@ impl Policy for TwoTimeline {
         State { ideal: track.clone(), dispatch: track, gate_ns: 0, unpaid: 0 }
     }
 
+    fn keeps_schedule(&self) -> bool {
+        !self.is_one_at_a_time()
+    }
+
     fn opening(
         &self,
         state: &State,

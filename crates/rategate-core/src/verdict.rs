@@ -19,8 +19,12 @@ pub enum Verdict {
 /// Permits handed out, or promised for a later instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The first nanosecond at which the operation may start.
+    /// When the operation starts: for a waiter that has taken its permits, the instant of taking;
+    /// otherwise the first nanosecond at which it may start.
     pub start_ns: u64,
+    /// The first nanosecond at which the waiter could have taken its permits: `start_ns` where
+    /// nobody waited.
+    pub promised_ns: u64,
     /// When it would have started had all before it started on time; for a policy without a
     /// schedule, when it was asked for.
     pub scheduled_ns: u64,

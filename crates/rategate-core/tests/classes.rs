@@ -18,6 +18,7 @@ use rategate_core::fair::{ClassId, MAX_CLASSES, Rounds, TooManyClasses};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
+use rategate_core::provisional::Provisional;
 use rategate_core::queue::{Bounds, Outcome, Request, Turned, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -39,7 +40,7 @@ struct Lines<L> {
     in_order: Vec<u32>,
 }
 
-impl<L: Limit + Clone> Lines<L> {
+impl<L: Provisional> Lines<L> {
     /// Whoever is next, as things stand.
     fn next(&mut self) -> Option<(ClassId, Waiter)> {
         let waiting = &self.waiting;
@@ -124,7 +125,7 @@ fn starts_are_those_of_lines_worked_out_anew() {
     assert!(seen.iter().all(|&times| times > 400), "{seen:?}");
 }
 
-fn story(random: &mut XorShift, limit: impl Limit + Clone) -> [usize; 4] {
+fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
     let mut queued = Queued::new(limit.clone());
     let mut rounds = Rounds::new();
     let mut classes = vec![rounds.add_class(n(1)).unwrap()];

@@ -49,7 +49,7 @@ struct Pair {
 
 /// What a grant tells of itself, whoever has made it.
 fn told(grant: &Grant) -> impl PartialEq + std::fmt::Debug + use<> {
-    let Grant { start_ns, scheduled_ns, permits, remaining, ticket } = *grant;
+    let Grant { start_ns, scheduled_ns, permits, remaining, ticket, .. } = *grant;
     (start_ns, scheduled_ns, permits, remaining, ticket.busy_until_ns(), ticket.past())
 }
 
@@ -85,7 +85,10 @@ impl Pair {
         let own = match self.twin.try_acquire(|| now_ns, permits) {
             Answer::Granted { start_ns, scheduled_ns, spare } => {
                 let (remaining, ticket) = (spare.permits(), spare.ticket(start_ns));
-                Verdict::Granted(Grant { start_ns, scheduled_ns, permits, remaining, ticket })
+                let promised_ns = start_ns;
+                let grant =
+                    Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket };
+                Verdict::Granted(grant)
             }
             Answer::Denied { retry_after_ns } => {
                 Verdict::Denied(Denial { retry_after_ns: Some(retry_after_ns) })

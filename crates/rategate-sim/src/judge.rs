@@ -18,6 +18,7 @@ pub(crate) fn report(scenario: &Scenario, happened: Happened, steps: Vec<StepRep
     let operations = happened.operations.into_iter().map(|operation| Operation {
         arrival_ns: since(operation.arrival_ns),
         scheduled_ns: operation.scheduled_ns.map(since),
+        promised_ns: operation.promised_ns.map(since),
         start_ns: operation.start_ns.map(since),
         end_ns: operation.end_ns.map(since),
         ..operation

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::error::{DebtError, ExceedsCapacity, LimitError};
 use rategate_core::fair::ClassId;
-use rategate_core::queue::{Bounds, Joined, Outcome, Place, Queue, Request, Turned, Wakes};
+use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
 use rategate_core::verdict::{Denial, Grant, Settled, Ticket, Verdict};
 
 use crate::scenario::Class;
@@ -33,22 +33,36 @@ pub(crate) enum Asker {
 /// Limits, and the line before them.
 pub(crate) struct Lined<L> {
     limits: L,
-    queue: Queue<Waiter>,
+    queue: Queue<Waiter, L>,
     places: BTreeMap<Waiter, Place>,
-    ended: Ended,
+    woken: Woken,
+    /// Waits that had ended when their waiter left.
+    ended: Vec<(Waiter, Outcome)>,
 }
 
-/// Whose waits have ended, in order, and who has not been told.
+/// The waiters that have been woken and not told why, in order.
 #[derive(Default)]
-struct Ended(Vec<Waiter>);
+struct Woken(Vec<Waiter>);
 
-impl Wakes<Waiter> for Ended {
+impl Wakes<Waiter> for Woken {
     fn settled(&mut self, waiter: Waiter) {
         self.0.push(waiter);
     }
 
-    /// Nobody here has been told a start that might become another.
-    fn moved(&mut self, _waiter: &Waiter) {}
+    fn moved(&mut self, waiter: &Waiter) {
+        self.0.push(*waiter);
+    }
+}
+
+/// Why a waiter was woken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wake {
+    /// The wait has ended.
+    Ended(Outcome),
+    /// The waiter may take its permits.
+    Due,
+    /// The start may have become another one.
+    Moved,
 }
 
 impl<L: Subject> Lined<L> {
@@ -58,11 +72,17 @@ impl<L: Subject> Lined<L> {
             // Reading the file has shown that there are not too many.
             let _ = queue.add_class(class.weight);
         }
-        Self { limits, queue, places: BTreeMap::new(), ended: Ended::default() }
+        let (places, woken, ended) = (BTreeMap::new(), Woken::default(), Vec::new());
+        Self { limits, queue, places, woken, ended }
     }
 
     pub(crate) fn clamp(&self, now_ns: u64) -> u64 {
         self.limits.clamp(now_ns)
+    }
+
+    /// Whether waiters take their permits when they come, and have not been granted an instant.
+    pub(crate) fn takes(&self) -> bool {
+        !self.limits.keeps_schedule()
     }
 
     /// The most permits that a try could take: none before those who wait.
@@ -76,10 +96,11 @@ impl<L: Subject> Lined<L> {
         now_ns: u64,
         permits: u64,
     ) -> Result<Verdict, ExceedsCapacity> {
-        if self.is_held_for(now_ns, permits) {
-            return self.held(now_ns, permits);
+        match self.behind_all(now_ns, permits, |limits, now_ns| limits.try_acquire(now_ns, permits))
+        {
+            Some(tried) => tried,
+            None => self.held(now_ns, permits),
         }
-        self.limits.try_acquire(now_ns, permits)
     }
 
     pub(crate) fn reserve(
@@ -88,10 +109,15 @@ impl<L: Subject> Lined<L> {
         permits: u64,
         max_wait_ns: Option<u64>,
     ) -> Result<Verdict, ExceedsCapacity> {
-        if self.is_held_for(now_ns, permits) {
-            return self.held(now_ns, permits);
+        self.serve(now_ns);
+        let Self { limits, queue, woken, .. } = self;
+        if permits == 0 {
+            return limits.reserve(now_ns, permits, max_wait_ns);
         }
-        self.limits.reserve(now_ns, permits, max_wait_ns)
+        match queue.reserve(limits, now_ns, permits, max_wait_ns, woken) {
+            Some(reserved) => reserved,
+            None => self.held(now_ns, permits),
+        }
     }
 
     pub(crate) fn peek(
@@ -99,9 +125,10 @@ impl<L: Subject> Lined<L> {
         now_ns: u64,
         permits: u64,
     ) -> Result<Option<u64>, ExceedsCapacity> {
-        let held = self.is_held_for(now_ns, permits);
-        let wait_ns = self.limits.peek(now_ns, permits)?;
-        Ok(wait_ns.filter(|_| !held))
+        match self.behind_all(now_ns, permits, |limits, now_ns| limits.peek(now_ns, permits)) {
+            Some(peeked) => peeked,
+            None => self.limits.peek(now_ns, permits).map(|_| None),
+        }
     }
 
     pub(crate) fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
@@ -125,7 +152,8 @@ impl<L: Subject> Lined<L> {
     }
 
     pub(crate) fn release(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.change(now_ns, |limits, _| limits.release(now_ns, permits))
+        self.limits.counts_in_flight()
+            && self.change(now_ns, |limits, _| limits.release(now_ns, permits))
     }
 
     /// Takes permits of a grant back, for the good of whoever waits and of the class that had them.
@@ -158,8 +186,7 @@ impl<L: Subject> Lined<L> {
         })
     }
 
-    /// Stands in line, unless the permits are there. What comes of it is among those who have
-    /// [ended](Self::ended).
+    /// Stands in line, unless the permits are there. What comes of it is [told](Self::told).
     pub(crate) fn wait(
         &mut self,
         now_ns: u64,
@@ -167,8 +194,8 @@ impl<L: Subject> Lined<L> {
         waiter: Waiter,
     ) -> Result<Option<Grant>, Turned> {
         self.serve(now_ns);
-        let Self { limits, queue, places, ended } = self;
-        match queue.join(limits, now_ns, request, || waiter, ended)? {
+        let Self { limits, queue, places, woken, .. } = self;
+        match queue.join(limits, now_ns, request, || waiter, woken)? {
             Joined::Granted(grant) => Ok(Some(grant)),
             Joined::Waits(place) => {
                 places.insert(waiter, place);
@@ -180,16 +207,42 @@ impl<L: Subject> Lined<L> {
     /// Gives a wait up. Returns whether it had not ended.
     pub(crate) fn leave(&mut self, now_ns: u64, waiter: Waiter) -> bool {
         self.serve(now_ns);
-        if self.ended.0.contains(&waiter) {
-            return false;
+        let Some(place) = self.places.get(&waiter) else { return false };
+        match self.queue.leave(&mut self.limits, now_ns, place, &mut self.woken) {
+            Some(Left::InTime(_) | Left::Untaken) => {
+                self.places.remove(&waiter);
+                true
+            }
+            Some(Left::Settled(outcome)) => {
+                self.places.remove(&waiter);
+                self.ended.push((waiter, outcome));
+                false
+            }
+            None => false,
         }
-        let Some(place) = self.places.remove(&waiter) else { return false };
-        self.queue.leave(&mut self.limits, now_ns, &place, &mut self.ended).is_some()
     }
 
-    /// Grants all whose starts have come.
+    /// Lets all start whose starts have come.
     pub(crate) fn serve(&mut self, now_ns: u64) {
-        self.queue.serve(&mut self.limits, now_ns, &mut self.ended);
+        self.queue.serve(&mut self.limits, now_ns, &mut self.woken);
+    }
+
+    /// Takes the permits of a waiter whose start has come. `None` if it has to wait on.
+    pub(crate) fn take(&mut self, now_ns: u64, waiter: Waiter) -> Option<Outcome> {
+        self.serve(now_ns);
+        let Self { limits, queue, places, woken, .. } = self;
+        let outcome = queue.take(limits, now_ns, places.get(&waiter)?, || waiter, woken);
+        if outcome.is_some() {
+            places.remove(&waiter);
+        }
+        self.serve(now_ns);
+        outcome
+    }
+
+    /// Until when a waiter has to wait, as far as a clock can tell.
+    pub(crate) fn due_ns(&mut self, waiter: Waiter) -> Option<u64> {
+        let Self { limits, queue, places, woken, .. } = self;
+        queue.due_ns(limits, places.get(&waiter)?, woken)
     }
 
     /// When to serve next, as far as a clock can tell.
@@ -197,14 +250,24 @@ impl<L: Subject> Lined<L> {
         self.queue.next_ns()
     }
 
-    /// Whose waits have ended since the last call, in order, and how.
-    pub(crate) fn ended(&mut self) -> Vec<(Waiter, Outcome)> {
-        let ended = std::mem::take(&mut self.ended.0).into_iter();
+    /// The waiters that have been woken since the last call, in order, and why.
+    pub(crate) fn told(&mut self) -> Vec<(Waiter, Wake)> {
+        let woken = std::mem::take(&mut self.woken.0).into_iter();
+        let ended = std::mem::take(&mut self.ended).into_iter();
         ended
-            .filter_map(|waiter| {
-                let place = self.places.remove(&waiter)?;
-                Some((waiter, self.queue.collect(&place)?))
-            })
+            .map(|(waiter, outcome)| (waiter, Wake::Ended(outcome)))
+            .chain(woken.filter_map(|waiter| {
+                let place = self.places.get(&waiter)?;
+                let wake = match self.queue.collect(place) {
+                    Some(outcome) => Wake::Ended(outcome),
+                    None if self.queue.is_due(place) => Wake::Due,
+                    None => Wake::Moved,
+                };
+                if matches!(wake, Wake::Ended(_)) {
+                    self.places.remove(&waiter);
+                }
+                Some((waiter, wake))
+            }))
             .collect()
     }
 
@@ -213,12 +276,20 @@ impl<L: Subject> Lined<L> {
         self.places.keys().copied().collect()
     }
 
-    /// Whether somebody who asks for `permits` now stands behind one who waits for an act that no
-    /// clock foretells. Otherwise all who wait are booked, and he stands behind them.
-    fn is_held_for(&mut self, now_ns: u64, permits: u64) -> bool {
+    /// Decides something behind all who wait. `None` if one of them waits for an act that no clock
+    /// foretells.
+    fn behind_all<T>(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        decide: impl FnOnce(&mut L, u64) -> T,
+    ) -> Option<T> {
         self.serve(now_ns);
-        let Self { limits, queue, ended, .. } = self;
-        permits > 0 && !queue.is_empty() && queue.is_held(limits, ended)
+        let Self { limits, queue, woken, .. } = self;
+        if permits == 0 {
+            return Some(decide(limits, now_ns));
+        }
+        queue.behind_all(limits, now_ns, woken, decide)
     }
 
     fn held(&self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {
@@ -231,7 +302,7 @@ impl<L: Subject> Lined<L> {
     fn change<T>(
         &mut self,
         now_ns: u64,
-        change: impl FnOnce(&mut L, &mut Queue<Waiter>) -> T,
+        change: impl FnOnce(&mut L, &mut Queue<Waiter, L>) -> T,
     ) -> T {
         self.serve(now_ns);
         self.queue.unbook(&mut self.limits, now_ns);

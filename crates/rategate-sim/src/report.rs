@@ -129,7 +129,9 @@ pub struct Operation {
     pub arrival_ns: u64,
     /// When it would have started had all before it started on time.
     pub scheduled_ns: Option<u64>,
-    /// When it started.
+    /// The start that it was told before it woke.
+    pub promised_ns: Option<u64>,
+    /// When it really started.
     pub start_ns: Option<u64>,
     /// When its work was done.
     pub end_ns: Option<u64>,

@@ -114,11 +114,12 @@ impl<'s> Steps<'s> {
         Some(self.start_ns.saturating_add(next.at_ns))
     }
 
-    /// Grants all whose starts have come by the next step, if that is about what they were granted.
-    /// Returns whether they are to be told before it.
+    /// Lets all start whose starts have come by the next step, if they take, or if it is about what they
+    /// were granted. Returns whether they are to be told before it.
     pub(crate) fn serve_before(&self, limits: &mut Lined<impl Subject>) -> bool {
         let next = self.to_come.as_slice().first();
-        let Some(next) = next.filter(|next| next.call.is_about_a_grant()) else { return false };
+        let comes_first = |next: &&Step| limits.takes() || next.call.is_about_a_grant();
+        let Some(next) = next.filter(comes_first) else { return false };
         limits.serve(self.seen_ns.max(self.start_ns.saturating_add(next.at_ns)));
         true
     }

@@ -52,6 +52,8 @@ impl Decision {
 pub struct Grant {
     start_ns: u64,
     promised_ns: u64,
+    /// The instant at which the limit counts it.
+    booked_ns: u64,
     scheduled_ns: u64,
     permits: u64,
     spare: Spare,
@@ -108,27 +110,28 @@ impl Grant {
     /// A grant to an operation that starts at once.
     #[inline]
     pub(crate) const fn at(start_ns: u64, scheduled_ns: u64, permits: u64, spare: Spare) -> Self {
-        let promised_ns = start_ns;
-        Self { start_ns, promised_ns, scheduled_ns, permits, spare }
+        let (promised_ns, booked_ns) = (start_ns, start_ns);
+        Self { start_ns, promised_ns, booked_ns, scheduled_ns, permits, spare }
     }
 
     /// What the core has to know when some of it comes back.
     pub(crate) const fn as_granted(&self) -> verdict::Grant {
-        let Self { promised_ns, scheduled_ns, permits, spare, .. } = *self;
-        let (remaining, ticket) = (spare.permits(), spare.ticket(promised_ns));
-        verdict::Grant { start_ns: promised_ns, scheduled_ns, permits, remaining, ticket }
+        let Self { booked_ns: start_ns, promised_ns, scheduled_ns, permits, spare, .. } = *self;
+        let (remaining, ticket) = (spare.permits(), spare.ticket(start_ns));
+        verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket }
     }
 
-    /// What the core granted, to an operation that starts as promised.
+    /// What the core granted, to an operation that starts at the instant that it says.
     pub(crate) const fn as_promised(grant: &verdict::Grant) -> Self {
-        let verdict::Grant { start_ns, scheduled_ns, permits, remaining, ticket } = *grant;
+        let verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket } =
+            *grant;
         let spare = Spare::booked(remaining, ticket.busy_until_ns()).with_past(ticket.past());
-        Self::at(start_ns, scheduled_ns, permits, spare)
+        Self { promised_ns, ..Self::at(start_ns, scheduled_ns, permits, spare) }
     }
 
     /// The same grant to an operation that starts at `start_ns`, if that is later.
     pub(crate) fn starting(self, start_ns: u64) -> Self {
-        Self { start_ns: start_ns.max(self.promised_ns), ..self }
+        Self { start_ns: start_ns.max(self.booked_ns), ..self }
     }
 }
 

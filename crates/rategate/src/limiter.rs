@@ -189,6 +189,39 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Self { precision, ..self }
     }
 
+    /// Keeps the rate where waiters wake late, and not the bound: for those who pace, and do not limit.
+    /// For all clones, and all who wait.
+    ///
+    /// Otherwise a waiter's permits count from the instant at which it really starts. A bucket of burst 1
+    /// and strict spacing lose what waiters wake late by then: `docs/performance.md` says how much.
+    /// With this option they count from the instant that was promised, so real starts obey
+    /// `C(W + d)`, `d` being the largest lateness. Schedules (average, damped, [`Pacer`](crate::Pacer))
+    /// promise instants in any case.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter};
+    ///
+    /// let pace = Limiter::new(Gcra::new("2000/s".parse()?, 1)?).with_promised_starts();
+    /// let (first, second) = (pace.acquire(1)?, pace.acquire(1)?);
+    /// assert!(second.promised_ns() - first.promised_ns() >= 500_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_promised_starts(self) -> Self {
+        self.shared.set_promises_instants(true);
+        self
+    }
+
+    /// Sets, for all clones, how long a waiter whose start has come may leave its permits untaken: a
+    /// future that is not polled, a thread that is stopped. After that they go to the next in line,
+    /// and the waiter is first in line when it comes. Without this it is four times the largest
+    /// lateness seen, from 10 ms to 1 s.
+    #[must_use]
+    pub fn with_grace(self, period: Duration) -> Self {
+        self.shared.set_grace(Some(whole_ns(period)));
+        self
+    }
+
     /// Counts, for all clones and from now on, what the limit grants and denies, under a name of at most
     /// [`MOST_NAME_BYTES`](crate::stats::MOST_NAME_BYTES). If it is counted already, under that name. What
     /// is counted, and what it costs, is in [`stats`](crate::stats).
@@ -497,7 +530,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// [`Closed`].
     pub fn release(&self, permits: u64) -> Result<bool, Closed> {
-        self.shared.change(|limit, now_ns| limit.release(now_ns, permits))
+        self.shared.release(permits)
     }
 
     /// Takes note that operations in flight provably had no effect and never will, so that their
@@ -509,7 +542,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// [`Closed`].
     pub fn forgo(&self, permits: u64) -> Result<bool, Closed> {
-        self.shared.change(|limit, now_ns| limit.forgo(now_ns, permits))
+        self.shared.forgo(permits)
     }
 
     /// Closes the limiter for all clones: whoever waits for a start to come wakes with `Closed`,

@@ -164,14 +164,14 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     pub fn forgo(mut self) {
         let permits = std::mem::take(&mut self.permits);
         // To a limiter that is closed nothing has to go back.
-        let _ = self.shared.change(|limit, now_ns| limit.forgo(now_ns, permits));
+        let _ = self.shared.forgo(permits);
     }
 }
 
 impl<L: Concurrent, C: Clock> Drop for Permit<L, C> {
     fn drop(&mut self) {
         if self.permits > 0 {
-            let _ = self.shared.change(|limit, now_ns| limit.release(now_ns, self.permits));
+            let _ = self.shared.release(self.permits);
         }
     }
 }

@@ -7,7 +7,7 @@ use rategate_core::concurrent::Concurrent;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
-use crate::error::Closed;
+use crate::error::AcquireError;
 use crate::shared::{Promise, Shared};
 use crate::wait::Precision;
 
@@ -53,19 +53,27 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
         self.promise.grant.start_ns
     }
 
+    pub(crate) const fn promise(&self) -> &Promise {
+        &self.promise
+    }
+
     /// What its limiter's handles share.
     pub(crate) const fn shared(&self) -> &Arc<Shared<L, C>> {
         &self.shared
     }
 
-    /// Blocks until the start. If that has come already, the grant is the caller's even where the
-    /// limiter is closed: its permits are spent.
+    /// Blocks until the start, and takes the permits then. Where the limit bounds what starts, they
+    /// count from the instant of taking; a thread that wakes too late to fit before what was promised to
+    /// others waits on, first in line.
+    ///
+    /// If the start has come already, the grant is the caller's even where the limiter is closed: its
+    /// permits are spent.
     ///
     /// # Errors
     ///
-    /// [`Closed`] if the limiter is closed before the start, now or earlier. The permits are given
-    /// back.
-    pub fn wait(mut self) -> Result<Grant, Closed> {
+    /// [`AcquireError::Closed`] if the limiter is closed before the permits are taken; they are given
+    /// back. A late waiter's other errors are those of [`Limiter::acquire`](crate::Limiter::acquire).
+    pub fn wait(mut self) -> Result<Grant, AcquireError> {
         self.settled = true;
         self.shared.keep(&self.promise, self.precision)
     }
@@ -92,7 +100,7 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
         self.shared.cancel(&self.promise) || {
             let permits = self.promise.grant.permits;
             // To a limiter that is closed nothing has to go back.
-            let _ = self.shared.change(|limit, now_ns| limit.release(now_ns, permits));
+            let _ = self.shared.release(permits);
             false
         }
     }

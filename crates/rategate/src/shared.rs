@@ -23,7 +23,7 @@ use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
 use crate::panics::quietly;
 use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::turn::{Ear, State, Turn, Woken};
+use crate::turn::{Collected, Ear, State, Turn, Woken};
 use crate::twins::Twins;
 use crate::wait::{Alarm, Listeners, Precision, Waiter, Wake};
 
@@ -36,6 +36,8 @@ pub(crate) struct Shared<L: Concurrent, C> {
     clock: C,
     /// Raised when the limiter is closed.
     alarm: Alarm,
+    /// Never changes: new numbers are of the same policies.
+    counts_in_flight: bool,
     /// Tasks that wait for a reservation, to be told the same.
     listeners: Listeners,
     waiter: Waiter,
@@ -78,7 +80,9 @@ impl<L: Concurrent, C> Shared<L, C> {
 
 impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn new(mut limit: L, clock: C) -> Self {
+        let counts_in_flight = limit.counts_in_flight();
         Self {
+            counts_in_flight,
             twins: Twins::new(limit.twin(clock.now_ns())),
             state: Mutex::new(State::new(limit)),
             clock,
@@ -158,7 +162,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             return Err(Closed);
         }
         let now_ns = self.clock.now_ns();
-        if state.is_queued() {
+        if state.is_queued(now_ns) {
             let mut turn = Turn::new(&mut state, &mut woken, now_ns);
             turn.serve();
             let changed = turn.change(|limit, now_ns| change(limit, None, now_ns));
@@ -274,9 +278,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn remaining(&self) -> Result<u64, Closed> {
         match self.twins.current().remaining(self.clock.now_ns()) {
             Some(permits) => Ok(permits),
-            None => self.turn(|turn| match turn.waiting() {
-                0 => turn.behind_all(|limit, now_ns| limit.remaining(now_ns)).unwrap_or(0),
-                _ => 0,
+            None => self.turn(|turn| match turn.is_line_empty() {
+                true => turn.behind_all(|limit, now_ns| limit.remaining(now_ns)).unwrap_or(0),
+                false => 0,
             }),
         }
     }
@@ -349,7 +353,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         place: &Place,
         mut due_ns: Option<u64>,
         waiter: &Waiter,
-        alarm: &Alarm,
+        alarm: &Arc<Alarm>,
         abort: Option<&Alarm>,
     ) -> Result<Grant, AcquireError> {
         loop {
@@ -360,22 +364,49 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             // Before the look: what is settled after it raises the alarm again.
             alarm.lower();
             let aborted = abort.is_some_and(Alarm::is_raised);
-            let (outcome, later_ns) = self.turn_even_if_closed(|turn| match turn.collect(place) {
-                Some(outcome) => (Some(outcome), None),
-                None if aborted => (turn.leave(place), None),
-                None => (None, turn.due_ns(place)),
-            });
-            match outcome {
-                Some(outcome) => return self.ended(outcome),
+            let ear = || Ear::Thread(Arc::clone(alarm));
+            let (ended, later_ns) =
+                self.turn_even_if_closed(|turn| match turn.collect(place, ear) {
+                    Some(collected) => (Some(collected), None),
+                    None if aborted => (turn.leave(place).map(Collected::Ended), None),
+                    None => (None, turn.due_ns(place)),
+                });
+            match ended {
+                Some(collected) => return self.ended(collected),
                 None if aborted => return Err(AcquireError::Interrupted),
                 None => due_ns = later_ns,
             }
         }
     }
 
-    /// What has come of a wait, if it has ended: for that nobody needs to know the time.
-    pub(crate) fn collect(&self, place: &Place) -> Option<Outcome> {
-        self.lock().collect(place)
+    /// What has come of a task's wait, if it has ended, or may end now.
+    pub(crate) fn collect(&self, place: &Place, waker: &Waker) -> Option<Collected> {
+        // For a wait that has ended nobody needs to know the time.
+        if let Some(outcome) = self.lock().collect(place) {
+            return Some(Collected::Ended(outcome));
+        }
+        self.turn_even_if_closed(|turn| {
+            let collected = turn.collect(place, || Ear::Task(waker.clone()));
+            if collected.is_none() {
+                turn.listen(place, waker);
+            }
+            collected
+        })
+    }
+
+    /// Has a promise that has not started waited for in line. `None` where it has started, or the limit
+    /// promises instants.
+    pub(crate) fn wait_for_promise(&self, promise: &Promise) -> Option<Place> {
+        self.turn_even_if_closed(|turn| turn.wait_for_promise(&promise.grant))
+    }
+
+    /// Sets whether waiters start at the instants that they were promised.
+    pub(crate) fn set_promises_instants(&self, promises_instants: bool) {
+        self.turn_even_if_closed(|turn| turn.set_promises_instants(promises_instants));
+    }
+
+    pub(crate) fn set_grace(&self, grace_ns: Option<u64>) {
+        self.turn_even_if_closed(|turn| turn.set_grace(grace_ns));
     }
 
     /// Gives up a place in line. A grant that has come to it goes back as far as it can.
@@ -394,7 +425,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     /// What a caller gets who has waited.
-    pub(crate) fn ended(&self, outcome: Outcome) -> Result<Grant, AcquireError> {
+    pub(crate) fn ended(&self, collected: Collected) -> Result<Grant, AcquireError> {
+        let outcome = match collected {
+            Collected::Taken(grant) => return Ok(Grant::as_promised(&grant)),
+            Collected::Ended(outcome) => outcome,
+        };
         match outcome {
             Outcome::Granted(grant) => Ok(Grant::as_promised(&grant).starting(self.clock.now_ns())),
             Outcome::DeadlinePassed => Err(AcquireError::DeadlinePassed),
@@ -423,26 +458,45 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         permits: u64,
         max_wait_ns: Option<u64>,
     ) -> Result<Promise, AcquireError> {
-        let promised = self.ask_behind_all(permits, |limit, asked_ns| {
-            match limit.reserve(asked_ns, permits, max_wait_ns)? {
-                Verdict::Granted(grant) => {
-                    self.hands.seen_ns.fetch_max(asked_ns, Ordering::Relaxed);
-                    Ok(Promise { grant, slack_ns: limit.slack_ns() })
-                }
-                Verdict::Denied(denial) => {
-                    Err(refused(limit, asked_ns, permits, max_wait_ns, denial))
-                }
+        self.turn(|turn| match turn.reserve(permits, max_wait_ns) {
+            Some(Ok(Verdict::Granted(grant))) => {
+                self.hands.seen_ns.fetch_max(turn.now_ns, Ordering::Relaxed);
+                Ok(Promise { grant, slack_ns: turn.slack_ns() })
             }
-        })?;
-        promised.ok_or(AcquireError::TimeCannotHelp)
+            Some(Ok(Verdict::Denied(denial))) => {
+                let refused = turn.behind_all(|limit, asked_ns| {
+                    refused(limit, asked_ns, permits, max_wait_ns, denial)
+                });
+                Err(refused.unwrap_or(AcquireError::TimeCannotHelp))
+            }
+            Some(Err(error)) => Err(error.into()),
+            None => {
+                // More than could ever pass will not pass later either.
+                turn.ask_behind_all(permits, |_, _| Ok::<_, AcquireError>(()))?;
+                Err(AcquireError::TimeCannotHelp)
+            }
+        })?
     }
 
     /// Waits until the promised start. Closing the limiter ends the wait and gives the promise back,
     /// unless the start has come by then.
-    pub(crate) fn keep(&self, promise: &Promise, precision: Precision) -> Result<Grant, Closed> {
+    pub(crate) fn keep(
+        &self,
+        promise: &Promise,
+        precision: Precision,
+    ) -> Result<Grant, AcquireError> {
         let waiter = self.waiter.as_to(precision, promise.slack_ns);
+        if let Some(place) = self.wait_for_promise(promise) {
+            let (due_ns, abort) = (Some(promise.grant.start_ns), Some(&self.alarm));
+            let alarm = Alarm::of_one_wait(abort);
+            let waited = self.wait_in_line(&place, due_ns, &waiter, &alarm, abort);
+            return waited.map_err(|error| match error {
+                AcquireError::Interrupted => AcquireError::Closed,
+                error => error,
+            });
+        }
         match waiter.wait(&self.clock, promise.grant.start_ns, &self.alarm) {
-            Wake::Raised if self.cancel(promise) => Err(Closed),
+            Wake::Raised if self.cancel(promise) => Err(AcquireError::Closed),
             Wake::Raised | Wake::Due => {
                 Ok(Grant::as_promised(&promise.grant).starting(self.clock.now_ns()))
             }
@@ -465,6 +519,24 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         decide: impl FnOnce(&mut L, u64) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         self.turn(|turn| turn.ask_behind_all(permits, decide))?
+    }
+
+    /// Ends operations in flight. Returns whether the limit counts any.
+    pub(crate) fn release(&self, permits: u64) -> Result<bool, Closed> {
+        self.turn_in_flight(|turn| turn.change(|limit, now_ns| limit.release(now_ns, permits)))
+    }
+
+    /// Ends operations in flight that never were. Returns whether the limit counts any.
+    pub(crate) fn forgo(&self, permits: u64) -> Result<bool, Closed> {
+        self.turn_in_flight(|turn| turn.change(|limit, now_ns| limit.forgo(now_ns, permits)))
+    }
+
+    /// A turn for a limit that counts operations in flight. For all others nothing has to be done.
+    fn turn_in_flight(&self, act: impl FnOnce(&mut Turn<'_, L>) -> bool) -> Result<bool, Closed> {
+        if !self.counts_in_flight {
+            return if self.alarm.is_raised() { Err(Closed) } else { Ok(false) };
+        }
+        self.turn(act)
     }
 
     /// A change of the limit that may help those who wait.
@@ -535,7 +607,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// Hands the state to the twin if nobody waits, and lets go of the lock. Returns whether the timer of
     /// the tasks has to be set anew.
     fn close_turn(&self, mut state: MutexGuard<'_, State<L>>, woken: &Woken, now_ns: u64) -> bool {
-        if !state.is_queued() && !self.alarm.is_raised() {
+        if !state.is_queued(now_ns) && !self.alarm.is_raised() {
             state.limit.open(self.twins.current(), now_ns);
         }
         state.must_arm(woken)

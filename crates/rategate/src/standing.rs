@@ -137,7 +137,7 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
 }
 
 fn look<P: Policy>(turn: &mut Turn<'_, Ledger<P>>) -> Look {
-    if turn.waiting() > 0 {
+    if !turn.is_line_empty() {
         return Look::HELD;
     }
     turn.behind_all(|limit, now_ns| Look::of_ledger(limit, now_ns)).unwrap_or(Look::HELD)

@@ -8,9 +8,9 @@ use std::task::Waker;
 
 use rategate_core::error::{DebtError, ExceedsCapacity};
 use rategate_core::fair::{ClassId, TooManyClasses};
-use rategate_core::limit::Limit;
+use rategate_core::provisional::Provisional;
 use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
-use rategate_core::verdict::{Grant, Settled};
+use rategate_core::verdict::{Grant, Settled, Verdict};
 
 use crate::panics::quietly;
 use crate::wait::Alarm;
@@ -72,11 +72,19 @@ impl Drop for Woken {
     }
 }
 
+/// How a wait has ended.
+#[derive(Debug)]
+pub(crate) enum Collected {
+    /// The waiter starts at the instant that this says.
+    Taken(Grant),
+    Ended(Outcome),
+}
+
 /// What is behind a limiter's lock.
 #[derive(Debug)]
 pub(crate) struct State<L> {
     pub(crate) limit: L,
-    queue: Queue<Ear>,
+    queue: Queue<Ear, L>,
     /// How many of those who wait are tasks. Threads look after themselves.
     tasks: u32,
     /// When the timer of the tasks will serve the queue.
@@ -90,13 +98,14 @@ pub(crate) struct Turn<'a, L> {
     pub(crate) now_ns: u64,
 }
 
-impl<L: Limit> State<L> {
+impl<L: Provisional> State<L> {
     pub(crate) fn new(limit: L) -> Self {
         Self { limit, queue: Queue::new(Bounds::default()), tasks: 0, armed_ns: u64::MAX }
     }
 
-    pub(crate) fn is_queued(&self) -> bool {
-        !self.queue.is_empty()
+    /// Whether somebody waits, or has been granted what has not reached it.
+    pub(crate) fn is_queued(&self, now_ns: u64) -> bool {
+        !self.queue.is_idle(now_ns)
     }
 
     /// What has come of a wait, once.
@@ -124,7 +133,7 @@ impl<L: Limit> State<L> {
     }
 }
 
-impl<'a, L: Limit> Turn<'a, L> {
+impl<'a, L: Provisional> Turn<'a, L> {
     pub(crate) fn new(state: &'a mut State<L>, woken: &'a mut Woken, now_ns: u64) -> Self {
         let now_ns = state.limit.clamp(now_ns);
         Self { state, woken, now_ns }
@@ -148,10 +157,18 @@ impl<'a, L: Limit> Turn<'a, L> {
     /// `None` if somebody waits for what no clock foretells: nothing can pass before that.
     pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
         let State { limit, queue, .. } = &mut *self.state;
-        if !queue.is_empty() && queue.is_held(limit, self.woken) {
-            return None;
-        }
-        Some(decide(limit, self.now_ns))
+        queue.behind_all(limit, self.now_ns, self.woken, decide)
+    }
+
+    /// Promises permits the first start behind all who wait. `None` as for
+    /// [`behind_all`](Self::behind_all).
+    pub(crate) fn reserve(
+        &mut self,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+    ) -> Option<Result<Verdict, ExceedsCapacity>> {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.reserve(limit, self.now_ns, permits, max_wait_ns, self.woken)
     }
 
     /// The same for a question about `permits`, of which more than could ever pass will not pass later
@@ -223,9 +240,52 @@ impl<'a, L: Limit> Turn<'a, L> {
         queue.join(limit, self.now_ns, request, ear, self.woken)
     }
 
-    /// What has come of a wait, once.
-    pub(crate) fn collect(&mut self, place: &Place) -> Option<Outcome> {
-        self.state.collect(place)
+    /// Ends a wait whose start has come, by taking its permits now; or tells how it has ended. A
+    /// waiter that came too late waits on, and is woken by `ear`.
+    pub(crate) fn collect(
+        &mut self,
+        place: &Place,
+        ear: impl FnOnce() -> Ear,
+    ) -> Option<Collected> {
+        if let Some(outcome) = self.state.collect(place) {
+            return Some(Collected::Ended(outcome));
+        }
+        let State { limit, queue, tasks, .. } = &mut *self.state;
+        let ear = || {
+            let ear = ear();
+            *tasks = tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));
+            ear
+        };
+        let outcome = queue.take(limit, self.now_ns, place, ear, self.woken);
+        // What has been taken may have been held for longer than it needs to be now.
+        queue.serve(limit, self.now_ns, self.woken);
+        match outcome? {
+            Outcome::Granted(grant) => Some(Collected::Taken(grant)),
+            ended => Some(Collected::Ended(ended)),
+        }
+    }
+
+    /// Has a promise that has not started waited for in line: its permits are taken by the waiter.
+    pub(crate) fn wait_for_promise(&mut self, grant: &Grant) -> Option<Place> {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.wait_for_promise(limit, self.now_ns, grant.scheduled_ns, grant)
+    }
+
+    /// Sets whether waiters start at the instants that they were promised.
+    pub(crate) fn set_promises_instants(&mut self, promises_instants: bool) {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.unbook(limit, self.now_ns);
+        queue.set_promises_instants(promises_instants);
+        queue.serve(limit, self.now_ns, self.woken);
+    }
+
+    pub(crate) const fn set_grace(&mut self, grace_ns: Option<u64>) {
+        self.state.queue.set_grace(grace_ns);
+    }
+
+    /// Whether waiters take, so that a late wake costs some of the rate.
+    pub(crate) fn takes(&self) -> bool {
+        self.state.queue.takes(&self.state.limit)
     }
 
     /// Wakes whoever waits there by another waker from now on.
@@ -251,6 +311,7 @@ impl<'a, L: Limit> Turn<'a, L> {
                 self.woken.leaves(ear);
                 None
             }
+            Left::Untaken => None,
             Left::Settled(outcome) => Some(outcome),
         }
     }
@@ -269,6 +330,11 @@ impl<'a, L: Limit> Turn<'a, L> {
 
     pub(crate) fn waiting(&self) -> u32 {
         self.state.queue.waiting()
+    }
+
+    /// Whether nobody waits for a start to come.
+    pub(crate) const fn is_line_empty(&self) -> bool {
+        self.state.queue.is_empty()
     }
 
     /// Ends all waits.

@@ -80,17 +80,25 @@ fn undersleeping_wakes_nobody_early() {
     assert_eq!(starts, [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000]);
 }
 
-/// X1.6, X5.6: a caller who is woken late loses nothing of the rate: the next promise stands on
-/// the last promise, not on the waking.
+/// X1.6, X5.6: a caller that wakes late is counted from when it really starts, so that real starts
+/// keep the bound. Where promised starts are asked for, the rate is kept instead.
 #[test]
-fn oversleeping_loses_no_rate() {
-    let clock = ManualClock::with_sleep(|asked_ns| asked_ns + 100);
-    let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
-    let grants: Vec<_> = (0..5).map(|_| limiter.acquire(1).unwrap()).collect();
-    let promised: Vec<u64> = grants.iter().map(rategate::Grant::promised_ns).collect();
-    let started: Vec<u64> = grants.iter().map(rategate::Grant::start_ns).collect();
-    assert_eq!(promised, [0, 1_000, 2_000, 3_000, 4_000]);
-    assert_eq!(started, [0, 1_100, 2_100, 3_100, 4_100]);
+fn oversleeping_keeps_the_bound_or_the_rate() {
+    let played = |is_promised: bool| {
+        let clock = ManualClock::with_sleep(|asked_ns| asked_ns + 100);
+        let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
+        let limiter = if is_promised { limiter.with_promised_starts() } else { limiter };
+        let grants = (0..5).map(|_| limiter.acquire(1).unwrap());
+        grants.map(|grant| (grant.promised_ns(), grant.start_ns())).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        played(false),
+        [(0, 0), (1_000, 1_100), (2_100, 2_200), (3_200, 3_300), (4_300, 4_400)]
+    );
+    assert_eq!(
+        played(true),
+        [(0, 0), (1_000, 1_100), (2_000, 2_100), (3_000, 3_100), (4_000, 4_100)]
+    );
 }
 
 /// X5.6: a sleep that takes no time at all still comes to its end.

@@ -98,7 +98,17 @@ impl<'a, L: Subject> Run<'a, L> {
     }
 
     fn poll_woken(&mut self) {
-        let rung = std::mem::take(&mut *self.rung.lock().unwrap());
+        // One that takes its permits may let the next one start.
+        loop {
+            let rung = std::mem::take(&mut *self.rung.lock().unwrap());
+            if rung.is_empty() {
+                return;
+            }
+            self.poll_all(rung);
+        }
+    }
+
+    fn poll_all(&mut self, rung: Vec<usize>) {
         for step in rung {
             let about = self.about;
             let waiting = self.waits.remove(&step);

@@ -118,26 +118,27 @@ fn waits_are_counted_by_how_they_end() {
     let limiter = limiter.with_stats("waits");
     limiter.acquire(2).unwrap();
     limiter.acquire(1).unwrap();
-    assert_eq!(five(&limiter), [2, 3, 2, 0, 0]);
+    // Near the limit is judged at the instant of taking: one more could start then.
+    assert_eq!(five(&limiter), [2, 3, 1, 0, 0]);
     limiter.acquire(1).unwrap();
     assert!(matches!(
         limiter.acquire_within(1, Duration::from_millis(999)),
         Err(AcquireError::TooLong(_))
     ));
-    assert_eq!(five(&limiter), [3, 4, 3, 1, 1]);
+    assert_eq!(five(&limiter), [3, 4, 2, 1, 1]);
     assert!(matches!(limiter.acquire(3), Err(AcquireError::ExceedsCapacity(_))));
     let alarm = Alarm::new();
     alarm.raise();
     assert_eq!(limiter.acquire_unless(1, &alarm), Err(AcquireError::Interrupted));
-    assert_eq!(five(&limiter), [3, 4, 3, 1, 1]);
+    assert_eq!(five(&limiter), [3, 4, 2, 1, 1]);
     limiter.reserve(2).unwrap().cancel();
     assert!(limiter.reserve_within(2, Duration::from_millis(1)).is_err());
-    assert_eq!(five(&limiter), [4, 6, 4, 2, 3]);
+    assert_eq!(five(&limiter), [4, 6, 3, 2, 3]);
     assert!(limiter.try_permit(1).unwrap().is_err());
-    assert_eq!(five(&limiter), [4, 6, 4, 3, 4]);
+    assert_eq!(five(&limiter), [4, 6, 3, 3, 4]);
     limiter.close();
     assert_eq!(limiter.acquire(1), Err(AcquireError::Closed));
-    assert_eq!(five(&limiter), [4, 6, 4, 3, 4]);
+    assert_eq!(five(&limiter), [4, 6, 3, 3, 4]);
 }
 
 #[test]

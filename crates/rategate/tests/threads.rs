@@ -216,7 +216,7 @@ fn closing_wakes_the_waiters() {
         }
     });
     assert!(limiter.is_closed() && limiter.clone().is_closed());
-    assert_eq!(reserved.wait(), Err(Closed));
+    assert_eq!(reserved.wait(), Err(AcquireError::Closed));
     assert_eq!(limiter.acquire(1), Err(AcquireError::Closed));
     assert_eq!(limiter.acquire_within(1, Duration::MAX), Err(AcquireError::Closed));
     assert_eq!(limiter.try_acquire(1), Err(LimiterError::Closed));
@@ -249,7 +249,7 @@ fn closing_takes_back_no_start_that_has_come() {
         grants.map(|grant| (grant.promised_ns(), grant.start_ns())),
         [(0, S + 5), (S, S + 5)]
     );
-    assert_eq!(third.wait(), Err(Closed));
+    assert_eq!(third.wait(), Err(AcquireError::Closed));
     assert_eq!(fourth.keep().start_ns(), 3 * S);
 }
 

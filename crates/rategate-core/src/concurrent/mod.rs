@@ -69,6 +69,7 @@ use crate::limit::Limit;
 use crate::narrow::{Cells, Narrow};
 use crate::pacer::Pacer;
 use crate::policy::Policy;
+use crate::provisional::Provisional;
 use crate::refund::{Past, Rest};
 use crate::verdict::{STARTED, Ticket};
 
@@ -334,7 +335,7 @@ pub trait Owned<P: Policy>: Twin + Sized {
 
 /// A live limit with a twin: what a limiter shares between threads is one of these under a lock,
 /// and its twin before it.
-pub trait Concurrent: Limit {
+pub trait Concurrent: Provisional {
     /// The twin.
     type Twin: Twin;
 

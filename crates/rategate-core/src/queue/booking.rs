@@ -2,11 +2,11 @@
 
 use super::seats::{NONE, Waiting};
 use super::{Booked, Outcome, Queue, Wakes};
-use crate::limit::Limit;
+use crate::provisional::Provisional;
 use crate::verdict::Refusal;
 
-impl<W> Queue<W> {
-    pub(super) fn serve_one<L: Limit>(
+impl<W, L: Provisional> Queue<W, L> {
+    pub(super) fn serve_one(
         &mut self,
         limit: &mut L,
         now_ns: u64,
@@ -27,6 +27,8 @@ impl<W> Queue<W> {
                 // What starts in the same nanosecond must not look late to the limit.
                 limit.pass_to(grant.start_ns.saturating_sub(1));
                 self.end(seat, Outcome::Granted(grant), wakes);
+                self.undelivered = self.undelivered.saturating_add(1);
+                self.settled_ns = now_ns;
                 true
             }
             _ => self.expire_one(limit, now_ns, wakes),
@@ -35,7 +37,7 @@ impl<W> Queue<W> {
 
     /// Ends a wait whose deadline has come. Its start has not, or it would have been granted; so
     /// nothing is booked for it that could have come in time.
-    pub(super) fn expire_one<L: Limit>(
+    pub(super) fn expire_one(
         &mut self,
         limit: &mut L,
         now_ns: u64,
@@ -52,7 +54,7 @@ impl<W> Queue<W> {
 
     /// Somebody who is not booked has gone. If he was in the way of all others, they may start from now
     /// on, and not since when they asked.
-    pub(super) fn let_nobody_start_before<L: Limit>(&self, limit: &mut L, now_ns: u64) {
+    pub(super) fn let_nobody_start_before(&self, limit: &mut L, now_ns: u64) {
         if self.booked.is_empty() {
             limit.pass_to(now_ns);
         }
@@ -60,7 +62,7 @@ impl<W> Queue<W> {
 
     /// Books the next whose start is not known, or finds that it never will be. Returns whether there
     /// may be another one to book.
-    pub(super) fn book_next<L: Limit>(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
+    pub(super) fn book_next(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
         let seat = self.next_to_book();
         let Some(&Waiting { asked_ns, permits, .. }) = self.seats.at(seat) else { return false };
         // What is only a guess at its turn ends no wait.
@@ -128,7 +130,7 @@ impl<W> Queue<W> {
     }
 
     /// Takes the starts back that were no more than a guess at the turns of classes.
-    pub(super) fn forget_ahead<L: Limit>(&mut self, limit: &mut L) {
+    pub(super) fn forget_ahead(&mut self, limit: &mut L) {
         if self.ahead.take().is_some() {
             // None of them has come by the limit's own clock.
             let now_ns = limit.clamp(0);
@@ -139,7 +141,7 @@ impl<W> Queue<W> {
     }
 
     /// Takes the last start back that is booked.
-    pub(super) fn unbook_last<L: Limit>(&mut self, limit: &mut L, now_ns: u64) -> bool {
+    pub(super) fn unbook_last(&mut self, limit: &mut L, now_ns: u64) -> bool {
         let Some(Booked { seat, grant }) = self.booked.pop_back() else { return false };
         limit.cancel(now_ns, grant.ticket);
         self.seats.set_booked(seat, false);
@@ -148,7 +150,7 @@ impl<W> Queue<W> {
     }
 
     /// Takes somebody's start back, which may be booked. Those behind him will be booked anew.
-    pub(super) fn unbook_from<L: Limit>(&mut self, limit: &mut L, now_ns: u64, seat: u32) {
+    pub(super) fn unbook_from(&mut self, limit: &mut L, now_ns: u64, seat: u32) {
         self.forget_ahead(limit);
         let is_at = |booked: Option<&Booked>| booked.is_some_and(|booked| booked.seat == seat);
         if is_at(self.booked.back()) {
@@ -164,8 +166,25 @@ impl<W> Queue<W> {
     /// Ends the wait of somebody whose start is not booked any more, and tells him.
     pub(super) fn end(&mut self, seat: u32, outcome: Outcome, wakes: &mut impl Wakes<W>) {
         self.forget_deadline(seat);
+        self.forget_head(seat);
         if let Some(waiter) = self.seats.settle(seat, outcome) {
             wakes.settled(waiter);
+        }
+    }
+
+    /// Takes a waiter out of the line, and frees its slot.
+    pub(super) fn free(&mut self, seat: u32) -> Option<W> {
+        self.forget_head(seat);
+        self.seats.free(seat)
+    }
+
+    /// Forgets what was known of somebody as the first in line.
+    fn forget_head(&mut self, seat: u32) {
+        if !self.returning.is_empty() {
+            self.returning.retain(|&returning| returning != seat);
+        }
+        if self.head.is_some_and(|head| head.seat == seat) {
+            self.head = None;
         }
     }
 

@@ -5,18 +5,20 @@ use core::num::NonZeroU64;
 use super::seats::NONE;
 use super::{Joined, Outcome, Place, Queue, Request, Turned, Wakes, WhenFull};
 use crate::fair::ClassId;
-use crate::limit::Limit;
+use crate::provisional::Provisional;
 use crate::verdict::Refusal;
 
-impl<W> Queue<W> {
+impl<W, L: Provisional> Queue<W, L> {
     /// Whether the limit would grant a newcomer at once; an error if it never will, or not in time.
-    pub(super) fn look_ahead<L: Limit>(
+    pub(super) fn look_ahead(
         &self,
         limit: &L,
         now_ns: u64,
         permits: NonZeroU64,
         max_wait_ns: Option<u64>,
     ) -> Result<bool, Turned> {
+        // Behind those in line, as far as that is known.
+        let limit = self.forecast.as_ref().map_or(limit, |forecast| &forecast.limit);
         let opening = match limit.opening(now_ns, permits) {
             Err(Refusal::Held) => return Ok(false),
             Err(Refusal::BeyondClock { wait_ns }) if max_wait_ns.is_some() => Err(wait_ns),
@@ -42,7 +44,7 @@ impl<W> Queue<W> {
 
     /// Whether a newcomer who would be too late at the end of all lines is in time in the turn of his
     /// class.
-    pub(super) fn judge_by_turn<L: Limit>(
+    pub(super) fn judge_by_turn(
         &mut self,
         limit: &mut L,
         now_ns: u64,
@@ -65,8 +67,8 @@ impl<W> Queue<W> {
         let seat = self.seats.sit_down(class, waiter(), now_ns, permits);
         let start_ns = self.due_ns(limit, &Place(seat), wakes);
         let wait_ns = start_ns.map_or(0, |start_ns| start_ns.saturating_sub(now_ns));
-        self.unbook_from(limit, now_ns, seat);
-        let waiter = self.seats.free(seat).ok_or(turned)?;
+        self.unbook_seat(limit, now_ns, seat);
+        let waiter = self.free(seat).ok_or(turned)?;
         if wait_ns <= max_wait_ns {
             return Ok(waiter);
         }
@@ -74,7 +76,7 @@ impl<W> Queue<W> {
         Err(Turned::TooLong { wait_ns, retry_after_ns })
     }
 
-    pub(super) fn sit_down<L: Limit>(
+    pub(super) fn sit_down(
         &mut self,
         limit: &mut L,
         now_ns: u64,
@@ -90,14 +92,19 @@ impl<W> Queue<W> {
             self.deadlines.insert(seat, deadline_ns);
             self.by_deadline.insert((deadline_ns, seat));
         }
-        if self.booked.is_empty() || (max_wait_ns.is_some() && !self.has_classes()) {
+        let is_told = max_wait_ns.is_some() && !self.has_classes();
+        if self.takes(limit) {
+            if is_told && !self.booked.is_empty() {
+                self.forecast_all(limit, wakes);
+            }
+        } else if self.booked.is_empty() || is_told {
             self.book_next(limit, wakes);
         }
         Ok(Joined::Waits(Place(seat)))
     }
 
     /// Makes room for somebody who has to wait, or says that there is none.
-    pub(super) fn make_room<L: Limit>(
+    pub(super) fn make_room(
         &mut self,
         limit: &mut L,
         now_ns: u64,
@@ -110,10 +117,19 @@ impl<W> Queue<W> {
                 return Err(Turned::Full);
             }
             let newest = self.seats.line(class).last;
-            self.unbook_from(limit, now_ns, newest);
+            self.unbook_seat(limit, now_ns, newest);
             self.end(newest, Outcome::Evicted, wakes);
         }
         Ok(())
+    }
+
+    /// Takes back what is booked for a waiter that is about to leave the line.
+    pub(super) fn unbook_seat(&mut self, limit: &mut L, now_ns: u64, seat: u32) {
+        if self.takes(limit) {
+            self.stand_up(seat);
+        } else {
+            self.unbook_from(limit, now_ns, seat);
+        }
     }
 
     /// Whether there is room in a line, or somebody to send away for it.

@@ -78,23 +78,31 @@ use core::num::NonZeroU64;
 
 use crate::fair::{ClassId, Rounds, TooManyClasses};
 use crate::limit::{self, Limit};
+use crate::provisional::Provisional;
 use crate::verdict;
 
 pub use self::bounds::{Bounds, MAX_WAITERS, WhenFull};
+use self::forecast::Forecast;
+use self::grace::Grace;
+pub use self::grace::{MAX_GRACE_NS, MIN_GRACE_NS};
 use self::seats::{NONE, Seats};
+use self::taking::Head;
 pub use self::words::{Joined, Left, Outcome, Place, Request, Turned, Wakes};
 
 mod booking;
 mod bounds;
+mod forecast;
+mod grace;
 mod joining;
 mod seats;
+mod taking;
 mod words;
 
 /// Who waits for a limit's permits, in order of joining, with something to wake each by.
 #[derive(Debug)]
-pub struct Queue<W> {
+pub struct Queue<W, L> {
     seats: Seats<W>,
-    /// The starts that are booked, in order.
+    /// The starts that are booked, in order: in the limit, or in a forecast where waiters take.
     booked: VecDeque<Booked>,
     /// Whose turn it is, among several classes. It is charged when it starts.
     rounds: Rounds,
@@ -108,6 +116,21 @@ pub struct Queue<W> {
     rebooked: u32,
     /// Whether the limit has changed since deadlines were looked at.
     is_changed: bool,
+    /// Whether waiters start at the instants that they were promised, whatever the policy.
+    promises_instants: bool,
+    is_closed: bool,
+    /// The waiters that hold permits which they have not taken, by when they were woken.
+    due: VecDeque<u32>,
+    /// The waiters that came too late, first in line again.
+    returning: VecDeque<u32>,
+    head: Option<Head>,
+    /// The waiter that is joining: it asks for its start itself.
+    newcomer: u32,
+    forecast: Option<Forecast<L>>,
+    grace: Grace,
+    /// How many grants have not been collected, and when the last of them was made.
+    undelivered: u32,
+    settled_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +139,7 @@ struct Booked {
     grant: verdict::Grant,
 }
 
-impl<W> Queue<W> {
+impl<W, L: Provisional> Queue<W, L> {
     /// An empty queue with one class, of weight 1.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
@@ -133,7 +156,30 @@ impl<W> Queue<W> {
             deadlines: BTreeMap::new(),
             rebooked: 0,
             is_changed: false,
+            promises_instants: false,
+            is_closed: false,
+            due: VecDeque::new(),
+            returning: VecDeque::new(),
+            head: None,
+            newcomer: NONE,
+            forecast: None,
+            grace: Grace::default(),
+            undelivered: 0,
+            settled_ns: 0,
         }
+    }
+
+    /// Sets whether waiters start at the instants that they were promised, whatever the policy: the
+    /// rate is kept then, and real starts obey `C(W + d)`, `d` being the largest lateness. This
+    /// comes after [`unbook`](Self::unbook), like a change of the limit.
+    pub const fn set_promises_instants(&mut self, promises_instants: bool) {
+        self.promises_instants = promises_instants;
+    }
+
+    /// Sets how long a waiter whose start has come may leave its permits untaken. `None` chooses: a few
+    /// times the largest lateness seen, from [`MIN_GRACE_NS`] to [`MAX_GRACE_NS`].
+    pub const fn set_grace(&mut self, grace_ns: Option<u64>) {
+        self.grace.set(grace_ns);
     }
 
     /// One more class of callers, with its own line. While several wait, each is granted permits in
@@ -163,25 +209,40 @@ impl<W> Queue<W> {
         self.bounds = bounds;
     }
 
-    /// How many wait.
+    /// How many wait: for their start to come, or with permits that they have not taken.
     #[must_use]
-    pub const fn waiting(&self) -> u32 {
-        self.seats.waiting
+    pub fn waiting(&self) -> u32 {
+        let due = u32::try_from(self.due.len()).unwrap_or(u32::MAX);
+        self.seats.waiting.saturating_add(due)
     }
 
-    /// Whether nobody waits.
+    /// Whether nobody waits for a start to come.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.seats.waiting == 0
+    }
+
+    /// Whether at `now_ns` nobody waits, no waiter has permits to take, and no grant is on its way to its
+    /// waiter. A grant that is not collected within the grace period is not waited for.
+    #[must_use]
+    pub fn is_idle(&self, now_ns: u64) -> bool {
+        self.is_empty() && self.due.is_empty() && !self.has_undelivered(now_ns)
+    }
+
+    fn has_undelivered(&self, now_ns: u64) -> bool {
+        self.undelivered > 0 && now_ns < self.settled_ns.saturating_add(self.grace.ns())
     }
 
     /// When to [serve](Self::serve) next: the first start or deadline. `None` if that is up to
     /// somebody's act.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
-        let start_ns = self.booked.front().map(|booked| booked.grant.start_ns);
+        let booked = self.booked.front().filter(|_| self.forecast.is_none());
+        let start_ns = booked.map(|booked| booked.grant.start_ns);
+        let head_ns = self.head.and_then(|head| head.start_ns);
+        let withdrawal_ns = self.withdrawal_ns().filter(|_| !self.is_empty());
         let deadline_ns = self.by_deadline.first().map(|&(deadline_ns, _)| deadline_ns);
-        start_ns.into_iter().chain(deadline_ns).min()
+        [start_ns, head_ns, withdrawal_ns, deadline_ns].into_iter().flatten().min()
     }
 
     /// Whether a newcomer can do nothing but stand in line, at its end for good, and there is room for
@@ -199,7 +260,7 @@ impl<W> Queue<W> {
     /// # Errors
     ///
     /// [`Turned`]. Nothing is taken then.
-    pub fn join<L: Limit>(
+    pub fn join(
         &mut self,
         limit: &mut L,
         now_ns: u64,
@@ -213,26 +274,41 @@ impl<W> Queue<W> {
         if max_wait_ns.is_some() {
             self.book_all(limit, wakes);
         }
+        let was_empty = self.is_empty();
+        if was_empty {
+            self.drop_forecast(false);
+        }
         match self.look_ahead(limit, now_ns, permits, max_wait_ns) {
-            Ok(true) if self.is_empty() => {
+            Ok(true) if self.is_idle(now_ns) => {
                 let promised = limit.promise(now_ns, permits);
-                promised.map(Joined::Granted).map_err(Turned::Refused)
+                return promised.map(Joined::Granted).map_err(Turned::Refused);
             }
+            Ok(_) => {}
             Err(turned) => {
                 // Before anybody makes room for him.
                 let waiter = self.judge_by_turn(limit, now_ns, request, turned, waiter, wakes)?;
-                self.sit_down(limit, now_ns, permits, request, || waiter, wakes)
+                return self.sit_down(limit, now_ns, permits, request, || waiter, wakes);
             }
-            Ok(_) => self.sit_down(limit, now_ns, permits, request, waiter, wakes),
         }
+        let joined = self.sit_down(limit, now_ns, permits, request, waiter, wakes)?;
+        // One that was sent away for it may have been the first.
+        let is_first = was_empty || (self.head.is_none() && self.takes(limit));
+        if let Joined::Waits(place) = &joined
+            && is_first
+        {
+            // The next start is to be known; it may have come, behind grants that are on their way.
+            self.newcomer = place.0;
+            self.serve(limit, now_ns, wakes);
+            self.newcomer = NONE;
+        }
+        Ok(joined)
     }
 
-    /// Grants all whose starts have come by `now_ns`, in order, each at its own start; ends the waits
-    /// whose deadlines have. Books the start of whoever is first then.
-    pub fn serve<L: Limit>(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
-        let now_ns = limit.clamp(now_ns);
-        self.forget_ahead(limit);
-        while self.serve_one(limit, now_ns, wakes) {}
+    /// Lets all start whose starts have come by `now_ns`, in order: each may [take](Self::take) its
+    /// permits, or is granted them at its own start. Ends the waits whose deadlines have come. Works
+    /// out the start of whoever is first then.
+    pub fn serve(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
+        self.serve_some(limit, now_ns, usize::MAX, wakes);
         // The turns of classes are not known as long as others may come.
         if self.is_changed && !self.deadlines.is_empty() && !self.has_classes() {
             self.book_all(limit, wakes);
@@ -240,8 +316,8 @@ impl<W> Queue<W> {
         self.is_changed = false;
     }
 
-    /// The same for at most `most` grants. Returns whether it may not have been all.
-    pub fn serve_some<L: Limit>(
+    /// The same for at most `most` starts. Returns whether it may not have been all.
+    pub fn serve_some(
         &mut self,
         limit: &mut L,
         now_ns: u64,
@@ -249,14 +325,22 @@ impl<W> Queue<W> {
         wakes: &mut impl Wakes<W>,
     ) -> bool {
         let now_ns = limit.clamp(now_ns);
+        if self.takes(limit) {
+            return self.serve_taking(limit, now_ns, most, wakes);
+        }
         self.forget_ahead(limit);
         (0..most).all(|_| self.serve_one(limit, now_ns, wakes))
     }
 
-    /// What came of a wait, once. `None` while it lasts.
+    /// What came of a wait, once. `None` while it lasts, also for a waiter that may
+    /// [take](Self::take) its permits.
     #[must_use = "it is gone afterwards"]
     pub fn collect(&mut self, place: &Place) -> Option<Outcome> {
-        self.seats.collect(place.0)
+        let outcome = self.seats.collect(place.0)?;
+        if matches!(outcome, Outcome::Granted(_)) {
+            self.undelivered = self.undelivered.saturating_sub(1);
+        }
+        Some(outcome)
     }
 
     /// What to wake the holder of a place by, as long as it waits.
@@ -266,7 +350,7 @@ impl<W> Queue<W> {
 
     /// Gives a place up, if it has not been. The queue must have been [served](Self::serve) at
     /// `now_ns`.
-    pub fn leave<L: Limit>(
+    pub fn leave(
         &mut self,
         limit: &mut L,
         now_ns: u64,
@@ -276,10 +360,16 @@ impl<W> Queue<W> {
         if let Some(outcome) = self.collect(place) {
             return Some(Left::Settled(outcome));
         }
-        self.unbook_from(limit, now_ns, place.0);
+        if self.leave_due(limit, now_ns, place.0) {
+            self.serve(limit, now_ns, wakes);
+            return Some(Left::Untaken);
+        }
+        self.unbook_seat(limit, now_ns, place.0);
         self.forget_deadline(place.0);
-        let waiter = self.seats.free(place.0)?;
-        self.let_nobody_start_before(limit, now_ns);
+        let waiter = self.free(place.0)?;
+        if !self.takes(limit) {
+            self.let_nobody_start_before(limit, now_ns);
+        }
         self.serve(limit, now_ns, wakes);
         Some(Left::InTime(waiter))
     }
@@ -288,16 +378,20 @@ impl<W> Queue<W> {
     /// any but the first, and needs no more than this. `None` if it needs a [`leave`](Self::leave).
     pub fn leave_from_behind(&mut self, place: &Place) -> Option<W> {
         let is_first = |booked: &Booked| booked.seat == place.0;
-        if self.booked.len() != 1 || self.booked.front().is_none_or(is_first) {
+        let is_behind = match self.head {
+            Some(head) => head.seat != place.0 && self.booked.is_empty(),
+            None => self.booked.len() == 1 && !self.booked.front().is_none_or(is_first),
+        };
+        if !is_behind {
             return None;
         }
         self.forget_deadline(place.0);
-        self.seats.free(place.0)
+        self.free(place.0)
     }
 
     /// Whether nobody who comes now can be granted anything, because somebody waits for an act
     /// that no clock foretells. Books all others.
-    pub fn is_held<L: Limit>(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
+    pub fn is_held(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
         self.book_all(limit, wakes);
         self.has_unbooked()
     }
@@ -305,21 +399,51 @@ impl<W> Queue<W> {
     /// Until when the holder of a place has to wait, as things stand: its start or its deadline.
     /// `None` where that is up to somebody's act. Books all before it, and ends the waits that turn
     /// out to be in vain, which may be this one's.
-    pub fn due_ns<L: Limit>(
+    ///
+    /// Where waiters take, it is the soonest that may be; those before may come late.
+    pub fn due_ns(
         &mut self,
         limit: &mut L,
         place: &Place,
         wakes: &mut impl Wakes<W>,
     ) -> Option<u64> {
-        self.book_all(limit, wakes);
-        let ours = self.booked.iter().rfind(|booked| booked.seat == place.0);
-        let start_ns = ours.map(|booked| booked.grant.start_ns);
-        start_ns.or_else(|| self.deadlines.get(&place.0).copied())
+        if let Some((due, _)) = self.seats.due(place.0) {
+            return Some(due.promised_ns);
+        }
+        let head = self.head.filter(|_| self.takes(limit));
+        if head.is_none_or(|head| head.seat != place.0) || self.rebooked > 0 {
+            self.book_all(limit, wakes);
+        }
+        let deadline_ns = self.deadlines.get(&place.0).copied();
+        let Some(head) = head else {
+            let ours = self.booked.iter().rfind(|booked| booked.seat == place.0);
+            return ours.map(|booked| booked.grant.start_ns).or(deadline_ns);
+        };
+        let start_ns = if head.seat == place.0 {
+            [head.start_ns, self.withdrawal_ns()].into_iter().flatten().min()
+        } else {
+            let ours = self.booked.iter().rfind(|booked| booked.seat == place.0);
+            ours.map(|booked| booked.grant.start_ns.max(head.start_ns.unwrap_or(0)))
+        };
+        start_ns.into_iter().chain(deadline_ns).min()
     }
 
     /// Books all who wait, as far as their starts can be known, so that whatever the limit is asked
-    /// next stands behind them.
-    pub fn book_all<L: Limit>(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) {
+    /// next stands behind them: [`behind_all`](Self::behind_all).
+    pub fn book_all(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) {
+        if self.takes(limit) {
+            if self.ahead.is_some() {
+                self.drop_forecast(true);
+            }
+            if !self.is_empty() {
+                self.forecast_all(limit, wakes);
+            }
+            if self.head.is_none() && !self.is_empty() {
+                // The first turned out to wait in vain.
+                self.serve_taking(limit, limit.clamp(0), usize::MAX, wakes);
+            }
+            return;
+        }
         self.forget_ahead(limit);
         while self.book_next(limit, wakes) {}
     }
@@ -327,14 +451,20 @@ impl<W> Queue<W> {
     /// Takes all starts back that are booked. To be called before the limit is changed, or gets
     /// something back, at `now_ns`, at which the queue must have been served. Afterwards it has to be
     /// [served](Self::serve) again.
-    pub fn unbook<L: Limit>(&mut self, limit: &mut L, now_ns: u64) {
+    pub fn unbook(&mut self, limit: &mut L, now_ns: u64) {
         self.is_changed = true;
-        while self.unbook_last(limit, now_ns) {}
+        if self.takes(limit) {
+            self.drop_forecast(true);
+            self.head = None;
+        } else {
+            while self.unbook_last(limit, now_ns) {}
+        }
     }
 
     /// Ends all waits.
-    pub fn close<L: Limit>(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
+    pub fn close(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
         self.unbook(limit, now_ns);
+        self.close_due(limit, now_ns);
         while let Some(seat) = self.seats.anybody() {
             self.end(seat, Outcome::Closed, wakes);
         }

@@ -7,6 +7,7 @@ use core::num::NonZeroU64;
 
 use super::Outcome;
 use crate::fair::ClassId;
+use crate::verdict::Ticket;
 
 /// No seat. A seat has to leave 8 bits for its class.
 pub(super) const NONE: u32 = (1 << SEAT_BITS) - 1;
@@ -30,7 +31,7 @@ pub(super) struct Seats<W> {
 /// Those of one class who wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    first: u32,
+    pub(super) first: u32,
     pub(super) last: u32,
     /// The first whose start is not booked.
     pub(super) unbooked: u32,
@@ -49,9 +50,33 @@ enum Seat<W> {
 #[derive(Debug)]
 enum Idle {
     /// Elsewhere: few are settled at a time, and it is larger than one who waits.
-    Settled(Box<Outcome>),
+    Settled(Box<Settled>),
     /// With the next of the free ones.
     Free(u32),
+}
+
+/// What became of a wait, until its caller learns of it.
+#[derive(Debug)]
+enum Settled {
+    Ended(Outcome),
+    /// Its permits are held until the waiter takes them.
+    Due(Due),
+    /// The waiter did not take them in time. It is first in line when it comes.
+    Withdrawn(Due),
+}
+
+/// A waiter whose start has come, or will come at an instant that it was promised.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    pub(super) asked_ns: u64,
+    pub(super) permits: NonZeroU64,
+    pub(super) class: ClassId,
+    pub(super) promised_ns: u64,
+    /// When it was woken: the grace period counts from there.
+    pub(super) woken_ns: u64,
+    pub(super) deadline_ns: Option<u64>,
+    /// The promise by which its permits are held, for the waiter of a reservation.
+    pub(super) ticket: Option<Ticket>,
 }
 
 #[derive(Debug)]
@@ -150,7 +175,83 @@ impl<W> Seats<W> {
     /// does not wait.
     pub(super) fn settle(&mut self, seat: u32, outcome: Outcome) -> Option<W> {
         self.unlink(seat)?;
-        self.put(seat, Idle::Settled(Box::new(outcome)))
+        self.put(seat, Idle::Settled(Box::new(Settled::Ended(outcome))))
+    }
+
+    /// Takes a waiter out of the line whose start has come, and holds its slot until it takes.
+    pub(super) fn make_due(&mut self, seat: u32, due: Due) -> Option<W> {
+        self.unlink(seat)?;
+        self.put(seat, Idle::Settled(Box::new(Settled::Due(due))))
+    }
+
+    /// Adds a waiter that has been promised its start already.
+    pub(super) fn add_due(&mut self, due: Due) -> u32 {
+        self.taken = self.taken.saturating_add(1);
+        self.take(Seat::Idle(Idle::Settled(Box::new(Settled::Due(due)))))
+    }
+
+    /// Returns a waiter that is due, withdrawn or not.
+    pub(super) fn due(&self, seat: u32) -> Option<(Due, bool)> {
+        match self.slab.get(index(seat)) {
+            Some(Seat::Idle(Idle::Settled(settled))) => match **settled {
+                Settled::Due(due) => Some((due, false)),
+                Settled::Withdrawn(due) => Some((due, true)),
+                Settled::Ended(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Marks a waiter that is due as one that did not take in time.
+    pub(super) fn withdraw(&mut self, seat: u32) {
+        if let Some((due, _)) = self.due(seat) {
+            self.put(seat, Idle::Settled(Box::new(Settled::Withdrawn(due))));
+        }
+    }
+
+    /// Ends the wait of a waiter that is due.
+    pub(super) fn end_due(&mut self, seat: u32, outcome: Outcome) {
+        if self.due(seat).is_some() {
+            self.put(seat, Idle::Settled(Box::new(Settled::Ended(outcome))));
+        }
+    }
+
+    /// Frees the slot of a waiter that has taken, or has left.
+    pub(super) fn free_due(&mut self, seat: u32) {
+        if self.due(seat).is_some() {
+            self.put(seat, Idle::Free(self.first_free));
+            self.first_free = seat;
+            self.count_free();
+        }
+    }
+
+    /// Puts a waiter that was due back in line, before all others of its class.
+    pub(super) fn rejoin(&mut self, seat: u32, due: &Due, waiter: W) {
+        let first = self.line(due.class).first;
+        let before = Before::new(NONE, due.class);
+        let &Due { asked_ns, permits, .. } = due;
+        let waiting = Waiting { waiter, asked_ns, permits, before, behind: first };
+        let Some(slot) = self.slab.get_mut(index(seat)) else { return };
+        *slot = Seat::Waiting(waiting);
+        if let Some(neighbour) = self.at_mut(first) {
+            neighbour.before = Before::new(seat, due.class);
+        }
+        self.waiting = self.waiting.saturating_add(1);
+        if let Some(line) = self.lines.get_mut(due.class.index()) {
+            line.waiting = line.waiting.saturating_add(1);
+            line.permits = line.permits.saturating_add(permits.get());
+            (line.first, line.unbooked) = (seat, seat);
+            if line.last == NONE {
+                line.last = seat;
+            }
+        }
+    }
+
+    /// Takes note that no start is booked any more.
+    pub(super) fn unbook_all(&mut self) {
+        for line in &mut self.lines {
+            line.unbooked = line.first;
+        }
     }
 
     /// Takes somebody who waits out of the line and off his seat.
@@ -209,16 +310,12 @@ impl<W> Seats<W> {
     /// What came of a wait. The seat is free afterwards.
     pub(super) fn collect(&mut self, seat: u32) -> Option<Outcome> {
         let place = self.slab.get_mut(index(seat))?;
-        if !matches!(place, Seat::Idle(Idle::Settled(_))) {
-            return None;
-        }
-        let settled = replace(place, Seat::Idle(Idle::Free(self.first_free)));
+        let Seat::Idle(Idle::Settled(settled)) = place else { return None };
+        let Settled::Ended(outcome) = **settled else { return None };
+        *place = Seat::Idle(Idle::Free(self.first_free));
         self.first_free = seat;
         self.count_free();
-        match settled {
-            Seat::Idle(Idle::Settled(outcome)) => Some(*outcome),
-            Seat::Idle(Idle::Free(_)) | Seat::Waiting(_) => None,
-        }
+        Some(outcome)
     }
 
     fn count_free(&mut self) {

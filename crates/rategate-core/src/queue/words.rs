@@ -97,6 +97,8 @@ pub enum Outcome {
 /// What had become of a place when its holder left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left<W> {
+    /// Its start had come, and it had not taken its permits: all that it held has gone back.
+    Untaken,
     /// It was still waiting, with this to wake it by; all that it held has gone back.
     InTime(W),
     /// It had been settled. If it was granted, the permits are spent.

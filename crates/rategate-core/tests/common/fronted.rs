@@ -12,6 +12,7 @@ use rategate_core::concurrent::{Answer, Concurrent, Twin, Twinned};
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
+use rategate_core::provisional::Provisional;
 use rategate_core::verdict::{Denial, Grant, Opening, Refusal, Ticket, Verdict};
 use rategate_sim::world::Subject;
 
@@ -74,6 +75,7 @@ impl<L: Concurrent> Fronted<L> {
         let verdict = match self.twin.try_acquire(|| self.latest_ns, permits) {
             Answer::Granted { start_ns, scheduled_ns, spare } => Verdict::Granted(Grant {
                 start_ns,
+                promised_ns: start_ns,
                 scheduled_ns,
                 permits,
                 remaining: spare.permits(),
@@ -166,6 +168,56 @@ impl<L: Concurrent> Limit for Fronted<L> {
 
     fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
         self.owned(now_ns, |limit, now_ns| limit.forgo(now_ns, permits))
+    }
+}
+
+impl<L: Concurrent> Clone for Fronted<L> {
+    fn clone(&self) -> Self {
+        Self::over(self.looking(self.latest_ns, |limit| limit.clone()), self.latest_ns)
+    }
+}
+
+impl<L: Concurrent> Provisional for Fronted<L> {
+    fn keeps_schedule(&self) -> bool {
+        self.limit.borrow().keeps_schedule()
+    }
+
+    fn has_changed_since(&self, ticket: Ticket) -> bool {
+        self.limit.borrow().has_changed_since(ticket)
+    }
+
+    fn counts_in_flight(&self) -> bool {
+        self.limit.borrow().counts_in_flight()
+    }
+
+    fn hold(&mut self, permits: NonZeroU64) {
+        self.owned(0, |limit, _| limit.hold(permits));
+    }
+
+    fn unhold(&mut self, permits: NonZeroU64) {
+        self.owned(0, |limit, _| limit.unhold(permits));
+    }
+
+    fn hold_promise(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.owned(now_ns, |limit, now_ns| limit.hold_promise(now_ns, ticket))
+    }
+
+    fn not_before(&mut self, start_ns: u64) {
+        self.owned(0, |limit, _| limit.not_before(start_ns));
+    }
+
+    fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
+        self.owned(now_ns, |limit, now_ns| limit.book_apart(now_ns, start_ns, permits))
+    }
+
+    fn forecast(&self, now_ns: u64) -> Self {
+        let now_ns = self.clamp(now_ns);
+        Self::over(self.looking(now_ns, |limit| limit.forecast(now_ns)), now_ns)
+    }
+
+    fn opening_apart(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        // An instant to come does not let the clock pass.
+        self.looking(self.latest_ns, |limit| limit.opening_apart(now_ns, permits))
     }
 }
 

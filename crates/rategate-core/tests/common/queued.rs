@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rategate_core::limit::Limit;
+use rategate_core::provisional::Provisional;
 use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
 
 /// Waiters are numbers.
@@ -29,15 +29,23 @@ pub(crate) type Starts = BTreeMap<u32, (u64, u64)>;
 /// The queue, its limit, and the starts it has granted so far.
 pub(crate) struct Queued<L> {
     pub(crate) limit: L,
-    pub(crate) queue: Queue<u32>,
+    pub(crate) queue: Queue<u32, L>,
     pub(crate) woken: Woken,
     pub(crate) places: BTreeMap<u32, (Place, u64)>,
     pub(crate) starts: Starts,
     pub(crate) in_order: Vec<u32>,
 }
 
-impl<L: Limit> Queued<L> {
+impl<L: Provisional> Queued<L> {
+    /// A queue whose waiters start at the instants that they were promised, however late they are.
     pub(crate) fn new(limit: L) -> Self {
+        let mut queued = Self::taking(limit);
+        queued.queue.set_promises_instants(true);
+        queued
+    }
+
+    /// A queue whose waiters take, if the limit bounds what starts.
+    pub(crate) fn taking(limit: L) -> Self {
         Self {
             limit,
             queue: Queue::new(Bounds::default()),
@@ -53,9 +61,50 @@ impl<L: Limit> Queued<L> {
         self.gather();
     }
 
+    /// Serves the queue at each instant at which that is due, up to `now_ns`, and has each waiter take
+    /// at once.
+    pub(crate) fn pass(&mut self, now_ns: u64) {
+        while let Some(next_ns) = self.queue.next_ns().filter(|&next_ns| next_ns < now_ns) {
+            self.take_due(next_ns);
+        }
+        self.take_due(now_ns);
+    }
+
+    /// Serves the queue at `now_ns`, and has each waiter take whose start has come.
+    pub(crate) fn take_due(&mut self, now_ns: u64) {
+        self.queue.serve(&mut self.limit, now_ns, &mut self.woken);
+        while !self.woken.settled.is_empty() {
+            for id in std::mem::take(&mut self.woken.settled) {
+                let ended = self.take(now_ns, id);
+                assert!(ended.is_some(), "{id} came at once");
+            }
+            self.queue.serve(&mut self.limit, now_ns, &mut self.woken);
+        }
+    }
+
+    /// Has a waiter take, and notes its start.
+    pub(crate) fn take(&mut self, now_ns: u64, id: u32) -> Option<Outcome> {
+        let (place, permits) = self.places.get(&id)?;
+        let permits = *permits;
+        let Self { queue, limit, woken, .. } = self;
+        let outcome = queue.take(limit, now_ns, place, || id, woken)?;
+        if let Outcome::Granted(grant) = outcome {
+            self.starts.insert(id, (grant.start_ns, permits));
+            self.in_order.push(id);
+        }
+        self.places.remove(&id);
+        Some(outcome)
+    }
+
     pub(crate) fn gather(&mut self) {
         for id in std::mem::take(&mut self.woken.settled) {
             let (place, permits) = self.places.remove(&id).unwrap();
+            if self.queue.is_due(&place) {
+                // It takes when it comes.
+                self.places.insert(id, (place, permits));
+                self.woken.settled.push(id);
+                continue;
+            }
             match self.queue.collect(&place) {
                 Some(Outcome::Granted(grant)) => {
                     self.starts.insert(id, (grant.start_ns, permits));
@@ -100,6 +149,6 @@ impl<L: Limit> Queued<L> {
         }
         let left = self.queue.leave(&mut self.limit, now_ns, &place, &mut self.woken);
         self.gather();
-        left == Some(Left::InTime(id))
+        matches!(left, Some(Left::InTime(left)) if left == id) || left == Some(Left::Untaken)
     }
 }

@@ -141,7 +141,9 @@ impl Shared {
         match self.twin.try_acquire(|| at_ns, permits) {
             Answer::Granted { start_ns, scheduled_ns, spare } => {
                 let (remaining, ticket) = (spare.permits(), spare.ticket(start_ns));
-                let grant = Grant { start_ns, scheduled_ns, permits, remaining, ticket };
+                let promised_ns = start_ns;
+                let grant =
+                    Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket };
                 Some((of_grant(&grant), Some(grant)))
             }
             Answer::Denied { retry_after_ns } => {

@@ -3,7 +3,7 @@
 use rategate_core::verdict::{Grant, Verdict};
 
 use super::{Event, Subject, World};
-use crate::line::Asker;
+use crate::line::{Asker, Waiter};
 use crate::report::{Operation, Outcome, Sleep};
 use crate::scenario::{Asks, Caller, Gate};
 
@@ -17,11 +17,20 @@ pub(super) struct Thread<'s> {
     grant: Option<Grant>,
     /// When it asked for what it waits for.
     asked_ns: u64,
+    in_line: Option<InLine>,
+}
+
+/// A thread that waits in line.
+struct InLine {
+    /// The event that wakes it, if it sleeps by a clock.
+    wake: Option<u64>,
+    /// Until when it sleeps.
+    until_ns: u64,
 }
 
 impl<'s> Thread<'s> {
     pub(super) const fn new(caller: &'s Caller) -> Self {
-        Self { caller, begun: 0, working: false, grant: None, asked_ns: 0 }
+        Self { caller, begun: 0, working: false, grant: None, asked_ns: 0, in_line: None }
     }
 }
 
@@ -41,7 +50,7 @@ impl<L: Subject> World<'_, L> {
             Gate::After if worked || begun > 0 => self.ask(index),
             Gate::After if more => {
                 let now_ns = self.now_ns;
-                self.begin(index, now_ns, now_ns);
+                self.begin(index, now_ns, now_ns, now_ns);
             }
             Gate::Before | Gate::After => {}
         }
@@ -50,7 +59,7 @@ impl<L: Subject> World<'_, L> {
     fn ask(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
         thread.asked_ns = self.now_ns;
-        if thread.caller.asks == Asks::Wait {
+        if thread.caller.asks == Asks::Wait || self.limits.takes() {
             let Caller { permits, class, .. } = *thread.caller;
             return self.stand_in_line(Asker::Thread(index), permits, class);
         }
@@ -76,11 +85,14 @@ impl<L: Subject> World<'_, L> {
 
     fn sleep(&mut self, index: usize) {
         let Some(grant) = self.threads.get(index).and_then(|thread| thread.grant) else { return };
-        let asked_ns = grant.start_ns.saturating_sub(self.now_ns);
-        let errors = &self.scenario.sleep_error_ns;
-        let error_ns = self.sleeps.checked_rem(errors.len()).and_then(|which| errors.get(which));
-        self.sleeps = self.sleeps.saturating_add(1);
-        let slept_ns = i128::from(asked_ns).saturating_add(error_ns.copied().unwrap_or(0)).max(0);
+        self.sleep_until(index, grant.start_ns);
+    }
+
+    /// Sleeps until a reading of the clock, as exactly as sleeps are. Returns the event of waking.
+    fn sleep_until(&mut self, index: usize, until_ns: u64) -> u64 {
+        let asked_ns = until_ns.saturating_sub(self.now_ns);
+        let error_ns = self.next_sleep_error_ns();
+        let slept_ns = i128::from(asked_ns).saturating_add(error_ns).max(0);
         let slept_ns = u64::try_from(slept_ns).unwrap_or(u64::MAX);
         self.happened.sleeps.push(Sleep {
             caller: u64::try_from(index).unwrap_or(u64::MAX),
@@ -92,12 +104,72 @@ impl<L: Subject> World<'_, L> {
         // A sleep that takes no time at all would be repeated for ever; such a caller spins.
         let spins = slept_ns == 0 && !self.carries_early_wakes;
         let wake = Event::Wake { thread: index };
-        let until_ns = if spins { grant.start_ns } else { self.now_ns.saturating_add(slept_ns) };
+        let until_ns = if spins { until_ns } else { self.now_ns.saturating_add(slept_ns) };
         self.cause_at_reading(until_ns, wake);
+        self.caused
+    }
+
+    /// What the next sleep adds to what it is asked for.
+    pub(super) fn next_sleep_error_ns(&mut self) -> i128 {
+        let errors = &self.scenario.sleep_error_ns;
+        let error_ns = self.sleeps.checked_rem(errors.len()).and_then(|which| errors.get(which));
+        self.sleeps = self.sleeps.saturating_add(1);
+        error_ns.copied().unwrap_or(0)
+    }
+
+    /// Sleeps until the start that its place in line has, as things stand. A thread that asked to
+    /// stand in line is woken instead.
+    pub(super) fn sleep_in_line(&mut self, index: usize) {
+        let Some(thread) = self.threads.get_mut(index) else { return };
+        thread.in_line = Some(InLine { wake: None, until_ns: u64::MAX });
+        if thread.caller.asks == Asks::Wait {
+            return;
+        }
+        let waiter = Waiter::Asker(Asker::Thread(index));
+        let Some(due_ns) = self.limits.due_ns(waiter) else { return };
+        let wake = self.sleep_until(index, due_ns);
+        if let Some(thread) = self.threads.get_mut(index) {
+            thread.in_line = Some(InLine { wake: Some(wake), until_ns: due_ns });
+        }
+    }
+
+    /// Wakes a thread in line whose start may have moved to before the one that it sleeps for.
+    pub(super) fn wake_if_sooner(&mut self, index: usize) {
+        let in_line = self.threads.get(index).and_then(|thread| thread.in_line.as_ref());
+        let until_ns = in_line.map_or(0, |in_line| in_line.until_ns);
+        let due_ns = self.limits.due_ns(Waiter::Asker(Asker::Thread(index)));
+        if due_ns.is_some_and(|due_ns| due_ns < until_ns) {
+            self.sleep_in_line(index);
+        }
+    }
+
+    /// Whether a thread in line will wake by itself.
+    pub(super) fn sleeps_in_line(&self, index: usize) -> bool {
+        let in_line = self.threads.get(index).and_then(|thread| thread.in_line.as_ref());
+        in_line.is_some_and(|in_line| in_line.wake.is_some())
+    }
+
+    /// Whether a thread in line sleeps until another instant by now.
+    pub(super) fn is_stale_wake(&self, index: usize, number: u64) -> bool {
+        let Some(thread) = self.threads.get(index) else { return true };
+        match &thread.in_line {
+            Some(in_line) => in_line.wake != Some(number),
+            None => thread.grant.is_none(),
+        }
+    }
+
+    pub(super) fn no_longer_in_line(&mut self, index: usize) {
+        if let Some(thread) = self.threads.get_mut(index) {
+            thread.in_line = None;
+        }
     }
 
     pub(super) fn wake(&mut self, index: usize) {
-        let Some(grant) = self.threads.get(index).and_then(|thread| thread.grant) else { return };
+        let Some(thread) = self.threads.get(index) else { return };
+        if thread.in_line.is_some() {
+            return self.take(Asker::Thread(index));
+        }
+        let Some(grant) = thread.grant else { return };
         if self.now_ns >= grant.start_ns {
             self.pass(index);
         } else if self.carries_early_wakes {
@@ -122,16 +194,16 @@ impl<L: Subject> World<'_, L> {
         let Some(grant) = thread.grant.take() else { return };
         let (asked_ns, caller) = (thread.asked_ns, thread.caller);
         let more = thread.begun < caller.operations;
-        // Granted for that instant; a pacer's early riser starts at once.
-        let granted_ns = grant.start_ns.min(self.now_ns);
-        self.happened.grants.push((granted_ns, caller.permits));
+        // It starts now, whenever it might have: by the limit's clock, which never goes back.
+        let started_ns = if self.limits.takes() { grant.start_ns } else { self.now_ns };
+        self.happened.grants.push((started_ns, caller.permits));
         // Behind its last operation a caller asks too, and has nothing more to do.
         if more {
-            self.begin(index, asked_ns, grant.scheduled_ns);
+            self.begin(index, asked_ns, grant.scheduled_ns, grant.promised_ns);
         }
     }
 
-    fn begin(&mut self, index: usize, arrival_ns: u64, scheduled_ns: u64) {
+    fn begin(&mut self, index: usize, arrival_ns: u64, scheduled_ns: u64, promised_ns: u64) {
         let Some(thread) = self.threads.get_mut(index) else { return };
         let latencies = &thread.caller.latency_ns;
         let cycle = u64::try_from(latencies.len()).unwrap_or(1);
@@ -146,6 +218,7 @@ impl<L: Subject> World<'_, L> {
             caller: u64::try_from(index).unwrap_or(u64::MAX),
             arrival_ns,
             scheduled_ns: Some(scheduled_ns),
+            promised_ns: Some(promised_ns),
             start_ns: Some(self.now_ns),
             end_ns: Some(end_ns),
             permits,
@@ -174,6 +247,7 @@ impl<L: Subject> World<'_, L> {
             caller: u64::try_from(index).unwrap_or(u64::MAX),
             arrival_ns: thread.asked_ns,
             scheduled_ns: None,
+            promised_ns: None,
             start_ns: None,
             end_ns: None,
             permits: thread.caller.permits,

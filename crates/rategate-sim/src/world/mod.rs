@@ -16,8 +16,8 @@ use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::{AnyPolicy, AnyState};
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
+use rategate_core::provisional::Provisional;
 use rategate_core::verdict::{Grant, Verdict};
 
 use self::callers::Thread;
@@ -40,7 +40,7 @@ pub fn run(scenario: &Scenario) -> Report {
 }
 
 /// A limit that a scenario can be played on.
-pub trait Subject: Limit {
+pub trait Subject: Provisional {
     /// Puts new numbers into force.
     ///
     /// # Errors
@@ -91,8 +91,12 @@ enum Event {
     Start {
         operation: usize,
     },
-    /// Somebody in line starts, or his deadline has come.
+    /// A start in line has come, or a deadline.
     Serve,
+    /// A waiter in line that has been woken comes.
+    Take {
+        asker: Asker,
+    },
 }
 
 struct World<'s, L> {
@@ -169,8 +173,13 @@ impl<'s, L: Subject> World<'s, L> {
 
     fn play(&mut self) {
         while let Some(Reverse((at_ns, number, event))) = self.events.pop() {
-            if event == Event::Serve && self.armed.take_if(|armed| armed.1 == number).is_none() {
+            let is_stale = match event {
                 // The line has moved since.
+                Event::Serve => self.armed.take_if(|armed| armed.1 == number).is_none(),
+                Event::Wake { thread } => self.is_stale_wake(thread, number),
+                _ => false,
+            };
+            if is_stale {
                 continue;
             }
             self.true_ns = self.true_ns.max(at_ns);
@@ -184,8 +193,9 @@ impl<'s, L: Subject> World<'s, L> {
                 Event::Wake { thread } => self.wake(thread),
                 Event::Start { operation } => self.start_arrival(operation),
                 Event::Serve => self.limits.serve(self.now_ns),
+                Event::Take { asker } => self.take(asker),
             }
-            self.tell_ended();
+            self.tell_woken();
             self.arm();
         }
     }
@@ -200,8 +210,10 @@ impl<'s, L: Subject> World<'s, L> {
             }
         }
         for waiter in self.limits.waiting() {
-            if let Waiter::Asker(Asker::Thread(thread)) = waiter {
-                self.give_up(thread, Outcome::Waiting);
+            if let Waiter::Asker(Asker::Thread(index)) = waiter {
+                let asks = self.threads.get(index).map(|thread| thread.caller.asks);
+                let waits = asks == Some(Asks::Wait);
+                self.give_up(index, if waits { Outcome::Waiting } else { Outcome::Denied });
             }
         }
         self.happened
@@ -235,7 +247,7 @@ impl<'s, L: Subject> World<'s, L> {
 
     fn step(&mut self) {
         if self.steps.serve_before(&mut self.limits) {
-            self.tell_ended();
+            self.tell_woken();
         }
         let opened_up = self.steps.carry_out(&mut self.limits, &mut self.happened.grants);
         self.cause_step();
@@ -253,16 +265,17 @@ impl<'s, L: Subject> World<'s, L> {
             caller: u64::try_from(caller).unwrap_or(u64::MAX),
             arrival_ns: self.now_ns,
             scheduled_ns: None,
+            promised_ns: None,
             start_ns: None,
             end_ns: None,
             permits: arrivals.permits,
             outcome: Outcome::Denied,
         });
         match arrivals.asks {
-            Asks::Wait => {
+            Asks::Reserve | Asks::Wait if arrivals.asks == Asks::Wait || self.limits.takes() => {
                 self.stand_in_line(Asker::Arrival(operation), arrivals.permits, arrivals.class);
             }
-            Asks::Reserve => {
+            Asks::Reserve | Asks::Wait => {
                 if !self.waiting.is_empty() || !self.try_arrival(operation) {
                     self.waiting.push_back(Asker::Arrival(operation));
                 }
@@ -290,12 +303,19 @@ impl<'s, L: Subject> World<'s, L> {
     fn promise_arrival(&mut self, index: usize, grant: Grant) {
         if let Some(operation) = self.happened.operations.get_mut(index) {
             operation.scheduled_ns = Some(grant.scheduled_ns);
+            operation.promised_ns = Some(grant.promised_ns);
             operation.start_ns = Some(grant.start_ns);
             operation.end_ns = Some(grant.start_ns);
             operation.outcome = Outcome::Granted;
             self.happened.grants.push((grant.start_ns, operation.permits));
             self.cause_at_reading(grant.start_ns, Event::Start { operation: index });
         }
+    }
+
+    fn asks_of(&self, operation: usize) -> Option<Asks> {
+        let table = self.happened.operations.get(operation)?.caller;
+        let table = usize::try_from(table).ok()?.checked_sub(self.threads.len())?;
+        self.scenario.arrivals.get(table).map(|arrivals| arrivals.asks)
     }
 
     fn end_arrival(&mut self, operation: usize, outcome: Outcome) {

@@ -21,12 +21,13 @@ use crate::turn::Ear;
 ///
 /// # Cancelling
 ///
-/// Dropped while it waits, it leaves the line. What it held goes back, those behind it move up, and
-/// whoever is due then is woken. Dropped after its start but before it was polled, its permits go back
-/// as far as the limit can take them, as by [`Limiter::refund`](crate::Limiter::refund).
+/// Dropped while it waits, it leaves the line: what it held goes back, also when its start had come,
+/// those behind it move up, and each that is due then is woken. On a schedule that promises instants,
+/// dropped after its start but before it was polled, its permits go back as far as the limit can take
+/// them, as by [`Limiter::refund`](crate::Limiter::refund).
 ///
-/// A future that is forgotten, by [`mem::forget`](std::mem::forget), is granted in its turn, to
-/// nobody's use. It delays nobody longer than had it been used.
+/// A future that is forgotten, by [`mem::forget`](std::mem::forget), or is not polled when it is woken,
+/// holds its permits for the [grace period](crate::Limiter::with_grace), once, and lets nobody over.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Acquire<'a, L: Concurrent, C: Clock> {
     shared: &'a Shared<L, C>,
@@ -123,18 +124,11 @@ impl Wait {
                 }
             }
             State::Waiting(place) => {
-                let outcome = shared.collect(place).or_else(|| {
-                    shared.turn_even_if_closed(|turn| {
-                        let outcome = turn.collect(place);
-                        if outcome.is_none() {
-                            turn.listen(place, context.waker());
-                        }
-                        outcome
-                    })
-                });
-                let Some(outcome) = outcome else { return Poll::Pending };
+                let Some(collected) = shared.collect(place, context.waker()) else {
+                    return Poll::Pending;
+                };
                 self.state = State::Done;
-                Poll::Ready(shared.ended(outcome))
+                Poll::Ready(shared.ended(collected))
             }
             // Polled again after its end, like any future that is fused.
             State::Done => Poll::Pending,

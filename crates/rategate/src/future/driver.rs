@@ -122,18 +122,18 @@ impl Watch {
     fn serve<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>) -> Option<(u64, u64)> {
         let mut granted = 0_u32;
         loop {
-            let (next_ns, slack_ns, left, has_more) = shared.turn_to_serve(|turn| {
+            let (next_ns, slack_ns, left, has_more, takes) = shared.turn_to_serve(|turn| {
                 let before = turn.waiting();
                 let has_more = turn.serve_some(BATCH);
                 granted = granted.saturating_add(before.saturating_sub(turn.waiting()));
-                (turn.arm(), turn.slack_ns(), turn.waiting(), has_more)
+                (turn.arm(), turn.slack_ns(), turn.waiting(), has_more, turn.takes())
             });
             if has_more {
                 continue;
             }
-            // In a long queue a late wake costs the rate nothing: those whose turn comes have asked
+            // In a long queue a late wake costs a schedule nothing: those whose turn comes have asked
             // long ago.
-            let is_long = left > granted.max(self.granted).saturating_mul(2);
+            let is_long = !takes && left > granted.max(self.granted).saturating_mul(2);
             if granted > 0 {
                 self.granted = granted;
             }

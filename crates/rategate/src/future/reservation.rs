@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rategate_core::concurrent::Concurrent;
+use rategate_core::queue::Place;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
-use crate::error::Closed;
+use crate::error::AcquireError;
 use crate::reservation::Reservation;
 use crate::shared::Shared;
 use crate::wait::Sleep;
@@ -33,15 +34,15 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
         self.reservation.start_ns()
     }
 
-    /// Waits until the start. Dropped before, it gives the permits back.
+    /// Waits until the start, and takes the permits then. Dropped before, it gives them back.
     ///
     /// # Errors
     ///
-    /// [`Closed`] if the limiter is closed before the start, now or earlier. The permits are given
-    /// back.
+    /// Those of [`Reservation::wait`].
     pub fn wait(self) -> Ready<L, C> {
         let shared = Arc::clone(self.reservation.shared());
-        Ready { reservation: Some(self.reservation), sleep: None, id: None, shared }
+        let place = shared.wait_for_promise(self.reservation.promise());
+        Ready { reservation: Some(self.reservation), place, sleep: None, id: None, shared }
     }
 
     /// Uses the permits without waiting here. The operation must not start before
@@ -72,6 +73,8 @@ impl<L: Concurrent, C: Clock> fmt::Debug for AsyncReservation<L, C> {
 pub struct Ready<L: Concurrent, C: Clock> {
     /// Absent once it has been kept or given back.
     reservation: Option<Reservation<L, C>>,
+    /// Where it takes its permits, where the limit bounds what starts.
+    place: Option<Place>,
     sleep: Option<Sleep>,
     /// Under which it will hear of the closing.
     id: Option<u64>,
@@ -96,21 +99,38 @@ impl<L: Concurrent, C: Clock> Ready<L, C> {
 }
 
 impl<L: Concurrent, C: Clock> Future for Ready<L, C> {
-    type Output = Result<Grant, Closed>;
+    type Output = Result<Grant, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // Polled again after its end, like any future that is fused.
         let start_ns = self.reservation.as_ref().map(Reservation::start_ns);
         let Some(start_ns) = start_ns else { return Poll::Pending };
         ready!(self.poll_due(start_ns, context));
-        let reservation = self.reservation.take();
-        // There is nothing left to wait for.
-        reservation.map_or(Poll::Pending, |reservation| Poll::Ready(reservation.wait()))
+        let Self { shared, place, reservation, .. } = &mut *self;
+        let Some(known) = place else {
+            // There is nothing left to wait for.
+            let reservation = reservation.take();
+            return reservation
+                .map_or(Poll::Pending, |reservation| Poll::Ready(reservation.wait()));
+        };
+        let Some(collected) = shared.collect(known, context.waker()) else { return Poll::Pending };
+        *place = None;
+        if let Some(reservation) = reservation.take() {
+            let _ = reservation.keep();
+        }
+        Poll::Ready(shared.ended(collected))
     }
 }
 
 impl<L: Concurrent, C: Clock> Drop for Ready<L, C> {
     fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.shared.leave(&place);
+            if let Some(reservation) = self.reservation.take() {
+                // What it held has gone back by that.
+                let _ = reservation.keep();
+            }
+        }
         if let Some(id) = self.id {
             self.shared.listeners().leave(id);
         }

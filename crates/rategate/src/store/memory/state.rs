@@ -136,7 +136,9 @@ impl State {
         let past = Past::from_bits(trace.past);
         let ticket = Ticket::booked(start_ns, trace.busy_until_ns, past);
         let (scheduled_ns, remaining) = (start_ns, 0);
-        let grant = Grant { start_ns, scheduled_ns, permits: granted, remaining, ticket };
+        let promised_ns = start_ns;
+        let grant =
+            Grant { start_ns, promised_ns, scheduled_ns, permits: granted, remaining, ticket };
         ledger.refund(now_ns, &grant, permits)
     }
 

@@ -1,0 +1,101 @@
+//! Grants to waiters that are provisional until the waiter takes them.
+//!
+//! A waiter that may start at `s` runs at `r`, later than `s` by as much as it was woken late. A
+//! bound that holds for promised instants `s` says nothing of the real ones. So a grant to a waiter
+//! is held until the waiter takes it: taking decides again at `r` and books there. Until then the
+//! permits count, for every other decision at time `t`, as if they started at `t`.
+//!
+//! ```text
+//!   held:   s ~~~~~~~~~~~ r            a decision at t counts the permits as starting at t
+//!           |      t      |
+//!           due           taken: decided again, and booked at r
+//! ```
+//!
+//! # Contract
+//!
+//! * **Ceiling.** Real starts obey the policy's bound, however late each waiter is: every instant
+//!   that is booked was decided at that instant.
+//! * **Nothing lost.** A bucket loses no rate while lateness stays below `(burst - 1) T`. A log or a
+//!   bucket of burst 1 loses the lateness itself: `N / (M + d)`.
+//! * **Promises.** A reservation whose owner sleeps alone keeps its instant; a waiter that comes too
+//!   late to fit before it starts behind it.
+//! * **Schedules.** A policy that promises instants on an open schedule needs none of this: see
+//!   [`keeps_schedule`](Provisional::keeps_schedule).
+
+use core::num::NonZeroU64;
+
+use crate::limit::Limit;
+use crate::verdict::{Grant, Opening, Refusal, Ticket};
+
+/// A live limit whose permits can be held for a waiter that has not taken them.
+pub trait Provisional: Limit + Clone {
+    /// Whether all policies here promise instants on an open schedule.
+    fn keeps_schedule(&self) -> bool;
+
+    /// Whether any policy here counts operations in flight.
+    fn counts_in_flight(&self) -> bool;
+
+    /// Holds permits for a waiter whose start has come.
+    fn hold(&mut self, permits: NonZeroU64);
+
+    /// Drops such a hold: its waiter takes the permits, or is gone.
+    fn unhold(&mut self, permits: NonZeroU64);
+
+    /// Makes a promise that has not started a provisional one: when its start comes, its permits are
+    /// held instead of booked. Returns whether there was such a promise.
+    fn hold_promise(&mut self, now_ns: u64, ticket: Ticket) -> bool;
+
+    /// Lets no later call start before `start_ns`.
+    fn not_before(&mut self, start_ns: u64);
+
+    /// Takes permits from `start_ns` on, an instant that [`Limit::opening`] has just named, without
+    /// keeping later calls behind it.
+    fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket;
+
+    /// Returns a copy in which all that is held starts at `now_ns`, to work out later starts on.
+    #[must_use]
+    fn forecast(&self, now_ns: u64) -> Self;
+
+    /// Returns when `permits` could start, if asked for at `now_ns`, also before what was promised
+    /// to others where that disturbs no promise.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limit::opening`].
+    fn opening_apart(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal>;
+
+    /// Whether the numbers have changed since `ticket` was given.
+    fn has_changed_since(&self, ticket: Ticket) -> bool;
+
+    /// Books permits that were held until now, for a waiter that asked at `asked_ns`, was promised
+    /// `promised_ns` and starts now. `None`, and nothing changes, where they may not start now.
+    ///
+    /// What was promised by `ticket` under other numbers is not decided again under these.
+    fn take(
+        &mut self,
+        now_ns: u64,
+        asked_ns: u64,
+        promised_ns: u64,
+        permits: NonZeroU64,
+        ticket: Option<Ticket>,
+    ) -> Option<Grant> {
+        let now_ns = self.clamp(now_ns);
+        let opening = self.opening_apart(now_ns, permits);
+        let opening = match opening.ok().filter(|opening| opening.start_ns <= now_ns) {
+            Some(opening) => opening,
+            None if ticket.is_some_and(|ticket| self.has_changed_since(ticket)) => {
+                Opening::at(now_ns)
+            }
+            None => return None,
+        };
+        let ticket = self.book_apart(now_ns, now_ns, permits);
+        Some(Grant {
+            start_ns: now_ns,
+            promised_ns: promised_ns.min(now_ns),
+            scheduled_ns: opening.scheduled_ns.unwrap_or(asked_ns),
+            permits: permits.get(),
+            remaining: self.remaining(now_ns),
+            ticket,
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! A forecast of the starts of those in line, worked out on a copy of the limit.
+//!
+//! Where waiters take, only the head's start is known from the limit itself. All others are forecast as
+//! if each takes on time. Lateness can only make a start later, so a forecast is a lower bound until it
+//! is made anew: it is while those before come late, once per so many starts that it costs O(1) for each.
+
+use core::num::NonZeroU64;
+
+use super::{Queue, Wakes};
+use crate::error::ExceedsCapacity;
+use crate::provisional::Provisional;
+use crate::verdict::{Grant, Verdict};
+
+/// Waiters up to this many are forecast anew whenever the forecast is stale.
+const FEW: u32 = 16;
+
+/// A copy of the limit in which all in line are booked, as far as they have been.
+#[derive(Debug)]
+pub(super) struct Forecast<L> {
+    pub(super) limit: L,
+    /// Whether a waiter has started later than forecast.
+    is_stale: bool,
+    /// How many starts have come since it was made, of how many that it told.
+    pub(super) settled: u32,
+    told: u32,
+}
+
+impl<W, L: Provisional> Queue<W, L> {
+    /// Forecasts the starts of all in line, as far as they can be known.
+    pub(super) fn forecast_all(&mut self, limit: &L, wakes: &mut impl Wakes<W>) {
+        if self.forecast.as_ref().is_some_and(|forecast| {
+            forecast.is_stale
+                && (forecast.told <= FEW || forecast.settled >= forecast.told.div_ceil(8))
+        }) {
+            self.drop_forecast(false);
+        }
+        let waiting = self.seats.waiting;
+        let mut forecast = self.forecast.take().unwrap_or_else(|| {
+            let limit = limit.forecast(limit.clamp(0));
+            Forecast { limit, is_stale: false, settled: 0, told: 0 }
+        });
+        if let Some(start_ns) = self.head.and_then(|head| head.start_ns)
+            && self.booked.is_empty()
+        {
+            forecast.limit.not_before(start_ns);
+        }
+        forecast.told = forecast.told.max(waiting);
+        while self.book_next(&mut forecast.limit, wakes) {}
+        self.forecast = Some(forecast);
+    }
+
+    /// Forgets what was forecast. Waiters who have been told are told again if they may start
+    /// earlier.
+    pub(super) fn drop_forecast(&mut self, may_be_earlier: bool) {
+        if self.forecast.take().is_none() {
+            return;
+        }
+        let told = u32::try_from(self.booked.len()).unwrap_or(u32::MAX);
+        self.rebooked = if may_be_earlier { self.rebooked.saturating_add(told) } else { 0 };
+        self.booked.clear();
+        self.ahead = None;
+        self.seats.unbook_all();
+    }
+
+    /// Compares a start that has come with what was told before.
+    pub(super) fn note_start(&mut self, told_ns: u64, start_ns: u64) {
+        if let Some(forecast) = &mut self.forecast {
+            forecast.is_stale |= start_ns > told_ns;
+        }
+    }
+
+    /// Decides something behind all who wait that gives nothing back and changes no number, on the
+    /// limit or on a forecast of it. `None` if a waiter waits for what no clock foretells.
+    pub fn behind_all<T>(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        wakes: &mut impl Wakes<W>,
+        decide: impl FnOnce(&mut L, u64) -> T,
+    ) -> Option<T> {
+        if self.seats.waiting > 0 && self.is_held(limit, wakes) {
+            return None;
+        }
+        if self.seats.waiting == 0 || !self.takes(limit) {
+            return Some(decide(limit, now_ns));
+        }
+        let head_ns = self.head.and_then(|head| head.start_ns);
+        let forecast = self.forecast.as_mut()?;
+        if let Some(head_ns) = head_ns {
+            forecast.limit.not_before(head_ns);
+        }
+        Some(decide(&mut forecast.limit, now_ns))
+    }
+
+    /// Promises `permits` the first start behind all who wait, as [`Limit::reserve`] does.
+    ///
+    /// `None` if a waiter waits for what no clock foretells.
+    ///
+    /// [`Limit::reserve`]: crate::limit::Limit::reserve
+    ///
+    /// # Errors
+    ///
+    /// Those of `Limit::reserve`.
+    pub fn reserve(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+        wakes: &mut impl Wakes<W>,
+    ) -> Option<Result<Verdict, ExceedsCapacity>> {
+        let is_apart = self.takes(limit) && !(self.due.is_empty() && self.seats.waiting == 0);
+        let reserved = self.behind_all(limit, now_ns, wakes, |limit, now_ns| {
+            if is_apart {
+                // What is promised here is booked apart below.
+                limit.clone().reserve(now_ns, permits, max_wait_ns)
+            } else {
+                limit.reserve(now_ns, permits, max_wait_ns)
+            }
+        })?;
+        let Ok(Verdict::Granted(grant)) = reserved else { return Some(reserved) };
+        let Some(some) = NonZeroU64::new(permits).filter(|_| is_apart) else {
+            return Some(reserved);
+        };
+        // Those in line are not kept behind it: it was promised a start behind theirs.
+        let opening = limit.opening_apart(grant.start_ns, some);
+        let start_ns = opening.map_or(grant.start_ns, |opening| opening.start_ns);
+        let ticket = limit.book_apart(now_ns, start_ns, some);
+        if let Some(forecast) = &mut self.forecast {
+            forecast.limit.book(now_ns, start_ns.max(grant.start_ns), some);
+        }
+        let promised_ns = start_ns;
+        Some(Ok(Verdict::Granted(Grant { start_ns, promised_ns, ticket, ..grant })))
+    }
+}

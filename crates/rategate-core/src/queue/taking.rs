@@ -1,0 +1,335 @@
+//! Waiters that take: a start that has come is provisional until its waiter comes for it.
+//!
+//! ```text
+//!   due: held, woken           | head | line, and a forecast of its starts
+//!   ---------------------------+------+-----------------------------------> order of asking
+//!     take: decided at the       ^ the first start that is worked out on the limit itself
+//!     instant of taking
+//! ```
+//!
+//! The waiters at the front whose starts have come hold their permits and have been woken. Each takes
+//! by itself, in any order; one that does not within the [grace period](super::grace) loses its hold to
+//! those behind, and is first in line when it comes.
+
+use core::num::NonZeroU64;
+
+use super::seats::{Due, NONE, Waiting};
+use super::{Outcome, Place, Queue, Wakes};
+use crate::fair::ClassId;
+use crate::provisional::Provisional;
+use crate::verdict::{Grant, Refusal, Ticket};
+
+/// The first waiter whose start has not come, and when that will be as things stand: not sooner.
+/// `None` where no clock can tell.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) seat: u32,
+    pub(super) start_ns: Option<u64>,
+    /// Whether nothing has happened since that could make it another.
+    pub(super) is_current: bool,
+}
+
+impl<W, L: Provisional> Queue<W, L> {
+    /// Whether waiters take, instead of being granted an instant.
+    #[must_use]
+    pub fn takes(&self, limit: &L) -> bool {
+        !self.promises_instants && !limit.keeps_schedule()
+    }
+
+    /// Takes the permits of a waiter whose start has come, deciding at `now_ns`; or returns how its
+    /// wait has ended otherwise. `None` while it lasts. A waiter that has to wait on, because it came
+    /// too late, is woken by what `waiter` makes.
+    ///
+    /// The queue has to be [served](Self::serve) before and afterwards.
+    pub fn take(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        place: &Place,
+        waiter: impl FnOnce() -> W,
+        wakes: &mut impl Wakes<W>,
+    ) -> Option<Outcome> {
+        if let Some(outcome) = self.collect(place) {
+            return Some(outcome);
+        }
+        let now_ns = limit.clamp(now_ns);
+        let (due, is_withdrawn) = self.seats.due(place.0)?;
+        if self.is_closed {
+            self.seats.free_due(place.0);
+            return Some(Outcome::Closed);
+        }
+        if is_withdrawn {
+            self.rejoin(place.0, &due, waiter());
+            self.serve(limit, now_ns, wakes);
+            let (due, _) = self.seats.due(place.0)?;
+            return self.take_due(limit, now_ns, place.0, &due, None);
+        }
+        if due.promised_ns > now_ns {
+            return None;
+        }
+        self.take_due(limit, now_ns, place.0, &due, Some(waiter()))
+    }
+
+    /// Whether a waiter may take its permits.
+    #[must_use]
+    pub fn is_due(&self, place: &Place) -> bool {
+        self.seats.due(place.0).is_some_and(|(_, is_withdrawn)| !is_withdrawn)
+    }
+
+    fn take_due(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        seat: u32,
+        due: &Due,
+        waiter: Option<W>,
+    ) -> Option<Outcome> {
+        limit.pass_to(now_ns);
+        self.unhold(limit, now_ns, seat, due);
+        if let Some(grant) =
+            limit.take(now_ns, due.asked_ns, due.promised_ns, due.permits, due.ticket)
+        {
+            self.grace.saw(now_ns.saturating_sub(due.woken_ns));
+            self.note_start(due.promised_ns, now_ns);
+            self.seats.free_due(seat);
+            return Some(Outcome::Granted(grant));
+        }
+        // What was promised to others, or a change of the limit, is in the way.
+        if let Some(waiter) = waiter {
+            self.rejoin(seat, due, waiter);
+        }
+        None
+    }
+
+    /// Adds a waiter for a promise that has not started, which is provisional from then on. `None` if
+    /// it has started, or was cancelled.
+    pub fn wait_for_promise(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        asked_ns: u64,
+        grant: &Grant,
+    ) -> Option<Place> {
+        let permits = NonZeroU64::new(grant.permits)?;
+        let start_ns = grant.start_ns;
+        if !self.takes(limit) || !self.seats.has_free() {
+            return None;
+        }
+        if !limit.hold_promise(now_ns, grant.ticket) {
+            return None;
+        }
+        let seat = self.seats.add_due(Due {
+            asked_ns,
+            permits,
+            class: ClassId::FIRST,
+            promised_ns: start_ns,
+            woken_ns: start_ns,
+            deadline_ns: None,
+            ticket: Some(grant.ticket),
+        });
+        self.add_to_due(seat, start_ns);
+        self.look_again();
+        Some(Place(seat))
+    }
+
+    /// Makes the starts due that have come, at most `most` of them, and works out the next. Returns
+    /// whether it may not have been all.
+    pub(super) fn serve_taking(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        most: usize,
+        wakes: &mut impl Wakes<W>,
+    ) -> bool {
+        limit.pass_to(now_ns);
+        if self.ahead.is_some() {
+            self.drop_forecast(true);
+        }
+        self.withdraw_overdue(limit, now_ns);
+        (0..most).all(|_| self.serve_head(limit, now_ns, wakes))
+    }
+
+    fn serve_head(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
+        let seat = self.first_waiting();
+        let before = self.head.filter(|head| head.seat == seat);
+        if let Some(head) = before
+            && head.is_current
+            && head.start_ns.is_none_or(|start_ns| start_ns > now_ns)
+        {
+            return self.expire(now_ns, wakes);
+        }
+        let Some(&Waiting { permits, ref waiter, .. }) = self.seats.at(seat) else {
+            self.head = None;
+            self.drop_forecast(false);
+            return false;
+        };
+        let start_ns = match limit.opening(now_ns, permits) {
+            Ok(opening) => Some(opening.start_ns),
+            Err(Refusal::Held) => None,
+            Err(refusal) => {
+                self.drop_forecast(true);
+                self.end(seat, Outcome::Refused(refusal), wakes);
+                return true;
+            }
+        };
+        if start_ns.is_some_and(|start_ns| start_ns <= now_ns) {
+            let known = before.filter(|head| head.is_current).and_then(|head| head.start_ns);
+            let promised_ns = known.unwrap_or(now_ns);
+            self.make_due(limit, now_ns, seat, promised_ns, wakes);
+            return true;
+        }
+        let was_told = before.map_or_else(
+            || self.rebooked == 0 && self.booked.front().is_some_and(|first| first.seat == seat),
+            |head| head.start_ns.is_some_and(|told_ns| start_ns.is_some_and(|ns| ns >= told_ns)),
+        );
+        if !was_told && seat != self.newcomer {
+            wakes.moved(waiter);
+        }
+        self.head = Some(Head { seat, start_ns, is_current: true });
+        self.expire(now_ns, wakes)
+    }
+
+    /// Ends a wait whose deadline has come. Returns whether there may be more to do.
+    fn expire(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
+        let Some(&(deadline_ns, seat)) = self.by_deadline.first() else { return false };
+        if deadline_ns > now_ns {
+            return false;
+        }
+        self.stand_up(seat);
+        self.end(seat, Outcome::DeadlinePassed, wakes);
+        true
+    }
+
+    fn make_due(
+        &mut self,
+        limit: &mut L,
+        now_ns: u64,
+        seat: u32,
+        promised_ns: u64,
+        wakes: &mut impl Wakes<W>,
+    ) {
+        let Some(waiting) = self.seats.at(seat) else { return };
+        let (asked_ns, permits, class) = (waiting.asked_ns, waiting.permits, waiting.class());
+        let deadline_ns = self.deadlines.get(&seat).copied();
+        self.forget_deadline(seat);
+        if self.returning.front() == Some(&seat) {
+            // It was charged when it was due before.
+            self.returning.pop_front();
+        } else {
+            self.charge(seat);
+        }
+        match self.booked.front() {
+            Some(first) if first.seat == seat => {
+                self.note_start(first.grant.start_ns, promised_ns);
+                self.booked.pop_front();
+            }
+            _ => self.drop_forecast(true),
+        }
+        if let Some(forecast) = &mut self.forecast {
+            forecast.settled = forecast.settled.saturating_add(1);
+        }
+        limit.hold(permits);
+        let (woken_ns, ticket) = (now_ns, None);
+        let due = Due { asked_ns, permits, class, promised_ns, woken_ns, deadline_ns, ticket };
+        if let Some(waiter) = self.seats.make_due(seat, due) {
+            wakes.settled(waiter);
+        }
+        self.add_to_due(seat, now_ns);
+    }
+
+    fn add_to_due(&mut self, seat: u32, woken_ns: u64) {
+        let seats = &self.seats;
+        let woken_later =
+            |seat: &&u32| seats.due(**seat).is_some_and(|(due, _)| due.woken_ns > woken_ns);
+        let later = self.due.iter().rev().take_while(woken_later).count();
+        self.due.insert(self.due.len().saturating_sub(later), seat);
+    }
+
+    /// Takes the holds of waiters back that have not taken in time.
+    fn withdraw_overdue(&mut self, limit: &mut L, now_ns: u64) {
+        while let Some(&seat) = self.due.front() {
+            let Some((due, _)) = self.seats.due(seat) else { break };
+            if due.woken_ns.saturating_add(self.grace.ns()) > now_ns {
+                break;
+            }
+            self.unhold(limit, now_ns, seat, &due);
+            self.seats.withdraw(seat);
+            self.drop_forecast(true);
+        }
+    }
+
+    /// Returns when a hold will be withdrawn next.
+    pub(super) fn withdrawal_ns(&self) -> Option<u64> {
+        let (due, _) = self.seats.due(*self.due.front()?)?;
+        Some(due.woken_ns.saturating_add(self.grace.ns()))
+    }
+
+    /// Lets go of what a due waiter holds: its permits, or its promise before the start.
+    fn unhold(&mut self, limit: &mut L, now_ns: u64, seat: u32, due: &Due) {
+        let Some(place) = self.due.iter().position(|&known| known == seat) else { return };
+        self.due.remove(place);
+        let is_promise = |ticket: Ticket| limit.cancel(now_ns, ticket);
+        if !due.ticket.is_some_and(is_promise) {
+            limit.unhold(due.permits);
+        }
+        self.look_again();
+    }
+
+    /// Has the head's start worked out anew.
+    pub(super) fn look_again(&mut self) {
+        if let Some(head) = &mut self.head {
+            head.is_current = false;
+        }
+    }
+
+    /// Puts a waiter first in line again.
+    fn rejoin(&mut self, seat: u32, due: &Due, waiter: W) {
+        self.drop_forecast(true);
+        self.seats.rejoin(seat, due, waiter);
+        self.returning.push_back(seat);
+        if let Some(deadline_ns) = due.deadline_ns {
+            self.deadlines.insert(seat, deadline_ns);
+            self.by_deadline.insert((deadline_ns, seat));
+        }
+    }
+
+    /// Gives up the place of a waiter that is due, or came too late and has not come. Returns whether
+    /// there was one.
+    pub(super) fn leave_due(&mut self, limit: &mut L, now_ns: u64, seat: u32) -> bool {
+        let Some((due, _)) = self.seats.due(seat) else { return false };
+        self.unhold(limit, now_ns, seat, &due);
+        self.seats.free_due(seat);
+        self.drop_forecast(true);
+        true
+    }
+
+    /// Ends all waits that are due. Their permits are free again.
+    pub(super) fn close_due(&mut self, limit: &mut L, now_ns: u64) {
+        while let Some(&seat) = self.due.front() {
+            let Some((due, _)) = self.seats.due(seat) else { break };
+            self.unhold(limit, now_ns, seat, &due);
+            self.seats.end_due(seat, Outcome::Closed);
+        }
+        self.is_closed = true;
+    }
+
+    /// Notes that a waiter is about to leave the line from wherever it stands.
+    pub(super) fn stand_up(&mut self, seat: u32) {
+        if self.booked.iter().any(|booked| booked.seat == seat) {
+            self.drop_forecast(true);
+        }
+    }
+
+    /// Returns the first waiter whose start has not come, or [`NONE`].
+    pub(super) fn first_waiting(&mut self) -> u32 {
+        if let Some(&seat) = self.returning.front() {
+            return seat;
+        }
+        if let [only] = self.seats.lines() {
+            return only.first;
+        }
+        let seats = &self.seats;
+        let head_cost = |class| seats.at(seats.line(class).first).map(|waiting| waiting.permits);
+        self.rounds.pick(head_cost).map_or(NONE, |class| seats.line(class).first)
+    }
+}

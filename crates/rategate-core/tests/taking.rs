@@ -1,0 +1,366 @@
+//! Laws of waiters that take: real starts obey the bound however late each waiter comes, nobody
+//! passes one who is due, and a waiter that never comes costs one grace period.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod common;
+
+use common::queued::Queued;
+use common::{Grants, MS, S, XorShift};
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::backfill_pool::BackfillPool;
+use rategate_core::compact_log::CompactLog;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::provisional::Provisional;
+use rategate_core::queue::{MIN_GRACE_NS, Outcome, Request};
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::verdict::Verdict;
+
+/// A limit that bounds what starts, and the most that may start in each of some windows.
+struct Bound {
+    policies: Vec<AnyPolicy>,
+    at_most: Vec<(u64, u64)>,
+}
+
+fn log(permits: u64, period_ns: u64) -> AnyPolicy {
+    SlidingLog::new(permits, period_ns).unwrap().into()
+}
+
+fn bounds(random: &mut XorShift) -> Bound {
+    let permits = random.between(1, 6);
+    let period_ns = random.pick(&[1_000, MS, 10 * MS]);
+    let step_ns = period_ns / permits.max(1);
+    let rate = format!("{permits}/{period_ns}ns").parse().unwrap();
+    let burst = random.between(1, 5);
+    // `C(W) = ceil((W + (B - 1) T) / T)`, on windows of some numbers of T, and one nanosecond.
+    let bucket = |burst: u64| {
+        let windows = [1, step_ns, 3 * step_ns, 20 * step_ns];
+        let most = |window: u64| {
+            let of = u128::from(window) * u128::from(permits);
+            u64::try_from(of.div_ceil(period_ns.into())).unwrap() + burst - 1
+        };
+        windows.map(|window| (window, most(window))).to_vec()
+    };
+    let (policies, at_most) = match random.between(0, 7) {
+        0 => (vec![log(permits, period_ns)], vec![(period_ns, permits)]),
+        1 => {
+            let log = CompactLog::new(permits, period_ns).unwrap();
+            (vec![log.into()], vec![(period_ns, permits)])
+        }
+        2 => {
+            let window = FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap();
+            (vec![window.into()], vec![(period_ns, 2 * permits)])
+        }
+        3 => (vec![Gcra::new(rate, 1).unwrap().into()], bucket(1)),
+        4 => (vec![Gcra::new(rate, burst).unwrap().into()], bucket(burst)),
+        5 => (vec![TwoTimeline::new(rate, Mode::Strict, None).into()], bucket(1)),
+        6 => {
+            let timeline = TwoTimeline::new(rate, Mode::Burst("2".parse().unwrap()), None);
+            let twice = |(window, _): (u64, u64)| {
+                let of = u128::from(window + 2) * u128::from(2 * permits);
+                (window, u64::try_from(of.div_ceil(period_ns.into())).unwrap())
+            };
+            (vec![timeline.into()], bucket(1).into_iter().map(twice).collect())
+        }
+        _ => {
+            let window = log(permits + 2, 3 * period_ns);
+            let mut at_most = bucket(burst);
+            at_most.push((3 * period_ns, permits + 2));
+            (vec![Gcra::new(rate, burst).unwrap().into(), window], at_most)
+        }
+    };
+    Bound { policies, at_most }
+}
+
+/// A waiter that was woken, and when it comes.
+type Coming = Vec<(u64, u32)>;
+
+/// What one run saw.
+#[derive(Default)]
+struct Seen {
+    late: u32,
+    rejoined: u32,
+    leaked: u32,
+}
+
+/// Plays random callers, each woken late, some never, beside tries and reservations that are kept, and
+/// returns the real starts.
+fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Grants, Seen) {
+    let mut line = Queued::taking(limit);
+    line.queue.set_grace(Some(period_ns * 5));
+    let (mut now_ns, mut coming, mut seen) = (period_ns, Coming::new(), Seen::default());
+    let mut starts = Vec::new();
+    let lateness = random.pick(&[1, period_ns / 20 + 1, period_ns, 4 * period_ns]);
+    for id in 0..200_u32 {
+        let until_ns = now_ns + random.between(0, period_ns / 2);
+        // All that happens until then, in order.
+        loop {
+            let next_ns = line.queue.next_ns().unwrap_or(u64::MAX);
+            let comes_ns = coming.iter().map(|&(at_ns, _)| at_ns).min().unwrap_or(u64::MAX);
+            let at_ns = next_ns.min(comes_ns);
+            if at_ns > until_ns {
+                break;
+            }
+            now_ns = now_ns.max(at_ns);
+            line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
+            if comes_ns <= now_ns {
+                let place = coming.iter().position(|&(at_ns, _)| at_ns == comes_ns).unwrap();
+                let (_, id) = coming.swap_remove(place);
+                match line.take(now_ns, id) {
+                    Some(Outcome::Granted(grant)) => {
+                        assert!(grant.start_ns == now_ns && grant.promised_ns <= now_ns);
+                        assert!(grant.scheduled_ns <= grant.start_ns);
+                        seen.late += u32::from(grant.promised_ns < now_ns);
+                    }
+                    Some(other) => panic!("{other:?}"),
+                    None => seen.rejoined += 1,
+                }
+            }
+            line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
+            for id in std::mem::take(&mut line.woken.settled) {
+                // One in a few never comes, or is dropped later.
+                match random.between(0, 30) {
+                    0 => seen.leaked += 1,
+                    1 => drop(line.leave(now_ns, id)),
+                    _ => coming.push((now_ns + random.between(0, lateness), id)),
+                }
+            }
+        }
+        now_ns = until_ns;
+        line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
+        let permits = random.between(1, 2).min(line.limit.clone().remaining(0).max(1));
+        match random.between(0, 9) {
+            0 => {
+                let Queued { queue, limit, woken, .. } = &mut line;
+                let tried = queue
+                    .behind_all(limit, now_ns, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
+                if let Some(Ok(Verdict::Granted(grant))) = tried {
+                    assert!(queue.is_empty(), "nobody passes one who waits");
+                    starts.push((grant.start_ns, 1));
+                }
+            }
+            1 => {
+                let Queued { queue, limit, woken, .. } = &mut line;
+                let reserved = queue.reserve(limit, now_ns, 1, Some(3 * period_ns), woken);
+                if let Some(Ok(Verdict::Granted(grant))) = reserved {
+                    starts.push((grant.start_ns, 1));
+                }
+            }
+            _ => drop(line.ask(now_ns, id, Request::of(permits))),
+        }
+        for id in std::mem::take(&mut line.woken.settled) {
+            coming.push((now_ns + random.between(0, lateness), id));
+        }
+    }
+    starts.extend(line.starts.values().copied());
+    (Grants(starts), seen)
+}
+
+/// Theory 10: however late each waiter is, real starts obey the bound, beside tries, reservations that
+/// are kept, waiters that leave and waiters that never come.
+#[test]
+fn real_starts_obey_the_bound_however_late_waiters_are() {
+    let mut all = Seen::default();
+    for seed in 0..4_000 {
+        let mut random = XorShift::new(seed);
+        let Bound { policies, at_most } = bounds(&mut random);
+        let period_ns = at_most.last().unwrap().0;
+        let (grants, seen) = match policies.as_slice() {
+            [policy] => play(Ledger::new(*policy, 0), &mut random, period_ns),
+            several => play(AllOf::new(several.iter().copied(), 0), &mut random, period_ns),
+        };
+        assert!(grants.0.len() > 5, "seed {seed}: {}", grants.0.len());
+        for (window_ns, most) in at_most {
+            let fullest = grants.most_in(window_ns);
+            assert!(
+                fullest <= most,
+                "seed {seed}: {fullest} of {most} in {window_ns}: {policies:?}"
+            );
+        }
+        all.late += seen.late;
+        all.rejoined += seen.rejoined;
+        all.leaked += seen.leaked;
+    }
+    let Seen { late, rejoined, leaked } = all;
+    assert!(late > 50_000 && rejoined > 500 && leaked > 5_000, "{late} {rejoined} {leaked}");
+}
+
+/// Waiters that come in time start exactly when they were promised to start, with no loss.
+#[test]
+fn waiters_in_time_start_as_promised() {
+    for seed in 0..1_000 {
+        let mut random = XorShift::new(seed);
+        let Bound { policies, .. } = bounds(&mut random);
+        let limit = AllOf::new(policies.iter().copied(), 0);
+        let (mut taking, mut promised) = (Queued::taking(limit.clone()), Queued::new(limit));
+        let mut now_ns = 0;
+        for id in 0..80 {
+            now_ns += random.between(0, MS / 3);
+            taking.pass(now_ns);
+            promised.serve(now_ns);
+            if random.once_in(8) {
+                let id = u32::try_from(random.between(0, u64::from(id))).unwrap();
+                assert_eq!(taking.leave(now_ns, id), promised.leave(now_ns, id), "seed {seed}");
+                continue;
+            }
+            let max_wait_ns = random.pick(&[None, None, Some(2 * MS)]);
+            let one = taking.join(now_ns, id, 1, max_wait_ns);
+            assert_eq!(one, promised.join(now_ns, id, 1, max_wait_ns), "seed {seed}: {policies:?}");
+            taking.pass(now_ns);
+        }
+        taking.pass(now_ns + 10 * S);
+        promised.serve(now_ns + 10 * S);
+        assert_eq!(taking.starts, promised.starts, "seed {seed}: {policies:?}");
+    }
+}
+
+/// Theory 10.4: a bucket of burst `B` loses nothing of its rate while waiters are less than
+/// `(B - 1) T` late, and one of burst 1 loses the lateness.
+#[test]
+fn a_bucket_makes_up_for_lateness_within_its_burst() {
+    let rate_with = |burst, late_ns| {
+        let limit = Ledger::new(Gcra::new("1000/s".parse().unwrap(), burst).unwrap(), 0);
+        let mut line = Queued::taking(limit);
+        (0..1_200).for_each(|id| line.join(0, id, 1, None).unwrap());
+        let (mut now_ns, mut coming) = (0, Coming::new());
+        while now_ns < S {
+            line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
+            let woken = std::mem::take(&mut line.woken.settled);
+            coming.extend(woken.into_iter().map(|id| (now_ns + late_ns, id)));
+            let due = coming.extract_if(.., |come| come.0 <= now_ns).collect::<Vec<_>>();
+            for (_, id) in due {
+                assert!(line.take(now_ns, id).is_some());
+            }
+            line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
+            let next_ns = line.queue.next_ns().into_iter();
+            let next_ns = next_ns.chain(coming.iter().map(|come| come.0)).min().unwrap();
+            now_ns = next_ns.max(now_ns + 1);
+        }
+        line.starts.len()
+    };
+    assert_eq!(rate_with(3, 0), 1_002);
+    assert!(rate_with(3, 2 * MS - 1) >= 1_000, "{}", rate_with(3, 2 * MS - 1));
+    assert!((900..=912).contains(&rate_with(1, MS / 10)), "{}", rate_with(1, MS / 10));
+}
+
+/// Theory 10.7: a waiter that does not take loses its hold after the grace period, once, and is first
+/// again when it comes.
+#[test]
+fn a_waiter_that_never_comes_costs_one_grace_period() {
+    let limit = Ledger::new(SlidingLog::new(1, S).unwrap(), 0);
+    let mut line = Queued::taking(limit);
+    (0..4).for_each(|id| line.join(0, id, 1, None).unwrap());
+    line.take_due(0);
+    line.queue.serve(&mut line.limit, S, &mut line.woken);
+    assert_eq!(line.woken.settled, [1], "woken, and it does not come");
+    line.woken.settled.clear();
+    assert_eq!(line.queue.next_ns(), Some(S + MIN_GRACE_NS));
+    line.queue.serve(&mut line.limit, S + MIN_GRACE_NS - 1, &mut line.woken);
+    assert!(line.woken.settled.is_empty());
+    // The next in line has it at once, and the one behind a period after that one's start.
+    line.pass(S + MIN_GRACE_NS);
+    assert_eq!(line.starts[&2], (S + MIN_GRACE_NS, 1));
+    // It comes at last: first in line, behind nobody, and exact.
+    assert_eq!(line.take(S + 2 * MIN_GRACE_NS, 1), None);
+    line.pass(5 * S);
+    assert_eq!(line.starts[&1], (2 * S + MIN_GRACE_NS, 1));
+    assert_eq!(line.starts[&3], (3 * S + MIN_GRACE_NS, 1));
+    assert!(line.queue.is_idle(5 * S));
+}
+
+/// Theory 10.6: of several that are due, each takes when it comes; a late one holds its own slot and
+/// nobody else's.
+#[test]
+fn one_late_waiter_holds_one_slot() {
+    let limit = Ledger::new(SlidingLog::new(3, S).unwrap(), 0);
+    let mut line = Queued::taking(limit);
+    (0..9).for_each(|id| line.join(0, id, 1, None).unwrap());
+    line.take_due(0);
+    line.queue.serve(&mut line.limit, S, &mut line.woken);
+    assert_eq!(std::mem::take(&mut line.woken.settled), [3, 4, 5]);
+    // The first of them is late.
+    for id in [5, 4] {
+        assert!(line.take(S + 7, id).is_some());
+    }
+    line.queue.serve(&mut line.limit, S + 7, &mut line.woken);
+    assert_eq!(line.queue.next_ns(), Some(S + MIN_GRACE_NS), "then its slot goes to the next");
+    assert!(line.take(S + 9 * MS, 3).is_some());
+    line.queue.serve(&mut line.limit, S + 9 * MS, &mut line.woken);
+    assert_eq!(line.queue.next_ns(), Some(2 * S + 7), "the others' slots");
+    line.pass(2 * S + 7);
+    assert_eq!(line.starts.len(), 8);
+    line.pass(3 * S);
+    assert_eq!(line.starts[&8], (2 * S + 9 * MS, 1));
+}
+
+/// A change of the numbers between waking and taking holds for the one that takes.
+#[test]
+fn a_change_between_waking_and_taking_holds() {
+    let bucket = |rate: &str| Gcra::new(rate.parse().unwrap(), 1).unwrap();
+    let mut line = Queued::taking(Ledger::new(bucket("1/s"), 0));
+    (0..2).for_each(|id| line.join(0, id, 1, None).unwrap());
+    line.take_due(0);
+    line.queue.serve(&mut line.limit, S, &mut line.woken);
+    assert_eq!(std::mem::take(&mut line.woken.settled), [1]);
+    line.queue.unbook(&mut line.limit, S);
+    line.limit.reconfigure(S, bucket("never"));
+    line.queue.serve(&mut line.limit, S, &mut line.woken);
+    assert_eq!(line.take(S, 1), None, "decided again");
+    line.queue.serve(&mut line.limit, S, &mut line.woken);
+    assert_eq!(line.woken.settled, [1], "and told that it never will");
+
+    // Permits in flight are held for the one that was woken, too.
+    let mut line = Queued::taking(Ledger::new(Concurrency::new(1).unwrap(), 0));
+    (0..3).for_each(|id| line.join(0, id, 1, None).unwrap());
+    line.queue.unbook(&mut line.limit, 5);
+    line.limit.release(5, 1);
+    line.queue.serve(&mut line.limit, 5, &mut line.woken);
+    assert_eq!(std::mem::take(&mut line.woken.settled), [1]);
+    let Queued { queue, limit, woken, .. } = &mut line;
+    let tried = queue.behind_all(limit, 6, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
+    assert!(tried.is_none(), "behind one that waits for an act");
+    assert!(line.take(7, 1).is_some());
+}
+
+/// Closing ends the waits of those that are due, and what they held is free.
+#[test]
+fn closing_ends_the_waits_of_those_that_are_due() {
+    let mut line = Queued::taking(Ledger::new(SlidingLog::new(2, S).unwrap(), 0));
+    (0..5).for_each(|id| line.join(0, id, 1, None).unwrap());
+    line.take_due(0);
+    line.queue.serve(&mut line.limit, S, &mut line.woken);
+    line.queue.close(&mut line.limit, S, &mut line.woken);
+    for id in 2..5 {
+        assert_eq!(line.take(S, id), Some(Outcome::Closed), "{id}");
+    }
+    assert_eq!(line.limit.remaining(S), 2);
+}
+
+/// A pool and a schedule that keeps its promises, for contrast: only the schedule is not shifted.
+#[test]
+fn a_schedule_promises_instants() {
+    let pool = BackfillPool::new(5, "1.5".parse().unwrap(), Some("1/s".parse().unwrap())).unwrap();
+    assert!(!Ledger::new(pool, 0).keeps_schedule());
+    for (mode, keeps) in [(Mode::Average, true), (Mode::Strict, false)] {
+        let limit = Ledger::new(TwoTimeline::new("1/s".parse().unwrap(), mode, None), 0);
+        assert_eq!(limit.keeps_schedule(), keeps);
+        let mut line = Queued::taking(limit);
+        (0..3).for_each(|id| line.join(0, id, 1, None).unwrap());
+        line.queue.serve(&mut line.limit, 0, &mut line.woken);
+        line.queue.serve(&mut line.limit, S + 9, &mut line.woken);
+        let Some(Outcome::Granted(grant)) = line.take(S + 9, 1) else { panic!("{mode:?}") };
+        let start_ns = if keeps { S } else { S + 9 };
+        assert_eq!((grant.promised_ns, grant.start_ns, grant.scheduled_ns), (S, start_ns, S));
+    }
+}
