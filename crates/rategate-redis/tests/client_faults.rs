@@ -188,6 +188,16 @@ fn a_store_that_drops_keys_is_told_of_once() {
     assert_eq!(warned.load(Ordering::Relaxed), 1);
 }
 
+/// Foreign code on the driver's thread.
+#[test]
+fn a_warning_that_panics_takes_nobody_with_it() {
+    let server = Server::with(Brand::Redis, &["--maxmemory-policy", "allkeys-lru"]);
+    let store = open(config(&server).on_warning(|_| panic!("a warning of a test's own")));
+    let plan = plan(&store, 100);
+    assert!(recovers(&store, &plan, "k", SOON));
+    assert_eq!(decide(&store, &plan, "k"), Ok(true));
+}
+
 #[test]
 fn late_grants_go_back_over_a_slow_network() {
     let server = Server::start(Brand::Redis);

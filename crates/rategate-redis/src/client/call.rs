@@ -92,7 +92,7 @@ impl Call {
             Ok(command) => command,
             Err(error) => {
                 for item in &mut items {
-                    item.hear(&kit.shared, Err(Fault::Question(error.to_string())));
+                    item.hear(Err(Fault::Question(error.to_string())));
                 }
                 return Outcome::Answered(Vec::new());
             }
@@ -117,7 +117,7 @@ impl Call {
                     return Outcome::Forgotten;
                 }
                 for item in items.iter_mut().filter(|item| item.until <= now) {
-                    item.late(&kit.shared);
+                    item.late();
                 }
             }
         };
@@ -134,7 +134,7 @@ impl Call {
 
 fn lose(items: &mut [Item], kit: &Kit, gone: &Gone) {
     for item in items {
-        if item.hear(&kit.shared, Err(Fault::Gone(gone.clone()))) {
+        if item.hear(Err(Fault::Gone(gone.clone()))) {
             kit.shared.stats.lost();
         }
     }
@@ -184,7 +184,7 @@ fn tell_all(
         };
         let told = answer(Reply::Verdict(plan.verdict(verdict, said.now_us)), intact_for_ns);
         if item.is_waited_for() {
-            item.hear(&kit.shared, Ok(told));
+            item.hear(Ok(told));
         } else if shape == Shape::Decide {
             back.extend(item.give_back(&told, now));
         }
@@ -201,7 +201,7 @@ fn tell_one(
 ) -> Result<Vec<Item>, ReplyError> {
     for item in items {
         let Some(question) = item.question() else {
-            item.hear_value(&kit.shared, value);
+            item.hear_value(value);
             continue;
         };
         let (reply, now_us) = match question {
@@ -224,7 +224,7 @@ fn tell_one(
             }
         };
         let told: Answer = answer(reply, line.intact_for_ns(now_us));
-        item.hear(&kit.shared, Ok(told));
+        item.hear(Ok(told));
     }
     Ok(Vec::new())
 }

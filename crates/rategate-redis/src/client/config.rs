@@ -110,6 +110,8 @@ pub struct Config {
     pub(crate) is_within_memory: bool,
     pub(crate) settings: Settings,
     pub(crate) warn: Option<Warn>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: super::tls::Pem,
     pub(crate) clock: Option<Arc<AtomicU64>>,
 }
 
@@ -154,6 +156,8 @@ impl Config {
             is_within_memory: false,
             settings: Settings::default(),
             warn: None,
+            #[cfg(feature = "tls")]
+            tls: super::tls::Pem::default(),
             clock: None,
         }
     }
@@ -168,6 +172,24 @@ impl Config {
     #[must_use]
     pub fn password(self, password: &str) -> Self {
         Self { password: Secret(Some(password.to_owned())), ..self }
+    }
+
+    /// Trusts the authorities of these PEM certificates, and no others, where a server is reached by
+    /// [TLS](Server::Tls). If not said, those of the machine.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_roots(mut self, pem: &[u8]) -> Self {
+        self.tls.roots = Some(pem.to_vec());
+        self
+    }
+
+    /// Shows these PEM certificates, the client's own first, to servers that ask for one, and proves by the key
+    /// that they are its own.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_identity(mut self, certificates: &[u8], key: &[u8]) -> Self {
+        self.tls.identity = Some((certificates.to_vec(), key.to_vec()));
+        self
     }
 
     /// Which database; a cluster has only the one that is 0.

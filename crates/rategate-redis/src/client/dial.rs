@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::store::Gone;
+#[cfg(feature = "tls")]
+use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
 };
 
 use super::config::{Config, Server};
+#[cfg(feature = "tls")]
+use super::line::Carrier;
 use super::line::{Failure, Kit, Line};
 use super::slots::text;
 use crate::fault::{Fault, Remedy};
@@ -36,6 +40,14 @@ pub(crate) struct NotReady {
     pub(crate) is_elsewhere: bool,
 }
 
+impl NotReady {
+    /// The attempt panicked; the next one may not.
+    pub(crate) fn panicked(words: &str) -> Self {
+        let gone = Gone::Broken(format!("connecting to the store panicked: {words}"));
+        Self { gone, is_elsewhere: true }
+    }
+}
+
 /// Connects, and makes ready. `slot` is one whose keys the server has.
 pub(crate) async fn dial(
     server: Server,
@@ -44,6 +56,7 @@ pub(crate) async fn dial(
     keys: KeySpace,
     slot: Option<u16>,
 ) -> Result<Ready, NotReady> {
+    kit.shared.stats.dial();
     let ready = async {
         let mut line =
             connect(&server, &config, kit).await.map_err(|failure| not_ready(&failure))?;
@@ -58,6 +71,51 @@ pub(crate) async fn dial(
     }
 }
 
+/// By what servers are reached: the checked part of a configuration.
+#[derive(Clone)]
+pub(crate) struct Dialer {
+    #[cfg(feature = "tls")]
+    tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+#[cfg(feature = "tls")]
+impl Dialer {
+    /// Reads certificates, where servers are reached by TLS. The error says which is wrong.
+    pub(crate) fn new(config: &Config) -> Result<Self, String> {
+        let is_needed = config.places.are_by_tls();
+        let tls = is_needed.then(|| config.tls.client()).transpose()?;
+        Ok(Self { tls: tls.map(Arc::new) })
+    }
+
+    /// Connects by TLS.
+    async fn secured(
+        &self,
+        (host, port): (&str, u16),
+        user: &RedisConnectionInfo,
+        quiet: AsyncConnectionConfig,
+    ) -> Result<(MultiplexedConnection, Carrier), redis::RedisError> {
+        let missing = || std::io::Error::other("no server of the configuration is reached by TLS");
+        let tls = self.tls.clone().ok_or_else(missing)?;
+        let stream = super::tls::connect(tls, host, port).await?;
+        let (connection, carries) =
+            MultiplexedConnection::new_with_config(user, stream, quiet).await?;
+        Ok((connection, Carrier::spawn(carries)))
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl Dialer {
+    /// Refuses servers that are reached by TLS.
+    pub(crate) fn new(config: &Config) -> Result<Self, String> {
+        if config.places.are_by_tls() {
+            return Err(String::from(
+                "a server is reached by TLS: enable the feature `tls` of rategate-redis",
+            ));
+        }
+        Ok(Self {})
+    }
+}
+
 /// A connection alone.
 pub(crate) async fn connect(
     server: &Server,
@@ -65,16 +123,6 @@ pub(crate) async fn connect(
     kit: Arc<Kit>,
 ) -> Result<Line, Failure> {
     let lost = |error: redis::RedisError| failure_of(server, &error);
-    let address = match server {
-        Server::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
-        Server::Tls(host, port) => ConnectionAddr::TcpTls {
-            host: host.clone(),
-            port: *port,
-            insecure: false,
-            tls_params: None,
-        },
-        Server::Unix(path) => ConnectionAddr::Unix(path.clone()),
-    };
     let mut user = RedisConnectionInfo::default().set_db(config.database).set_skip_set_lib_name();
     if let Some(name) = &config.user {
         user = user.set_username(name);
@@ -82,14 +130,28 @@ pub(crate) async fn connect(
     if let Some(password) = &config.password.0 {
         user = user.set_password(password);
     }
-    let settings = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-    let info = address.into_connection_info().map_err(lost)?;
-    let info = info.set_redis_settings(user).set_tcp_settings(settings);
-    let client = Client::open(info).map_err(lost)?;
     // Time is kept by whoever waits; a call under way is not given up by the connection.
     let quiet = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(READY_WITHIN))
         .set_response_timeout(None);
+    let address = match server {
+        Server::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
+        Server::Unix(path) => ConnectionAddr::Unix(path.clone()),
+        #[cfg(feature = "tls")]
+        Server::Tls(host, port) => {
+            let secured = kit.dialer.secured((host, *port), &user, quiet).await;
+            let (connection, carrier) = secured.map_err(lost)?;
+            kit.shared.stats.connection();
+            return Ok(Line::new(connection, kit).over(carrier));
+        }
+        // None was let in when the store was opened, and servers tell of others of their own kind.
+        #[cfg(not(feature = "tls"))]
+        Server::Tls(..) => return Err(Failure::Lost(format!("{server}: no TLS"))),
+    };
+    let settings = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+    let info = address.into_connection_info().map_err(lost)?;
+    let info = info.set_redis_settings(user).set_tcp_settings(settings);
+    let client = Client::open(info).map_err(lost)?;
     let connection =
         client.get_multiplexed_async_connection_with_config(&quiet).await.map_err(lost)?;
     kit.shared.stats.connection();

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,10 +12,11 @@ use tokio::task::JoinSet;
 
 use super::call::{Call, Manner, Outcome};
 use super::config::{Config, Places};
-use super::dial::{NotReady, Ready, dial, hello};
+use super::dial::{Dialer, NotReady, Ready, dial, hello};
 use super::item::Item;
 use super::line::{Failure, Kit};
 use super::node::{HELLO_EVERY, Node};
+use super::panics::{caught, supervise};
 use super::places::find;
 use super::shared::Shared;
 use super::slots::{Owner, Slots};
@@ -29,11 +31,19 @@ const SEARCH_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Starts the thread. It ends when the store is closed.
-pub(crate) fn start(shared: Arc<Shared>, config: Arc<Config>, keys: KeySpace) -> io::Result<()> {
+pub(crate) fn start(
+    shared: Arc<Shared>,
+    config: Arc<Config>,
+    keys: KeySpace,
+    dialer: Dialer,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let body = move || {
         let _closes = Closes(Arc::clone(&shared));
-        runtime.block_on(async { Driver::new(shared, config, keys).run().await });
+        supervise(&shared, || {
+            let driver = Driver::new(&shared, &config, &keys, &dialer);
+            runtime.block_on(driver.run());
+        });
         // A name that is still looked up must not hold the thread.
         runtime.shutdown_background();
     };
@@ -82,17 +92,21 @@ pub(super) struct Search {
 }
 
 impl Driver {
-    fn new(shared: Arc<Shared>, config: Arc<Config>, keys: KeySpace) -> Self {
+    fn new(shared: &Arc<Shared>, config: &Arc<Config>, keys: &KeySpace, dialer: &Dialer) -> Self {
+        #[cfg(not(feature = "tls"))]
+        let Dialer {} = dialer;
         let now = Instant::now();
         let library = if config.clock.is_some() { Library::DEBUG } else { Library::LIVE };
         let kit = Kit {
             library,
             script: library.script(),
             clock: config.clock.clone(),
-            shared: Arc::clone(&shared),
+            #[cfg(feature = "tls")]
+            dialer: dialer.clone(),
+            shared: Arc::clone(shared),
         };
         let manner = Manner {
-            keys,
+            keys: keys.clone(),
             settings: config.settings,
             is_within_memory: config.is_within_memory,
             is_cluster: config.is_cluster(),
@@ -112,8 +126,8 @@ impl Driver {
             pause: SEARCH_PAUSES.0,
         };
         Self {
-            shared,
-            config,
+            shared: Arc::clone(shared),
+            config: Arc::clone(config),
             kit: Arc::new(kit),
             manner,
             nodes,
@@ -165,10 +179,10 @@ impl Driver {
     pub(super) fn route(&mut self, mut item: Item) {
         let slot = if self.manner.is_cluster { self.manner.slot_of(&item.task) } else { 0 };
         match self.slots.node_of(slot).and_then(|node| self.nodes.get_mut(node)) {
-            Some(node) => node.put(item, &self.shared),
+            Some(node) => node.put(item),
             None => match &self.nowhere {
                 Some(gone) => {
-                    item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
+                    item.hear(Err(Fault::Gone(gone.clone())));
                 }
                 None => self.homeless.push(item),
             },
@@ -177,13 +191,12 @@ impl Driver {
 
     fn expire(&mut self, now: Instant) {
         for node in &mut self.nodes {
-            node.expire(now, &self.shared);
+            node.expire(now);
         }
-        let shared = &self.shared;
         self.homeless.retain_mut(|item| {
             let is_over = item.until <= now;
             if is_over {
-                item.late(shared);
+                item.late();
             }
             !is_over
         });
@@ -199,7 +212,10 @@ impl Driver {
                 let (server, config) = (node.server.clone(), Arc::clone(&self.config));
                 let (kit, keys) = (Arc::clone(&self.kit), self.manner.keys.clone());
                 self.tasks.spawn(async move {
-                    Event::Dialed { node: at, ready: dial(server, config, kit, keys, slot).await }
+                    let shared = Arc::clone(&kit.shared);
+                    let ready = caught(&shared, dial(server, config, kit, keys, slot)).await;
+                    let ready = ready.unwrap_or_else(|why| Err(NotReady::panicked(&why)));
+                    Event::Dialed { node: at, ready }
                 });
             }
             let is_due = node.greeting_since.is_none() && node.hello_at <= now;
@@ -208,8 +224,10 @@ impl Driver {
                     (line.clone(), self.manner.keys.clone(), node.run.clone());
                 let epoch = node.epoch;
                 node.greeting_since = Some(now);
+                let shared = Arc::clone(&self.shared);
                 self.tasks.spawn(async move {
-                    let said = hello(&mut line, &keys, slot, &run).await;
+                    let said = caught(&shared, hello(&mut line, &keys, slot, &run)).await;
+                    let said = said.unwrap_or_else(|why| Err(Failure::Lost(why)));
                     Event::Greeted { node: at, epoch, said }
                 });
             }
@@ -220,7 +238,11 @@ impl Driver {
             self.search.at = now.checked_add(self.search.pause).unwrap_or(now);
             let known = self.nodes.iter().map(|node| node.server.clone()).collect();
             let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
-            self.tasks.spawn(async move { Event::Found(find(config, kit, known).await) });
+            self.tasks.spawn(async move {
+                let shared = Arc::clone(&kit.shared);
+                let found = caught(&shared, find(config, kit, known)).await;
+                Event::Found(found.unwrap_or_else(|why| Err(Gone::Broken(why))))
+            });
         }
     }
 
@@ -237,7 +259,9 @@ impl Driver {
                     let (line, manner) = (line.clone(), self.manner.clone());
                     let kit = Arc::clone(&self.kit);
                     self.tasks.spawn(async move {
-                        let outcome = call.run(line, manner, &kit).await;
+                        let outcome = caught(&kit.shared, call.run(line, manner, &kit)).await;
+                        // Whoever waited has heard: the questions were dropped.
+                        let outcome = outcome.unwrap_or(Outcome::Lost);
                         Event::Called { node: at, epoch, round, outcome }
                     });
                 }
@@ -265,7 +289,6 @@ impl Driver {
 
     fn on(&mut self, event: Result<Event, tokio::task::JoinError>) {
         let now = Instant::now();
-        // A task that panicked has told its own by being dropped.
         match event {
             Ok(Event::Called { node, epoch, round, outcome }) => {
                 self.called(node, epoch, round, outcome, now);
@@ -273,6 +296,7 @@ impl Driver {
             Ok(Event::Dialed { node, ready }) => self.dialed(node, ready, now),
             Ok(Event::Greeted { node, epoch, said }) => self.greeted(node, epoch, &said, now),
             Ok(Event::Found(owners)) => self.found(owners, now),
+            // Panics are caught within tasks, and nothing else ends one early.
             Err(_) => {}
         }
         let connected = self.nodes.iter().filter(|node| node.line().is_some()).count();
@@ -289,15 +313,17 @@ impl Driver {
                     (evicts, self.has_warned, &self.config.warn)
                 {
                     self.has_warned = true;
-                    (warn.0)(&format!(
+                    let text = format!(
                         "{} has maxmemory-policy {policy}: when its memory is full it drops states, and limits \
                          begin anew; noeviction is right",
                         node.server
-                    ));
+                    );
+                    // Foreign code, whose panic is its own.
+                    let _ = catch_unwind(AssertUnwindSafe(|| (warn.0)(&text)));
                 }
             }
             Err(NotReady { gone, is_elsewhere }) => {
-                node.failed(gone, now, &self.shared);
+                node.failed(gone, now);
                 self.search.is_wanted |= is_elsewhere && self.config.places.may_move();
             }
         }
@@ -327,7 +353,7 @@ impl Driver {
             Ok(owners) => owners,
             Err(gone) => {
                 for mut item in mem::take(&mut self.homeless) {
-                    item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
+                    item.hear(Err(Fault::Gone(gone.clone())));
                 }
                 self.nowhere = Some(gone);
                 self.search.is_wanted = true;

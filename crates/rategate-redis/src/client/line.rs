@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline};
 
+#[cfg(feature = "tls")]
+use super::dial::Dialer;
 use super::shared::Shared;
 use crate::command::Command;
 use crate::fault::{Fault, Remedy};
@@ -32,6 +34,27 @@ pub(crate) struct Line {
     connection: MultiplexedConnection,
     kit: Arc<Kit>,
     state: Arc<State>,
+    /// What carries the words, where this crate has connected.
+    #[cfg(feature = "tls")]
+    _carrier: Option<Arc<Carrier>>,
+}
+
+/// A task that ends with the last clone of its connection.
+#[cfg(feature = "tls")]
+pub(crate) struct Carrier(tokio::task::AbortHandle);
+
+#[cfg(feature = "tls")]
+impl Carrier {
+    pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(work).abort_handle())
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What all lines of a store have in common.
@@ -40,6 +63,8 @@ pub(crate) struct Kit {
     pub(crate) script: Script,
     /// What time it is, for tests.
     pub(crate) clock: Option<Arc<AtomicU64>>,
+    #[cfg(feature = "tls")]
+    pub(crate) dialer: Dialer,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -55,7 +80,19 @@ struct State {
 
 impl Line {
     pub(crate) fn new(connection: MultiplexedConnection, kit: Arc<Kit>) -> Self {
-        Self { connection, kit, state: Arc::default() }
+        Self {
+            connection,
+            kit,
+            state: Arc::default(),
+            #[cfg(feature = "tls")]
+            _carrier: None,
+        }
+    }
+
+    /// The connection over a stream of this crate's, with what carries it.
+    #[cfg(feature = "tls")]
+    pub(crate) fn over(self, carrier: Carrier) -> Self {
+        Self { _carrier: Some(Arc::new(carrier)), ..self }
     }
 
     /// Calls a function; the library is loaded where it is missing, or the script is sent where there are no

@@ -51,12 +51,15 @@ mod driver;
 mod item;
 mod line;
 mod node;
+mod panics;
 mod places;
 mod plan;
 mod remedies;
 mod shared;
 mod slots;
 mod stats;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::error::Error;
 use std::fmt;
@@ -69,6 +72,7 @@ pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_R
 pub use plan::SharedPlan;
 pub use stats::Stats;
 
+use self::dial::Dialer;
 use self::item::Item;
 use self::shared::Shared;
 use crate::error::LimitError;
@@ -97,6 +101,8 @@ pub enum OpenError {
     Prefix(LimitError),
     /// No server was named.
     NoServer,
+    /// The certificates or the key are not as TLS can use them: which, and what would be right.
+    Tls(String),
     /// The system has no thread, or no file handles, for the driver.
     Driver(std::io::Error),
 }
@@ -114,7 +120,8 @@ impl RedisStore {
             return Err(OpenError::NoServer);
         }
         let (shared, config) = (Arc::new(Shared::new(config.queue)), Arc::new(config));
-        driver::start(Arc::clone(&shared), Arc::clone(&config), keys.clone())
+        let dialer = Dialer::new(&config).map_err(OpenError::Tls)?;
+        driver::start(Arc::clone(&shared), Arc::clone(&config), keys.clone(), dialer)
             .map_err(OpenError::Driver)?;
         Ok(Self { shared, config, keys })
     }
@@ -140,7 +147,7 @@ impl Store for RedisStore {
         }
         let now = Instant::now();
         let until = now.checked_add(self.config.budget).unwrap_or(now);
-        self.shared.put(Item::new(question, hear, until));
+        self.shared.put(Item::new(&self.shared, question, hear, until));
     }
 
     fn parts(&self) -> usize {
@@ -172,6 +179,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::Prefix(error) => write!(f, "the prefix: {error}"),
             Self::NoServer => f.write_str("no server was named"),
+            Self::Tls(why) => write!(f, "TLS: {why}"),
             Self::Driver(error) => write!(f, "no driver: {error}"),
         }
     }

@@ -8,7 +8,6 @@ use rategate::store::{Fault, Gone};
 use super::config::Server;
 use super::item::Item;
 use super::line::Line;
-use super::shared::Shared;
 
 /// The first pause between two attempts to connect, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
@@ -95,10 +94,10 @@ impl Node {
     }
 
     /// It could not be reached. Who asks meanwhile hears why, at once.
-    pub(crate) fn failed(&mut self, gone: Gone, now: Instant, shared: &Shared) {
+    pub(crate) fn failed(&mut self, gone: Gone, now: Instant) {
         if let Link::Down(why) = &mut self.link {
             for item in &mut self.queue {
-                item.hear(shared, Err(Fault::Gone(gone.clone())));
+                item.hear(Err(Fault::Gone(gone.clone())));
             }
             self.queue.clear();
             *why = Some(gone);
@@ -108,9 +107,9 @@ impl Node {
     }
 
     /// Queues a question, or tells at once that nobody is there.
-    pub(crate) fn put(&mut self, mut item: Item, shared: &Shared) {
+    pub(crate) fn put(&mut self, mut item: Item) {
         if let Link::Down(Some(gone)) = &self.link {
-            item.hear(shared, Err(Fault::Gone(gone.clone())));
+            item.hear(Err(Fault::Gone(gone.clone())));
         } else {
             self.queue.push_back(item);
         }
@@ -170,10 +169,10 @@ impl Node {
     }
 
     /// Tells those whose time is over.
-    pub(crate) fn expire(&mut self, now: Instant, shared: &Shared) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         while self.queue.front().is_some_and(|item| item.until <= now) {
             if let Some(mut item) = self.queue.pop_front() {
-                item.late(shared);
+                item.late();
             }
         }
     }

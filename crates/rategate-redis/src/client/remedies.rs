@@ -72,7 +72,7 @@ impl Driver {
                 _ => false,
             };
             if !may_help || item.until <= now || !item.resend() {
-                item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
+                item.hear(Err(Fault::Gone(gone.clone())));
                 continue;
             }
             self.shared.stats.resent();
@@ -81,7 +81,7 @@ impl Driver {
                 (Remedy::GoTo { .. }, Some((node, asking))) => {
                     item.is_asking = asking;
                     if let Some(node) = self.nodes.get_mut(node) {
-                        node.put(item, &self.shared);
+                        node.put(item);
                     }
                 }
                 (Remedy::RefreshThenRetry, _) => {

@@ -32,6 +32,10 @@ pub struct Stats {
     pub loads: u64,
     /// How often the primary, or the slots, were looked for.
     pub searches: u64,
+    /// Connections that were tried.
+    pub dials: u64,
+    /// Panics of the driver's, after each of which it went on: its stderr says where.
+    pub panics: u64,
     /// States that lay too far ahead of the store's clock and count as if everything had just been taken.
     pub corrected: u64,
 }
@@ -50,6 +54,8 @@ pub(crate) struct Counters {
     connections: AtomicU64,
     loads: AtomicU64,
     searches: AtomicU64,
+    dials: AtomicU64,
+    panics: AtomicU64,
     corrected: AtomicU64,
 }
 
@@ -89,6 +95,14 @@ impl Counters {
         add(&self.connections, 1);
     }
 
+    pub(crate) fn dial(&self) {
+        add(&self.dials, 1);
+    }
+
+    pub(crate) fn panic(&self) {
+        add(&self.panics, 1);
+    }
+
     pub(crate) fn load(&self) {
         add(&self.loads, 1);
     }
@@ -119,6 +133,8 @@ impl Counters {
             connections: of(&self.connections),
             loads: of(&self.loads),
             searches: of(&self.searches),
+            dials: of(&self.dials),
+            panics: of(&self.panics),
             corrected: of(&self.corrected),
         }
     }
