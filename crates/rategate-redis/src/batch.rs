@@ -251,11 +251,11 @@ pub(crate) fn read<'a>(
     asked: impl Iterator<Item = (&'a Plan, u64)>,
 ) -> Result<Answer, ReplyError> {
     let mut numbers = Numbers::of(value)?;
-    let (now_us, corrected) = (numbers.count()?, numbers.count()?);
+    let (now_us, (corrected, is_marked)) = (numbers.count()?, numbers.corrected()?);
     let verdicts = asked.map(|(plan, permits)| numbers.verdict(plan, permits, now_us));
     let verdicts = verdicts.collect::<Result<_, _>>()?;
     numbers.end()?;
-    Ok(Answer { now_us, corrected, verdicts })
+    Ok(Answer { now_us, corrected, is_marked, verdicts })
 }
 
 /// The numbers of all limits of a plan for so many permits.
@@ -270,7 +270,7 @@ pub(crate) fn rows_of(plan: &Plan, permits: u64) -> Result<Vec<Row>, RequestErro
 
 /// How every call begins.
 pub(crate) fn head(settings: Settings, rows: &[Row]) -> Vec<Vec<u8>> {
-    let mut args = vec![number(settings.horizon_us())];
+    let mut args = vec![Vec::new(), Vec::new(), number(settings.horizon_us())];
     args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));
     for row in rows {
         args.push(vec![row.letter]);

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::server::{Brand, Server};
+use rategate::distributed::{By, Distributed, Sight};
 use rategate::store::{Ask, Fault, Gone, Store, Verdict};
 use rategate_core::gcra::Gcra;
 use rategate_redis::client::{self, Config, RedisStore};
@@ -75,6 +76,23 @@ fn nobody_there_is_said_in_time() {
     assert!(matches!(said, Err(Fault::Gone(Gone::Unreachable(_)))), "{said:?}");
 }
 
+/// The breaker is the store's: a key that is nobody's fault but its own does not open it.
+#[test]
+fn a_key_with_something_elses_data_leaves_the_store_well() {
+    let server = Server::start(Brand::Redis);
+    let store = store(&server);
+    let bucket = Gcra::new("1/60s".parse().unwrap(), 50).unwrap();
+    let limiter = Distributed::builder(Arc::clone(&store)).limit("api", bucket).build().unwrap();
+    server.client().ok(&["LPUSH", "t:1r{bad}:apig", "x"]);
+    for _ in 0..20 {
+        let bad = limiter.try_acquire(b"bad", 1).wait().unwrap();
+        assert_eq!((bad.is_granted(), bad.by()), (false, By::Fallback));
+        let good = limiter.try_acquire(b"good", 1).wait().unwrap();
+        assert_eq!((good.is_granted(), good.by()), (true, By::Store));
+    }
+    assert_eq!(limiter.health().sight, Sight::Well);
+}
+
 #[test]
 fn a_key_with_something_elses_data_harms_no_other() {
     let server = Server::start(Brand::Redis);
@@ -93,12 +111,13 @@ fn a_key_with_something_elses_data_harms_no_other() {
     for (name, asked) in names.iter().zip(asked) {
         let said = asked.wait();
         if name == "13" {
-            assert!(matches!(said, Err(Fault::Gone(Gone::Broken(_)))), "{said:?}");
+            assert!(matches!(said, Err(Fault::Gone(Gone::Key(_)))), "{said:?}");
         } else {
             assert!(matches!(said, Ok(Verdict::Granted(_))), "{name}: {said:?}");
         }
     }
-    assert!(store.stats().largest_call > 5, "{:?}", store.stats());
+    let stats = store.stats();
+    assert!(stats.largest_call > 5 && stats.resent == 0, "{stats:?}");
     for name in names.iter().filter(|name| *name != "13") {
         let Ok(Verdict::Granted(grant)) = store.peek(&plan, &key(name), permits(1)).wait() else {
             panic!("denied")

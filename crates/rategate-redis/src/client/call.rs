@@ -170,7 +170,7 @@ fn tell_all(
     kit: &Kit,
 ) -> Result<Vec<Item>, ReplyError> {
     let said = batch::read(value, items.iter().filter_map(asked))?;
-    let intact_for_ns = line.intact_for_ns(said.now_us);
+    let intact_for_ns = line.intact_for_ns(said.now_us, said.is_marked);
     kit.shared.stats.corrected(said.corrected);
     let (mut back, now) = (Vec::new(), Instant::now());
     for (item, verdict) in items.iter_mut().zip(said.verdicts) {
@@ -182,11 +182,14 @@ fn tell_all(
         else {
             continue;
         };
-        let told = answer(Reply::Verdict(plan.verdict(verdict, said.now_us)), intact_for_ns);
-        if item.is_waited_for() {
-            item.hear(Ok(told));
-        } else if shape == Shape::Decide {
-            back.extend(item.give_back(&told, now));
+        let told = plan.verdict(verdict, said.now_us);
+        let told = told.map(|verdict| answer(Reply::Verdict(verdict), intact_for_ns));
+        match (item.is_waited_for(), told) {
+            (true, told) => {
+                item.hear(told);
+            }
+            (false, Ok(told)) if shape == Shape::Decide => back.extend(item.give_back(&told, now)),
+            (false, _) => {}
         }
     }
     Ok(back)
@@ -204,7 +207,7 @@ fn tell_one(
             item.hear_value(value);
             continue;
         };
-        let (reply, now_us) = match question {
+        let (reply, now_us, is_marked) = match question {
             Question::Refund { plan, .. }
             | Question::GiveBack { plan, .. }
             | Question::Release { plan, .. }
@@ -213,17 +216,17 @@ fn tell_one(
                 let counts = returns::read(&plan.plan, command, value)?;
                 kit.shared.stats.corrected(counts.corrected);
                 let count = counts.counts.iter().fold(0_u64, |sum, &one| sum.saturating_add(one));
-                (Reply::Count(count), counts.now_us)
+                (Reply::Count(count), counts.now_us, true)
             }
             _ => {
                 let share = group::read(value)?;
                 let changes_in_ns = share.changes_in_us.map(|us| us.saturating_mul(1_000));
                 let changes_in_ns = changes_in_ns.and_then(std::num::NonZeroU64::new);
-                let group::Share { permits, fresh, members, now_us, .. } = share;
-                (Reply::Share(Share { permits, fresh, members, changes_in_ns }), now_us)
+                let group::Share { permits, fresh, members, now_us, is_marked, .. } = share;
+                (Reply::Share(Share { permits, fresh, members, changes_in_ns }), now_us, is_marked)
             }
         };
-        let told: Answer = answer(reply, line.intact_for_ns(now_us));
+        let told: Answer = answer(reply, line.intact_for_ns(now_us, is_marked));
         item.hear(Ok(told));
     }
     Ok(Vec::new())

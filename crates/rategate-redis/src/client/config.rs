@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::batch::MAX_DECISIONS;
 use crate::command::Settings;
+use crate::library::Library;
 
 /// How long a question may take, if not said otherwise.
 pub const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
@@ -113,6 +114,7 @@ pub struct Config {
     #[cfg(feature = "tls")]
     pub(crate) tls: super::tls::Pem,
     pub(crate) clock: Option<Arc<AtomicU64>>,
+    pub(crate) library: Library,
 }
 
 impl Config {
@@ -159,6 +161,7 @@ impl Config {
             #[cfg(feature = "tls")]
             tls: super::tls::Pem::default(),
             clock: None,
+            library: Library::LIVE,
         }
     }
 
@@ -251,7 +254,13 @@ impl Config {
     /// For tests: this is what time it is, in microseconds, by [`Library::DEBUG`](crate::library::Library::DEBUG).
     #[must_use]
     pub fn debug_clock(self, now_us: Arc<AtomicU64>) -> Self {
-        Self { clock: Some(now_us), ..self }
+        Self { clock: Some(now_us), library: Library::DEBUG, ..self }
+    }
+
+    /// For tests of an upgrade: asks by the functions of [another release](Library::of_release).
+    #[must_use]
+    pub fn library(self, library: Library) -> Self {
+        Self { library, ..self }
     }
 
     /// For how long a connection may owe an answer before another is tried.

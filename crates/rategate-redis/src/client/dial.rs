@@ -11,12 +11,13 @@ use redis::{
 };
 
 use super::config::{Config, Server};
+use super::functions;
 #[cfg(feature = "tls")]
 use super::line::Carrier;
 use super::line::{Failure, Kit, Line};
 use super::slots::text;
 use crate::fault::{Fault, Remedy};
-use crate::group;
+use crate::group::{self, Marker};
 use crate::key::KeySpace;
 use crate::reply;
 
@@ -61,8 +62,9 @@ pub(crate) async fn dial(
         let mut line =
             connect(&server, &config, kit).await.map_err(|failure| not_ready(&failure))?;
         let run = who(&mut line).await?;
-        hello(&mut line, &keys, slot, &run).await.map_err(|failure| not_ready(&failure))?;
+        functions::check(&mut line).await.map_err(|failure| not_ready(&failure))?;
         let evicts = evicts(&mut line).await;
+        hello(&mut line, &keys, slot, &run).await.map_err(|failure| not_ready(&failure))?;
         Ok(Ready { line, run, evicts })
     };
     match tokio::time::timeout(READY_WITHIN, ready).await {
@@ -175,10 +177,7 @@ async fn who(line: &mut Line) -> Result<String, NotReady> {
         let answer = line.send(&["INFO", section], false).await;
         told.push_str(&text(&answer.map_err(|failure| not_ready(&failure))?));
     }
-    let of = |name: &str| {
-        let mut lines = told.lines().filter_map(|line| line.split_once(':'));
-        lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
-    };
+    let of = |name: &str| field(&told, name);
     if of("role") != "master" {
         let why = format!("it is a replica of {}:{}", of("master_host"), of("master_port"));
         return Err(NotReady { gone: Gone::Unable(why), is_elsewhere: true });
@@ -197,18 +196,37 @@ pub(crate) async fn hello(
     let value = line.call(group::hello(keys, slot, run), false).await?;
     let counts = reply::counts(&value, 1);
     let counts = counts.map_err(|error| Failure::Lost(error.to_string()))?;
-    line.intact_since(counts.counts.first().copied().unwrap_or(counts.now_us), counts.now_us);
+    let since_us = counts.counts.first().copied().unwrap_or(counts.now_us);
+    line.intact_since(since_us, counts.now_us, Marker::new(keys, slot, run, since_us));
     Ok(())
 }
 
-/// By which policy it drops keys that are in use; nobody has to let us know.
+/// A server that was ready is asked whether it still is, what it has lost, and whether it may drop states.
+pub(crate) async fn greet(
+    line: &mut Line,
+    keys: &KeySpace,
+    slot: Option<u16>,
+    run: &str,
+) -> Result<(), Failure> {
+    hello(line, keys, slot, run).await?;
+    evicts(line).await;
+    Ok(())
+}
+
+/// The policy by which the server drops keys that are in use, if it has one. It counts for the line while there is a
+/// memory to fill.
 async fn evicts(line: &mut Line) -> Option<String> {
-    let told = line.send(&["CONFIG", "GET", "maxmemory-policy"], false).await.ok()?;
-    let redis::Value::Array(words) = told else { return None };
-    words
-        .iter()
-        .map(text)
-        .find(|word| word.starts_with("allkeys-") || word.starts_with("volatile-"))
+    let told = text(&line.send(&["INFO", "memory"], false).await.ok()?);
+    let policy = field(&told, "maxmemory_policy");
+    let is_evicting = policy.starts_with("allkeys-") || policy.starts_with("volatile-");
+    line.evicts(is_evicting && !matches!(field(&told, "maxmemory"), "" | "0"));
+    is_evicting.then(|| policy.to_owned())
+}
+
+/// The value of a line `name:value`.
+fn field<'a>(told: &'a str, name: &str) -> &'a str {
+    let mut lines = told.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
 }
 
 fn not_ready(failure: &Failure) -> NotReady {

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::call::{Call, Manner, Outcome};
 use super::config::{Config, Places};
-use super::dial::{Dialer, NotReady, Ready, dial, hello};
+use super::dial::{Dialer, NotReady, Ready, dial, greet};
 use super::item::Item;
 use super::line::{Failure, Kit};
 use super::node::{HELLO_EVERY, Node};
@@ -22,7 +22,6 @@ use super::shared::Shared;
 use super::slots::{Owner, Slots};
 use crate::fault::Remedy;
 use crate::key::KeySpace;
-use crate::library::Library;
 
 /// The shortest time between two searches for the primary, or for the owners of slots, and the longest where nobody
 /// knows.
@@ -96,7 +95,7 @@ impl Driver {
         #[cfg(not(feature = "tls"))]
         let Dialer {} = dialer;
         let now = Instant::now();
-        let library = if config.clock.is_some() { Library::DEBUG } else { Library::LIVE };
+        let library = config.library;
         let kit = Kit {
             library,
             script: library.script(),
@@ -226,7 +225,7 @@ impl Driver {
                 node.greeting_since = Some(now);
                 let shared = Arc::clone(&self.shared);
                 self.tasks.spawn(async move {
-                    let said = caught(&shared, hello(&mut line, &keys, slot, &run)).await;
+                    let said = caught(&shared, greet(&mut line, &keys, slot, &run)).await;
                     let said = said.unwrap_or_else(|why| Err(Failure::Lost(why)));
                     Event::Greeted { node: at, epoch, said }
                 });

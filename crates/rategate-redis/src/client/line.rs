@@ -1,8 +1,8 @@
 //! A connection to one server: words out, an answer or a refusal back. The only place that names the client
 //! library, with what dials.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline};
@@ -12,6 +12,7 @@ use super::dial::Dialer;
 use super::shared::Shared;
 use crate::command::Command;
 use crate::fault::{Fault, Remedy};
+use crate::group::Marker;
 use crate::library::{Library, Script};
 use crate::reply::Value;
 
@@ -76,6 +77,12 @@ struct State {
     since_us: AtomicU64,
     /// The newest that its clock has shown.
     now_us: AtomicU64,
+    /// What its marker was when it was greeted last.
+    marker: Mutex<Option<Arc<Marker>>>,
+    /// An answer has said that the marker is gone.
+    is_lost: AtomicBool,
+    /// It may drop states of ours when its memory is full.
+    may_evict: AtomicBool,
 }
 
 impl Line {
@@ -102,6 +109,11 @@ impl Line {
         command: Command,
         is_asking: bool,
     ) -> Result<Value, Failure> {
+        let marker = self.state.marker().clone();
+        let command = match marker {
+            Some(marker) => command.with_marker(&marker),
+            None => command,
+        };
         let command = match &self.kit.clock {
             Some(clock) => command.at_us(clock.load(Ordering::Relaxed)),
             None => command,
@@ -168,24 +180,55 @@ impl Line {
         }
     }
 
+    /// The functions of this program.
+    pub(crate) fn library(&self) -> Library {
+        self.kit.library
+    }
+
     /// Loads the library.
-    async fn load(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn load(&mut self) -> Result<(), Failure> {
         self.kit.shared.stats.load();
         let words = self.kit.library.load();
         self.send(&words, false).await.map(|_| ())
     }
 
-    /// The server was asked what it has lost.
-    pub(crate) fn intact_since(&self, since_us: u64, now_us: u64) {
+    /// Keeps what the server was found to have lost, and the marker that it has now.
+    pub(crate) fn intact_since(&self, since_us: u64, now_us: u64, marker: Marker) {
         self.state.since_us.store(since_us, Ordering::Relaxed);
         self.state.now_us.fetch_max(now_us, Ordering::Relaxed);
+        *self.state.marker() = Some(Arc::new(marker));
+        self.state.is_lost.store(false, Ordering::Relaxed);
     }
 
-    /// For how long it has lost nothing, at an instant of its clock; 0 is one that is not known.
-    pub(crate) fn intact_for_ns(&self, now_us: u64) -> u64 {
-        let newest_us = self.state.now_us.fetch_max(now_us, Ordering::Relaxed);
-        let now_us = if now_us == 0 { newest_us } else { now_us };
-        now_us.saturating_sub(self.state.since_us.load(Ordering::Relaxed)).saturating_mul(1_000)
+    /// Keeps whether the server may drop states of ours.
+    pub(crate) fn evicts(&self, may_evict: bool) {
+        self.state.may_evict.store(may_evict, Ordering::Relaxed);
+    }
+
+    /// For how long it has lost nothing, at an instant of its clock, by an answer that came with its marker or without.
+    /// `None` if it may drop states at any time.
+    pub(crate) fn intact_for_ns(&self, now_us: u64, is_marked: bool) -> Option<u64> {
+        self.state.now_us.fetch_max(now_us, Ordering::Relaxed);
+        if !is_marked {
+            self.state.is_lost.store(true, Ordering::Relaxed);
+        }
+        if self.state.may_evict.load(Ordering::Relaxed) {
+            return None;
+        }
+        let since_us = self.state.since_us.load(Ordering::Relaxed);
+        let intact_us = if is_marked { now_us.saturating_sub(since_us) } else { 0 };
+        Some(intact_us.saturating_mul(1_000))
+    }
+
+    /// Whether it has to be greeted again to know what it has lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state.is_lost.load(Ordering::Relaxed)
+    }
+}
+
+impl State {
+    fn marker(&self) -> MutexGuard<'_, Option<Arc<Marker>>> {
+        self.marker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -48,6 +48,7 @@ mod copy;
 pub mod denied;
 mod dial;
 mod driver;
+mod functions;
 mod item;
 mod line;
 mod node;

@@ -9,6 +9,7 @@ use super::config::Server;
 use super::dial::gone_of;
 use super::driver::Driver;
 use super::item::Item;
+use super::line::Line;
 use super::node::Node;
 use crate::fault::{Fault as Refusal, Remedy};
 
@@ -27,6 +28,9 @@ impl Driver {
             if matches!(outcome, Outcome::Lost) && node.epoch == epoch {
                 node.broke(now);
                 self.search.is_wanted |= self.config.places.may_move();
+            }
+            if node.line().is_some_and(Line::is_lost) {
+                node.hello_at = now;
             }
         }
         match outcome {

@@ -103,7 +103,7 @@ impl Watch {
                 }
             }
             // It answers, and what it knows goes on.
-            Err(Fault::Gone(Gone::Full(_))) => {
+            Err(Fault::Gone(Gone::Full(_) | Gone::Key(_))) => {
                 part.breaker.answered();
                 (Worth::None { for_ns: None }, part.turn(Sight::Well, now_ns))
             }
