@@ -117,6 +117,7 @@ impl Call {
                     return Outcome::Forgotten;
                 }
                 for item in items.iter_mut().filter(|item| item.until <= now) {
+                    line.falls_silent();
                     item.late();
                 }
             }

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use rategate::store::{Fault, Gone};
 use tokio::task::JoinSet;
 
+use super::attempts::Attempts;
 use super::call::{Call, Manner, Outcome};
 use super::config::{Config, Places};
 use super::dial::{Dialer, NotReady, Ready, dial, greet};
 use super::item::Item;
 use super::line::{Failure, Kit};
-use super::node::{HELLO_EVERY, Node};
+use super::node::Node;
 use super::panics::{caught, supervise};
 use super::places::find;
 use super::shared::Shared;
@@ -23,9 +24,6 @@ use super::slots::{Owner, Slots};
 use crate::fault::Remedy;
 use crate::key::KeySpace;
 
-/// The shortest time between two searches for the primary, or for the owners of slots, and the longest where nobody
-/// knows.
-const SEARCH_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How long the driver sleeps at most.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
@@ -85,9 +83,14 @@ pub(super) struct Driver {
 
 pub(super) struct Search {
     pub(super) is_wanted: bool,
-    pub(super) is_under_way: bool,
-    pub(super) at: Instant,
-    pub(super) pause: Duration,
+    pub(super) attempts: Attempts,
+}
+
+impl Search {
+    /// When the next search is due: one is wanted, or one has no end yet.
+    fn due_at(&self) -> Option<Instant> {
+        self.attempts.due_at().filter(|_| self.is_wanted || self.attempts.are_under_way())
+    }
 }
 
 impl Driver {
@@ -118,12 +121,7 @@ impl Driver {
             }
             _ => (Vec::new(), Slots::new()),
         };
-        let search = Search {
-            is_wanted: nodes.is_empty(),
-            is_under_way: false,
-            at: now,
-            pause: SEARCH_PAUSES.0,
-        };
+        let search = Search { is_wanted: nodes.is_empty(), attempts: Attempts::new(now) };
         Self {
             shared: Arc::clone(shared),
             config: Arc::clone(config),
@@ -206,8 +204,8 @@ impl Driver {
         let patience = self.config.patience();
         for (at, node) in self.nodes.iter_mut().enumerate() {
             let slot = node.slot.filter(|_| self.manner.is_cluster);
-            if node.needs_dial(now, patience) {
-                node.is_dialing = true;
+            if node.dials_at(patience).is_some_and(|at| at <= now) {
+                node.dials.begin(now);
                 let (server, config) = (node.server.clone(), Arc::clone(&self.config));
                 let (kit, keys) = (Arc::clone(&self.kit), self.manner.keys.clone());
                 self.tasks.spawn(async move {
@@ -231,10 +229,9 @@ impl Driver {
                 });
             }
         }
-        if self.search.is_wanted && !self.search.is_under_way && self.search.at <= now {
+        if self.search.due_at().is_some_and(|at| at <= now) {
             self.search.is_wanted = false;
-            self.search.is_under_way = true;
-            self.search.at = now.checked_add(self.search.pause).unwrap_or(now);
+            self.search.attempts.begin(now);
             let known = self.nodes.iter().map(|node| node.server.clone()).collect();
             let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
             self.tasks.spawn(async move {
@@ -280,10 +277,7 @@ impl Driver {
             let times = [queued, greets, node.dials_at(patience)];
             at = times.into_iter().flatten().fold(at, Instant::min);
         }
-        if self.search.is_wanted && !self.search.is_under_way {
-            at = at.min(self.search.at);
-        }
-        at
+        self.search.due_at().map_or(at, |due_at| at.min(due_at))
     }
 
     fn on(&mut self, event: Result<Event, tokio::task::JoinError>) {
@@ -303,11 +297,17 @@ impl Driver {
     }
 
     fn dialed(&mut self, at: usize, ready: Result<Ready, NotReady>, now: Instant) {
+        let patience = self.config.patience();
         let Some(node) = self.nodes.get_mut(at) else { return };
-        node.is_dialing = false;
         match ready {
             Ok(Ready { line, run, evicts }) => {
+                node.dials.succeeded();
+                // Another attempt was sooner.
+                if !node.lacks_line(now, patience) {
+                    return;
+                }
                 node.up(line, run, now);
+                self.shared.stats.revival();
                 if let (Some(policy), false, Some(warn)) =
                     (evicts, self.has_warned, &self.config.warn)
                 {
@@ -322,7 +322,8 @@ impl Driver {
                 }
             }
             Err(NotReady { gone, is_elsewhere }) => {
-                node.failed(gone, now);
+                node.dials.failed(now);
+                node.failed(gone);
                 self.search.is_wanted |= is_elsewhere && self.config.places.may_move();
             }
         }
@@ -330,9 +331,9 @@ impl Driver {
 
     fn greeted(&mut self, at: usize, epoch: u64, said: &Result<(), Failure>, now: Instant) {
         let Some(node) = self.nodes.get_mut(at).filter(|node| node.epoch == epoch) else { return };
-        node.greeting_since = None;
-        node.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
+        let is_back = node.greeted(now, self.config.budget);
         match said {
+            Ok(()) if is_back => self.shared.stats.revival(),
             Ok(()) => {}
             Err(Failure::Lost(_)) => {
                 node.broke(now);
@@ -347,7 +348,6 @@ impl Driver {
     }
 
     fn found(&mut self, owners: Result<Vec<Owner>, Gone>, now: Instant) {
-        self.search.is_under_way = false;
         let owners = match owners {
             Ok(owners) => owners,
             Err(gone) => {
@@ -356,12 +356,12 @@ impl Driver {
                 }
                 self.nowhere = Some(gone);
                 self.search.is_wanted = true;
-                self.search.pause = self.search.pause.saturating_mul(2).min(SEARCH_PAUSES.1);
+                self.search.attempts.failed(now);
                 return;
             }
         };
         self.nowhere = None;
-        self.search.pause = SEARCH_PAUSES.0;
+        self.search.attempts.succeeded();
         let mut slots = Slots::new();
         for (server, ranges) in owners {
             let node = self.place_of(server, now);

@@ -81,6 +81,8 @@ struct State {
     marker: Mutex<Option<Arc<Marker>>>,
     /// An answer has said that the marker is gone.
     is_lost: AtomicBool,
+    /// A question was late here, and no greeting has been answered in time since.
+    is_silent: AtomicBool,
     /// It may drop states of ours when its memory is full.
     may_evict: AtomicBool,
 }
@@ -218,6 +220,20 @@ impl Line {
         let since_us = self.state.since_us.load(Ordering::Relaxed);
         let intact_us = if is_marked { now_us.saturating_sub(since_us) } else { 0 };
         Some(intact_us.saturating_mul(1_000))
+    }
+
+    /// A question was late.
+    pub(crate) fn falls_silent(&self) {
+        self.state.is_silent.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.state.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// Ends a silence. Returns whether there was one.
+    pub(crate) fn speaks(&self) -> bool {
+        self.state.is_silent.swap(false, Ordering::Relaxed)
     }
 
     /// Whether it has to be greeted again to know what it has lost.

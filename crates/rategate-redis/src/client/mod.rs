@@ -42,6 +42,7 @@
 //!
 //! It does not fall back: a store that is gone is said to be gone. It sends nothing to replicas.
 
+mod attempts;
 mod call;
 mod config;
 mod copy;
@@ -153,6 +154,11 @@ impl Store for RedisStore {
 
     fn parts(&self) -> usize {
         if self.config.is_cluster() { PARTS.into() } else { 1 }
+    }
+
+    /// Of all servers: a probe too many does no harm.
+    fn revivals(&self, _part: usize) -> u64 {
+        self.shared.stats.revivals()
     }
 
     fn part_of(&self, key: &Key) -> usize {

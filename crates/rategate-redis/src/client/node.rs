@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use rategate::store::{Fault, Gone};
 
+use super::attempts::Attempts;
 use super::config::Server;
 use super::item::Item;
 use super::line::Line;
 
-/// The first pause between two attempts to connect, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How often a server that is ready is asked whether it still is, and what it has lost.
 pub(crate) const HELLO_EVERY: Duration = Duration::from_secs(1);
+/// The same of one that has let questions wait for too long.
+const HELLO_EVERY_IN_SILENCE: Duration = Duration::from_millis(100);
 
 /// A server: its connection, and what is to be asked there.
 pub(crate) struct Node {
@@ -23,9 +24,7 @@ pub(crate) struct Node {
     link: Link,
     /// Which connection this is: what came over another does not count for it.
     pub(crate) epoch: u64,
-    pub(crate) is_dialing: bool,
-    dial_at: Instant,
-    pause: Duration,
+    pub(crate) dials: Attempts,
     /// Rounds under way on this connection: how many calls of each have no answer yet, since when.
     rounds: Vec<Round>,
     next_round: u64,
@@ -56,9 +55,7 @@ impl Node {
             queue: VecDeque::new(),
             link: Link::Down(None),
             epoch: 0,
-            is_dialing: false,
-            dial_at: now,
-            pause: PAUSES.0,
+            dials: Attempts::new(now),
             rounds: Vec::new(),
             next_round: 0,
             hello_at: now,
@@ -79,7 +76,6 @@ impl Node {
         self.run = run;
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
-        self.pause = PAUSES.0;
         self.greeting_since = None;
         self.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
     }
@@ -90,11 +86,11 @@ impl Node {
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
         self.greeting_since = None;
-        self.dial_at = now;
+        self.dials.again(now);
     }
 
     /// It could not be reached. Who asks meanwhile hears why, at once.
-    pub(crate) fn failed(&mut self, gone: Gone, now: Instant) {
+    pub(crate) fn failed(&mut self, gone: Gone) {
         if let Link::Down(why) = &mut self.link {
             for item in &mut self.queue {
                 item.hear(Err(Fault::Gone(gone.clone())));
@@ -102,8 +98,26 @@ impl Node {
             self.queue.clear();
             *why = Some(gone);
         }
-        self.dial_at = now.checked_add(self.pause).unwrap_or(now);
-        self.pause = self.pause.saturating_mul(2).min(PAUSES.1);
+    }
+
+    /// Whether a connection is of use: there is none, or it owes an answer for too long.
+    pub(crate) fn lacks_line(&self, now: Instant, patience: Duration) -> bool {
+        match self.link {
+            Link::Down(_) => true,
+            Link::Up(_) => self.owes_at(patience).is_some_and(|at| at <= now),
+        }
+    }
+
+    /// It was greeted, and has answered, within a budget or later. Returns whether it had been silent, and is not any more.
+    pub(crate) fn greeted(&mut self, now: Instant, budget: Duration) -> bool {
+        let Some(since) = self.greeting_since.take() else { return false };
+        let is_soon = now.saturating_duration_since(since) <= budget;
+        let is_silent = self.line().is_some_and(Line::is_silent);
+        let every = if is_silent { HELLO_EVERY_IN_SILENCE } else { HELLO_EVERY };
+        // One that waited with the others says nothing of how the server is now.
+        let pause = if is_soon { every } else { Duration::ZERO };
+        self.hello_at = now.checked_add(pause).unwrap_or(now);
+        is_soon && self.line().is_some_and(Line::speaks)
     }
 
     /// Queues a question, or tells at once that nobody is there.
@@ -115,23 +129,19 @@ impl Node {
         }
     }
 
-    /// Whether a connection has to be tried now: there is none, or it owes an answer for too long.
-    pub(crate) fn needs_dial(&self, now: Instant, patience: Duration) -> bool {
-        !self.is_dialing && self.dials_at(patience).is_some_and(|at| at <= now)
+    /// When a connection has to be tried: there is none, or it owes an answer for too long.
+    pub(crate) fn dials_at(&self, patience: Duration) -> Option<Instant> {
+        let due_at = self.dials.due_at().filter(|_| self.is_of_use())?;
+        match self.link {
+            Link::Down(_) => Some(due_at),
+            Link::Up(_) => Some(self.owes_at(patience)?.max(due_at)),
+        }
     }
 
-    pub(crate) fn dials_at(&self, patience: Duration) -> Option<Instant> {
-        if self.is_dialing || !self.is_of_use() {
-            return None;
-        }
-        match self.link {
-            Link::Down(_) => Some(self.dial_at),
-            Link::Up(_) => {
-                let rounds = self.rounds.iter().map(|round| round.since);
-                let oldest = rounds.chain(self.greeting_since).min()?;
-                Some(oldest.checked_add(patience)?.max(self.dial_at))
-            }
-        }
+    /// From when on it owes an answer for too long.
+    fn owes_at(&self, patience: Duration) -> Option<Instant> {
+        let rounds = self.rounds.iter().map(|round| round.since);
+        rounds.chain(self.greeting_since).min()?.checked_add(patience)
     }
 
     pub(crate) fn is_of_use(&self) -> bool {

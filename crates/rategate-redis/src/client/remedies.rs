@@ -9,7 +9,6 @@ use super::config::Server;
 use super::dial::gone_of;
 use super::driver::Driver;
 use super::item::Item;
-use super::line::Line;
 use super::node::Node;
 use crate::fault::{Fault as Refusal, Remedy};
 
@@ -29,7 +28,8 @@ impl Driver {
                 node.broke(now);
                 self.search.is_wanted |= self.config.places.may_move();
             }
-            if node.line().is_some_and(Line::is_lost) {
+            // What it has lost, and whether it answers in time again, is known by another greeting.
+            if node.line().is_some_and(|line| line.is_lost() || line.is_silent()) {
                 node.hello_at = now;
             }
         }

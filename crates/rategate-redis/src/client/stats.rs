@@ -34,6 +34,8 @@ pub struct Stats {
     pub searches: u64,
     /// Connections that were tried.
     pub dials: u64,
+    /// How often a server was found to answer again: a new connection, or an old one after a silence.
+    pub revivals: u64,
     /// Panics of the driver's, after each of which it went on: its stderr says where.
     pub panics: u64,
     /// States that lay too far ahead of the store's clock and count as if everything had just been taken.
@@ -55,6 +57,7 @@ pub(crate) struct Counters {
     loads: AtomicU64,
     searches: AtomicU64,
     dials: AtomicU64,
+    revivals: AtomicU64,
     panics: AtomicU64,
     corrected: AtomicU64,
 }
@@ -99,6 +102,14 @@ impl Counters {
         add(&self.dials, 1);
     }
 
+    pub(crate) fn revival(&self) {
+        add(&self.revivals, 1);
+    }
+
+    pub(crate) fn revivals(&self) -> u64 {
+        self.revivals.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn panic(&self) {
         add(&self.panics, 1);
     }
@@ -134,6 +145,7 @@ impl Counters {
             loads: of(&self.loads),
             searches: of(&self.searches),
             dials: of(&self.dials),
+            revivals: of(&self.revivals),
             panics: of(&self.panics),
             corrected: of(&self.corrected),
         }

@@ -33,7 +33,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     ) -> Deciding {
         let part = self.store.part_of(&key);
         let asked_ns = self.clock.now_ns();
-        if let Err(for_ns) = self.watch.pass(part, asked_ns) {
+        if let Err(for_ns) = self.watch.pass(part, asked_ns, self.store.revivals(part)) {
             return self.now(Ok(self.without_store(&key, permits, for_ns, takes)));
         }
         let (told, heard) = oneshot::channel();
