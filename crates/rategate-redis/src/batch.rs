@@ -160,7 +160,7 @@ impl<'a> Batch<'a> {
             (true, lease) => lease,
             (false, _) => None,
         };
-        let rows: Vec<u64> = found.into_iter().map(|row| self.place_of(row)).collect();
+        let rows: Vec<u64> = found.into_iter().map(|row| place_of(&mut self.rows, row)).collect();
         let held = plan.limits().filter(|(_, limit)| limit.holds()).count();
         let leases = lease.into_iter().flat_map(|lease| std::iter::repeat_n(lease, held));
         let keys = plan.limits().map(|(label, limit)| key.state(label, limit.letter()));
@@ -204,15 +204,6 @@ impl<'a> Batch<'a> {
         let newest = all_keys.len()..until;
         all_keys.extend(keys);
         self.groups.push(Group { newest, ..one });
-    }
-
-    /// Where a row is, from 1: mostly the newest, since calls are alike.
-    fn place_of(&mut self, row: Row) -> u64 {
-        let at = self.rows.iter().rposition(|other| *other == row).unwrap_or_else(|| {
-            self.rows.push(row);
-            self.rows.len().saturating_sub(1)
-        });
-        u64::try_from(at).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     fn args(&self, settings: Settings) -> Vec<Vec<u8>> {
@@ -266,6 +257,15 @@ pub(crate) fn rows_of(plan: &Plan, permits: u64) -> Result<Vec<Row>, RequestErro
     let rows = plan.limits().map(|(_, limit)| limit.row(permits));
     let rows: Result<_, ExceedsCapacity> = rows.collect();
     rows.map_err(RequestError::Exceeds)
+}
+
+/// Where a row is, from 1: mostly the newest, since calls are alike. One that is not there is added.
+pub(crate) fn place_of(rows: &mut Vec<Row>, row: Row) -> u64 {
+    let at = rows.iter().rposition(|other| *other == row).unwrap_or_else(|| {
+        rows.push(row);
+        rows.len().saturating_sub(1)
+    });
+    u64::try_from(at).unwrap_or(u64::MAX).saturating_add(1)
 }
 
 /// How every call begins.

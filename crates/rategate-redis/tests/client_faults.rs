@@ -225,6 +225,65 @@ fn late_grants_go_back_over_a_slow_network() {
     assert!((3..=9).contains(&store.stats().returned), "{:?}", store.stats());
 }
 
+/// A machine without time to spare grants late, and what comes back must not keep it from granting in time.
+#[test]
+fn late_grants_go_back_together() {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port());
+    let store = open(Config::server(at(proxy.port())).budget(Duration::from_millis(60)));
+    let plan = plan(&store, 1_000);
+    recovers(&store, &plan, "k", SOON);
+    proxy.weather.delay_ms.store(150, Ordering::Relaxed);
+    let before = store.stats();
+    let names: Vec<String> = (0..200).map(|name| format!("n{}", name % 20)).collect();
+    let asked: Vec<_> =
+        names.iter().map(|name| store.decide(&plan, &key(name), permits(1))).collect();
+    for asked in asked {
+        assert_eq!(asked.wait(), Err(Fault::Gone(Gone::Late)));
+    }
+    proxy.weather.delay_ms.store(0, Ordering::Relaxed);
+    eventually(SOON, "all come back", || {
+        names.iter().all(|name| {
+            let looked = store.peek(&plan, &key(name), permits(1)).wait();
+            matches!(looked, Ok(Verdict::Granted(grant)) if grant.remaining == 1_000)
+        })
+    });
+    let stats = store.stats();
+    assert!(stats.returned - before.returned > 100, "{stats:?}");
+    let told = server.client().ok(&["INFO", "commandstats"]).text();
+    let calls = |name: &str| {
+        let line = told.lines().find(|line| line.starts_with(name)).unwrap_or(":calls=0,");
+        line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    // Looks are another command.
+    assert!(calls("cmdstat_fcall:") < 40, "{told}");
+}
+
+/// What would be decided for nobody is not sent.
+#[test]
+fn questions_that_cannot_be_answered_in_time_are_not_sent() {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port());
+    let config = Config::server(at(proxy.port())).batch(1).rounds(1);
+    let store = open(config.budget(Duration::from_millis(210)));
+    let plan = plan(&store, 1_000);
+    recovers(&store, &plan, "k", SOON);
+    proxy.weather.delay_ms.store(30, Ordering::Relaxed);
+    for _ in 0..20 {
+        let _ = decide(&store, &plan, "warm");
+    }
+    let before = store.stats();
+    let begun = Instant::now();
+    let asked: Vec<_> = (0..20).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
+    let granted = asked.into_iter().map(|asked| asked.wait().is_ok());
+    let granted = granted.filter(|&is| is).count();
+    assert!(begun.elapsed() < Duration::from_millis(210) + SLACK);
+    let stats = store.stats();
+    println!("{granted} granted, {stats:?}");
+    assert!(stats.shed > before.shed && granted > 0, "{stats:?}");
+    assert_eq!(stats.returned, before.returned, "nothing was granted too late");
+}
+
 #[test]
 fn answers_that_are_cut_or_spoilt_are_lost_and_not_asked_for_again() {
     let server = Server::start(Brand::Redis);

@@ -15,9 +15,10 @@ pub const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
 /// How many questions may be without an answer at a time, if not said otherwise.
 pub const DEFAULT_QUEUE: usize = 65_536;
 /// Decisions in one call, if not said otherwise: a store does nothing else meanwhile.
-pub const DEFAULT_BATCH: usize = 512;
-/// Rounds of calls under way on one connection, if not said otherwise: one is worked on while the next one travels.
-pub const DEFAULT_ROUNDS: usize = 2;
+pub const DEFAULT_BATCH: usize = 128;
+/// Rounds of calls under way on one connection, if not said otherwise: one is worked on while others travel, and while
+/// their answers are told.
+pub const DEFAULT_ROUNDS: usize = 4;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -193,7 +193,7 @@ pub(crate) async fn hello(
     slot: Option<u16>,
     run: &str,
 ) -> Result<(), Failure> {
-    let value = line.call(group::hello(keys, slot, run), false).await?;
+    let value = line.call(group::hello(keys, slot, run)).await?;
     let counts = reply::counts(&value, 1);
     let counts = counts.map_err(|error| Failure::Lost(error.to_string()))?;
     let since_us = counts.counts.first().copied().unwrap_or(counts.now_us);

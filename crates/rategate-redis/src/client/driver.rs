@@ -11,14 +11,16 @@ use rategate::store::{Fault, Gone};
 use tokio::task::JoinSet;
 
 use super::attempts::Attempts;
-use super::call::{Call, Manner, Outcome};
+use super::call::Call;
 use super::config::{Config, Places};
 use super::dial::{Dialer, NotReady, Ready, dial, greet};
 use super::item::Item;
 use super::line::{Failure, Kit};
+use super::manner::Manner;
 use super::node::Node;
 use super::panics::{caught, supervise};
 use super::places::find;
+use super::round::{self, Outcome};
 use super::shared::Shared;
 use super::slots::{Owner, Slots};
 use crate::fault::Remedy;
@@ -59,7 +61,7 @@ impl Drop for Closes {
 
 /// What a task of the driver's brings back.
 enum Event {
-    Called { node: usize, epoch: u64, round: u64, outcome: Outcome },
+    Called { node: usize, epoch: u64, round: u64, outcomes: Vec<Outcome> },
     Dialed { node: usize, ready: Result<Ready, NotReady> },
     Greeted { node: usize, epoch: u64, said: Result<(), Failure> },
     Found(Result<Vec<Owner>, Gone>),
@@ -242,25 +244,21 @@ impl Driver {
         }
     }
 
-    /// Sends what waits, where there is room for another round.
+    /// Sends what waits, where there is room for another round: one write for each.
     fn send(&mut self, now: Instant) {
         for (at, node) in self.nodes.iter_mut().enumerate() {
-            while !node.queue.is_empty() && node.has_room(self.config.rounds) {
-                let Some(line) = node.line().cloned() else { break };
-                let many = node.queue.len().min(self.config.batch);
-                let calls = Call::gather(node.queue.drain(..many), &self.manner);
-                let round = node.begin(calls.len(), now);
-                let epoch = node.epoch;
-                for call in calls {
-                    let (line, manner) = (line.clone(), self.manner.clone());
-                    let kit = Arc::clone(&self.kit);
-                    self.tasks.spawn(async move {
-                        let outcome = caught(&kit.shared, call.run(line, manner, &kit)).await;
-                        // Whoever waited has heard: the questions were dropped.
-                        let outcome = outcome.unwrap_or(Outcome::Lost);
-                        Event::Called { node: at, epoch, round, outcome }
-                    });
-                }
+            while node.has_room(self.config.rounds) {
+                let items = node.next_round(self.config.batch, now);
+                let calls = Call::gather(items.into_iter(), &self.manner);
+                let Some(line) = node.line().cloned().filter(|_| !calls.is_empty()) else { break };
+                let (round, epoch) = (node.begin(now), node.epoch);
+                let (kit, manner) = (Arc::clone(&self.kit), self.manner.clone());
+                self.tasks.spawn(async move {
+                    let outcomes = caught(&kit.shared, round::run(calls, line, manner, &kit)).await;
+                    // Whoever waited has heard: the questions were dropped.
+                    let outcomes = outcomes.unwrap_or_else(|_| vec![Outcome::Lost]);
+                    Event::Called { node: at, epoch, round, outcomes }
+                });
             }
         }
     }
@@ -274,7 +272,7 @@ impl Driver {
             let queued = node.queue.front().map(|item| item.until);
             let greets =
                 node.line().filter(|_| node.greeting_since.is_none()).map(|_| node.hello_at);
-            let times = [queued, greets, node.dials_at(patience)];
+            let times = [queued, node.returned_at(), greets, node.dials_at(patience)];
             at = times.into_iter().flatten().fold(at, Instant::min);
         }
         self.search.due_at().map_or(at, |due_at| at.min(due_at))
@@ -283,8 +281,8 @@ impl Driver {
     fn on(&mut self, event: Result<Event, tokio::task::JoinError>) {
         let now = Instant::now();
         match event {
-            Ok(Event::Called { node, epoch, round, outcome }) => {
-                self.called(node, epoch, round, outcome, now);
+            Ok(Event::Called { node, epoch, round, outcomes }) => {
+                self.called(node, epoch, round, outcomes, now);
             }
             Ok(Event::Dialed { node, ready }) => self.dialed(node, ready, now),
             Ok(Event::Greeted { node, epoch, said }) => self.greeted(node, epoch, &said, now),

@@ -38,6 +38,7 @@ pub(crate) struct Item {
     shared: Arc<Shared>,
     pub(crate) task: Task,
     hear: Option<Listener>,
+    since: Instant,
     /// Until when the answer is of use.
     pub(crate) until: Instant,
     resent: u8,
@@ -52,10 +53,10 @@ impl Item {
         shared: &Arc<Shared>,
         question: Question<SharedPlan>,
         hear: Hear,
-        until: Instant,
+        budget: Duration,
     ) -> Self {
         let hear = Some(Listener::Answer(hear));
-        Self::of(Arc::clone(shared), Task::Question(question), hear, until)
+        Self::of(Arc::clone(shared), Task::Question(question), hear, Instant::now(), budget)
     }
 
     pub(crate) fn command(
@@ -63,20 +64,26 @@ impl Item {
         command: Command,
         slot: u16,
         hear: HearValue,
-        until: Instant,
+        budget: Duration,
     ) -> Self {
         let hear = Some(Listener::Value(hear));
-        Self::of(Arc::clone(shared), Task::Command(command, slot), hear, until)
+        Self::of(Arc::clone(shared), Task::Command(command, slot), hear, Instant::now(), budget)
     }
 
     /// Nobody waits for it.
     fn silent(&self, question: Question<SharedPlan>, now: Instant) -> Self {
-        let until = now.checked_add(RETURN_WITHIN).unwrap_or(now);
-        Self::of(Arc::clone(&self.shared), Task::Question(question), None, until)
+        Self::of(Arc::clone(&self.shared), Task::Question(question), None, now, RETURN_WITHIN)
     }
 
-    const fn of(shared: Arc<Shared>, task: Task, hear: Option<Listener>, until: Instant) -> Self {
-        Self { shared, task, hear, until, resent: 0, is_alone: false, is_asking: false }
+    fn of(
+        shared: Arc<Shared>,
+        task: Task,
+        hear: Option<Listener>,
+        since: Instant,
+        budget: Duration,
+    ) -> Self {
+        let until = since.checked_add(budget).unwrap_or(since);
+        Self { shared, since, task, hear, until, resent: 0, is_alone: false, is_asking: false }
     }
 
     /// The question about a limit that it is, if it is one.
@@ -112,6 +119,17 @@ impl Item {
         if let Listener::Value(hear) = hear {
             let _ = catch_unwind(AssertUnwindSafe(|| hear(Ok(value))));
         }
+    }
+
+    /// Whether more than half of its time is over: a question that has just come is always sent.
+    pub(crate) fn is_past_half(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) > self.until.saturating_duration_since(now)
+    }
+
+    /// Tells that no answer can come in time. Nothing was sent.
+    pub(crate) fn shed(&mut self) {
+        self.shared.stats.shed();
+        self.late();
     }
 
     pub(crate) fn late(&mut self) {

@@ -17,7 +17,7 @@ use crate::library::{Library, Script};
 use crate::reply::Value;
 
 /// Why there is no answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// The server refused.
     Refused {
@@ -104,52 +104,114 @@ impl Line {
         Self { _carrier: Some(Arc::new(carrier)), ..self }
     }
 
-    /// Calls a function; the library is loaded where it is missing, or the script is sent where there are no
-    /// functions. Neither has changed anything before that.
-    pub(crate) async fn call(
+    /// Calls a function, as [`call_all`](Self::call_all) does.
+    pub(crate) async fn call(&mut self, command: Command) -> Result<Value, Failure> {
+        let shared = Arc::clone(&self.kit.shared);
+        let answered = self.call_all(vec![(command, false)], &shared).await.pop();
+        answered.unwrap_or_else(|| Err(Failure::Lost(String::from("no answer to a call"))))
+    }
+
+    /// Calls functions, in one write; the library is loaded where it is missing, or the script is sent where there are no
+    /// functions, and those are called again that need it. They have changed nothing before that.
+    pub(crate) async fn call_all(
         &mut self,
-        command: Command,
-        is_asking: bool,
-    ) -> Result<Value, Failure> {
+        commands: Vec<(Command, bool)>,
+        shared: &Shared,
+    ) -> Vec<Result<Value, Failure>> {
+        let commands: Vec<_> =
+            commands.into_iter().map(|(command, asks)| (self.marked(command), asks)).collect();
+        let is_script = self.state.uses_scripts.load(Ordering::Relaxed);
+        let words = |command: &Command| {
+            if is_script {
+                command.evalsha(&self.kit.script)
+            } else {
+                command.fcall(self.kit.library)
+            }
+        };
+        let words = commands.iter().map(|(command, asks)| (words(command), *asks)).collect();
+        let mut answered = self.send_all(words).await;
+        let mut again = Vec::new();
+        for (at, answer) in answered.iter().enumerate() {
+            if let Err(Failure::Refused { fault, .. }) = answer {
+                again.extend(Some((at, fault.remedy())).filter(|(_, remedy)| is_ours(remedy)));
+            }
+        }
+        let Some((_, remedy)) = again.first() else { return answered };
+        match remedy {
+            Remedy::LoadThenRetry => {
+                if let Err(failure) = self.load().await {
+                    for (at, _) in &again {
+                        if let Some(answer) = answered.get_mut(*at) {
+                            *answer = Err(failure.clone());
+                        }
+                    }
+                    return answered;
+                }
+            }
+            _ => shared.stats.load(),
+        }
+        let words = again.iter().filter_map(|(at, remedy)| {
+            let (command, asks) = commands.get(*at)?;
+            shared.stats.resent();
+            Some((self.once_more(command, remedy), *asks))
+        });
+        let words = words.collect();
+        for ((at, _), answer) in again.iter().zip(self.send_all(words).await) {
+            if let Some(place) = answered.get_mut(*at) {
+                *place = answer;
+            }
+        }
+        answered
+    }
+
+    /// The words of a call that was refused for want of what it calls.
+    fn once_more(&self, command: &Command, remedy: &Remedy) -> Vec<Vec<u8>> {
+        if *remedy == Remedy::LoadThenRetry {
+            return command.fcall(self.kit.library);
+        }
+        if *remedy == Remedy::UseScripts {
+            self.state.uses_scripts.store(true, Ordering::Relaxed);
+        }
+        command.eval(&self.kit.script)
+    }
+
+    fn marked(&self, command: Command) -> Command {
         let marker = self.state.marker().clone();
         let command = match marker {
             Some(marker) => command.with_marker(&marker),
             None => command,
         };
-        let command = match &self.kit.clock {
+        match &self.kit.clock {
             Some(clock) => command.at_us(clock.load(Ordering::Relaxed)),
             None => command,
+        }
+    }
+
+    /// Sends calls in one write. What has to be told that its slot is moved goes after that by itself.
+    async fn send_all(&mut self, calls: Vec<(Vec<Vec<u8>>, bool)>) -> Vec<Result<Value, Failure>> {
+        let mut pipeline = Pipeline::with_capacity(calls.len());
+        for (words, _) in calls.iter().filter(|(_, asks)| !asks) {
+            pipeline.add_command(command_of(words));
+        }
+        let count = pipeline.len();
+        let told = match count {
+            0 => Ok(Vec::new()),
+            _ => self.connection.send_packed_commands(&pipeline, 0, count).await,
         };
-        let is_script = self.state.uses_scripts.load(Ordering::Relaxed);
-        let words = if is_script {
-            command.evalsha(&self.kit.script)
-        } else {
-            command.fcall(self.kit.library)
-        };
-        let refused = match self.send(&words, is_asking).await {
-            Err(Failure::Refused { fault, line }) => {
-                (fault.remedy(), Failure::Refused { fault, line })
-            }
-            answered => return answered.map(|value| value_of(&value)),
-        };
-        let words = match refused {
-            (Remedy::LoadThenRetry, _) => {
-                self.load().await?;
-                command.fcall(self.kit.library)
-            }
-            (Remedy::UseScripts, _) => {
-                self.state.uses_scripts.store(true, Ordering::Relaxed);
-                self.kit.shared.stats.load();
-                command.eval(&self.kit.script)
-            }
-            (Remedy::SendScript, _) => {
-                self.kit.shared.stats.load();
-                command.eval(&self.kit.script)
-            }
-            (_, failure) => return Err(failure),
-        };
-        self.kit.shared.stats.resent();
-        self.send(&words, is_asking).await.map(|value| value_of(&value))
+        let failed = told.as_ref().err().map(failure_of);
+        let mut told = told.unwrap_or_default().into_iter();
+        let mut answers = Vec::with_capacity(calls.len());
+        for (words, asks) in calls {
+            answers.push(match (&failed, asks) {
+                (Some(failure), false) => Err(failure.clone()),
+                (None, false) => match told.next() {
+                    Some(value) => said(value).map(|value| value_of(&value)),
+                    None => Err(Failure::Lost(String::from("fewer answers than calls"))),
+                },
+                (_, true) => self.send(&words, true).await.map(|value| value_of(&value)),
+            });
+        }
+        answers
     }
 
     /// Sends any words.
@@ -158,10 +220,7 @@ impl Line {
         words: &[impl AsRef<[u8]>],
         is_asking: bool,
     ) -> Result<redis::Value, Failure> {
-        let mut command = Cmd::new();
-        for word in words {
-            command.arg(word.as_ref());
-        }
+        let command = command_of(words);
         let answered = if is_asking {
             let mut both = Pipeline::with_capacity(2);
             both.cmd("ASKING").add_command(command);
@@ -170,16 +229,7 @@ impl Line {
         } else {
             self.connection.send_packed_command(&command).await
         };
-        match answered {
-            Ok(redis::Value::ServerError(error)) => {
-                Err(refusal(error.code(), error.details().unwrap_or("")))
-            }
-            Ok(value) => Ok(value),
-            Err(error) => match error.code() {
-                Some(code) => Err(refusal(code, error.detail().unwrap_or(""))),
-                None => Err(Failure::Lost(error.to_string())),
-            },
-        }
+        answered.map_err(|error| failure_of(&error)).and_then(said)
     }
 
     /// The functions of this program.
@@ -245,6 +295,35 @@ impl Line {
 impl State {
     fn marker(&self) -> MutexGuard<'_, Option<Arc<Marker>>> {
         self.marker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn command_of(words: &[impl AsRef<[u8]>]) -> Cmd {
+    let mut command = Cmd::new();
+    for word in words {
+        command.arg(word.as_ref());
+    }
+    command
+}
+
+/// Whether a refusal is mended here.
+const fn is_ours(remedy: &Remedy) -> bool {
+    matches!(remedy, Remedy::LoadThenRetry | Remedy::UseScripts | Remedy::SendScript)
+}
+
+fn said(value: redis::Value) -> Result<redis::Value, Failure> {
+    match value {
+        redis::Value::ServerError(error) => {
+            Err(refusal(error.code(), error.details().unwrap_or("")))
+        }
+        value => Ok(value),
+    }
+}
+
+fn failure_of(error: &redis::RedisError) -> Failure {
+    match error.code() {
+        Some(code) => refusal(code, error.detail().unwrap_or("")),
+        None => Failure::Lost(error.to_string()),
     }
 }
 

@@ -29,8 +29,8 @@
 //!
 //! # What it promises
 //!
-//! * **Gathering without delay.** A question goes out at once while fewer than [`Config::rounds`] rounds of calls
-//!   are under way; what comes meanwhile goes together in the next, up to [`Config::batch`] decisions in a call.
+//! * **Gathering without delay.** A question goes out at once while fewer than [`Config::rounds`] rounds
+//!   are under way; what comes meanwhile goes together in the next one, up to [`Config::batch`] questions in one write.
 //! * **A budget.** Each question is answered within [`Config::budget`] of when it was put, by the store or by
 //!   [`Gone`](rategate::store::Gone), whatever the store does. A grant that comes later is given back.
 //! * **Bounds.** So many questions are without an answer at a time, and no more: [`Config::queue`].
@@ -52,11 +52,13 @@ mod driver;
 mod functions;
 mod item;
 mod line;
+mod manner;
 mod node;
 mod panics;
 mod places;
 mod plan;
 mod remedies;
+mod round;
 mod shared;
 mod slots;
 mod stats;
@@ -66,7 +68,6 @@ mod tls;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use rategate::store::{Hear, Key, PlanError, Question, Rule, Store};
 
@@ -147,9 +148,7 @@ impl Store for RedisStore {
             hear(Err(fault));
             return;
         }
-        let now = Instant::now();
-        let until = now.checked_add(self.config.budget).unwrap_or(now);
-        self.shared.put(Item::new(&self.shared, question, hear, until));
+        self.shared.put(Item::new(&self.shared, question, hear, self.config.budget));
     }
 
     fn parts(&self) -> usize {

@@ -15,19 +15,27 @@ pub(crate) const HELLO_EVERY: Duration = Duration::from_secs(1);
 /// The same of one that has let questions wait for too long.
 const HELLO_EVERY_IN_SILENCE: Duration = Duration::from_millis(100);
 
+/// Permits on their way back that wait for a round, at most, and how many grants of them one round takes.
+const MAX_RETURNS: usize = 8_192;
+const RETURNS_OF_ROUND: usize = 128;
+
 /// A server: its connection, and what is to be asked there.
 pub(crate) struct Node {
     pub(crate) server: Server,
     /// Some slot that it has. Whoever has none is not asked, and need not be there.
     pub(crate) slot: Option<u16>,
     pub(crate) queue: VecDeque<Item>,
+    /// Permits of late grants on their way back: nobody waits for them.
+    returns: VecDeque<Item>,
     link: Link,
     /// Which connection this is: what came over another does not count for it.
     pub(crate) epoch: u64,
     pub(crate) dials: Attempts,
-    /// Rounds under way on this connection: how many calls of each have no answer yet, since when.
+    /// Rounds under way on this connection, and since when.
     rounds: Vec<Round>,
-    next_round: u64,
+    /// How long rounds take of late.
+    takes: Duration,
+    last_round: u64,
     pub(crate) hello_at: Instant,
     /// Since when a hello is under way.
     pub(crate) greeting_since: Option<Instant>,
@@ -37,7 +45,6 @@ pub(crate) struct Node {
 
 struct Round {
     id: u64,
-    calls: usize,
     since: Instant,
 }
 
@@ -53,11 +60,13 @@ impl Node {
             server,
             slot: None,
             queue: VecDeque::new(),
+            returns: VecDeque::new(),
+            takes: Duration::ZERO,
             link: Link::Down(None),
             epoch: 0,
             dials: Attempts::new(now),
             rounds: Vec::new(),
-            next_round: 0,
+            last_round: 0,
             hello_at: now,
             greeting_since: None,
             run: String::new(),
@@ -124,9 +133,33 @@ impl Node {
     pub(crate) fn put(&mut self, mut item: Item) {
         if let Link::Down(Some(gone)) = &self.link {
             item.hear(Err(Fault::Gone(gone.clone())));
-        } else {
+        } else if item.is_waited_for() {
             self.queue.push_back(item);
+        } else {
+            // What finds no place ages out of the store instead.
+            if self.returns.len() >= MAX_RETURNS {
+                self.returns.pop_front();
+            }
+            self.returns.push_back(item);
         }
+    }
+
+    /// Takes what goes out together: so many questions, and some of what comes back. A question that would be answered
+    /// too late by how long rounds take is told so, and not sent: it would be decided for nobody.
+    pub(crate) fn next_round(&mut self, most: usize, now: Instant) -> Vec<Item> {
+        let back = self.returns.len().min(RETURNS_OF_ROUND);
+        let mut items: Vec<Item> = self.returns.drain(..back).collect();
+        let takes = now.checked_add(self.takes).unwrap_or(now);
+        while items.len().saturating_sub(back) < most
+            && let Some(mut item) = self.queue.pop_front()
+        {
+            if item.until <= takes && item.is_past_half(now) {
+                item.shed();
+            } else {
+                items.push(item);
+            }
+        }
+        items
     }
 
     /// When a connection has to be tried: there is none, or it owes an answer for too long.
@@ -145,44 +178,64 @@ impl Node {
     }
 
     pub(crate) fn is_of_use(&self) -> bool {
-        self.slot.is_some() || !self.queue.is_empty()
+        self.slot.is_some() || !self.is_idle()
     }
 
     /// It has no slot any more: its connection ends with the calls that are under way.
-    pub(crate) fn retire(&mut self, now: Instant) -> std::collections::vec_deque::Drain<'_, Item> {
+    pub(crate) fn retire(&mut self, now: Instant) -> impl Iterator<Item = Item> {
         self.broke(now);
         self.slot = None;
-        self.queue.drain(..)
+        self.queue.drain(..).chain(self.returns.drain(..))
     }
 
     pub(crate) fn has_room(&self, rounds: usize) -> bool {
         matches!(self.link, Link::Up(_)) && self.rounds.len() < rounds
     }
 
-    /// Begins a round of so many calls.
-    pub(crate) fn begin(&mut self, calls: usize, now: Instant) -> u64 {
-        self.next_round = self.next_round.wrapping_add(1);
-        if calls > 0 {
-            self.rounds.push(Round { id: self.next_round, calls, since: now });
-        }
-        self.next_round
+    /// When the oldest of what comes back is dropped.
+    pub(crate) fn returned_at(&self) -> Option<Instant> {
+        self.returns.front().map(|item| item.until)
     }
 
-    pub(crate) fn ended(&mut self, epoch: u64, id: u64) {
+    /// Whether there is nothing to be sent.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.returns.is_empty()
+    }
+
+    /// Begins a round.
+    pub(crate) fn begin(&mut self, now: Instant) -> u64 {
+        self.last_round = self.last_round.wrapping_add(1);
+        self.rounds.push(Round { id: self.last_round, since: now });
+        self.last_round
+    }
+
+    pub(crate) fn ended(&mut self, epoch: u64, id: u64, now: Instant) {
         if epoch != self.epoch {
             return;
         }
-        if let Some(round) = self.rounds.iter_mut().find(|round| round.id == id) {
-            round.calls = round.calls.saturating_sub(1);
+        if let Some(round) = self.rounds.iter().find(|round| round.id == id) {
+            // An eighth of the newest, so that one that stood still is soon forgotten.
+            let took = now.saturating_duration_since(round.since);
+            if self.takes.is_zero() {
+                self.takes = took;
+            }
+            self.takes = self
+                .takes
+                .saturating_mul(7)
+                .saturating_add(took)
+                .checked_div(8)
+                .unwrap_or_default();
         }
-        self.rounds.retain(|round| round.calls > 0);
+        self.rounds.retain(|round| round.id != id);
     }
 
     /// Tells those whose time is over.
     pub(crate) fn expire(&mut self, now: Instant) {
-        while self.queue.front().is_some_and(|item| item.until <= now) {
-            if let Some(mut item) = self.queue.pop_front() {
-                item.late();
+        for queue in [&mut self.queue, &mut self.returns] {
+            while queue.front().is_some_and(|item| item.until <= now) {
+                if let Some(mut item) = queue.pop_front() {
+                    item.late();
+                }
             }
         }
     }

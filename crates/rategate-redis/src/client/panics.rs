@@ -48,7 +48,6 @@ fn words(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::time::Instant;
 
     use rategate::store::{Fault, Gone, Question};
 
@@ -62,7 +61,7 @@ mod tests {
         let told = told.clone();
         let hear = move |answer: Result<_, Fault>| told.send(answer.unwrap_err()).unwrap();
         let question = Question::Reset { plan, key: Arc::from(&b"k"[..]) };
-        Item::new(shared, question, Box::new(hear), Instant::now())
+        Item::new(shared, question, Box::new(hear), Duration::ZERO)
     }
 
     /// All that the first driver had is answered, and the second one has the queue.

@@ -4,27 +4,28 @@ use std::time::Instant;
 
 use rategate::store::Fault;
 
-use super::call::Outcome;
 use super::config::Server;
 use super::dial::gone_of;
 use super::driver::Driver;
 use super::item::Item;
 use super::node::Node;
+use super::round::Outcome;
 use crate::fault::{Fault as Refusal, Remedy};
 
 impl Driver {
-    /// A call has ended.
+    /// A round has ended.
     pub(super) fn called(
         &mut self,
         at: usize,
         epoch: u64,
         round: u64,
-        outcome: Outcome,
+        outcomes: Vec<Outcome>,
         now: Instant,
     ) {
         if let Some(node) = self.nodes.get_mut(at) {
-            node.ended(epoch, round);
-            if matches!(outcome, Outcome::Lost) && node.epoch == epoch {
+            node.ended(epoch, round, now);
+            let is_lost = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Lost));
+            if is_lost && node.epoch == epoch {
                 node.broke(now);
                 self.search.is_wanted |= self.config.places.may_move();
             }
@@ -33,15 +34,19 @@ impl Driver {
                 node.hello_at = now;
             }
         }
-        match outcome {
-            Outcome::Answered(back) => {
-                for item in back {
-                    self.shared.stats.returned();
-                    self.route(item);
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Answered(back) => {
+                    for item in back {
+                        self.shared.stats.returned();
+                        self.route(item);
+                    }
                 }
+                Outcome::Refused { fault, line, items } => {
+                    self.refused(at, &fault, &line, items, now);
+                }
+                Outcome::Lost | Outcome::Forgotten => {}
             }
-            Outcome::Refused { fault, line, items } => self.refused(at, &fault, &line, items, now),
-            Outcome::Lost | Outcome::Forgotten => {}
         }
     }
 

@@ -6,9 +6,8 @@
 -- and what follows refers to limits by their place. The keys come in the order in which they are needed.
 -- All is decided on cells, and cells are written at the end, so a call that fails has changed nothing.
 
-local function begin(args, at)
-  local now
-  now, at = clock(args, at)
+local function begin(args, at, now)
+  if not now then now, at = clock(args, at) end
   if not now or now < 0 or now > LAST_US then error('RATEGATE the clock is out of range') end
   local call = { now = now, horizon_us = tonumber(args[at + 2]), ops = {}, cells = {}, order = {}, records = {}, corrected = 0 }
   call.is_doubted = is_doubted(args[at], args[at + 1])
@@ -168,8 +167,12 @@ end
 -- Modes are letters: s the same keys each time, o once (a key of the record comes first),
 -- p as many permits as pass, - none of these.
 local function decide(keys, args, at, writes)
+  local now
+  now, at = clock(args, at)
+  local alone = gcra_alone(keys, args, at, now, writes)
+  if alone then return alone end
   local call
-  call, at = begin(args, at)
+  call, at = begin(args, at, now)
   call.writes = writes
   local reply, key_at, count = { 1, call.now, 0 }, 1, #args
   while at <= count do
