@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::server::{Brand, Server};
 use rategate::distributed::{By, Distributed, Sight};
-use rategate::store::{Ask, Fault, Gone, Store, Verdict};
+use rategate::store::{Ask, Fault, Gone, Question, Store, Verdict};
 use rategate_core::gcra::Gcra;
 use rategate_redis::client::{self, Config, RedisStore};
 
@@ -74,6 +74,31 @@ fn nobody_there_is_said_in_time() {
     let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
     let said = store.decide(&plan, &key("k"), permits(1)).wait();
     assert!(matches!(said, Err(Fault::Gone(Gone::Unreachable(_)))), "{said:?}");
+}
+
+/// A driver that gets no processor, or that foreign code holds up.
+#[test]
+fn a_caller_keeps_its_deadline_whatever_the_driver_does() {
+    let server = Server::start(Brand::Redis);
+    let store = store(&server);
+    let bucket = Gcra::new("1/60s".parse().unwrap(), 50).unwrap();
+    let limiter = Distributed::builder(Arc::clone(&store)).limit("api", bucket).build().unwrap();
+    while limiter.try_acquire(b"k", 1).wait().unwrap().by() != By::Store {}
+    let plan = Arc::new(store.plan(&[("held", bucket.into())]).unwrap());
+    let question = Question::Reset { plan, key: key("k") };
+    store.put(question, Box::new(|_| std::thread::sleep(Duration::from_millis(900))));
+    std::thread::sleep(Duration::from_millis(100));
+    let begun = Instant::now();
+    let decision = limiter.try_acquire(b"k", 1).wait().unwrap();
+    let took = begun.elapsed();
+    assert_eq!((decision.is_granted(), decision.by()), (false, By::Fallback));
+    assert!(took >= Duration::from_millis(20) && took < Duration::from_millis(300), "{took:?}");
+    // What was granted for it afterwards has come back.
+    std::thread::sleep(Duration::from_millis(900));
+    let before = limiter.peek(b"k", 1).wait().unwrap().remaining().unwrap();
+    assert!(limiter.try_acquire(b"k", 1).wait().unwrap().is_granted());
+    assert_eq!(limiter.peek(b"k", 1).wait().unwrap().remaining(), Some(before - 1));
+    assert!(before >= 48, "{before}");
 }
 
 /// The breaker is the store's: a key that is nobody's fault but its own does not open it.
