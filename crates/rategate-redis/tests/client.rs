@@ -16,9 +16,13 @@ use std::time::{Duration, Instant};
 
 use common::server::{Brand, Server};
 use rategate::distributed::{By, Distributed, Sight};
-use rategate::store::{Ask, Fault, Gone, Question, Store, Verdict};
+use rategate::store::{Ask, Beat, Fault, Gone, LeaseId, Question, Rule, Store, Verdict};
+use rategate_core::concurrency::Concurrency;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
+use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::client::{self, Config, RedisStore};
+use rategate_redis::denied::{Listed, Version};
 
 fn key(name: &str) -> Arc<[u8]> {
     Arc::from(name.as_bytes())
@@ -74,6 +78,62 @@ fn nobody_there_is_said_in_time() {
     let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
     let said = store.decide(&plan, &key("k"), permits(1)).wait();
     assert!(matches!(said, Err(Fault::Gone(Gone::Unreachable(_)))), "{said:?}");
+}
+
+/// The rights that the guide names are enough for all that a node does.
+#[test]
+fn the_rights_that_the_guide_names_are_enough() {
+    let guide = include_str!("../../../docs/distributed.md");
+    let user = guide.lines().find(|line| line.starts_with("user rategate on ")).unwrap();
+    let folder = std::env::temp_dir().join(format!("rategate-rights-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("users");
+    let admin = "user default on nopass ~* &* +@all";
+    std::fs::write(&file, format!("{}\n{admin}\n", user.replace("shop", "t"))).unwrap();
+    let server = Server::with(Brand::Redis, &["--aclfile", &file.display().to_string()]);
+    let config = Config::server(client::Server::tcp("127.0.0.1", server.port())).prefix("t");
+    let config = config.user("rategate").password("PASSWORD").budget(Duration::from_secs(5));
+    let store = Arc::new(RedisStore::open(config).unwrap());
+    let log = SlidingLog::new(9, 60_000_000_000).unwrap();
+    let window = FixedWindow::new(9, 60_000_000_000, Anchor::Epoch).unwrap();
+    let bucket = Gcra::new("1/60s".parse().unwrap(), 9).unwrap();
+    let rules = [("g", bucket.into()), ("l", Rule::from(log)), ("w", window.into())];
+    let plan = Arc::new(store.plan(&rules).unwrap());
+    for _ in 0..2 {
+        let Verdict::Granted(grant) = store.decide(&plan, &key("k"), permits(2)).wait().unwrap()
+        else {
+            panic!("denied")
+        };
+        store.refund(&plan, &key("k"), grant.receipt, permits(1)).wait().unwrap();
+        store.give_back(&plan, &key("k"), permits(1)).wait().unwrap();
+        store.peek(&plan, &key("k"), permits(1)).wait().unwrap();
+        store.debit(&plan, &key("k"), permits(9)).wait().unwrap();
+        store.reset(&plan, &key("k")).wait().unwrap();
+    }
+    let oven = Rule::InFlight(Concurrency::new(4).unwrap(), permits(60_000_000_000));
+    let oven = Arc::new(store.plan(&[("oven", oven)]).unwrap());
+    let lease = LeaseId([7; 16]);
+    store.hold(&oven, &key("o"), permits(1), lease).wait().unwrap();
+    store.hold(&oven, &key("o"), permits(3), LeaseId([8; 16])).wait().unwrap();
+    store.hold(&oven, &key("o"), permits(1), LeaseId([9; 16])).wait().unwrap();
+    assert_eq!(store.renew(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
+    assert_eq!(store.release(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
+    let beat = Beat {
+        group: key("g"),
+        member: [1; 16],
+        total: 9,
+        at_least: 0,
+        length_ns: 1_000_000_000,
+        memory_ns: 1_000_000_000,
+    };
+    assert_eq!(store.beat(beat).wait().unwrap().permits, 9);
+    let listed = [Listed { name: b"noisy".to_vec(), left_ns: 1_000_000_000 }];
+    for _ in 0..2 {
+        store.extend_denied(b"list", &listed, 1).wait().unwrap();
+        store.replace_denied(b"list", &listed, 1).wait().unwrap();
+        store.fetch_denied(b"list", Version::NONE).wait().unwrap();
+    }
+    let _ = std::fs::remove_dir_all(folder);
 }
 
 /// A driver that gets no processor, or that foreign code holds up.
