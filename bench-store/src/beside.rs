@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use rategate::distributed::Distributed;
+use rategate::distributed::{By, Distributed};
 use rategate::{Gcra, Rate};
 use rategate_bench::engines::Made;
 use rategate_redis::client::{self, Config, RedisStore};
@@ -57,15 +57,11 @@ fn at(rate: u32, lasts: Duration) -> Made<Row> {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let (handle, share) = (runtime.handle(), Share::begin(server.pid()));
     let plain = runtime.block_on(connect(&server))?;
-    let ours = limiter(&server)?;
-    while !ours.try_acquire(b"warm", 1).wait()?.is_granted() {}
-    let ours = paced(handle, rate, lasts, |turn| {
-        let (limiter, key) = (ours.clone(), format!("k{}", turn % KEYS));
-        async move {
-            let decision = limiter.try_acquire(key.as_bytes(), 1).await;
-            decision.is_ok_and(|decision| decision.is_granted())
-        }
-    })?;
+    let within =
+        runtime.block_on(async { limiter(RedisStore::open_in_runtime(config(&server))?) })?;
+    let ours = decided(handle, rate, lasts, &within)?;
+    let apart = limiter(RedisStore::open(config(&server))?)?;
+    let apart = decided(handle, rate, lasts, &apart)?;
     let calls = (0..KEYS).map(|key| Ok(Arc::new(command(&words(GRANTS, &format!("p{key}"))?))));
     let calls: Vec<Arc<redis::Cmd>> = calls.collect::<Made<_>>()?;
     let function = paced(handle, rate, lasts, |turn| {
@@ -84,6 +80,8 @@ fn at(rate: u32, lasts: Duration) -> Made<Row> {
     Ok(Row::new(format!("exact, {rate}/s, a task for each call"))
         .measured("p50", at(&ours, 0.5), "ns")
         .measured("p99", at(&ours, 0.99), "ns")
+        .beside("a thread of its own: p50", at(&apart, 0.5), "ns")
+        .beside("p99", at(&apart, 0.99), "ns")
         .beside("plain crate, same function: p50", at(&function, 0.5), "ns")
         .beside("p99", at(&function, 0.99), "ns")
         .beside("plain crate, six lines: p50", at(&script, 0.5), "ns")
@@ -97,11 +95,34 @@ fn at(rate: u32, lasts: Duration) -> Made<Row> {
         .of("p50"))
 }
 
-fn limiter(server: &Server) -> Made<Distributed<RedisStore>> {
-    let config = Config::server(client::Server::tcp("127.0.0.1", server.port())).prefix(PREFIX);
+fn config(server: &Server) -> Config {
+    Config::server(client::Server::tcp("127.0.0.1", server.port())).prefix(PREFIX)
+}
+
+fn limiter(store: RedisStore) -> Made<Distributed<RedisStore>> {
     let bucket = Gcra::new(Rate::per_second(GRANTS.per_s)?, GRANTS.burst)?;
-    let store = Arc::new(RedisStore::open(config)?);
-    Ok(Distributed::builder(store).limit("bench", bucket).build()?)
+    Ok(Distributed::builder(Arc::new(store)).limit("bench", bucket).build()?)
+}
+
+/// The limiter's decisions, once it has made the first.
+fn decided(
+    handle: &Handle,
+    rate: u32,
+    lasts: Duration,
+    limiter: &Distributed<RedisStore>,
+) -> Made<Histogram<u64>> {
+    handle.block_on(async {
+        while !limiter.try_acquire(b"warm", 1).await.is_ok_and(|told| told.by() == By::Store) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    paced(handle, rate, lasts, |turn| {
+        let (limiter, key) = (limiter.clone(), format!("k{}", turn % KEYS));
+        async move {
+            let decision = limiter.try_acquire(key.as_bytes(), 1).await;
+            decision.is_ok_and(|decision| decision.is_granted())
+        }
+    })
 }
 
 async fn connect(server: &Server) -> Made<MultiplexedConnection> {

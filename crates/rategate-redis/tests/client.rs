@@ -21,7 +21,7 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
-use rategate_redis::client::{self, Config, RedisStore};
+use rategate_redis::client::{self, Config, OpenError, RedisStore};
 use rategate_redis::denied::{Listed, Version};
 
 fn key(name: &str) -> Arc<[u8]> {
@@ -106,16 +106,16 @@ fn the_rights_that_the_guide_names_are_enough() {
         };
         store.refund(&plan, &key("k"), grant.receipt, permits(1)).wait().unwrap();
         store.give_back(&plan, &key("k"), permits(1)).wait().unwrap();
-        store.peek(&plan, &key("k"), permits(1)).wait().unwrap();
-        store.debit(&plan, &key("k"), permits(9)).wait().unwrap();
+        let _ = store.peek(&plan, &key("k"), permits(1)).wait().unwrap();
+        let _ = store.debit(&plan, &key("k"), permits(9)).wait().unwrap();
         store.reset(&plan, &key("k")).wait().unwrap();
     }
     let oven = Rule::InFlight(Concurrency::new(4).unwrap(), permits(60_000_000_000));
     let oven = Arc::new(store.plan(&[("oven", oven)]).unwrap());
     let lease = LeaseId([7; 16]);
-    store.hold(&oven, &key("o"), permits(1), lease).wait().unwrap();
-    store.hold(&oven, &key("o"), permits(3), LeaseId([8; 16])).wait().unwrap();
-    store.hold(&oven, &key("o"), permits(1), LeaseId([9; 16])).wait().unwrap();
+    let _ = store.hold(&oven, &key("o"), permits(1), lease).wait().unwrap();
+    let _ = store.hold(&oven, &key("o"), permits(3), LeaseId([8; 16])).wait().unwrap();
+    let _ = store.hold(&oven, &key("o"), permits(1), LeaseId([9; 16])).wait().unwrap();
     assert_eq!(store.renew(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
     assert_eq!(store.release(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
     let beat = Beat {
@@ -134,6 +134,32 @@ fn the_rights_that_the_guide_names_are_enough() {
         store.fetch_denied(b"list", Version::NONE).wait().unwrap();
     }
     let _ = std::fs::remove_dir_all(folder);
+}
+
+/// The driver is a task among those that ask, and ends with them.
+#[test]
+fn a_store_within_a_runtime_needs_no_thread() {
+    let server = Server::start(Brand::Redis);
+    let config = || Config::server(client::Server::tcp("127.0.0.1", server.port())).prefix("t");
+    let outside = RedisStore::open_in_runtime(config());
+    assert!(matches!(outside, Err(OpenError::Driver(_))), "no runtime here");
+    let bucket = Gcra::new("1/60s".parse().unwrap(), 5).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = runtime.block_on(async {
+        let slow = Duration::from_secs(5);
+        let store = Arc::new(RedisStore::open_in_runtime(config().budget(slow)).unwrap());
+        let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
+        let mut granted = 0;
+        for _ in 0..9 {
+            let verdict = store.decide(&plan, &key("k"), permits(1)).await.unwrap();
+            granted += u32::from(matches!(verdict, Verdict::Granted(_)));
+        }
+        assert_eq!(granted, 5);
+        store
+    });
+    drop(runtime);
+    let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
+    assert_eq!(store.decide(&plan, &key("k"), permits(1)).wait(), Err(Fault::Closed));
 }
 
 /// A driver that gets no processor, or that foreign code holds up.

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::store::{Fault, Gone};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use super::attempts::Attempts;
@@ -18,7 +19,7 @@ use super::item::Item;
 use super::line::{Failure, Kit};
 use super::manner::Manner;
 use super::node::Node;
-use super::panics::{caught, supervise};
+use super::panics::{PAUSE, caught, supervise};
 use super::places::find;
 use super::round::{self, Outcome};
 use super::shared::Shared;
@@ -47,6 +48,22 @@ pub(crate) fn start(
         runtime.shutdown_background();
     };
     thread::Builder::new().name("rategate-redis".to_owned()).spawn(body).map(|_| ())
+}
+
+/// Runs the driver as a task of this runtime instead, until the store is closed or the runtime ends.
+pub(crate) fn start_in(
+    runtime: &Handle,
+    shared: Arc<Shared>,
+    config: Arc<Config>,
+    keys: KeySpace,
+    dialer: Dialer,
+) {
+    runtime.spawn(async move {
+        let _closes = Closes(Arc::clone(&shared));
+        while caught(&shared, Driver::new(&shared, &config, &keys, &dialer).run()).await.is_err() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
 }
 
 /// However the thread ends, nobody waits for it.

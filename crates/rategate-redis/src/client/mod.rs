@@ -6,7 +6,7 @@
 //! | I want | it is |
 //! |---|---|
 //! | to say which store, and how long to wait | [`Config`], [`Server`] |
-//! | to open it | [`RedisStore::open`] |
+//! | to open it | [`RedisStore::open`]; [`RedisStore::open_in_runtime`] where all callers are tasks of one tokio runtime |
 //! | to know how it is | [`RedisStore::stats`] |
 //! | a deny list that machines share | [`denied`] |
 //!
@@ -118,15 +118,39 @@ impl RedisStore {
     ///
     /// [`OpenError`].
     pub fn open(config: Config) -> Result<Self, OpenError> {
+        let (store, dialer) = Self::prepare(config)?;
+        let (shared, config) = (Arc::clone(&store.shared), Arc::clone(&store.config));
+        driver::start(shared, config, store.keys.clone(), dialer).map_err(OpenError::Driver)?;
+        Ok(store)
+    }
+
+    /// Starts a driver as a task of the tokio runtime that this is called in, with its timers and IO enabled, instead of in
+    /// a thread of its own. Tasks of that runtime hear sooner: no other thread has to wake for their decisions. The store
+    /// ends with the runtime.
+    ///
+    /// For callers that are tasks. A thread of the runtime that blocks for a decision may block the driver, and is then
+    /// answered by what its limiter does without a store.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; [`OpenError::Driver`] outside of a runtime.
+    pub fn open_in_runtime(config: Config) -> Result<Self, OpenError> {
+        let runtime = tokio::runtime::Handle::try_current();
+        let runtime = runtime.map_err(|error| OpenError::Driver(std::io::Error::other(error)))?;
+        let (store, dialer) = Self::prepare(config)?;
+        let (shared, config) = (Arc::clone(&store.shared), Arc::clone(&store.config));
+        driver::start_in(&runtime, shared, config, store.keys.clone(), dialer);
+        Ok(store)
+    }
+
+    fn prepare(config: Config) -> Result<(Self, Dialer), OpenError> {
         let keys = KeySpace::new(&config.prefix).map_err(OpenError::Prefix)?;
         if config.places.is_empty() {
             return Err(OpenError::NoServer);
         }
         let (shared, config) = (Arc::new(Shared::new(config.queue)), Arc::new(config));
         let dialer = Dialer::new(&config).map_err(OpenError::Tls)?;
-        driver::start(Arc::clone(&shared), Arc::clone(&config), keys.clone(), dialer)
-            .map_err(OpenError::Driver)?;
-        Ok(Self { shared, config, keys })
+        Ok((Self { shared, config, keys }, dialer))
     }
 
     /// What it has done so far.

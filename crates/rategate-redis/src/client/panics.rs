@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::shared::Shared;
 
 /// How long a driver that panicked stays away.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs work to its end, or to its panic, whose words are returned.
 pub(crate) async fn caught<T>(shared: &Shared, work: impl Future<Output = T>) -> Result<T, String> {
