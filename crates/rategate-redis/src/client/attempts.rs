@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 /// When another attempt begins beside one that has no end.
 const BESIDE_AFTER: Duration = Duration::from_millis(200);
+/// When another attempt begins after one that brought nothing new.
+const AFTER_NOTHING_NEW: Duration = Duration::from_millis(400);
 /// How many there are at a time.
 const MAX_AT_ONCE: u8 = 5;
 
@@ -50,6 +52,11 @@ impl Attempts {
     pub(crate) fn succeeded(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
         self.pause = PAUSES.0;
+    }
+
+    /// One has brought nothing new: the next one is not due before a while.
+    pub(crate) fn in_vain(&mut self, now: Instant) {
+        self.at = now.checked_add(AFTER_NOTHING_NEW).unwrap_or(now);
     }
 
     /// What was had is lost: the next one is due now.

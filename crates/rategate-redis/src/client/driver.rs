@@ -384,6 +384,10 @@ impl Driver {
                 slots.set(slot, node);
             }
         }
+        // A server that is gone and has no successor yet is no reason to ask all others over and over.
+        if self.slots == slots {
+            self.search.attempts.in_vain(now);
+        }
         self.slots = slots;
         let mut homeless = mem::take(&mut self.homeless);
         for (at, node) in self.nodes.iter_mut().enumerate() {

@@ -122,10 +122,10 @@ impl Node {
         let Some(since) = self.greeting_since.take() else { return false };
         let is_soon = now.saturating_duration_since(since) <= budget;
         let is_silent = self.line().is_some_and(Line::is_silent);
-        let every = if is_silent { HELLO_EVERY_IN_SILENCE } else { HELLO_EVERY };
         // One that waited with the others says nothing of how the server is now.
-        let pause = if is_soon { every } else { Duration::ZERO };
-        self.hello_at = now.checked_add(pause).unwrap_or(now);
+        let is_known = is_soon || !is_silent;
+        let every = if is_known { HELLO_EVERY } else { HELLO_EVERY_IN_SILENCE };
+        self.hello_at = now.checked_add(every).unwrap_or(now);
         is_soon && self.line().is_some_and(Line::speaks)
     }
 

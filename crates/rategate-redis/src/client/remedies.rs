@@ -1,6 +1,6 @@
 //! What is done about answers that are none: who is asked instead, or what callers hear.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rategate::store::Fault;
 
@@ -11,6 +11,9 @@ use super::item::Item;
 use super::node::Node;
 use super::round::Outcome;
 use crate::fault::{Fault as Refusal, Remedy};
+
+/// When a server that answers late is greeted.
+const GREETED_AFTER: Duration = Duration::from_millis(30);
 
 impl Driver {
     /// A round has ended.
@@ -30,8 +33,13 @@ impl Driver {
                 self.search.is_wanted |= self.config.places.may_move();
             }
             // What it has lost, and whether it answers in time again, is known by another greeting.
-            if node.line().is_some_and(|line| line.is_lost() || line.is_silent()) {
+            let (is_lost, is_silent) =
+                node.line().map_or((false, false), |line| (line.is_lost(), line.is_silent()));
+            if is_lost {
                 node.hello_at = now;
+            } else if is_silent {
+                // Not after each answer of many.
+                node.hello_at = node.hello_at.min(now.checked_add(GREETED_AFTER).unwrap_or(now));
             }
         }
         for outcome in outcomes {
