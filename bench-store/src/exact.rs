@@ -28,12 +28,12 @@ const GOAL_GRANTED: f64 = 99.9;
 
 /// A bucket's rate, and its burst.
 #[derive(Clone, Copy)]
-struct Limits {
-    per_s: u64,
-    burst: u64,
+pub(crate) struct Limits {
+    pub(crate) per_s: u64,
+    pub(crate) burst: u64,
 }
 
-const GRANTS: Limits = Limits { per_s: 1_000_000_000, burst: 1_000_000 };
+pub(crate) const GRANTS: Limits = Limits { per_s: 1_000_000_000, burst: 1_000_000 };
 const DENIES: Limits = Limits { per_s: 1, burst: 1 };
 
 pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
@@ -102,7 +102,7 @@ fn at_half(limits: Limits, lasts: Duration, per_s: u64) -> Made<Row> {
 }
 
 /// What a store is asked for one decision.
-fn words(limits: Limits, key: &str) -> Made<Vec<Vec<u8>>> {
+pub(crate) fn words(limits: Limits, key: &str) -> Made<Vec<Vec<u8>>> {
     let bucket = Gcra::new(Rate::per_second(limits.per_s)?, limits.burst)?;
     let plan = Plan::new([("bench", Limit::gcra(&bucket)?)])?;
     let key = KeySpace::new(PREFIX)?.key(key.as_bytes());

@@ -16,12 +16,14 @@
 )]
 
 mod analyze;
+mod beside;
 mod clock;
 mod common;
 mod exact;
 mod faults;
 mod job;
 mod leased;
+mod machine_share;
 mod node;
 mod nodes;
 mod oracle;
@@ -63,8 +65,9 @@ const QUICK: Lengths =
 
 /// What can be measured by itself.
 type Part = fn(Lengths) -> Made<Vec<Row>>;
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 6] = [
     ("exact", exact::all),
+    ("beside", beside::all),
     ("leased", leased::all),
     ("shared-out", shared_out::all),
     ("faults", faults::all),
@@ -74,7 +77,7 @@ const PARTS: [(&str, Part); 5] = [
 const USAGE: &str = "\
 usage: rategate-bench-store [--with-parent] [--quick] [PART]...
 
-PART is one of exact, leased, shared-out, faults, analyze; all of them if none is named.
+PART is one of exact, beside, leased, shared-out, faults, analyze; all of them if none is named.
 With --with-parent it ends when its stdin is closed.";
 
 fn main() -> ExitCode {

@@ -160,7 +160,7 @@ impl<'a> Batch<'a> {
             (true, lease) => lease,
             (false, _) => None,
         };
-        let rows: Vec<u64> = found.into_iter().map(|row| self.place_of(row)).collect();
+        let rows: Vec<u64> = found.into_iter().map(|row| place_of(&mut self.rows, row)).collect();
         let held = plan.limits().filter(|(_, limit)| limit.holds()).count();
         let leases = lease.into_iter().flat_map(|lease| std::iter::repeat_n(lease, held));
         let keys = plan.limits().map(|(label, limit)| key.state(label, limit.letter()));
@@ -206,15 +206,6 @@ impl<'a> Batch<'a> {
         self.groups.push(Group { newest, ..one });
     }
 
-    /// Where a row is, from 1: mostly the newest, since calls are alike.
-    fn place_of(&mut self, row: Row) -> u64 {
-        let at = self.rows.iter().rposition(|other| *other == row).unwrap_or_else(|| {
-            self.rows.push(row);
-            self.rows.len().saturating_sub(1)
-        });
-        u64::try_from(at).unwrap_or(u64::MAX).saturating_add(1)
-    }
-
     fn args(&self, settings: Settings) -> Vec<Vec<u8>> {
         let mut args = head(settings, &self.rows);
         for group in &self.groups {
@@ -251,11 +242,11 @@ pub(crate) fn read<'a>(
     asked: impl Iterator<Item = (&'a Plan, u64)>,
 ) -> Result<Answer, ReplyError> {
     let mut numbers = Numbers::of(value)?;
-    let (now_us, corrected) = (numbers.count()?, numbers.count()?);
+    let (now_us, (corrected, is_marked)) = (numbers.count()?, numbers.corrected()?);
     let verdicts = asked.map(|(plan, permits)| numbers.verdict(plan, permits, now_us));
     let verdicts = verdicts.collect::<Result<_, _>>()?;
     numbers.end()?;
-    Ok(Answer { now_us, corrected, verdicts })
+    Ok(Answer { now_us, corrected, is_marked, verdicts })
 }
 
 /// The numbers of all limits of a plan for so many permits.
@@ -268,9 +259,18 @@ pub(crate) fn rows_of(plan: &Plan, permits: u64) -> Result<Vec<Row>, RequestErro
     rows.map_err(RequestError::Exceeds)
 }
 
+/// Where a row is, from 1: mostly the newest, since calls are alike. One that is not there is added.
+pub(crate) fn place_of(rows: &mut Vec<Row>, row: Row) -> u64 {
+    let at = rows.iter().rposition(|other| *other == row).unwrap_or_else(|| {
+        rows.push(row);
+        rows.len().saturating_sub(1)
+    });
+    u64::try_from(at).unwrap_or(u64::MAX).saturating_add(1)
+}
+
 /// How every call begins.
 pub(crate) fn head(settings: Settings, rows: &[Row]) -> Vec<Vec<u8>> {
-    let mut args = vec![number(settings.horizon_us())];
+    let mut args = vec![Vec::new(), Vec::new(), number(settings.horizon_us())];
     args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));
     for row in rows {
         args.push(vec![row.letter]);

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use crate::group::Marker;
 use crate::library::{Library, Script, Verb};
 
 /// A verb with its keys and arguments, for whoever sends it.
@@ -28,6 +29,16 @@ impl Command {
     pub fn within_memory(self) -> Self {
         let verb = if self.verb == Verb::Decide { Verb::DecideWithinMemory } else { self.verb };
         Self { verb, ..self }
+    }
+
+    /// The same for a store that is known by a [marker](crate::group::Marker): the answer says whether it still has it.
+    #[must_use]
+    pub fn with_marker(mut self, marker: &Marker) -> Self {
+        if let ([name, known, ..], true) = (self.args.as_mut_slice(), self.verb.has_marker()) {
+            name.clone_from(&marker.name);
+            known.clone_from(&marker.known);
+        }
+        self
     }
 
     /// The same for [`Library::DEBUG`], at an instant in microseconds.

@@ -40,6 +40,23 @@ pub struct Share {
     pub changes_in_us: Option<u64>,
     /// The store's clock.
     pub now_us: u64,
+    /// As [`Answer::is_marked`](crate::verdict::Answer::is_marked).
+    pub is_marked: bool,
+}
+
+/// A key by which a store is known: written by [`hello`], and lost with whatever else the store loses at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    pub(crate) name: Vec<u8>,
+    pub(crate) known: Vec<u8>,
+}
+
+impl Marker {
+    /// The marker as [`hello`] leaves it, that answered with `since_us` to the same `slot` and `run`.
+    #[must_use]
+    pub fn new(keys: &KeySpace, slot: Option<u16>, run: &str, since_us: u64) -> Self {
+        Self { name: keys.marker(slot), known: format!("{run} {since_us}").into_bytes() }
+    }
 }
 
 /// A sign of life in a group.
@@ -49,7 +66,7 @@ pub fn beat(keys: &KeySpace, group: &[u8], beat: Beat) -> Command {
     let numbers = [total.min(MAX_TOTAL), at_least.min(MAX_TOTAL)].into_iter();
     let numbers = numbers.chain([length_us.min(MAX_LENGTH_US), memory_us.min(MAX_LENGTH_US)]);
     let name = hex(&member).into_bytes();
-    let args = std::iter::once(name).chain(numbers.map(number)).collect();
+    let args = [Vec::new(), Vec::new(), name].into_iter().chain(numbers.map(number)).collect();
     Command::new(Verb::Beat, vec![keys.group(group)], args)
 }
 
@@ -60,12 +77,12 @@ pub fn beat(keys: &KeySpace, group: &[u8], beat: Beat) -> Command {
 /// [`ReplyError`] if it is none.
 pub fn read(value: &Value) -> Result<Share, ReplyError> {
     let mut numbers = Numbers::of(value)?;
-    let (now_us, _) = (numbers.count()?, numbers.count()?);
+    let (now_us, (_, is_marked)) = (numbers.count()?, numbers.corrected()?);
     let [permits, fresh, members, changes_in_us] =
         [numbers.count()?, numbers.count()?, numbers.count()?, numbers.count()?];
     numbers.end()?;
     let changes_in_us = (changes_in_us > 0).then_some(changes_in_us);
-    Ok(Share { permits, fresh, members, changes_in_us, now_us })
+    Ok(Share { permits, fresh, members, changes_in_us, now_us, is_marked })
 }
 
 /// Asks since when the store has lost nothing. `run` names the run of the server; a store that does not have it

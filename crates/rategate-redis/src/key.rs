@@ -1,4 +1,4 @@
-//! Names of keys: `PREFIX:1r{KEY}:LABELk`, where `1` is the version, `{KEY}` what a cluster looks at, and
+//! Names of keys: `PREFIX:1r{KEY}:LABELk`, where `1` is the version of states, `{KEY}` what a cluster looks at, and
 //! the last letter the kind of the limit.
 //!
 //! All states of one key share its tag, so they lie in one slot and one call decides on all of them. A key
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use sha1_smol::Sha1;
 
 use crate::error::LimitError;
-use crate::library::VERSION;
+use crate::library::STATE_VERSION;
 
 /// The longest key that is kept as it is.
 pub const MAX_KEY_BYTES: usize = 256;
@@ -43,7 +43,8 @@ impl KeySpace {
         let is_plain =
             key.len() <= MAX_KEY_BYTES && key.first().is_some_and(|&first| first != b'}');
         let mut base =
-            format!("{}:{VERSION}{}{{", self.prefix, if is_plain { 'r' } else { 'h' }).into_bytes();
+            format!("{}:{STATE_VERSION}{}{{", self.prefix, if is_plain { 'r' } else { 'h' })
+                .into_bytes();
         if is_plain {
             base.extend_from_slice(key);
         } else {
@@ -74,7 +75,7 @@ impl KeySpace {
         let is_there =
             |tag: &u32| slot.is_none_or(|slot| slot_of(tag.to_string().as_bytes()) == slot);
         let tag = (0..1_u32 << 20).find(is_there).unwrap_or(0);
-        format!("{}:{VERSION}m{{{tag}}}", self.prefix).into_bytes()
+        format!("{}:{STATE_VERSION}m{{{tag}}}", self.prefix).into_bytes()
     }
 }
 

@@ -1,15 +1,20 @@
-//! The functions, as a store is given them: one library, named with its version, so that binaries of two
-//! versions work beside each other on one store.
+//! The functions, as a store is given them: one library, named by the hash of its source, so that binaries of two
+//! versions work beside each other on one store, each with the functions it was tested with.
 //!
 //! A store without functions (before Redis 7) takes the very same source as one script.
 
 use std::fmt::Write;
 
+use std::sync::OnceLock;
+
 use sha1_smol::Sha1;
 
-/// The version of what states and arguments mean. It is in every name: of the library, of its functions, of
-/// every key.
-pub const VERSION: u32 = 1;
+/// The version of what states mean. It is in the name of every key, and apart from the code: functions that
+/// read and write the same states share them, whatever else differs.
+pub const STATE_VERSION: u32 = 1;
+
+/// Letters of the hash in a library's name: 64 bits.
+const HASH_LETTERS: usize = 16;
 
 /// Whose time the functions go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,13 +94,21 @@ impl Verb {
         self.names().0
     }
 
-    /// All but a few write, and may do so whatever the memory: they take none, or were told to.
+    /// All but a few write, and may do so whatever the memory: they take none, or were told to. Those that look at the
+    /// store's marker look into another slot than that of their keys.
     const fn flags(self, world: World) -> &'static str {
         match (self, world) {
-            (Self::DecideWithinMemory, _) => "",
-            (Self::Peek | Self::Denied, World::Live) => "'no-writes'",
+            (Self::DecideWithinMemory, _) => "'allow-cross-slot-keys'",
+            (Self::Peek, World::Live) => "'no-writes', 'allow-cross-slot-keys'",
+            (Self::Denied, World::Live) => "'no-writes'",
+            (Self::Decide | Self::Peek | Self::Beat, _) => "'allow-oom', 'allow-cross-slot-keys'",
             _ => "'allow-oom'",
         }
+    }
+
+    /// Whether its arguments begin with the store's marker.
+    pub(crate) const fn has_marker(self) -> bool {
+        matches!(self, Self::Decide | Self::DecideWithinMemory | Self::Peek | Self::Beat)
     }
 }
 
@@ -103,13 +116,14 @@ impl Verb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Library {
     world: World,
+    release: &'static str,
 }
 
 impl Library {
     /// What is used.
-    pub const LIVE: Self = Self { world: World::Live };
+    pub const LIVE: Self = Self { world: World::Live, release: "" };
     /// What tests use: each call is told the instant.
-    pub const DEBUG: Self = Self { world: World::Debug };
+    pub const DEBUG: Self = Self { world: World::Debug, release: "" };
 
     /// Whose time it goes by.
     #[must_use]
@@ -117,12 +131,29 @@ impl Library {
         self.world
     }
 
-    /// The library's name.
+    /// The functions as another release has them: the same decisions under another name. For tests of an upgrade.
+    #[must_use]
+    pub const fn of_release(self, release: &'static str) -> Self {
+        Self { release, ..self }
+    }
+
+    /// The library's name, which a source that differs in one letter does not have.
     #[must_use]
     pub fn name(self) -> String {
-        match self.world {
-            World::Live => format!("rategate_v{VERSION}"),
-            World::Debug => format!("rategate_v{VERSION}_debug"),
+        static NAMES: [OnceLock<String>; 2] = [OnceLock::new(), OnceLock::new()];
+        let named = || {
+            let hash = Sha1::from(self.source_of("")).digest().to_string();
+            let hash = hash.get(..HASH_LETTERS).unwrap_or(&hash);
+            match self.world {
+                World::Live => format!("rategate_{hash}"),
+                World::Debug => format!("rategate_{hash}_debug"),
+            }
+        };
+        let [live, debug] = &NAMES;
+        match (self.release, self.world) {
+            ("", World::Live) => live.get_or_init(named).clone(),
+            ("", World::Debug) => debug.get_or_init(named).clone(),
+            _ => named(),
         }
     }
 
@@ -135,14 +166,21 @@ impl Library {
     /// The source for `FUNCTION LOAD`.
     #[must_use]
     pub fn source(self) -> String {
-        let mut source = format!("#!lua name={}\n{}", self.name(), self.body());
+        self.source_of(&self.name())
+    }
+
+    fn source_of(self, name: &str) -> String {
+        let mut source = format!("#!lua name={name}\n{}", self.body());
+        if !self.release.is_empty() {
+            let _ = writeln!(source, "-- {}", self.release);
+        }
         for verb in Verb::ALL {
             let (callback, flags) = (verb.names().0, verb.flags(self.world));
-            let function = self.function(verb);
+            let function = verb.names().1;
             // Writing to a text does not fail.
             let _ = writeln!(
                 source,
-                "redis.register_function{{ function_name = '{function}', callback = verbs.{callback}, \
+                "redis.register_function{{ function_name = '{name}_{function}', callback = verbs.{callback}, \
                  flags = {{ {flags} }} }}"
             );
         }
@@ -157,7 +195,7 @@ impl Library {
         Script { source, sha }
     }
 
-    /// `FUNCTION LOAD`. The same version is the same source, so nobody's work is replaced by another.
+    /// `FUNCTION LOAD`. The same name is the same source, so what it replaces is the same, or was tampered with.
     #[must_use]
     pub fn load(self) -> Vec<Vec<u8>> {
         let words = ["FUNCTION", "LOAD", "REPLACE"].map(|word| word.as_bytes().to_vec());
@@ -214,14 +252,17 @@ mod tests {
     use super::{Library, Verb};
 
     #[test]
-    fn every_name_has_the_version_and_no_function_has_two() {
+    fn every_name_has_the_hash_and_no_function_has_two() {
         let names = |library: Library| Verb::ALL.map(|verb| library.function(verb));
         let mut all = [names(Library::LIVE), names(Library::DEBUG)].concat();
-        assert!(all.iter().all(|name| name.starts_with("rategate_v1_")));
+        assert!(all.iter().all(|name| name.starts_with("rategate_")));
         all.sort();
         all.dedup();
         assert_eq!(all.len(), 24);
-        assert!(Library::LIVE.source().starts_with("#!lua name=rategate_v1\n"));
+        let name = Library::LIVE.name();
+        assert_eq!(name.len(), "rategate_".len() + 16);
+        assert!(Library::LIVE.source().starts_with(&format!("#!lua name={name}\n")));
+        assert_ne!(Library::LIVE.of_release("next").name(), name);
         assert_eq!(Library::LIVE.script().sha().len(), 40);
     }
 }

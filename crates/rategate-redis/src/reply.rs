@@ -51,6 +51,14 @@ impl<'a> Numbers<'a> {
         u64::try_from(self.int()?).map_err(|_| ReplyError::Number)
     }
 
+    /// How many states were corrected, and whether the store has its marker: a negative count is one less, and says no.
+    pub(crate) fn corrected(&mut self) -> Result<(u64, bool), ReplyError> {
+        let number = self.int()?;
+        let is_marked = number >= 0;
+        let count = if is_marked { number } else { !number };
+        Ok((u64::try_from(count).map_err(|_| ReplyError::Number)?, is_marked))
+    }
+
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], ReplyError> {
         match self.left.next() {
             Some(Value::Bytes(bytes)) => Ok(bytes),
@@ -91,6 +99,7 @@ impl<'a> Numbers<'a> {
                 let retry_after_ns = Some(retry_after_ns.ok_or(ReplyError::Number)?);
                 Ok(Verdict::Denied(Denial { retry_after_ns, remaining }))
             }
+            (3, Ok(0)) => Ok(Verdict::WrongType),
             (1 | 2, Ok(granted)) if granted > 0 && granted <= permits => {
                 let (is_repeated, receipt) = (status == 2, Receipt { told });
                 Ok(Verdict::Granted(Grant { permits: granted, remaining, is_repeated, receipt }))

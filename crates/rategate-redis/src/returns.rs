@@ -1,10 +1,11 @@
 //! What comes back: permits without effect, operations that have ended or go on, keys to be forgotten.
 
-use crate::batch::{LeaseId, head, rows_of};
+use crate::batch::{LeaseId, head, place_of, rows_of};
 use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
 use crate::library::Verb;
+use crate::limit::Row;
 use crate::plan::Plan;
 use crate::reply::{self, Value};
 use crate::verdict::{Counts, Receipt};
@@ -24,19 +25,62 @@ pub fn refund(
     permits: u64,
     settings: Settings,
 ) -> Result<Command, RequestError> {
-    if plan.holds() {
-        return Err(RequestError::HeldByLease);
+    let mut refunds = Refunds::new();
+    refunds.push(plan, key, receipt, permits)?;
+    Ok(refunds.command(settings))
+}
+
+/// Permits of several grants that come back in one call, whose answer has a count for each. In a cluster their keys are
+/// in one slot.
+#[derive(Debug, Default)]
+pub struct Refunds {
+    rows: Vec<Row>,
+    keys: Vec<Vec<u8>>,
+    args: Vec<Vec<u8>>,
+}
+
+impl Refunds {
+    /// Nothing so far.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
     }
-    if receipt.told.len() != plan.limits().len() {
-        return Err(RequestError::OtherPlan);
+
+    /// Adds permits of a grant.
+    ///
+    /// # Errors
+    ///
+    /// As for [`refund`]. The others are as before then.
+    pub fn push(
+        &mut self,
+        plan: &Plan,
+        key: &Key,
+        receipt: &Receipt,
+        permits: u64,
+    ) -> Result<(), RequestError> {
+        if plan.holds() {
+            return Err(RequestError::HeldByLease);
+        }
+        if receipt.told.len() != plan.limits().len() {
+            return Err(RequestError::OtherPlan);
+        }
+        let rows = rows_of(plan, permits)?;
+        self.args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));
+        for (row, told) in rows.into_iter().zip(&receipt.told) {
+            self.args.push(number(place_of(&mut self.rows, row)));
+            self.args.extend(told.iter().map(|&told| number(told)));
+        }
+        self.keys.extend(states(plan, key));
+        Ok(())
     }
-    let mut args = head(settings, &rows_of(plan, permits)?);
-    args.push(number(u64::try_from(receipt.told.len()).unwrap_or(u64::MAX)));
-    for (told, place) in receipt.told.iter().zip(1_u64..) {
-        args.push(number(place));
-        args.extend(told.iter().map(|&told| number(told)));
+
+    /// The call that takes them back.
+    #[must_use]
+    pub fn command(self, settings: Settings) -> Command {
+        let mut args = head(settings, &self.rows);
+        args.extend(self.args);
+        Command::new(Verb::Refund, self.keys, args)
     }
-    Ok(Command::new(Verb::Refund, states(plan, key), args))
 }
 
 /// Takes permits back without a grant to show, up to full: only as many as have been taken of every limit of the plan and not

@@ -10,6 +10,9 @@ pub enum Verdict {
     Granted(Grant),
     /// Nothing was taken.
     Denied(Denial),
+    /// A key of the decision holds something else's data: nothing was taken or written, and the call's other
+    /// decisions were made.
+    WrongType,
 }
 
 /// Permits handed out.
@@ -51,6 +54,9 @@ pub struct Answer {
     /// States that lay too far ahead of the clock, and count as if everything had just been taken: the clock
     /// went back further than the horizon, or somebody else wrote there.
     pub corrected: u64,
+    /// Whether the store still has the [marker](crate::group::Marker) that the call named, if it named one. A store
+    /// that has not may have lost any state a moment ago.
+    pub is_marked: bool,
     /// In the order of asking.
     pub verdicts: Vec<Verdict>,
 }

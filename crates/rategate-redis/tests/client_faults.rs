@@ -188,6 +188,16 @@ fn a_store_that_drops_keys_is_told_of_once() {
     assert_eq!(warned.load(Ordering::Relaxed), 1);
 }
 
+/// Foreign code on the driver's thread.
+#[test]
+fn a_warning_that_panics_takes_nobody_with_it() {
+    let server = Server::with(Brand::Redis, &["--maxmemory-policy", "allkeys-lru"]);
+    let store = open(config(&server).on_warning(|_| panic!("a warning of a test's own")));
+    let plan = plan(&store, 100);
+    assert!(recovers(&store, &plan, "k", SOON));
+    assert_eq!(decide(&store, &plan, "k"), Ok(true));
+}
+
 #[test]
 fn late_grants_go_back_over_a_slow_network() {
     let server = Server::start(Brand::Redis);
@@ -213,6 +223,65 @@ fn late_grants_go_back_over_a_slow_network() {
     }
     // Those that were never sent have taken nothing.
     assert!((3..=9).contains(&store.stats().returned), "{:?}", store.stats());
+}
+
+/// A machine without time to spare grants late, and what comes back must not keep it from granting in time.
+#[test]
+fn late_grants_go_back_together() {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port());
+    let store = open(Config::server(at(proxy.port())).budget(Duration::from_millis(60)));
+    let plan = plan(&store, 1_000);
+    recovers(&store, &plan, "k", SOON);
+    proxy.weather.delay_ms.store(150, Ordering::Relaxed);
+    let before = store.stats();
+    let names: Vec<String> = (0..200).map(|name| format!("n{}", name % 20)).collect();
+    let asked: Vec<_> =
+        names.iter().map(|name| store.decide(&plan, &key(name), permits(1))).collect();
+    for asked in asked {
+        assert_eq!(asked.wait(), Err(Fault::Gone(Gone::Late)));
+    }
+    proxy.weather.delay_ms.store(0, Ordering::Relaxed);
+    eventually(SOON, "all come back", || {
+        names.iter().all(|name| {
+            let looked = store.peek(&plan, &key(name), permits(1)).wait();
+            matches!(looked, Ok(Verdict::Granted(grant)) if grant.remaining == 1_000)
+        })
+    });
+    let stats = store.stats();
+    assert!(stats.returned - before.returned > 100, "{stats:?}");
+    let told = server.client().ok(&["INFO", "commandstats"]).text();
+    let calls = |name: &str| {
+        let line = told.lines().find(|line| line.starts_with(name)).unwrap_or(":calls=0,");
+        line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    // Looks are another command.
+    assert!(calls("cmdstat_fcall:") < 40, "{told}");
+}
+
+/// What would be decided for nobody is not sent.
+#[test]
+fn questions_that_cannot_be_answered_in_time_are_not_sent() {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port());
+    let config = Config::server(at(proxy.port())).batch(1).rounds(1);
+    let store = open(config.budget(Duration::from_millis(210)));
+    let plan = plan(&store, 1_000);
+    recovers(&store, &plan, "k", SOON);
+    proxy.weather.delay_ms.store(30, Ordering::Relaxed);
+    for _ in 0..20 {
+        let _ = decide(&store, &plan, "warm");
+    }
+    let before = store.stats();
+    let begun = Instant::now();
+    let asked: Vec<_> = (0..20).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
+    let granted = asked.into_iter().map(|asked| asked.wait().is_ok());
+    let granted = granted.filter(|&is| is).count();
+    assert!(begun.elapsed() < Duration::from_millis(210) + SLACK);
+    let stats = store.stats();
+    println!("{granted} granted, {stats:?}");
+    assert!(stats.shed > before.shed && granted > 0, "{stats:?}");
+    assert_eq!(stats.returned, before.returned, "nothing was granted too late");
 }
 
 #[test]
@@ -342,9 +411,13 @@ fn a_store_says_for_how_long_it_has_lost_nothing() {
         server.restart_empty();
         recovers(&store, &plan, "k", SOON);
         assert!(intact() < second, "a server that started again has lost everything");
-        thread::sleep(Duration::from_millis(400));
-        let before = intact();
-        server.client().ok(&["FLUSHALL"]);
-        eventually(SOON, "a store that was emptied is new", || intact() < before);
+        for emptied in ["FLUSHALL", "FLUSHDB"] {
+            thread::sleep(Duration::from_millis(400));
+            assert!(intact() >= 400_000_000);
+            server.client().ok(&[emptied]);
+            assert_eq!(intact(), 0, "the very next answer says so");
+            recovers(&store, &plan, "k", SOON);
+            eventually(SOON, "it is known again", || intact() > 0);
+        }
     }
 }

@@ -168,12 +168,16 @@ fn a_slot_that_moves_under_load_fails_no_call() {
         assert_eq!(store.part_of(&key("{k}")), usize::from(slot / 1_024));
         assert!(recovers(&store, &plan, "other", SOON));
         let (from, to) = (usize::from(slot / 5_462), usize::from((slot / 5_462 + 1) % 3));
-        // Each slot in a call of its own, so nothing is asked twice, but where functions had to be loaded.
+        // Each slot in a call of its own, so nothing is asked twice, but where functions had to be loaded; all calls to
+        // a server go in a few writes.
+        let (rounds, calls) = (store.stats().rounds, store.stats().calls);
         let asked: Vec<_> = (0..200)
             .map(|name| store.decide(&plan, &key(&format!("many {name}")), permits(1)))
             .collect();
         assert!(asked.into_iter().all(|asked| asked.wait().is_ok()));
         assert!(store.stats().resent <= 3, "{:?}", store.stats());
+        let (rounds, calls) = (store.stats().rounds - rounds, store.stats().calls - calls);
+        assert!(calls > 150 && rounds * 4 < calls, "{rounds} writes for {calls} calls");
         // Keys of many slots, and of the one that moves.
         let (names, is_over) = (of_one_slot(), AtomicBool::new(false));
         let others = under_load(&store, &plan, 50, || {

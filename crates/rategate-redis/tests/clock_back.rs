@@ -66,6 +66,7 @@ fn a_clock_that_goes_back_grants_no_more() {
                         granted(store.peek(&plan, &key("k"), 1, now_us + wait_us));
                     }
                     Verdict::Denied(_) => {}
+                    Verdict::WrongType => panic!("another type"),
                 }
             }
             // The ceilings of a second: of a bucket 10 and a burst, of a window two of them, of a log one.

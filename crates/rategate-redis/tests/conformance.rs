@@ -79,6 +79,7 @@ fn shown(verdict: &Verdict) -> (Result<u64, u64>, u64) {
     match verdict {
         Verdict::Granted(grant) => (Ok(grant.permits), grant.remaining),
         Verdict::Denied(denial) => (Err(denial.retry_after_ns.unwrap().get()), denial.remaining),
+        Verdict::WrongType => panic!("a key of another type"),
     }
 }
 
@@ -295,6 +296,7 @@ fn a_debit_is_what_remains_and_says_when_one_passes() {
                     partly += u64::from(grant.permits < permits);
                     assert!(core_try(&policies, &mut states, now_us, grant.permits).0.is_ok());
                 }
+                Verdict::WrongType => panic!("a key of another type"),
                 Verdict::Denied(denial) => {
                     assert_eq!(Err(denial.retry_after_ns.unwrap().get()), one, "step {step}");
                     denials += 1;

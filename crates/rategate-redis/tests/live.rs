@@ -146,9 +146,10 @@ fn what_a_store_refuses_is_known() {
         let words = decide(&one(&plan, 1)).fcall(Library::LIVE);
         let key = "t:1r{k}:bucketg";
         client.ok(&["LPUSH", key, "x"]);
-        let refused = client.call(&words);
-        assert_eq!(Fault::of(refused.error()), Fault::WrongType, "{refused:?}");
-        // A call that failed has changed nothing.
+        let batch = one(&plan, 1);
+        let answer = read(&batch, &client.ok(&words));
+        assert_eq!(answer.verdicts, [Verdict::WrongType]);
+        // Nothing was taken or written under the other limits either.
         assert_eq!(client.ok(&["DBSIZE"]), Reply::Int(1));
         client.ok(&["DEL", key]);
         server.flush_functions();
@@ -207,6 +208,32 @@ fn a_full_store_goes_on_deciding_unless_told_otherwise() {
         client.ok(&batch.peek(Settings::default()).fcall(Library::LIVE));
         server.set_maxmemory(0);
         client.ok(&decide(&one(&plan, 3)).within_memory().fcall(Library::LIVE));
+    }
+}
+
+/// One key among many holds something else's data.
+#[test]
+fn a_key_of_another_type_costs_itself_only() {
+    for (_server, mut client) in each() {
+        let log = Limit::sliding_log(&SlidingLog::new(3, 60_000_000_000).unwrap()).unwrap();
+        let bucket = Limit::gcra(&Gcra::new("1/h".parse().unwrap(), 3).unwrap()).unwrap();
+        for (limit, letter) in [(log, 'l'), (bucket, 'g')] {
+            let plan = Plan::new([("a", limit)]).unwrap();
+            client.ok(&["DEL", "t:1r{bad}:al", "t:1r{bad}:ag"]);
+            client.ok(&["LPUSH", &format!("t:1r{{bad}}:a{letter}"), "x"]);
+            let mut batch = Batch::new();
+            for name in ["good", "bad", "other", "bad", "good"] {
+                batch.try_acquire(&plan, &key(name), 1, Extra::default()).unwrap();
+            }
+            let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
+            let told = answer.verdicts.iter().map(|verdict| match verdict {
+                Verdict::Granted(grant) => Some(grant.remaining),
+                Verdict::WrongType => None,
+                Verdict::Denied(denial) => panic!("{denial:?}"),
+            });
+            assert_eq!(told.collect::<Vec<_>>(), [Some(2), None, Some(2), None, Some(1)]);
+            assert_eq!(client.ok(&["LLEN", &format!("t:1r{{bad}}:a{letter}")]).int(), 1);
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 //! * **Pauses** double from one failed probe to the next, exactly, up to the longest. A probe nobody hears of any
 //!   more holds up the next one for a pause, no longer.
 //! * **Closes** with any answer.
+//! * **Looks again** at once where the store is known to have come back: the next caller is a probe, and pauses begin anew.
 //!
 //! ```
 //! use rategate_core::node::{Breaker, BreakerTerms, Pass};
@@ -124,6 +125,15 @@ impl Breaker {
         let pause_ns = pause_ns.min(longest_ns);
         let until_ns = now_ns.saturating_add(pause_ns);
         self.open = Some(Open { pause_ns, until_ns, is_probed: false });
+    }
+
+    /// The store is known to have come back, by other signs than an answer: the next caller is a probe, and if that
+    /// fails, the next pause is twice the first one.
+    pub const fn look_again(&mut self) {
+        if let Some(open) = &mut self.open {
+            let pause_ns = self.terms.pause_ns.get();
+            *open = Open { pause_ns, until_ns: 0, is_probed: false };
+        }
     }
 
     /// For how long it still turns callers away; `None` if it does not.

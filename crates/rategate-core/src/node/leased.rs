@@ -32,7 +32,7 @@
 //!   denies by itself: no call is denied for longer than the store said. Callers are told the wait counted
 //!   from the *hearing*: nobody comes back too early. After a lease's length it asks again in any case,
 //!   because other nodes return permits. With a [pause](Terms::with_pause_ns) both are at least that long, and a debit
-//!   that brought less than it asked for counts as a denial too.
+//!   that brought less than it asked for counts as a denial too. In a row they [double](Terms::with_longest_pause_ns) it.
 //! * **Crash.** What a node had is lost until it ages out of the store: at most its units (theory 5.4).
 //! * **Clock.** The node's own, monotonic; a reading older than the newest counts as that one.
 //! * **Cost.** A decision is a few comparisons, without allocation. At most [`MAX_LOTS`] leases.
@@ -119,6 +119,8 @@ pub struct Leased<R> {
     lots: Lots<R>,
     under_way: Option<UnderWay>,
     denial: Option<Remembered>,
+    /// Answers in a row that brought less than was asked for.
+    short_answers: u32,
     demand: Demand,
     /// How much calls wanted since the last debit that there was not.
     missed: Missed,
@@ -170,6 +172,7 @@ impl<R: Clone> Leased<R> {
             lots: Lots::new(),
             under_way: None,
             denial: None,
+            short_answers: 0,
             demand: Demand::new(terms.usable_ns().get()),
             missed: Missed::default(),
             calm_until_ns: 0,
@@ -254,7 +257,14 @@ impl<R: Clone> Leased<R> {
         self.denial = None;
         if units.get() < asked.units {
             self.calm_until_ns = now_ns.saturating_add(self.demand.slot_ns());
+            self.falls_short();
             self.pause(asked.sent_ns, now_ns, 0);
+        } else {
+            // What was too little a moment ago may be again: the pauses end as they have begun.
+            self.short_answers = self.short_answers.saturating_sub(1);
+            if self.short_answers > 0 {
+                self.pause(asked.sent_ns, now_ns, 0);
+            }
         }
         let usable_ns = self.terms.usable_ns().get();
         let window_ns = window_ends_in_ns.map(|ns| at_least_ns(ns, self.terms.drift_ppm()));
@@ -276,6 +286,7 @@ impl<R: Clone> Leased<R> {
         let now_ns = self.pass_to(now_ns);
         let Some(asked) = self.answered(id) else { return };
         if let Some(ns) = retry_after_ns {
+            self.falls_short();
             self.pause(asked.sent_ns, now_ns, ns.get());
             return;
         }
@@ -418,9 +429,17 @@ impl<R: Clone> Leased<R> {
         Errand::Debit { id, units }
     }
 
+    /// Takes note of an answer that brought less than was asked for; pauses that are the longest count no further.
+    fn falls_short(&mut self) {
+        let longest_ns = self.terms.pause_after_ns(u32::MAX);
+        if self.terms.pause_after_ns(self.short_answers) < longest_ns || self.short_answers == 0 {
+            self.short_answers = self.short_answers.saturating_add(1);
+        }
+    }
+
     /// Denies for as long as the store has nothing, at least a pause and at most a lease.
     fn pause(&mut self, sent_ns: u64, now_ns: u64, retry_after_ns: u64) {
-        let retry_after_ns = retry_after_ns.max(self.terms.pause_ns());
+        let retry_after_ns = retry_after_ns.max(self.terms.pause_after_ns(self.short_answers));
         if retry_after_ns == 0 {
             return;
         }

@@ -19,6 +19,7 @@ pub struct Terms {
     most_units: NonZeroU64,
     drift_ppm: u32,
     pause_ns: u64,
+    longest_pause_ns: u64,
 }
 
 impl Terms {
@@ -38,7 +39,7 @@ impl Terms {
         }
         let usable_ns = NonZeroU64::new(at_least_ns(length_ns.get(), drift_ppm));
         let usable_ns = usable_ns.ok_or(TermsError::TooShort)?;
-        Ok(Self { length_ns, usable_ns, most_units, drift_ppm, pause_ns: 0 })
+        Ok(Self { length_ns, usable_ns, most_units, drift_ppm, pause_ns: 0, longest_pause_ns: 0 })
     }
 
     /// A store that had less than was asked for is left alone for `pause_ns`, or longer if it says so: calls are denied
@@ -46,7 +47,24 @@ impl Terms {
     /// once for all that it earns in a pause, as long as the limit does not reach its burst in that time.
     #[must_use]
     pub const fn with_pause_ns(self, pause_ns: u64) -> Self {
-        Self { pause_ns, ..self }
+        Self { pause_ns, longest_pause_ns: pause_ns, ..self }
+    }
+
+    /// Doubles the pause with each answer in a row that brought less than was asked for, up to `longest_pause_ns`, and a
+    /// lease at most: a node that goes on being denied asks less and less. A debit that brings all begins anew. What the
+    /// limit earns in the longest pause has to fit its burst, or the rest of it is lost.
+    #[must_use]
+    pub const fn with_longest_pause_ns(self, longest_pause_ns: u64) -> Self {
+        let longest_pause_ns =
+            if longest_pause_ns < self.pause_ns { self.pause_ns } else { longest_pause_ns };
+        Self { longest_pause_ns, ..self }
+    }
+
+    /// For how long a store is left alone after so many answers in a row that brought too little.
+    #[must_use]
+    pub fn pause_after_ns(&self, answers: u32) -> u64 {
+        let doubled = 1_u64.checked_shl(answers.saturating_sub(1)).unwrap_or(u64::MAX);
+        self.pause_ns.saturating_mul(doubled).min(self.longest_pause_ns)
     }
 
     /// For how long a store is left alone that had too little.

@@ -108,3 +108,26 @@ fn never_more_than_one_probe_in_a_pause_whatever_is_called_when() {
         }
     }
 }
+
+/// What is known to be back is not waited for, and a failure there begins the pauses anew.
+#[test]
+fn a_store_that_is_back_is_looked_at_at_once() {
+    let mut breaker = Breaker::new(BreakerTerms::default());
+    breaker.look_again();
+    assert_eq!(breaker.pass(0), Pass::Go);
+    for _ in 0..5 {
+        breaker.failed(0);
+    }
+    let mut now_ns = 0;
+    for _ in 0..4 {
+        now_ns += breaker.closed_for_ns(now_ns).unwrap().get();
+        assert_eq!(breaker.pass(now_ns), Pass::Probe);
+        breaker.failed(now_ns);
+    }
+    assert_eq!(breaker.closed_for_ns(now_ns).unwrap().get(), 1_600_000_000);
+    breaker.look_again();
+    assert_eq!(breaker.pass(now_ns), Pass::Probe);
+    assert!(matches!(breaker.pass(now_ns), Pass::Stay { .. }), "one, not all");
+    breaker.failed(now_ns);
+    assert_eq!(breaker.closed_for_ns(now_ns).unwrap().get(), 200_000_000);
+}

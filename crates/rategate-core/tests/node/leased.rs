@@ -1,5 +1,7 @@
 //! Laws of permits that are borrowed.
 
+use std::num::NonZeroU64;
+
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -445,4 +447,67 @@ fn the_last_unit_comes_back() {
     let until_ns = node.granted_until_ns().unwrap();
     node.give_back(until_ns, n(2), until_ns);
     assert_eq!(node.units(until_ns), 0, "not after its end");
+}
+
+/// A store of a permit a millisecond and what it was asked and has granted.
+struct Shop {
+    level: u64,
+    asked: u64,
+    granted: u64,
+}
+
+impl Shop {
+    const BURST: u64 = 200;
+
+    /// A millisecond in which each node is called so often.
+    fn pass(&mut self, nodes: &mut [Leased<()>], now_ns: u64, calls: u64) {
+        self.level = Self::BURST.min(self.level + 1);
+        for node in nodes {
+            let granted = (0..calls).filter(|_| node.try_acquire(now_ns, n(1)) == Local::Granted);
+            self.granted += u64::try_from(granted.count()).unwrap();
+            while let Some(errand) = node.errand(now_ns) {
+                let (id, units) = match errand {
+                    Errand::Debit { id, units } => (id, units.get().min(self.level)),
+                    Errand::Return { units, .. } => {
+                        self.level = Self::BURST.min(self.level + units.get());
+                        continue;
+                    }
+                };
+                self.asked += 1;
+                self.level -= units;
+                match NonZeroU64::new(units) {
+                    Some(units) => node.debited(id, now_ns, units, None, ()),
+                    None => node.denied(id, now_ns, NonZeroU64::new(MS)),
+                }
+            }
+        }
+    }
+}
+
+/// Nodes that want sixteen times what there is ask less and less, what there is is handed out all the same, and one that
+/// is alone again has what it wants before a lease of the rate is lost.
+#[test]
+fn denied_nodes_ask_less_and_less_and_no_more_than_a_lease_is_lost() {
+    const LASTS_MS: u64 = 20_000;
+    let length_ns = 100 * MS;
+    let plain = Terms::new(n(length_ns), n(50), 200).unwrap().with_pause_ns(length_ns / 16);
+    let played = [plain, plain.with_longest_pause_ns(50 * MS)].map(|terms| {
+        let mut nodes: Vec<Leased<()>> = (0..4).map(|_| Leased::new(terms)).collect();
+        let mut shop = Shop { level: Shop::BURST, asked: 0, granted: 0 };
+        for ms in 0..LASTS_MS {
+            shop.pass(&mut nodes, ms * MS, 4);
+        }
+        let scarce = (shop.asked * 1_000 / (4 * LASTS_MS), shop.granted);
+        let before = shop.granted;
+        for ms in LASTS_MS..LASTS_MS + 1_000 {
+            // Eight in ten of what there is.
+            shop.pass(&mut nodes[..1], ms * MS, u64::from(ms % 5 > 0));
+        }
+        (scarce, shop.granted - before)
+    });
+    let [((often, all), _), ((seldom, most), alone)] = played;
+    assert!(often > 120, "{often} questions of each node a second");
+    assert!(seldom * 3 < often, "{seldom} questions of each node a second, not {often}");
+    assert!(most + 100 >= all && all >= LASTS_MS, "{most} of {all}");
+    assert!(alone >= 800 - 100, "{alone}");
 }

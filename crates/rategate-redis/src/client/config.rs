@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use crate::batch::MAX_DECISIONS;
 use crate::command::Settings;
+use crate::library::Library;
 
 /// How long a question may take, if not said otherwise.
 pub const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
 /// How many questions may be without an answer at a time, if not said otherwise.
 pub const DEFAULT_QUEUE: usize = 65_536;
 /// Decisions in one call, if not said otherwise: a store does nothing else meanwhile.
-pub const DEFAULT_BATCH: usize = 512;
-/// Rounds of calls under way on one connection, if not said otherwise: one is worked on while the next one travels.
-pub const DEFAULT_ROUNDS: usize = 2;
+pub const DEFAULT_BATCH: usize = 128;
+/// Rounds of calls under way on one connection, if not said otherwise: one is worked on while others travel, and while
+/// their answers are told.
+pub const DEFAULT_ROUNDS: usize = 4;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -110,7 +112,10 @@ pub struct Config {
     pub(crate) is_within_memory: bool,
     pub(crate) settings: Settings,
     pub(crate) warn: Option<Warn>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: super::tls::Pem,
     pub(crate) clock: Option<Arc<AtomicU64>>,
+    pub(crate) library: Library,
 }
 
 impl Config {
@@ -154,7 +159,10 @@ impl Config {
             is_within_memory: false,
             settings: Settings::default(),
             warn: None,
+            #[cfg(feature = "tls")]
+            tls: super::tls::Pem::default(),
             clock: None,
+            library: Library::LIVE,
         }
     }
 
@@ -168,6 +176,24 @@ impl Config {
     #[must_use]
     pub fn password(self, password: &str) -> Self {
         Self { password: Secret(Some(password.to_owned())), ..self }
+    }
+
+    /// Trusts the authorities of these PEM certificates, and no others, where a server is reached by
+    /// [TLS](Server::Tls). If not said, those of the machine.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_roots(mut self, pem: &[u8]) -> Self {
+        self.tls.roots = Some(pem.to_vec());
+        self
+    }
+
+    /// Shows these PEM certificates, the client's own first, to servers that ask for one, and proves by the key
+    /// that they are its own.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_identity(mut self, certificates: &[u8], key: &[u8]) -> Self {
+        self.tls.identity = Some((certificates.to_vec(), key.to_vec()));
+        self
     }
 
     /// Which database; a cluster has only the one that is 0.
@@ -229,7 +255,13 @@ impl Config {
     /// For tests: this is what time it is, in microseconds, by [`Library::DEBUG`](crate::library::Library::DEBUG).
     #[must_use]
     pub fn debug_clock(self, now_us: Arc<AtomicU64>) -> Self {
-        Self { clock: Some(now_us), ..self }
+        Self { clock: Some(now_us), library: Library::DEBUG, ..self }
+    }
+
+    /// For tests of an upgrade: asks by the functions of [another release](Library::of_release).
+    #[must_use]
+    pub fn library(self, library: Library) -> Self {
+        Self { library, ..self }
     }
 
     /// For how long a connection may owe an answer before another is tried.

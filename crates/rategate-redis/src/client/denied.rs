@@ -16,7 +16,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rategate::store::{Fault, Gone};
 
@@ -84,9 +84,8 @@ impl RedisStore {
             // Whoever does not wait any more has missed nothing.
             let _ = told.send(answer.and_then(|value| read(value).map_err(broken)));
         };
-        let now = Instant::now();
-        let until = now.checked_add(self.config.budget.max(LIST_WITHIN)).unwrap_or(now);
-        self.shared.put(Item::command(command, key.slot(), Box::new(hear), until));
+        let budget = self.config.budget.max(LIST_WITHIN);
+        self.shared.put(Item::command(&self.shared, command, key.slot(), Box::new(hear), budget));
         Told { heard }
     }
 }

@@ -2,42 +2,68 @@
 
 use std::io;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::store::{Fault, Gone};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use super::call::{Call, Manner, Outcome};
+use super::attempts::Attempts;
+use super::call::Call;
 use super::config::{Config, Places};
-use super::dial::{NotReady, Ready, dial, hello};
+use super::dial::{Dialer, NotReady, Ready, dial, greet};
 use super::item::Item;
 use super::line::{Failure, Kit};
-use super::node::{HELLO_EVERY, Node};
+use super::manner::Manner;
+use super::node::Node;
+use super::panics::{PAUSE, caught, supervise};
 use super::places::find;
+use super::round::{self, Outcome};
 use super::shared::Shared;
 use super::slots::{Owner, Slots};
 use crate::fault::Remedy;
 use crate::key::KeySpace;
-use crate::library::Library;
 
-/// The shortest time between two searches for the primary, or for the owners of slots, and the longest where nobody
-/// knows.
-const SEARCH_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How long the driver sleeps at most.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Starts the thread. It ends when the store is closed.
-pub(crate) fn start(shared: Arc<Shared>, config: Arc<Config>, keys: KeySpace) -> io::Result<()> {
+pub(crate) fn start(
+    shared: Arc<Shared>,
+    config: Arc<Config>,
+    keys: KeySpace,
+    dialer: Dialer,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let body = move || {
         let _closes = Closes(Arc::clone(&shared));
-        runtime.block_on(async { Driver::new(shared, config, keys).run().await });
+        supervise(&shared, || {
+            let driver = Driver::new(&shared, &config, &keys, &dialer);
+            runtime.block_on(driver.run());
+        });
         // A name that is still looked up must not hold the thread.
         runtime.shutdown_background();
     };
     thread::Builder::new().name("rategate-redis".to_owned()).spawn(body).map(|_| ())
+}
+
+/// Runs the driver as a task of this runtime instead, until the store is closed or the runtime ends.
+pub(crate) fn start_in(
+    runtime: &Handle,
+    shared: Arc<Shared>,
+    config: Arc<Config>,
+    keys: KeySpace,
+    dialer: Dialer,
+) {
+    runtime.spawn(async move {
+        let _closes = Closes(Arc::clone(&shared));
+        while caught(&shared, Driver::new(&shared, &config, &keys, &dialer).run()).await.is_err() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
 }
 
 /// However the thread ends, nobody waits for it.
@@ -52,7 +78,7 @@ impl Drop for Closes {
 
 /// What a task of the driver's brings back.
 enum Event {
-    Called { node: usize, epoch: u64, round: u64, outcome: Outcome },
+    Called { node: usize, epoch: u64, round: u64, outcomes: Vec<Outcome> },
     Dialed { node: usize, ready: Result<Ready, NotReady> },
     Greeted { node: usize, epoch: u64, said: Result<(), Failure> },
     Found(Result<Vec<Owner>, Gone>),
@@ -76,23 +102,32 @@ pub(super) struct Driver {
 
 pub(super) struct Search {
     pub(super) is_wanted: bool,
-    pub(super) is_under_way: bool,
-    pub(super) at: Instant,
-    pub(super) pause: Duration,
+    pub(super) attempts: Attempts,
+}
+
+impl Search {
+    /// When the next search is due: one is wanted, or one has no end yet.
+    fn due_at(&self) -> Option<Instant> {
+        self.attempts.due_at().filter(|_| self.is_wanted || self.attempts.are_under_way())
+    }
 }
 
 impl Driver {
-    fn new(shared: Arc<Shared>, config: Arc<Config>, keys: KeySpace) -> Self {
+    fn new(shared: &Arc<Shared>, config: &Arc<Config>, keys: &KeySpace, dialer: &Dialer) -> Self {
+        #[cfg(not(feature = "tls"))]
+        let Dialer {} = dialer;
         let now = Instant::now();
-        let library = if config.clock.is_some() { Library::DEBUG } else { Library::LIVE };
+        let library = config.library;
         let kit = Kit {
             library,
             script: library.script(),
             clock: config.clock.clone(),
-            shared: Arc::clone(&shared),
+            #[cfg(feature = "tls")]
+            dialer: dialer.clone(),
+            shared: Arc::clone(shared),
         };
         let manner = Manner {
-            keys,
+            keys: keys.clone(),
             settings: config.settings,
             is_within_memory: config.is_within_memory,
             is_cluster: config.is_cluster(),
@@ -105,15 +140,10 @@ impl Driver {
             }
             _ => (Vec::new(), Slots::new()),
         };
-        let search = Search {
-            is_wanted: nodes.is_empty(),
-            is_under_way: false,
-            at: now,
-            pause: SEARCH_PAUSES.0,
-        };
+        let search = Search { is_wanted: nodes.is_empty(), attempts: Attempts::new(now) };
         Self {
-            shared,
-            config,
+            shared: Arc::clone(shared),
+            config: Arc::clone(config),
             kit: Arc::new(kit),
             manner,
             nodes,
@@ -165,10 +195,10 @@ impl Driver {
     pub(super) fn route(&mut self, mut item: Item) {
         let slot = if self.manner.is_cluster { self.manner.slot_of(&item.task) } else { 0 };
         match self.slots.node_of(slot).and_then(|node| self.nodes.get_mut(node)) {
-            Some(node) => node.put(item, &self.shared),
+            Some(node) => node.put(item),
             None => match &self.nowhere {
                 Some(gone) => {
-                    item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
+                    item.hear(Err(Fault::Gone(gone.clone())));
                 }
                 None => self.homeless.push(item),
             },
@@ -177,13 +207,12 @@ impl Driver {
 
     fn expire(&mut self, now: Instant) {
         for node in &mut self.nodes {
-            node.expire(now, &self.shared);
+            node.expire(now);
         }
-        let shared = &self.shared;
         self.homeless.retain_mut(|item| {
             let is_over = item.until <= now;
             if is_over {
-                item.late(shared);
+                item.late();
             }
             !is_over
         });
@@ -194,12 +223,15 @@ impl Driver {
         let patience = self.config.patience();
         for (at, node) in self.nodes.iter_mut().enumerate() {
             let slot = node.slot.filter(|_| self.manner.is_cluster);
-            if node.needs_dial(now, patience) {
-                node.is_dialing = true;
+            if node.dials_at(patience).is_some_and(|at| at <= now) {
+                node.dials.begin(now);
                 let (server, config) = (node.server.clone(), Arc::clone(&self.config));
                 let (kit, keys) = (Arc::clone(&self.kit), self.manner.keys.clone());
                 self.tasks.spawn(async move {
-                    Event::Dialed { node: at, ready: dial(server, config, kit, keys, slot).await }
+                    let shared = Arc::clone(&kit.shared);
+                    let ready = caught(&shared, dial(server, config, kit, keys, slot)).await;
+                    let ready = ready.unwrap_or_else(|why| Err(NotReady::panicked(&why)));
+                    Event::Dialed { node: at, ready }
                 });
             }
             let is_due = node.greeting_since.is_none() && node.hello_at <= now;
@@ -208,39 +240,42 @@ impl Driver {
                     (line.clone(), self.manner.keys.clone(), node.run.clone());
                 let epoch = node.epoch;
                 node.greeting_since = Some(now);
+                let shared = Arc::clone(&self.shared);
                 self.tasks.spawn(async move {
-                    let said = hello(&mut line, &keys, slot, &run).await;
+                    let said = caught(&shared, greet(&mut line, &keys, slot, &run)).await;
+                    let said = said.unwrap_or_else(|why| Err(Failure::Lost(why)));
                     Event::Greeted { node: at, epoch, said }
                 });
             }
         }
-        if self.search.is_wanted && !self.search.is_under_way && self.search.at <= now {
+        if self.search.due_at().is_some_and(|at| at <= now) {
             self.search.is_wanted = false;
-            self.search.is_under_way = true;
-            self.search.at = now.checked_add(self.search.pause).unwrap_or(now);
+            self.search.attempts.begin(now);
             let known = self.nodes.iter().map(|node| node.server.clone()).collect();
             let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
-            self.tasks.spawn(async move { Event::Found(find(config, kit, known).await) });
+            self.tasks.spawn(async move {
+                let shared = Arc::clone(&kit.shared);
+                let found = caught(&shared, find(config, kit, known)).await;
+                Event::Found(found.unwrap_or_else(|why| Err(Gone::Broken(why))))
+            });
         }
     }
 
-    /// Sends what waits, where there is room for another round.
+    /// Sends what waits, where there is room for another round: one write for each.
     fn send(&mut self, now: Instant) {
         for (at, node) in self.nodes.iter_mut().enumerate() {
-            while !node.queue.is_empty() && node.has_room(self.config.rounds) {
-                let Some(line) = node.line().cloned() else { break };
-                let many = node.queue.len().min(self.config.batch);
-                let calls = Call::gather(node.queue.drain(..many), &self.manner);
-                let round = node.begin(calls.len(), now);
-                let epoch = node.epoch;
-                for call in calls {
-                    let (line, manner) = (line.clone(), self.manner.clone());
-                    let kit = Arc::clone(&self.kit);
-                    self.tasks.spawn(async move {
-                        let outcome = call.run(line, manner, &kit).await;
-                        Event::Called { node: at, epoch, round, outcome }
-                    });
-                }
+            while node.has_room(self.config.rounds) {
+                let items = node.next_round(self.config.batch, now);
+                let calls = Call::gather(items.into_iter(), &self.manner);
+                let Some(line) = node.line().cloned().filter(|_| !calls.is_empty()) else { break };
+                let (round, epoch) = (node.begin(now), node.epoch);
+                let (kit, manner) = (Arc::clone(&self.kit), self.manner.clone());
+                self.tasks.spawn(async move {
+                    let outcomes = caught(&kit.shared, round::run(calls, line, manner, &kit)).await;
+                    // Whoever waited has heard: the questions were dropped.
+                    let outcomes = outcomes.unwrap_or_else(|_| vec![Outcome::Lost]);
+                    Event::Called { node: at, epoch, round, outcomes }
+                });
             }
         }
     }
@@ -254,25 +289,22 @@ impl Driver {
             let queued = node.queue.front().map(|item| item.until);
             let greets =
                 node.line().filter(|_| node.greeting_since.is_none()).map(|_| node.hello_at);
-            let times = [queued, greets, node.dials_at(patience)];
+            let times = [queued, node.returned_at(), greets, node.dials_at(patience)];
             at = times.into_iter().flatten().fold(at, Instant::min);
         }
-        if self.search.is_wanted && !self.search.is_under_way {
-            at = at.min(self.search.at);
-        }
-        at
+        self.search.due_at().map_or(at, |due_at| at.min(due_at))
     }
 
     fn on(&mut self, event: Result<Event, tokio::task::JoinError>) {
         let now = Instant::now();
-        // A task that panicked has told its own by being dropped.
         match event {
-            Ok(Event::Called { node, epoch, round, outcome }) => {
-                self.called(node, epoch, round, outcome, now);
+            Ok(Event::Called { node, epoch, round, outcomes }) => {
+                self.called(node, epoch, round, outcomes, now);
             }
             Ok(Event::Dialed { node, ready }) => self.dialed(node, ready, now),
             Ok(Event::Greeted { node, epoch, said }) => self.greeted(node, epoch, &said, now),
             Ok(Event::Found(owners)) => self.found(owners, now),
+            // Panics are caught within tasks, and nothing else ends one early.
             Err(_) => {}
         }
         let connected = self.nodes.iter().filter(|node| node.line().is_some()).count();
@@ -280,24 +312,33 @@ impl Driver {
     }
 
     fn dialed(&mut self, at: usize, ready: Result<Ready, NotReady>, now: Instant) {
+        let patience = self.config.patience();
         let Some(node) = self.nodes.get_mut(at) else { return };
-        node.is_dialing = false;
         match ready {
             Ok(Ready { line, run, evicts }) => {
+                node.dials.succeeded();
+                // Another attempt was sooner.
+                if !node.lacks_line(now, patience) {
+                    return;
+                }
                 node.up(line, run, now);
+                self.shared.stats.revival();
                 if let (Some(policy), false, Some(warn)) =
                     (evicts, self.has_warned, &self.config.warn)
                 {
                     self.has_warned = true;
-                    (warn.0)(&format!(
+                    let text = format!(
                         "{} has maxmemory-policy {policy}: when its memory is full it drops states, and limits \
                          begin anew; noeviction is right",
                         node.server
-                    ));
+                    );
+                    // Foreign code, whose panic is its own.
+                    let _ = catch_unwind(AssertUnwindSafe(|| (warn.0)(&text)));
                 }
             }
             Err(NotReady { gone, is_elsewhere }) => {
-                node.failed(gone, now, &self.shared);
+                node.dials.failed(now);
+                node.failed(gone);
                 self.search.is_wanted |= is_elsewhere && self.config.places.may_move();
             }
         }
@@ -305,9 +346,9 @@ impl Driver {
 
     fn greeted(&mut self, at: usize, epoch: u64, said: &Result<(), Failure>, now: Instant) {
         let Some(node) = self.nodes.get_mut(at).filter(|node| node.epoch == epoch) else { return };
-        node.greeting_since = None;
-        node.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
+        let is_back = node.greeted(now, self.config.budget);
         match said {
+            Ok(()) if is_back => self.shared.stats.revival(),
             Ok(()) => {}
             Err(Failure::Lost(_)) => {
                 node.broke(now);
@@ -322,27 +363,30 @@ impl Driver {
     }
 
     fn found(&mut self, owners: Result<Vec<Owner>, Gone>, now: Instant) {
-        self.search.is_under_way = false;
         let owners = match owners {
             Ok(owners) => owners,
             Err(gone) => {
                 for mut item in mem::take(&mut self.homeless) {
-                    item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
+                    item.hear(Err(Fault::Gone(gone.clone())));
                 }
                 self.nowhere = Some(gone);
                 self.search.is_wanted = true;
-                self.search.pause = self.search.pause.saturating_mul(2).min(SEARCH_PAUSES.1);
+                self.search.attempts.failed(now);
                 return;
             }
         };
         self.nowhere = None;
-        self.search.pause = SEARCH_PAUSES.0;
+        self.search.attempts.succeeded();
         let mut slots = Slots::new();
         for (server, ranges) in owners {
             let node = self.place_of(server, now);
             for slot in ranges.into_iter().flat_map(|(first, last)| first..=last) {
                 slots.set(slot, node);
             }
+        }
+        // A server that is gone and has no successor yet is no reason to ask all others over and over.
+        if self.slots == slots {
+            self.search.attempts.in_vain(now);
         }
         self.slots = slots;
         let mut homeless = mem::take(&mut self.homeless);

@@ -1,6 +1,8 @@
 //! A question on its way, and whoever waits for the answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::store::{Answer, Fault, Gone, Hear, Question, Reply, Verdict};
@@ -33,8 +35,10 @@ enum Listener {
 
 /// A question on its way. Whoever waits hears exactly once: at the latest when it is dropped.
 pub(crate) struct Item {
+    shared: Arc<Shared>,
     pub(crate) task: Task,
     hear: Option<Listener>,
+    since: Instant,
     /// Until when the answer is of use.
     pub(crate) until: Instant,
     resent: u8,
@@ -45,22 +49,41 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    pub(crate) fn new(question: Question<SharedPlan>, hear: Hear, until: Instant) -> Self {
-        Self::of(Task::Question(question), Some(Listener::Answer(hear)), until)
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        question: Question<SharedPlan>,
+        hear: Hear,
+        budget: Duration,
+    ) -> Self {
+        let hear = Some(Listener::Answer(hear));
+        Self::of(Arc::clone(shared), Task::Question(question), hear, Instant::now(), budget)
     }
 
-    pub(crate) fn command(command: Command, slot: u16, hear: HearValue, until: Instant) -> Self {
-        Self::of(Task::Command(command, slot), Some(Listener::Value(hear)), until)
+    pub(crate) fn command(
+        shared: &Arc<Shared>,
+        command: Command,
+        slot: u16,
+        hear: HearValue,
+        budget: Duration,
+    ) -> Self {
+        let hear = Some(Listener::Value(hear));
+        Self::of(Arc::clone(shared), Task::Command(command, slot), hear, Instant::now(), budget)
     }
 
     /// Nobody waits for it.
-    fn silent(question: Question<SharedPlan>, now: Instant) -> Self {
-        let until = now.checked_add(RETURN_WITHIN).unwrap_or(now);
-        Self::of(Task::Question(question), None, until)
+    fn silent(&self, question: Question<SharedPlan>, now: Instant) -> Self {
+        Self::of(Arc::clone(&self.shared), Task::Question(question), None, now, RETURN_WITHIN)
     }
 
-    const fn of(task: Task, hear: Option<Listener>, until: Instant) -> Self {
-        Self { task, hear, until, resent: 0, is_alone: false, is_asking: false }
+    fn of(
+        shared: Arc<Shared>,
+        task: Task,
+        hear: Option<Listener>,
+        since: Instant,
+        budget: Duration,
+    ) -> Self {
+        let until = since.checked_add(budget).unwrap_or(since);
+        Self { shared, since, task, hear, until, resent: 0, is_alone: false, is_asking: false }
     }
 
     /// The question about a limit that it is, if it is one.
@@ -82,25 +105,36 @@ impl Item {
     }
 
     /// Tells whoever waits, if somebody still does.
-    pub(crate) fn hear(&mut self, shared: &Shared, answer: Result<Answer, Fault>) -> bool {
+    pub(crate) fn hear(&mut self, answer: Result<Answer, Fault>) -> bool {
         let Some(hear) = self.hear.take() else { return false };
-        shared.one_less();
+        self.shared.one_less();
         tell(hear, answer);
         true
     }
 
     /// Tells whoever waits for what the store says to a command.
-    pub(crate) fn hear_value(&mut self, shared: &Shared, value: &Value) {
+    pub(crate) fn hear_value(&mut self, value: &Value) {
         let Some(hear) = self.hear.take() else { return };
-        shared.one_less();
+        self.shared.one_less();
         if let Listener::Value(hear) = hear {
             let _ = catch_unwind(AssertUnwindSafe(|| hear(Ok(value))));
         }
     }
 
-    pub(crate) fn late(&mut self, shared: &Shared) {
-        if self.hear(shared, Err(Fault::Gone(Gone::Late))) {
-            shared.stats.late();
+    /// Whether more than half of its time is over: a question that has just come is always sent.
+    pub(crate) fn is_past_half(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) > self.until.saturating_duration_since(now)
+    }
+
+    /// Tells that no answer can come in time. Nothing was sent.
+    pub(crate) fn shed(&mut self) {
+        self.shared.stats.shed();
+        self.late();
+    }
+
+    pub(crate) fn late(&mut self) {
+        if self.hear(Err(Fault::Gone(Gone::Late))) {
+            self.shared.stats.late();
         }
     }
 
@@ -119,16 +153,23 @@ impl Item {
             }
             _ => return None,
         };
-        Some(Self::silent(question, now))
+        Some(self.silent(question, now))
     }
 }
 
 impl Drop for Item {
+    /// Nothing is dropped without an answer but by a driver that ends, or one that panics and starts again.
     fn drop(&mut self) {
-        if let Some(hear) = self.hear.take() {
-            tell(hear, Err(Fault::Closed));
-        }
+        let fault = if thread::panicking() { Fault::Gone(panicked()) } else { Fault::Closed };
+        self.hear(Err(fault));
     }
+}
+
+/// The answer to questions that a panic of the driver's took with it.
+pub(crate) fn panicked() -> Gone {
+    Gone::Broken(
+        "the driver of the store panicked, and starts again; its stderr says where".to_owned(),
+    )
 }
 
 /// Foreign code, whose panic is its own: the other answers go on.

@@ -1,20 +1,23 @@
 //! A connection to one server: words out, an answer or a refusal back. The only place that names the client
 //! library, with what dials.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline};
 
+#[cfg(feature = "tls")]
+use super::dial::Dialer;
 use super::shared::Shared;
 use crate::command::Command;
 use crate::fault::{Fault, Remedy};
+use crate::group::Marker;
 use crate::library::{Library, Script};
 use crate::reply::Value;
 
 /// Why there is no answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// The server refused.
     Refused {
@@ -32,6 +35,27 @@ pub(crate) struct Line {
     connection: MultiplexedConnection,
     kit: Arc<Kit>,
     state: Arc<State>,
+    /// What carries the words, where this crate has connected.
+    #[cfg(feature = "tls")]
+    _carrier: Option<Arc<Carrier>>,
+}
+
+/// A task that ends with the last clone of its connection.
+#[cfg(feature = "tls")]
+pub(crate) struct Carrier(tokio::task::AbortHandle);
+
+#[cfg(feature = "tls")]
+impl Carrier {
+    pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(work).abort_handle())
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What all lines of a store have in common.
@@ -40,6 +64,8 @@ pub(crate) struct Kit {
     pub(crate) script: Script,
     /// What time it is, for tests.
     pub(crate) clock: Option<Arc<AtomicU64>>,
+    #[cfg(feature = "tls")]
+    pub(crate) dialer: Dialer,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -51,54 +77,141 @@ struct State {
     since_us: AtomicU64,
     /// The newest that its clock has shown.
     now_us: AtomicU64,
+    /// What its marker was when it was greeted last.
+    marker: Mutex<Option<Arc<Marker>>>,
+    /// An answer has said that the marker is gone.
+    is_lost: AtomicBool,
+    /// A question was late here, and no greeting has been answered in time since.
+    is_silent: AtomicBool,
+    /// It may drop states of ours when its memory is full.
+    may_evict: AtomicBool,
 }
 
 impl Line {
     pub(crate) fn new(connection: MultiplexedConnection, kit: Arc<Kit>) -> Self {
-        Self { connection, kit, state: Arc::default() }
+        Self {
+            connection,
+            kit,
+            state: Arc::default(),
+            #[cfg(feature = "tls")]
+            _carrier: None,
+        }
     }
 
-    /// Calls a function; the library is loaded where it is missing, or the script is sent where there are no
-    /// functions. Neither has changed anything before that.
-    pub(crate) async fn call(
+    /// The connection over a stream of this crate's, with what carries it.
+    #[cfg(feature = "tls")]
+    pub(crate) fn over(self, carrier: Carrier) -> Self {
+        Self { _carrier: Some(Arc::new(carrier)), ..self }
+    }
+
+    /// Calls a function, as [`call_all`](Self::call_all) does.
+    pub(crate) async fn call(&mut self, command: Command) -> Result<Value, Failure> {
+        let shared = Arc::clone(&self.kit.shared);
+        let answered = self.call_all(vec![(command, false)], &shared).await.pop();
+        answered.unwrap_or_else(|| Err(Failure::Lost(String::from("no answer to a call"))))
+    }
+
+    /// Calls functions, in one write; the library is loaded where it is missing, or the script is sent where there are no
+    /// functions, and those are called again that need it. They have changed nothing before that.
+    pub(crate) async fn call_all(
         &mut self,
-        command: Command,
-        is_asking: bool,
-    ) -> Result<Value, Failure> {
-        let command = match &self.kit.clock {
-            Some(clock) => command.at_us(clock.load(Ordering::Relaxed)),
-            None => command,
-        };
+        commands: Vec<(Command, bool)>,
+        shared: &Shared,
+    ) -> Vec<Result<Value, Failure>> {
+        let commands: Vec<_> =
+            commands.into_iter().map(|(command, asks)| (self.marked(command), asks)).collect();
         let is_script = self.state.uses_scripts.load(Ordering::Relaxed);
-        let words = if is_script {
-            command.evalsha(&self.kit.script)
-        } else {
-            command.fcall(self.kit.library)
-        };
-        let refused = match self.send(&words, is_asking).await {
-            Err(Failure::Refused { fault, line }) => {
-                (fault.remedy(), Failure::Refused { fault, line })
-            }
-            answered => return answered.map(|value| value_of(&value)),
-        };
-        let words = match refused {
-            (Remedy::LoadThenRetry, _) => {
-                self.load().await?;
+        let words = |command: &Command| {
+            if is_script {
+                command.evalsha(&self.kit.script)
+            } else {
                 command.fcall(self.kit.library)
             }
-            (Remedy::UseScripts, _) => {
-                self.state.uses_scripts.store(true, Ordering::Relaxed);
-                self.kit.shared.stats.load();
-                command.eval(&self.kit.script)
-            }
-            (Remedy::SendScript, _) => {
-                self.kit.shared.stats.load();
-                command.eval(&self.kit.script)
-            }
-            (_, failure) => return Err(failure),
         };
-        self.kit.shared.stats.resent();
-        self.send(&words, is_asking).await.map(|value| value_of(&value))
+        let words = commands.iter().map(|(command, asks)| (words(command), *asks)).collect();
+        let mut answered = self.send_all(words).await;
+        let mut again = Vec::new();
+        for (at, answer) in answered.iter().enumerate() {
+            if let Err(Failure::Refused { fault, .. }) = answer {
+                again.extend(Some((at, fault.remedy())).filter(|(_, remedy)| is_ours(remedy)));
+            }
+        }
+        let Some((_, remedy)) = again.first() else { return answered };
+        match remedy {
+            Remedy::LoadThenRetry => {
+                if let Err(failure) = self.load().await {
+                    for (at, _) in &again {
+                        if let Some(answer) = answered.get_mut(*at) {
+                            *answer = Err(failure.clone());
+                        }
+                    }
+                    return answered;
+                }
+            }
+            _ => shared.stats.load(),
+        }
+        let words = again.iter().filter_map(|(at, remedy)| {
+            let (command, asks) = commands.get(*at)?;
+            shared.stats.resent();
+            Some((self.once_more(command, remedy), *asks))
+        });
+        let words = words.collect();
+        for ((at, _), answer) in again.iter().zip(self.send_all(words).await) {
+            if let Some(place) = answered.get_mut(*at) {
+                *place = answer;
+            }
+        }
+        answered
+    }
+
+    /// The words of a call that was refused for want of what it calls.
+    fn once_more(&self, command: &Command, remedy: &Remedy) -> Vec<Vec<u8>> {
+        if *remedy == Remedy::LoadThenRetry {
+            return command.fcall(self.kit.library);
+        }
+        if *remedy == Remedy::UseScripts {
+            self.state.uses_scripts.store(true, Ordering::Relaxed);
+        }
+        command.eval(&self.kit.script)
+    }
+
+    fn marked(&self, command: Command) -> Command {
+        let marker = self.state.marker().clone();
+        let command = match marker {
+            Some(marker) => command.with_marker(&marker),
+            None => command,
+        };
+        match &self.kit.clock {
+            Some(clock) => command.at_us(clock.load(Ordering::Relaxed)),
+            None => command,
+        }
+    }
+
+    /// Sends calls in one write. What has to be told that its slot is moved goes after that by itself.
+    async fn send_all(&mut self, calls: Vec<(Vec<Vec<u8>>, bool)>) -> Vec<Result<Value, Failure>> {
+        let mut pipeline = Pipeline::with_capacity(calls.len());
+        for (words, _) in calls.iter().filter(|(_, asks)| !asks) {
+            pipeline.add_command(command_of(words));
+        }
+        let count = pipeline.len();
+        let told = match count {
+            0 => Ok(Vec::new()),
+            _ => self.connection.send_packed_commands(&pipeline, 0, count).await,
+        };
+        let failed = told.as_ref().err().map(failure_of);
+        let mut told = told.unwrap_or_default().into_iter();
+        let mut answers = Vec::with_capacity(calls.len());
+        for (words, asks) in calls {
+            answers.push(match (&failed, asks) {
+                (Some(failure), false) => Err(failure.clone()),
+                (None, false) => match told.next() {
+                    Some(value) => said(value).map(|value| value_of(&value)),
+                    None => Err(Failure::Lost(String::from("fewer answers than calls"))),
+                },
+                (_, true) => self.send(&words, true).await.map(|value| value_of(&value)),
+            });
+        }
+        answers
     }
 
     /// Sends any words.
@@ -107,10 +220,7 @@ impl Line {
         words: &[impl AsRef<[u8]>],
         is_asking: bool,
     ) -> Result<redis::Value, Failure> {
-        let mut command = Cmd::new();
-        for word in words {
-            command.arg(word.as_ref());
-        }
+        let command = command_of(words);
         let answered = if is_asking {
             let mut both = Pipeline::with_capacity(2);
             both.cmd("ASKING").add_command(command);
@@ -119,36 +229,101 @@ impl Line {
         } else {
             self.connection.send_packed_command(&command).await
         };
-        match answered {
-            Ok(redis::Value::ServerError(error)) => {
-                Err(refusal(error.code(), error.details().unwrap_or("")))
-            }
-            Ok(value) => Ok(value),
-            Err(error) => match error.code() {
-                Some(code) => Err(refusal(code, error.detail().unwrap_or(""))),
-                None => Err(Failure::Lost(error.to_string())),
-            },
-        }
+        answered.map_err(|error| failure_of(&error)).and_then(said)
+    }
+
+    /// The functions of this program.
+    pub(crate) fn library(&self) -> Library {
+        self.kit.library
     }
 
     /// Loads the library.
-    async fn load(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn load(&mut self) -> Result<(), Failure> {
         self.kit.shared.stats.load();
         let words = self.kit.library.load();
         self.send(&words, false).await.map(|_| ())
     }
 
-    /// The server was asked what it has lost.
-    pub(crate) fn intact_since(&self, since_us: u64, now_us: u64) {
+    /// Keeps what the server was found to have lost, and the marker that it has now.
+    pub(crate) fn intact_since(&self, since_us: u64, now_us: u64, marker: Marker) {
         self.state.since_us.store(since_us, Ordering::Relaxed);
         self.state.now_us.fetch_max(now_us, Ordering::Relaxed);
+        *self.state.marker() = Some(Arc::new(marker));
+        self.state.is_lost.store(false, Ordering::Relaxed);
     }
 
-    /// For how long it has lost nothing, at an instant of its clock; 0 is one that is not known.
-    pub(crate) fn intact_for_ns(&self, now_us: u64) -> u64 {
-        let newest_us = self.state.now_us.fetch_max(now_us, Ordering::Relaxed);
-        let now_us = if now_us == 0 { newest_us } else { now_us };
-        now_us.saturating_sub(self.state.since_us.load(Ordering::Relaxed)).saturating_mul(1_000)
+    /// Keeps whether the server may drop states of ours.
+    pub(crate) fn evicts(&self, may_evict: bool) {
+        self.state.may_evict.store(may_evict, Ordering::Relaxed);
+    }
+
+    /// For how long it has lost nothing, at an instant of its clock, by an answer that came with its marker or without.
+    /// `None` if it may drop states at any time.
+    pub(crate) fn intact_for_ns(&self, now_us: u64, is_marked: bool) -> Option<u64> {
+        self.state.now_us.fetch_max(now_us, Ordering::Relaxed);
+        if !is_marked {
+            self.state.is_lost.store(true, Ordering::Relaxed);
+        }
+        if self.state.may_evict.load(Ordering::Relaxed) {
+            return None;
+        }
+        let since_us = self.state.since_us.load(Ordering::Relaxed);
+        let intact_us = if is_marked { now_us.saturating_sub(since_us) } else { 0 };
+        Some(intact_us.saturating_mul(1_000))
+    }
+
+    /// A question was late.
+    pub(crate) fn falls_silent(&self) {
+        self.state.is_silent.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.state.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// Ends a silence. Returns whether there was one.
+    pub(crate) fn speaks(&self) -> bool {
+        self.state.is_silent.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether it has to be greeted again to know what it has lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state.is_lost.load(Ordering::Relaxed)
+    }
+}
+
+impl State {
+    fn marker(&self) -> MutexGuard<'_, Option<Arc<Marker>>> {
+        self.marker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn command_of(words: &[impl AsRef<[u8]>]) -> Cmd {
+    let mut command = Cmd::new();
+    for word in words {
+        command.arg(word.as_ref());
+    }
+    command
+}
+
+/// Whether a refusal is mended here.
+const fn is_ours(remedy: &Remedy) -> bool {
+    matches!(remedy, Remedy::LoadThenRetry | Remedy::UseScripts | Remedy::SendScript)
+}
+
+fn said(value: redis::Value) -> Result<redis::Value, Failure> {
+    match value {
+        redis::Value::ServerError(error) => {
+            Err(refusal(error.code(), error.details().unwrap_or("")))
+        }
+        value => Ok(value),
+    }
+}
+
+fn failure_of(error: &redis::RedisError) -> Failure {
+    match error.code() {
+        Some(code) => refusal(code, error.detail().unwrap_or("")),
+        None => Failure::Lost(error.to_string()),
     }
 }
 

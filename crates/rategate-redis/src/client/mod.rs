@@ -6,7 +6,7 @@
 //! | I want | it is |
 //! |---|---|
 //! | to say which store, and how long to wait | [`Config`], [`Server`] |
-//! | to open it | [`RedisStore::open`] |
+//! | to open it | [`RedisStore::open`]; [`RedisStore::open_in_runtime`] where all callers are tasks of one tokio runtime |
 //! | to know how it is | [`RedisStore::stats`] |
 //! | a deny list that machines share | [`denied`] |
 //!
@@ -29,8 +29,8 @@
 //!
 //! # What it promises
 //!
-//! * **Gathering without delay.** A question goes out at once while fewer than [`Config::rounds`] rounds of calls
-//!   are under way; what comes meanwhile goes together in the next, up to [`Config::batch`] decisions in a call.
+//! * **Gathering without delay.** A question goes out at once while fewer than [`Config::rounds`] rounds
+//!   are under way; what comes meanwhile goes together in the next one, up to [`Config::batch`] questions in one write.
 //! * **A budget.** Each question is answered within [`Config::budget`] of when it was put, by the store or by
 //!   [`Gone`](rategate::store::Gone), whatever the store does. A grant that comes later is given back.
 //! * **Bounds.** So many questions are without an answer at a time, and no more: [`Config::queue`].
@@ -42,26 +42,32 @@
 //!
 //! It does not fall back: a store that is gone is said to be gone. It sends nothing to replicas.
 
+mod attempts;
 mod call;
 mod config;
 mod copy;
 pub mod denied;
 mod dial;
 mod driver;
+mod functions;
 mod item;
 mod line;
+mod manner;
 mod node;
+mod panics;
 mod places;
 mod plan;
 mod remedies;
+mod round;
 mod shared;
 mod slots;
 mod stats;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use rategate::store::{Hear, Key, PlanError, Question, Rule, Store};
 
@@ -69,6 +75,7 @@ pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_R
 pub use plan::SharedPlan;
 pub use stats::Stats;
 
+use self::dial::Dialer;
 use self::item::Item;
 use self::shared::Shared;
 use crate::error::LimitError;
@@ -97,6 +104,8 @@ pub enum OpenError {
     Prefix(LimitError),
     /// No server was named.
     NoServer,
+    /// The certificates or the key are not as TLS can use them: which, and what would be right.
+    Tls(String),
     /// The system has no thread, or no file handles, for the driver.
     Driver(std::io::Error),
 }
@@ -109,14 +118,39 @@ impl RedisStore {
     ///
     /// [`OpenError`].
     pub fn open(config: Config) -> Result<Self, OpenError> {
+        let (store, dialer) = Self::prepare(config)?;
+        let (shared, config) = (Arc::clone(&store.shared), Arc::clone(&store.config));
+        driver::start(shared, config, store.keys.clone(), dialer).map_err(OpenError::Driver)?;
+        Ok(store)
+    }
+
+    /// Starts a driver as a task of the tokio runtime that this is called in, with its timers and IO enabled, instead of in
+    /// a thread of its own. Tasks of that runtime hear sooner: no other thread has to wake for their decisions. The store
+    /// ends with the runtime.
+    ///
+    /// For callers that are tasks. A thread of the runtime that blocks for a decision may block the driver, and is then
+    /// answered by what its limiter does without a store.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; [`OpenError::Driver`] outside of a runtime.
+    pub fn open_in_runtime(config: Config) -> Result<Self, OpenError> {
+        let runtime = tokio::runtime::Handle::try_current();
+        let runtime = runtime.map_err(|error| OpenError::Driver(std::io::Error::other(error)))?;
+        let (store, dialer) = Self::prepare(config)?;
+        let (shared, config) = (Arc::clone(&store.shared), Arc::clone(&store.config));
+        driver::start_in(&runtime, shared, config, store.keys.clone(), dialer);
+        Ok(store)
+    }
+
+    fn prepare(config: Config) -> Result<(Self, Dialer), OpenError> {
         let keys = KeySpace::new(&config.prefix).map_err(OpenError::Prefix)?;
         if config.places.is_empty() {
             return Err(OpenError::NoServer);
         }
         let (shared, config) = (Arc::new(Shared::new(config.queue)), Arc::new(config));
-        driver::start(Arc::clone(&shared), Arc::clone(&config), keys.clone())
-            .map_err(OpenError::Driver)?;
-        Ok(Self { shared, config, keys })
+        let dialer = Dialer::new(&config).map_err(OpenError::Tls)?;
+        Ok((Self { shared, config, keys }, dialer))
     }
 
     /// What it has done so far.
@@ -138,13 +172,16 @@ impl Store for RedisStore {
             hear(Err(fault));
             return;
         }
-        let now = Instant::now();
-        let until = now.checked_add(self.config.budget).unwrap_or(now);
-        self.shared.put(Item::new(question, hear, until));
+        self.shared.put(Item::new(&self.shared, question, hear, self.config.budget));
     }
 
     fn parts(&self) -> usize {
         if self.config.is_cluster() { PARTS.into() } else { 1 }
+    }
+
+    /// Of all servers: a probe too many does no harm.
+    fn revivals(&self, _part: usize) -> u64 {
+        self.shared.stats.revivals()
     }
 
     fn part_of(&self, key: &Key) -> usize {
@@ -172,6 +209,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::Prefix(error) => write!(f, "the prefix: {error}"),
             Self::NoServer => f.write_str("no server was named"),
+            Self::Tls(why) => write!(f, "TLS: {why}"),
             Self::Driver(error) => write!(f, "no driver: {error}"),
         }
     }

@@ -5,15 +5,19 @@ use std::time::{Duration, Instant};
 
 use rategate::store::{Fault, Gone};
 
+use super::attempts::Attempts;
 use super::config::Server;
 use super::item::Item;
 use super::line::Line;
-use super::shared::Shared;
 
-/// The first pause between two attempts to connect, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How often a server that is ready is asked whether it still is, and what it has lost.
 pub(crate) const HELLO_EVERY: Duration = Duration::from_secs(1);
+/// The same of one that has let questions wait for too long.
+const HELLO_EVERY_IN_SILENCE: Duration = Duration::from_millis(100);
+
+/// Permits on their way back that wait for a round, at most, and how many grants of them one round takes.
+const MAX_RETURNS: usize = 8_192;
+const RETURNS_OF_ROUND: usize = 128;
 
 /// A server: its connection, and what is to be asked there.
 pub(crate) struct Node {
@@ -21,15 +25,17 @@ pub(crate) struct Node {
     /// Some slot that it has. Whoever has none is not asked, and need not be there.
     pub(crate) slot: Option<u16>,
     pub(crate) queue: VecDeque<Item>,
+    /// Permits of late grants on their way back: nobody waits for them.
+    returns: VecDeque<Item>,
     link: Link,
     /// Which connection this is: what came over another does not count for it.
     pub(crate) epoch: u64,
-    pub(crate) is_dialing: bool,
-    dial_at: Instant,
-    pause: Duration,
-    /// Rounds under way on this connection: how many calls of each have no answer yet, since when.
+    pub(crate) dials: Attempts,
+    /// Rounds under way on this connection, and since when.
     rounds: Vec<Round>,
-    next_round: u64,
+    /// How long rounds take of late.
+    takes: Duration,
+    last_round: u64,
     pub(crate) hello_at: Instant,
     /// Since when a hello is under way.
     pub(crate) greeting_since: Option<Instant>,
@@ -39,7 +45,6 @@ pub(crate) struct Node {
 
 struct Round {
     id: u64,
-    calls: usize,
     since: Instant,
 }
 
@@ -55,13 +60,13 @@ impl Node {
             server,
             slot: None,
             queue: VecDeque::new(),
+            returns: VecDeque::new(),
+            takes: Duration::ZERO,
             link: Link::Down(None),
             epoch: 0,
-            is_dialing: false,
-            dial_at: now,
-            pause: PAUSES.0,
+            dials: Attempts::new(now),
             rounds: Vec::new(),
-            next_round: 0,
+            last_round: 0,
             hello_at: now,
             greeting_since: None,
             run: String::new(),
@@ -80,7 +85,6 @@ impl Node {
         self.run = run;
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
-        self.pause = PAUSES.0;
         self.greeting_since = None;
         self.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
     }
@@ -91,89 +95,147 @@ impl Node {
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
         self.greeting_since = None;
-        self.dial_at = now;
+        self.dials.again(now);
     }
 
     /// It could not be reached. Who asks meanwhile hears why, at once.
-    pub(crate) fn failed(&mut self, gone: Gone, now: Instant, shared: &Shared) {
+    pub(crate) fn failed(&mut self, gone: Gone) {
         if let Link::Down(why) = &mut self.link {
             for item in &mut self.queue {
-                item.hear(shared, Err(Fault::Gone(gone.clone())));
+                item.hear(Err(Fault::Gone(gone.clone())));
             }
             self.queue.clear();
             *why = Some(gone);
         }
-        self.dial_at = now.checked_add(self.pause).unwrap_or(now);
-        self.pause = self.pause.saturating_mul(2).min(PAUSES.1);
+    }
+
+    /// Whether a connection is of use: there is none, or it owes an answer for too long.
+    pub(crate) fn lacks_line(&self, now: Instant, patience: Duration) -> bool {
+        match self.link {
+            Link::Down(_) => true,
+            Link::Up(_) => self.owes_at(patience).is_some_and(|at| at <= now),
+        }
+    }
+
+    /// It was greeted, and has answered, within a budget or later. Returns whether it had been silent, and is not any more.
+    pub(crate) fn greeted(&mut self, now: Instant, budget: Duration) -> bool {
+        let Some(since) = self.greeting_since.take() else { return false };
+        let is_soon = now.saturating_duration_since(since) <= budget;
+        let is_silent = self.line().is_some_and(Line::is_silent);
+        // One that waited with the others says nothing of how the server is now.
+        let is_known = is_soon || !is_silent;
+        let every = if is_known { HELLO_EVERY } else { HELLO_EVERY_IN_SILENCE };
+        self.hello_at = now.checked_add(every).unwrap_or(now);
+        is_soon && self.line().is_some_and(Line::speaks)
     }
 
     /// Queues a question, or tells at once that nobody is there.
-    pub(crate) fn put(&mut self, mut item: Item, shared: &Shared) {
+    pub(crate) fn put(&mut self, mut item: Item) {
         if let Link::Down(Some(gone)) = &self.link {
-            item.hear(shared, Err(Fault::Gone(gone.clone())));
-        } else {
+            item.hear(Err(Fault::Gone(gone.clone())));
+        } else if item.is_waited_for() {
             self.queue.push_back(item);
+        } else {
+            // What finds no place ages out of the store instead.
+            if self.returns.len() >= MAX_RETURNS {
+                self.returns.pop_front();
+            }
+            self.returns.push_back(item);
         }
     }
 
-    /// Whether a connection has to be tried now: there is none, or it owes an answer for too long.
-    pub(crate) fn needs_dial(&self, now: Instant, patience: Duration) -> bool {
-        !self.is_dialing && self.dials_at(patience).is_some_and(|at| at <= now)
-    }
-
-    pub(crate) fn dials_at(&self, patience: Duration) -> Option<Instant> {
-        if self.is_dialing || !self.is_of_use() {
-            return None;
-        }
-        match self.link {
-            Link::Down(_) => Some(self.dial_at),
-            Link::Up(_) => {
-                let rounds = self.rounds.iter().map(|round| round.since);
-                let oldest = rounds.chain(self.greeting_since).min()?;
-                Some(oldest.checked_add(patience)?.max(self.dial_at))
+    /// Takes what goes out together: so many questions, and some of what comes back. A question that would be answered
+    /// too late by how long rounds take is told so, and not sent: it would be decided for nobody.
+    pub(crate) fn next_round(&mut self, most: usize, now: Instant) -> Vec<Item> {
+        let back = self.returns.len().min(RETURNS_OF_ROUND);
+        let mut items: Vec<Item> = self.returns.drain(..back).collect();
+        let takes = now.checked_add(self.takes).unwrap_or(now);
+        while items.len().saturating_sub(back) < most
+            && let Some(mut item) = self.queue.pop_front()
+        {
+            if item.until <= takes && item.is_past_half(now) {
+                item.shed();
+            } else {
+                items.push(item);
             }
         }
+        items
+    }
+
+    /// When a connection has to be tried: there is none, or it owes an answer for too long.
+    pub(crate) fn dials_at(&self, patience: Duration) -> Option<Instant> {
+        let due_at = self.dials.due_at().filter(|_| self.is_of_use())?;
+        match self.link {
+            Link::Down(_) => Some(due_at),
+            Link::Up(_) => Some(self.owes_at(patience)?.max(due_at)),
+        }
+    }
+
+    /// From when on it owes an answer for too long.
+    fn owes_at(&self, patience: Duration) -> Option<Instant> {
+        let rounds = self.rounds.iter().map(|round| round.since);
+        rounds.chain(self.greeting_since).min()?.checked_add(patience)
     }
 
     pub(crate) fn is_of_use(&self) -> bool {
-        self.slot.is_some() || !self.queue.is_empty()
+        self.slot.is_some() || !self.is_idle()
     }
 
     /// It has no slot any more: its connection ends with the calls that are under way.
-    pub(crate) fn retire(&mut self, now: Instant) -> std::collections::vec_deque::Drain<'_, Item> {
+    pub(crate) fn retire(&mut self, now: Instant) -> impl Iterator<Item = Item> {
         self.broke(now);
         self.slot = None;
-        self.queue.drain(..)
+        self.queue.drain(..).chain(self.returns.drain(..))
     }
 
     pub(crate) fn has_room(&self, rounds: usize) -> bool {
         matches!(self.link, Link::Up(_)) && self.rounds.len() < rounds
     }
 
-    /// Begins a round of so many calls.
-    pub(crate) fn begin(&mut self, calls: usize, now: Instant) -> u64 {
-        self.next_round = self.next_round.wrapping_add(1);
-        if calls > 0 {
-            self.rounds.push(Round { id: self.next_round, calls, since: now });
-        }
-        self.next_round
+    /// When the oldest of what comes back is dropped.
+    pub(crate) fn returned_at(&self) -> Option<Instant> {
+        self.returns.front().map(|item| item.until)
     }
 
-    pub(crate) fn ended(&mut self, epoch: u64, id: u64) {
+    /// Whether there is nothing to be sent.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.returns.is_empty()
+    }
+
+    /// Begins a round.
+    pub(crate) fn begin(&mut self, now: Instant) -> u64 {
+        self.last_round = self.last_round.wrapping_add(1);
+        self.rounds.push(Round { id: self.last_round, since: now });
+        self.last_round
+    }
+
+    pub(crate) fn ended(&mut self, epoch: u64, id: u64, now: Instant) {
         if epoch != self.epoch {
             return;
         }
-        if let Some(round) = self.rounds.iter_mut().find(|round| round.id == id) {
-            round.calls = round.calls.saturating_sub(1);
+        if let Some(round) = self.rounds.iter().find(|round| round.id == id) {
+            // An eighth of the newest, so that one that stood still is soon forgotten.
+            let took = now.saturating_duration_since(round.since);
+            if self.takes.is_zero() {
+                self.takes = took;
+            }
+            self.takes = self
+                .takes
+                .saturating_mul(7)
+                .saturating_add(took)
+                .checked_div(8)
+                .unwrap_or_default();
         }
-        self.rounds.retain(|round| round.calls > 0);
+        self.rounds.retain(|round| round.id != id);
     }
 
     /// Tells those whose time is over.
-    pub(crate) fn expire(&mut self, now: Instant, shared: &Shared) {
-        while self.queue.front().is_some_and(|item| item.until <= now) {
-            if let Some(mut item) = self.queue.pop_front() {
-                item.late(shared);
+    pub(crate) fn expire(&mut self, now: Instant) {
+        for queue in [&mut self.queue, &mut self.returns] {
+            while queue.front().is_some_and(|item| item.until <= now) {
+                if let Some(mut item) = queue.pop_front() {
+                    item.late();
+                }
             }
         }
     }

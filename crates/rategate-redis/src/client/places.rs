@@ -20,6 +20,17 @@ impl Places {
         }
     }
 
+    /// Whether a server is reached by TLS.
+    pub(crate) fn are_by_tls(&self) -> bool {
+        let is_tls = |server: &Server| matches!(server, Server::Tls(..));
+        match self {
+            Self::One(server) => is_tls(server),
+            Self::PrimaryOf(servers)
+            | Self::Sentinel { sentinels: servers, .. }
+            | Self::Cluster(servers) => servers.iter().any(is_tls),
+        }
+    }
+
     /// Whether there is anybody else to find.
     pub(crate) const fn may_move(&self) -> bool {
         !matches!(self, Self::One(_))

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use rategate::store::{
-    Answer, Denial, Fault, Grant, PlanError, Question, Receipt, Reply, Rule, Verdict,
+    Answer, Denial, Fault, Gone, Grant, PlanError, Question, Receipt, Reply, Rule, Verdict,
 };
 use rategate_core::error::ExceedsCapacity;
 
@@ -45,8 +45,12 @@ impl SharedPlan {
     }
 
     /// What the store said, in the library's words.
-    pub(crate) fn verdict(&self, verdict: verdict::Verdict, now_us: u64) -> Verdict {
-        match verdict {
+    pub(crate) fn verdict(&self, verdict: verdict::Verdict, now_us: u64) -> Result<Verdict, Fault> {
+        Ok(match verdict {
+            verdict::Verdict::WrongType => {
+                let why = "a key of this limit holds something else's data: delete it, or use another prefix";
+                return Err(Fault::Gone(Gone::Key(why.to_owned())));
+            }
             verdict::Verdict::Granted(grant) => {
                 let ends_us = self.plan.window_ends_us(&grant.receipt);
                 let window_ends_in_ns =
@@ -62,7 +66,7 @@ impl SharedPlan {
                 retry_after_ns: denial.retry_after_ns,
                 remaining: denial.remaining,
             }),
-        }
+        })
     }
 
     /// The receipt as the store reads it.
@@ -115,8 +119,8 @@ pub(crate) fn check(question: &Question<SharedPlan>) -> Result<(), Fault> {
 }
 
 /// An answer with nothing else known.
-pub(crate) const fn answer(reply: Reply, intact_for_ns: u64) -> Answer {
-    Answer { reply, intact_for_ns: Some(intact_for_ns) }
+pub(crate) const fn answer(reply: Reply, intact_for_ns: Option<u64>) -> Answer {
+    Answer { reply, intact_for_ns }
 }
 
 fn limit_of(rule: &Rule) -> Result<Limit, LimitError> {

@@ -1,43 +1,60 @@
 //! What is done about answers that are none: who is asked instead, or what callers hear.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rategate::store::Fault;
 
-use super::call::Outcome;
 use super::config::Server;
 use super::dial::gone_of;
 use super::driver::Driver;
 use super::item::Item;
 use super::node::Node;
+use super::round::Outcome;
 use crate::fault::{Fault as Refusal, Remedy};
 
+/// When a server that answers late is greeted.
+const GREETED_AFTER: Duration = Duration::from_millis(30);
+
 impl Driver {
-    /// A call has ended.
+    /// A round has ended.
     pub(super) fn called(
         &mut self,
         at: usize,
         epoch: u64,
         round: u64,
-        outcome: Outcome,
+        outcomes: Vec<Outcome>,
         now: Instant,
     ) {
         if let Some(node) = self.nodes.get_mut(at) {
-            node.ended(epoch, round);
-            if matches!(outcome, Outcome::Lost) && node.epoch == epoch {
+            node.ended(epoch, round, now);
+            let is_lost = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Lost));
+            if is_lost && node.epoch == epoch {
                 node.broke(now);
                 self.search.is_wanted |= self.config.places.may_move();
             }
-        }
-        match outcome {
-            Outcome::Answered(back) => {
-                for item in back {
-                    self.shared.stats.returned();
-                    self.route(item);
-                }
+            // What it has lost, and whether it answers in time again, is known by another greeting.
+            let (is_lost, is_silent) =
+                node.line().map_or((false, false), |line| (line.is_lost(), line.is_silent()));
+            if is_lost {
+                node.hello_at = now;
+            } else if is_silent {
+                // Not after each answer of many.
+                node.hello_at = node.hello_at.min(now.checked_add(GREETED_AFTER).unwrap_or(now));
             }
-            Outcome::Refused { fault, line, items } => self.refused(at, &fault, &line, items, now),
-            Outcome::Lost | Outcome::Forgotten => {}
+        }
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Answered(back) => {
+                    for item in back {
+                        self.shared.stats.returned();
+                        self.route(item);
+                    }
+                }
+                Outcome::Refused { fault, line, items } => {
+                    self.refused(at, &fault, &line, items, now);
+                }
+                Outcome::Lost | Outcome::Forgotten => {}
+            }
         }
     }
 
@@ -72,7 +89,7 @@ impl Driver {
                 _ => false,
             };
             if !may_help || item.until <= now || !item.resend() {
-                item.hear(&self.shared, Err(Fault::Gone(gone.clone())));
+                item.hear(Err(Fault::Gone(gone.clone())));
                 continue;
             }
             self.shared.stats.resent();
@@ -81,7 +98,7 @@ impl Driver {
                 (Remedy::GoTo { .. }, Some((node, asking))) => {
                     item.is_asking = asking;
                     if let Some(node) = self.nodes.get_mut(node) {
-                        node.put(item, &self.shared);
+                        node.put(item);
                     }
                 }
                 (Remedy::RefreshThenRetry, _) => {

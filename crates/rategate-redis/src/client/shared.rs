@@ -44,13 +44,13 @@ impl Shared {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.most {
             let why = format!("{} questions are without an answer already", self.most);
             self.stats.refused();
-            item.hear(self, Err(Fault::Gone(Gone::Unable(why))));
+            item.hear(Err(Fault::Gone(Gone::Unable(why))));
             return;
         }
         let mut inbox = self.inbox();
         if inbox.is_closed {
             drop(inbox);
-            item.hear(self, Err(Fault::Closed));
+            item.hear(Err(Fault::Closed));
             return;
         }
         inbox.items.push(item);

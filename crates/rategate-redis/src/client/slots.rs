@@ -9,6 +9,7 @@ pub(crate) const SLOTS: usize = 16_384;
 pub(crate) type Owner = (Server, Vec<(u16, u16)>);
 
 /// For each slot the place of its node in the driver's list.
+#[derive(PartialEq)]
 pub(crate) struct Slots(Vec<Option<usize>>);
 
 impl Slots {

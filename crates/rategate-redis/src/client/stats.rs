@@ -10,6 +10,8 @@ pub struct Stats {
     pub connected: u64,
     /// Questions without an answer now.
     pub open: u64,
+    /// Writes that were sent, each a pipeline of one call or more.
+    pub rounds: u64,
     /// Calls that were sent.
     pub calls: u64,
     /// Questions that those carried.
@@ -18,6 +20,8 @@ pub struct Stats {
     pub largest_call: u64,
     /// Questions that heard nothing within the budget.
     pub late: u64,
+    /// Questions of these that were not even sent, for no answer could have come in time.
+    pub shed: u64,
     /// Permits of late grants, and leases, that were sent back.
     pub returned: u64,
     /// Questions refused because too many were without an answer.
@@ -32,6 +36,12 @@ pub struct Stats {
     pub loads: u64,
     /// How often the primary, or the slots, were looked for.
     pub searches: u64,
+    /// Connections that were tried.
+    pub dials: u64,
+    /// How often a server was found to answer again: a new connection, or an old one after a silence.
+    pub revivals: u64,
+    /// Panics of the driver's, after each of which it went on: its stderr says where.
+    pub panics: u64,
     /// States that lay too far ahead of the store's clock and count as if everything had just been taken.
     pub corrected: u64,
 }
@@ -39,10 +49,12 @@ pub struct Stats {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     connected: AtomicU64,
+    rounds: AtomicU64,
     calls: AtomicU64,
     questions: AtomicU64,
     largest_call: AtomicU64,
     late: AtomicU64,
+    shed: AtomicU64,
     returned: AtomicU64,
     refused: AtomicU64,
     resent: AtomicU64,
@@ -50,10 +62,17 @@ pub(crate) struct Counters {
     connections: AtomicU64,
     loads: AtomicU64,
     searches: AtomicU64,
+    dials: AtomicU64,
+    revivals: AtomicU64,
+    panics: AtomicU64,
     corrected: AtomicU64,
 }
 
 impl Counters {
+    pub(crate) fn round(&self) {
+        add(&self.rounds, 1);
+    }
+
     pub(crate) fn call(&self, questions: usize) {
         let questions = u64::try_from(questions).unwrap_or(u64::MAX);
         add(&self.calls, 1);
@@ -67,6 +86,10 @@ impl Counters {
 
     pub(crate) fn late(&self) {
         add(&self.late, 1);
+    }
+
+    pub(crate) fn shed(&self) {
+        add(&self.shed, 1);
     }
 
     pub(crate) fn returned(&self) {
@@ -89,6 +112,22 @@ impl Counters {
         add(&self.connections, 1);
     }
 
+    pub(crate) fn dial(&self) {
+        add(&self.dials, 1);
+    }
+
+    pub(crate) fn revival(&self) {
+        add(&self.revivals, 1);
+    }
+
+    pub(crate) fn revivals(&self) -> u64 {
+        self.revivals.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn panic(&self) {
+        add(&self.panics, 1);
+    }
+
     pub(crate) fn load(&self) {
         add(&self.loads, 1);
     }
@@ -108,9 +147,11 @@ impl Counters {
         Stats {
             connected: of(&self.connected),
             open: u64::try_from(open).unwrap_or(u64::MAX),
+            rounds: of(&self.rounds),
             calls: of(&self.calls),
             questions: of(&self.questions),
             largest_call: of(&self.largest_call),
+            shed: of(&self.shed),
             late: of(&self.late),
             returned: of(&self.returned),
             refused: of(&self.refused),
@@ -119,6 +160,9 @@ impl Counters {
             connections: of(&self.connections),
             loads: of(&self.loads),
             searches: of(&self.searches),
+            dials: of(&self.dials),
+            revivals: of(&self.revivals),
+            panics: of(&self.panics),
             corrected: of(&self.corrected),
         }
     }

@@ -142,13 +142,15 @@ local function group_share(group, place, now, total, at_least, length)
   return permits, fresh, changes and math.max(0, changes - now) or 0
 end
 
--- A sign of life:  name  total  at_least  length_us  memory_us. A length of 0 is a good-bye. The answer is
+-- A sign of life:  marker  known  name  total  at_least  length_us  memory_us. A length of 0 is a good-bye. The answer is
 -- the share, how much of what came is fresh, how many members there are, and in how many microseconds the share may
 -- grow; 0: not by time.
 function verbs.beat(keys, args, at)
   local real
   real, at = clock(args, at or 1)
   if not real or real < 0 or real > LAST_US then error('RATEGATE the clock is out of range') end
+  local is_lost = is_doubted(args[at], args[at + 1])
+  at = at + 2
   local name = args[at]
   local total, at_least, length, memory =
     tonumber(args[at + 1]), tonumber(args[at + 2]), tonumber(args[at + 3]), tonumber(args[at + 4])
@@ -165,5 +167,5 @@ function verbs.beat(keys, args, at)
     permits, fresh, changes = group_share(group, place, now, total, at_least, length)
   end
   group_write(keys[1], group, real, memory)
-  return { 1, real, 0, permits, fresh, #group.members, changes }
+  return { 1, real, is_lost and -1 or 0, permits, fresh, #group.members, changes }
 end

@@ -28,3 +28,9 @@ local function corrected(cell, call)
   cell.is_dirty = true
   call.corrected = call.corrected + 1
 end
+
+-- Whether the store's marker is not what the caller knows it to be: with it any state may have been lost. In a cluster
+-- it is of another slot than the keys of the call, and may have moved away.
+local function is_doubted(marker, known)
+  return marker ~= '' and redis.pcall('GET', marker) ~= known
+end

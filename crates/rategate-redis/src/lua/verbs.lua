@@ -1,17 +1,18 @@
--- What a call can ask. Its arguments begin with the horizon and the limits it speaks of:
+-- What a call can ask. Its arguments begin with the store's marker and what it should say (both empty: not looked
+-- at), the horizon and the limits it speaks of:
 --
---   horizon_us  how many  (letter  numbers...)...
+--   marker  known  horizon_us  how many  (letter  numbers...)...
 --
 -- and what follows refers to limits by their place. The keys come in the order in which they are needed.
 -- All is decided on cells, and cells are written at the end, so a call that fails has changed nothing.
 
-local function begin(args, at)
-  local now
-  now, at = clock(args, at)
+local function begin(args, at, now)
+  if not now then now, at = clock(args, at) end
   if not now or now < 0 or now > LAST_US then error('RATEGATE the clock is out of range') end
-  local call = { now = now, horizon_us = tonumber(args[at]), ops = {}, cells = {}, order = {}, records = {}, corrected = 0 }
-  local count = tonumber(args[at + 1])
-  at = at + 2
+  local call = { now = now, horizon_us = tonumber(args[at + 2]), ops = {}, cells = {}, order = {}, records = {}, corrected = 0 }
+  call.is_doubted = is_doubted(args[at], args[at + 1])
+  local count = tonumber(args[at + 3])
+  at = at + 4
   for index = 1, count do
     local letter = args[at]
     local kind = kinds[letter]
@@ -23,13 +24,27 @@ local function begin(args, at)
   return call, at
 end
 
+-- The state of a key whose data are something else's: nothing is decided on it, or written to it.
+local FOREIGN = { is_foreign = true }
+
+local function read_cell(call, key, op)
+  local is_read, cell = pcall(op.kind.read, key, op, call.now, call)
+  if is_read then return cell end
+  local line = type(cell) == 'table' and cell.err or tostring(cell)
+  if not string.find(line, 'WRONGTYPE', 1, true) then error(cell) end
+  return FOREIGN
+end
+
 local function cell_of(call, key, op)
   local cell = call.cells[key]
   if not cell then
-    cell = op.kind.read(key, op, call.now, call)
-    cell.key, cell.kind = key, op.kind
+    cell = read_cell(call, key, op)
     call.cells[key] = cell
+    if cell == FOREIGN then return cell end
+    cell.key, cell.kind = key, op.kind
     call.order[#call.order + 1] = cell
+  elseif cell == FOREIGN then
+    return cell
   elseif cell.kind ~= op.kind then
     error('RATEGATE two kinds of limit under one key')
   else
@@ -72,12 +87,20 @@ end
 
 -- One decision about one or many limits of a key: all of them grant, or nothing is taken. The answer is
 -- 1 and how many permits, or 0 and how many microseconds until the same call passes, -1 if time
--- alone cannot help; 2 is 1 again, for a repetition, and what is held goes on. Three numbers for each limit follow.
+-- alone cannot help; 2 is 1 again, for a repetition, and what is held goes on; 3 is a key that holds something else's
+-- data, and nothing was taken. Three numbers for each limit follow.
+local function foreign(ops, reply)
+  reply[#reply + 1], reply[#reply + 2] = 3, 0
+  for _ = 1, 3 * #ops do reply[#reply + 1] = 0 end
+  return false
+end
+
 local function decide_one(call, ops, keys, key_at, ids, is_partial, reply)
   local now, permits, is_repeated = call.now, ops[1].permits, false
   local cells = {}
   for index, op in ipairs(ops) do
     local cell = cell_of(call, keys[key_at + index - 1], op)
+    if cell == FOREIGN then return foreign(ops, reply) end
     cells[index] = cell
     if op.kind.has and op.kind.has(cell, op, now, ids[index]) then is_repeated = true end
     if is_partial then permits = math.min(permits, op.kind.room(cell, op, now)) end
@@ -144,8 +167,12 @@ end
 -- Modes are letters: s the same keys each time, o once (a key of the record comes first),
 -- p as many permits as pass, - none of these.
 local function decide(keys, args, at, writes)
+  local now
+  now, at = clock(args, at)
+  local alone = gcra_alone(keys, args, at, now, writes)
+  if alone then return alone end
   local call
-  call, at = begin(args, at)
+  call, at = begin(args, at, now)
   call.writes = writes
   local reply, key_at, count = { 1, call.now, 0 }, 1, #args
   while at <= count do
@@ -174,6 +201,8 @@ local function decide(keys, args, at, writes)
     end
   end
   reply[3] = call.corrected
+  -- A negative count is one less: the store has lost its marker, and so may have lost any state.
+  if call.is_doubted then reply[3] = -1 - call.corrected end
   if writes then finish(call) end
   return reply
 end
@@ -197,7 +226,7 @@ function verbs.refund(keys, args, at)
       local op = call.ops[tonumber(args[at])]
       local cell = cell_of(call, keys[key_at], op)
       local a, b, c = tonumber(args[at + 1]), tonumber(args[at + 2]), tonumber(args[at + 3])
-      local back = op.kind.back(cell, op, call.now, a, b, c)
+      local back = cell == FOREIGN and 0 or op.kind.back(cell, op, call.now, a, b, c)
       least = math.min(least or back, back)
       parts[index] = { op, cell, a }
       at, key_at = at + 4, key_at + 1
@@ -221,7 +250,7 @@ function verbs.give_back(keys, args, at)
   local least, cells = nil, {}
   for index, op in ipairs(call.ops) do
     cells[index] = cell_of(call, keys[index], op)
-    local owed = op.kind.owed(cells[index], op, call.now)
+    local owed = cells[index] == FOREIGN and 0 or op.kind.owed(cells[index], op, call.now)
     least = math.min(least or owed, owed)
   end
   for index, op in ipairs(call.ops) do
@@ -243,7 +272,7 @@ local function with_holders(keys, args, at, change)
     local op = call.ops[tonumber(args[at])]
     local cell = cell_of(call, keys[key_at], op)
     local done = 0
-    if holds.has(cell, op, call.now, args[at + 1]) then
+    if cell ~= FOREIGN and holds.has(cell, op, call.now, args[at + 1]) then
       change(cell, op, call.now, args[at + 1])
       cell.is_dirty, done = true, 1
     end

@@ -103,6 +103,10 @@ impl Server {
         self.port
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn brand(&self) -> Brand {
         self.brand
     }

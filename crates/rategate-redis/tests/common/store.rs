@@ -101,13 +101,13 @@ impl Store {
 pub(crate) fn granted(verdict: Verdict) -> Grant {
     match verdict {
         Verdict::Granted(grant) => grant,
-        Verdict::Denied(denial) => panic!("{denial:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
 pub(crate) fn denied(verdict: Verdict) -> Denial {
     match verdict {
         Verdict::Denied(denial) => denial,
-        Verdict::Granted(grant) => panic!("{grant:?}"),
+        other => panic!("{other:?}"),
     }
 }

@@ -238,14 +238,17 @@ impl Shares {
 }
 
 impl Leases {
-    /// A store that has too little is asked at most sixteen times in a lease, and four times in what a limit
-    /// remembers, so that no burst fills up meanwhile.
+    /// A store that has too little is asked again after a sixteenth of a lease, and as long as it has too little less
+    /// and less, down to once in a lease; but four times in what a limit remembers, so that no burst fills up meanwhile.
     fn terms(self, memory_ns: u64, most: u64) -> Result<Terms, SetupError> {
-        let pause_ns = (self.length_ns.get() >> 4).min(memory_ns >> 2);
+        let quarter_ns = memory_ns >> 2;
+        let pause_ns = (self.length_ns.get() >> 4).min(quarter_ns);
+        let longest_ns = self.length_ns.get().min(quarter_ns);
         // More than passes at once would never be granted.
         let most = NonZeroU64::new(most).map_or(self.most, |most| most.min(self.most));
         let terms = Terms::new(self.length_ns, most, self.drift_ppm);
-        terms.map(|terms| terms.with_pause_ns(pause_ns)).map_err(SetupError::Terms)
+        let paused = |terms: Terms| terms.with_pause_ns(pause_ns).with_longest_pause_ns(longest_ns);
+        terms.map(paused).map_err(SetupError::Terms)
     }
 }
 

@@ -5,6 +5,9 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use oneshot::{RecvTimeoutError, TryRecvError};
+
+use super::overdue::Overdue;
 use crate::store::{Fault, LeaseId, Receipt};
 
 /// The answer to a call.
@@ -128,7 +131,7 @@ pub struct Deciding(State);
 #[derive(Debug)]
 enum State {
     Now(Option<Result<Decision, Fault>>),
-    Later(oneshot::Receiver<Result<Decision, Fault>>),
+    Later(oneshot::Receiver<Result<Decision, Fault>>, Option<Box<dyn Overdue>>),
 }
 
 impl Deciding {
@@ -137,10 +140,19 @@ impl Deciding {
     }
 
     pub(super) const fn later(heard: oneshot::Receiver<Result<Decision, Fault>>) -> Self {
-        Self(State::Later(heard))
+        Self(State::Later(heard, None))
     }
 
-    /// Blocks this thread until it is decided.
+    /// The same with a deadline, which counts for a thread that [waits](Self::wait).
+    pub(super) fn later_or(
+        heard: oneshot::Receiver<Result<Decision, Fault>>,
+        overdue: impl Overdue + 'static,
+    ) -> Self {
+        Self(State::Later(heard, Some(Box::new(overdue))))
+    }
+
+    /// Blocks this thread until it is decided: no longer than the budget and a quarter of it, however late the store's own
+    /// thread may be.
     ///
     /// # Errors
     ///
@@ -148,7 +160,8 @@ impl Deciding {
     pub fn wait(self) -> Result<Decision, Fault> {
         match self.0 {
             State::Now(decision) => decision.unwrap_or(Err(Fault::Closed)),
-            State::Later(heard) => heard.recv().unwrap_or(Err(Fault::Closed)),
+            State::Later(heard, None) => heard.recv().unwrap_or(Err(Fault::Closed)),
+            State::Later(heard, Some(overdue)) => wait_until(&heard, overdue.as_ref()),
         }
     }
 
@@ -160,7 +173,7 @@ impl Deciding {
     pub fn at_once(self) -> Result<Result<Decision, Fault>, Self> {
         match self.0 {
             State::Now(decision) => Ok(decision.unwrap_or(Err(Fault::Closed))),
-            State::Later(_) => Err(self),
+            State::Later(..) => Err(self),
         }
     }
 }
@@ -171,9 +184,28 @@ impl Future for Deciding {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             State::Now(decision) => Poll::Ready(decision.take().unwrap_or(Err(Fault::Closed))),
-            State::Later(heard) => {
+            State::Later(heard, _) => {
                 Pin::new(heard).poll(context).map(|heard| heard.unwrap_or(Err(Fault::Closed)))
             }
         }
+    }
+}
+
+fn wait_until(
+    heard: &oneshot::Receiver<Result<Decision, Fault>>,
+    overdue: &dyn Overdue,
+) -> Result<Decision, Fault> {
+    while let Some(left) = overdue.left() {
+        match heard.recv_timeout(left) {
+            Ok(decision) => return decision,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(Fault::Closed),
+        }
+    }
+    // What comes from now on goes back.
+    match heard.try_recv() {
+        Ok(decision) => decision,
+        Err(TryRecvError::Empty) => Ok(overdue.decide()),
+        Err(TryRecvError::Disconnected) => Err(Fault::Closed),
     }
 }

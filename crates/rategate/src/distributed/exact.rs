@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::decision::{By, Deciding, Decision, Grant};
 use super::inner::Inner;
+use super::overdue::Asking;
 use super::watch::Worth;
 use crate::clock::Clock;
 use crate::store::{Fault, Key, LeaseId, Question, Reply, Store, Verdict};
@@ -33,10 +34,12 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     ) -> Deciding {
         let part = self.store.part_of(&key);
         let asked_ns = self.clock.now_ns();
-        if let Err(for_ns) = self.watch.pass(part, asked_ns) {
+        if let Err(for_ns) = self.watch.pass(part, asked_ns, self.store.revivals(part)) {
             return self.now(Ok(self.without_store(&key, permits, for_ns, takes)));
         }
         let (told, heard) = oneshot::channel();
+        let overdue =
+            Asking { inner: Arc::clone(self), key: Arc::clone(&key), permits, takes, asked_ns };
         let inner = Arc::clone(self);
         let plan = Arc::clone(&self.store_plan);
         let asked_key = Arc::clone(&key);
@@ -57,7 +60,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 }
             }),
         );
-        Deciding::later(heard)
+        Deciding::later_or(heard, overdue)
     }
 
     fn decided(

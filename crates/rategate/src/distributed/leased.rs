@@ -208,7 +208,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         match errand {
             Errand::Debit { id, units } => {
                 let asked_ns = self.clock.now_ns();
-                if let Err(for_ns) = self.watch.pass(entry.part, asked_ns) {
+                if let Err(for_ns) =
+                    self.watch.pass(entry.part, asked_ns, self.store.revivals(entry.part))
+                {
                     return self.debit_heard(entry, id, Worth::None { for_ns });
                 }
                 let question = Question::Debit { plan, key, permits: units };

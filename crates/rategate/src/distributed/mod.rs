@@ -57,6 +57,7 @@ mod inner;
 mod leased;
 mod member;
 mod mode;
+mod overdue;
 mod portion;
 mod rounds;
 mod shared_out;

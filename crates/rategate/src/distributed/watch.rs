@@ -18,6 +18,8 @@ pub(super) struct Watch {
 #[derive(Debug)]
 struct Part {
     breaker: Breaker,
+    /// What the store said of its revivals the last time.
+    revivals: u64,
     /// When the newest failure that counts was.
     failed_ns: u64,
     /// Until when the store's grants are not acted on.
@@ -49,6 +51,7 @@ impl Watch {
         let part = || {
             Mutex::new(Part {
                 breaker: Breaker::new(terms),
+                revivals: 0,
                 failed_ns: 0,
                 quarantined_until_ns: 0,
                 sight: Sight::Well,
@@ -59,9 +62,18 @@ impl Watch {
         Self { parts: (0..parts.max(1)).map(|_| part()).collect(), quarantine_ns }
     }
 
-    /// Whether the store may be asked now. If not, for how long.
-    pub(super) fn pass(&self, part: usize, now_ns: u64) -> Result<(), Option<NonZeroU64>> {
+    /// Whether the store, which has come back so many times, may be asked now. If not, for how long.
+    pub(super) fn pass(
+        &self,
+        part: usize,
+        now_ns: u64,
+        revivals: u64,
+    ) -> Result<(), Option<NonZeroU64>> {
         let Some(mut part) = self.part(part) else { return Ok(()) };
+        if part.revivals != revivals {
+            part.revivals = revivals;
+            part.breaker.look_again();
+        }
         if let Some(left) = NonZeroU64::new(part.quarantined_until_ns.saturating_sub(now_ns)) {
             return Err(Some(left));
         }
@@ -103,7 +115,7 @@ impl Watch {
                 }
             }
             // It answers, and what it knows goes on.
-            Err(Fault::Gone(Gone::Full(_))) => {
+            Err(Fault::Gone(Gone::Full(_) | Gone::Key(_))) => {
                 part.breaker.answered();
                 (Worth::None { for_ns: None }, part.turn(Sight::Well, now_ns))
             }

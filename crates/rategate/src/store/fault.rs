@@ -32,6 +32,8 @@ pub enum Gone {
     Unable(String),
     /// It has no room for one more key. Those that it knows go on, so it is asked as ever.
     Full(String),
+    /// A state of this key is not as the store keeps it. All other keys go on, so the store is asked as ever.
+    Key(String),
     /// It answers what only a human can mend: who asks is not allowed to, or keys hold something else's data.
     Broken(String),
 }
@@ -52,7 +54,9 @@ impl fmt::Display for Gone {
         match self {
             Self::Late => f.write_str("no answer in time"),
             Self::Unreachable(why) => write!(f, "no connection: {why}"),
-            Self::Unable(why) | Self::Full(why) | Self::Broken(why) => f.write_str(why),
+            Self::Unable(why) | Self::Full(why) | Self::Key(why) | Self::Broken(why) => {
+                f.write_str(why)
+            }
         }
     }
 }

@@ -98,6 +98,13 @@ pub trait Store: Send + Sync + 'static {
         1
     }
 
+    /// Returns a number that changes when a part is known to answer again after a silence, by other signs than the answer to a
+    /// question: a limiter that had stopped asking looks again then. A store that cannot tell says 0 for ever.
+    fn revivals(&self, part: usize) -> u64 {
+        let _ = part;
+        0
+    }
+
     /// The part that has the states of a key, below [`parts`](Self::parts).
     fn part_of(&self, key: &Key) -> usize {
         let _ = key;

@@ -150,6 +150,10 @@ impl<S: Store, C: Clock + 'static> Store for FaultyStore<S, C> {
         self.parts
     }
 
+    fn revivals(&self, part: usize) -> u64 {
+        self.store().revivals(part)
+    }
+
     fn part_of(&self, key: &Key) -> usize {
         if self.store().parts() > 1 {
             return self.store().part_of(key);

@@ -1,0 +1,229 @@
+//! Single decisions at a steady rate, beside the plain client crate that calls the same function, and beside a script of
+//! six lines that it calls: the same tasks, the same schedule, the same run.
+
+use std::future::Future;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rategate::distributed::{By, Distributed};
+use rategate::{Gcra, Rate};
+use rategate_bench::engines::Made;
+use rategate_redis::client::{self, Config, RedisStore};
+use rategate_redis::library::Library;
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::{Builder, Handle};
+
+use crate::common::server::{Brand, Server};
+use crate::exact::{GRANTS, words};
+use crate::job::histogram;
+use crate::machine_share::Share;
+use crate::report::Row;
+use crate::{Lengths, PREFIX};
+
+const RATES: [u32; 3] = [200, 10_000, 50_000];
+const KEYS: u64 = 256;
+/// Calls under way at a time, at most: a server that falls behind is not buried.
+const MAX_UNDER_WAY: u64 = 20_000;
+const LOOK_EVERY: Duration = Duration::from_micros(50);
+
+const GOAL_BESIDE_PLAIN: f64 = 1.3;
+const GOAL_BESIDE_SCRIPT: f64 = 2.0;
+const GOAL_ANSWERED: f64 = 99.0;
+const GOAL_SERVER_US: f64 = 10.0;
+
+/// A bucket as most programs have it: no refunds, no batches, no check of the arguments.
+const SCRIPT: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2]
+local tat = tonumber(redis.call('GET', KEYS[1]) or now) if tat < now then tat = now end
+local new = tat + tonumber(ARGV[1])
+if new - tonumber(ARGV[2]) > now then return {0, new - tonumber(ARGV[2]) - now} end
+redis.call('SET', KEYS[1], string.format('%d', new), 'PX', math.ceil((new - now) / 1000) + 1)
+return {1, 0}";
+
+/// How long calls took, and how many of a hundred were answered by the server.
+struct Took {
+    took_ns: Histogram<u64>,
+    answered: f64,
+}
+
+pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
+    let mut rows = vec![server_time()?];
+    for rate in RATES {
+        rows.push(at(rate, lengths.lasts)?);
+    }
+    Ok(rows)
+}
+
+fn at(rate: u32, lasts: Duration) -> Made<Row> {
+    let server = Server::start(Brand::Redis);
+    server.client().ok(&Library::LIVE.load());
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let (handle, share) = (runtime.handle(), Share::begin(server.pid()));
+    let plain = runtime.block_on(connect(&server))?;
+    let within =
+        runtime.block_on(async { limiter(RedisStore::open_in_runtime(config(&server))?) })?;
+    let ours = decided(handle, rate, lasts, &within)?;
+    let apart = limiter(RedisStore::open(config(&server))?)?;
+    let apart = decided(handle, rate, lasts, &apart)?;
+    let calls = (0..KEYS).map(|key| Ok(Arc::new(command(&words(GRANTS, &format!("p{key}"))?))));
+    let calls: Vec<Arc<redis::Cmd>> = calls.collect::<Made<_>>()?;
+    let function = paced(handle, rate, lasts, |turn| {
+        let call = calls.get((turn % KEYS) as usize).map(Arc::clone);
+        asked(plain.clone(), call)
+    })?;
+    let loaded: String = runtime
+        .block_on(redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query_async(&mut plain.clone()))?;
+    let script = paced(handle, rate, lasts, |turn| {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&loaded).arg(1).arg(format!("s{}", turn % KEYS)).arg(1).arg(1_000_000);
+        asked(plain.clone(), Some(Arc::new(call)))
+    })?;
+    let at = |took: &Took, quantile| took.took_ns.value_at_quantile(quantile) as f64;
+    let times = |other: &Took, quantile| at(&ours, quantile) / at(other, quantile);
+    Ok(Row::new(format!("exact, {rate}/s, a task for each call"))
+        .measured("p50", at(&ours, 0.5), "ns")
+        .measured("p99", at(&ours, 0.99), "ns")
+        .beside("a thread of its own: p50", at(&apart, 0.5), "ns")
+        .beside("p99", at(&apart, 0.99), "ns")
+        .beside("plain crate, same function: p50", at(&function, 0.5), "ns")
+        .beside("p99", at(&function, 0.99), "ns")
+        .beside("plain crate, six lines: p50", at(&script, 0.5), "ns")
+        .beside("p99", at(&script, 0.99), "ns")
+        .beside("answered", ours.answered, "%")
+        .beside("by a thread of its own", apart.answered, "%")
+        .beside("by the plain crate", function.answered, "%")
+        .beside("others took", share.of_others(), "% of the machine")
+        .at_most(GOAL_BESIDE_PLAIN, times(&function, 0.5), "times the plain crate")
+        .of("p50")
+        .at_most(GOAL_BESIDE_PLAIN, times(&function, 0.99), "times the plain crate")
+        .of("p99")
+        .at_most(GOAL_BESIDE_SCRIPT, times(&script, 0.5), "times six lines")
+        .of("p50")
+        .at_least(GOAL_ANSWERED, ours.answered, "% answered"))
+}
+
+fn config(server: &Server) -> Config {
+    Config::server(client::Server::tcp("127.0.0.1", server.port())).prefix(PREFIX)
+}
+
+fn limiter(store: RedisStore) -> Made<Distributed<RedisStore>> {
+    let bucket = Gcra::new(Rate::per_second(GRANTS.per_s)?, GRANTS.burst)?;
+    Ok(Distributed::builder(Arc::new(store)).limit("bench", bucket).build()?)
+}
+
+/// The limiter's decisions, once it has made the first.
+fn decided(
+    handle: &Handle,
+    rate: u32,
+    lasts: Duration,
+    limiter: &Distributed<RedisStore>,
+) -> Made<Took> {
+    handle.block_on(async {
+        while !limiter.try_acquire(b"warm", 1).await.is_ok_and(|told| told.by() == By::Store) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    paced(handle, rate, lasts, |turn| {
+        let (limiter, key) = (limiter.clone(), format!("k{}", turn % KEYS));
+        async move {
+            let decision = limiter.try_acquire(key.as_bytes(), 1).await;
+            decision.is_ok_and(|decision| decision.is_granted())
+        }
+    })
+}
+
+async fn connect(server: &Server) -> Made<MultiplexedConnection> {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}/", server.port()))?;
+    Ok(client.get_multiplexed_async_connection().await?)
+}
+
+fn command(words: &[Vec<u8>]) -> redis::Cmd {
+    let mut command = redis::Cmd::new();
+    for word in words {
+        command.arg(word.as_slice());
+    }
+    command
+}
+
+async fn asked(mut connection: MultiplexedConnection, call: Option<Arc<redis::Cmd>>) -> bool {
+    let Some(call) = call else { return false };
+    connection.send_packed_command(&call).await.is_ok()
+}
+
+/// So many calls a second, each a task of its own, whatever became of those before it. How long each took, from its own
+/// first instruction.
+fn paced<F: Future<Output = bool> + Send + 'static>(
+    handle: &Handle,
+    rate: u32,
+    lasts: Duration,
+    call: impl Fn(u64) -> F,
+) -> Made<Took> {
+    let gap = Duration::from_secs(1) / NonZeroU32::new(rate).ok_or("no rate")?.get();
+    let took_ns = Arc::new(Mutex::new(histogram()?));
+    let (under_way, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (begun, mut turn) = (Instant::now(), 0_u64);
+    while begun.elapsed() < lasts {
+        while begun + gap * (turn as u32) <= Instant::now() {
+            turn += 1;
+            if under_way.fetch_add(1, Ordering::Relaxed) >= MAX_UNDER_WAY {
+                under_way.fetch_sub(1, Ordering::Relaxed);
+                failed.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let (took_ns, under_way, failed) =
+                (Arc::clone(&took_ns), Arc::clone(&under_way), Arc::clone(&failed));
+            let call = call(turn);
+            handle.spawn(async move {
+                let begun = Instant::now();
+                let is_answered = call.await;
+                let took = begun.elapsed();
+                let mut took_ns = took_ns.lock().unwrap_or_else(PoisonError::into_inner);
+                took_ns.saturating_record(took.as_nanos() as u64);
+                failed.fetch_add(u64::from(!is_answered), Ordering::Relaxed);
+                under_way.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    let ends = Instant::now();
+    while under_way.load(Ordering::Relaxed) > 0 && ends.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let answered = turn.saturating_sub(failed.load(Ordering::Relaxed));
+    let took_ns = took_ns.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(Took { took_ns, answered: answered as f64 * 100.0 / turn.max(1) as f64 })
+}
+
+/// Of the server alone, one call after the other.
+fn server_time() -> Made<Row> {
+    let server = Server::start(Brand::Redis);
+    let mut client = server.client();
+    client.ok(&Library::LIVE.load());
+    let sha = client.ok(&["SCRIPT", "LOAD", SCRIPT]).text();
+    let mut took_us = |name: &str, call: &dyn Fn(u64) -> Made<Vec<Vec<u8>>>| -> Made<f64> {
+        client.ok(&["CONFIG", "RESETSTAT"]);
+        let calls = (0..KEYS).map(call).collect::<Made<Vec<_>>>()?;
+        for words in calls.iter().cycle().take(20_000) {
+            client.ok(words);
+        }
+        let told = client.ok(&["INFO", "commandstats"]).text();
+        let line = told.lines().find(|line| line.starts_with(name)).ok_or("no such command")?;
+        let field = line.split(',').find_map(|field| field.strip_prefix("usec_per_call="));
+        Ok(field.ok_or("no time")?.parse()?)
+    };
+    let ours = took_us("cmdstat_fcall:", &|key| words(GRANTS, &format!("k{key}")))?;
+    let script = took_us("cmdstat_evalsha:", &|key| {
+        let key = format!("s{key}");
+        Ok(["EVALSHA", &sha, "1", &key, "1", "1000000"]
+            .map(|word| word.as_bytes().to_vec())
+            .to_vec())
+    })?;
+    Ok(Row::new("exact, a single decision: the server's time")
+        .measured("a call", ours * 1e3, "ns")
+        .beside("six lines", script * 1e3, "ns")
+        .at_most(GOAL_SERVER_US * 1e3, ours * 1e3, "ns"))
+}

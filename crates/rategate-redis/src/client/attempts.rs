@@ -1,0 +1,106 @@
+//! Attempts at something that may hang: while one has no end yet another begins, so that what comes back is found
+//! soon, however long the network lets the first one wait.
+
+use std::time::{Duration, Instant};
+
+/// The first pause after a failure, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+/// When another attempt begins beside one that has no end.
+const BESIDE_AFTER: Duration = Duration::from_millis(200);
+/// When another attempt begins after one that brought nothing new.
+const AFTER_NOTHING_NEW: Duration = Duration::from_millis(400);
+/// How many there are at a time.
+const MAX_AT_ONCE: u8 = 5;
+
+/// When to attempt something next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempts {
+    under_way: u8,
+    at: Instant,
+    pause: Duration,
+}
+
+impl Attempts {
+    /// The first one is due now.
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self { under_way: 0, at: now, pause: PAUSES.0 }
+    }
+
+    /// When the next one is due, unless there are too many.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        (self.under_way < MAX_AT_ONCE).then_some(self.at)
+    }
+
+    pub(crate) const fn are_under_way(&self) -> bool {
+        self.under_way > 0
+    }
+
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.under_way = self.under_way.saturating_add(1);
+        self.at = now.checked_add(BESIDE_AFTER).unwrap_or(now);
+    }
+
+    /// One has failed; the next one waits, and the one after that longer.
+    pub(crate) fn failed(&mut self, now: Instant) {
+        self.under_way = self.under_way.saturating_sub(1);
+        let at = now.checked_add(self.pause).unwrap_or(now);
+        self.at = if self.are_under_way() { self.at.min(at) } else { at };
+        self.pause = self.pause.saturating_mul(2).min(PAUSES.1);
+    }
+
+    /// One has succeeded.
+    pub(crate) fn succeeded(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.pause = PAUSES.0;
+    }
+
+    /// One has brought nothing new: the next one is not due before a while.
+    pub(crate) fn in_vain(&mut self, now: Instant) {
+        self.at = now.checked_add(AFTER_NOTHING_NEW).unwrap_or(now);
+    }
+
+    /// What was had is lost: the next one is due now.
+    pub(crate) fn again(&mut self, now: Instant) {
+        self.at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn one_that_hangs_does_not_hold_up_the_next() {
+        let now = Instant::now();
+        let mut attempts = Attempts::new(now);
+        for turn in 0..5 {
+            assert_eq!(attempts.due_at(), Some(now + ms(200) * turn));
+            attempts.begin(now + ms(200) * turn);
+        }
+        assert_eq!(attempts.due_at(), None, "five at a time");
+        attempts.failed(now + ms(1_000));
+        assert_eq!(attempts.due_at(), Some(now + ms(1_000)));
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_begin_anew() {
+        let mut now = Instant::now();
+        let mut attempts = Attempts::new(now);
+        for pause in [10, 20, 40, 80, 160, 200, 200] {
+            attempts.begin(now);
+            attempts.failed(now);
+            now += ms(pause);
+            assert_eq!(attempts.due_at(), Some(now));
+        }
+        attempts.begin(now);
+        attempts.succeeded();
+        attempts.again(now);
+        attempts.begin(now);
+        attempts.failed(now);
+        assert_eq!(attempts.due_at(), Some(now + ms(10)));
+    }
+}

@@ -1,0 +1,33 @@
+//! The functions of a server, compared with those of this program.
+
+use redis::Value;
+
+use super::line::{Failure, Line};
+use super::slots::text;
+use crate::fault::Remedy;
+
+/// Loads the functions, unless the server has those of this program, letter by letter. A library of the same name and
+/// another source is replaced. A server that lacks functions, or does not let this user look, is left as it is.
+pub(crate) async fn check(line: &mut Line) -> Result<(), Failure> {
+    let library = line.library();
+    let name = library.name();
+    let words = ["FUNCTION", "LIST", "LIBRARYNAME", name.as_str(), "WITHCODE"];
+    match line.send(&words, false).await {
+        Ok(told) if code_of(&told).as_deref() == Some(library.source().as_str()) => Ok(()),
+        // A server that may not be written to says so to the first call.
+        Ok(_) => match line.load().await {
+            Err(Failure::Lost(why)) => Err(Failure::Lost(why)),
+            _ => Ok(()),
+        },
+        Err(Failure::Refused { fault, .. }) if fault.remedy() != Remedy::RefreshThenRetry => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The source of the only library of an answer to `FUNCTION LIST`.
+fn code_of(told: &Value) -> Option<String> {
+    let Value::Array(libraries) = told else { return None };
+    let Value::Array(words) = libraries.first()? else { return None };
+    let (pairs, _) = words.as_chunks::<2>();
+    pairs.iter().find(|[name, _]| text(name) == "library_code").map(|[_, code]| text(code))
+}

@@ -1,0 +1,105 @@
+//! Panics of the driver's: a task that panics is a task that failed, and a driver that panics starts again.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use super::shared::Shared;
+
+/// How long a driver that panicked stays away.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+
+/// Runs work to its end, or to its panic, whose words are returned.
+pub(crate) async fn caught<T>(shared: &Shared, work: impl Future<Output = T>) -> Result<T, String> {
+    let mut work = pin!(work);
+    // What it owns has gone with it; what it shares is counters and a queue that is whole at any instant.
+    poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        polled.map_or_else(
+            |panic| {
+                shared.stats.panic();
+                Poll::Ready(Err(words(panic.as_ref())))
+            },
+            |polled| polled.map(Ok),
+        )
+    })
+    .await
+}
+
+/// Runs a driver until it returns. One that panics starts again after a pause, with nothing of what it knew.
+pub(crate) fn supervise(shared: &Arc<Shared>, mut drive: impl FnMut()) {
+    while catch_unwind(AssertUnwindSafe(&mut drive)).is_err() {
+        shared.stats.panic();
+        thread::sleep(PAUSE);
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without words").chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use rategate::store::{Fault, Gone, Question};
+
+    use super::*;
+    use crate::client::item::Item;
+    use crate::client::plan::SharedPlan;
+
+    fn item(shared: &Arc<Shared>, told: &mpsc::Sender<Fault>) -> Item {
+        let gcra = rategate_core::gcra::Gcra::new("1/s".parse().unwrap(), 1).unwrap();
+        let plan = Arc::new(SharedPlan::new(&[("a", gcra.into())]).unwrap());
+        let told = told.clone();
+        let hear = move |answer: Result<_, Fault>| told.send(answer.unwrap_err()).unwrap();
+        let question = Question::Reset { plan, key: Arc::from(&b"k"[..]) };
+        Item::new(shared, question, Box::new(hear), Duration::ZERO)
+    }
+
+    /// All that the first driver had is answered, and the second one has the queue.
+    #[test]
+    fn a_driver_that_panics_starts_again_and_strands_no_caller() {
+        let shared = Arc::new(Shared::new(8));
+        let (told, heard) = mpsc::channel();
+        let mut runs = 0;
+        shared.put(item(&shared, &told));
+        supervise(&shared, || {
+            runs += 1;
+            let mut items = Vec::new();
+            assert!(shared.take(&mut items, false));
+            assert_eq!(items.len(), 1);
+            if runs == 1 {
+                shared.put(item(&shared, &told));
+                panic!("the first driver");
+            }
+        });
+        assert!(matches!(heard.recv().unwrap(), Fault::Gone(Gone::Broken(_))));
+        assert_eq!(heard.recv().unwrap(), Fault::Closed);
+        assert_eq!((runs, shared.open(), shared.stats.read(0).panics), (2, 0, 1));
+    }
+
+    #[test]
+    fn a_task_that_panics_has_failed_with_its_words() {
+        let shared = Arc::new(Shared::new(8));
+        let (told, heard) = mpsc::channel();
+        let held = item(&shared, &told);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ended = runtime.block_on(caught(&shared, async move {
+            let _held = held;
+            tokio::task::yield_now().await;
+            assert_eq!(1, 2, "words");
+        }));
+        assert!(ended.unwrap_err().contains("words"));
+        assert!(matches!(heard.recv().unwrap(), Fault::Gone(Gone::Broken(_))));
+        assert_eq!(shared.stats.read(0).panics, 1);
+        assert_eq!(runtime.block_on(caught(&shared, async { 7 })), Ok(7));
+    }
+}

@@ -1,0 +1,228 @@
+//! Calls that go out in one write, and what becomes of them.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use rategate::store::{Answer, Fault, Gone, Question, Reply, Share};
+
+use super::call::{Call, Shape};
+use super::item::Item;
+use super::line::{Failure, Kit, Line};
+use super::manner::Manner;
+use super::plan::answer;
+use crate::batch;
+use crate::command::Command;
+use crate::error::ReplyError;
+use crate::fault::Fault as Refusal;
+use crate::group;
+use crate::reply::{self, Value};
+use crate::returns;
+
+/// How long an answer is awaited that nobody waits for any more, but for what would go back.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
+
+/// What became of a call.
+pub(crate) enum Outcome {
+    /// Everybody has heard. Those go back of which nobody did.
+    Answered(Vec<Item>),
+    /// Nothing was changed, and nobody has heard.
+    Refused { fault: Refusal, line: String, items: Vec<Item> },
+    /// Nobody knows; everybody has heard that. The connection is of no use any more.
+    Lost,
+    /// The answer did not come at all.
+    Forgotten,
+}
+
+/// Asks for all calls of a round in one pipeline, and tells everybody in time.
+pub(crate) async fn run(
+    calls: Vec<Call>,
+    mut line: Line,
+    manner: Manner,
+    kit: &Kit,
+) -> Vec<Outcome> {
+    let mut asked: Vec<(Call, Command)> = Vec::with_capacity(calls.len());
+    for mut call in calls {
+        match manner.command(&call.items, call.shape) {
+            Ok(command) => {
+                kit.shared.stats.call(call.items.len());
+                asked.push((call, command));
+            }
+            Err(error) => {
+                for item in &mut call.items {
+                    item.hear(Err(Fault::Question(error.to_string())));
+                }
+            }
+        }
+    }
+    kit.shared.stats.round();
+    let commands = asked.iter().map(|(call, command)| (command.clone(), call.is_asking)).collect();
+    let answered = in_time(commands, &mut asked, &line, kit).await;
+    let Some(answered) = answered else { return vec![Outcome::Forgotten] };
+    let outcome = |((mut call, command), answered): ((Call, Command), _)| match answered {
+        Ok(value) => tell(&mut call.items, call.shape, &command, &value, &mut line, kit),
+        Err(Failure::Refused { fault, line }) => {
+            Outcome::Refused { fault, line, items: call.items }
+        }
+        Err(Failure::Lost(why)) => {
+            lose(&mut call.items, kit, &Gone::Unreachable(why));
+            Outcome::Lost
+        }
+    };
+    asked.into_iter().zip(answered).map(outcome).collect()
+}
+
+/// Waits for the answers; who waits for longer than the budget is told so. `None` if no answer comes at all.
+async fn in_time(
+    commands: Vec<(Command, bool)>,
+    asked: &mut [(Call, Command)],
+    line: &Line,
+    kit: &Kit,
+) -> Option<Vec<Result<Value, Failure>>> {
+    let given_up = Instant::now().checked_add(FORGOTTEN_AFTER);
+    let mut asks = line.clone();
+    let mut answered = pin!(async move { asks.call_all(commands, &kit.shared).await });
+    loop {
+        let items = asked.iter().flat_map(|(call, _)| &call.items);
+        let next = items.filter(|item| item.is_waited_for()).map(|item| item.until).min();
+        let next = next.or(given_up)?;
+        tokio::select! {
+            biased;
+            answered = &mut answered => return Some(answered),
+            () = tokio::time::sleep_until(next.into()) => {}
+        }
+        let now = Instant::now();
+        if given_up.is_none_or(|until| until <= now) {
+            return None;
+        }
+        let items = asked.iter_mut().flat_map(|(call, _)| &mut call.items);
+        for item in items.filter(|item| item.until <= now) {
+            line.falls_silent();
+            item.late();
+        }
+    }
+}
+
+fn lose(items: &mut [Item], kit: &Kit, gone: &Gone) {
+    for item in items {
+        if item.hear(Err(Fault::Gone(gone.clone()))) {
+            kit.shared.stats.lost();
+        }
+    }
+}
+
+fn tell(
+    items: &mut [Item],
+    shape: Shape,
+    command: &Command,
+    value: &Value,
+    line: &mut Line,
+    kit: &Kit,
+) -> Outcome {
+    let told = match shape {
+        Shape::Alone => tell_one(items, command, value, line, kit),
+        Shape::Refund => tell_refunds(items, value, line, kit),
+        Shape::Decide | Shape::Peek => tell_all(items, shape, value, line, kit),
+    };
+    told.map_or_else(
+        |error| {
+            lose(items, kit, &Gone::Broken(error.to_string()));
+            Outcome::Lost
+        },
+        Outcome::Answered,
+    )
+}
+
+/// Tells verdicts. Says what goes back.
+fn tell_all(
+    items: &mut [Item],
+    shape: Shape,
+    value: &Value,
+    line: &Line,
+    kit: &Kit,
+) -> Result<Vec<Item>, ReplyError> {
+    let said = batch::read(value, items.iter().filter_map(asked))?;
+    let intact_for_ns = line.intact_for_ns(said.now_us, said.is_marked);
+    kit.shared.stats.corrected(said.corrected);
+    let (mut back, now) = (Vec::new(), Instant::now());
+    for (item, verdict) in items.iter_mut().zip(said.verdicts) {
+        let Some(
+            Question::Decide { plan, .. }
+            | Question::Debit { plan, .. }
+            | Question::Peek { plan, .. },
+        ) = item.question()
+        else {
+            continue;
+        };
+        let told = plan.verdict(verdict, said.now_us);
+        let told = told.map(|verdict| answer(Reply::Verdict(verdict), intact_for_ns));
+        match (item.is_waited_for(), told) {
+            (true, told) => {
+                item.hear(told);
+            }
+            (false, Ok(told)) if shape == Shape::Decide => back.extend(item.give_back(&told, now)),
+            (false, _) => {}
+        }
+    }
+    Ok(back)
+}
+
+/// Tells how many permits came back of each grant.
+fn tell_refunds(
+    items: &mut [Item],
+    value: &Value,
+    line: &Line,
+    kit: &Kit,
+) -> Result<Vec<Item>, ReplyError> {
+    let said = reply::counts(value, items.len())?;
+    kit.shared.stats.corrected(said.corrected);
+    let intact_for_ns = line.intact_for_ns(said.now_us, true);
+    for (item, count) in items.iter_mut().zip(said.counts) {
+        item.hear(Ok(answer(Reply::Count(count), intact_for_ns)));
+    }
+    Ok(Vec::new())
+}
+
+fn tell_one(
+    items: &mut [Item],
+    command: &Command,
+    value: &Value,
+    line: &Line,
+    kit: &Kit,
+) -> Result<Vec<Item>, ReplyError> {
+    for item in items {
+        let Some(question) = item.question() else {
+            item.hear_value(value);
+            continue;
+        };
+        let (reply, now_us, is_marked) = match question {
+            Question::GiveBack { plan, .. }
+            | Question::Release { plan, .. }
+            | Question::Renew { plan, .. }
+            | Question::Reset { plan, .. } => {
+                let counts = returns::read(&plan.plan, command, value)?;
+                kit.shared.stats.corrected(counts.corrected);
+                let count = counts.counts.iter().fold(0_u64, |sum, &one| sum.saturating_add(one));
+                (Reply::Count(count), counts.now_us, true)
+            }
+            _ => {
+                let share = group::read(value)?;
+                let changes_in_ns = share.changes_in_us.map(|us| us.saturating_mul(1_000));
+                let changes_in_ns = changes_in_ns.and_then(std::num::NonZeroU64::new);
+                let group::Share { permits, fresh, members, now_us, is_marked, .. } = share;
+                (Reply::Share(Share { permits, fresh, members, changes_in_ns }), now_us, is_marked)
+            }
+        };
+        let told: Answer = answer(reply, line.intact_for_ns(now_us, is_marked));
+        item.hear(Ok(told));
+    }
+    Ok(Vec::new())
+}
+
+fn asked(item: &Item) -> Option<(&crate::plan::Plan, u64)> {
+    match item.question()? {
+        Question::Decide { plan, permits, .. }
+        | Question::Debit { plan, permits, .. }
+        | Question::Peek { plan, permits, .. } => Some((&plan.plan, permits.get())),
+        _ => None,
+    }
+}

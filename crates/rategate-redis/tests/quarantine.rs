@@ -1,0 +1,120 @@
+//! Limits that have to hold over whatever the store loses: nothing it grants is acted on until that cannot matter.
+
+#![cfg(feature = "client")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "tests: a panic is how they fail"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::cluster::Cluster;
+use common::load::{config, decide, eventually, open, plan, recovers};
+use common::server::{Brand, Server};
+use rategate::SlidingLog;
+use rategate::distributed::{By, Distributed, Sight};
+use rategate_redis::client::{Config, RedisStore};
+
+const SOON: Duration = Duration::from_secs(8);
+const MOST: u64 = 20;
+const WINDOW: Duration = Duration::from_secs(2);
+
+fn quarantined(store: &Arc<RedisStore>) -> Distributed<RedisStore> {
+    let window_ns = u64::try_from(WINDOW.as_nanos()).unwrap();
+    let log = SlidingLog::new(MOST, window_ns).unwrap();
+    let builder = Distributed::builder(Arc::clone(store)).limit("log", log);
+    builder.with_quarantine().with_budget_ns(1_000_000_000).build().unwrap()
+}
+
+/// When the store granted, until that long from now.
+fn granted(limiter: &Distributed<RedisStore>, lasts: Duration) -> Vec<Instant> {
+    let until = Instant::now() + lasts;
+    let mut granted = Vec::new();
+    while Instant::now() < until {
+        let decision = limiter.try_acquire(b"k", 1).wait().unwrap();
+        if decision.is_granted() {
+            assert_eq!(decision.by(), By::Store);
+            granted.push(Instant::now());
+        }
+        thread::sleep(Duration::from_micros(500));
+    }
+    granted
+}
+
+fn settle(limiter: &Distributed<RedisStore>) {
+    eventually(SOON, "the quarantine is over", || {
+        let _ = limiter.peek(b"other", 1).wait();
+        limiter.health().sight == Sight::Well
+            && limiter.peek(b"other", 1).wait().unwrap().by() == By::Store
+    });
+}
+
+#[test]
+fn a_store_that_is_emptied_grants_nothing_twice() {
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let store = open(config(&server).budget(Duration::from_secs(1)));
+        let limiter = quarantined(&store);
+        settle(&limiter);
+        let mut all = granted(&limiter, Duration::from_millis(300));
+        assert_eq!(all.len(), usize::try_from(MOST).unwrap());
+        server.client().ok(&["FLUSHALL"]);
+        all.extend(granted(&limiter, WINDOW * 2));
+        let fullest = all
+            .iter()
+            .map(|from| all.iter().filter(|at| (*from..*from + WINDOW).contains(at)).count());
+        // A reply may be later than its decision: of what nodes do, a window that much shorter counts.
+        assert!(fullest.max().unwrap() <= usize::try_from(MOST).unwrap() + 1, "{all:?}");
+        assert!(all.len() > usize::try_from(MOST).unwrap(), "it grants again after the quarantine");
+    }
+}
+
+/// A server of a cluster has markers of its own, in other slots than the keys.
+#[test]
+fn a_server_of_a_cluster_that_is_emptied_says_so_at_once() {
+    let cluster = Cluster::start(Brand::Redis);
+    let store = open(Config::cluster(cluster.places()).prefix("t").budget(Duration::from_secs(5)));
+    let limiter = quarantined(&store);
+    for key in 0..12 {
+        eventually(SOON, "the quarantine is over", || {
+            limiter.peek(format!("k{key}").as_bytes(), 1).wait().unwrap().by() == By::Store
+        });
+    }
+    for server in &cluster.servers {
+        server.client().ok(&["FLUSHALL"]);
+    }
+    for key in 0..12 {
+        let decision = limiter.try_acquire(format!("k{key}").as_bytes(), 1).wait().unwrap();
+        assert!(!decision.is_granted(), "k{key}: {decision:?}");
+    }
+}
+
+/// States may go one by one, with nothing that tells.
+#[test]
+fn a_store_that_may_drop_states_is_not_trusted() {
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        let server = Server::with(Brand::Redis, &["--maxmemory-policy", policy]);
+        let store = open(config(&server).budget(Duration::from_secs(1)));
+        let limiter = quarantined(&store);
+        // As long as there is no memory to fill nothing is dropped.
+        settle(&limiter);
+        server.set_maxmemory(100 << 20);
+        eventually(SOON, "it is noticed", || {
+            let _ = limiter.try_acquire(b"k", 1).wait();
+            limiter.health().sight == Sight::Quarantined
+        });
+        assert_eq!(granted(&limiter, WINDOW + Duration::from_millis(500)), []);
+        server.client().ok(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+        settle(&limiter);
+        // Without a quarantine the store decides, whatever its memory does.
+        let plan = plan(&store, 10);
+        server.client().ok(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        assert_eq!(decide(&store, &plan, "k"), Ok(true));
+        assert!(recovers(&store, &plan, "k", SOON));
+    }
+}

@@ -1,0 +1,143 @@
+//! A store that comes back is asked again at once, whatever pause the breaker has come to.
+
+#![cfg(feature = "client")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests: a panic is how they fail"
+)]
+
+mod common;
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::load::{at, config, eventually, open};
+use common::proxy::Proxy;
+use common::server::{Brand, Server};
+use rategate::Gcra;
+use rategate::distributed::{By, Distributed, Leases, Mode, Sight};
+use rategate_redis::client::{Config, RedisStore};
+
+const SOON: Duration = Duration::from_secs(8);
+/// By then the breaker pauses for more than three seconds.
+const GONE: Duration = Duration::from_millis(3_300);
+const BACK_WITHIN: Duration = Duration::from_millis(500);
+
+fn limiter(store: &Arc<RedisStore>, mode: Mode) -> Distributed<RedisStore> {
+    let bucket = Gcra::new("100000/s".parse().unwrap(), 1_000).unwrap();
+    Distributed::builder(Arc::clone(store)).limit("calls", bucket).mode(mode).build().unwrap()
+}
+
+/// How long after the store was back it has granted something.
+fn back_after(
+    limiter: &Distributed<RedisStore>,
+    goes: impl FnOnce(),
+    comes: impl FnOnce(),
+) -> Duration {
+    let is_granted = || {
+        let decision = limiter.try_acquire(b"k", 1).wait().unwrap();
+        decision.is_granted() && decision.by() != By::Fallback
+    };
+    eventually(SOON, "a first grant", is_granted);
+    goes();
+    let gone = Instant::now();
+    while gone.elapsed() < GONE {
+        let _ = is_granted();
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(limiter.health().sight, Sight::Gone);
+    comes();
+    let back = Instant::now();
+    while !is_granted() {
+        assert!(back.elapsed() < SOON, "never back");
+        thread::sleep(Duration::from_millis(2));
+    }
+    back.elapsed()
+}
+
+fn leases() -> Mode {
+    let number = |number| NonZeroU64::new(number).unwrap();
+    Mode::Leased(Leases::new(number(100_000_000), number(50)))
+}
+
+#[test]
+fn a_server_that_starts_again_grants_soon() {
+    for mode in [Mode::Exact, leases()] {
+        let server = Server::start(Brand::Redis);
+        let store = open(config(&server));
+        let cell = std::cell::RefCell::new(server);
+        let limiter = limiter(&store, mode);
+        let took =
+            back_after(&limiter, || cell.borrow_mut().kill(), || cell.borrow_mut().restart_empty());
+        println!("started again: {took:?}");
+        assert!(took < BACK_WITHIN, "{took:?}");
+    }
+}
+
+#[test]
+fn a_server_that_stood_still_grants_soon() {
+    let server = Server::start(Brand::Redis);
+    let store = open(config(&server));
+    let took = back_after(&limiter(&store, Mode::Exact), || server.stall(), || server.go_on());
+    println!("stood still: {took:?}");
+    assert!(took < BACK_WITHIN, "{took:?}");
+}
+
+#[test]
+fn a_replica_that_takes_over_grants_soon() {
+    let mut primary = Server::start(Brand::Redis);
+    primary.client().ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+    let of = format!("127.0.0.1 {}", primary.port());
+    let replica = Server::with(Brand::Redis, &["--replicaof", &of]);
+    eventually(SOON, "a replica is linked", || {
+        replica.client().ok(&["INFO", "replication"]).text().contains("master_link_status:up")
+    });
+    let store = open(Config::primary_of([at(primary.port()), at(replica.port())]));
+    let promote = || {
+        replica.client().ok(&["REPLICAOF", "NO", "ONE"]);
+    };
+    let took = back_after(&limiter(&store, Mode::Exact), || primary.kill(), promote);
+    println!("taken over: {took:?}");
+    assert!(took < BACK_WITHIN, "{took:?}");
+}
+
+/// No answer comes, not even to connections that were begun meanwhile; new ones get through.
+#[test]
+fn a_network_that_is_mended_grants_soon() {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port());
+    let store = open(Config::server(at(proxy.port())));
+    let weather = &proxy.weather;
+    let cut = || weather.swallows.store(u64::MAX, Ordering::Relaxed);
+    let mend =
+        || weather.swallows.store(weather.connections.load(Ordering::Relaxed), Ordering::Relaxed);
+    let took = back_after(&limiter(&store, Mode::Exact), cut, mend);
+    println!("mended: {took:?}");
+    assert!(took < BACK_WITHIN, "{took:?}");
+}
+
+/// Answers that are always late are no reason to ask more often.
+#[test]
+fn a_server_that_stays_slow_is_left_alone() {
+    let server = Server::start(Brand::Redis);
+    let proxy = Proxy::before(server.port());
+    let store = open(Config::server(at(proxy.port())));
+    let limiter = limiter(&store, Mode::Exact);
+    eventually(SOON, "a first grant", || {
+        limiter.try_acquire(b"k", 1).wait().unwrap().by() == By::Store
+    });
+    proxy.weather.delay_ms.store(60, Ordering::Relaxed);
+    let (begun, before) = (Instant::now(), store.stats().late);
+    while begun.elapsed() < Duration::from_secs(3) {
+        let _ = limiter.try_acquire(b"k", 1).wait();
+        thread::sleep(Duration::from_millis(2));
+    }
+    // Five that open the breaker, and a probe for each pause.
+    let late = store.stats().late - before;
+    assert!((5..=12).contains(&late), "{late}: {:?}", store.stats());
+}

@@ -1,0 +1,85 @@
+//! Two releases on one store: each has the functions it was tested with, and both share their states.
+
+#![cfg(feature = "client")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "tests: a panic is how they fail"
+)]
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::client::Reply;
+use common::load::{config, decide, open, plan, recovers, under_load};
+use common::server::{Brand, Server};
+use rategate_redis::library::Library;
+
+const SOON: Duration = Duration::from_secs(8);
+const NEXT: Library = Library::LIVE.of_release("the next one");
+
+fn libraries(server: &Server) -> Vec<String> {
+    let Reply::List(found) = server.client().ok(&["FUNCTION", "LIST"]) else { panic!("no list") };
+    let mut names: Vec<String> = found
+        .iter()
+        .map(|library| match library {
+            Reply::List(words) => words.get(1).unwrap().text(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn nodes_of_two_releases_share_their_counters() {
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let old = open(config(&server));
+        let new = open(config(&server).library(NEXT));
+        let limits = plan(&old, 500);
+        assert!(recovers(&old, &limits, "other", SOON) && recovers(&new, &limits, "other", SOON));
+        let mut names = vec![Library::LIVE.name(), NEXT.name()];
+        names.sort();
+        assert_eq!(libraries(&server), names);
+        // A rolling upgrade: both at once, and then the new ones alone.
+        let mut told = common::load::Told::default();
+        thread::scope(|scope| {
+            let olds = scope.spawn(|| {
+                under_load(&old, &limits, 1, || thread::sleep(Duration::from_millis(300)))
+            });
+            told = under_load(&new, &limits, 1, || thread::sleep(Duration::from_millis(600)));
+            let olds = olds.join().unwrap();
+            told.granted += olds.granted;
+            assert!(olds.granted > 0 && told.granted > olds.granted, "{}", olds.granted);
+        });
+        assert!(told.granted <= 500, "{}", told.granted);
+        drop(old);
+        // The last step: the old functions are deleted. Whoever still needs them loads them again.
+        server.client().ok(&["FUNCTION", "DELETE", &Library::LIVE.name()]);
+        assert_eq!(libraries(&server), [NEXT.name()]);
+        let late = open(config(&server));
+        assert!(recovers(&late, &limits, "other", SOON));
+        assert_eq!(libraries(&server), names);
+    }
+}
+
+/// A library of our name that grants everything, as one patched by hand would.
+#[test]
+fn functions_of_our_name_with_another_source_are_replaced() {
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let patched = Library::LIVE
+            .source()
+            .replace("local is_granted = opens_us == now", "local is_granted = true");
+        assert_ne!(patched, Library::LIVE.source());
+        server.client().ok(&["FUNCTION", "LOAD", &patched]);
+        let store = open(config(&server));
+        let plan = plan(&store, 5);
+        assert!(recovers(&store, &plan, "other", SOON));
+        let granted = (0..50).filter(|_| decide(&store, &plan, "k") == Ok(true)).count();
+        assert_eq!(granted, 5);
+    }
+}
