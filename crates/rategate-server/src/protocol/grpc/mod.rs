@@ -18,8 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use smallvec::SmallVec;
 
 pub use self::body::Body;
+use self::frame::BadFrame;
 use self::head::Method;
 pub use self::head::is_grpc;
 pub use self::health::Health;
@@ -82,6 +84,16 @@ impl<D: Decide> Rls<D> {
             }
             later @ Decided::Later(_) => Err(Unary::Later(later)),
         }
+    }
+
+    /// Answers a call whose bytes are no message. A question that is too long is denied: proxies put header fields of their clients
+    /// there, and let pass what they get an error for.
+    fn bad_frame(&self, method: Method, bad: BadFrame, out: &mut BytesMut) -> Result<(), Status> {
+        if method != Method::ShouldRateLimit || !matches!(bad, BadFrame::TooLong { .. }) {
+            return Err(bad.into());
+        }
+        self.write(&Answer { allowed: false, parts: SmallVec::new() }, out);
+        Ok(())
     }
 
     fn write(&self, answer: &Answer, out: &mut BytesMut) {

@@ -11,6 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame};
 
 use super::body::{Body, trailers};
+use super::frame::BadFrame;
 use super::head::{ENCODING, Head, Method, Refusal};
 use super::health::{State, Watcher};
 use super::status::{Code, Status};
@@ -52,10 +53,16 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     where
         B: HttpBody<Data = Bytes> + Unpin,
     {
-        let bytes = self.whole(body).await?;
-        let message = frame::only(&bytes, self.most())?;
+        let message = match self.message(body).await? {
+            Ok(message) => message,
+            Err(bad) => {
+                let mut out = BytesMut::new();
+                self.bad_frame(method, bad, &mut out)?;
+                return Ok(Body::message(out.freeze()));
+            }
+        };
         if method == Method::Watch {
-            let watcher = self.inner.health.watch(message)?;
+            let watcher = self.inner.health.watch(&message)?;
             return Ok(Body::stream(UnsyncBoxBody::new(Watching {
                 watcher,
                 change: None,
@@ -63,7 +70,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
             })));
         }
         let mut out = BytesMut::with_capacity(96);
-        match self.unary(method, message, &mut out) {
+        match self.unary(method, &message, &mut out) {
             Ok(()) => {}
             Err(Unary::Failed(status)) => return Err(status),
             Err(Unary::Later(decided)) => self.write(&decided.answer().await?, &mut out),
@@ -71,8 +78,8 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         Ok(Body::message(out.freeze()))
     }
 
-    /// All bytes of a call. Mostly they come at once, and stay where they are.
-    async fn whole<B>(&self, body: &mut B) -> Result<Bytes, Status>
+    /// Reads the only message of a call. Mostly its bytes come at once, and stay where they are.
+    async fn message<B>(&self, body: &mut B) -> Result<Result<Bytes, BadFrame>, Status>
     where
         B: HttpBody<Data = Bytes> + Unpin,
     {
@@ -93,12 +100,15 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 all.extend_from_slice(&part);
             }
             let so_far: &[u8] = if all.is_empty() { &first } else { &all };
-            frame::length(so_far, self.most())?;
+            if let Err(bad) = frame::length(so_far, self.most()) {
+                return Ok(Err(bad));
+            }
             if so_far.len() > most {
-                return Err(Status::new(Code::Internal, "there is more than one message"));
+                return Ok(Err(BadFrame::Several));
             }
         }
-        Ok(if all.is_empty() { first } else { all.freeze() })
+        let bytes = if all.is_empty() { first } else { all.freeze() };
+        Ok(frame::only(&bytes, self.most()).map(|_| bytes.slice(frame::PREFIX..)))
     }
 }
 
@@ -208,8 +218,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Reflecting<B> {
                 }
                 None if self.bytes.is_empty() => return self.end(&Status::OK),
                 None => {
-                    let message = "the call ends within a message";
-                    return self.end(&Status::new(Code::Internal, message));
+                    return self.end(&BadFrame::CutOff.into());
                 }
             }
         }

@@ -59,9 +59,9 @@ struct Item<'a> {
 #[serde(deny_unknown_fields, default)]
 struct Entry<'a> {
     #[serde(borrow)]
-    key: Option<Text<'a>>,
+    key: Option<Bytes<'a>>,
     #[serde(borrow)]
-    value: Option<Text<'a>>,
+    value: Option<Bytes<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -74,6 +74,10 @@ struct Limit {
 
 #[derive(Debug, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A string whose bytes need not be UTF-8, as they come from header fields of clients.
+#[derive(Debug)]
+struct Bytes<'a>(Cow<'a, [u8]>);
 
 /// An integer, which may be written as text.
 #[derive(Debug)]
@@ -102,9 +106,7 @@ impl<'a> Message<'a> {
 impl Item<'_> {
     fn descriptor(&self, index: usize) -> Result<Descriptor<'_>, Wrong> {
         let entries = self.entries.iter().flatten();
-        let entries = entries.map(|entry| {
-            (text(entry.key.as_ref()).as_bytes(), text(entry.value.as_ref()).as_bytes())
-        });
+        let entries = entries.map(|entry| (bytes(entry.key.as_ref()), bytes(entry.value.as_ref())));
         let limit = self.limit.as_ref().map(|limit| {
             let number = limit.unit.as_ref().map_or(0, |unit| unit.0);
             let unit = unit_of(number).ok_or(Wrong::NoUnit { descriptor: index })?;
@@ -122,6 +124,34 @@ impl Item<'_> {
 
 fn text<'a>(text: Option<&'a Text<'_>>) -> &'a str {
     text.map_or("", |text| &text.0)
+}
+
+fn bytes<'a>(bytes: Option<&'a Bytes<'_>>) -> &'a [u8] {
+    bytes.map_or(b"", |bytes| &bytes.0)
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bytes(BytesVisitor)
+    }
+}
+
+struct BytesVisitor;
+
+impl<'de> Visitor<'de> for BytesVisitor {
+    type Value = Bytes<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_borrowed_bytes<E: de::Error>(self, bytes: &'de [u8]) -> Result<Bytes<'de>, E> {
+        Ok(Bytes(Cow::Borrowed(bytes)))
+    }
+
+    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Bytes<'de>, E> {
+        Ok(Bytes(Cow::Owned(bytes.to_vec())))
+    }
 }
 
 impl<'de, T: TryFrom<u64>> Deserialize<'de> for Integer<T> {

@@ -38,6 +38,9 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 place.copy_from_slice(&[a, b, c]);
             }
             put_end(out, stream.id, &Status::OK);
+            if !stream.is_ended {
+                self.cut.put_reset(out, stream.id, Reason::NoError);
+            }
             self.forget(index);
             return;
         }
