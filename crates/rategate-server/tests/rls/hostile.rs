@@ -1,11 +1,15 @@
 //! Header fields of one client, as a proxy passes them on: whatever their bytes, a limit that is used up says no, and there is no
 //! error that the proxy would let pass.
 
+use bytes::Bytes;
+use http_body_util::BodyExt;
 use proptest::prelude::*;
-use rategate_server::protocol::grpc::Settings;
-use rategate_server::protocol::rls::{Ask, Options, json};
+use rategate_server::engine::{Decided, Fault, Request};
+use rategate_server::net::Access;
+use rategate_server::protocol::grpc::{Health, Rls, Settings};
+use rategate_server::protocol::rls::{Ask, Decide, Options, json};
 
-use crate::abuse::{Raw, begun_call, frame, says};
+use crate::abuse::{PATH, Raw, begun_call, frame, says};
 use crate::common::{Driver, Server, engine, rules, runtime};
 
 /// A field of a message: its number, and bytes.
@@ -133,6 +137,32 @@ fn a_string_of_json_that_is_no_text_is_a_value() {
         let (status, body) = runtime().block_on(json(&text, &engine, Options::default()));
         assert_eq!(status, 429, "{value:?}: {body}");
     }
+}
+
+/// Has no room for one more key.
+struct Full;
+
+impl Decide for Full {
+    fn decide(&self, _: &Request<'_>) -> Decided {
+        Decided::Now(Err(Fault::NoRoom))
+    }
+}
+
+/// A client can make up keys until there is no room for more: that lets nobody pass.
+#[test]
+fn a_key_without_room_is_denied() {
+    let text =
+        br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"x"}]}]}"#;
+    let told = runtime().block_on(json(text, &Full, Options::default()));
+    assert_eq!(told, (429, r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#.to_owned()));
+    let rls = Rls::new(Full, Access::default(), Health::new(true), Settings::default());
+    let body =
+        http_body_util::Full::new(Bytes::from(framed(&message(&[(b"remote_address", b"x")]))));
+    let request = http::Request::post(PATH).header("content-type", "application/grpc").body(body);
+    let body = runtime().block_on(async {
+        rls.call(request.unwrap(), false).await.into_body().collect().await.unwrap().to_bytes()
+    });
+    assert_eq!(body.as_ref(), framed(&[8, 2]), "over the limit");
 }
 
 proptest! {

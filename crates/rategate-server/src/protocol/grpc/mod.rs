@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use smallvec::SmallVec;
 
 pub use self::body::Body;
 use self::frame::BadFrame;
@@ -78,6 +77,7 @@ impl<D: Decide> Rls<D> {
         let decided = Ask::read(message).and_then(|ask| rls::ask(&self.inner.engine, &ask));
         match decided.map_err(|wrong| Unary::Failed(wrong.into()))? {
             Decided::Now(answer) => {
+                let answer = rls::or_denied(answer);
                 let answer = answer.map_err(|fault| Unary::Failed(fault.into()))?;
                 self.write(&answer, out);
                 Ok(())
@@ -92,7 +92,7 @@ impl<D: Decide> Rls<D> {
         if method != Method::ShouldRateLimit || !matches!(bad, BadFrame::TooLong { .. }) {
             return Err(bad.into());
         }
-        self.write(&Answer { allowed: false, parts: SmallVec::new() }, out);
+        self.write(&Answer::uncounted_denial(), out);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use super::head::{ENCODING, Head, Method, Refusal};
 use super::health::{State, Watcher};
 use super::status::{Code, Status};
 use super::{Rls, Unary, frame, reflection};
-use crate::protocol::rls::Decide;
+use crate::protocol::rls::{self, Decide};
 
 impl<D: Decide + Send + Sync + 'static> Rls<D> {
     /// Answers a request; `token_required` is whether it has to show the token. Whoever drops the future gives up the call: nothing is taken then unless the message was complete.
@@ -73,7 +73,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         match self.unary(method, &message, &mut out) {
             Ok(()) => {}
             Err(Unary::Failed(status)) => return Err(status),
-            Err(Unary::Later(decided)) => self.write(&decided.answer().await?, &mut out),
+            Err(Unary::Later(decided)) => self.write(&rls::answered(Ok(decided)).await?, &mut out),
         }
         Ok(Body::message(out.freeze()))
     }

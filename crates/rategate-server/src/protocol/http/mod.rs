@@ -133,7 +133,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
         self.options.admit(&head.headers, caller.token_required)?;
         let client = || self.options.proxies.name(caller.address, &head.headers);
         let AuthAsked { asked, deny, pass } = AuthAsked::read(&head.uri, &head.headers, client)?;
-        let outcome = decide::decide(&self.engine, &asked).await?;
+        let outcome = decide::or_denied(decide::decide(&self.engine, &asked).await)?;
         let mut response = if outcome.answer.allowed {
             let mut response = Response::new(Body::Empty);
             *response.status_mut() = pass;

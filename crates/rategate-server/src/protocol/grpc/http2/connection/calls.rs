@@ -12,7 +12,7 @@ use crate::protocol::grpc::frame::BadFrame;
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::http2::wire::{END_STREAM, Frame, Reason, put_answer};
 use crate::protocol::grpc::{Unary, frame};
-use crate::protocol::rls::{Asked, Decide};
+use crate::protocol::rls::{self, Asked, Decide};
 
 /// A decision that a store is asked for.
 pub(super) type Later = Pin<Box<dyn Future<Output = Result<Answer, Asked>> + Send>>;
@@ -148,8 +148,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.is_asked = true;
                 }
-                let later = async move { Ok(decided.answer().await?) };
-                self.later.push((id, Box::pin(later)));
+                self.later.push((id, Box::pin(rls::answered(Ok(decided)))));
             }
         }
     }
