@@ -130,11 +130,15 @@ fn a_string_of_json_that_is_no_text_is_a_value() {
     let (engine, _) = engine(rules());
     let mut text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"50.0.0.5"}]},{"entries":[{"key":"plan","value":""#.to_vec();
     text.extend(b"\xff\xfe\", \"key\":\"");
-    assert_eq!(runtime().block_on(json(&text, &engine, Options::default())).0, 400, "cut short");
+    assert_eq!(
+        runtime().block_on(json(&text, &engine, Options::default(), true)).0,
+        400,
+        "cut short"
+    );
     for value in [&b"\xff\xfe"[..], br"\ud800", br"\u0000", b""] {
         let mut text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"50.0.0.5"}]},{"entries":[{"key":"plan","value":""#.to_vec();
         text.extend([value, b"\"}]}]}"].concat());
-        let (status, body) = runtime().block_on(json(&text, &engine, Options::default()));
+        let (status, body) = runtime().block_on(json(&text, &engine, Options::default(), true));
         assert_eq!(status, 429, "{value:?}: {body}");
     }
 }
@@ -153,7 +157,7 @@ impl Decide for Full {
 fn a_key_without_room_is_denied() {
     let text =
         br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"x"}]}]}"#;
-    let told = runtime().block_on(json(text, &Full, Options::default()));
+    let told = runtime().block_on(json(text, &Full, Options::default(), true));
     assert_eq!(told, (429, r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#.to_owned()));
     let rls = Rls::new(Full, Access::default(), Health::new(true), Settings::default());
     let body =

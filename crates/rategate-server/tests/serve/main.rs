@@ -19,4 +19,5 @@ mod restart;
 mod rules;
 #[cfg(feature = "otlp")]
 mod spans;
+mod tokens;
 mod web;

@@ -16,6 +16,7 @@ use super::head::{ENCODING, Head, Method, Refusal};
 use super::health::{State, Watcher};
 use super::status::{Code, Status};
 use super::{Rls, Unary, frame, reflection};
+use crate::net::RefusalReason;
 use crate::protocol::rls::{self, Decide};
 
 impl<D: Decide + Send + Sync + 'static> Rls<D> {
@@ -25,7 +26,8 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     {
         let (parts, mut body) = request.into_parts();
-        let (method, timeout) = match Head::of(&parts, self.access(token_required)).call() {
+        let head = Head::of(&parts, &self.inner.access);
+        let (method, timeout) = match head.call(&self.inner.access, token_required) {
             Ok(call) => call,
             Err(refusal) => return refused(refusal),
         };
@@ -37,8 +39,9 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 Reflecting { body, bytes: BytesMut::new(), most: self.most(), ended: false };
             return answered(Body::stream(UnsyncBoxBody::new(stream)));
         }
-        match tokio::time::timeout(wait, self.one(method, &mut body)).await {
-            Ok(Ok(body)) => answered(body),
+        let may_credit = self.may_credit(head.token, token_required);
+        match tokio::time::timeout(wait, self.one(method, may_credit, &mut body)).await {
+            Ok(Ok(response)) => response,
             Ok(Err(status)) => refused(Refusal::Grpc(status)),
             Err(_) => refused(Refusal::Grpc(Status::late())),
         }
@@ -49,7 +52,12 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     }
 
     /// Answers a call of one message.
-    async fn one<B>(&self, method: Method, body: &mut B) -> Result<Body, Status>
+    async fn one<B>(
+        &self,
+        method: Method,
+        may_credit: bool,
+        body: &mut B,
+    ) -> Result<Response<Body>, Status>
     where
         B: HttpBody<Data = Bytes> + Unpin,
     {
@@ -58,24 +66,23 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
             Err(bad) => {
                 let mut out = BytesMut::new();
                 self.bad_frame(method, bad, &mut out)?;
-                return Ok(Body::message(out.freeze()));
+                let mut response = answered(Body::message(out.freeze()));
+                response.extensions_mut().insert(RefusalReason::TooLong);
+                return Ok(response);
             }
         };
         if method == Method::Watch {
             let watcher = self.inner.health.watch(&message)?;
-            return Ok(Body::stream(UnsyncBoxBody::new(Watching {
-                watcher,
-                change: None,
-                ended: false,
-            })));
+            let watching = Watching { watcher, change: None, ended: false };
+            return Ok(answered(Body::stream(UnsyncBoxBody::new(watching))));
         }
         let mut out = BytesMut::with_capacity(96);
-        match self.unary(method, &message, &mut out) {
+        match self.unary(method, may_credit, &message, &mut out) {
             Ok(()) => {}
             Err(Unary::Failed(status)) => return Err(status),
             Err(Unary::Later(decided)) => self.write(&rls::answered(Ok(decided)).await?, &mut out),
         }
-        Ok(Body::message(out.freeze()))
+        Ok(answered(Body::message(out.freeze())))
     }
 
     /// Reads the only message of a call. Mostly its bytes come at once, and stay where they are.
@@ -121,6 +128,9 @@ fn answered(body: Body) -> Response<Body> {
 
 fn refused(refusal: Refusal) -> Response<Body> {
     let mut response = Response::new(Body::empty());
+    if let Some(reason) = refusal.reason() {
+        response.extensions_mut().insert(reason);
+    }
     match refusal {
         Refusal::Http(status) => {
             *response.status_mut() =

@@ -8,6 +8,7 @@ use rategate_tower::problem::{Problem, Wrong};
 
 use super::invalid::Invalid;
 use crate::engine::Fault;
+use crate::net::RefusalReason;
 use crate::protocol::body::{Body, Unread};
 use crate::protocol::problem;
 
@@ -39,6 +40,18 @@ impl From<Invalid> for Refused {
 }
 
 impl Refused {
+    /// The reason for which it counts as a refused call, if it does.
+    const fn reason(&self) -> Option<RefusalReason> {
+        Some(match self {
+            // Browsers have a count of their own, and paths that there are not ask for no decision.
+            Self::NotFound | Self::Method(_) | Self::OtherSite | Self::OtherHost => return None,
+            Self::Token => RefusalReason::NoToken,
+            Self::Unread(Unread::TooLong) => RefusalReason::TooLong,
+            Self::Unread(_) | Self::Invalid(_) => RefusalReason::Malformed,
+            Self::Fault(..) => RefusalReason::Fault,
+        })
+    }
+
     /// The response.
     pub(super) fn response(&self) -> Response<Body> {
         let (status, code, detail) = self.told();
@@ -53,6 +66,9 @@ impl Refused {
         };
         if let Some((name, value)) = field {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        if let Some(reason) = self.reason() {
+            response.extensions_mut().insert(reason);
         }
         response
     }

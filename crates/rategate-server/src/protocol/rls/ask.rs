@@ -91,6 +91,12 @@ impl<'a> Ask<'a> {
         }
         Ok(ask)
     }
+
+    /// Whether it gives permits back.
+    #[must_use]
+    pub fn credits(&self) -> bool {
+        self.descriptors.iter().any(|descriptor| descriptor.refund)
+    }
 }
 
 impl<'a> Descriptor<'a> {

@@ -15,13 +15,20 @@ use crate::engine::{Answer, Override};
 use crate::protocol::few::few;
 use crate::rule::Unit;
 
-/// Decides a request that is JSON. The status is 200 (OK), 429 (over the limit) or 400 (no answer: then the body is text that says why),
-/// and the body what `envoyproxy/ratelimit` answers.
-pub async fn answer(request: &[u8], engine: &impl Decide, options: Options) -> (u16, String) {
-    let decided = match Message::read(request) {
-        Ok(message) => message.ask().and_then(|question| ask(engine, &question)),
-        Err(wrong) => Err(wrong),
-    };
+/// Decides a request that is JSON. The status is 200 (OK), 429 (over the limit), 400 (no answer) or 401 (permits are given back, and
+/// not `may_credit`); the body what `envoyproxy/ratelimit` answers, or text that says why there is no answer.
+pub async fn answer(
+    request: &[u8],
+    engine: &impl Decide,
+    options: Options,
+    may_credit: bool,
+) -> (u16, String) {
+    let message = Message::read(request);
+    let question = message.as_ref().map_err(Clone::clone).and_then(Message::ask);
+    if !may_credit && question.as_ref().is_ok_and(Ask::credits) {
+        return (401, "the token is needed to give permits back\n".to_owned());
+    }
+    let decided = question.and_then(|question| ask(engine, &question));
     match answered(decided).await {
         Ok(answer) => {
             let status = if answer.allowed { 200 } else { 429 };

@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use super::Connection;
 use super::streams::State;
 use crate::engine::Answer;
+use crate::net::{RefusalReason, TokenShown};
 use crate::protocol::grpc::frame::BadFrame;
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::http2::wire::{END_STREAM, Frame, Reason, put_answer};
@@ -80,7 +81,10 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         put_answer(out, stream.id);
         let data = self.begin_data(index, out);
         match self.rls.bad_frame(method, bad, out) {
-            Ok(()) => self.send(index, data, out),
+            Ok(()) => {
+                self.refused(Some(RefusalReason::TooLong), TokenShown::Nothing);
+                self.send(index, data, out);
+            }
             Err(status) => {
                 out.truncate(start);
                 self.fail(index, status, out);
@@ -130,9 +134,10 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     fn ask(&mut self, index: usize, method: Method, message: &[u8], out: &mut BytesMut) {
         let Some(stream) = self.streams.get(index) else { return };
         let (start, id) = (out.len(), stream.id);
+        let may_credit = self.rls.may_credit(stream.token, self.token_required);
         put_answer(out, id);
         let data = self.begin_data(index, out);
-        let decided = self.rls.unary(method, message, out);
+        let decided = self.rls.unary(method, may_credit, message, out);
         if decided.is_err() {
             out.truncate(start);
         }
