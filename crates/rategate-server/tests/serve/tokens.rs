@@ -133,7 +133,13 @@ fn guesses_that_come_together_are_no_more() {
     let auth = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
     let said = [("resp", auth.repeat(500)), ("http", guess.repeat(50))].map(|(protocol, words)| {
         let place = service.at(protocol);
-        std::thread::spawn(move || last_words(&place, words.as_bytes()))
+        std::thread::spawn(move || {
+            let started = Instant::now();
+            let said = last_words(&place, words.as_bytes());
+            // 100 ms, and twice as long each time, for seven of them.
+            assert!(started.elapsed().as_millis() >= 12_700, "{protocol}: {:?}", started.elapsed());
+            said
+        })
     });
     let [resp, http] = said.map(|said| said.join().unwrap());
     assert_eq!(resp.matches("WRONGPASS").count(), 10, "{resp}");
