@@ -18,7 +18,8 @@ use crate::observe::admin::{Admin, Rights};
 use crate::protocol::body::{Body, read};
 use crate::protocol::grpc::Rls;
 use crate::protocol::http::{
-    Api, Caller, ConnectionLimits, Guard, Stranger, Whose, serve_connection, token_shown,
+    Api, Caller, ConnectionLimits, Guard, Stranger, Whose, refuse_host, serve_connection,
+    token_shown,
 };
 use crate::protocol::rls;
 
@@ -87,6 +88,9 @@ impl Web {
         caller: Caller,
     ) -> Response<Body> {
         let parts = &*self.parts;
+        if let Some(refused) = refuse_host(&request) {
+            return refused;
+        }
         if let Err(stranger) = self.guard.admit(&request, &caller) {
             return parts.turn_away(stranger);
         }
@@ -182,7 +186,10 @@ impl Protocol for Web {
                 () = ending.over() => {}
             }
         };
-        serve_connection(stream, limits, end, answer).await;
+        if let Some(reason) = serve_connection(stream, limits, end, answer).await {
+            // There is no answer that could come late.
+            let _ = ending.refused(reason);
+        }
     }
 
     fn no_room(&self) -> &'static [u8] {

@@ -11,6 +11,7 @@
 mod certificates;
 mod clients;
 mod exact;
+mod hosts;
 mod nodes;
 mod pages;
 #[cfg(feature = "otlp")]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::header::{ALLOW, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONNECTION, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use rategate_tower::problem::{Problem, Wrong};
 
@@ -25,6 +25,8 @@ pub(super) enum Refused {
     OtherSite,
     /// It is for a name that is not this service's.
     OtherHost,
+    /// It has not the one field `Host` that a request has.
+    Host,
     /// Something in it is wrong.
     Invalid(Invalid),
     /// Its body did not come.
@@ -47,7 +49,7 @@ impl Refused {
             Self::NotFound | Self::Method(_) | Self::OtherSite | Self::OtherHost => return None,
             Self::Token => RefusalReason::NoToken,
             Self::Unread(Unread::TooLong) => RefusalReason::TooLong,
-            Self::Unread(_) | Self::Invalid(_) => RefusalReason::Malformed,
+            Self::Host | Self::Unread(_) | Self::Invalid(_) => RefusalReason::Malformed,
             Self::Fault(..) => RefusalReason::Fault,
         })
     }
@@ -62,6 +64,8 @@ impl Refused {
         let field = match self {
             Self::Method(methods) => Some((ALLOW, *methods)),
             Self::Token => Some((WWW_AUTHENTICATE, "Bearer")),
+            // What comes behind it may be meant for another.
+            Self::Host => Some((CONNECTION, "close")),
             _ => None,
         };
         if let Some((name, value)) = field {
@@ -100,6 +104,11 @@ impl Refused {
                 let detail =
                     "The service does not go by this name. If it should, list it in [http] hosts.";
                 (StatusCode::MISDIRECTED_REQUEST, "other_host", detail)
+            }
+            Self::Host => {
+                let detail =
+                    "A request of HTTP/1.1 has one field Host: a name or an address, and a port.";
+                (StatusCode::BAD_REQUEST, "no_host", detail)
             }
             Self::Unread(Unread::TooLong) => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "body_too_long", "The body is too long.")

@@ -4,7 +4,6 @@
 //! for gRPC alone are read and written here: whole frames out of one buffer, answers into another, one read and one
 //! write for all calls that came together, and no task, no channel and no map of fields for each. See decision 0035 for the figures.
 
-mod budget;
 mod connection;
 mod fields;
 mod hpack;

@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use super::Connection;
 use super::streams::State;
 use crate::net::{RefusalReason, TokenShown};
-use crate::protocol::grpc::http2::budget::RESET;
+use crate::protocol::budget::RESET;
 use crate::protocol::grpc::http2::fields::{Kind, Unpacked};
 use crate::protocol::grpc::http2::hpack::Unpacking;
 use crate::protocol::grpc::http2::stream::Stream;
@@ -93,7 +93,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 self.trailers(index, is_ended && unpacked.kind == Kind::Trailers, out)
             }
             // Whoever has heard no farewell yet may go on.
-            State::Ignored => self.budget.spend(u32::from(id <= self.last)),
+            State::Ignored => Ok(self.budget.spend(u32::from(id <= self.last))?),
             // A number is for one stream, and the next one's is higher.
             State::Closed => Err(Reason::Protocol),
         }

@@ -2,7 +2,7 @@
 //!
 //! What it does without: it is never a client, pushes nothing, has no priorities, and packs no fields of its own. What it takes care
 //! of: every frame has a bound before there is memory for it, and whatever makes work without asking for a decision
-//! has a [budget](super::budget) that decisions fill.
+//! has a [budget](crate::protocol::budget) that decisions fill.
 //!
 //! Here bytes become frames, and each goes to what it is about: heads (`heads`), the messages of calls and their decisions (`calls`),
 //! calls of many messages (`lasting`), what may be sent now (`sending`), which streams there are (`streams`), and how they and all
@@ -25,7 +25,6 @@ use self::calls::Later;
 use self::ending::Ending;
 use self::heads::Begun;
 use self::streams::Cut;
-use super::budget::Budget;
 use super::hpack::Decoder;
 use super::stream::Stream;
 use super::windows::Windows;
@@ -34,6 +33,7 @@ use super::wire::{
     RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, put_frame, put_settings,
 };
 use crate::net::{Attempts, RefusalReason, TokenShown};
+use crate::protocol::budget::Budget;
 use crate::protocol::grpc::Rls;
 use crate::protocol::rls::Decide;
 
@@ -189,7 +189,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             GOAWAY if frame.stream != 0 => Err(Reason::Protocol),
             GOAWAY if frame.payload.len() < 8 => Err(Reason::FrameSize),
             // Farewells, and whatever else there is may be ignored, but not for ever.
-            _ => self.budget.spend(1),
+            _ => Ok(self.budget.spend(1)?),
         }
     }
 
