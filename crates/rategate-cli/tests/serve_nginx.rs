@@ -42,9 +42,19 @@ struct Nginx {
     place: String,
 }
 
+/// The question of the guide's file, and what its comments say in place of it.
+const BY_ADDRESS: &str = "limit=5/min&burst=5&key=$remote_addr&deny=403;";
+const BY_FIELD: &str = "limit=5/min&burst=5&from=header:X-Api-Key&deny=403;
+        proxy_set_header X-Api-Key $http_x_api_key;";
+
 impl Nginx {
     /// By the guide's file, with places that are free here.
     fn start(name: &str, limiter: &str, app: &str) -> Option<Self> {
+        Self::asking(name, limiter, app, BY_ADDRESS)
+    }
+
+    /// The same with another question.
+    fn asking(name: &str, limiter: &str, app: &str, question: &str) -> Option<Self> {
         let program = on_path("nginx")?;
         let folder = folder(name);
         let guide =
@@ -57,6 +67,7 @@ impl Nginx {
             ("listen 127.0.0.1:8000;", format!("listen {place};")),
             // Ample for a machine that does other things too.
             ("50ms;", "5s;".to_owned()),
+            (&format!("/v1/auth?{BY_ADDRESS}\n"), format!("/v1/auth?{question}\n")),
         ] {
             assert!(text.contains(written), "the guide's file has no `{written}`");
             text = text.replace(written, &here);
@@ -73,11 +84,18 @@ impl Nginx {
 
     /// The status and the head's other lines, in lower case.
     fn get(&self, path: &str, more: &str) -> (u16, String) {
+        self.get_with(path, more.as_bytes())
+    }
+
+    /// The same with any bytes among the fields.
+    fn get_with(&self, path: &str, more: &[u8]) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.place).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n")
-            .unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+        // Who sends too much may be answered, and cut off, before all is said.
+        let _ = stream.write_all(&[head.as_bytes(), more, b"\r\n"].concat());
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text);
+        let text = String::from_utf8_lossy(&text).into_owned();
         let (head, _) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{text}"));
         (head[9..12].parse().unwrap(), head.to_ascii_lowercase())
     }
@@ -141,4 +159,105 @@ fn a_limiter_that_is_gone_holds_up_nobody() {
         assert_eq!(status, 200, "{head}");
     }
     assert_eq!(app.asked().len(), 8);
+}
+
+/// Values of a header field that mean harm: parts of a question, and bytes that are no text.
+fn hostile(nth: u64) -> Vec<u8> {
+    const WORDS: [&str; 12] = [
+        "bob&burst=1",
+        "bob&burst=1000000",
+        "bob&permits=0",
+        "bob&deny=429",
+        "bob&rule=none",
+        "bob&limit=1000/s",
+        "bob&nonsense=1",
+        "bob HTTP/1.1",
+        "%26burst=1",
+        "bob#",
+        "?",
+        "",
+    ];
+    let mut word = nth.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut next = || {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        word
+    };
+    if let Some(word) = usize::try_from(nth).ok().and_then(|nth| WORDS.get(nth)) {
+        return word.as_bytes().to_vec();
+    }
+    let length = if nth.is_multiple_of(97) { 6_000 } else { next() % 60 + 1 };
+    let byte = |word: u64| u8::try_from(word >> 56).unwrap();
+    let bytes = (0..length).map(|_| byte(next()));
+    // These end a field; all others, control characters among them, may be tried.
+    bytes.map(|byte| if matches!(byte, b'\r' | b'\n' | 0) { b'&' } else { byte }).collect()
+}
+
+/// No field of a client gets a request past a limit that is used up: neither by what it says nor by an error about it.
+#[test]
+fn no_field_of_a_client_passes_a_limit_that_is_used_up() {
+    let (app, serving) = (app(), Serving::start(&[]));
+    let Some(nginx) = Nginx::start("nginx_used_up", serving.place("http"), place(&app)) else {
+        return;
+    };
+    for _ in 0..5 {
+        assert_eq!(nginx.get("/page", "").0, 200);
+    }
+    let mut denied = 0;
+    for nth in 0..10_000 {
+        let names = ["X-Api-Key: ", "X-Rategate-Key: ", "Authorization: ", "Cookie: "];
+        let name = names[usize::try_from(nth).unwrap() % names.len()];
+        let field = [name.as_bytes(), &hostile(nth), b"\r\n"].concat();
+        let (status, head) = nginx.get_with("/page", &field);
+        assert!(status >= 400, "{field:?}: {head}");
+        denied += u32::from(status == 429);
+    }
+    assert!(denied > 9_000, "most of them are asked about: {denied}");
+    assert_eq!(app.asked().len(), 5, "none of them reaches the application");
+}
+
+/// Whatever a key is, it is one key: so many pass, and no more.
+#[test]
+fn a_key_in_a_field_is_that_key_whatever_its_bytes() {
+    let (app, serving) = (app(), Serving::start(&[]));
+    let limiter = serving.place("http");
+    let Some(nginx) = Nginx::asking("nginx_field", limiter, place(&app), BY_FIELD) else { return };
+    for nth in (0..800).filter(|nth| *nth != 11) {
+        let field = [b"X-Api-Key: ".as_slice(), &hostile(nth), b"\r\n"].concat();
+        let statuses = [(); 6].map(|()| nginx.get_with("/page", &field).0);
+        let passed = statuses.iter().filter(|status| **status < 400).count();
+        assert!(passed <= 5 && statuses[5] >= 400, "{field:?}: {statuses:?}");
+        if nth < 12 {
+            assert_eq!(statuses, [200, 200, 200, 200, 200, 429], "{field:?}");
+        }
+    }
+    // Without one they are all the same client.
+    let statuses = [(); 6].map(|()| nginx.get("/page", "").0);
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
+}
+
+/// What a service answers that is no decision denies, and is none of the client's business.
+#[test]
+fn an_answer_that_is_no_decision_lets_nothing_pass() {
+    let app = app();
+    let folder = folder("nginx_refused_rules");
+    let file = folder.join("rategate.toml");
+    std::fs::write(&file, "[server]\nauth = true\n").unwrap();
+    let guarded = Serving::with_token(&["--config", file.to_str().unwrap()], "s3cret");
+    let open = Serving::start(&[]);
+    let table = [
+        (&guarded, BY_ADDRESS),
+        (&open, "rule=nowhere&key=$remote_addr&deny=403;"),
+        (&open, "limit=5/min&burst=5&key=$remote_addr&deny=403&burst=1;"),
+    ];
+    for (serving, question) in table {
+        let limiter = serving.place("http");
+        let nginx = Nginx::asking("nginx_refused", limiter, place(&app), question);
+        let Some(nginx) = nginx else { return };
+        let (status, head) = nginx.get("/page", "");
+        assert_eq!(status, 500, "{question}: {head}");
+        assert!(!head.contains("www-authenticate"), "{head}");
+    }
+    assert!(app.asked().is_empty());
 }

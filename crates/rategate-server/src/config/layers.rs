@@ -11,7 +11,7 @@ use super::error::Problem;
 use super::native::text::{Grammar as _, HostName};
 use super::native::{SNAPSHOT_EVERY, Size, add_store_urls, secret_file};
 use super::settings::{
-    Address, Dialect, LogFormat, Receiver, Sample, Secret, Snapshot, Tls, WhenTorn,
+    Address, Dialect, LogFormat, LogKeys, Receiver, Sample, Secret, Snapshot, Tls, WhenTorn,
 };
 
 /// Settings from outside the files. Each key of [`keys`] is a variable too: `server.threads` is `RATEGATE_SERVER_THREADS`.
@@ -35,7 +35,7 @@ struct Said {
 /// What can be said from outside, by its key.
 type Setter = fn(&mut Draft, &str) -> Result<(), String>;
 
-const KEYS: [(&str, Setter); 36] = [
+const KEYS: [(&str, Setter); 37] = [
     ("server.resp", |draft, text| listeners(draft, Protocol::Resp, text)),
     ("server.http", |draft, text| listeners(draft, Protocol::Http, text)),
     ("server.grpc", |draft, text| listeners(draft, Protocol::Grpc, text)),
@@ -133,6 +133,15 @@ const KEYS: [(&str, Setter); 36] = [
             _ => Err("it is text or json".to_owned()),
         };
         put(&mut draft.settings.log.format, format)
+    }),
+    ("log.keys", |draft, text| {
+        let keys = match text {
+            "hashed" => Ok(LogKeys::Hashed),
+            "plain" => Ok(LogKeys::Plain),
+            "off" => Ok(LogKeys::Off),
+            _ => Err("it is hashed, plain or off".to_owned()),
+        };
+        put(&mut draft.settings.log.keys, keys)
     }),
     ("log.filter", |draft, text| put(&mut draft.settings.log.filter, Ok(text.to_owned()))),
     ("tracing.otlp", |draft, text| {

@@ -88,6 +88,13 @@ impl Decided {
     }
 }
 
+impl Answer {
+    /// A denial that nothing is counted for.
+    pub(crate) fn uncounted_denial() -> Self {
+        Self { allowed: false, parts: SmallVec::new() }
+    }
+}
+
 impl Part {
     /// How long until nothing of the limit is in use any more, in ns; none if that never comes by itself.
     #[must_use]

@@ -12,7 +12,9 @@ use tokio::time::{sleep, timeout};
 
 use super::listen::Kind;
 use super::workers::Spread;
-use super::{Bound, Caps, Drain, Limits, Peer, Protocol, Seat, Tls, Workers};
+use super::{
+    Attempts, Bound, Caps, Drain, Limits, Peer, Protocol, RefusalReason, Seat, Tls, Workers,
+};
 
 /// How long to wait after the system could not give a connection a descriptor; twice as long each time.
 const FIRST_REST: Duration = Duration::from_millis(5);
@@ -50,12 +52,18 @@ pub trait Tally: Send + Sync {
     fn closed(&self);
     /// One has found no place.
     fn refused(&self);
+    /// A call was refused on a connection from `peer`.
+    fn call_refused(&self, reason: RefusalReason, peer: Option<SocketAddr>);
+    /// A call has shown the token.
+    fn call_admitted(&self);
 }
 
 impl Tally for () {
     fn opened(&self) {}
     fn closed(&self) {}
     fn refused(&self) {}
+    fn call_refused(&self, _: RefusalReason, _: Option<SocketAddr>) {}
+    fn call_admitted(&self) {}
 }
 
 /// Told as closed when it is dropped, however its connection ended.
@@ -194,7 +202,9 @@ impl<P: Protocol> Host<P> {
             return;
         };
         let _open = Open::tell(&self.door.tally);
-        let peer = Peer { address, identity: None, token_required: self.door.token_required };
+        let attempts = Attempts::new(Arc::clone(&self.door.tally), address);
+        let token_required = self.door.token_required;
+        let peer = Peer { address, identity: None, token_required, attempts };
         match &self.door.tls {
             None => self.protocol.serve(stream, peer, self.door.drain).await,
             // Apart, so that connections without TLS do not carry the room for it.

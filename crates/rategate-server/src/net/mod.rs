@@ -6,10 +6,12 @@
 mod accept;
 mod access;
 mod address;
+mod attempts;
 mod caps;
 mod descriptors;
 mod drain;
 mod listen;
+mod refusal;
 mod seldom;
 mod tls;
 mod turn;
@@ -23,12 +25,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::accept::{Door, Tally, accept};
-pub use self::access::Access;
+pub use self::access::{Access, Right, TokenShown};
 pub use self::address::Address;
+pub use self::attempts::{Attempts, FREE_GUESSES, MAX_GUESSES};
 pub use self::caps::{Caps, Seat};
 pub use self::descriptors::raise_descriptors;
 pub use self::drain::{Drain, Drainer};
 pub use self::listen::{Bound, bind};
+pub use self::refusal::RefusalReason;
 pub(crate) use self::seldom::Seldom;
 pub use self::tls::{Tls, TlsError};
 pub(crate) use self::turn::Turn;
@@ -54,6 +58,8 @@ pub struct Peer {
     pub identity: Option<Arc<str>>,
     /// Whether every call needs the token, and not only those that change something.
     pub token_required: bool,
+    /// What it is refused.
+    pub attempts: Attempts,
 }
 
 /// How long connections may take, and how many there may be.

@@ -5,7 +5,9 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rategate::{Gcra, Ledger, Limiter, ManualClock};
+use rategate::{Gcra, Hashing, Ledger, Limiter, ManualClock, Seeds};
+
+use crate::config::settings::LogKeys;
 
 /// How many are kept.
 const MOST: usize = 32;
@@ -43,20 +45,30 @@ pub(super) struct Denials {
     next_near_ns: AtomicU64,
 }
 
-/// How many events of all rules together may be told: the limiter's own trade.
+/// How many events of all rules together may be told, which is the limiter's own trade, and how they name keys.
 #[derive(Debug)]
 pub(super) struct Events {
+    keys: LogKeys,
+    /// New with each start: a hash in a log cannot be compared with those of guessed keys.
+    seeds: Seeds,
     limiter: Option<Limiter<Ledger<Gcra>, ManualClock>>,
     clock: ManualClock,
 }
 
 impl Events {
     /// At most `burst` at once, and so many a second.
-    pub(super) fn new(per_second: u64, burst: u64) -> Self {
+    pub(super) fn new(per_second: u64, burst: u64, keys: LogKeys) -> Self {
         let clock = ManualClock::new();
         let rate = rategate::Rate::per_second(per_second).ok();
         let bucket = rate.and_then(|rate| Gcra::new(rate, burst).ok());
-        Self { limiter: bucket.map(|bucket| Limiter::with_clock(bucket, clock.clone())), clock }
+        let limiter = bucket.map(|bucket| Limiter::with_clock(bucket, clock.clone()));
+        Self { keys, seeds: Seeds::random(Hashing::FloodSafe), limiter, clock }
+    }
+
+    /// A key in the log by its hash, where that is asked for.
+    fn hash(&self, key: &[u8]) -> Option<String> {
+        let [word, _] = self.seeds.hashed(key).words();
+        (self.keys == LogKeys::Hashed).then(|| format!("{word:016x}"))
     }
 
     /// Whether one more may be told at `now_ns`.
@@ -74,25 +86,28 @@ impl Denials {
         &self,
         now_ns: u64,
         rule: &str,
+        key: &[u8],
         events: &Events,
         denial: impl FnOnce() -> Denial,
     ) {
         if is_due(&self.next_ns, now_ns, PAUSE_NS) {
-            self.keep(rule, events, denial());
+            self.keep(rule, key, events, denial());
         }
     }
 
     #[cold]
-    fn keep(&self, rule: &str, events: &Events, denial: Denial) {
+    fn keep(&self, rule: &str, key: &[u8], events: &Events, denial: Denial) {
         if tracing::enabled!(target: "rategate", tracing::Level::INFO)
             && events.may_tell(denial.at_ns)
         {
             let Denial { name, permits, why, enforced, .. } = &denial;
             let retry_after_ms = why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000));
             let reason = why.word();
+            let plain = (events.keys == LogKeys::Plain).then(|| tracing::field::display(name));
+            let key_hash = events.hash(key).map(tracing::field::display);
             tracing::info!(
                 target: "rategate",
-                rule = %rule.escape_debug(), key = %name, permits, reason, retry_after_ms, enforced,
+                rule = %rule.escape_debug(), key = plain, key_hash, permits, reason, retry_after_ms, enforced,
                 "denied"
             );
         }
@@ -159,10 +174,10 @@ mod tests {
 
     #[test]
     fn the_last_denials_are_kept_and_no_more() {
-        let (denials, events) = (Denials::default(), Events::new(10, 50));
+        let (denials, events) = (Denials::default(), Events::new(10, 50, LogKeys::Hashed));
         for nth in 0..100 {
             let at_ns = nth * PAUSE_NS;
-            denials.note(at_ns, "rule", &events, || Denial {
+            denials.note(at_ns, "rule", b"key", &events, || Denial {
                 at_ns,
                 name: "key".into(),
                 permits: 1,

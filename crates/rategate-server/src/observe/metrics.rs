@@ -12,6 +12,7 @@ use super::view::View;
 use super::waits::ENDS_MS;
 use super::{Observe, words};
 use crate::engine::KeeperStats;
+use crate::net::RefusalReason;
 use crate::rule::Rule;
 
 /// What is told as `outcome`; near grants are granted ones as well.
@@ -171,6 +172,14 @@ fn service(text: &mut Text, status: &Status) {
     );
     for (protocol, (_, _, refused)) in connections {
         text.line("rategate_connections_refused_total", &[("protocol", protocol)], refused);
+    }
+    let name = "rategate_calls_refused_total";
+    text.metric(name, "counter", "Calls that were refused before anything was decided");
+    for protocol in Protocol::ALL {
+        for reason in RefusalReason::ALL {
+            let labels = [("protocol", protocol.name()), ("reason", reason.name())];
+            text.line(name, &labels, status.refusals().count(protocol, reason));
+        }
     }
     let (sites, hosts) = status.strangers();
     let name = "rategate_http_strangers_total";

@@ -15,6 +15,7 @@ mod lanes;
 mod metrics;
 mod name;
 mod record;
+mod refusals;
 mod series;
 #[cfg(feature = "otlp")]
 mod spans;
@@ -28,6 +29,7 @@ mod words;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use self::refusals::ListenerCalls;
 #[cfg(feature = "otlp")]
 pub use self::spans::Spans;
 pub use self::status::{Protocol, Status, Store};
@@ -36,6 +38,7 @@ pub use self::view::{Taken, View};
 use self::denials::Events;
 use self::record::Record;
 use self::tape::Budget;
+use crate::config::settings::LogKeys;
 use crate::engine::{Observer, Watch};
 use crate::rule::Rule;
 
@@ -72,13 +75,19 @@ impl Observe {
     /// Nothing has been seen, at `now_ns` by the engine's clock.
     #[must_use]
     pub fn new(now_ns: u64) -> Self {
+        Self::with_log_keys(now_ns, LogKeys::default())
+    }
+
+    /// Nothing has been seen, and events name keys as `keys` says.
+    #[must_use]
+    pub fn with_log_keys(now_ns: u64, keys: LogKeys) -> Self {
         let (per_second, burst) = EVENTS;
         let records = Records { by_name: HashMap::new(), order: Vec::new(), now_ns };
         Self {
             records: Mutex::new(records),
             status: Status::default(),
             budget: Budget::new(MOST_ARRIVALS),
-            events: Arc::new(Events::new(per_second, burst)),
+            events: Arc::new(Events::new(per_second, burst, keys)),
         }
     }
 
@@ -100,6 +109,7 @@ impl Observe {
         for record in records {
             record.tick(now_ns);
         }
+        self.status.refusals().tick(now_ns);
     }
 
     /// What is known of each rule, in the order in which they were first seen.

@@ -119,7 +119,7 @@ impl Record {
 
     #[cold]
     fn turned_away(&self, now_ns: u64, key: &[u8], permits: u64, why: Why, enforced: bool) {
-        self.denials.note(now_ns, &self.name, &self.events, || Denial {
+        self.denials.note(now_ns, &self.name, key, &self.events, || Denial {
             at_ns: now_ns,
             name: self.name_of(key).into(),
             permits,
@@ -181,6 +181,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
+    use crate::config::settings::LogKeys;
 
     fn denied(record: &Record, now_ns: u64, enforced: bool) {
         let verdict = Verdict::Denied { retry_after_ns: NonZeroU64::new(5), enforced };
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn waits_are_those_of_the_last_one_to_two_minutes_and_of_who_has_to_wait() {
         const SECOND_NS: u64 = 1_000_000_000;
-        let events = Arc::new(Events::new(10, 50));
+        let events = Arc::new(Events::new(10, 50, LogKeys::Hashed));
         let record = Record::new("rule".into(), None, Budget::new(0), events, 0);
         let waits = || record.recent_waits().iter().sum::<u64>();
         record.tick(1_000 * SECOND_NS);

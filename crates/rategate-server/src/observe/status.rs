@@ -1,8 +1,9 @@
 //! How the service itself does: set by the parts that know, read by metrics and the page.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::refusals::{ListenerCalls, Refusals};
 use crate::engine::KeeperStats;
 
 /// Protocols by which connections come.
@@ -34,6 +35,7 @@ pub enum Store {
 #[derive(Debug, Default)]
 pub struct Status {
     connections: [Connections; 3],
+    refusals: Refusals,
     other_sites: AtomicU64,
     other_hosts: AtomicU64,
     config_failed: AtomicBool,
@@ -110,6 +112,21 @@ impl Status {
     /// One was turned away: too many, not allowed, or not understood.
     pub fn refused(&self, protocol: Protocol) {
         self.of(protocol).refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the refused calls of one more listener, of which every call needs the token or not.
+    #[must_use]
+    pub fn listener(
+        &self,
+        protocol: Protocol,
+        address: &str,
+        token_required: bool,
+    ) -> Arc<ListenerCalls> {
+        self.refusals.listener(protocol, address, token_required)
+    }
+
+    pub(super) const fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// A browser was refused that a page of another site made ask.

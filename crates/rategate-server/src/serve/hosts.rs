@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use rategate::MonotonicClock;
 
 use super::front::Front;
-use super::place::{Place, Tallied, spoken};
+use super::place::{Place, Tallied};
 use super::web::{Parts, Web};
 use crate::config::settings;
 use crate::engine::Engine;
@@ -36,9 +36,9 @@ impl Front {
         let web = self.web(&access, rls.clone(), limits);
         let mut hosts: Vec<Host> = Vec::new();
         for place in places {
+            let tally = Tallied::of(&place, &self.observe);
             let Place { protocol, bound, tls, token_required } = place;
             let guard = self.guard(&bound, tls.is_some());
-            let tally = Tallied { observe: Arc::clone(&self.observe), protocol: spoken(protocol) };
             let door = Door {
                 tls,
                 token_required,

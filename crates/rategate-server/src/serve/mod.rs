@@ -137,7 +137,7 @@ pub enum StartError {
 pub fn start(start: Start) -> Result<Running, StartError> {
     let Start { loaded, files, signals } = start;
     let settings = loaded.settings.clone();
-    let observe = Arc::new(Observe::new(unix_ns()));
+    let observe = Arc::new(Observe::with_log_keys(unix_ns(), settings.log.keys));
     let looks_on: Arc<dyn Observer> = Arc::<Observe>::clone(&observe);
     let clock = MonotonicClock::starting_at(unix_ns());
     let engine_settings = engine_settings(&settings);

@@ -1,12 +1,13 @@
 //! Places to listen at: what has to hold before there is one, and who counts what comes in there.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::{Listening, StartError};
 use crate::config::Settings;
-use crate::config::settings::{self, Listener};
-use crate::net::{self, Bound, Tally, Tls};
-use crate::observe::{self, Observe};
+use crate::config::settings::{self, Listener, Server};
+use crate::net::{self, Bound, RefusalReason, Tally, Tls};
+use crate::observe::{self, ListenerCalls, Observe};
 
 /// A listener that is bound.
 pub(super) struct Place {
@@ -52,14 +53,33 @@ pub(super) fn place(
             Some(Tls::read(&tls.cert, &tls.key, tls.client_ca.as_deref(), offers)?)
         }
     };
-    // Whoever reaches an open listener from outside has to show the token for everything.
+    // Clients that reach an open listener from outside have to show the token for everything.
     let token_required = listener.auth;
+    warn_of_exposure(server, protocol, listener);
     let bound = net::bind(&at(listener)).map_err(|error| StartError::Bind {
         protocol,
         address: address(),
         error,
     })?;
     Ok(Place { protocol, bound, tls, token_required })
+}
+
+/// Warns of a listener that other machines can reach, where nothing says who they are, or where the token can be read on its way.
+fn warn_of_exposure(server: &Server, protocol: &str, listener: &Listener) {
+    let address = &listener.address;
+    if server.is_open(listener) {
+        tracing::warn!(
+            protocol,
+            %address,
+            "any machine that reaches this address may ask, reset and see everything (insecure = true): set a token,              ask for certificates of clients, or listen on 127.0.0.1"
+        );
+    } else if address.is_public() && server.token.is_some() && !listener.tls {
+        tracing::warn!(
+            protocol,
+            %address,
+            "the token crosses the network unencrypted: speak TLS here (tls = true, [server.tls]), or keep the network              between to machines that may know it"
+        );
+    }
 }
 
 fn at(listener: &Listener) -> net::Address {
@@ -75,6 +95,17 @@ fn at(listener: &Listener) -> net::Address {
 pub(super) struct Tallied {
     pub(super) observe: Arc<Observe>,
     pub(super) protocol: observe::Protocol,
+    pub(super) calls: Arc<ListenerCalls>,
+}
+
+impl Tallied {
+    /// For a place that is about to accept connections.
+    pub(super) fn of(place: &Place, observe: &Arc<Observe>) -> Self {
+        let protocol = spoken(place.protocol);
+        let address = place.bound.address().to_string();
+        let calls = observe.status().listener(protocol, &address, place.token_required);
+        Self { observe: Arc::clone(observe), protocol, calls }
+    }
 }
 
 impl Tally for Tallied {
@@ -89,12 +120,73 @@ impl Tally for Tallied {
     fn refused(&self) {
         self.observe.status().refused(self.protocol);
     }
+
+    fn call_refused(&self, reason: RefusalReason, peer: Option<SocketAddr>) {
+        self.calls.refused(reason, peer);
+    }
+
+    fn call_admitted(&self) {
+        self.calls.admitted();
+    }
 }
 
-pub(super) fn spoken(protocol: &str) -> observe::Protocol {
+fn spoken(protocol: &str) -> observe::Protocol {
     match protocol {
         "resp" => observe::Protocol::Resp,
         "grpc" => observe::Protocol::Grpc,
         _ => observe::Protocol::Http,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::config::settings::Secret;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged about a listener at an address that no machine has, so that nothing listens.
+    fn warned(token: bool, insecure: bool, address: &str) -> String {
+        let mut settings = Settings::default();
+        settings.server.insecure = insecure;
+        settings.server.token = token.then(|| Secret::new("s3cret".to_owned()));
+        let listener = Listener {
+            auth: token,
+            ..Listener::plain(settings::Address::Tcp(address.parse().unwrap()))
+        };
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        tracing::subscriber::with_default(subscriber.finish(), || {
+            drop(place(&settings, "grpc", &listener));
+        });
+        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_start_warns_of_what_others_can_reach() {
+        let open = warned(false, true, "192.0.2.1:8081");
+        assert!(open.contains("WARN") && open.contains("any machine that reaches"), "{open}");
+        let plain = warned(true, false, "192.0.2.1:8081");
+        assert!(plain.contains("WARN") && plain.contains("unencrypted"), "{plain}");
+        assert!(!plain.contains("s3cret") && plain.contains("192.0.2.1:8081"), "{plain}");
+        assert_eq!(warned(true, true, "127.0.0.1:0"), "");
+        assert_eq!(warned(false, false, "192.0.2.1:8081"), "", "it is refused");
     }
 }

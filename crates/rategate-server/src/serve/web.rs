@@ -5,20 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use rategate::MonotonicClock;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::engine::Engine;
-use crate::net::{Access, Drain, Peer, Protocol};
+use crate::net::{Access, Attempts, Drain, Peer, Protocol, RefusalReason, Right, TokenShown};
 use crate::observe::Observe;
 use crate::observe::admin::{Admin, Rights};
 use crate::protocol::body::{Body, read};
 use crate::protocol::grpc::Rls;
 use crate::protocol::http::{
-    Api, Caller, ConnectionLimits, Guard, Stranger, Whose, serve_connection, shows_token,
+    Api, Caller, ConnectionLimits, Guard, Stranger, Whose, refuse_host, serve_connection,
+    token_shown,
 };
 use crate::protocol::rls;
 
@@ -55,8 +56,41 @@ impl Web {
         Self { parts: Arc::clone(&self.parts), guard }
     }
 
-    async fn answer(self, request: Request<Incoming>, caller: Caller) -> Response<Body> {
+    /// Answers a request, and counts it if it is refused.
+    async fn answer(
+        self,
+        request: Request<Incoming>,
+        caller: Caller,
+        attempts: Attempts,
+    ) -> Response<Body> {
+        let shown = token_shown(&self.parts.access, request.headers());
+        if shown == TokenShown::Right {
+            attempts.admitted();
+        }
+        let response = self.route(request, shown, caller).await;
+        if let Some(reason) = response.extensions().get::<RefusalReason>() {
+            let reason = match (reason, shown) {
+                (RefusalReason::NoToken, TokenShown::Wrong) => RefusalReason::WrongToken,
+                (reason, _) => *reason,
+            };
+            let pause = attempts.refused(reason);
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+        response
+    }
+
+    async fn route(
+        &self,
+        request: Request<Incoming>,
+        shown: TokenShown,
+        caller: Caller,
+    ) -> Response<Body> {
         let parts = &*self.parts;
+        if let Some(refused) = refuse_host(&request) {
+            return refused;
+        }
         if let Err(stranger) = self.guard.admit(&request, &caller) {
             return parts.turn_away(stranger);
         }
@@ -65,11 +99,11 @@ impl Web {
         }
         let path = request.uri().path();
         if Admin::owns(path) {
-            let rights = parts.rights(&request, caller);
+            let rights = parts.rights(shown, &caller);
             return parts.admin.call(request, rights).await.map(Body::stream);
         }
         if path == "/json" {
-            return parts.json(request, caller).await;
+            return parts.json(request, shown, caller).await;
         }
         parts.api.call(request, &caller).await
     }
@@ -87,38 +121,37 @@ impl Parts {
         stranger.response()
     }
 
-    /// What somebody may see and do of what concerns whoever runs the service.
-    fn rights<B>(&self, request: &Request<B>, caller: Caller) -> Rights {
-        if !self.access.is_guarded() || shows_token(&self.access, request.headers()) {
-            Rights::ALL
-        } else if caller.token_required {
-            Rights::NONE
-        } else {
-            Rights::READ
-        }
+    /// The rights of a call that asks about the service itself.
+    fn rights(&self, shown: TokenShown, caller: &Caller) -> Rights {
+        let may = |right| self.access.permits(right, shown, caller.token_required).is_ok();
+        Rights { read: may(Right::Ask), simulate: may(Right::Admin) }
     }
 
     /// Envoy's question as JSON.
-    async fn json(&self, request: Request<Incoming>, caller: Caller) -> Response<Body> {
+    async fn json(
+        &self,
+        request: Request<Incoming>,
+        shown: TokenShown,
+        caller: Caller,
+    ) -> Response<Body> {
         if request.method() != Method::POST {
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "ask by POST\n".to_owned());
             response.headers_mut().insert("allow", HeaderValue::from_static("POST"));
             return response;
         }
-        if caller.token_required && !shows_token(&self.access, request.headers()) {
-            let mut response = plain(StatusCode::UNAUTHORIZED, "show the token\n".to_owned());
-            let scheme = HeaderValue::from_static("Bearer");
-            response.headers_mut().insert("www-authenticate", scheme);
-            return response;
+        let may = |right| self.access.permits(right, shown, caller.token_required).is_ok();
+        if !may(Right::Ask) {
+            return refused(StatusCode::UNAUTHORIZED, "show the token\n".to_owned());
         }
         let Ok(body) = read(request.into_body(), self.most_body_bytes, BODY_WITHIN).await else {
             let text = "the body is broken off, late, or too long\n";
-            return plain(StatusCode::BAD_REQUEST, text.to_owned());
+            return refused(StatusCode::BAD_REQUEST, text.to_owned());
         };
-        let (status, text) = rls::json(&body, &self.engine, self.options).await;
+        let may_credit = may(Right::Credit);
+        let (status, text) = rls::json(&body, &self.engine, self.options, may_credit).await;
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if status == StatusCode::BAD_REQUEST {
-            return plain(status, text);
+        if matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED) {
+            return refused(status, text);
         }
         let mut response = plain(status, text);
         let json = HeaderValue::from_static("application/json");
@@ -137,20 +170,45 @@ impl Protocol for Web {
             token_required: peer.token_required,
         };
         let limits = self.parts.limits;
+        let attempts = peer.attempts;
+        let ending = attempts.clone();
         let answer = move |request: Request<Incoming>| {
             #[cfg(feature = "otlp")]
             let span = crate::engine::CallerSpan::of(request.headers());
-            let answer = self.clone().answer(request, caller);
+            let answer = self.clone().answer(request, caller, attempts.clone());
             #[cfg(feature = "otlp")]
             let answer = crate::engine::within(span, answer);
             answer
         };
-        serve_connection(stream, limits, drain.begun(), answer).await;
+        let end = async {
+            tokio::select! {
+                () = drain.begun() => {}
+                () = ending.over() => {}
+            }
+        };
+        if let Some(reason) = serve_connection(stream, limits, end, answer).await {
+            // There is no answer that could come late.
+            let _ = ending.refused(reason);
+        }
     }
 
     fn no_room(&self) -> &'static [u8] {
         b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
     }
+}
+
+/// The answer to a call that is none, or that may not be made.
+fn refused(status: StatusCode, text: String) -> Response<Body> {
+    let mut response = plain(status, text);
+    let reason = if status == StatusCode::UNAUTHORIZED {
+        let scheme = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        RefusalReason::NoToken
+    } else {
+        RefusalReason::Malformed
+    };
+    response.extensions_mut().insert(reason);
+    response
 }
 
 fn plain(status: StatusCode, text: String) -> Response<Body> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rategate_redis::client::Server as StoreServer;
-use rategate_server::config::settings::{Address, Dialect, LogFormat, StorePlace};
+use rategate_server::config::settings::{Address, Dialect, LogFormat, LogKeys, StorePlace};
 use rategate_server::config::{ConfigError, Layers, Settings, keys, load_with, variable};
 
 fn settings(
@@ -73,6 +73,7 @@ fn each_key_can_be_said_from_outside() {
         ("inline.keys", "12"),
         ("inline.limits", "13"),
         ("log.format", "json"),
+        ("log.keys", "plain"),
         ("log.filter", "warn"),
         // Whatever it is built with.
         ("tracing.otlp", "off"),
@@ -116,6 +117,7 @@ fn each_key_can_be_said_from_outside() {
     );
     assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (12, 13, 14));
     assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Json, "warn"));
+    assert_eq!(settings.log.keys, LogKeys::Plain);
     assert_eq!(settings.tracing.sample.of_a_million(), 125_000);
     assert_eq!((settings.tracing.otlp, settings.tracing.service.as_str()), (None, "limits"));
 }

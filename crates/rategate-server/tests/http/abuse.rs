@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rategate_server::protocol::http::{ConnectionLimits, Options};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::common::{plain, service};
@@ -324,4 +324,38 @@ fn garbled_requests_leave_it_serving() {
         }
         lives(&server).await;
     });
+}
+
+/// Settings, pings and priorities are answered, or passed over, only as long as requests pay for them.
+#[test]
+fn frames_that_ask_for_nothing_end_the_connection() {
+    let frame = |kind: u8, payload: &[u8]| {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, 0, 0, 0, 0, 0], payload].concat()
+    };
+    let priority = [0, 0, 5, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 9].to_vec();
+    for flood in [frame(4, &[]), frame(6, &[7; 8]), priority] {
+        let flood = flood.clone();
+        run(async move {
+            let server = Server::new(plain(), ConnectionLimits::default()).await;
+            let mut stream = server.connect().await;
+            let (mut reader, mut writer) = stream.split();
+            let begin = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0, 0, 0, 4, 0, 0, 0, 0, 0][..]];
+            let say = async {
+                writer.write_all(&begin.concat()).await.unwrap();
+                // Until the server has had enough.
+                while writer.write_all(&flood).await.is_ok() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let hear = async {
+                let mut said = Vec::new();
+                let _ = reader.read_to_end(&mut said).await;
+                said.len()
+            };
+            let ((), said) = tokio::join!(say, hear);
+            assert!(said < 1_100 * 17, "{said} bytes of answers to {flood:?}");
+            lives(&server).await;
+        });
+    }
 }

@@ -49,6 +49,16 @@ fn keys_are_of_the_address_of_the_question() {
     assert_eq!(left("/v1/auth", &field), "0");
     assert_eq!(left("/v1/auth?rule=per_user&from=header", &[("x-rategate-key", "5")]), "2");
     assert_eq!(left("/v1/auth?rule=per_user&from=header:x-api-key", &[("x-api-key", "5")]), "1");
+    // Values and fields in the order of the rule's entries, so that a rule of several needs no client's word in the address.
+    let fields = [("x-api-key", "1")];
+    assert_eq!(left("/v1/auth?rule=per_path&from=header:x-api-key&key=/a+b", &fields), "7");
+    let fields = [("x-api-key", "1"), ("x-path", "/a b")];
+    let both = "/v1/auth?rule=per_path&from=header:x-api-key&from=header:x-path";
+    assert_eq!(left(both, &fields), "6");
+    // What would be more than a key in the address is no more than a key in a field.
+    let hostile = [("x-api-key", "5&burst=1&permits=0&rule=all")];
+    assert_eq!(left("/v1/auth?rule=per_user&from=header:x-api-key", &hostile), "2");
+    assert_eq!(left("/v1/auth?rule=per_user&from=header:x-api-key", &hostile), "1");
     // Who has none shares a counter.
     assert_eq!(left("/v1/auth?rule=per_user&from=header:x-api-key", &[]), "2");
     assert_eq!(left("/v1/auth?rule=per_user&from=header:x-other", &[]), "1");
@@ -96,7 +106,7 @@ fn questions_that_are_none_are_problems() {
         ("/v1/auth?rule=per_user&rule=all&key=1", "?"),
         ("/v1/auth?rule=per_user&user=1", "?"),
         ("/v1/auth?rule=per_user&limit=1/s&key=1", "?rule"),
-        ("/v1/auth?rule=per_user&key=1&from=address", "?from"),
+        ("/v1/auth?rule=per_user&key=1&from=none", "?from"),
         ("/v1/auth?rule=per_user&from=cookie", "?from"),
         ("/v1/auth?rule=per_user&key=1&permits=-1", "?permits"),
         ("/v1/auth?rule=per_user&key=1&permits=1.5", "?permits"),
@@ -115,6 +125,9 @@ fn questions_that_are_none_are_problems() {
         );
     }
     assert_eq!(service.get("/v1/auth?rule=none&key=1").problem().1, "no_such_rule");
+    // A value too many, wherever it is.
+    let several = service.get("/v1/auth?rule=per_user&key=1&from=address").problem();
+    assert_eq!((several.0, &*several.1), (400, "wrong_values"));
     let twice = [("x-rategate-rule", "all"), ("x-rategate-rule", "per_user")];
     assert_eq!(service.call("GET", "/v1/auth", &twice, "").status, 400);
 }

@@ -12,6 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rategate::{Anchor, Clock, FixedWindow, Gcra, ManualClock, SlidingLog};
+use rategate_server::config::settings::LogKeys;
 use rategate_server::engine::{
     Engine, EngineSettings, Inline, Item, Observer, Request, Target, Verb,
 };
@@ -99,9 +100,13 @@ pub(crate) const START_NS: u64 = 1_790_000_000 / 3_600 * 3_600 * SECOND_NS;
 
 impl Bench {
     pub(crate) fn new(rules: RuleSet) -> Self {
+        Self::with_log_keys(rules, LogKeys::default())
+    }
+
+    pub(crate) fn with_log_keys(rules: RuleSet, keys: LogKeys) -> Self {
         let clock = ManualClock::new();
         clock.set(START_NS);
-        let observe = Arc::new(Observe::new(START_NS));
+        let observe = Arc::new(Observe::with_log_keys(START_NS, keys));
         let observer = Arc::clone(&observe) as Arc<dyn Observer>;
         let engine =
             Engine::with_observer(clock.clone(), EngineSettings::default(), Some(observer));

@@ -3,6 +3,9 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
+use rategate_server::config::settings::LogKeys;
+use rategate_server::net::RefusalReason;
+use rategate_server::observe::Protocol;
 use rategate_server::observe::admin::Rights;
 
 use crate::common::{Bench, rules};
@@ -37,7 +40,7 @@ fn logged(run: impl FnOnce()) -> Vec<String> {
 
 #[test]
 fn a_denial_is_told_with_its_reason_and_an_escaped_key() {
-    let bench = Bench::new(rules());
+    let bench = Bench::with_log_keys(rules(), LogKeys::Plain);
     let lines = logged(|| {
         for _ in 0..21 {
             bench.take("per-address", &["ann\nINFO forged"], 1);
@@ -61,6 +64,78 @@ fn a_denial_is_told_with_its_reason_and_an_escaped_key() {
     let near: Vec<&String> = lines.iter().filter(|line| line.contains("near the limit")).collect();
     assert_eq!(near.len(), 1, "once a second of a rule: {lines:#?}");
     assert!(near[0].contains("rule=per-address left=1 limit=20"), "{}", near[0]);
+}
+
+/// The key of each line about a denial: of two denials of one key, and one of another.
+fn keys(bench: &Bench) -> Vec<(Option<String>, String)> {
+    let lines = logged(|| {
+        for (key, permits) in [("ann", 21), ("ann", 22), ("10.0.0.1", 21)] {
+            bench.clock.advance(1_000_000_000);
+            bench.take("per-address", &[key], permits);
+        }
+    });
+    let key = |line: &String| {
+        let (_, rest) = line.split_once("key_hash=")?;
+        Some(rest.split(' ').next().unwrap().to_owned())
+    };
+    lines.iter().map(|line| (key(line), line.clone())).collect()
+}
+
+/// Keys are addresses, users and tokens of callers: a log that is shipped elsewhere has none of them, unless it is asked for.
+#[test]
+fn a_log_names_keys_by_a_hash_of_this_start_alone() {
+    let bench = Bench::new(rules());
+    let told = keys(&bench);
+    assert_eq!(told.len(), 3, "{told:#?}");
+    for (hash, line) in &told {
+        assert!(!line.contains("ann") && !line.contains("10.0.0.1"), "{line}");
+        let hash = hash.as_ref().unwrap();
+        assert!(hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()), "{line}");
+    }
+    assert!(told[0].0 == told[1].0 && told[0].0 != told[2].0, "{told:#?}");
+    assert_ne!(keys(&Bench::new(rules()))[0].0, told[0].0, "another start has other hashes");
+    let off = keys(&Bench::with_log_keys(rules(), LogKeys::Off));
+    assert!(off.iter().all(|(hash, line)| hash.is_none() && !line.contains("key")), "{off:#?}");
+}
+
+/// Refused calls are told at most once in ten seconds by listener and reason, with their number.
+#[test]
+fn refused_calls_are_a_line_in_ten_seconds() {
+    let bench = Bench::new(rules());
+    let listener = bench.observe.status().listener(Protocol::Grpc, "10.0.0.9:8081", true);
+    let peer = "10.0.0.7:1234".parse().ok();
+    let lines = logged(|| {
+        for second in 0..21 {
+            for _ in 0..100 {
+                listener.refused(RefusalReason::NoToken, peer);
+            }
+            if second == 5 {
+                listener.refused(RefusalReason::Malformed, peer);
+            }
+            if second == 15 {
+                listener.admitted();
+            }
+            bench.second();
+        }
+    });
+    assert_eq!(lines.len(), 4, "{lines:#?}");
+    let told = |line: &str, reason: &str, calls: u32| {
+        let known = format!(
+            "listener=\"10.0.0.9:8081\" protocol=\"grpc\" reason=\"{reason}\" calls={calls} last_peer=10.0.0.7"
+        );
+        line.contains("WARN") && line.contains(&known)
+    };
+    assert!(
+        told(&lines[0], "no_token", 100) && lines[0].contains("initial_metadata"),
+        "{lines:#?}"
+    );
+    assert!(told(&lines[1], "malformed", 1), "{lines:#?}");
+    assert!(
+        told(&lines[2], "no_token", 1_000) && lines[2].contains("none has shown"),
+        "{lines:#?}"
+    );
+    // One call has shown it since.
+    assert!(told(&lines[3], "no_token", 1_000) && !lines[3].contains("none has"), "{lines:#?}");
 }
 
 #[test]

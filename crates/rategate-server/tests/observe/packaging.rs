@@ -60,7 +60,7 @@ fn check(expression: &str, found: &mut BTreeSet<String>) {
 /// Labels that a sum keeps are labels of its metric, or of the scrape itself.
 fn check_by(expression: &str) {
     let known: BTreeSet<&str> =
-        ["rule", "le", "outcome", "protocol", "hash", "state", "instance"].into();
+        ["rule", "le", "outcome", "protocol", "reason", "hash", "state", "instance"].into();
     for part in expression.split("by (").skip(1) {
         let labels = &part[..part.find(')').unwrap()];
         assert!(labels.split(',').all(|label| known.contains(label.trim())), "{expression}");
@@ -134,6 +134,8 @@ fn alerts_ask_for_what_is_there() {
     let check = check.args(["check", "rules"]).arg(folder.join("prometheus-rules.yml")).output();
     assert!(check.is_err() || check.is_ok_and(|check| check.status.success()));
     assert!(names.contains("RategateConfigRefused") && names.contains("RategateKeyCapacity"));
+    assert!(names.contains("RategateTokenMissing") && names.contains("RategateCallsRefused"));
+    assert!(found.contains("rategate_calls_refused_total"), "{found:?}");
     // Counters that are not saved are told by their failures, and by their age where nothing comes back at all.
     assert!(names.contains("RategateSnapshotFails") && names.contains("RategateSnapshotOld"));
     let saves = ["rategate_snapshot_saves_total", "rategate_snapshot_saved_timestamp_seconds"];

@@ -73,8 +73,17 @@ fn upstream() -> u16 {
 
 impl Envoy {
     fn start(program: &Path, service: u16, rategate: u16) -> Self {
+        Self::with(program, service, rategate, &[])
+    }
+
+    /// With other words in the guide's file.
+    fn with(program: &Path, service: u16, rategate: u16, words: &[(&str, &str)]) -> Self {
         let port = free_port();
-        let text = std::fs::read_to_string(format!("{GUIDE}/envoy.yaml")).unwrap();
+        let mut text = std::fs::read_to_string(format!("{GUIDE}/envoy.yaml")).unwrap();
+        for (from, to) in words {
+            assert!(text.contains(from), "the guide's file has no `{from}`");
+            text = text.replace(from, to);
+        }
         let mut text = text.replace("@type", "\u{1}");
         for (from, to) in [(10000, port), (8000, service), (8081, rategate)] {
             let (from, to) = (format!("port_value: {from} "), format!("port_value: {to} "));
@@ -110,6 +119,112 @@ impl Envoy {
         let fields = fields.map(|(name, value)| (name.to_lowercase(), value.to_owned()));
         (status, fields.collect())
     }
+}
+
+/// A connection that is kept, and made anew where Envoy ends it.
+struct Kept<'a> {
+    envoy: &'a Envoy,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Kept<'_> {
+    /// A request's status, by a field of any bytes.
+    fn get(&mut self, name: &str, value: &[u8]) -> u16 {
+        let connect =
+            || BufReader::new(TcpStream::connect(("127.0.0.1", self.envoy.port)).unwrap());
+        let mut stream = self.stream.take().unwrap_or_else(connect);
+        let head = format!("GET / HTTP/1.1\r\nhost: front\r\n{name}: ");
+        // Who sends too much is answered, and cut off, before all is said.
+        let _ = stream.get_mut().write_all(&[head.as_bytes(), value, b"\r\n\r\n"].concat());
+        let (mut status, mut length, mut is_last) = (0, 0, false);
+        loop {
+            let mut line = Vec::new();
+            stream.read_until(b'\n', &mut line).unwrap();
+            let line = String::from_utf8_lossy(&line).trim_end().to_lowercase();
+            if status == 0 {
+                let code = line.split(' ').nth(1);
+                status = code.unwrap_or_else(|| panic!("{value:?}: {line}")).parse().unwrap();
+            } else if let Some((name, value)) = line.split_once(": ") {
+                match name {
+                    "content-length" => length = value.parse().unwrap(),
+                    "connection" => is_last = value == "close",
+                    _ => {}
+                }
+            } else {
+                break;
+            }
+        }
+        stream.read_exact(&mut vec![0; length]).unwrap();
+        self.stream = (!is_last).then_some(stream);
+        status
+    }
+}
+
+/// Values of a header field that mean harm: bytes that are no text, of any length, and words of a plan that there is.
+fn hostile(nth: usize) -> Vec<u8> {
+    const WORDS: [&[u8]; 6] = [b"\xff\xfe", b"trial\xff", b"\xed\xa0\x80", b"trial", b"*", b""];
+    if let Some(word) = WORDS.get(nth) {
+        return word.to_vec();
+    }
+    let mut word = (u64::try_from(nth).unwrap() + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let length = if nth.is_multiple_of(97) { 40_000 } else { nth % 71 + 1 };
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        let byte = u8::try_from(word >> 56).unwrap();
+        // Others end a field, or are refused by Envoy itself.
+        if byte >= 0x20 && byte != 0x7f {
+            bytes.push(byte);
+        }
+    }
+    bytes
+}
+
+/// Envoy lets pass what it gets an error for. No field of a client brings one about: a limit that is used up holds.
+#[test]
+fn no_field_of_a_client_passes_a_real_envoy() {
+    let Some(program) = program() else { return };
+    let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
+    let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
+    // So short that the longest fields are too long for a question.
+    let settings = Settings { most_message: 16 << 10, ..Settings::default() };
+    let server = Server::start(Driver::Own, engine, settings);
+    let words = [("failure_mode_deny: true", "failure_mode_deny: false")];
+    let envoy = Envoy::with(&program, upstream(), server.address.port(), &words);
+    for _ in 0..20 {
+        assert_eq!(envoy.get("").0, 200);
+    }
+    let mut kept = Kept { envoy: &envoy, stream: None };
+    let mut denied = 0;
+    for nth in 0..10_000 {
+        let value = hostile(nth);
+        let status = kept.get("x-plan", &value);
+        assert!(status >= 400, "{nth}: {status} for {value:?}");
+        denied += u32::from(status == 429);
+    }
+    assert!(denied > 9_900, "all but few are asked about: {denied}");
+}
+
+#[test]
+fn a_real_envoy_shows_the_token() {
+    let Some(program) = program() else { return };
+    let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
+    let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
+    let token = Some(&b"s3cret"[..]);
+    let server = Server::guarded(Driver::Own, engine, Settings::default(), token);
+    let port = server.address.port();
+    // As it is in the guide: nobody has put the token there, and nothing passes.
+    assert_eq!(Envoy::start(&program, upstream(), port).get("").0, 500);
+    // An error lets all pass where it shall: that is what the guide warns of.
+    let open = [("failure_mode_deny: true", "failure_mode_deny: false")];
+    let envoy = Envoy::with(&program, upstream(), port, &open);
+    assert!((0..25).all(|_| envoy.get("").0 == 200));
+    let words = [open[0], ("put-the-token-here", "s3cret")];
+    let envoy = Envoy::with(&program, upstream(), port, &words);
+    let statuses: Vec<u16> = (0..25).map(|_| envoy.get("").0).collect();
+    assert_eq!(statuses, [[200; 20].as_slice(), &[429; 5]].concat());
 }
 
 fn field<'a>(fields: &'a [(String, String)], name: &str) -> &'a str {

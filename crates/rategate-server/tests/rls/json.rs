@@ -9,7 +9,7 @@ use crate::common::{engine, rule, rules, runtime};
 
 fn ask(text: &str) -> (u16, String) {
     let (engine, _) = engine(rules());
-    runtime().block_on(json(text.as_bytes(), &engine, Options::default()))
+    runtime().block_on(json(text.as_bytes(), &engine, Options::default(), true))
 }
 
 #[test]
@@ -102,7 +102,7 @@ impl Decide for Told {
 fn what_nobody_knows_is_not_told() {
     let text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"held","value":"x"}]}]}"#;
     let options = Options { headers: true };
-    let said = |told: Told| runtime().block_on(json(text, &told, options)).1;
+    let said = |told: Told| runtime().block_on(json(text, &told, options, true)).1;
     let never = said(Told(Verdict::Granted, Some(4)));
     assert!(never.contains(r#""limitRemaining":4"#), "{never}");
     assert!(!never.contains("Reset"), "{never}");

@@ -14,6 +14,7 @@ mod calls;
 mod common;
 mod envoy;
 mod frames;
+mod hostile;
 mod json;
 mod laws;
 mod messages;

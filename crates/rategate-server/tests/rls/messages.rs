@@ -55,6 +55,12 @@ fn unit(number: i32) -> Option<Unit> {
     UNITS.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
 }
 
+/// Whether a key or a value is no text, which is bytes here and an error there.
+fn has_other_bytes(ask: &Ask<'_>) -> bool {
+    let mut entries = ask.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
+    entries.any(|(key, value)| [key, value].iter().any(|text| str::from_utf8(text).is_err()))
+}
+
 /// What is read here is what is read there.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     let theirs = match (RateLimitRequest::decode(bytes), Ask::read(bytes)) {
@@ -64,6 +70,7 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
             prop_assert_eq!(unit(limit.unit), None);
             return Ok(());
         }
+        (Err(_), Ok(ours)) if has_other_bytes(&ours) => return Ok(()),
         (Ok(theirs), Ok(ours)) => (theirs, ours),
         (theirs, ours) => {
             return Err(TestCaseError::fail(format!("{theirs:?} but {ours:?}")));

@@ -24,7 +24,12 @@ impl OverResp {
         let (access, bounds, limits) = (Access::default(), Bounds::default(), Limits::default());
         let resp = Resp::new(engine.clone(), access, bounds, limits);
         let drainer = Drainer::new();
-        let peer = Peer { address: None, identity: None, token_required: false };
+        let peer = Peer {
+            address: None,
+            identity: None,
+            token_required: false,
+            attempts: rategate_server::net::Attempts::default(),
+        };
         runtime.spawn(resp.serve(far, peer, drainer.drain()));
         let end = Mutex::new((runtime, BufReader::new(near)));
         Self { engine: Directly(engine), end, _drainer: drainer }

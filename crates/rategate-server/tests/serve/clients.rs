@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::google::protobuf::UInt64Value;
 use rategate_server::config::{Layers, load};
 use rategate_server::serve::{Running, Start, start};
 
@@ -65,10 +66,66 @@ impl Service {
 
     /// A figure of `/metrics`, by the start of its line.
     pub(crate) fn metric(&self, name: &str) -> Option<String> {
-        let (_, text) = self.http().get("/metrics");
+        self.metric_with("", name)
+    }
+
+    /// The same, asked for with these fields.
+    pub(crate) fn metric_with(&self, fields: &str, name: &str) -> Option<String> {
+        let (_, text) = self.http().get_with("/metrics", fields);
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map(str::to_owned)
     }
+}
+
+impl Service {
+    /// How a call of Envoy's service ends, with a token or none: its code. Negative hits go back.
+    pub(crate) fn envoy_code(&self, token: Option<&str>, hits: i64) -> i32 {
+        self.envoy_codes(token, hits, 1)[0]
+    }
+
+    /// The same of several calls on a connection.
+    pub(crate) fn envoy_codes(&self, token: Option<&str>, hits: i64, calls: usize) -> Vec<i32> {
+        let place = self.at("grpc");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let entry = Entry { key: "user".to_owned(), value: "bob".to_owned() };
+        let descriptor = RateLimitDescriptor {
+            entries: vec![entry],
+            hits_addend: Some(UInt64Value { value: hits.unsigned_abs() }),
+            is_negative_hits: hits < 0,
+            ..RateLimitDescriptor::default()
+        };
+        let request = RateLimitRequest {
+            domain: "default".to_owned(),
+            descriptors: vec![descriptor],
+            ..RateLimitRequest::default()
+        };
+        runtime.block_on(async {
+            let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{place}"));
+            let channel = endpoint.unwrap().timeout(PATIENCE).connect().await.unwrap();
+            let mut client = RateLimitServiceClient::new(channel);
+            let mut codes = Vec::new();
+            for _ in 0..calls {
+                let mut request = tonic::Request::new(request.clone());
+                if let Some(token) = token {
+                    let field = format!("Bearer {token}").parse().unwrap();
+                    request.metadata_mut().insert("authorization", field);
+                }
+                let answer = client.should_rate_limit(request).await;
+                codes.push(answer.map_or_else(|status| status.code().into(), |_| 0));
+            }
+            codes
+        })
+    }
+}
+
+/// Says all of it, and hears what comes until the connection ends.
+pub(crate) fn last_words(place: &str, bytes: &[u8]) -> String {
+    let mut stream = connect(place);
+    // A server that has heard enough may have closed already.
+    let _ = stream.write_all(bytes);
+    let mut said = Vec::new();
+    let _ = stream.read_to_end(&mut said);
+    String::from_utf8_lossy(&said).into_owned()
 }
 
 fn run(folder: &Path) -> Running {
@@ -155,7 +212,6 @@ impl Http {
     }
 
     /// With a field more, or several, each with its end of line.
-    #[cfg(feature = "otlp")]
     pub(crate) fn get_with(&mut self, path: &str, fields: &str) -> (u16, String) {
         self.call(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n"))
     }

@@ -11,6 +11,7 @@
 mod certificates;
 mod clients;
 mod exact;
+mod hosts;
 mod nodes;
 mod pages;
 #[cfg(feature = "otlp")]
@@ -19,4 +20,5 @@ mod restart;
 mod rules;
 #[cfg(feature = "otlp")]
 mod spans;
+mod tokens;
 mod web;

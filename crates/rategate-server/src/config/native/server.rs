@@ -12,7 +12,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::text::{At, Grammar as _, HostName, SocketMode, StoreUrl, Text};
-use crate::config::settings::{Address, Dialect, LogFormat, Receiver, Sample, WhenTorn};
+use crate::config::settings::{Address, Dialect, LogFormat, LogKeys, Receiver, Sample, WhenTorn};
 
 /// Where the service listens, and how.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -167,6 +167,8 @@ pub(crate) struct LogTable {
     pub(crate) format: Option<LogFormat>,
     /// From which level on, for all or by target: "info", "warn,rategate_server=debug". "info" if not said otherwise.
     pub(crate) filter: Option<String>,
+    /// How the keys of denied calls are named: "hashed" by a hash that is new with each start, "plain", "off". "hashed" if not said otherwise.
+    pub(crate) keys: Option<LogKeys>,
 }
 
 /// Which decisions have a span, and who receives those.

@@ -221,6 +221,7 @@ impl Reader<'_> {
         let log = &mut self.draft.settings.log;
         log.format = table.format.unwrap_or(log.format);
         log.filter = table.filter.unwrap_or_else(|| std::mem::take(&mut log.filter));
+        log.keys = table.keys.unwrap_or(log.keys);
     }
 
     fn tracing(&mut self, table: TracingTable) {

@@ -9,7 +9,7 @@ mod server;
 
 pub use self::counters::{Snapshot, Store, StorePlace, WhenTorn};
 pub use self::limits::{Inline, Keys, Limits};
-pub use self::observe::{Log, LogFormat, Receiver, Sample, Tracing};
+pub use self::observe::{Log, LogFormat, LogKeys, Receiver, Sample, Tracing};
 pub use self::protocols::{Dialect, Grpc, Http};
 pub use self::secret::Secret;
 pub(crate) use self::server::SOCKET_MODE;

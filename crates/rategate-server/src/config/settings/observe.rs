@@ -9,6 +9,21 @@ pub struct Log {
     pub format: LogFormat,
     /// From which level on, for all or by target: `info`, `warn,rategate_server=debug`.
     pub filter: String,
+    /// How it names the keys of denied calls.
+    pub keys: LogKeys,
+}
+
+/// The names of keys in the log. Keys are addresses, users and tokens of callers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogKeys {
+    /// A hash of the key, which tells lines of one key from those of others until the service ends. `"hashed"`.
+    #[default]
+    Hashed,
+    /// The key itself, percent-encoded. `"plain"`.
+    Plain,
+    /// Nothing. `"off"`.
+    Off,
 }
 
 /// How a log is written.
@@ -78,7 +93,7 @@ impl Sample {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { format: LogFormat::Text, filter: "info".to_owned() }
+        Self { format: LogFormat::Text, filter: "info".to_owned(), keys: LogKeys::Hashed }
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::super::name;
 use super::Body;
 use crate::engine::Fault;
+use crate::net::RefusalReason;
 use crate::protocol::body::Unread;
 use crate::protocol::problem;
 
@@ -79,7 +80,20 @@ impl Problem {
         if let Some((name, value)) = &self.header {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
+        if let Some(reason) = self.reason() {
+            response.extensions_mut().insert(reason);
+        }
         response
+    }
+
+    /// The reason for which it counts as a refused call, if it does.
+    const fn reason(&self) -> Option<RefusalReason> {
+        match self.status {
+            StatusCode::UNAUTHORIZED => Some(RefusalReason::NoToken),
+            StatusCode::BAD_REQUEST => Some(RefusalReason::Malformed),
+            StatusCode::PAYLOAD_TOO_LARGE => Some(RefusalReason::TooLong),
+            _ => None,
+        }
     }
 }
 

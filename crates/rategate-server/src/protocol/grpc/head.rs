@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use super::status::{Code, Status};
-use crate::net::Access;
+use crate::net::{Access, RefusalReason, Right, TokenShown};
 
 /// What of a request's head matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that have nothing to do with each other")]
 pub(crate) struct Head {
     pub(crate) is_post: bool,
     pub(crate) is_grpc: bool,
-    /// Whether it shows the token, where one is asked for.
-    pub(crate) is_admitted: bool,
+    /// The token, as it is shown.
+    pub(crate) token: TokenShown,
     pub(crate) method: Option<Method>,
     pub(crate) is_compressed: bool,
     pub(crate) timeout: Timeout,
@@ -48,6 +47,16 @@ pub(crate) enum Refusal {
     Grpc(Status),
 }
 
+impl Refusal {
+    /// The reason for which its call counts as refused, if it does.
+    pub(crate) const fn reason(&self) -> Option<RefusalReason> {
+        match self {
+            Self::Http(_) => Some(RefusalReason::Malformed),
+            Self::Grpc(status) => status.reason(),
+        }
+    }
+}
+
 /// The service's full name.
 pub(crate) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
@@ -62,7 +71,7 @@ impl Head {
     pub(crate) const EMPTY: Self = Self {
         is_post: false,
         is_grpc: false,
-        is_admitted: false,
+        token: TokenShown::Nothing,
         method: None,
         is_compressed: false,
         timeout: Timeout::Unsaid,
@@ -70,15 +79,14 @@ impl Head {
         span: None,
     };
 
-    /// Of a request of HTTP. `access` is there if it is asked for.
-    pub(crate) fn of(request: &http::request::Parts, access: Option<&Access>) -> Self {
+    /// Of a request of HTTP.
+    pub(crate) fn of(request: &http::request::Parts, access: &Access) -> Self {
         let field = |name| request.headers.get(name).map(http::HeaderValue::as_bytes);
         Self {
             is_post: request.method == http::Method::POST,
             is_grpc: field("content-type").is_some_and(is_grpc),
-            is_admitted: access.is_none_or(|access| {
-                field("authorization").is_some_and(|field| access.admits_field(field))
-            }),
+            token: field("authorization")
+                .map_or(TokenShown::Nothing, |field| access.shown_by(field)),
             method: Method::of(request.uri.path().as_bytes()),
             is_compressed: field("grpc-encoding").is_some_and(is_compressed),
             timeout: field("grpc-timeout").map_or(Timeout::Unsaid, Timeout::of),
@@ -88,8 +96,12 @@ impl Head {
         }
     }
 
-    /// What is called, and for how long the caller waits, if it says so.
-    pub(crate) fn call(&self) -> Result<(Method, Option<Duration>), Refusal> {
+    /// Returns the method, and for how long the caller waits if it says so. `required` is whether every call has to show the token.
+    pub(crate) fn call(
+        &self,
+        access: &Access,
+        required: bool,
+    ) -> Result<(Method, Option<Duration>), Refusal> {
         if !self.is_post {
             return Err(Refusal::Http(405));
         }
@@ -100,10 +112,11 @@ impl Head {
         let Some(method) = self.method else {
             return refused(Code::Unimplemented, "there is no such method here");
         };
-        // Whoever starts and stops servers asks for their health, and has no token.
-        if !self.is_admitted && !matches!(method, Method::Check | Method::Watch) {
-            let message = "a token is needed: authorization: Bearer ...";
-            return refused(Code::Unauthenticated, message);
+        // Those that start and stop servers ask for their health, and have no token.
+        if access.permits(Right::Ask, self.token, required).is_err()
+            && !matches!(method, Method::Check | Method::Watch)
+        {
+            return Err(Refusal::Grpc(Status::no_token()));
         }
         if self.is_compressed {
             let message = "messages are not compressed here: grpc-encoding has to be identity";

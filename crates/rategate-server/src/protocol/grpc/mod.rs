@@ -20,12 +20,13 @@ use std::time::Duration;
 use bytes::BytesMut;
 
 pub use self::body::Body;
+use self::frame::BadFrame;
 use self::head::Method;
 pub use self::head::is_grpc;
 pub use self::health::Health;
 use self::status::Status;
 use crate::engine::{Answer, Decided};
-use crate::net::Access;
+use crate::net::{Access, Right, TokenShown};
 use crate::protocol::rls::{self, Ask, Decide, Options};
 
 /// Bounds of calls.
@@ -63,25 +64,46 @@ impl<D: Decide> Rls<D> {
         Self { inner: Arc::new(Inner { engine, access, health, settings }) }
     }
 
-    /// What calls have to show, if they have to.
-    fn access(&self, token_required: bool) -> Option<&Access> {
-        token_required.then_some(&self.inner.access)
+    /// Whether a call that shows the token so may give permits back.
+    fn may_credit(&self, token: TokenShown, token_required: bool) -> bool {
+        self.inner.access.permits(Right::Credit, token, token_required).is_ok()
     }
 
     /// Answers the only message of a call: at once if it can.
-    fn unary(&self, method: Method, message: &[u8], out: &mut BytesMut) -> Result<(), Unary> {
+    fn unary(
+        &self,
+        method: Method,
+        may_credit: bool,
+        message: &[u8],
+        out: &mut BytesMut,
+    ) -> Result<(), Unary> {
         if method == Method::Check {
             return self.inner.health.check(message, out).map_err(Unary::Failed);
         }
-        let decided = Ask::read(message).and_then(|ask| rls::ask(&self.inner.engine, &ask));
+        let ask = Ask::read(message);
+        if !may_credit && ask.as_ref().is_ok_and(Ask::credits) {
+            return Err(Unary::Failed(Status::no_token()));
+        }
+        let decided = ask.and_then(|ask| rls::ask(&self.inner.engine, &ask));
         match decided.map_err(|wrong| Unary::Failed(wrong.into()))? {
             Decided::Now(answer) => {
+                let answer = rls::or_denied(answer);
                 let answer = answer.map_err(|fault| Unary::Failed(fault.into()))?;
                 self.write(&answer, out);
                 Ok(())
             }
             later @ Decided::Later(_) => Err(Unary::Later(later)),
         }
+    }
+
+    /// Answers a call whose bytes are no message. A question that is too long is denied: proxies put header fields of their clients
+    /// there, and let pass what they get an error for.
+    fn bad_frame(&self, method: Method, bad: BadFrame, out: &mut BytesMut) -> Result<(), Status> {
+        if method != Method::ShouldRateLimit || !matches!(bad, BadFrame::TooLong { .. }) {
+            return Err(bad.into());
+        }
+        self.write(&Answer::uncounted_denial(), out);
+        Ok(())
     }
 
     fn write(&self, answer: &Answer, out: &mut BytesMut) {

@@ -11,11 +11,13 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame};
 
 use super::body::{Body, trailers};
+use super::frame::BadFrame;
 use super::head::{ENCODING, Head, Method, Refusal};
 use super::health::{State, Watcher};
 use super::status::{Code, Status};
 use super::{Rls, Unary, frame, reflection};
-use crate::protocol::rls::Decide;
+use crate::net::RefusalReason;
+use crate::protocol::rls::{self, Decide};
 
 impl<D: Decide + Send + Sync + 'static> Rls<D> {
     /// Answers a request; `token_required` is whether it has to show the token. Whoever drops the future gives up the call: nothing is taken then unless the message was complete.
@@ -24,7 +26,8 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     {
         let (parts, mut body) = request.into_parts();
-        let (method, timeout) = match Head::of(&parts, self.access(token_required)).call() {
+        let head = Head::of(&parts, &self.inner.access);
+        let (method, timeout) = match head.call(&self.inner.access, token_required) {
             Ok(call) => call,
             Err(refusal) => return refused(refusal),
         };
@@ -36,8 +39,9 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 Reflecting { body, bytes: BytesMut::new(), most: self.most(), ended: false };
             return answered(Body::stream(UnsyncBoxBody::new(stream)));
         }
-        match tokio::time::timeout(wait, self.one(method, &mut body)).await {
-            Ok(Ok(body)) => answered(body),
+        let may_credit = self.may_credit(head.token, token_required);
+        match tokio::time::timeout(wait, self.one(method, may_credit, &mut body)).await {
+            Ok(Ok(response)) => response,
             Ok(Err(status)) => refused(Refusal::Grpc(status)),
             Err(_) => refused(Refusal::Grpc(Status::late())),
         }
@@ -48,31 +52,41 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     }
 
     /// Answers a call of one message.
-    async fn one<B>(&self, method: Method, body: &mut B) -> Result<Body, Status>
+    async fn one<B>(
+        &self,
+        method: Method,
+        may_credit: bool,
+        body: &mut B,
+    ) -> Result<Response<Body>, Status>
     where
         B: HttpBody<Data = Bytes> + Unpin,
     {
-        let bytes = self.whole(body).await?;
-        let message = frame::only(&bytes, self.most())?;
+        let message = match self.message(body).await? {
+            Ok(message) => message,
+            Err(bad) => {
+                let mut out = BytesMut::new();
+                self.bad_frame(method, bad, &mut out)?;
+                let mut response = answered(Body::message(out.freeze()));
+                response.extensions_mut().insert(RefusalReason::TooLong);
+                return Ok(response);
+            }
+        };
         if method == Method::Watch {
-            let watcher = self.inner.health.watch(message)?;
-            return Ok(Body::stream(UnsyncBoxBody::new(Watching {
-                watcher,
-                change: None,
-                ended: false,
-            })));
+            let watcher = self.inner.health.watch(&message)?;
+            let watching = Watching { watcher, change: None, ended: false };
+            return Ok(answered(Body::stream(UnsyncBoxBody::new(watching))));
         }
         let mut out = BytesMut::with_capacity(96);
-        match self.unary(method, message, &mut out) {
+        match self.unary(method, may_credit, &message, &mut out) {
             Ok(()) => {}
             Err(Unary::Failed(status)) => return Err(status),
-            Err(Unary::Later(decided)) => self.write(&decided.answer().await?, &mut out),
+            Err(Unary::Later(decided)) => self.write(&rls::answered(Ok(decided)).await?, &mut out),
         }
-        Ok(Body::message(out.freeze()))
+        Ok(answered(Body::message(out.freeze())))
     }
 
-    /// All bytes of a call. Mostly they come at once, and stay where they are.
-    async fn whole<B>(&self, body: &mut B) -> Result<Bytes, Status>
+    /// Reads the only message of a call. Mostly its bytes come at once, and stay where they are.
+    async fn message<B>(&self, body: &mut B) -> Result<Result<Bytes, BadFrame>, Status>
     where
         B: HttpBody<Data = Bytes> + Unpin,
     {
@@ -93,12 +107,15 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 all.extend_from_slice(&part);
             }
             let so_far: &[u8] = if all.is_empty() { &first } else { &all };
-            frame::length(so_far, self.most())?;
+            if let Err(bad) = frame::length(so_far, self.most()) {
+                return Ok(Err(bad));
+            }
             if so_far.len() > most {
-                return Err(Status::new(Code::Internal, "there is more than one message"));
+                return Ok(Err(BadFrame::Several));
             }
         }
-        Ok(if all.is_empty() { first } else { all.freeze() })
+        let bytes = if all.is_empty() { first } else { all.freeze() };
+        Ok(frame::only(&bytes, self.most()).map(|_| bytes.slice(frame::PREFIX..)))
     }
 }
 
@@ -111,6 +128,9 @@ fn answered(body: Body) -> Response<Body> {
 
 fn refused(refusal: Refusal) -> Response<Body> {
     let mut response = Response::new(Body::empty());
+    if let Some(reason) = refusal.reason() {
+        response.extensions_mut().insert(reason);
+    }
     match refusal {
         Refusal::Http(status) => {
             *response.status_mut() =
@@ -208,8 +228,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Reflecting<B> {
                 }
                 None if self.bytes.is_empty() => return self.end(&Status::OK),
                 None => {
-                    let message = "the call ends within a message";
-                    return self.end(&Status::new(Code::Internal, message));
+                    return self.end(&BadFrame::CutOff.into());
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::engine::Fault;
+use crate::net::RefusalReason;
 use crate::protocol::rls::{Asked, Wrong};
 
 /// How a call ends: a code of gRPC, and what it means here.
@@ -41,6 +42,26 @@ impl Status {
     pub(crate) const fn late() -> Self {
         let message = Cow::Borrowed("the deadline has passed");
         Self { code: Code::DeadlineExceeded, message }
+    }
+
+    /// The call needs the token, and does not show it.
+    pub(crate) const fn no_token() -> Self {
+        let message = Cow::Borrowed("a token is needed: authorization: Bearer ...");
+        Self { code: Code::Unauthenticated, message }
+    }
+
+    /// The reason for which its call counts as refused, if it does.
+    pub(crate) const fn reason(&self) -> Option<RefusalReason> {
+        Some(match self.code {
+            Code::Ok | Code::DeadlineExceeded | Code::NotFound => return None,
+            Code::InvalidArgument | Code::Internal | Code::Unimplemented => {
+                RefusalReason::Malformed
+            }
+            Code::ResourceExhausted | Code::FailedPrecondition | Code::Unavailable => {
+                RefusalReason::Fault
+            }
+            Code::Unauthenticated => RefusalReason::NoToken,
+        })
     }
 
     /// The message as a header field has it: visible ASCII, all else as `%XX`.

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::invalid::Invalid;
 use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
 use crate::engine::{Inline, LeaseName, MOST_ITEMS};
+use crate::net::Right;
 use crate::protocol::few::few;
 
 /// A question, checked as far as it can be without the rules.
@@ -153,6 +154,15 @@ impl<'a> Asked<'a> {
 const ONE_RULE: &str = "a lease is of one rule: `rule`, `key` and `permits`";
 
 impl Verb {
+    /// The right that it needs. A release gives back what its caller has the name of.
+    pub(super) const fn right(self) -> Right {
+        match self {
+            Self::Take | Self::Peek | Self::Lease | Self::Renew | Self::Release => Right::Ask,
+            Self::Refund => Right::Credit,
+            Self::Reset => Right::Admin,
+        }
+    }
+
     const fn is_of_lease(self) -> bool {
         matches!(self, Self::Lease | Self::Renew | Self::Release)
     }

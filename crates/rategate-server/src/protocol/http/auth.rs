@@ -28,12 +28,19 @@ pub(super) struct AuthAsked<'a> {
     pub(super) pass: StatusCode,
 }
 
-/// The parts of the address, each there once at most, but for the keys.
+/// A part of the key as the address says it.
+enum KeyPart<'a> {
+    /// The value itself.
+    Value(Cow<'a, [u8]>),
+    /// Where the value is.
+    From(Cow<'a, [u8]>),
+}
+
+/// The parts of the address, each there once at most, but for those of the key.
 #[derive(Default)]
 struct Given<'a> {
     rule: Option<Cow<'a, [u8]>>,
-    keys: SmallVec<[Cow<'a, [u8]>; 2]>,
-    from: Option<Cow<'a, [u8]>>,
+    keys: SmallVec<[KeyPart<'a>; 2]>,
     limit: Option<Cow<'a, [u8]>>,
     burst: Option<Cow<'a, [u8]>>,
     permits: Option<Cow<'a, [u8]>>,
@@ -62,7 +69,7 @@ impl<'a> AuthAsked<'a> {
         let permits = number(given.permits.as_deref(), "?permits")?.unwrap_or(1);
         let deny = status(given.deny.as_deref(), "?deny", &[429, 403, 401, 503])?;
         let pass = status(given.pass.as_deref(), "?pass", &[204, 200])?;
-        let keys = given.keys_or(headers, from_field, client)?;
+        let keys = given.values(headers, from_field, client)?;
         let counter = match (given.rule, given.limit) {
             (Some(rule), None) => {
                 let name = Text(text(rule, "?rule")?);
@@ -100,14 +107,14 @@ impl<'a> Given<'a> {
         for (name, value) in query::pairs(text) {
             let place = match &*name {
                 b"key" => {
-                    if given.keys.len() == MOST_VALUES {
-                        return Err(Invalid::at("?key", "more keys than a rule can have"));
-                    }
-                    given.keys.push(value);
+                    given.push(KeyPart::Value(value))?;
+                    continue;
+                }
+                b"from" => {
+                    given.push(KeyPart::From(value))?;
                     continue;
                 }
                 b"rule" => &mut given.rule,
-                b"from" => &mut given.from,
                 b"limit" => &mut given.limit,
                 b"burst" => &mut given.burst,
                 b"permits" => &mut given.permits,
@@ -115,46 +122,59 @@ impl<'a> Given<'a> {
                 b"pass" => &mut given.pass,
                 _ => {
                     let detail = "an unknown name; there are rule, key, from, limit, burst, \
-                                  permits, deny and pass";
+                                  permits, deny and pass. A value with & in it has to be \
+                                  percent-encoded, or left in a header field that `from` names";
                     return Err(Invalid::at("?", detail));
                 }
             };
             if place.replace(value).is_some() {
-                return Err(Invalid::at("?", "a name that comes twice; only `key` may"));
+                return Err(Invalid::at("?", "a name that comes twice; only `key` and `from` may"));
             }
         }
         Ok(given)
     }
 
-    /// The keys of the address; or else what it says where the key is.
-    fn keys_or(
+    fn push(&mut self, part: KeyPart<'a>) -> Result<(), Invalid> {
+        if self.keys.len() == MOST_VALUES {
+            return Err(Invalid::at("?key", "more keys than a rule can have"));
+        }
+        self.keys.push(part);
+        Ok(())
+    }
+
+    /// The key's values, in the order in which the address says them, or says where they are.
+    fn values(
         &mut self,
         headers: &'a HeaderMap,
         from_field: bool,
         client: impl Fn() -> Option<String>,
     ) -> Result<SmallVec<[Cow<'a, [u8]>; 2]>, Invalid> {
-        if !self.keys.is_empty() {
-            if self.from.is_some() {
-                return Err(Invalid::at("?from", "both `key` and `from`; write one of them"));
-            }
-            return Ok(std::mem::take(&mut self.keys));
-        }
         // Who has none shares one counter with all others who have none.
         let of_field =
             |name: &HeaderName| Ok(Cow::Borrowed(field(headers, name)?.unwrap_or_default()));
-        let key = match self.from.as_deref() {
-            None if from_field => of_field(&KEY)?,
-            None | Some(b"address") => Cow::Owned(client().unwrap_or_default().into_bytes()),
-            Some(b"none") => return Ok(SmallVec::new()),
-            Some(b"header") => of_field(&KEY)?,
-            Some(other) => {
-                let name = other.strip_prefix(b"header:");
-                let name = name.and_then(|name| HeaderName::from_bytes(name).ok());
-                let detail = "not understood; write address, none, header or header:NAME";
-                of_field(&name.ok_or_else(|| Invalid::at("?from", detail))?)?
-            }
+        let of_address = || Cow::Owned(client().unwrap_or_default().into_bytes());
+        let keys = std::mem::take(&mut self.keys);
+        match keys.as_slice() {
+            [] if from_field => return Ok(smallvec![of_field(&KEY)?]),
+            [] => return Ok(smallvec![of_address()]),
+            [KeyPart::From(from)] if **from == *b"none" => return Ok(SmallVec::new()),
+            _ => {}
+        }
+        let value = |part| match part {
+            KeyPart::Value(value) => Ok(value),
+            KeyPart::From(from) => match &*from {
+                b"address" => Ok(of_address()),
+                b"header" => of_field(&KEY),
+                b"none" => Err(Invalid::at("?from", "none, and a key besides; write one of them")),
+                other => {
+                    let name = other.strip_prefix(b"header:");
+                    let name = name.and_then(|name| HeaderName::from_bytes(name).ok());
+                    let detail = "not understood; write address, none, header or header:NAME";
+                    of_field(&name.ok_or_else(|| Invalid::at("?from", detail))?)
+                }
+            },
         };
-        Ok(smallvec![key])
+        keys.into_iter().map(value).collect()
     }
 }
 

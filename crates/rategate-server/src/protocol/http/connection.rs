@@ -15,8 +15,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
+use super::frames::Frames;
 use super::watched::{Activity, FirstBytes, Watch, Watched};
-use crate::net::Seldom;
+use crate::net::{RefusalReason, Seldom};
 use crate::protocol::body::Body;
 
 /// The bounds of a connection.
@@ -93,13 +94,15 @@ const CONNECTION_WINDOW: u32 = 256 * 1024;
 
 /// Serves a connection until the peer ends it, it breaks a bound, or, after `drain` and what is under way, the server does.
 ///
-/// Has to be polled by a tokio runtime that has IO and time enabled. Dropping it drops the connection.
+/// Returns the reason for which it was broken off, if what came was no HTTP, or too much of it asked for nothing. Has to be polled by a
+/// tokio runtime that has IO and time enabled. Dropping it drops the connection.
 pub async fn serve_connection<S, A, F>(
     stream: S,
     limits: ConnectionLimits,
     drain: impl Future<Output = ()>,
     answer: A,
-) where
+) -> Option<RefusalReason>
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(Request<Incoming>) -> F + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
@@ -111,12 +114,13 @@ pub async fn serve_connection<S, A, F>(
         biased;
         seen = timeout(limits.arrival, is_preface(&mut stream, &mut first)) => match seen {
             Ok(Ok(is_http2)) => is_http2,
-            _ => return,
+            _ => return None,
         },
-        () = drain.as_mut() => return,
+        () = drain.as_mut() => return None,
     };
     let activity = Arc::<Activity>::default();
-    let io = TokioIo::new(Watched::new(stream, first, Arc::clone(&activity)));
+    let frames = is_http2.then(|| Frames::new(Instant::now()));
+    let io = TokioIo::new(Watched::new(stream, first, frames, Arc::clone(&activity)));
     let requests = Arc::clone(&activity);
     let service = service_fn(move |request| {
         let under_way = requests.begin();
@@ -139,7 +143,7 @@ pub async fn serve_connection<S, A, F>(
             .max_pending_accept_reset_streams(limits.resets)
             .max_local_error_reset_streams(limits.resets);
         let connection = builder.serve_connection(io, service);
-        drive(connection, http2::Connection::graceful_shutdown, drain, watch, &activity).await;
+        drive(connection, http2::Connection::graceful_shutdown, drain, watch, &activity).await
     } else {
         let mut builder = http1::Builder::new();
         // How long a head may take is watched here, without a timer for each request. Answers of
@@ -147,7 +151,7 @@ pub async fn serve_connection<S, A, F>(
         // would hold back the refusal of a broken head as well, for ever.
         builder.header_read_timeout(None).max_buf_size(limits.head_bytes.max(8 * 1024));
         let connection = builder.serve_connection(io, service);
-        drive(connection, http1::Connection::graceful_shutdown, drain, watch, &activity).await;
+        drive(connection, http1::Connection::graceful_shutdown, drain, watch, &activity).await
     }
 }
 
@@ -176,7 +180,8 @@ async fn drive<C>(
     drain: Pin<&mut impl Future<Output = ()>>,
     mut watch: Watch,
     activity: &Activity,
-) where
+) -> Option<RefusalReason>
+where
     C: Future<Output = hyper::Result<()>>,
 {
     let mut connection = pin!(connection);
@@ -187,10 +192,9 @@ async fn drive<C>(
         tokio::select! {
             biased;
             ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection of HTTP broke off");
-                }
-                return;
+                let error = ended.err()?;
+                tracing::debug!(%error, "a connection of HTTP broke off");
+                return reason(&error, activity);
             }
             () = &mut drain, if !is_draining => {
                 is_draining = true;
@@ -200,7 +204,7 @@ async fn drive<C>(
                 let now = Instant::now();
                 if watch.is_stuck(activity, now) {
                     if is_draining || !watch.says_farewell(now) {
-                        return;
+                        return None;
                     }
                     is_draining = true;
                     finish(connection.as_mut());
@@ -209,5 +213,16 @@ async fn drive<C>(
                 pause.as_mut().reset(next.unwrap_or_else(tokio::time::Instant::now));
             }
         }
+    }
+}
+
+/// The reason for which a connection broke off, if it is one of those that are counted.
+fn reason(error: &hyper::Error, activity: &Activity) -> Option<RefusalReason> {
+    if activity.has_said_too_much() {
+        Some(RefusalReason::TooMuch)
+    } else if error.is_parse_too_large() {
+        Some(RefusalReason::TooLong)
+    } else {
+        error.is_parse().then_some(RefusalReason::Malformed)
     }
 }

@@ -43,6 +43,16 @@ where
     Ok(Outcome { answer, taken: None, lease: None })
 }
 
+/// Denies where a key cannot be counted for lack of room, for a proxy that would let an error pass: clients can make up keys.
+pub(super) fn or_denied(outcome: Result<Outcome, Refused>) -> Result<Outcome, Refused> {
+    match outcome {
+        Err(Refused::Fault(Fault::NoRoom, _)) => {
+            Ok(Outcome { answer: Answer::uncounted_denial(), taken: None, lease: None })
+        }
+        other => other,
+    }
+}
+
 async fn answered(decided: Decided, asked: &Asked<'_>) -> Result<Answer, Refused> {
     decided.answer().await.map_err(|fault| refused(fault, asked))
 }
@@ -221,4 +231,16 @@ fn refused(fault: Fault, asked: &Asked<'_>) -> Refused {
     };
     let pointer = place.map(|place| asked.pointer(place) + member);
     Refused::Fault(fault, pointer.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_without_room_is_denied_and_other_faults_are_told() {
+        let outcome = or_denied(Err(Refused::Fault(Fault::NoRoom, String::new())));
+        assert!(outcome.is_ok_and(|outcome| !outcome.answer.allowed));
+        assert!(or_denied(Err(Refused::Fault(Fault::NotLoaded, String::new()))).is_err());
+    }
 }

@@ -13,7 +13,9 @@ mod asked;
 mod auth;
 mod connection;
 mod decide;
+mod frames;
 mod guard;
+mod host;
 mod invalid;
 mod json;
 mod options;
@@ -34,15 +36,16 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use hyper::body::Body as HttpBody;
 use rategate::{Clock, MonotonicClock};
 
-use self::asked::{Asked, Counter, Verb};
+use self::asked::{Asked, Counter};
 use self::auth::AuthAsked;
 pub use self::connection::{ConnectionLimits, Whose, serve_connection};
 pub use self::guard::{Guard, Stranger};
+pub(crate) use self::host::refuse as refuse_host;
 pub use self::options::{IsReady, Options, Proxies};
 use self::problem::Refused;
 use super::body::{Body, read};
 use crate::engine::Engine;
-use crate::net::Access;
+use crate::net::{Access, Right, TokenShown};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,9 +115,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let wants_status = wants_status(head)?;
         let body = self.read(body).await?;
         let asked = Asked::read(&body)?;
-        if asked.verb == Verb::Reset {
-            self.options.admit_change(&head.headers)?;
-        }
+        self.options.admit(&head.headers, asked.verb.right(), caller.token_required)?;
         let outcome = decide::decide(&self.engine, &asked).await?;
         let mut response = if wants_status && !outcome.answer.allowed {
             told::denied(&outcome.answer, StatusCode::TOO_MANY_REQUESTS)
@@ -130,10 +131,10 @@ impl<C: Clock + Clone + 'static> Api<C> {
     }
 
     async fn auth(&self, head: &Parts, caller: &Caller) -> Answered {
-        self.options.admit(&head.headers, caller.token_required)?;
+        self.options.admit(&head.headers, Right::Ask, caller.token_required)?;
         let client = || self.options.proxies.name(caller.address, &head.headers);
         let AuthAsked { asked, deny, pass } = AuthAsked::read(&head.uri, &head.headers, client)?;
-        let outcome = decide::decide(&self.engine, &asked).await?;
+        let outcome = decide::or_denied(decide::decide(&self.engine, &asked).await)?;
         let mut response = if outcome.answer.allowed {
             let mut response = Response::new(Body::Empty);
             *response.status_mut() = pass;
@@ -161,7 +162,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
         if head.method != Method::POST {
             return Err(Refused::Method("POST"));
         }
-        self.options.admit(&head.headers, caller.token_required)
+        self.options.admit(&head.headers, Right::Ask, caller.token_required)
     }
 
     async fn read<B>(&self, body: B) -> Result<Bytes, Refused>
@@ -222,12 +223,13 @@ fn wants_status(head: &Parts) -> Result<bool, Refused> {
     }))
 }
 
-/// Whether the one field `Authorization` shows the token.
-pub(crate) fn shows_token(access: &Access, headers: &HeaderMap) -> bool {
+/// The token as the one field `Authorization` shows it.
+pub(crate) fn token_shown(access: &Access, headers: &HeaderMap) -> TokenShown {
     let mut values = headers.get_all(AUTHORIZATION).into_iter();
     match (values.next(), values.next()) {
-        (Some(value), None) => access.admits_field(value.as_bytes()),
-        _ => false,
+        (None, _) => TokenShown::Nothing,
+        (Some(value), None) => access.shown_by(value.as_bytes()),
+        _ => TokenShown::Wrong,
     }
 }
 

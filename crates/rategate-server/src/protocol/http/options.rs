@@ -10,8 +10,8 @@ use rategate_tower::headers::Dialect;
 use rategate_tower::key::{self, Client, Field, Network, Peer, Trust};
 
 use super::problem::Refused;
-use super::shows_token;
-use crate::net::Access;
+use super::token_shown;
+use crate::net::{Access, Right, TokenShown};
 
 /// Whether the service should be asked.
 pub type IsReady = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -67,14 +67,19 @@ fn nobody() -> Peer {
 }
 
 impl Options {
-    /// Whether somebody may ask where every question needs the token. Nobody has one where there is none.
-    pub(super) fn admit(&self, headers: &HeaderMap, required: bool) -> Result<(), Refused> {
-        if !required || shows_token(&self.access, headers) { Ok(()) } else { Err(Refused::Token) }
-    }
-
-    /// Whether somebody may ask for what needs the token wherever there is one.
-    pub(super) fn admit_change(&self, headers: &HeaderMap) -> Result<(), Refused> {
-        self.admit(headers, self.access.is_guarded())
+    /// Allows a call that needs a right, by what its fields show of the token.
+    pub(super) fn admit(
+        &self,
+        headers: &HeaderMap,
+        right: Right,
+        required: bool,
+    ) -> Result<(), Refused> {
+        let shown = || token_shown(&self.access, headers);
+        // Most calls need nothing, and are not asked.
+        if self.access.permits(right, TokenShown::Nothing, required).is_ok() {
+            return Ok(());
+        }
+        self.access.permits(right, shown(), required).map_err(|_| Refused::Token)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
-use http::header::{ALLOW, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONNECTION, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use rategate_tower::problem::{Problem, Wrong};
 
 use super::invalid::Invalid;
 use crate::engine::Fault;
+use crate::net::RefusalReason;
 use crate::protocol::body::{Body, Unread};
 use crate::protocol::problem;
 
@@ -24,6 +25,8 @@ pub(super) enum Refused {
     OtherSite,
     /// It is for a name that is not this service's.
     OtherHost,
+    /// It has not the one field `Host` that a request has.
+    Host,
     /// Something in it is wrong.
     Invalid(Invalid),
     /// Its body did not come.
@@ -39,6 +42,18 @@ impl From<Invalid> for Refused {
 }
 
 impl Refused {
+    /// The reason for which it counts as a refused call, if it does.
+    const fn reason(&self) -> Option<RefusalReason> {
+        Some(match self {
+            // Browsers have a count of their own, and paths that there are not ask for no decision.
+            Self::NotFound | Self::Method(_) | Self::OtherSite | Self::OtherHost => return None,
+            Self::Token => RefusalReason::NoToken,
+            Self::Unread(Unread::TooLong) => RefusalReason::TooLong,
+            Self::Host | Self::Unread(_) | Self::Invalid(_) => RefusalReason::Malformed,
+            Self::Fault(..) => RefusalReason::Fault,
+        })
+    }
+
     /// The response.
     pub(super) fn response(&self) -> Response<Body> {
         let (status, code, detail) = self.told();
@@ -49,10 +64,15 @@ impl Refused {
         let field = match self {
             Self::Method(methods) => Some((ALLOW, *methods)),
             Self::Token => Some((WWW_AUTHENTICATE, "Bearer")),
+            // What comes behind it may be meant for another.
+            Self::Host => Some((CONNECTION, "close")),
             _ => None,
         };
         if let Some((name, value)) = field {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        if let Some(reason) = self.reason() {
+            response.extensions_mut().insert(reason);
         }
         response
     }
@@ -84,6 +104,11 @@ impl Refused {
                 let detail =
                     "The service does not go by this name. If it should, list it in [http] hosts.";
                 (StatusCode::MISDIRECTED_REQUEST, "other_host", detail)
+            }
+            Self::Host => {
+                let detail =
+                    "A request of HTTP/1.1 has one field Host: a name or an address, and a port.";
+                (StatusCode::BAD_REQUEST, "no_host", detail)
             }
             Self::Unread(Unread::TooLong) => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "body_too_long", "The body is too long.")

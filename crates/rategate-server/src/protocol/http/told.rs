@@ -54,6 +54,7 @@ pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
     let detail = match wait_ns {
         _ if is_gone => "The place of the counters cannot be asked.",
         Some(_) => "The limit is reached.",
+        None if answer.parts.is_empty() => "There is no room to count one more key.",
         None => "More than can ever be allowed at once.",
     };
     let numbers = wait_ns

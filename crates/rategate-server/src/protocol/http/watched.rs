@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::ConnectionLimits;
+use super::frames::Frames;
 use crate::net::Turn;
 
 /// What a connection has done. Written by the task of the connection, or, over HTTP/2, by those of its streams.
@@ -23,6 +24,8 @@ pub(super) struct Activity {
     writes: AtomicU64,
     /// Whether the peer leaves unread what it was sent.
     is_blocked: AtomicBool,
+    /// Whether too much came that asks for nothing.
+    is_too_much: AtomicBool,
     /// Whether all is said, and only the peer's end is waited for.
     is_over: AtomicBool,
 }
@@ -41,6 +44,11 @@ impl Activity {
 
     fn mark(&self) {
         self.reads_then.store(self.reads.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Whether too much came that asks for nothing.
+    pub(super) fn has_said_too_much(&self) -> bool {
+        self.is_too_much.load(Ordering::Relaxed)
     }
 
     fn seen(&self) -> Seen {
@@ -151,6 +159,8 @@ impl Watch {
 pub(super) struct Watched<S> {
     stream: S,
     first: FirstBytes,
+    /// Those of HTTP/2.
+    frames: Option<Frames>,
     activity: Arc<Activity>,
     turn: Turn,
     is_shut: bool,
@@ -169,9 +179,22 @@ pub(super) struct FirstBytes {
 const MOST_DISCARDED: usize = 1 << 20;
 
 impl<S> Watched<S> {
-    pub(super) fn new(stream: S, first: FirstBytes, activity: Arc<Activity>) -> Self {
+    pub(super) fn new(
+        stream: S,
+        first: FirstBytes,
+        frames: Option<Frames>,
+        activity: Arc<Activity>,
+    ) -> Self {
         activity.reads.fetch_add(1, Ordering::Relaxed);
-        Self { stream, first, activity, turn: Turn::default(), is_shut: false, discarded: 0 }
+        Self {
+            stream,
+            first,
+            frames,
+            activity,
+            turn: Turn::default(),
+            is_shut: false,
+            discarded: 0,
+        }
     }
 }
 
@@ -189,8 +212,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             *from = end;
             return Poll::Ready(Ok(()));
         }
+        let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
         this.activity.reads.fetch_add(1, Ordering::Relaxed);
+        if let Some(frames) = &mut this.frames {
+            let fresh = buffer.filled().get(before..).unwrap_or_default();
+            if let Err(overspent) = frames.follow(fresh, Instant::now()) {
+                this.activity.is_too_much.store(true, Ordering::Relaxed);
+                return Poll::Ready(Err(io::Error::other(overspent)));
+            }
+        }
         Poll::Ready(Ok(()))
     }
 }

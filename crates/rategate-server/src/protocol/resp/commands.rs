@@ -9,6 +9,7 @@ use super::session::Session;
 use super::words::Words;
 use super::{Resp, lease, throttle};
 use crate::engine::Verb;
+use crate::net::{RefusalReason, Right};
 
 /// A command as it is known.
 #[derive(Debug)]
@@ -22,18 +23,8 @@ struct Command {
     most: usize,
     /// Whether the word after the name is a key.
     is_keyed: bool,
-    may: May,
-}
-
-/// Who may give a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum May {
-    /// Everybody.
-    All,
-    /// At a listener that asks for the token, whoever has shown it.
-    Known,
-    /// Whoever has shown the token, if there is one.
-    Trusted,
+    /// The right that it needs; none for those by which a connection says who it is, and goes.
+    right: Option<Right>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,25 +51,25 @@ const MANY: usize = usize::MAX;
 
 /// Those that are asked most come first.
 const COMMANDS: &[Command] = &[
-    of("CL.THROTTLE", What::Cell, 5, 6, true, May::Known),
-    of("THROTTLE", What::Crab, 5, 6, true, May::Known),
-    of("RATEGATE.CHECK", What::Check(Verb::Take), 3, MANY, false, May::Known),
-    of("RATEGATE.PEEK", What::Check(Verb::Peek), 3, MANY, false, May::Known),
-    of("RATEGATE.REFUND", What::Check(Verb::Refund), 3, MANY, false, May::Known),
-    of("RATEGATE.LEASE", What::Lease, 2, MANY, false, May::Known),
-    of("RATEGATE.RESET", What::Check(Verb::Reset), 2, MANY, false, May::Trusted),
-    of("RATEGATE.EXPLAIN", What::Explain, 2, 2, false, May::Known),
-    of("PING", What::Ping, 1, 2, false, May::Known),
-    of("ECHO", What::Echo, 2, 2, false, May::Known),
-    of("HELLO", What::Hello, 1, MANY, false, May::All),
-    of("AUTH", What::Auth, 2, MANY, false, May::All),
-    of("CLIENT", What::Client, 2, MANY, false, May::Known),
-    of("COMMAND", What::Command, 1, MANY, false, May::Known),
-    of("SELECT", What::Select, 2, 2, false, May::Known),
-    of("INFO", What::Info, 1, MANY, false, May::Known),
-    of("DBSIZE", What::DbSize, 1, 1, false, May::Known),
-    of("QUIT", What::Quit, 1, MANY, false, May::All),
-    of("RESET", What::Reset, 1, 1, false, May::All),
+    of("CL.THROTTLE", What::Cell, 5, 6, true, Some(Right::Ask)),
+    of("THROTTLE", What::Crab, 5, 6, true, Some(Right::Ask)),
+    of("RATEGATE.CHECK", What::Check(Verb::Take), 3, MANY, false, Some(Right::Ask)),
+    of("RATEGATE.PEEK", What::Check(Verb::Peek), 3, MANY, false, Some(Right::Ask)),
+    of("RATEGATE.REFUND", What::Check(Verb::Refund), 3, MANY, false, Some(Right::Credit)),
+    of("RATEGATE.LEASE", What::Lease, 2, MANY, false, Some(Right::Ask)),
+    of("RATEGATE.RESET", What::Check(Verb::Reset), 2, MANY, false, Some(Right::Admin)),
+    of("RATEGATE.EXPLAIN", What::Explain, 2, 2, false, Some(Right::Ask)),
+    of("PING", What::Ping, 1, 2, false, Some(Right::Ask)),
+    of("ECHO", What::Echo, 2, 2, false, Some(Right::Ask)),
+    of("HELLO", What::Hello, 1, MANY, false, None),
+    of("AUTH", What::Auth, 2, MANY, false, None),
+    of("CLIENT", What::Client, 2, MANY, false, Some(Right::Ask)),
+    of("COMMAND", What::Command, 1, MANY, false, Some(Right::Ask)),
+    of("SELECT", What::Select, 2, 2, false, Some(Right::Ask)),
+    of("INFO", What::Info, 1, MANY, false, Some(Right::Ask)),
+    of("DBSIZE", What::DbSize, 1, 1, false, Some(Right::Ask)),
+    of("QUIT", What::Quit, 1, MANY, false, None),
+    of("RESET", What::Reset, 1, 1, false, None),
 ];
 
 const fn of(
@@ -87,13 +78,41 @@ const fn of(
     fewest: usize,
     most: usize,
     is_keyed: bool,
-    may: May,
+    right: Option<Right>,
 ) -> Command {
-    Command { name, what, fewest, most, is_keyed, may }
+    Command { name, what, fewest, most, is_keyed, right }
 }
 
-/// Runs a command. Its reply is at the end of `out`, or comes later.
+/// Runs a command, and counts it if it is refused. Its reply is at the end of `out`, or comes later.
 pub(super) fn run<C>(
+    resp: &Resp<C>,
+    session: &mut Session,
+    words: Words<'_>,
+    out: &mut Vec<u8>,
+) -> Option<Pending>
+where
+    C: Clock + Clone + 'static,
+{
+    let start = out.len();
+    let pending = answer(resp, session, words, out);
+    if out.get(start) == Some(&b'-') {
+        session.refused(reason(out.get(start..).unwrap_or_default()));
+    }
+    pending
+}
+
+/// The reason for an error, by its first word.
+fn reason(error: &[u8]) -> RefusalReason {
+    if error.starts_with(b"-NOAUTH") {
+        RefusalReason::NoToken
+    } else if error.starts_with(b"-WRONGPASS") {
+        RefusalReason::WrongToken
+    } else {
+        RefusalReason::Malformed
+    }
+}
+
+fn answer<C>(
     resp: &Resp<C>,
     session: &mut Session,
     words: Words<'_>,
@@ -117,14 +136,7 @@ where
         }
         return None;
     };
-    let needs_token = match command.may {
-        May::All => false,
-        May::Known => session.is_stranger(),
-        May::Trusted => {
-            session.is_stranger() || (resp.access().is_guarded() && !session.is_authenticated)
-        }
-    };
-    if needs_token {
+    if command.right.is_some_and(|right| !may(resp, session, right)) {
         reply.error(NO_AUTH);
         return None;
     }
@@ -133,8 +145,8 @@ where
         return None;
     }
     match command.what {
-        What::Cell => throttle::cell(resp, words, reply),
-        What::Crab => throttle::crab(resp, words, reply),
+        What::Cell => throttle::cell(resp, session, words, reply),
+        What::Crab => throttle::crab(resp, session, words, reply),
         What::Check(verb) => return own::check(resp, verb, words, out, session.version),
         What::Lease => return lease::run(resp, words, out, session.version),
         What::Explain => own::explain(resp, words, reply),
@@ -164,7 +176,15 @@ where
     None
 }
 
-const NO_AUTH: &str = "NOAUTH Authentication required.";
+/// Whether a connection has a right, by the token that it has shown.
+pub(super) fn may<C>(resp: &Resp<C>, session: &Session, right: Right) -> bool
+where
+    C: Clock + Clone + 'static,
+{
+    resp.access().permits(right, session.token(), session.token_required).is_ok()
+}
+
+pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// As much of an unknown command as Redis shows.
@@ -219,7 +239,9 @@ where
             if resp.access().is_guarded() && !resp.access().admits(password.unwrap_or_default()) {
                 return reply.error(WRONG_PASS);
             }
-            session.is_authenticated = true;
+            if resp.access().is_guarded() {
+                session.admitted();
+            }
         } else if option.eq_ignore_ascii_case(b"SETNAME") && options.len() >= 1 {
             name = options.next();
         } else {
@@ -278,7 +300,7 @@ where
         };
     }
     if resp.access().admits(password) {
-        session.is_authenticated = true;
+        session.admitted();
         reply.ok();
     } else {
         reply.error(WRONG_PASS);

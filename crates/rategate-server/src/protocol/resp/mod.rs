@@ -24,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::parse::{Bounds, Broken, Step, parse, words};
 pub use self::reply::{Reply, Version};
+use self::session::Session;
 pub use self::words::{Spans, Words};
 use crate::engine::Engine;
 use crate::net::{Access, Drain, Limits, Peer, Protocol};
@@ -100,7 +101,8 @@ impl<C: Clock + Clone + 'static> Protocol for Resp<C> {
         let shared = Arc::clone(&self.0);
         // Counted down also when the task is dropped.
         let _open = Open(&shared.open);
-        connection::serve(self, stream, id, peer.token_required, drain).await;
+        let session = Session::new(id, peer.token_required, peer.attempts);
+        connection::serve(self, stream, session, drain).await;
     }
 
     fn no_room(&self) -> &'static [u8] {

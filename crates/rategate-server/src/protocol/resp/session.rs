@@ -1,6 +1,9 @@
 //! What a connection has said of itself.
 
+use std::time::Duration;
+
 use super::reply::Version;
+use crate::net::{Attempts, RefusalReason, TokenShown};
 
 /// What a connection has said of itself.
 #[derive(Debug)]
@@ -16,10 +19,14 @@ pub(super) struct Session {
     pub(super) name: Box<[u8]>,
     /// Nothing more is read or done: its last reply has been made.
     pub(super) is_over: bool,
+    /// What it is refused.
+    pub(super) attempts: Attempts,
+    /// How late the replies come that are to be written next, and the commands behind them.
+    pub(super) pause: Duration,
 }
 
 impl Session {
-    pub(super) fn new(id: i64, token_required: bool) -> Self {
+    pub(super) fn new(id: i64, token_required: bool, attempts: Attempts) -> Self {
         Self {
             id,
             version: Version::Two,
@@ -27,12 +34,32 @@ impl Session {
             token_required,
             name: Box::default(),
             is_over: false,
+            attempts,
+            pause: Duration::ZERO,
         }
+    }
+
+    /// Counts a refused call. One wrong token too many is the last that is heard of it.
+    #[cold]
+    pub(super) fn refused(&mut self, reason: RefusalReason) {
+        self.pause = self.pause.max(self.attempts.refused(reason));
+        self.is_over |= self.attempts.are_over();
+    }
+
+    /// Takes note that it has shown the token.
+    pub(super) fn admitted(&mut self) {
+        self.is_authenticated = true;
+        self.attempts.admitted();
     }
 
     /// Whether it has yet to show the token before anything else.
     pub(super) const fn is_stranger(&self) -> bool {
         self.token_required && !self.is_authenticated
+    }
+
+    /// The token as the connection has shown it. A wrong one is answered when it is shown, and counts for nothing after that.
+    pub(super) const fn token(&self) -> TokenShown {
+        if self.is_authenticated { TokenShown::Right } else { TokenShown::Nothing }
     }
 
     /// As it was when it connected.

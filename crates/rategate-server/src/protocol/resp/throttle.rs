@@ -12,10 +12,13 @@
 use rategate::Clock;
 
 use super::Resp;
+use super::commands::{NO_AUTH, may};
 use super::number::{integer, nanoseconds, seconds};
 use super::reply::Reply;
+use super::session::Session;
 use super::words::Words;
 use crate::engine::{Inline, Part, Verb, Verdict};
+use crate::net::Right;
 
 /// A call, read.
 struct Call<'a> {
@@ -44,11 +47,11 @@ enum Unreadable {
 const SHOWN: usize = 32;
 
 /// `CL.THROTTLE`.
-pub(super) fn cell<C>(resp: &Resp<C>, words: Words<'_>, mut reply: Reply<'_>)
+pub(super) fn cell<C>(resp: &Resp<C>, session: &Session, words: Words<'_>, mut reply: Reply<'_>)
 where
     C: Clock + Clone + 'static,
 {
-    let Some(part) = decide(resp, words, 1, &mut reply) else { return };
+    let Some(part) = decide(resp, session, words, 1, &mut reply) else { return };
     let (is_limited, retry_after) = match part.verdict {
         Verdict::Denied { retry_after_ns, .. } => (1, retry_after_ns.map(|ns| seconds(ns.get()))),
         _ => (0, None),
@@ -65,11 +68,11 @@ where
 }
 
 /// `THROTTLE`.
-pub(super) fn crab<C>(resp: &Resp<C>, words: Words<'_>, mut reply: Reply<'_>)
+pub(super) fn crab<C>(resp: &Resp<C>, session: &Session, words: Words<'_>, mut reply: Reply<'_>)
 where
     C: Clock + Clone + 'static,
 {
-    let Some(part) = decide(resp, words, 0, &mut reply) else { return };
+    let Some(part) = decide(resp, session, words, 0, &mut reply) else { return };
     let (allowed, retry_after) = match part.verdict {
         Verdict::Denied { retry_after_ns, .. } => (0, retry_after_ns.map(|ns| seconds(ns.get()))),
         _ => (1, Some(0)),
@@ -87,7 +90,13 @@ where
 }
 
 /// The decision, or none and an error in the reply.
-fn decide<C>(resp: &Resp<C>, words: Words<'_>, extra: u64, reply: &mut Reply<'_>) -> Option<Part>
+fn decide<C>(
+    resp: &Resp<C>,
+    session: &Session,
+    words: Words<'_>,
+    extra: u64,
+    reply: &mut Reply<'_>,
+) -> Option<Part>
 where
     C: Clock + Clone + 'static,
 {
@@ -98,6 +107,10 @@ where
             return None;
         }
     };
+    if call.verb == Verb::Refund && !may(resp, session, Right::Credit) {
+        reply.error(NO_AUTH);
+        return None;
+    }
     match resp.engine().inline(call.limit, call.key, call.verb, call.permits) {
         Ok(part) => Some(part),
         Err(fault) => {

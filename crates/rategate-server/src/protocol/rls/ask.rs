@@ -91,6 +91,12 @@ impl<'a> Ask<'a> {
         }
         Ok(ask)
     }
+
+    /// Whether it gives permits back.
+    #[must_use]
+    pub fn credits(&self) -> bool {
+        self.descriptors.iter().any(|descriptor| descriptor.refund)
+    }
 }
 
 impl<'a> Descriptor<'a> {
@@ -142,17 +148,19 @@ const fn few(so_far: usize, what: &'static str) -> Result<(), Wrong> {
     if so_far < MOST_ITEMS { Ok(()) } else { Err(Wrong::TooMany { what, most: MOST_ITEMS }) }
 }
 
+/// Reads a key and its value as bytes. The format calls them text, but proxies put header fields of their clients there unchecked: an
+/// error about one byte would let a client choose that no limit holds for it.
 fn entry(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
-    let mut entry: (&str, &str) = ("", "");
+    let mut entry: (&[u8], &[u8]) = (b"", b"");
     let mut fields = Reader::new(message);
     while let Some((number, value)) = fields.field()? {
         match number {
-            1 => entry.0 = value.text()?,
-            2 => entry.1 = value.text()?,
+            1 => entry.0 = value.bytes()?,
+            2 => entry.1 = value.bytes()?,
             _ => {}
         }
     }
-    Ok((entry.0.as_bytes(), entry.1.as_bytes()))
+    Ok(entry)
 }
 
 /// The unit of a number of `envoy.type.v3.RateLimitUnit`, which are those of the answer's units too.

@@ -15,13 +15,20 @@ use crate::engine::{Answer, Override};
 use crate::protocol::few::few;
 use crate::rule::Unit;
 
-/// Decides a request that is JSON. The status is 200 (OK), 429 (over the limit) or 400 (no answer: then the body is text that says why),
-/// and the body what `envoyproxy/ratelimit` answers.
-pub async fn answer(request: &[u8], engine: &impl Decide, options: Options) -> (u16, String) {
-    let decided = match Message::read(request) {
-        Ok(message) => message.ask().and_then(|question| ask(engine, &question)),
-        Err(wrong) => Err(wrong),
-    };
+/// Decides a request that is JSON. The status is 200 (OK), 429 (over the limit), 400 (no answer) or 401 (permits are given back, and
+/// not `may_credit`); the body what `envoyproxy/ratelimit` answers, or text that says why there is no answer.
+pub async fn answer(
+    request: &[u8],
+    engine: &impl Decide,
+    options: Options,
+    may_credit: bool,
+) -> (u16, String) {
+    let message = Message::read(request);
+    let question = message.as_ref().map_err(Clone::clone).and_then(Message::ask);
+    if !may_credit && question.as_ref().is_ok_and(Ask::credits) {
+        return (401, "the token is needed to give permits back\n".to_owned());
+    }
+    let decided = question.and_then(|question| ask(engine, &question));
     match answered(decided).await {
         Ok(answer) => {
             let status = if answer.allowed { 200 } else { 429 };
@@ -59,9 +66,9 @@ struct Item<'a> {
 #[serde(deny_unknown_fields, default)]
 struct Entry<'a> {
     #[serde(borrow)]
-    key: Option<Text<'a>>,
+    key: Option<Bytes<'a>>,
     #[serde(borrow)]
-    value: Option<Text<'a>>,
+    value: Option<Bytes<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -74,6 +81,10 @@ struct Limit {
 
 #[derive(Debug, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A string whose bytes need not be UTF-8, as they come from header fields of clients.
+#[derive(Debug)]
+struct Bytes<'a>(Cow<'a, [u8]>);
 
 /// An integer, which may be written as text.
 #[derive(Debug)]
@@ -102,9 +113,7 @@ impl<'a> Message<'a> {
 impl Item<'_> {
     fn descriptor(&self, index: usize) -> Result<Descriptor<'_>, Wrong> {
         let entries = self.entries.iter().flatten();
-        let entries = entries.map(|entry| {
-            (text(entry.key.as_ref()).as_bytes(), text(entry.value.as_ref()).as_bytes())
-        });
+        let entries = entries.map(|entry| (bytes(entry.key.as_ref()), bytes(entry.value.as_ref())));
         let limit = self.limit.as_ref().map(|limit| {
             let number = limit.unit.as_ref().map_or(0, |unit| unit.0);
             let unit = unit_of(number).ok_or(Wrong::NoUnit { descriptor: index })?;
@@ -122,6 +131,34 @@ impl Item<'_> {
 
 fn text<'a>(text: Option<&'a Text<'_>>) -> &'a str {
     text.map_or("", |text| &text.0)
+}
+
+fn bytes<'a>(bytes: Option<&'a Bytes<'_>>) -> &'a [u8] {
+    bytes.map_or(b"", |bytes| &bytes.0)
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bytes(BytesVisitor)
+    }
+}
+
+struct BytesVisitor;
+
+impl<'de> Visitor<'de> for BytesVisitor {
+    type Value = Bytes<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_borrowed_bytes<E: de::Error>(self, bytes: &'de [u8]) -> Result<Bytes<'de>, E> {
+        Ok(Bytes(Cow::Borrowed(bytes)))
+    }
+
+    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Bytes<'de>, E> {
+        Ok(Bytes(Cow::Owned(bytes.to_vec())))
+    }
 }
 
 impl<'de, T: TryFrom<u64>> Deserialize<'de> for Integer<T> {

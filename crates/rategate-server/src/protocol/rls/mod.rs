@@ -12,3 +12,4 @@ pub use self::json::answer as json;
 pub(crate) use self::reply::write_framed;
 pub use self::reply::{Code, Line, Options};
 pub use self::translate::{Asked, Decide, ask};
+pub(crate) use self::translate::{answered, or_denied};

@@ -79,5 +79,13 @@ impl Ask<'_> {
 ///
 /// [`Asked`].
 pub(crate) async fn answered(decided: Result<Decided, Wrong>) -> Result<Answer, Asked> {
-    Ok(decided?.answer().await?)
+    Ok(or_denied(decided?.answer().await)?)
+}
+
+/// Denies where a key cannot be counted for lack of room. Clients can make up keys, and proxies let pass what they get an error for.
+pub(crate) fn or_denied(answer: Result<Answer, Fault>) -> Result<Answer, Fault> {
+    match answer {
+        Err(Fault::NoRoom) => Ok(Answer::uncounted_denial()),
+        other => other,
+    }
 }

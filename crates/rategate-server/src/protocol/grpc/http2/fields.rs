@@ -1,6 +1,6 @@
 //! What the fields of a head mean, and whether together they are what a request may have (RFC 9113, sections 8.1 to 8.3).
 
-use crate::net::Access;
+use crate::net::{Access, TokenShown};
 use crate::protocol::grpc::head::{Head, Method, Timeout, is_compressed, is_grpc};
 
 /// The fields of a head.
@@ -51,7 +51,7 @@ pub(super) enum Meaning {
     Grpc(bool),
     Compressed(bool),
     Timeout(Timeout),
-    Admitted(bool),
+    Token(TokenShown),
     Length(u64),
     #[cfg(feature = "otlp")]
     Span(Option<crate::engine::CallerSpan>),
@@ -103,7 +103,7 @@ impl Seen {
                     Meaning::Grpc(is_grpc) => self.head.is_grpc = is_grpc,
                     Meaning::Compressed(is_compressed) => self.head.is_compressed = is_compressed,
                     Meaning::Timeout(timeout) => self.head.timeout = timeout,
-                    Meaning::Admitted(is_admitted) => self.head.is_admitted = is_admitted,
+                    Meaning::Token(token) => self.head.token = token,
                     #[cfg(feature = "otlp")]
                     Meaning::Span(span) => self.head.span = span,
                     Meaning::Length(length) => {
@@ -157,7 +157,7 @@ impl Name {
     }
 
     /// What a field of this name says by its value.
-    pub(super) fn meaning(self, value: &[u8], access: Option<&Access>) -> Meaning {
+    pub(super) fn meaning(self, value: &[u8], access: &Access) -> Meaning {
         match self {
             Self::Method => Meaning::Post(value == b"POST"),
             Self::Path if value.is_empty() => Meaning::Wrong,
@@ -167,9 +167,7 @@ impl Name {
             Self::ContentType => Meaning::Grpc(is_grpc(value)),
             Self::Encoding => Meaning::Compressed(is_compressed(value)),
             Self::Timeout => Meaning::Timeout(Timeout::of(value)),
-            Self::Authorization => {
-                Meaning::Admitted(access.is_none_or(|access| access.admits_field(value)))
-            }
+            Self::Authorization => Meaning::Token(access.shown_by(value)),
             Self::Te if value == b"trailers" => Meaning::Nothing,
             Self::Length => number(value).map_or(Meaning::Wrong, Meaning::Length),
             #[cfg(feature = "otlp")]

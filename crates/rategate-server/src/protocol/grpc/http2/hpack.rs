@@ -22,8 +22,8 @@ pub(super) struct Decoder {
     entries: VecDeque<Entry>,
     size: usize,
     most: usize,
-    /// What a token is compared with, if one is asked for.
-    access: Option<Access>,
+    /// What a token is compared with.
+    access: Access,
     name: Vec<u8>,
     value: Vec<u8>,
 }
@@ -42,7 +42,7 @@ const TABLE: usize = 4096;
 const EXTRA: usize = 32;
 
 impl Decoder {
-    pub(super) fn new(access: Option<Access>) -> Self {
+    pub(super) fn new(access: Access) -> Self {
         Self {
             entries: VecDeque::new(),
             size: 0,
@@ -57,7 +57,6 @@ impl Decoder {
     pub(super) fn decode(&mut self, block: &[u8], most: usize) -> Result<Unpacked, Unpacking> {
         let mut rest = block;
         let (mut seen, mut total, mut may_resize) = (Seen::default(), 0_usize, true);
-        seen.head.is_admitted = self.access.is_none();
         while let Some(&first) = rest.first() {
             if first & 0xe0 == 0x20 {
                 let size = integer(&mut rest, 5)?;
@@ -104,7 +103,7 @@ impl Decoder {
             name_length,
             value_length: value.len(),
             meaning: if is_value(value) {
-                name.meaning(value, self.access.as_ref())
+                name.meaning(value, &self.access)
             } else {
                 Meaning::Wrong
             },
@@ -119,7 +118,7 @@ impl Decoder {
                 name: known,
                 name_length: name.len(),
                 value_length: value.len(),
-                meaning: known.meaning(value.as_bytes(), self.access.as_ref()),
+                meaning: known.meaning(value.as_bytes(), &self.access),
             });
         }
         let entry = self.entries.get(index.saturating_sub(STATIC.len()));

@@ -4,7 +4,6 @@
 //! for gRPC alone are read and written here: whole frames out of one buffer, answers into another, one read and one
 //! write for all calls that came together, and no task, no channel and no map of fields for each. See decision 0035 for the figures.
 
-mod budget;
 mod connection;
 mod fields;
 mod hpack;
@@ -19,14 +18,14 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use self::connection::Connection;
 use self::wire::{Reason, put_ping};
 use super::Rls;
 use super::health::State;
 use super::service::changed;
-use crate::net::{Drain, Peer, Protocol, Seldom, Turn};
+use crate::net::{Attempts, Drain, Peer, Protocol, Seldom, Turn};
 use crate::protocol::rls::Decide;
 
 /// How long nothing may come before somebody is asked for.
@@ -52,11 +51,23 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
+        self.speak(stream, token_required, Attempts::default(), drain).await;
+    }
+
+    async fn speak<S>(
+        &self,
+        stream: S,
+        token_required: bool,
+        attempts: Attempts,
+        drain: impl Future<Output = ()>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let mut stream = stream;
         let (mut input, mut out) = (BytesMut::with_capacity(READ), BytesMut::with_capacity(READ));
         let started = Instant::now();
-        let access = self.access(token_required).cloned();
-        let mut connection = Connection::new(self.clone(), access, started, &mut out);
+        let mut connection =
+            Connection::new(self.clone(), token_required, attempts.clone(), started, &mut out);
         let drain = pin!(drain);
         let mut drain = Seldom::new(drain);
         let mut needed = 0_usize;
@@ -73,12 +84,16 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         let mut turn = Turn::default();
         loop {
             if !out.is_empty() {
-                poll_fn(|context| turn.poll(context)).await;
-                if !write(&mut stream, &mut out).await {
+                let pause = connection.take_pause();
+                if !write(&mut stream, &mut out, pause, &mut turn).await {
                     return;
                 }
                 if connection.go_on_with_all(&mut out) {
                     continue;
+                }
+                if connection.has_guessed_too_often() {
+                    let reason = Reason::EnhanceYourCalm;
+                    return break_off(&mut stream, &mut out, &mut connection, reason).await;
                 }
             }
             if connection.is_over() {
@@ -115,8 +130,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                     match connection.receive(&mut input, &mut out) {
                         Ok(more) => needed = more,
                         Err(reason) => {
-                            connection.give_up(reason, &mut out);
-                            return end(&mut stream, &mut out).await;
+                            return break_off(&mut stream, &mut out, &mut connection, reason).await;
                         }
                     }
                     let within = connection.is_within_a_head();
@@ -151,8 +165,18 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     }
 }
 
-/// Writes all, and lets nothing stay in a session of TLS. Whether the peer has taken it in time.
-async fn write<S: AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut) -> bool {
+/// Writes all, after a pause and when others have had their turn, and lets nothing stay in a session of TLS. Returns whether the peer
+/// has taken it in time. All that is on a connection waits for the pause of a guess.
+async fn write<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    out: &mut BytesMut,
+    pause: Duration,
+    turn: &mut Turn,
+) -> bool {
+    if !pause.is_zero() {
+        sleep(pause).await;
+    }
+    poll_fn(|context| turn.poll(context)).await;
     let written = timeout(TO_READ, async {
         stream.write_all_buf(out).await?;
         stream.flush().await
@@ -162,6 +186,19 @@ async fn write<S: AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut) -> boo
         *out = BytesMut::with_capacity(READ);
     }
     is_written
+}
+
+/// Ends a connection that cannot go on, as late as its last guess is to be answered.
+async fn break_off<S: AsyncRead + AsyncWrite + Unpin, D: Decide + Send + Sync + 'static>(
+    stream: &mut S,
+    out: &mut BytesMut,
+    connection: &mut Connection<D>,
+    reason: Reason,
+) {
+    connection.count_end(reason);
+    sleep(connection.take_pause()).await;
+    connection.give_up(reason, out);
+    end(stream, out).await;
 }
 
 /// Says the last, and waits for the peer's end: a system that has unread bytes when a connection is closed takes back what it sent,
@@ -195,7 +232,7 @@ impl<D: Decide + Send + Sync + 'static> Protocol for Rls<D> {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        Self::serve(&self, stream, peer.token_required, drain.begun()).await;
+        self.speak(stream, peer.token_required, peer.attempts, drain.begun()).await;
     }
 
     fn no_room(&self) -> &'static [u8] {

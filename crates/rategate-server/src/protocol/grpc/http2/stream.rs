@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use super::windows::{Window, Windows};
+use crate::net::TokenShown;
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::health::Watcher;
 use crate::protocol::grpc::status::Status;
@@ -14,6 +15,8 @@ use crate::protocol::grpc::status::Status;
 pub(super) struct Stream {
     pub(super) id: u32,
     pub(super) method: Method,
+    /// The token as its head shows it.
+    pub(super) token: TokenShown,
     /// In which span its caller asks.
     #[cfg(feature = "otlp")]
     pub(super) span: Option<crate::engine::CallerSpan>,
@@ -47,6 +50,7 @@ impl Stream {
         Self {
             id,
             method,
+            token: TokenShown::Nothing,
             #[cfg(feature = "otlp")]
             span: None,
             bytes: BytesMut::new(),

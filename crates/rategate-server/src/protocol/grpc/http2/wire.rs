@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 
+use crate::protocol::budget::Overspent;
 use crate::protocol::grpc::head::{ENCODING, Refusal};
 use crate::protocol::grpc::status::{Code, Status};
 
@@ -218,6 +219,12 @@ fn put_text(block: &mut BytesMut, text: &[u8]) {
         block.put_u8(u8::try_from(rest).unwrap_or(0));
     }
     block.put_slice(text);
+}
+
+impl From<Overspent> for Reason {
+    fn from(_: Overspent) -> Self {
+        Self::EnhanceYourCalm
+    }
 }
 
 impl Reason {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::shared::{Shared, lend};
 use super::{Connection, MOST_UNWRITTEN, Turn};
+use crate::net::RefusalReason;
 use crate::protocol::resp::commands;
 use crate::protocol::resp::parse::{Step, parse, words};
 use crate::protocol::resp::reply::Reply;
@@ -76,6 +77,7 @@ where
         let used = self.run(bytes, output, spans);
         self.keep(bytes, used, now);
         self.output.extend_from_slice(output);
+        self.pause(now);
     }
 
     /// Runs the commands at the front of `bytes`, as many as may be. How many bytes they are.
@@ -105,6 +107,7 @@ where
                     Reply::new(replies, self.session.version)
                         .error(&format!("ERR Protocol error: {broken}"));
                     self.session.is_over = true;
+                    self.session.refused(RefusalReason::Malformed);
                 }
             }
         }

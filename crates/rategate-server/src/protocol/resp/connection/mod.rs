@@ -72,20 +72,17 @@ struct Connection<S, C: Clock> {
     last: Instant,
     /// Since when a command is incomplete.
     incomplete_since: Option<Instant>,
+    /// Until when nothing is written, and no command is run.
+    paused_until: Option<Instant>,
 }
 
 /// Speaks with the peer until it, an error, a timeout or the drain ends it.
-pub(super) async fn serve<S, C>(
-    resp: Resp<C>,
-    stream: S,
-    id: i64,
-    token_required: bool,
-    drain: Drain,
-) where
+pub(super) async fn serve<S, C>(resp: Resp<C>, stream: S, session: Session, drain: Drain)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     C: Clock + Clone + 'static,
 {
-    let mut connection = Connection::new(resp, stream, Session::new(id, token_required));
+    let mut connection = Connection::new(resp, stream, session);
     let (begun, alarm) = (pin!(drain.begun()), pin!(sleep_until(connection.deadline())));
     let (mut begun, mut alarm) = (Seldom::new(begun), Seldom::new(alarm));
     poll_fn(|cx| {
@@ -98,8 +95,9 @@ pub(super) async fn serve<S, C>(
         if deadline <= now {
             return Poll::Ready(());
         }
-        if alarm.get().deadline() > deadline || alarm.get().deadline() <= now {
-            alarm.as_mut().reset(deadline);
+        let wake = connection.paused_until.map_or(deadline, |until| until.min(deadline));
+        if alarm.get().deadline() > wake || alarm.get().deadline() <= now {
+            alarm.as_mut().reset(wake);
         }
         let is_called = !connection.is_draining && Pin::new(&mut begun).poll(cx).is_ready();
         if is_called || Pin::new(&mut alarm).poll(cx).is_ready() {
@@ -132,6 +130,15 @@ where
             is_draining: false,
             last: Instant::now(),
             incomplete_since: None,
+            paused_until: None,
+        }
+    }
+
+    /// Goes on later, if the session says so.
+    fn pause(&mut self, now: Instant) {
+        let pause = std::mem::take(&mut self.session.pause);
+        if !pause.is_zero() {
+            self.paused_until = now.checked_add(pause);
         }
     }
 
@@ -175,6 +182,10 @@ where
     }
 
     fn turn(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<Turn> {
+        if self.paused_until.is_some_and(|until| until > now) {
+            return Ok(Turn::Wait);
+        }
+        self.paused_until = None;
         self.later.collect(cx, &mut self.output);
         if self.has_unwritten() {
             let is_turn = self.others.poll(cx).is_ready();
@@ -199,6 +210,6 @@ where
 
     /// Whether one more command may be run.
     fn may_run(&self) -> bool {
-        !self.session.is_over && self.later.has_room()
+        !self.session.is_over && self.session.pause.is_zero() && self.later.has_room()
     }
 }

@@ -25,7 +25,7 @@ fn connection_with(room: usize) -> (Connection<DuplexStream, ManualClock>, Duple
     let engine = Engine::new(ManualClock::new(), EngineSettings::default());
     let resp = Resp::new(engine, Access::default(), Bounds::default(), Limits::default());
     let (ours, theirs) = duplex(room);
-    (Connection::new(resp, ours, Session::new(1, false)), theirs)
+    (Connection::new(resp, ours, Session::new(1, false, net::Attempts::default())), theirs)
 }
 
 /// As if a store had been asked by the last command.

@@ -8,11 +8,12 @@ use bytes::BytesMut;
 use super::Connection;
 use super::streams::State;
 use crate::engine::Answer;
+use crate::net::{RefusalReason, TokenShown};
+use crate::protocol::grpc::frame::BadFrame;
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::http2::wire::{END_STREAM, Frame, Reason, put_answer};
-use crate::protocol::grpc::status::{Code, Status};
 use crate::protocol::grpc::{Unary, frame};
-use crate::protocol::rls::{Asked, Decide};
+use crate::protocol::rls::{self, Asked, Decide};
 
 /// A decision that a store is asked for.
 pub(super) type Later = Pin<Box<dyn Future<Output = Result<Answer, Asked>> + Send>>;
@@ -64,14 +65,31 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         // A message that comes in parts may be as long as all that may come.
         self.windows.credit(out);
         let Some(stream) = self.streams.get(index) else { return };
-        let status = match frame::length(&stream.bytes, self.rls.inner.settings.most_message) {
+        match frame::length(&stream.bytes, self.rls.inner.settings.most_message) {
             Ok(Some(whole)) if stream.bytes.len() > whole => {
-                Status::new(Code::Internal, "there is more than one message")
+                self.bad_frame(index, BadFrame::Several, out);
             }
-            Ok(_) => return,
-            Err(status) => status,
-        };
-        self.fail(index, status, out);
+            Ok(_) => {}
+            Err(bad) => self.bad_frame(index, bad, out),
+        }
+    }
+
+    /// Ends a call whose bytes are no message.
+    fn bad_frame(&mut self, index: usize, bad: BadFrame, out: &mut BytesMut) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let (start, method) = (out.len(), stream.method);
+        put_answer(out, stream.id);
+        let data = self.begin_data(index, out);
+        match self.rls.bad_frame(method, bad, out) {
+            Ok(()) => {
+                self.refused(Some(RefusalReason::TooLong), TokenShown::Nothing);
+                self.send(index, data, out);
+            }
+            Err(status) => {
+                out.truncate(start);
+                self.fail(index, status, out);
+            }
+        }
     }
 
     /// The caller has said all. `rest` is what came last.
@@ -107,7 +125,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         match frame::only(bytes, self.rls.inner.settings.most_message) {
             Ok(message) if method == Method::Watch => self.watch(index, message, out),
             Ok(message) => self.ask(index, method, message, out),
-            Err(status) => self.fail(index, status, out),
+            Err(bad) => self.bad_frame(index, bad, out),
         }
         Ok(())
     }
@@ -116,9 +134,10 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     fn ask(&mut self, index: usize, method: Method, message: &[u8], out: &mut BytesMut) {
         let Some(stream) = self.streams.get(index) else { return };
         let (start, id) = (out.len(), stream.id);
+        let may_credit = self.rls.may_credit(stream.token, self.token_required);
         put_answer(out, id);
         let data = self.begin_data(index, out);
-        let decided = self.rls.unary(method, message, out);
+        let decided = self.rls.unary(method, may_credit, message, out);
         if decided.is_err() {
             out.truncate(start);
         }
@@ -134,8 +153,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.is_asked = true;
                 }
-                let later = async move { Ok(decided.answer().await?) };
-                self.later.push((id, Box::pin(later)));
+                self.later.push((id, Box::pin(rls::answered(Ok(decided)))));
             }
         }
     }

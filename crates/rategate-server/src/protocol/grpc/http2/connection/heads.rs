@@ -4,7 +4,8 @@ use bytes::BytesMut;
 
 use super::Connection;
 use super::streams::State;
-use crate::protocol::grpc::http2::budget::RESET;
+use crate::net::{RefusalReason, TokenShown};
+use crate::protocol::budget::RESET;
 use crate::protocol::grpc::http2::fields::{Kind, Unpacked};
 use crate::protocol::grpc::http2::hpack::Unpacking;
 use crate::protocol::grpc::http2::stream::Stream;
@@ -92,7 +93,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 self.trailers(index, is_ended && unpacked.kind == Kind::Trailers, out)
             }
             // Whoever has heard no farewell yet may go on.
-            State::Ignored => self.budget.spend(u32::from(id <= self.last)),
+            State::Ignored => Ok(self.budget.spend(u32::from(id <= self.last))?),
             // A number is for one stream, and the next one's is higher.
             State::Closed => Err(Reason::Protocol),
         }
@@ -124,17 +125,25 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             self.budget.spend(RESET)?;
             let reason = if is_full { Reason::RefusedStream } else { Reason::Protocol };
             self.cut.put_reset(out, id, reason);
+            if !is_full {
+                self.refused(Some(RefusalReason::Malformed), unpacked.head.token);
+            }
             return Ok(());
         }
-        match unpacked.head.call() {
+        let head = &unpacked.head;
+        if head.token == TokenShown::Right {
+            self.attempts.admitted();
+        }
+        match head.call(&self.rls.inner.access, self.token_required) {
             Ok((method, timeout)) => {
                 let most = settings.most_wait;
                 let wait = timeout.map_or(most, |timeout| timeout.min(most));
                 let mut stream = Stream::new(id, method, wait, &self.windows);
                 stream.to_come = unpacked.length;
+                stream.token = head.token;
                 #[cfg(feature = "otlp")]
                 {
-                    stream.span = unpacked.head.span;
+                    stream.span = head.span;
                 }
                 self.streams.push(stream);
                 if is_ended {
@@ -142,9 +151,13 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 }
             }
             Err(refusal) => {
+                self.refused(refusal.reason(), head.token);
                 put_refusal(out, id, &refusal);
                 if !is_ended {
                     self.cut.put_reset(out, id, Reason::NoError);
+                }
+                if self.attempts.are_over() {
+                    return Err(Reason::EnhanceYourCalm);
                 }
             }
         }

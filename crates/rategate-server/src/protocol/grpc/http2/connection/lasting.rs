@@ -4,10 +4,11 @@ use bytes::BytesMut;
 
 use super::Connection;
 use super::sending::MOST_UNWRITTEN;
+use crate::protocol::grpc::frame::BadFrame;
 use crate::protocol::grpc::health::Watcher;
 use crate::protocol::grpc::http2::wire::{put_answer, put_window};
 use crate::protocol::grpc::service::next;
-use crate::protocol::grpc::status::{Code, Status};
+use crate::protocol::grpc::status::Status;
 use crate::protocol::rls::Decide;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
@@ -70,11 +71,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                     self.pump(index, out);
                 }
                 Ok(None) if stream.is_ended => {
-                    let status = if stream.bytes.is_empty() {
-                        Status::OK
-                    } else {
-                        Status::new(Code::Internal, "the call ends within a message")
-                    };
+                    let status =
+                        if stream.bytes.is_empty() { Status::OK } else { BadFrame::CutOff.into() };
                     return self.fail(index, status, out);
                 }
                 Ok(None) => return,

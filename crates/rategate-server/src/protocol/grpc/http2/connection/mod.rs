@@ -2,7 +2,7 @@
 //!
 //! What it does without: it is never a client, pushes nothing, has no priorities, and packs no fields of its own. What it takes care
 //! of: every frame has a bound before there is memory for it, and whatever makes work without asking for a decision
-//! has a [budget](super::budget) that decisions fill.
+//! has a [budget](crate::protocol::budget) that decisions fill.
 //!
 //! Here bytes become frames, and each goes to what it is about: heads (`heads`), the messages of calls and their decisions (`calls`),
 //! calls of many messages (`lasting`), what may be sent now (`sending`), which streams there are (`streams`), and how they and all
@@ -17,7 +17,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 
@@ -25,7 +25,6 @@ use self::calls::Later;
 use self::ending::Ending;
 use self::heads::Begun;
 use self::streams::Cut;
-use super::budget::Budget;
 use super::hpack::Decoder;
 use super::stream::Stream;
 use super::windows::Windows;
@@ -33,7 +32,8 @@ use super::wire::{
     ACK, CONTINUATION, DATA, Frame, GOAWAY, HEADERS, PING, PREFACE, PRIORITY, PUSH_PROMISE,
     RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, put_frame, put_settings,
 };
-use crate::net::Access;
+use crate::net::{Attempts, RefusalReason, TokenShown};
+use crate::protocol::budget::Budget;
 use crate::protocol::grpc::Rls;
 use crate::protocol::rls::Decide;
 
@@ -48,6 +48,8 @@ enum Greeting {
 pub(super) struct Connection<D> {
     rls: Rls<D>,
     decoder: Decoder,
+    /// Whether every call has to show the token.
+    token_required: bool,
     streams: Vec<Stream>,
     /// The highest number of a stream that has begun.
     last: u32,
@@ -62,12 +64,16 @@ pub(super) struct Connection<D> {
     ending: Ending,
     windows: Windows,
     budget: Budget,
+    attempts: Attempts,
+    /// How late the answers come that are to be written next.
+    pause: Duration,
 }
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn new(
         rls: Rls<D>,
-        access: Option<Access>,
+        token_required: bool,
+        attempts: Attempts,
         now: Instant,
         out: &mut BytesMut,
     ) -> Self {
@@ -76,8 +82,9 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         put_settings(out, settings.most_streams, windows.first_come, settings.most_head);
         windows.put(out);
         Self {
+            decoder: Decoder::new(rls.inner.access.clone()),
             rls,
-            decoder: Decoder::new(access),
+            token_required,
             streams: Vec::new(),
             last: 0,
             cut: Cut::default(),
@@ -88,7 +95,39 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             ending: Ending::Not,
             windows,
             budget: Budget::new(now),
+            attempts,
+            pause: Duration::ZERO,
         }
+    }
+
+    /// Counts a refused call, if it is one.
+    fn refused(&mut self, reason: Option<RefusalReason>, token: TokenShown) {
+        let reason = match (reason, token) {
+            (None, _) => return,
+            (Some(RefusalReason::NoToken), TokenShown::Wrong) => RefusalReason::WrongToken,
+            (Some(reason), _) => reason,
+        };
+        self.pause = self.pause.max(self.attempts.refused(reason));
+    }
+
+    /// Whether it has shown as many wrong tokens as it may.
+    pub(super) fn has_guessed_too_often(&self) -> bool {
+        self.attempts.are_over()
+    }
+
+    /// Counts its end, unless that is one of guesses, which are counted.
+    pub(super) fn count_end(&mut self, reason: Reason) {
+        let refusal = match reason {
+            Reason::EnhanceYourCalm if self.has_guessed_too_often() => return,
+            Reason::EnhanceYourCalm => RefusalReason::TooMuch,
+            _ => RefusalReason::Malformed,
+        };
+        self.refused(Some(refusal), TokenShown::Nothing);
+    }
+
+    /// How late the answers come that are to be written next.
+    pub(super) const fn take_pause(&mut self) -> Duration {
+        std::mem::replace(&mut self.pause, Duration::ZERO)
     }
 
     /// Takes in what came, as far as it is whole frames, and says how many bytes the next one needs.
@@ -150,7 +189,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             GOAWAY if frame.stream != 0 => Err(Reason::Protocol),
             GOAWAY if frame.payload.len() < 8 => Err(Reason::FrameSize),
             // Farewells, and whatever else there is may be ignored, but not for ever.
-            _ => self.budget.spend(1),
+            _ => Ok(self.budget.spend(1)?),
         }
     }
 

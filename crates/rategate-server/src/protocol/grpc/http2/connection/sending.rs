@@ -38,6 +38,9 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 place.copy_from_slice(&[a, b, c]);
             }
             put_end(out, stream.id, &Status::OK);
+            if !stream.is_ended {
+                self.cut.put_reset(out, stream.id, Reason::NoError);
+            }
             self.forget(index);
             return;
         }
@@ -78,11 +81,15 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             self.pump(index, out);
             return;
         }
+        // Calls that last are ended by us.
+        let reason = if stream.is_lasting() { None } else { status.reason() };
+        let token = stream.token;
         put_refusal(out, stream.id, &Refusal::Grpc(status));
         if !stream.is_ended {
             self.cut.put_reset(out, stream.id, Reason::NoError);
         }
         self.forget(index);
+        self.refused(reason, token);
     }
 
     /// The other end takes more, of one stream or of all together.

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 use super::Connection;
 use super::ending::Ending;
-use crate::protocol::grpc::http2::budget::RESET;
+use crate::protocol::budget::RESET;
 use crate::protocol::grpc::http2::wire::{Frame, Reason, put_reset};
 use crate::protocol::rls::Decide;
 

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 use super::{Connection, Reason};
 use crate::engine::{Decided, Fault, Request};
-use crate::net::Access;
+use crate::net::{Access, Attempts};
 use crate::protocol::grpc::{Health, Rls, Settings};
 use crate::protocol::rls::Decide;
 
@@ -25,7 +25,7 @@ const PING: &[u8] = b"\x00\x00\x08\x06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x
 
 fn connection(now: Instant) -> Connection<Nobody> {
     let rls = Rls::new(Nobody, Access::default(), Health::new(true), Settings::default());
-    Connection::new(rls, None, now, &mut BytesMut::new())
+    Connection::new(rls, false, Attempts::default(), now, &mut BytesMut::new())
 }
 
 fn receive(connection: &mut Connection<Nobody>, bytes: &[u8]) -> Result<usize, Reason> {

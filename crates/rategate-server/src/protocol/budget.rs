@@ -1,42 +1,45 @@
-//! What may be done that asks for no decision: frames that are about the connection, streams given up, refused ones. All of it is
-//! paid for out of a budget, which decisions fill, and time.
+//! A budget of a connection of HTTP/2 for what asks for no decision: frames that are about the connection, streams given up, refused
+//! ones. Decisions fill it, and time.
 
 use std::time::Instant;
-
-use super::wire::Reason;
 
 /// What a connection has at first, and never more.
 const MOST: u32 = 1024;
 /// What a decision adds to that. So does each second, by one: whoever says that he is there now and then may do so for ever.
 const EARNED: u32 = 16;
 /// Giving up a stream costs so much: hardly more of them than of decisions.
-pub(super) const RESET: u32 = 12;
+pub(crate) const RESET: u32 = 12;
+
+/// More than the budget has was to be spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many frames that ask for nothing")]
+pub(crate) struct Overspent;
 
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     left: u32,
     /// When time last added to it.
     filled: Instant,
 }
 
 impl Budget {
-    pub(super) const fn new(now: Instant) -> Self {
+    pub(crate) const fn new(now: Instant) -> Self {
         Self { left: MOST, filled: now }
     }
 
     /// Pays for what asks for no decision. Too much of it ends the connection.
-    pub(super) fn spend(&mut self, cost: u32) -> Result<(), Reason> {
-        self.left = self.left.checked_sub(cost).ok_or(Reason::EnhanceYourCalm)?;
+    pub(crate) fn spend(&mut self, cost: u32) -> Result<(), Overspent> {
+        self.left = self.left.checked_sub(cost).ok_or(Overspent)?;
         Ok(())
     }
 
     /// A decision was asked for.
-    pub(super) fn earn(&mut self) {
+    pub(crate) fn earn(&mut self) {
         self.left = self.left.saturating_add(EARNED).min(MOST);
     }
 
     /// It is `now`.
-    pub(super) fn wait(&mut self, now: Instant) {
+    pub(crate) fn wait(&mut self, now: Instant) {
         let seconds = now.saturating_duration_since(self.filled).as_secs();
         if seconds > 0 {
             self.filled = now;
@@ -59,7 +62,7 @@ mod tests {
         budget.wait(now + Duration::from_hours(1));
         budget.earn();
         budget.spend(MOST).unwrap();
-        assert_eq!(budget.spend(1), Err(Reason::EnhanceYourCalm));
+        assert_eq!(budget.spend(1), Err(Overspent));
     }
 
     #[test]

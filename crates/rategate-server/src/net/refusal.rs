@@ -1,0 +1,43 @@
+//! Reasons for which calls are refused before anything is decided.
+
+/// The reason for which a call was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// It needs the token, and shows none.
+    NoToken,
+    /// It needs the token, and shows another one.
+    WrongToken,
+    /// Its bytes are no call of the protocol, or no question.
+    Malformed,
+    /// It is longer than it may be.
+    TooLong,
+    /// Its connection sent too much that asks for nothing.
+    TooMuch,
+    /// The question has no answer: no such rule, no configuration, no store.
+    Fault,
+}
+
+impl RefusalReason {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::NoToken,
+        Self::WrongToken,
+        Self::Malformed,
+        Self::TooLong,
+        Self::TooMuch,
+        Self::Fault,
+    ];
+
+    /// The name in metrics and the log.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoToken => "no_token",
+            Self::WrongToken => "wrong_token",
+            Self::Malformed => "malformed",
+            Self::TooLong => "too_long",
+            Self::TooMuch => "too_much",
+            Self::Fault => "fault",
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Calls that listeners refused before anything was decided: counted by reason, and told in the log at most once in a while.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Protocol;
+use crate::net::RefusalReason;
+
+/// How long after a line about a reason the next one comes at the earliest, of one listener.
+const PAUSE_NS: u64 = 10_000_000_000;
+
+const REASONS: usize = RefusalReason::ALL.len();
+
+/// The listeners of a service, with what each refused.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    listeners: Mutex<Vec<Arc<ListenerCalls>>>,
+}
+
+/// The calls of one listener that were refused, and whether any has shown the token.
+#[derive(Debug)]
+pub struct ListenerCalls {
+    protocol: Protocol,
+    address: Box<str>,
+    /// Whether every call needs the token.
+    token_required: bool,
+    is_admitted: AtomicBool,
+    refused: [AtomicU64; REASONS],
+    last_peer: Mutex<Option<IpAddr>>,
+    /// What the log has told of each reason: how many calls, and when.
+    told: Mutex<[Told; REASONS]>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    calls: u64,
+    at_ns: Option<u64>,
+}
+
+impl Refusals {
+    /// Counts for one more listener.
+    pub(super) fn listener(
+        &self,
+        protocol: Protocol,
+        address: &str,
+        token_required: bool,
+    ) -> Arc<ListenerCalls> {
+        let calls = Arc::new(ListenerCalls {
+            protocol,
+            address: address.into(),
+            token_required,
+            is_admitted: AtomicBool::new(false),
+            refused: [const { AtomicU64::new(0) }; REASONS],
+            last_peer: Mutex::new(None),
+            told: Mutex::default(),
+        });
+        self.lock().push(Arc::clone(&calls));
+        calls
+    }
+
+    /// Returns how many calls of a protocol were refused for a reason.
+    pub(super) fn count(&self, protocol: Protocol, reason: RefusalReason) -> u64 {
+        let listeners = self.lock();
+        let of = listeners.iter().filter(|listener| listener.protocol == protocol);
+        of.fold(0_u64, |all, listener| all.wrapping_add(listener.count(reason)))
+    }
+
+    /// Tells the log what was refused, at `now_ns`. Asked each second.
+    pub(super) fn tick(&self, now_ns: u64) {
+        for listener in self.lock().iter() {
+            listener.tell(now_ns);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<ListenerCalls>>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ListenerCalls {
+    /// Counts a refused call.
+    pub fn refused(&self, reason: RefusalReason, peer: Option<SocketAddr>) {
+        let counters = RefusalReason::ALL.iter().zip(&self.refused);
+        for (_, counter) in counters.filter(|(known, _)| **known == reason) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut last = self.last_peer.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = peer.map(|peer| peer.ip());
+    }
+
+    /// Takes note of a call that has shown the token.
+    pub fn admitted(&self) {
+        if !self.is_admitted.load(Ordering::Relaxed) {
+            self.is_admitted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn count(&self, reason: RefusalReason) -> u64 {
+        let mut counters = RefusalReason::ALL.iter().zip(&self.refused);
+        let counter = counters.find(|(known, _)| **known == reason);
+        counter.map_or(0, |(_, counter)| counter.load(Ordering::Relaxed))
+    }
+
+    fn tell(&self, now_ns: u64) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for (reason, told) in RefusalReason::ALL.iter().zip(told.iter_mut()) {
+            let calls = self.count(*reason);
+            let is_due = told.at_ns.is_none_or(|at_ns| now_ns >= at_ns.saturating_add(PAUSE_NS));
+            if calls != told.calls && is_due {
+                self.warn(*reason, calls.wrapping_sub(told.calls));
+                *told = Told { calls, at_ns: Some(now_ns) };
+            }
+        }
+    }
+
+    fn warn(&self, reason: RefusalReason, calls: u64) {
+        let last_peer = *self.last_peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_peer = last_peer.map(tracing::field::display);
+        let (listener, protocol) = (&*self.address, self.protocol.name());
+        let is_of_token = matches!(reason, RefusalReason::NoToken | RefusalReason::WrongToken);
+        if is_of_token && self.token_required && !self.is_admitted.load(Ordering::Relaxed) {
+            tracing::warn!(
+                listener,
+                protocol,
+                reason = reason.name(),
+                calls,
+                last_peer,
+                "calls are refused, and none has shown the token so far: a proxy that lets errors pass limits nothing. \
+                 Clients show it by `authorization: Bearer TOKEN` (Envoy: `initial_metadata` of its `grpc_service`) or AUTH"
+            );
+        } else {
+            tracing::warn!(
+                listener,
+                protocol,
+                reason = reason.name(),
+                calls,
+                last_peer,
+                "calls are refused"
+            );
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Header fields of one client, as a proxy passes them on: whatever their bytes, a limit that is used up says no, and there is no
+//! error that the proxy would let pass.
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use proptest::prelude::*;
+use rategate_server::engine::{Decided, Fault, Request};
+use rategate_server::net::Access;
+use rategate_server::protocol::grpc::{Health, Rls, Settings};
+use rategate_server::protocol::rls::{Ask, Decide, Options, json};
+
+use crate::abuse::{PATH, Raw, begun_call, frame, says};
+use crate::common::{Driver, Server, engine, rules, runtime};
+
+/// A field of a message: its number, and bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut field = vec![number << 3 | 2];
+    let mut length = bytes.len();
+    while length >= 0x80 {
+        field.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
+        length >>= 7;
+    }
+    field.push(u8::try_from(length).unwrap());
+    field.extend(bytes);
+    field
+}
+
+/// A request about descriptors of one entry each, as Envoy writes it: bytes of header fields as they came.
+fn message(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut message = field(1, b"edge");
+    for (key, value) in entries {
+        let entry = [field(1, key), field(2, value)].concat();
+        message.extend(field(2, &field(1, &entry)));
+    }
+    message
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0][..], &length, message].concat()
+}
+
+/// How much may come before the other end has said anything.
+const WINDOW: usize = 65_535;
+
+/// What a call is told: the code of the answer, or none and a status in its place.
+fn ask(raw: &mut Raw, stream: u32, message: &[u8]) -> Option<u8> {
+    raw.send(&begun_call(stream));
+    let bytes = framed(message);
+    // Of what is longer than the window, as much as may come before there is an answer.
+    let may_come = bytes.get(..WINDOW).unwrap_or(&bytes);
+    let mut parts = may_come.chunks(16_384).peekable();
+    while let Some(part) = parts.next() {
+        let is_all = parts.peek().is_none() && bytes.len() <= WINDOW;
+        raw.send(&frame(0, u8::from(is_all), stream, part));
+    }
+    told(&raw.answer(stream))
+}
+
+fn told(frames: &[(u8, u8, u32, Vec<u8>)]) -> Option<u8> {
+    assert!(!frames.is_empty(), "the connection ended");
+    let data: Vec<u8> =
+        frames.iter().filter(|frame| frame.0 == 0).flat_map(|f| f.3.clone()).collect();
+    // The prefix, and the field `overall_code`.
+    (data.get(5) == Some(&8)).then(|| data[6])
+}
+
+const OVER: Option<u8> = Some(2);
+
+const BOTH: [Driver; 2] = [Driver::Own, Driver::Hyper];
+
+fn server(driver: Driver) -> Server {
+    Server::start(driver, engine(rules()).0, Settings::default())
+}
+
+/// One descriptor whose limit is used up, and one with the hostile value.
+fn used_up<'a>(key: &'a [u8], value: &'a [u8]) -> Vec<u8> {
+    message(&[(b"remote_address", b"50.0.0.5"), (key, value)])
+}
+
+#[test]
+fn a_value_that_is_no_text_is_a_value() {
+    for driver in BOTH {
+        let server = server(driver);
+        for value in [&b"\xff\xfe"[..], b"\xed\xa0\x80", b"\0", b""] {
+            let told = [used_up(b"plan", value), used_up(value, b"x")]
+                .map(|message| ask(&mut Raw::greeted(&server), 1, &message));
+            assert_eq!(told, [OVER, OVER], "{driver:?} {value:?}");
+        }
+    }
+    let own = message(&[(b"pl\xff", b"\xff\xfe")]);
+    let ask = Ask::read(&own).unwrap();
+    assert_eq!(ask.descriptors[0].entries.as_slice(), [(&b"pl\xff"[..], &b"\xff\xfe"[..])]);
+}
+
+#[test]
+fn values_that_are_no_text_have_counters_of_their_own() {
+    let server = server(Driver::Own);
+    let mut raw = Raw::greeted(&server);
+    let mut stream = 1;
+    // Ten a minute for each value; none of them shares another's.
+    for value in [&b"\xff"[..], b"\xfe", "\u{fffd}".as_bytes()] {
+        for nth in 0..11 {
+            let expected = Some(if nth < 10 { 1 } else { 2 });
+            let message = message(&[(b"remote_address", value)]);
+            assert_eq!(ask(&mut raw, stream, &message), expected, "{value:?} {nth}");
+            stream += 2;
+        }
+    }
+}
+
+#[test]
+fn a_question_that_is_too_long_is_denied() {
+    let long = message(&[(b"unheard", &b"x".repeat(70_000))]);
+    for driver in BOTH {
+        let server = server(driver);
+        let mut raw = Raw::greeted(&server);
+        assert_eq!(ask(&mut raw, 1, &long), OVER, "{driver:?}");
+        // By its prefix alone, and the caller need not send the rest.
+        raw.send(&[begun_call(3), frame(0, 0, 3, b"\x00\x00\x11\x11\x11")].concat());
+        let frames = raw.answer(3);
+        assert_eq!(told(&frames), OVER, "{driver:?}: {frames:?}");
+        assert!(says(&frames, "grpc-status\x010") || driver == Driver::Hyper, "{frames:?}");
+        assert_eq!(ask(&mut raw, 5, &message(&[(b"unheard", b"x")])), Some(1), "the others go on");
+    }
+}
+
+#[test]
+fn a_string_of_json_that_is_no_text_is_a_value() {
+    let (engine, _) = engine(rules());
+    let mut text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"50.0.0.5"}]},{"entries":[{"key":"plan","value":""#.to_vec();
+    text.extend(b"\xff\xfe\", \"key\":\"");
+    assert_eq!(
+        runtime().block_on(json(&text, &engine, Options::default(), true)).0,
+        400,
+        "cut short"
+    );
+    for value in [&b"\xff\xfe"[..], br"\ud800", br"\u0000", b""] {
+        let mut text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"50.0.0.5"}]},{"entries":[{"key":"plan","value":""#.to_vec();
+        text.extend([value, b"\"}]}]}"].concat());
+        let (status, body) = runtime().block_on(json(&text, &engine, Options::default(), true));
+        assert_eq!(status, 429, "{value:?}: {body}");
+    }
+}
+
+/// Has no room for one more key.
+struct Full;
+
+impl Decide for Full {
+    fn decide(&self, _: &Request<'_>) -> Decided {
+        Decided::Now(Err(Fault::NoRoom))
+    }
+}
+
+/// A client can make up keys until there is no room for more: that lets nobody pass.
+#[test]
+fn a_key_without_room_is_denied() {
+    let text =
+        br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"x"}]}]}"#;
+    let told = runtime().block_on(json(text, &Full, Options::default(), true));
+    assert_eq!(told, (429, r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#.to_owned()));
+    let rls = Rls::new(Full, Access::default(), Health::new(true), Settings::default());
+    let body =
+        http_body_util::Full::new(Bytes::from(framed(&message(&[(b"remote_address", b"x")]))));
+    let request = http::Request::post(PATH).header("content-type", "application/grpc").body(body);
+    let body = runtime().block_on(async {
+        rls.call(request.unwrap(), false).await.into_body().collect().await.unwrap().to_bytes()
+    });
+    assert_eq!(body.as_ref(), framed(&[8, 2]), "over the limit");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    /// What a client can say: any bytes of any length in any of the values, hits as many as it likes.
+    #[test]
+    fn no_bytes_of_a_client_are_an_error(
+        values in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..300), 1..300_usize), 1..6),
+        hits in any::<u64>(),
+        own_hits in any::<bool>(),
+        hyper in any::<bool>(),
+    ) {
+        static SERVERS: std::sync::OnceLock<[Server; 2]> = std::sync::OnceLock::new();
+        let [own, other] = SERVERS.get_or_init(|| BOTH.map(server));
+        let mut bytes = field(1, b"edge");
+        let blocked = [field(1, b"remote_address"), field(2, b"50.0.0.5")].concat();
+        bytes.extend(field(2, &field(1, &blocked)));
+        for (is_key, value, times) in values {
+            let value = value.repeat(times);
+            let entry = if is_key { field(1, &value) } else { [field(1, b"plan"), field(2, &value)].concat() };
+            let mut descriptor = field(1, &entry);
+            if own_hits {
+                let mut number = vec![8];
+                let mut rest = hits;
+                while rest >= 0x80 {
+                    number.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
+                    rest >>= 7;
+                }
+                number.push(u8::try_from(rest).unwrap());
+                descriptor.extend(field(3, &number));
+            }
+            bytes.extend(field(2, &descriptor));
+        }
+        // These are neither too long nor, with their prefix, within the first window.
+        prop_assume!(!(65_531..=65_536).contains(&bytes.len()));
+        let mut raw = Raw::greeted(if hyper { other } else { own });
+        prop_assert_eq!(ask(&mut raw, 1, &bytes), OVER);
+    }
+}

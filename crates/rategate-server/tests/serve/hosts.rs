@@ -1,0 +1,38 @@
+//! Requests without the one field `Host` that they have to have.
+
+use crate::clients::{Service, last_words, until};
+
+#[test]
+fn a_request_of_http_1_1_has_one_host() {
+    let service = Service::of("[[rule]]\nname = \"api\"\nlimit = \"5/h\"\n");
+    let place = service.at("http");
+    let told = |fields: &str| {
+        let lines = [
+            "GET /healthz HTTP/1.1\r\n",
+            fields,
+            "\r\nGET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+        ];
+        last_words(&place, lines.concat().as_bytes())
+    };
+    for fields in
+        ["", "host: a\r\nhost: b\r\n", "host: a\r\nHost: a\r\n", "host: a b\r\n", "host: a/b\r\n"]
+    {
+        let said = told(fields);
+        assert!(
+            said.starts_with("HTTP/1.1 400 ") && said.contains("\"no_host\""),
+            "{fields}: {said}"
+        );
+        // What comes behind it is not answered.
+        assert_eq!(said.matches("content-length: ").count(), 1, "{fields}: {said}");
+    }
+    assert_eq!(told("host: a\r\n").matches("HTTP/1.1 200 ").count(), 2);
+    assert_eq!(told("host:\r\n").matches("HTTP/1.1 200 ").count(), 2);
+    let old = last_words(&place, b"GET /healthz HTTP/1.0\r\n\r\n");
+    assert!(old.starts_with("HTTP/1.0 200 "), "{old}");
+    let counted = "rategate_calls_refused_total{protocol=\"http\",reason=\"malformed\"}";
+    assert_eq!(service.metric(counted).unwrap(), "5");
+    // What is no HTTP at all is counted too.
+    last_words(&place, b"\x01\x02\x03\r\n\r\n");
+    // Once its connection has ended at both ends.
+    until("it is counted", || service.metric(counted).unwrap() == "6");
+}

@@ -1,0 +1,148 @@
+//! Calls that are refused, over every protocol: counted by reason, told in the log, and made slower for those who guess.
+
+use std::time::Instant;
+
+use crate::clients::{Resp, Service, last_words};
+
+const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
+
+/// A service that asks for the token at all listeners, or for changes alone.
+fn guarded(auth: bool) -> Service {
+    let server = format!("token = \"s3cret\"\nauth = {auth}\n");
+    Service::of(&format!("{server}{RULE}"))
+}
+
+fn refused(service: &Service, protocol: &str, reason: &str) -> u64 {
+    let name =
+        format!("rategate_calls_refused_total{{protocol=\"{protocol}\",reason=\"{reason}\"}}");
+    let figure = service.metric_with("authorization: Bearer s3cret\r\n", &name);
+    figure.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+}
+
+#[test]
+fn calls_without_the_token_are_counted_by_protocol_and_reason() {
+    let service = guarded(true);
+    let post = |fields: &str, body: &str| {
+        let length = body.len();
+        service.http().call(&format!(
+            "POST /v1/check HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\r\n{body}"
+        )).0
+    };
+    let ask = "{\"rule\":\"api\",\"key\":\"ann\"}";
+    let right = "authorization: Bearer s3cret\r\n";
+    assert_eq!(post("", ask), 401);
+    assert_eq!(post("authorization: Bearer other\r\n", ask), 401);
+    assert_eq!(post(right, "{}"), 400);
+    assert_eq!(post(right, "{\"rule\":\"none\"}"), 404);
+    assert_eq!(post(right, ask), 200);
+    let mut resp = service.resp();
+    assert!(resp.ask(&["PING"])[0].starts_with("NOAUTH"));
+    assert!(resp.ask(&["AUTH", "other"])[0].starts_with("WRONGPASS"));
+    assert_eq!(resp.ask(&["AUTH", "s3cret"]), ["OK"]);
+    assert!(resp.ask(&["CL.THROTTLE", "k", "x", "1", "1"])[0].starts_with("ERR"));
+    for (token, code) in [(None, 16), (Some("other"), 16), (Some("s3cret"), 0)] {
+        assert_eq!(service.envoy_code(token, 1), code, "{token:?}");
+    }
+    let expected =
+        [("http", [1, 1, 1, 0, 0, 1]), ("resp", [1, 1, 1, 0, 0, 0]), ("grpc", [1, 1, 0, 0, 0, 0])];
+    let reasons = ["no_token", "wrong_token", "malformed", "too_long", "too_much", "fault"];
+    for (protocol, counts) in expected {
+        let counted = reasons.map(|reason| refused(&service, protocol, reason));
+        assert_eq!(counted, counts, "{protocol}: {reasons:?}");
+    }
+}
+
+/// One notion of rights: giving back needs the token where a reset does, over every protocol.
+#[test]
+fn permits_come_back_by_the_token_alone() {
+    let service = guarded(false);
+    let ask = |resp: &mut Resp, words: &[&str]| resp.ask(words)[0].clone();
+    let mut resp = service.resp();
+    assert_eq!(ask(&mut resp, &["CL.THROTTLE", "k", "4", "1", "3600"]), "0");
+    for words in [
+        &["CL.THROTTLE", "k", "4", "1", "3600", "-1"][..],
+        &["THROTTLE", "k", "4", "1", "3600", "-9000000000000000000"],
+        &["RATEGATE.REFUND", "api", "1", "ann"],
+        &["RATEGATE.RESET", "api", "ann"],
+    ] {
+        let said = ask(&mut resp, words);
+        assert!(said.starts_with("NOAUTH"), "{words:?}: {said}");
+    }
+    assert_eq!(ask(&mut resp, &["AUTH", "s3cret"]), "OK");
+    assert_eq!(ask(&mut resp, &["CL.THROTTLE", "k", "4", "1", "3600", "-1"]), "0");
+    let verb = |verb: &str| format!("{{\"verb\":\"{verb}\",\"rule\":\"api\",\"key\":\"ann\"}}");
+    let descriptor = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[{\"key\":\"user\",\"value\":\"ann\"}],\"isNegativeHits\":true}]}";
+    let table = [
+        ("/v1/check", verb("take"), 200),
+        ("/v1/check", verb("peek"), 200),
+        ("/v1/check", verb("refund"), 401),
+        ("/v1/check", verb("reset"), 401),
+        ("/json", descriptor.to_owned(), 401),
+        ("/json", descriptor.replace("true", "false"), 200),
+        ("/v1/explain", "{\"domain\":\"default\",\"entries\":[]}".to_owned(), 200),
+        ("/v1/simulate", "{}".to_owned(), 401),
+        ("/v1/config/validate", "{}".to_owned(), 401),
+    ];
+    for (path, body, expected) in table {
+        for (fields, expected) in [("", expected), ("authorization: Bearer s3cret\r\n", 0)] {
+            let length = body.len();
+            let status = service.http().call(&format!(
+                "POST {path} HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\r\n{body}"
+            )).0;
+            let is_right = if expected == 0 { status != 401 } else { status == expected };
+            assert!(is_right, "{path} {body} {fields}: {status}");
+        }
+    }
+    for (token, hits, code) in
+        [(None, 1, 0), (None, -1, 16), (Some("other"), -1, 16), (Some("s3cret"), -1, 0)]
+    {
+        assert_eq!(service.envoy_code(token, hits), code, "{token:?} {hits}");
+    }
+}
+
+#[test]
+fn a_connection_that_guesses_becomes_slow_and_ends() {
+    let service = guarded(true);
+    // The fourth is the first to wait: 100 ms, then 200.
+    let mut resp = service.resp();
+    let guess = |resp: &mut Resp| assert!(resp.ask(&["AUTH", "x"])[0].starts_with("WRONGPASS"));
+    (0..3).for_each(|_| guess(&mut resp));
+    let started = Instant::now();
+    (0..2).for_each(|_| guess(&mut resp));
+    let slow = started.elapsed();
+    assert!(slow.as_millis() >= 300, "{slow:?}");
+    // The right one begins anew.
+    assert_eq!(resp.ask(&["AUTH", "s3cret"]), ["OK"]);
+    let started = Instant::now();
+    let mut http = service.http();
+    let guess = "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
+    for _ in 0..5 {
+        assert_eq!(http.call(guess).0, 401);
+    }
+    assert!(started.elapsed().as_millis() >= 300);
+    let started = Instant::now();
+    assert_eq!(service.envoy_codes(Some("x"), 1, 5), [16; 5]);
+    assert!(started.elapsed().as_millis() >= 300);
+}
+
+/// All guesses at once: as many are heard as one after the other, and then the connection is gone.
+#[test]
+fn guesses_that_come_together_are_no_more() {
+    let service = guarded(true);
+    let guess = "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
+    let auth = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
+    let said = [("resp", auth.repeat(500)), ("http", guess.repeat(50))].map(|(protocol, words)| {
+        let place = service.at(protocol);
+        std::thread::spawn(move || {
+            let started = Instant::now();
+            let said = last_words(&place, words.as_bytes());
+            // 100 ms, and twice as long each time, for seven of them.
+            assert!(started.elapsed().as_millis() >= 12_700, "{protocol}: {:?}", started.elapsed());
+            said
+        })
+    });
+    let [resp, http] = said.map(|said| said.join().unwrap());
+    assert_eq!(resp.matches("WRONGPASS").count(), 10, "{resp}");
+    assert_eq!(http.matches("HTTP/1.1 401").count(), 10, "{http}");
+    assert_eq!(["resp", "http"].map(|place| refused(&service, place, "wrong_token")), [10, 10]);
+}
