@@ -70,9 +70,13 @@ fn why_not(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) -> 
 pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
     let wide = u128::from(window_ns);
     let policy = match limit {
-        Limit::Unlimited => return None,
+        Limit::Unlimited | Limit::Exempt => return None,
         Limit::Nothing => return Some(0),
-        Limit::Policy(policy) => policy,
+        Limit::Policy(policy) => *policy,
+        Limit::Counted(window) => match window.granting() {
+            Some(policy) => policy,
+            None => return Some(0),
+        },
     };
     let periods = |period_ns: u64| wide.div_ceil(u128::from(period_ns.max(1)));
     Some(match policy {
@@ -194,6 +198,7 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
 fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Shown) -> fmt::Result {
     let kind = match limit {
         Limit::Unlimited => return writeln!(f, "{name} none, everything passes"),
+        Limit::Exempt => return writeln!(f, "{name} none, everything passes as without a rule"),
         Limit::Nothing => return writeln!(f, "{name} nothing passes"),
         Limit::Policy(AnyPolicy::Concurrency(held)) => {
             return writeln!(f, "{name} {} at a time", held.permits());
@@ -203,6 +208,7 @@ fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Sho
         Limit::Policy(AnyPolicy::CompactLog(_)) => "compact-log".to_owned(),
         Limit::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window".to_owned(),
         Limit::Policy(_) => "a policy of its own".to_owned(),
+        Limit::Counted(_) => "counted-window, what is denied counts too".to_owned(),
     };
     writeln!(f, "{name} {shown} ({kind})")?;
     f.write_str("at most:  ")?;

@@ -5,6 +5,7 @@ mod apart;
 #[cfg(feature = "otlp")]
 mod caller;
 mod compiled;
+mod counted;
 mod counter;
 mod counters;
 mod decide;
@@ -36,7 +37,7 @@ pub use self::caller::{CallerSpan, TRACEPARENT, Within, within};
 pub use self::compiled::Compiled;
 use self::decide::Seen;
 pub use self::fault::Fault;
-use self::inline::Inlines;
+use self::inline::{Inlines, UnitWindow};
 pub use self::lease::{Lease, LeaseName, LeaseVerb, NoLeaseName};
 use self::live::Live;
 pub use self::live::Loaded;
@@ -64,8 +65,11 @@ pub struct EngineSettings {
     pub inline_keys: usize,
     /// How many different limits that come with calls are kept apart.
     pub inline_limits: usize,
-    /// Whether requests in Envoy's protocol count where they fit although they are denied, as in Envoy's service. Others are all or nothing.
+    /// Whether requests in Envoy's protocol count where they fit although they are denied. Others are all or nothing. Windows that
+    /// [count every hit](crate::rule::CountedWindow) do so in either case.
     pub count_denied: bool,
+    /// Whether of a request that is over such windows these alone count it.
+    pub count_over_only: bool,
 }
 
 /// Decides requests. Clones are of the same engine. Never waits, reads no clock but its own.
@@ -80,7 +84,7 @@ struct Inner<C: Clock> {
     settings: EngineSettings,
     live: ArcSwapOption<Live<C>>,
     buckets: Inlines<Inline, C>,
-    windows: Inlines<Override, C>,
+    windows: Inlines<UnitWindow, C>,
     observer: Option<Arc<dyn Observer>>,
     inline_watch: Option<Arc<dyn Watch>>,
     /// Since when the keys of all tables count as spent: for the file.
@@ -311,6 +315,7 @@ impl Default for EngineSettings {
             inline_keys: 1_000_000,
             inline_limits: 248,
             count_denied: false,
+            count_over_only: false,
         }
     }
 }

@@ -123,7 +123,7 @@ fn limits_that_come_with_the_call_are_taken_together_with_rules() {
     assert_eq!(allowed, [true, true, false]);
     assert_eq!(remaining(&engine, "a=1"), 3);
     let peeked = decide(&engine, Verb::Peek, &items);
-    assert_eq!(peeked.parts[2].remaining, Some(1));
+    assert_eq!(peeked.parts[2].remaining, Some(0), "a window that comes along counts every hit");
     assert_eq!(peeked.parts[2].shown.unwrap().to_string(), "3 per hour");
 }
 

@@ -1,7 +1,8 @@
 //! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, a domain in each file, and besides
 //! `algorithm`, `burst`, `store`, `lease` and `when_gone`.
 //!
-//! Its limits are windows of the wall clock in UTC unless they say otherwise, so that nothing changes for whoever moves here.
+//! Its limits are windows of the wall clock in UTC that count every hit, denied or not, unless they say otherwise: a move here changes no
+//! decision.
 
 mod fields;
 mod node;
@@ -25,7 +26,7 @@ const ROOT: &str = "domain, descriptors";
 const DESCRIPTOR: &str = "key, value, rate_limit, shadow_mode, detailed_metric, value_to_metric, share_threshold, quota_mode, descriptors";
 const RATE_LIMIT: &str = "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, algorithm, burst, store, lease, when_gone";
 const UNITS: &str = "second, minute, hour, day, week, month, year";
-const ALGORITHMS: &str = "fixed-window, gcra, sliding-log, compact-log";
+const ALGORITHMS: &str = "counted-window, fixed-window, gcra, sliding-log, compact-log";
 
 /// Reads a file.
 pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
@@ -163,7 +164,7 @@ impl<'t> Reader<'t, '_> {
                 Some(RateLimit {
                     given: None,
                     replaces: Vec::new(),
-                    limit: Limit::Unlimited,
+                    limit: Limit::Exempt,
                     shown: UNLIMITED,
                     place: Place::Here,
                     when_gone: WhenGone::Local,
@@ -321,7 +322,7 @@ fn windowed(
         return None;
     };
     let algorithm = match algorithm {
-        None => Algorithm::FixedWindow,
+        None => Algorithm::CountedWindow,
         Some((name, place)) => {
             let Some(algorithm) = algorithm_of(name) else {
                 let message = format!("unknown algorithm {name:?}");
@@ -364,6 +365,7 @@ fn unit_of(text: &str) -> Option<Unit> {
 
 fn algorithm_of(text: &str) -> Option<Algorithm> {
     match text {
+        "counted-window" => Some(Algorithm::CountedWindow),
         "fixed-window" => Some(Algorithm::FixedWindow),
         "gcra" => Some(Algorithm::Gcra),
         "sliding-log" => Some(Algorithm::SlidingLog),
