@@ -200,6 +200,9 @@ fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Sho
         Limit::Unlimited => return writeln!(f, "{name} none, everything passes"),
         Limit::Exempt => return writeln!(f, "{name} none, everything passes as without a rule"),
         Limit::Nothing => return writeln!(f, "{name} nothing passes"),
+        Limit::Counted(window) if window.permits() == 0 => {
+            return writeln!(f, "{name} nothing passes");
+        }
         Limit::Policy(AnyPolicy::Concurrency(held)) => {
             return writeln!(f, "{name} {} at a time", held.permits());
         }
@@ -208,7 +211,7 @@ fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Sho
         Limit::Policy(AnyPolicy::CompactLog(_)) => "compact-log".to_owned(),
         Limit::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window".to_owned(),
         Limit::Policy(_) => "a policy of its own".to_owned(),
-        Limit::Counted(_) => "counted-window, what is denied counts too".to_owned(),
+        Limit::Counted(_) => "counted-window: what is denied counts too".to_owned(),
     };
     writeln!(f, "{name} {shown} ({kind})")?;
     f.write_str("at most:  ")?;

@@ -24,6 +24,8 @@ pub(crate) struct Gathered {
     pub(crate) needs_store: Option<Place>,
     /// Where each domain of Envoy's files is.
     pub(crate) domains: HashMap<String, Place>,
+    /// Domains that another file has, too: what is wrong about that, unless they are merged.
+    pub(crate) again: Vec<Problem>,
 }
 
 /// A rule before all others are known.
@@ -62,6 +64,12 @@ impl Gathered {
     /// Whether there is no point in going on.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.drafts.len() > MAX_RULES || self.problems.len() > MAX_FOUND
+    }
+
+    /// Complains of domains of several files, unless these are to be merged.
+    pub(crate) fn check_domains(&mut self, are_merged: bool) {
+        let again = std::mem::take(&mut self.again);
+        self.problems.extend(again.into_iter().filter(|_| !are_merged));
     }
 
     /// The rules, in the order of their files and lines.

@@ -15,6 +15,7 @@ mod schema;
 pub mod settings;
 mod source;
 mod state;
+mod theirs;
 mod watch;
 mod write;
 

@@ -277,3 +277,28 @@ fn a_global_shadow_lets_every_call_pass() {
     assert!(body.starts_with(r#"{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT""#), "{body}");
     assert_eq!(json(Options::default()).0, 429);
 }
+
+/// A reload with another number goes on with the count, as counters in Redis do; another unit is another window.
+#[test]
+fn a_change_of_the_number_keeps_what_was_counted() {
+    let text =
+        |limit: &str| format!("domain: d\ndescriptors: [{{key: a, rate_limit: {{{limit}}}}}]");
+    let (engine, _) =
+        engine_of(&text("unit: day, requests_per_unit: 1000"), EngineSettings::default());
+    let remaining = |hits| {
+        let asked = Asked { entries: vec![("a", "x")], own: None, hits: Some(hits) };
+        told(&ask_engine(&engine, &[asked], 0)).1[0].remaining
+    };
+    let load = |limit: &str| {
+        engine.load_compiled(&load_text("d.yaml", &text(limit)).unwrap().rules).unwrap();
+    };
+    assert_eq!(remaining(900), 100);
+    load("unit: day, requests_per_unit: 950");
+    assert_eq!(remaining(0), 50);
+    load("unit: day, requests_per_unit: 100");
+    assert_eq!(remaining(0), 0);
+    load("unit: day, requests_per_unit: 2000");
+    assert_eq!(remaining(0), 1100);
+    load("unit: month, requests_per_unit: 2000");
+    assert_eq!(remaining(0), 2000);
+}

@@ -119,7 +119,7 @@ impl<'t> Fields<'t> {
         Problem::at(self.place(), format!("{}{message}", lead(&self.path)))
     }
 
-    fn wrong_type(&self, name: &str, node: &Node, wanted: &str) -> Problem {
+    pub(crate) fn wrong_type(&self, name: &str, node: &Node, wanted: &str) -> Problem {
         let what = node.text(self.source).filter(|text| text.len() <= 80);
         let what = what.map_or_else(|| node.what().to_owned(), |text| format!("{text:?}"));
         self.problem(name, node.place(self.source), &format!("wrong type: {what}, not {wanted}"))

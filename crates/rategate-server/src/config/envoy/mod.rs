@@ -20,10 +20,10 @@ use crate::rule::{
     Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, Shown, Unit, Value, WhenGone,
 };
 use fields::Fields;
-use node::Node;
+use node::{Kind, Node};
 
 const ROOT: &str = "domain, descriptors";
-const DESCRIPTOR: &str = "key, value, rate_limit, shadow_mode, detailed_metric, value_to_metric, share_threshold, quota_mode, descriptors";
+const DESCRIPTOR: &str = "key, value, metadata, rate_limit, shadow_mode, detailed_metric, value_to_metric, share_threshold, quota_mode, descriptors";
 const RATE_LIMIT: &str = "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, algorithm, burst, store, lease, when_gone";
 const UNITS: &str = "second, minute, hour, day, week, month, year";
 const ALGORITHMS: &str = "counted-window, fixed-window, gcra, sliding-log, compact-log";
@@ -59,10 +59,11 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
     }
     if let Some(first) = all.domains.get(domain) {
         let message = format!("duplicate domain {domain:?}, which is also at {}", first.origin());
-        all.problems.push(root.problem("domain", place, &message));
-        return;
+        let help = "give it in one file, or merge_domains = true under [grpc]";
+        all.again.push(root.problem("domain", place, &message).help(help));
+    } else {
+        all.domains.insert(domain.to_owned(), place);
     }
-    all.domains.insert(domain.to_owned(), place);
     let descriptors = root.list("descriptors", &mut all.problems);
     root.finish(ROOT, &mut all.problems);
     Reader { source, domain: domain.into(), all }.level(descriptors, &[]);
@@ -120,6 +121,12 @@ impl<'t> Reader<'t, '_> {
         let detailed_metric = fields.flag("detailed_metric", problems) | names_values;
         let shared = fields.flag("share_threshold", problems);
         let quota = fields.flag("quota_mode", problems);
+        // For answers with dynamic metadata, which there are none of: any content is right.
+        if let Some(metadata) = fields.take("metadata")
+            && !matches!(metadata.kind, Kind::Map(_))
+        {
+            problems.push(fields.wrong_type("metadata", metadata, "a mapping"));
+        }
         let below = fields.list("descriptors", problems);
         let Some((key, place)) = key else {
             if is_key_told {
@@ -128,6 +135,11 @@ impl<'t> Reader<'t, '_> {
             problems.push(fields.problem_here("empty key").help("each descriptor has a key"));
             return;
         };
+        if key.contains('*') {
+            let message = "a * in a key: patterns are for values";
+            let help = "write key: and value: apart, with the * in the value";
+            problems.push(fields.problem("key", place.clone(), message).help(help));
+        }
         let texts = [Some(key), value.as_ref().map(|value| value.0)];
         if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT_BYTES) {
             problems.push(fields.problem(
