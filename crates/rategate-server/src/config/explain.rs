@@ -24,6 +24,8 @@ const WINDOWS_NS: [(&str, u64); 4] = [
 pub struct Explanation {
     /// The rule.
     pub rule: Option<Arc<Rule>>,
+    /// Further rules for the same calls, which the call comes under, too.
+    pub also: Vec<Arc<Rule>>,
     /// All others of the domain, and what is in the way.
     pub others: Vec<(Arc<Rule>, String)>,
     /// Whether there is such a domain.
@@ -36,12 +38,15 @@ pub fn explain(rules: &Compiled, domain: &str, entries: &[(&str, &str)]) -> Expl
     let matcher = rules.matcher();
     let bytes: Vec<_> =
         entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
-    let found = matcher.find(domain.as_bytes(), &bytes).map(|(_, rule)| Arc::clone(rule));
+    let all = matcher.find_all(domain.as_bytes(), &bytes).iter();
+    let mut all = all.filter_map(|index| matcher.rules().get(*index)).cloned();
+    let (found, also) = (all.next(), all.collect::<Vec<_>>());
     let of_domain = || matcher.rules().iter().filter(|rule| *rule.domain == *domain);
-    let others =
-        of_domain().filter(|rule| found.as_ref().is_none_or(|found| found.name != rule.name));
+    let applies = |rule: &Rule| found.iter().chain(&also).any(|applied| applied.name == rule.name);
+    let others = of_domain().filter(|rule| !applies(rule));
     let others = others.map(|rule| (Arc::clone(rule), why_not(rule, entries, found.as_ref())));
-    Explanation { others: others.collect(), is_domain: of_domain().next().is_some(), rule: found }
+    let (others, is_domain) = (others.collect(), of_domain().next().is_some());
+    Explanation { others, is_domain, rule: found, also }
 }
 
 /// What is in the way of a rule that was not found.
@@ -111,6 +116,10 @@ impl fmt::Display for Explanation {
                     "no rule is of this domain: the call passes, and nothing is counted\n",
                 )?;
             }
+        }
+        for rule in &self.also {
+            f.write_str("\nas well:\n")?;
+            write_rule(f, rule)?;
         }
         if !self.others.is_empty() {
             f.write_str("\nnot matched:\n")?;

@@ -19,7 +19,7 @@ use super::fault::Fault;
 use super::key::{self, Key};
 use super::live::Live;
 use super::owned::OwnedItem;
-use super::request::{Item, MOST_ITEMS, Request, Verb};
+use super::request::{Item, Request, Verb};
 use super::stores::{Remote, reset_after_ns};
 use super::{Engine, Inner};
 use crate::rule::{CountedWindow, Enforcement, Limit, WhenGone};
@@ -97,9 +97,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         live: &Arc<Live<C>>,
         request: &Request<'_>,
     ) -> Option<Decided> {
-        if request.items.len() > MOST_ITEMS {
-            return None;
-        }
         // What is wrong with an item is said by whoever decides those that are here.
         let found: SmallVec<[Option<(usize, Key)>; 4]> =
             request.items.iter().map(|item| live.found(&item.target)).collect();

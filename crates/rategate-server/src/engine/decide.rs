@@ -14,7 +14,7 @@ use super::fault::Fault;
 use super::inline::{Own as _, UnitWindow, fresh};
 use super::key;
 use super::live::Live;
-use super::request::{Item, MOST_ITEMS, Override, Request, Target, Verb};
+use super::request::{Item, Override, Request, Target, Verb};
 use crate::rule::Limit;
 
 /// What is to be done about an item.
@@ -82,10 +82,6 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         request: &Request<'_>,
         elsewhere: Seen,
     ) -> Result<Answer, Fault> {
-        let given = request.items.len();
-        if given > MOST_ITEMS {
-            return Err(Fault::TooManyItems { given, most: MOST_ITEMS });
-        }
         let mut tasks = Tasks::new();
         for item in request.items {
             tasks.push(self.find(live, request.verb, item)?);

@@ -12,6 +12,7 @@ mod decide;
 mod fault;
 mod inline;
 mod key;
+mod layered;
 mod lease;
 mod live;
 mod matcher;
@@ -38,9 +39,11 @@ pub use self::compiled::Compiled;
 use self::decide::Seen;
 pub use self::fault::Fault;
 use self::inline::{Inlines, UnitWindow};
+use self::layered::Layers;
 pub use self::lease::{Lease, LeaseName, LeaseVerb, NoLeaseName};
 use self::live::Live;
 pub use self::live::Loaded;
+pub(crate) use self::matcher::MOST_ON_ONE;
 pub use self::matcher::{LoadError, Matcher, is_like};
 pub use self::observer::{Observer, Watch};
 pub use self::request::{Inline, Item, MOST_ITEMS, Override, Request, Target, Verb};
@@ -232,13 +235,31 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if let Some(span) = self.span(request.verb) {
             return span.of(|engine| engine.decide(request));
         }
+        let given = request.items.len();
+        if given > MOST_ITEMS {
+            return Decided::Now(Err(Fault::TooManyItems { given, most: MOST_ITEMS }));
+        }
         let live = self.inner.live.load();
-        if let Some(live) = live.as_ref().filter(|live| live.has_remotes)
+        let layered = live.as_ref().filter(|live| live.matcher.is_layered());
+        match layered.and_then(|live| Layers::of(live, request)) {
+            None => self.decide_items(live.as_ref(), request),
+            Some(layers) => {
+                let items = layers.items();
+                layers.folded(
+                    self.decide_items(live.as_ref(), &Request { items: &items, ..*request }),
+                )
+            }
+        }
+    }
+
+    /// Decides items that come under a rule each.
+    fn decide_items(&self, live: Option<&Arc<Live<C>>>, request: &Request<'_>) -> Decided {
+        if let Some(live) = live.filter(|live| live.has_remotes)
             && let Some(decided) = self.decide_apart(live, request)
         {
             return decided;
         }
-        Decided::Now(self.inner.decide(live.as_deref(), request, Seen::default()))
+        Decided::Now(self.inner.decide(live.map(Arc::as_ref), request, Seen::default()))
     }
 
     /// Decides about one key under a limit that comes with the call: the short way for protocols whose calls all do.
