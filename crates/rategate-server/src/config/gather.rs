@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::error::{MAX_FOUND, Problem};
+use super::nearest::nearest;
 use super::source::Place;
 use crate::engine;
 use crate::rule::{Entry, Rule, Value};
@@ -132,7 +133,13 @@ impl Gathered {
                     (Some(found), _) => replaced.extend(found.iter().cloned()),
                     (None, Kind::Tier) => {}
                     (None, Kind::Native) => {
-                        self.problems.push(problem(format!("replaces {name:?}, which is no rule")));
+                        let known = named.keys().filter(|(domain, _)| domain.is_none());
+                        let meant = nearest(name, known.map(|(_, name)| &**name));
+                        let problem = problem(format!("replaces {name:?}, which is no rule"));
+                        self.problems.push(match meant {
+                            Some(meant) => problem.help(format!("did you mean {meant:?}?")),
+                            None => problem,
+                        });
                     }
                     (None, Kind::Envoy) => self.warnings.push(
                         problem(format!(

@@ -11,6 +11,7 @@ mod limit;
 mod load;
 mod naming;
 mod native;
+mod nearest;
 mod schema;
 pub mod settings;
 mod source;

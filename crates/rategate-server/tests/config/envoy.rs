@@ -465,3 +465,27 @@ fn what_is_unlimited_has_no_numbers() {
         assert!(warning.to_string().contains("on what is unlimited"), "{warning}");
     }
 }
+
+/// All that is wrong in a `rate_limit`, and what was probably meant.
+#[test]
+fn all_faults_of_a_limit_are_told_at_once() {
+    let text = "domain: d\ndescriptors:\n- key: a\n  rate_limits: {}\n  rate_limit:\n    unit: minutes\n    requestsperunit: 5\n    algorithm: fixed_window\n    unit_multiplier: 0\n    store: leasd\n";
+    let error = wrong(text);
+    let told: Vec<_> = error
+        .problems()
+        .iter()
+        .map(|it| (it.line().unwrap(), it.what_to_do().unwrap_or_default()))
+        .collect();
+    let meant = [
+        (4, "did you mean rate_limit?"),
+        (6, "did you mean minute?"),
+        (7, "did you mean requests_per_unit?"),
+        (8, "did you mean fixed-window?"),
+        (9, ""),
+        (10, "did you mean leased?"),
+    ];
+    assert_eq!(told.len(), meant.len(), "{error}");
+    for ((line, help), (expected, meant)) in told.iter().zip(meant) {
+        assert!(*line == expected && help.starts_with(meant), "{line}: {help}");
+    }
+}

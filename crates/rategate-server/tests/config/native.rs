@@ -676,3 +676,64 @@ fn a_schedule_of_a_rule_without_a_limit_keeps_its_algorithm() {
     let after = rules(&to_toml(&load(text).rules).unwrap());
     assert_eq!(before[0].schedule, after[0].schedule);
 }
+
+/// All that is wrong in all rules and tables, each with its line and what was probably meant.
+#[test]
+fn all_faults_of_a_set_are_told_at_once() {
+    let text = r#"
+[[rule]]
+name = "a"
+match = ["user"]
+limit = "5/s"
+algorithm = "token-bucket"
+enforce = "maybe"
+burts = 5
+[[rule]]
+name = "b"
+limit = "5/fortnight"
+store = "exakt"
+[[rule]]
+limit = 3
+quota = "yes"
+[sever]
+[server]
+htp = "x"
+threads = 0
+[log]
+format = "jsn"
+[server.limits]
+idel = "1s"
+body = "much"
+"#;
+    let error = wrong(text);
+    let told: Vec<_> = error
+        .problems()
+        .iter()
+        .map(|problem| {
+            (problem.line().unwrap(), problem.message().to_owned(), problem.what_to_do())
+        })
+        .collect();
+    let lines: Vec<usize> = told.iter().map(|(line, ..)| *line).collect();
+    assert_eq!(lines, [6, 7, 8, 11, 12, 13, 15, 16, 18, 19, 21, 23, 24], "{error}");
+    let help = |line| told.iter().find(|(at, ..)| *at == line).unwrap().2.unwrap_or_default();
+    for (line, meant) in
+        [(8, "burst"), (12, "exact"), (16, "server"), (18, "http"), (21, "json"), (23, "idle")]
+    {
+        assert!(
+            help(line).starts_with(&format!("did you mean {meant}? It is one of ")),
+            "{line}: {}",
+            help(line)
+        );
+    }
+    assert!(help(6).starts_with("it is one of gcra, "), "{}", help(6));
+    let report = error.report();
+    assert!(
+        report.contains("6 | algorithm = \"token-bucket\"") && report.contains("^^^^^^^^^^^^^^"),
+        "{report}"
+    );
+    assert!(!report.contains("Some("), "{report}");
+    let error = wrong(
+        "rule = [{ name = \"api\", limit = \"1/s\" }, { name = \"b\", limit = \"1/s\", replaces = [\"apii\"] }]",
+    );
+    assert_eq!(error.problems()[0].what_to_do(), Some("did you mean \"api\"?"));
+}

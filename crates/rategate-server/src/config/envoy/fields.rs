@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::node::{Key, Kind, Node};
 use crate::config::error::Problem;
+use crate::config::nearest::one_of;
 use crate::config::source::{Place, Source};
 
 /// More unknown keys of a mapping are not told.
@@ -130,9 +131,8 @@ impl<'t> Fields<'t> {
         for (key, _) in self.left.iter().take(MAX_UNKNOWN) {
             let name: String = key.text.chars().take(80).collect();
             let message = format!("{}unknown key {name:?}", lead(&self.path));
-            problems.push(
-                Problem::at(key.place(self.source), message).help(format!("it is one of {known}")),
-            );
+            let problem = Problem::at(key.place(self.source), message);
+            problems.push(problem.help(one_of(&name, known)));
         }
     }
 }

@@ -15,6 +15,7 @@ use super::error::Problem;
 use super::gather::Gathered;
 use super::limit::{Algorithm, NOTHING, UNLIMITED, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
+use super::nearest::one_of;
 use super::source::{Place as Spot, Source};
 use crate::rule::{
     Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, Shown, Unit, Value, WhenGone,
@@ -242,9 +243,8 @@ impl<'t> Reader<'t, '_> {
         let requests = fields.number("requests_per_unit", u32::MAX.into(), problems);
         let algorithm = fields.text("algorithm", problems);
         let burst = fields.number("burst", u64::MAX, problems);
-        let built = if problems.len() > before {
-            None
-        } else if unlimited {
+        let is_told = problems.len() > before;
+        let built = if unlimited {
             let ours = [("burst", burst.map(|(_, place)| place))];
             let ours = ours.into_iter().chain([("algorithm", algorithm.map(|(_, place)| place))]);
             let wrong = ours.chain([("unit", unit.map(|(_, place)| place))]);
@@ -257,6 +257,9 @@ impl<'t> Reader<'t, '_> {
                 self.all.warnings.push(of_no_use(&fields, key, place).warning());
             }
             Some((Limit::Unlimited, UNLIMITED))
+        } else if unit.is_none() && is_told {
+            // It may be what was wrong.
+            None
         } else {
             windowed(&fields, unit, multiplier, requests, algorithm, burst, self.all)
         };
@@ -311,7 +314,7 @@ fn of_no_use(fields: &Fields<'_>, key: &'static str, place: Spot) -> Problem {
     fields.problem(key, place, &message).help("leave it out")
 }
 
-/// A limit with a unit.
+/// A limit with a unit. What is wrong with any of its keys is told.
 fn windowed(
     fields: &Fields<'_>,
     unit: Option<(&str, Spot)>,
@@ -322,38 +325,45 @@ fn windowed(
     all: &mut Gathered,
 ) -> Option<(Limit, Shown)> {
     let problems = &mut all.problems;
-    let Some((unit, place)) = unit else {
-        let message = "no unit, and not unlimited";
-        problems.push(fields.problem_here(message).help(format!("unit: is one of {UNITS}")));
-        return None;
-    };
-    let Some(unit) = unit_of(unit) else {
-        let message = format!("unknown unit {unit:?}");
-        problems
-            .push(fields.problem("unit", place, &message).help(format!("it is one of {UNITS}")));
-        return None;
+    let unit = match unit {
+        None => {
+            let message = "no unit, and not unlimited";
+            problems.push(fields.problem_here(message).help(format!("unit: is one of {UNITS}")));
+            None
+        }
+        Some((name, place)) => {
+            let unit = unit_of(name);
+            if unit.is_none() {
+                let problem = fields.problem("unit", place, &format!("unknown unit {name:?}"));
+                problems.push(problem.help(one_of(name, UNITS)));
+            }
+            unit
+        }
     };
     let algorithm = match algorithm {
-        None => Algorithm::CountedWindow,
+        None => Some(Algorithm::CountedWindow),
         Some((name, place)) => {
-            let Some(algorithm) = algorithm_of(name) else {
+            let algorithm = algorithm_of(name);
+            if algorithm.is_none() {
                 let message = format!("unknown algorithm {name:?}");
                 let problem = fields.problem("algorithm", place, &message);
-                problems.push(problem.help(format!("it is one of {ALGORITHMS}")));
-                return None;
-            };
+                problems.push(problem.help(one_of(name, ALGORITHMS)));
+            }
             algorithm
         }
     };
-    if let Some((0, place)) = multiplier {
-        problems.push(fields.problem("unit_multiplier", place, "0 units are no time"));
-        return None;
-    }
+    let multiplier = match multiplier {
+        Some((0, place)) => {
+            problems.push(fields.problem("unit_multiplier", place, "0 units are no time"));
+            None
+        }
+        multiplier => Some(multiplier.map_or(1, |(multiplier, _)| multiplier)),
+    };
+    let (unit, algorithm, multiplier) = (unit?, algorithm?, multiplier?);
     if requests.is_none() {
         let message = "no requests_per_unit: everything that matches is over the limit";
         all.warnings.push(fields.problem_here(message).warning());
     }
-    let multiplier = multiplier.map_or(1, |(multiplier, _)| multiplier);
     let requests = requests.map_or(0, |(requests, _)| requests);
     let written = Written::per_unit(requests, multiplier, unit);
     let burst_permits = burst.as_ref().map(|(permits, _)| *permits);
