@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use rategate_server::config::{self, ConfigError, Layers, Loaded, Problem};
+use rategate_server::config::{self, ConfigError, Loaded, Problem};
 
 use crate::failure::Failure;
 use crate::serve;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<u8, Failure> {
 }
 
 fn check(path: &Path) -> Result<u8, Failure> {
-    let loaded = match config::load_with(Some(path), &Layers::of_environment()) {
+    let loaded = match config::load_with(Some(path), &serve::environment().0) {
         Ok(loaded) => loaded,
         Err(error) => return Ok(refused(&error)),
     };
@@ -84,14 +84,14 @@ fn explain(path: &Path, domain: &str, entries: &[String]) -> Result<u8, Failure>
     let entries: Vec<_> = entries.iter().map(split).collect::<Result<_, _>>()?;
     let entries: Vec<_> =
         entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    match config::load_with(Some(path), &Layers::of_environment()) {
+    match config::load_with(Some(path), &serve::environment().0) {
         Ok(Loaded { rules, .. }) => print(&config::explain(&rules, domain, &entries).to_string()),
         Err(error) => Ok(refused(&error)),
     }
 }
 
 fn import(path: &Path, out: Option<&Path>) -> Result<u8, Failure> {
-    let loaded = match config::load_with(Some(path), &Layers::of_environment()) {
+    let loaded = match config::load_with(Some(path), &serve::environment().0) {
         Ok(loaded) => loaded,
         Err(error) => return Ok(refused(&error)),
     };

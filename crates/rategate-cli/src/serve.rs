@@ -19,7 +19,8 @@ use crate::failure::Failure;
 /// connections, all answers, then no connections. A second signal ends it at once. SIGHUP has it read its configuration again.
 ///
 /// Each setting of the configuration is a variable of the environment too (server.token is RATEGATE_SERVER_TOKEN), which goes
-/// before the files; flags go before both. Without a token, only this machine may reach it.
+/// before the files; flags go before both. Without a token, only this machine may reach it. Where RUNTIME_ROOT or
+/// RUNTIME_SUBDIRECTORY is set, it reads the rules of envoyproxy/ratelimit from there, and that project's other variables.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// The configuration: a file, or a folder of them (*.toml, or *.yaml as Envoy has them)
@@ -57,14 +58,15 @@ pub(crate) struct ServeArgs {
 
 /// Runs the service until it is told to end.
 pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
-    let layers = layers(args).map_err(Failure::Usage)?;
-    let loaded = load_with(args.config.as_deref(), &layers).map_err(|error| refused(&error))?;
+    let (layers, theirs) = layers(args).map_err(Failure::Usage)?;
+    let path = args.config.clone().or(theirs);
+    let loaded = load_with(path.as_deref(), &layers).map_err(|error| refused(&error))?;
     let filter = filter(&loaded.settings.log).map_err(Failure::Usage)?;
     log(&loaded.settings.log, filter);
     if !loaded.warnings.is_empty() {
         tracing::warn!("the configuration looks wrong:\n{}", report(&loaded.warnings));
     }
-    let files = args.config.clone().map(|path| (path, layers));
+    let files = path.map(|path| (path, layers));
     let running = start(Start { loaded, files, signals: true }).map_err(failure)?;
     if let Err(error) = greet(&running) {
         // Whoever started it may have stopped reading; those who ask have not.
@@ -74,9 +76,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// What the environment and the flags say.
-fn layers(args: &ServeArgs) -> Result<Layers, String> {
+/// Returns what the environment says, and where that of envoyproxy/ratelimit has its rules, if this is one.
+pub(crate) fn environment() -> (Layers, Option<PathBuf>) {
     let mut layers = Layers::of_environment();
+    let path = layers.add_theirs(|name| std::env::var(name).ok());
+    (layers, path)
+}
+
+/// What the environment and the flags say.
+fn layers(args: &ServeArgs) -> Result<(Layers, Option<PathBuf>), String> {
+    let (mut layers, path) = environment();
     let insecure = args.insecure.then(|| "true".to_owned());
     let flags = [
         ("server.resp", "--resp", &args.resp),
@@ -92,7 +101,7 @@ fn layers(args: &ServeArgs) -> Result<Layers, String> {
             layers.flag(key, flag, text)?;
         }
     }
-    Ok(layers)
+    Ok((layers, path))
 }
 
 fn refused(error: &ConfigError) -> Failure {

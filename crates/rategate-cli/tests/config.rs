@@ -86,7 +86,7 @@ fn explain_names_the_rule_and_the_others() {
         "rule:      edge.plan=free.user",
         "to envoy:  free_user",
         "edge.yaml:11:9",
-        "1000 per day (fixed-window)",
+        "1000 per day (counted-window: what is denied counts too)",
         "2000 in any day",
         "one for each `user`",
     ] {
@@ -114,11 +114,11 @@ fn import_writes_what_loads_to_the_same() {
     let written = fs::read_to_string(&out).unwrap();
     assert!(
         written.contains("name = \"edge.plan=free.user\"\nenvoy_name = \"free_user\"")
-            && written.contains("fixed-window"),
+            && written.contains("algorithm = \"counted-window\""),
         "{written}"
     );
     let output = run(&["config", "explain", &out, "edge", "plan=free", "user=ann"], b"");
-    assert!(stdout(&output).contains("1000 per day (fixed-window)"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("1000 per day (counted-window"), "{}", stdout(&output));
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! Rules as plain data: what a configuration comes down to, whatever format it was written in, and what the engine is given.
 
+mod counted;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rategate::AnyPolicy;
+
+pub use self::counted::CountedWindow;
 
 /// All rules that are in force together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,8 +94,12 @@ pub enum Value {
 pub enum Limit {
     /// As much as a policy allows.
     Policy(AnyPolicy),
+    /// So many in each window, counting what is denied, too: as envoyproxy/ratelimit does.
+    Counted(CountedWindow),
     /// Everything, uncounted.
     Unlimited,
+    /// Everything, answered as if no rule matched: a descriptor that is taken out of a wider rule.
+    Exempt,
     /// Nothing.
     Nothing,
 }
@@ -198,6 +206,18 @@ impl Rule {
     #[must_use]
     pub fn given(&self) -> Option<&str> {
         Some(&*self.envoy_name).filter(|given| !given.is_empty() && *given != &*self.name)
+    }
+}
+
+impl Limit {
+    /// The policy that counts, if anything is counted.
+    #[must_use]
+    pub fn policy(&self) -> Option<AnyPolicy> {
+        match self {
+            Self::Policy(policy) => Some(*policy),
+            Self::Counted(window) => Some(window.counter().into()),
+            Self::Unlimited | Self::Exempt | Self::Nothing => None,
+        }
     }
 }
 

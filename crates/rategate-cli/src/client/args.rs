@@ -72,12 +72,13 @@ pub(crate) struct CheckArgs {
 
 /// Tell why a key is denied, by which rule, and when it is free again
 ///
-/// Looks at the key and takes nothing. Without --rule, all rules are asked that are for one value.
+/// Looks at the key and takes nothing. Without --rule, all rules are asked that are for as many values; without a key, those that have one
+/// counter for all.
 #[derive(Debug, Args)]
 #[command(after_help = WHY_EXAMPLES)]
 pub(crate) struct WhyArgs {
     /// The key: a value for each entry of the rule that has none of its own
-    #[arg(value_name = "KEY", required = true)]
+    #[arg(value_name = "KEY")]
     pub(super) keys: Vec<String>,
 
     /// Ask this rule only, or those that were given this name in Envoy's format

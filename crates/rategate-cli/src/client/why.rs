@@ -40,15 +40,19 @@ pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
         }
     }
     if asked == 0 {
-        let complaint =
-            format!("no rule is for {} values like these; name one with --rule", args.keys.len());
+        let complaint = match args.keys.len() {
+            0 => "every rule has a counter for each key: say which KEY".to_owned(),
+            1 => "no rule is for one value like this; name one with --rule".to_owned(),
+            many => format!("no rule is for {many} values like these; name one with --rule"),
+        };
         return Err(Failure::Usage(complaint));
     }
     print(&text)?;
     Ok(status)
 }
 
-/// The rules to ask: all, or that of the name asked for, or else those that their author called so.
+/// The rules to ask: all, or that of the name asked for, or else those that their author called so. A name that none has may be one of
+/// those that the service does not list; where it is not, it says so.
 fn rules(client: &mut Client, args: &WhyArgs) -> Result<Vec<Named>, Failure> {
     let all = fetch::names(client)?;
     let Some(wanted) = &args.rule else { return Ok(all) };

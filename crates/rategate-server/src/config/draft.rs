@@ -20,6 +20,8 @@ pub(crate) struct Draft {
     pub(crate) auth: Option<bool>,
     /// A store without its place is none.
     pub(crate) store: Option<Store>,
+    /// Whether of all listeners those for gRPC alone speak TLS, where they do not say.
+    pub(crate) is_tls_of_grpc: bool,
     /// Whether a stranger wrote it: then it says what is where on this machine, and nobody looks.
     pub(crate) is_foreign: bool,
     /// Where each was said, by its key.
@@ -96,7 +98,8 @@ impl Draft {
             let said = self.listeners.remove(&protocol);
             let known = protocol.of(&mut self.settings);
             let drafts = said.unwrap_or_else(|| known.iter().map(ListenerDraft::of).collect());
-            let listeners = drafts.into_iter().map(|draft| self.listener(draft)).collect();
+            let listeners =
+                drafts.into_iter().map(|draft| self.listener(protocol, draft)).collect();
             *protocol.of(&mut self.settings) = listeners;
         }
         self.check_certificate(problems);
@@ -110,12 +113,13 @@ impl Draft {
         self.settings
     }
 
-    fn listener(&self, draft: ListenerDraft) -> Listener {
+    fn listener(&self, protocol: Protocol, draft: ListenerDraft) -> Listener {
         let ListenerDraft { address, auth, tls, mode } = draft;
         let is_tcp = matches!(address, Address::Tcp(_));
         let by_default = || address.is_public() && self.settings.server.token.is_some();
         let auth = auth.or(self.auth).unwrap_or_else(by_default);
-        let tls = tls.unwrap_or(is_tcp && self.settings.server.tls.is_some());
+        let speaks = !self.is_tls_of_grpc || protocol == Protocol::Grpc;
+        let tls = tls.unwrap_or(is_tcp && speaks && self.settings.server.tls.is_some());
         Listener { address, auth, tls, mode: mode.unwrap_or(SOCKET_MODE) }
     }
 

@@ -24,6 +24,8 @@ const WINDOWS_NS: [(&str, u64); 4] = [
 pub struct Explanation {
     /// The rule.
     pub rule: Option<Arc<Rule>>,
+    /// Further rules for the same calls, which the call comes under, too.
+    pub also: Vec<Arc<Rule>>,
     /// All others of the domain, and what is in the way.
     pub others: Vec<(Arc<Rule>, String)>,
     /// Whether there is such a domain.
@@ -36,12 +38,15 @@ pub fn explain(rules: &Compiled, domain: &str, entries: &[(&str, &str)]) -> Expl
     let matcher = rules.matcher();
     let bytes: Vec<_> =
         entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
-    let found = matcher.find(domain.as_bytes(), &bytes).map(|(_, rule)| Arc::clone(rule));
+    let all = matcher.find_all(domain.as_bytes(), &bytes).iter();
+    let mut all = all.filter_map(|index| matcher.rules().get(*index)).cloned();
+    let (found, also) = (all.next(), all.collect::<Vec<_>>());
     let of_domain = || matcher.rules().iter().filter(|rule| *rule.domain == *domain);
-    let others =
-        of_domain().filter(|rule| found.as_ref().is_none_or(|found| found.name != rule.name));
+    let applies = |rule: &Rule| found.iter().chain(&also).any(|applied| applied.name == rule.name);
+    let others = of_domain().filter(|rule| !applies(rule));
     let others = others.map(|rule| (Arc::clone(rule), why_not(rule, entries, found.as_ref())));
-    Explanation { others: others.collect(), is_domain: of_domain().next().is_some(), rule: found }
+    let (others, is_domain) = (others.collect(), of_domain().next().is_some());
+    Explanation { others, is_domain, rule: found, also }
 }
 
 /// What is in the way of a rule that was not found.
@@ -70,9 +75,13 @@ fn why_not(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) -> 
 pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
     let wide = u128::from(window_ns);
     let policy = match limit {
-        Limit::Unlimited => return None,
+        Limit::Unlimited | Limit::Exempt => return None,
         Limit::Nothing => return Some(0),
-        Limit::Policy(policy) => policy,
+        Limit::Policy(policy) => *policy,
+        Limit::Counted(window) => match window.granting() {
+            Some(policy) => policy,
+            None => return Some(0),
+        },
     };
     let periods = |period_ns: u64| wide.div_ceil(u128::from(period_ns.max(1)));
     Some(match policy {
@@ -107,6 +116,10 @@ impl fmt::Display for Explanation {
                     "no rule is of this domain: the call passes, and nothing is counted\n",
                 )?;
             }
+        }
+        for rule in &self.also {
+            f.write_str("\nas well:\n")?;
+            write_rule(f, rule)?;
         }
         if !self.others.is_empty() {
             f.write_str("\nnot matched:\n")?;
@@ -194,7 +207,11 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
 fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Shown) -> fmt::Result {
     let kind = match limit {
         Limit::Unlimited => return writeln!(f, "{name} none, everything passes"),
+        Limit::Exempt => return writeln!(f, "{name} none, everything passes as without a rule"),
         Limit::Nothing => return writeln!(f, "{name} nothing passes"),
+        Limit::Counted(window) if window.permits() == 0 => {
+            return writeln!(f, "{name} nothing passes");
+        }
         Limit::Policy(AnyPolicy::Concurrency(held)) => {
             return writeln!(f, "{name} {} at a time", held.permits());
         }
@@ -203,6 +220,7 @@ fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Sho
         Limit::Policy(AnyPolicy::CompactLog(_)) => "compact-log".to_owned(),
         Limit::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window".to_owned(),
         Limit::Policy(_) => "a policy of its own".to_owned(),
+        Limit::Counted(_) => "counted-window: what is denied counts too".to_owned(),
     };
     writeln!(f, "{name} {shown} ({kind})")?;
     f.write_str("at most:  ")?;

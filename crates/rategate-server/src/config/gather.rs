@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::error::{MAX_FOUND, Problem};
+use super::nearest::nearest;
 use super::source::Place;
 use crate::engine;
 use crate::rule::{Entry, Rule, Value};
@@ -24,6 +25,8 @@ pub(crate) struct Gathered {
     pub(crate) needs_store: Option<Place>,
     /// Where each domain of Envoy's files is.
     pub(crate) domains: HashMap<String, Place>,
+    /// Domains that another file has, too: what is wrong about that, unless they are merged.
+    pub(crate) again: Vec<Problem>,
 }
 
 /// A rule before all others are known.
@@ -62,6 +65,12 @@ impl Gathered {
     /// Whether there is no point in going on.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.drafts.len() > MAX_RULES || self.problems.len() > MAX_FOUND
+    }
+
+    /// Complains of domains of several files, unless these are to be merged.
+    pub(crate) fn check_domains(&mut self, are_merged: bool) {
+        let again = std::mem::take(&mut self.again);
+        self.problems.extend(again.into_iter().filter(|_| !are_merged));
     }
 
     /// The rules, in the order of their files and lines.
@@ -124,7 +133,13 @@ impl Gathered {
                     (Some(found), _) => replaced.extend(found.iter().cloned()),
                     (None, Kind::Tier) => {}
                     (None, Kind::Native) => {
-                        self.problems.push(problem(format!("replaces {name:?}, which is no rule")));
+                        let known = named.keys().filter(|(domain, _)| domain.is_none());
+                        let meant = nearest(name, known.map(|(_, name)| &**name));
+                        let problem = problem(format!("replaces {name:?}, which is no rule"));
+                        self.problems.push(match meant {
+                            Some(meant) => problem.help(format!("did you mean {meant:?}?")),
+                            None => problem,
+                        });
                     }
                     (None, Kind::Envoy) => self.warnings.push(
                         problem(format!(
@@ -179,26 +194,62 @@ impl Gathered {
         true
     }
 
-    /// No descriptor fits two rules equally well.
+    /// Rules for the same calls go together, as far as it is clear which they are: two of Envoy's format do not, as there, nor does a
+    /// rule with tiers, which stand in for it alone.
     fn check_matches(&mut self) {
-        let mut seen: HashMap<(&str, Path<'_>), &Draft> = HashMap::new();
+        let tiered: HashSet<&str> = self.drafts.iter().filter_map(Draft::tier_of).collect();
+        let mut seen: HashMap<(&str, Path<'_>), Vec<&Draft>> = HashMap::new();
         for draft in &self.drafts {
+            let has_tiers = |draft: &Draft| {
+                matches!(draft.kind, Kind::Tier) || tiered.contains(&*draft.rule.name)
+            };
+            let is_envoy = |draft: &Draft| matches!(draft.kind, Kind::Envoy);
             for key in keys(&draft.rule.entries) {
-                let Some(first) = seen.insert((&draft.rule.domain, key), draft) else { continue };
-                let (one, other) = (&first.rule.name, &draft.rule.name);
-                let message = format!(
-                    "duplicate composite key: {other:?} matches what {one:?} at {} does",
-                    first.place.origin()
-                );
-                let help = "give one of them a domain of its own; by its name it is found in any";
-                self.problems.push(Problem::at(draft.place.clone(), message).help(help));
-                break;
+                let before = seen.entry((&draft.rule.domain, key)).or_default();
+                let first = before.iter().find(|first| {
+                    (is_envoy(first) && is_envoy(draft)) || has_tiers(first) || has_tiers(draft)
+                });
+                let is_full = before.len() >= engine::MOST_ON_ONE;
+                if let Some(first) = first.copied().or(before.first().copied().filter(|_| is_full))
+                {
+                    self.problems.push(draft.same_as(
+                        first,
+                        is_full,
+                        has_tiers(first) || has_tiers(draft),
+                    ));
+                    break;
+                }
+                before.push(draft);
             }
         }
     }
 }
 
 impl Draft {
+    /// The rule that it is a tier of.
+    fn tier_of(&self) -> Option<&str> {
+        let rule = self.rule.name.rsplit_once('/').map(|(rule, _)| rule);
+        rule.filter(|_| matches!(self.kind, Kind::Tier))
+    }
+
+    /// A complaint that it is for the same calls as another.
+    fn same_as(&self, first: &Self, is_full: bool, has_tiers: bool) -> Problem {
+        let (one, other) = (&first.rule.name, &self.rule.name);
+        let message = format!(
+            "duplicate composite key: {other:?} matches what {one:?} at {} does",
+            first.place.origin()
+        );
+        let help = if is_full {
+            format!("at most {} rules are for the same calls", engine::MOST_ON_ONE)
+        } else if has_tiers {
+            "tiers stand in for one rule alone: give one of the two a domain of its own; by its name it is found in any".to_owned()
+        } else {
+            "give each descriptor once, and a second limit for the same calls as a rule in TOML"
+                .to_owned()
+        };
+        Problem::at(self.place.clone(), message).help(help)
+    }
+
     /// The name in Envoy's file, if it was given one.
     fn given(&self) -> Option<&Arc<str>> {
         let given = &self.rule.envoy_name;

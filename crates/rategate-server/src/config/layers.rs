@@ -1,24 +1,29 @@
 //! What the environment and flags say of settings: files give way to the environment, and that to flags.
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rategate_tower::key::Network;
 
 use super::draft::{Draft, ListenerDraft, Protocol, Whence};
 use super::error::Problem;
+use super::gather::Gathered;
 use super::native::text::{Grammar as _, HostName};
 use super::native::{SNAPSHOT_EVERY, Size, add_store_urls, secret_file};
 use super::settings::{
     Address, Dialect, LogFormat, LogKeys, Receiver, Sample, Secret, Snapshot, Tls, WhenTorn,
 };
 
+use super::theirs::{self, Theirs};
+
 /// Settings from outside the files. Each key of [`keys`] is a variable too: `server.threads` is `RATEGATE_SERVER_THREADS`.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
     /// In the order in which they apply.
     said: Vec<Said>,
+    /// What the environment of envoyproxy/ratelimit says, where this is one.
+    theirs: Option<Theirs>,
 }
 
 #[derive(Clone)]
@@ -35,7 +40,7 @@ struct Said {
 /// What can be said from outside, by its key.
 type Setter = fn(&mut Draft, &str) -> Result<(), String>;
 
-const KEYS: [(&str, Setter); 37] = [
+const KEYS: [(&str, Setter); 42] = [
     ("server.resp", |draft, text| listeners(draft, Protocol::Resp, text)),
     ("server.http", |draft, text| listeners(draft, Protocol::Http, text)),
     ("server.grpc", |draft, text| listeners(draft, Protocol::Grpc, text)),
@@ -100,6 +105,13 @@ const KEYS: [(&str, Setter); 37] = [
         let networks = networks.map(Network::read).collect();
         put(&mut draft.settings.http.trusted_proxies, networks)
     }),
+    ("grpc.count_denied", |draft, text| put(&mut draft.settings.grpc.count_denied, flag(text))),
+    ("grpc.count_over_only", |draft, text| {
+        put(&mut draft.settings.grpc.count_over_only, flag(text))
+    }),
+    ("grpc.shadow", |draft, text| put(&mut draft.settings.grpc.shadow, flag(text))),
+    ("grpc.merge_domains", |draft, text| put(&mut draft.settings.grpc.merge_domains, flag(text))),
+    ("grpc.headers", |draft, text| put(&mut draft.settings.grpc.headers, flag(text))),
     ("store.url", |draft, text| add_store_urls(&mut draft.store, text)),
     ("store.password", |draft, text| match &mut draft.store {
         Some(store) => put(&mut store.password, Ok(Some(Secret::new(text.to_owned())))),
@@ -197,7 +209,23 @@ impl Layers {
         // Whoever means to close the service, and has lost the token, should hear of it.
         let is_said =
             |said: &Said| said.key.starts_with("server.token") || said.text.as_deref() != Some("");
-        Self { said: said.filter(is_said).collect() }
+        Self { said: said.filter(is_said).collect(), theirs: None }
+    }
+
+    /// Adds what the environment of envoyproxy/ratelimit says, if this is one: it goes before the files, and gives way to this service's own
+    /// variables. Returns the folder in which that project has its rules.
+    pub fn add_theirs(&mut self, value: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+        let theirs = theirs::read(value)?;
+        let said = theirs.said.iter().map(|(key, text, name)| Said {
+            key,
+            text: Some(text.clone()),
+            name: (*name).to_owned(),
+            is_weak: false,
+        });
+        self.said.splice(0..0, said);
+        let path = theirs.path.clone();
+        self.theirs = Some(theirs);
+        Some(path)
     }
 
     /// Adds what a flag says, which goes before the environment. `flag` is how it is called, for complaints.
@@ -214,7 +242,19 @@ impl Layers {
     }
 
     /// Puts all of it on top of what files say.
-    pub(crate) fn apply(&self, draft: &mut Draft, problems: &mut Vec<Problem>) {
+    pub(crate) fn apply(&self, draft: &mut Draft, all: &mut Gathered) {
+        if let Some(theirs) = &self.theirs {
+            draft.is_tls_of_grpc = theirs.is_tls_of_grpc;
+            all.problems.extend(theirs.refused.iter().map(Problem::nowhere));
+            if !theirs.idle.is_empty() {
+                let names = theirs.idle.join(", ");
+                let message = format!("of no effect here: {names}");
+                let help =
+                    "counters are in this process; [store] and store: exact have them in Redis";
+                all.warnings.push(Problem::nowhere(message).help(help).warning());
+            }
+        }
+        let problems = &mut all.problems;
         for Said { key, text, name, is_weak } in &self.said {
             if *is_weak && draft.whence.contains_key(key) {
                 continue;

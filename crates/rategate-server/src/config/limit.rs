@@ -9,7 +9,7 @@ use rategate_core::span;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::rule::{Limit, Shown, Unit};
+use crate::rule::{CountedWindow, Limit, Shown, Unit};
 
 /// For how long permits are borrowed from a store if not said otherwise.
 pub(crate) const LEASE_NS: u64 = 100_000_000;
@@ -27,6 +27,8 @@ pub(crate) enum Algorithm {
     CompactLog,
     /// At most the limit in each window of the wall clock. Across a border up to twice as much.
     FixedWindow,
+    /// At most the limit in each window of the wall clock, and what is denied counts too, as envoyproxy/ratelimit does.
+    CountedWindow,
     /// So many at a time.
     Concurrency,
 }
@@ -36,6 +38,8 @@ pub(crate) enum Algorithm {
 pub(crate) enum Written {
     /// Everything.
     Unlimited,
+    /// Everything, as if no rule matched.
+    Exempt,
     /// Nothing.
     Nothing(Shown),
     /// So many in each period.
@@ -66,6 +70,7 @@ impl Written {
         match text {
             "never" => return Ok(Self::Nothing(NOTHING)),
             "unlimited" => return Ok(Self::Unlimited),
+            "exempt" => return Ok(Self::Exempt),
             _ => {}
         }
         let rate: Rate = text.parse().map_err(|error: RateError| error.to_string())?;
@@ -109,10 +114,15 @@ impl Written {
             );
         }
         match self {
-            Self::Unlimited | Self::Nothing(_) if burst.is_some() => {
+            Self::Unlimited | Self::Exempt | Self::Nothing(_) if burst.is_some() => {
                 Err("a burst without a rate; leave it out".to_owned())
             }
             Self::Unlimited => Ok((Limit::Unlimited, UNLIMITED)),
+            Self::Exempt => Ok((Limit::Exempt, UNLIMITED)),
+            Self::Nothing(shown) if algorithm == Algorithm::CountedWindow => {
+                let seconds = shown.unit.seconds().saturating_mul(shown.multiplier);
+                Ok((counted(Permits::Whole(0), seconds.saturating_mul(SECOND_NS))?, shown))
+            }
             Self::Nothing(shown) => Ok((Limit::Nothing, shown)),
             Self::AtOnce(permits) if algorithm == Algorithm::Concurrency => {
                 let policy = Concurrency::new(permits).map_err(|error| error.to_string())?;
@@ -121,6 +131,9 @@ impl Written {
             Self::AtOnce(permits) => Err(format!(
                 "in which time? Write \"{permits}/min\", or algorithm = \"concurrency\" for so many at a time"
             )),
+            Self::Per { permits, period_ns, shown } if algorithm == Algorithm::CountedWindow => {
+                Ok((counted(permits, period_ns)?, shown))
+            }
             Self::Per { permits, period_ns, shown } => {
                 let policy = policy(algorithm, permits, period_ns, burst)?;
                 Ok((Limit::Policy(policy), shown))
@@ -132,6 +145,19 @@ impl Written {
 /// How a number of calls at a time is shown: over no time.
 const fn at_a_time(permits: u64) -> Shown {
     Shown { permits, multiplier: 0, unit: Unit::Second }
+}
+
+/// A window that counts every hit.
+fn counted(permits: Permits, period_ns: u64) -> Result<Limit, String> {
+    let whole = match permits {
+        Permits::Whole(whole) => u32::try_from(whole).ok(),
+        Permits::Part(_) => None,
+    };
+    let whole = whole.ok_or_else(|| {
+        format!("a counted window has a whole number of permits, up to {}", u32::MAX)
+    })?;
+    let window = CountedWindow::new(whole, period_ns).map_err(|error| error.to_string())?;
+    Ok(Limit::Counted(window))
 }
 
 fn policy(
@@ -167,7 +193,7 @@ fn policy(
             let permits = whole("a window")?;
             FixedWindow::new(permits, period_ns, Anchor::Epoch).map_err(text)?.into()
         }
-        Algorithm::Concurrency => {
+        Algorithm::Concurrency | Algorithm::CountedWindow => {
             return Err("so many at a time have no period: write a number alone, limit = 10".into());
         }
     })

@@ -89,8 +89,9 @@ fn read_into(
             Format::Envoy => envoy::read(&file.source, &mut all),
         }
     }
-    layers.apply(&mut draft, &mut all.problems);
+    layers.apply(&mut draft, &mut all);
     let hash = files::digest(files);
+    all.check_domains(draft.settings.grpc.merge_domains);
     let rules = RuleSet { rules: all.finish(), hash: Arc::clone(&hash) };
     let Gathered { mut problems, warnings, needs_store, .. } = all;
     let settings = draft.finish(&mut problems);

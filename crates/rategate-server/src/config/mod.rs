@@ -11,10 +11,12 @@ mod limit;
 mod load;
 mod naming;
 mod native;
+mod nearest;
 mod schema;
 pub mod settings;
 mod source;
 mod state;
+mod theirs;
 mod watch;
 mod write;
 

@@ -139,14 +139,28 @@ impl Place {
         let past = text.get(self.span.end..)?;
         let end = self.span.end.saturating_add(past.find('\n').unwrap_or(past.len()));
         let lines = text.get(first..end)?;
-        let is_secret = ["token", "password"].iter().any(|word| lines.contains(word))
-            || lines.contains("://") && lines.contains('@');
+        let is_secret = says_secret(lines) || lines.contains("://") && lines.contains('@');
         (lines.len() <= MAX_SHOWN && !is_secret).then_some(first..end)
     }
 
     pub(crate) fn is_shown(&self) -> bool {
         self.lines().is_some()
     }
+}
+
+/// Whether a key of these lines is a token or a password. A value that has the word in it, as `token-bucket`, is none.
+fn says_secret(lines: &str) -> bool {
+    let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
+    ["token", "password"].into_iter().any(|word| {
+        lines.match_indices(word).any(|(at, _)| {
+            let before = lines.get(..at).and_then(|before| before.chars().next_back());
+            let after = lines.get(at.saturating_add(word.len())..).unwrap_or_default();
+            let after = after.trim_start_matches(['"', '\'', ' ', '\t']);
+            // What is left open may go on with anything.
+            before.is_none_or(|c| !is_of_word(c))
+                && (after.is_empty() || after.starts_with(['=', ':', '.', ']', '\n', '\r']))
+        })
+    })
 }
 
 /// For a report: the lines of the place, and no other.
@@ -221,5 +235,16 @@ mod tests {
         let source = Source::new(Path::new("a.toml"), text);
         let is_shown = |line| source.place_at(line, 1).is_shown();
         assert!(is_shown(1) && !is_shown(2) && !is_shown(3));
+        let lines = |line: &str| Source::new(Path::new("a.toml"), line).place_at(1, 1).is_shown();
+        for secret in
+            ["[server.token]", "token.value = 1", "\"password\" = 1", "a = { token= 1", "token"]
+        {
+            assert!(!lines(secret), "{secret}");
+        }
+        for plain in
+            ["algorithm = \"token-bucket\"", "name = \"token_user\"", "key = \"by-token-x\""]
+        {
+            assert!(lines(plain), "{plain}");
+        }
     }
 }

@@ -170,6 +170,10 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
         let state = self.state.load_full();
         if *digest == state.hash {
             if state.last_error.is_some() {
+                tracing::info!(
+                    hash = &**digest,
+                    "the configuration is right again: the files say what is in force"
+                );
                 self.state.store(Arc::new(state.restored()));
             }
             return;
@@ -178,6 +182,12 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
             Err(error) => self.refuse(Some(error), None),
             Ok(loaded) => match (self.apply)(loaded) {
                 Ok(()) => {
+                    if state.last_error.is_some() {
+                        tracing::info!(
+                            hash = &**digest,
+                            "the configuration is right again: a new one is in force"
+                        );
+                    }
                     self.state.store(Arc::new(state.accepted(digest)));
                 }
                 Err(complaint) => self.refuse(None, Some(complaint)),

@@ -127,15 +127,18 @@ fn limit_of(
     let not_said = |what| NotSaid { rule: rule.name.to_string(), what };
     let policy = match limit {
         Limit::Unlimited => return Ok((None, quoted("unlimited"), None)),
+        Limit::Exempt => return Ok((None, quoted("exempt"), None)),
         Limit::Nothing => return Ok((None, of_shown(shown), None)),
-        Limit::Policy(policy) => policy,
+        Limit::Policy(policy) => Some(*policy),
+        Limit::Counted(window) => window.granting(),
     };
     let (algorithm, burst) = match policy {
-        AnyPolicy::Gcra(bucket) => (Algorithm::Gcra, Some(bucket.burst().get())),
-        AnyPolicy::SlidingLog(_) => (Algorithm::SlidingLog, None),
-        AnyPolicy::CompactLog(_) => (Algorithm::CompactLog, None),
-        AnyPolicy::FixedWindow(_) => (Algorithm::FixedWindow, None),
-        AnyPolicy::Concurrency(held) => {
+        _ if matches!(limit, Limit::Counted(_)) => (Algorithm::CountedWindow, None),
+        Some(AnyPolicy::Gcra(bucket)) => (Algorithm::Gcra, Some(bucket.burst().get())),
+        Some(AnyPolicy::SlidingLog(_)) => (Algorithm::SlidingLog, None),
+        Some(AnyPolicy::CompactLog(_)) => (Algorithm::CompactLog, None),
+        Some(AnyPolicy::FixedWindow(_)) => (Algorithm::FixedWindow, None),
+        Some(AnyPolicy::Concurrency(held)) => {
             return Ok((Some(Algorithm::Concurrency), held.permits().to_string(), None));
         }
         _ => return Err(not_said("an algorithm")),
@@ -144,7 +147,7 @@ fn limit_of(
     let is_same = |written: Written, burst| {
         written.build(algorithm, burst).is_ok_and(|built| built == wanted)
     };
-    for text in texts(policy, shown) {
+    for text in texts(policy.as_ref(), shown) {
         let written = match text.strip_prefix('{') {
             Some(_) => Written::per_unit(shown.permits, shown.multiplier, shown.unit),
             None => Written::parse(&text),
@@ -161,7 +164,7 @@ fn limit_of(
 }
 
 /// How a limit may have been written, the plainest first.
-fn texts(policy: &AnyPolicy, shown: Shown) -> Vec<String> {
+fn texts(policy: Option<&AnyPolicy>, shown: Shown) -> Vec<String> {
     let Shown { permits, multiplier, unit } = shown;
     let mut texts = Vec::new();
     let short = match unit {
@@ -179,14 +182,16 @@ fn texts(policy: &AnyPolicy, shown: Shown) -> Vec<String> {
     texts.push(of_shown(shown));
     let of_log = |permits: u64, period_ns: u64| format!("{permits}/{period_ns}ns");
     match policy {
-        AnyPolicy::Gcra(bucket) => {
+        Some(AnyPolicy::Gcra(bucket)) => {
             texts.extend(
                 bucket.rate().fraction().map(|(permits, period_ns)| of_log(permits, period_ns)),
             );
         }
-        AnyPolicy::SlidingLog(log) => texts.push(of_log(log.permits(), log.held_for_ns())),
-        AnyPolicy::CompactLog(log) => texts.push(of_log(log.permits(), log.held_for_ns())),
-        AnyPolicy::FixedWindow(window) => texts.push(of_log(window.permits(), window.period_ns())),
+        Some(AnyPolicy::SlidingLog(log)) => texts.push(of_log(log.permits(), log.held_for_ns())),
+        Some(AnyPolicy::CompactLog(log)) => texts.push(of_log(log.permits(), log.held_for_ns())),
+        Some(AnyPolicy::FixedWindow(window)) => {
+            texts.push(of_log(window.permits(), window.period_ns()));
+        }
         _ => {}
     }
     texts
@@ -233,6 +238,7 @@ const fn name_of(algorithm: Algorithm) -> &'static str {
         Algorithm::SlidingLog => "sliding-log",
         Algorithm::CompactLog => "compact-log",
         Algorithm::FixedWindow => "fixed-window",
+        Algorithm::CountedWindow => "counted-window",
         Algorithm::Concurrency => "concurrency",
     }
 }

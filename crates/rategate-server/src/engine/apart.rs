@@ -12,15 +12,17 @@ use rategate::store::{Asked, Fault as StoreFault};
 use smallvec::SmallVec;
 
 use super::answer::{Answer, Decided, Part, Verdict};
+use super::counted;
+use super::counters::Ruled;
 use super::decide::{Seen, UNMATCHED};
 use super::fault::Fault;
 use super::key::{self, Key};
 use super::live::Live;
 use super::owned::OwnedItem;
-use super::request::{Item, MOST_ITEMS, Request, Verb};
+use super::request::{Item, Request, Verb};
 use super::stores::{Remote, reset_after_ns};
 use super::{Engine, Inner};
-use crate::rule::{Enforcement, Limit, WhenGone};
+use crate::rule::{CountedWindow, Enforcement, Limit, WhenGone};
 
 /// An item that a store decides.
 struct Apart {
@@ -95,9 +97,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         live: &Arc<Live<C>>,
         request: &Request<'_>,
     ) -> Option<Decided> {
-        if request.items.len() > MOST_ITEMS {
-            return None;
-        }
         // What is wrong with an item is said by whoever decides those that are here.
         let found: SmallVec<[Option<(usize, Key)>; 4]> =
             request.items.iter().map(|item| live.found(&item.target)).collect();
@@ -201,7 +200,9 @@ async fn decide<C: Clock + Clone + 'static>(
     let took = allowed || counts_denied;
     for (item, question) in apart.iter().zip(questions) {
         let Some(Some(part)) = parts.get_mut(item.at) else { continue };
-        if took {
+        let is_counted =
+            live.ruled.get(item.rule).is_some_and(|it| matches!(it.rule.limit, Limit::Counted(_)));
+        if took || is_counted {
             question.keep();
         } else if let State::Granted(_) = question.state {
             // As if they had never been taken.
@@ -210,7 +211,7 @@ async fn decide<C: Clock + Clone + 'static>(
         }
         let watch = live.ruled.get(item.rule).and_then(|ruled| ruled.watch.as_ref());
         if let Some(watch) = watch.filter(|_| item.verb != Verb::Peek)
-            && (took || part.verdict.is_refusal())
+            && (took || is_counted || part.verdict.is_refusal())
         {
             watch.decided(inner.clock.now_ns(), &item.key, item.permits, part);
         }
@@ -241,7 +242,12 @@ fn question<C: Clock + Clone + 'static>(
     let Some((ruled, remote)) = live.remote(item.rule) else { return Err(Fault::NotLoaded) };
     let key = key::in_store(&ruled.rule.name, &item.key);
     let never = Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.key) };
+    let is_counted = matches!(ruled.rule.limit, Limit::Counted(_));
     let state = match item.verb {
+        Verb::Take if is_counted => {
+            State::Deciding(remote.take(&key, CountedWindow::counted_in_store(item.permits)))
+        }
+        Verb::Peek if is_counted => State::Looking(remote.peek(&key, 1), None),
         Verb::Take | Verb::Peek if item.permits > ruled.counters.in_force().capacity => {
             State::Looking(remote.peek(&key, 1), Some(never))
         }
@@ -257,7 +263,8 @@ fn question<C: Clock + Clone + 'static>(
         },
         Verb::Reset => State::Forgetting(remote.reset(&key)),
     };
-    let permits = NonZeroU64::new(item.permits);
+    // What is counted stays counted.
+    let permits = NonZeroU64::new(item.permits).filter(|_| !is_counted);
     Ok(Question { remote: Arc::clone(remote), key, permits, state })
 }
 
@@ -301,6 +308,8 @@ async fn heard<C: Clock + Clone + 'static>(
     };
     let decision = decision.map_err(|fault| of_store(&fault))?;
     let part = told(inner, live, item.rule, &item.key, &decision);
+    let asked = (item.verb, item.permits);
+    let part = recounted(ruled, &item.key, part, asked, inner.clock.now_ns());
     Ok(Part { verdict: verdict.unwrap_or(part.verdict), ..part })
 }
 
@@ -314,7 +323,29 @@ pub(super) async fn looked<C: Clock + Clone + 'static>(
     let Some((ruled, remote)) = live.remote(rule) else { return Err(Fault::NotLoaded) };
     let look = remote.peek(&key::in_store(&ruled.rule.name, key), 1).await;
     let look = look.map_err(|fault| of_store(&fault))?;
-    Ok(Part { verdict, ..told(inner, live, rule, key, &look) })
+    let part = told(inner, live, rule, key, &look);
+    let part = recounted(ruled, key, part, (Verb::Peek, 0), inner.clock.now_ns());
+    Ok(Part { verdict, ..part })
+}
+
+/// What a store's counter of a window that counts every hit comes to; any other part as it is.
+fn recounted<C: Clock + Clone>(
+    ruled: &Ruled<C>,
+    key: &[u8],
+    part: Part,
+    (verb, permits): (Verb, u64),
+    now_ns: u64,
+) -> Part {
+    let Limit::Counted(window) = ruled.rule.limit else { return part };
+    let Some(left) = part.remaining else { return part };
+    let used = window.used_in_store(left);
+    let count = if verb == Verb::Peek { used.saturating_add(permits) } else { used };
+    let mut verdict = counted::verdict(window, count, permits, now_ns);
+    if let Verdict::Denied { enforced, .. } = &mut verdict {
+        *enforced = ruled.is_enforced(key);
+    }
+    let counted = counted::part(window, ruled.rule.shown, (verdict, used), now_ns);
+    Part { rule: part.rule, ..counted }
 }
 
 /// What a store said, in the engine's words.

@@ -6,18 +6,23 @@ use std::sync::Arc;
 use rategate::{Ask, Clock};
 
 use super::answer::{Part, Verdict};
+use super::counted::{self, OwnLimit};
 use super::counters::{InForce, Ruled};
 use super::fault::Fault;
-use super::inline::Numbers;
+use super::inline::{Numbers, UnitWindow};
 use super::key::Key;
 use super::observer::Watch;
-use super::request::{Inline, Override, Verb};
+use super::request::{Inline, Verb};
+use crate::rule::Limit;
 
 /// One counter.
 pub(super) enum Counter<'a, C: Clock> {
     Rule(&'a Ruled<C>, Key),
     Bucket(Arc<Numbers<Inline, C>>, Key),
-    Window(Arc<Numbers<Override, C>>, Key),
+    /// A caller's own limit, in windows of its unit.
+    Window(Arc<Numbers<UnitWindow, C>>, Key, Box<OwnLimit>),
+    /// A caller's own limit, in the rule's window.
+    Lent(&'a Ruled<C>, Key, Box<OwnLimit>),
 }
 
 /// What a counter has to say to a call that others are part of.
@@ -35,7 +40,21 @@ impl<C: Clock + Clone> Counter<'_, C> {
         match self {
             Self::Rule(ruled, key) => ruled.decide(clock, key, verb, permits),
             Self::Bucket(numbers, key) => Ok(numbers.decide(clock, key, verb, permits)?.0),
-            Self::Window(numbers, key) => Ok(numbers.decide(clock, key, verb, permits)?.0),
+            Self::Window(numbers, key, own) => {
+                let now_ns = clock.now_ns();
+                let decided = numbers.count(own, now_ns, key, (verb, permits))?;
+                Ok(counted::part(own.window, own.shown, decided, now_ns))
+            }
+            Self::Lent(ruled, key, own) => ruled.count_lent(own, clock, key, (verb, permits)),
+        }
+    }
+
+    /// Whether it counts every hit, whatever becomes of the others of its request.
+    pub(super) fn counts_all(&self) -> bool {
+        match self {
+            Self::Rule(ruled, _) => matches!(ruled.counters.in_force().limit, Limit::Counted(_)),
+            Self::Window(..) | Self::Lent(..) => true,
+            Self::Bucket(..) => false,
         }
     }
 
@@ -52,9 +71,9 @@ impl<C: Clock + Clone> Counter<'_, C> {
                 None if ruled.uncounted(in_force, key).verdict.is_over() => Joint::Over,
                 None => Joint::Passes,
             },
-            (Self::Rule(..), None) => Joint::Passes,
             (Self::Bucket(numbers, key), _) => Joint::Ask(numbers.ask(key, permits)),
-            (Self::Window(numbers, key), _) => Joint::Ask(numbers.ask(key, permits)),
+            // What counts every hit has been counted before anything is taken together.
+            (Self::Rule(..) | Self::Window(..) | Self::Lent(..), _) => Joint::Passes,
         }
     }
 
@@ -71,6 +90,9 @@ impl<C: Clock + Clone> Counter<'_, C> {
             Self::Rule(ruled, key) => {
                 let in_force = ruled.counters.in_force();
                 match ruled.table(&in_force, clock) {
+                    Some(_) if matches!(in_force.limit, Limit::Counted(_)) => {
+                        ruled.decide(clock, key, Verb::Peek, 0)
+                    }
                     Some(table) => {
                         let look = table.look(key).map(|look| (Verdict::Granted, look));
                         ruled.told(table, &in_force, key, look)
@@ -79,7 +101,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
                 }
             }
             Self::Bucket(numbers, key) => Ok(numbers.granted(clock, key)?.0),
-            Self::Window(numbers, key) => Ok(numbers.granted(clock, key)?.0),
+            Self::Window(..) | Self::Lent(..) => self.decide(clock, Verb::Peek, 0),
         }
     }
 
@@ -105,20 +127,19 @@ impl<C: Clock + Clone> Counter<'_, C> {
     }
 
     pub(super) fn is_quota(&self) -> bool {
-        matches!(self, Self::Rule(ruled, _) if ruled.rule.quota)
+        let counts = |limit| !matches!(limit, Limit::Unlimited | Limit::Exempt);
+        matches!(self, Self::Rule(ruled, _) if ruled.rule.quota && counts(ruled.counters.in_force().limit))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Rule(one, key), Self::Rule(other, same)) => {
-                Arc::ptr_eq(&one.counters, &other.counters) && key == same
+                Arc::ptr_eq(&one.counters, &other.counters) && key == same && !self.counts_all()
             }
             (Self::Bucket(one, key), Self::Bucket(other, same)) => {
                 Arc::ptr_eq(one, other) && key == same
             }
-            (Self::Window(one, key), Self::Window(other, same)) => {
-                Arc::ptr_eq(one, other) && key == same
-            }
+            // Whatever counts every hit counts each by itself.
             _ => false,
         }
     }
@@ -141,7 +162,8 @@ impl<C: Clock + Clone> Counter<'_, C> {
         let (watch, key) = match self {
             Self::Rule(ruled, key) => (ruled.watch.as_ref(), key.as_slice()),
             Self::Bucket(_, key) => (inline, Numbers::<Inline, C>::own_key(key)),
-            Self::Window(_, key) => (inline, Numbers::<Override, C>::own_key(key)),
+            Self::Window(_, key, ..) => (inline, Numbers::<UnitWindow, C>::own_key(key)),
+            Self::Lent(_, key, ..) => (inline, key.as_slice()),
         };
         if let Some(watch) = watch {
             watch.decided(now_ns(), key, permits, part);

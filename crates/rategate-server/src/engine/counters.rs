@@ -9,17 +9,19 @@ use arc_swap::ArcSwap;
 use rategate::portable::Since;
 use rategate::snapshot::SavedAt;
 use rategate::{
-    AnyPolicy, Clock, Decision, Hashing, Keyed, KeyedError, Look, Overflow, Policy, Room, Twinned,
+    AnyPolicy, Clock, Decision, FixedWindow, Hashing, Keyed, KeyedError, Look, Overflow, Policy,
+    Room, Twinned,
 };
 
 use super::answer::{Part, Verdict};
+use super::counted::{self, OwnLimit};
 use super::fault::Fault;
 use super::observer::Watch;
 use super::request::Verb;
 use super::snapshot::NotRestored;
 use super::spent::Spent;
 use super::stores::Remote;
-use crate::rule::{Enforcement, Limit, Place, Rule, Shown};
+use crate::rule::{CountedWindow, Enforcement, Entry, Limit, Place, Rule, Shown, Value};
 
 /// A rule at work.
 #[derive(Debug)]
@@ -72,17 +74,15 @@ impl InForce {
     pub(super) fn new(limit: Limit, shown: Shown) -> Self {
         let capacity = match limit {
             Limit::Policy(policy) => policy.remaining(&policy.fresh(0), 0),
-            Limit::Unlimited => u64::MAX,
+            Limit::Counted(window) => window.permits(),
+            Limit::Unlimited | Limit::Exempt => u64::MAX,
             Limit::Nothing => 0,
         };
         Self { limit, shown, capacity }
     }
 
     fn policy(&self) -> Option<AnyPolicy> {
-        match self.limit {
-            Limit::Policy(policy) => Some(policy),
-            _ => None,
-        }
+        self.limit.policy()
     }
 }
 
@@ -150,7 +150,10 @@ impl<C: Clock + Clone> Ruled<C> {
             shown: Some(in_force.shown),
             verdict,
             limit: in_force.capacity,
-            remaining: Some(if in_force.limit == Limit::Unlimited { u64::MAX } else { 0 }),
+            remaining: Some(match in_force.limit {
+                Limit::Unlimited | Limit::Exempt => u64::MAX,
+                _ => 0,
+            }),
             reset_after_ns: 0,
         }
     }
@@ -171,13 +174,57 @@ impl<C: Clock + Clone> Ruled<C> {
                 Verb::Reset => self.part(Verdict::Reset),
             });
         };
+        if let Limit::Counted(window) = in_force.limit {
+            return self.count(table, (window, in_force.shown), clock, key, (verb, permits));
+        }
         self.told(table, &in_force, key, decide(table, key, verb, permits))
+    }
+
+    /// What becomes of a key of a window that counts every hit.
+    fn count(
+        &self,
+        table: &Table<C>,
+        (window, shown): (CountedWindow, Shown),
+        clock: &C,
+        key: &[u8],
+        asked: (Verb, u64),
+    ) -> Result<Part, Fault> {
+        let now_ns = clock.now_ns();
+        let counted = counted::decide(table, (window, &window.counter()), key, asked, now_ns);
+        let (mut verdict, used) = counted.map_err(Fault::of)?;
+        if let Verdict::Denied { enforced, .. } = &mut verdict {
+            *enforced = self.is_enforced(key);
+        }
+        let rule = Some(Arc::clone(&self.rule));
+        Ok(Part { rule, ..counted::part(window, shown, (verdict, used), now_ns) })
+    }
+
+    /// The counter that a caller's own limit for a descriptor of this rule shares with it, in windows of the same unit. None where the
+    /// rule counts several descriptors together, or elsewhere.
+    pub(super) fn lent_to(&self, window: CountedWindow) -> Option<FixedWindow> {
+        let Limit::Counted(own) = self.counters.in_force().limit else { return None };
+        let is_shared = |entry: &Entry| matches!(entry.value, Value::Pattern { shared: true, .. });
+        let is_apart = self.remote.is_some() || self.rule.entries.iter().any(is_shared);
+        Some(own.counter()).filter(|counter| !is_apart && window.fits(counter))
+    }
+
+    /// What becomes of a key under a caller's own limit, in the counter that is [lent to it](Self::lent_to).
+    pub(super) fn count_lent(
+        &self,
+        own: &OwnLimit,
+        clock: &C,
+        key: &[u8],
+        asked: (Verb, u64),
+    ) -> Result<Part, Fault> {
+        let now_ns = clock.now_ns();
+        let table = self.counters.table_of(own.counter.into(), clock);
+        let decided = counted::decide(table, (own.window, &own.counter), key, asked, now_ns);
+        Ok(counted::part(own.window, own.shown, decided.map_err(Fault::of)?, now_ns))
     }
 
     /// The table, if there is anything to count.
     pub(super) fn table(&self, in_force: &InForce, clock: &C) -> Option<&Table<C>> {
-        let Limit::Policy(policy) = in_force.limit else { return None };
-        Some(self.counters.table.get().unwrap_or_else(|| self.counters.make(policy, clock)))
+        Some(self.counters.table_of(in_force.policy()?, clock))
     }
 
     /// The answer of a limit that counts nothing.
@@ -186,6 +233,7 @@ impl<C: Clock + Clone> Ruled<C> {
             Limit::Nothing => {
                 Verdict::Denied { retry_after_ns: None, enforced: self.is_enforced(key) }
             }
+            Limit::Exempt => Verdict::Unmatched,
             _ => Verdict::Unlimited,
         })
     }
@@ -294,6 +342,10 @@ impl<C: Clock + Clone> Counters<C> {
         }
     }
 
+    fn table_of(&self, policy: AnyPolicy, clock: &C) -> &Table<C> {
+        self.table.get().unwrap_or_else(|| self.make(policy, clock))
+    }
+
     #[cold]
     fn make(&self, policy: AnyPolicy, clock: &C) -> &Table<C> {
         let latest = self.latest();
@@ -310,9 +362,14 @@ impl<C: Clock + Clone> Counters<C> {
     }
 }
 
+/// Whether a limit goes on from what another has counted. A window that counts every hit goes on from its like alone: a count of
+/// what is left under other numbers would be read as another one while they change.
 fn follows(to: &InForce, latest: Option<&AnyPolicy>) -> bool {
-    match (to.policy(), latest) {
-        (Some(new), Some(old)) => new.can_follow(old).is_ok(),
+    match (to.limit, latest) {
+        (Limit::Counted(window), Some(old)) => AnyPolicy::from(window.counter()) == *old,
+        (Limit::Policy(new), Some(old)) => {
+            !CountedWindow::is_counter(old) && new.can_follow(old).is_ok()
+        }
         _ => true,
     }
 }

@@ -8,13 +8,14 @@ use smallvec::SmallVec;
 
 use super::Inner;
 use super::answer::{Answer, Part, Verdict};
+use super::counted::{self, OwnLimit};
 use super::counter::{Counter, Joint};
 use super::fault::Fault;
-use super::inline::fresh;
+use super::inline::{Own as _, UnitWindow, fresh};
 use super::key;
 use super::live::Live;
-use super::request::{Item, MOST_ITEMS, Override, Request, Target, Verb};
-use crate::rule::Shown;
+use super::request::{Item, Override, Request, Target, Verb};
+use crate::rule::Limit;
 
 /// What is to be done about an item.
 enum Task<'a, C: Clock> {
@@ -29,8 +30,13 @@ struct Asked<'a, C: Clock> {
     verb: Verb,
     /// An earlier item is of the same counter, and asks for both.
     same_as: Option<usize>,
+    /// It is looked at, and counted elsewhere.
+    is_spared: bool,
     part: Option<Part>,
 }
+
+/// Keys and values, in order.
+type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
 
 type Tasks<'a, C> = SmallVec<[Task<'a, C>; 4]>;
 
@@ -76,10 +82,6 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         request: &Request<'_>,
         elsewhere: Seen,
     ) -> Result<Answer, Fault> {
-        let given = request.items.len();
-        if given > MOST_ITEMS {
-            return Err(Fault::TooManyItems { given, most: MOST_ITEMS });
-        }
         let mut tasks = Tasks::new();
         for item in request.items {
             tasks.push(self.find(live, request.verb, item)?);
@@ -117,8 +119,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 if !live.ok_or(Fault::NotLoaded)?.matcher.knows(domain) {
                     return Ok(Task::Done(UNMATCHED));
                 }
-                let counter = self.of_override(domain, entries, limit, verb, item.permits)?;
-                match counter {
+                let live = live.ok_or(Fault::NotLoaded)?;
+                match self.of_override(live, (domain, entries), limit, verb, item.permits)? {
                     Ok(counter) => counter,
                     Err(part) => return Ok(Task::Done(part)),
                 }
@@ -140,31 +142,42 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
         };
         let permits = item.permits;
-        Ok(Task::Ask(Asked { counter, permits, verb, same_as: None, part: None }))
+        let (same_as, is_spared, part) = (None, false, None);
+        Ok(Task::Ask(Asked { counter, permits, verb, same_as, is_spared, part }))
     }
 
     /// The counter of a limit that comes with a descriptor, or its answer, if there is nothing to count.
-    fn of_override(
-        &self,
-        domain: &str,
-        entries: &[(&[u8], &[u8])],
+    fn of_override<'a>(
+        &'a self,
+        live: &'a Live<C>,
+        (domain, entries): (&str, Entries<'_>),
         limit: Override,
         verb: Verb,
         permits: u64,
-    ) -> Result<Result<Counter<'_, C>, Part>, Fault> {
-        if limit.permits == 0 {
-            let verdict = Verdict::Denied { retry_after_ns: None, enforced: true };
-            let shown = Some(Shown { permits: 0, multiplier: 1, unit: limit.unit });
-            return Ok(Err(Part { verdict, shown, limit: 0, remaining: Some(0), ..UNMATCHED }));
+    ) -> Result<Result<Counter<'a, C>, Part>, Fault> {
+        let (window, shown) = (limit.window()?, limit.shown());
+        if let Some((ruled, key)) = live.of_descriptor(domain, entries)
+            && let Some(counter) = ruled.lent_to(window)
+        {
+            let own = Box::new(OwnLimit { window, counter, shown });
+            return Ok(Ok(Counter::Lent(ruled, key, own)));
         }
-        if verb != Verb::Take && !self.windows.knows(limit) {
-            return Ok(Err(fresh(limit, verb, permits)?));
+        let unit = UnitWindow(limit.unit);
+        if verb != Verb::Take && !self.windows.knows(unit) {
+            let now_ns = self.clock.now_ns();
+            let verdict = match verb {
+                Verb::Refund => Verdict::Refunded(0),
+                Verb::Reset => Verdict::Reset,
+                Verb::Take | Verb::Peek => counted::verdict(window, permits, permits, now_ns),
+            };
+            return Ok(Err(counted::part(window, shown, (verdict, 0), now_ns)));
         }
-        let numbers = self.windows.numbers(limit)?;
+        let numbers = self.windows.numbers(unit)?;
         let pairs = entries.iter().flat_map(|(key, value)| [*key, *value]);
         let parts = std::iter::once(domain.as_bytes()).chain(pairs);
         let key = numbers.key(&key::of_values(parts, usize::MAX));
-        Ok(Ok(Counter::Window(numbers, key)))
+        let own = Box::new(OwnLimit { window, counter: unit.policy()?, shown });
+        Ok(Ok(Counter::Window(numbers, key, own)))
     }
 
     /// Several items: all or nothing. Says whether the caller may go on.
@@ -176,13 +189,19 @@ impl<C: Clock + Clone + 'static> Inner<C> {
     ) -> Result<bool, Fault> {
         replace(tasks);
         merge(tasks);
+        if self.settings.count_over_only {
+            self.spare(tasks)?;
+        }
         // What is found now holds for the whole request, whatever others do meanwhile.
         for task in tasks.iter_mut() {
             match task {
                 Task::Done(part) => seen.add(false, part.verdict.is_over()),
                 Task::Ask(asked) if asked.same_as.is_some() => {}
-                Task::Ask(asked) if asked.verb == Verb::Peek || counts_denied => {
-                    let part = asked.counter.decide(&self.clock, asked.verb, asked.permits)?;
+                Task::Ask(asked)
+                    if asked.verb == Verb::Peek || counts_denied || asked.is_counted_take() =>
+                {
+                    let permits = if asked.is_spared { 0 } else { asked.permits };
+                    let part = asked.counter.decide(&self.clock, asked.verb, permits)?;
                     seen.add(asked.counter.is_quota(), part.verdict.is_over());
                     asked.part = Some(part);
                 }
@@ -203,6 +222,28 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
         }
         Ok(allowed)
+    }
+
+    /// Where a window that counts every hit is over, those that are not are looked at: the request does not count there.
+    fn spare(&self, tasks: &mut Tasks<'_, C>) -> Result<(), Fault> {
+        let mut fit = SmallVec::<[usize; 4]>::new();
+        let mut is_over = false;
+        for (index, task) in tasks.iter().enumerate() {
+            let Task::Ask(asked) = task else { continue };
+            // A look that is over stands in the others' way, too.
+            if asked.counter.counts_all() && matches!(asked.verb, Verb::Take | Verb::Peek) {
+                let part = asked.counter.decide(&self.clock, Verb::Peek, asked.permits)?;
+                let has_place = !part.verdict.is_refusal();
+                is_over |= !has_place;
+                fit.extend(has_place.then_some(index));
+            }
+        }
+        for (index, task) in tasks.iter_mut().enumerate() {
+            if let Task::Ask(asked) = task {
+                asked.is_spared = is_over && fit.contains(&index);
+            }
+        }
+        Ok(())
     }
 
     /// What was not taken together: it takes note of what passes, and is looked at where nothing does.
@@ -297,7 +338,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         for task in tasks {
             if let Task::Ask(Asked { counter, permits, verb, part: Some(part), .. }) = task
                 && *verb != Verb::Peek
-                && (took || part.verdict.is_refusal())
+                && (took || part.verdict.is_refusal() || counter.counts_all())
             {
                 counter.tell(self.inline_watch.as_ref(), || self.clock.now_ns(), *permits, part);
             }
@@ -306,6 +347,11 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 }
 
 impl<C: Clock + Clone> Asked<'_, C> {
+    /// Whether it is a take of a counter that counts every hit.
+    fn is_counted_take(&self) -> bool {
+        self.verb == Verb::Take && self.counter.counts_all()
+    }
+
     fn is_enforced_take(&self) -> bool {
         self.verb == Verb::Take && self.counter.is_enforced()
     }
@@ -344,6 +390,8 @@ fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     for task in tasks.iter_mut().filter(|_| !rules.is_empty()) {
         if let Task::Ask(asked) = task
             && let Some(ruled) = asked.counter.ruled()
+            // Where nothing is limited there is nothing to stand in for.
+            && ruled.counters.in_force().limit != Limit::Unlimited
             && rules.iter().any(|rule| rule.replaces.contains(&ruled.rule.name))
         {
             *task = Task::Done(ruled.part(Verdict::Replaced));

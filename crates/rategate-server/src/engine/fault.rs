@@ -4,6 +4,15 @@ use std::sync::Arc;
 
 use rategate::{KeyedError, LimitError, RateError};
 
+/// So many values, in words.
+fn values(count: usize) -> String {
+    match count {
+        0 => "no value".to_owned(),
+        1 => "1 value".to_owned(),
+        many => format!("{many} values"),
+    }
+}
+
 /// Why there is no answer. Nothing was taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -15,7 +24,7 @@ pub enum Fault {
     #[error("there is no rule `{0}`")]
     NoSuchRule(Arc<str>),
     /// Too few values for a rule, or too many.
-    #[error("rule `{rule}` needs {needed} values, and {given} are given")]
+    #[error("rule `{rule}` needs {}, and {given} {} given", values(*needed), if *given == 1 { "is" } else { "are" })]
     Values {
         /// The rule.
         rule: Arc<str>,

@@ -15,14 +15,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use rategate::portable::Portable;
-use rategate::{Anchor, Clock, FixedWindow, Gcra, Keyed, KeyedError, Look, Twinned};
+use rategate::{Clock, FixedWindow, Gcra, Keyed, KeyedError, Look, Twinned};
 
 use super::answer::{Part, Verdict};
+use super::counted::{self, Counted, OwnLimit};
 use super::fault::Fault;
 use super::key::Key;
-use super::request::{Inline, Override, Verb};
+use super::request::{Inline, Verb};
 use super::spent::Spent;
-use crate::rule::{Shown, Unit};
+use crate::rule::{CountedWindow, Shown, Unit};
 
 /// How many different limits a table has room for: its tiers.
 const PER_TABLE: usize = rategate::MAX_TIERS;
@@ -314,31 +315,52 @@ impl Own for Inline {
     }
 }
 
-impl Own for Override {
+/// The windows of a unit that count every hit: where the limits that come with descriptors are counted. Limits of one unit share them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct UnitWindow(pub(super) Unit);
+
+impl<C: Clock + Clone> Numbers<UnitWindow, C> {
+    /// Counts under a key as the table knows it.
+    pub(super) fn count(
+        &self,
+        own: &OwnLimit,
+        now_ns: u64,
+        key: &[u8],
+        asked: (Verb, u64),
+    ) -> Result<Counted, Fault> {
+        let decided = counted::decide(&self.table, (own.window, &own.counter), key, asked, now_ns);
+        self.note(now_ns, own.window.left_ns(now_ns));
+        decided.map_err(Fault::of)
+    }
+}
+
+impl Own for UnitWindow {
     type Policy = FixedWindow;
 
     fn policy(self) -> Result<FixedWindow, Fault> {
-        Ok(FixedWindow::new(self.permits, self.period_ns(), Anchor::Epoch)?)
+        Ok(CountedWindow::long_counter(self.memory_ns())?)
     }
 
     fn capacity(self) -> u64 {
-        self.permits
+        u64::MAX
     }
 
     fn memory_ns(self) -> u64 {
-        self.period_ns()
+        self.0.seconds().saturating_mul(1_000_000_000)
     }
 
+    /// The first word is 0, which no limit of so many permits was saved with.
     fn words(self) -> [u64; 3] {
-        [self.permits, self.unit.seconds(), 0]
+        [0, self.0.seconds(), 0]
     }
 
-    fn of_words([permits, seconds, _]: [u64; 3]) -> Option<Self> {
-        let unit = Unit::ALL.into_iter().find(|unit| unit.seconds() == seconds)?;
-        Some(Self { permits, unit })
+    /// Counters that were kept apart by the numbers of their limits, as they once were, are not read.
+    fn of_words(words: [u64; 3]) -> Option<Self> {
+        let [0, seconds, _] = words else { return None };
+        Unit::ALL.into_iter().find(|unit| unit.seconds() == seconds).map(Self)
     }
 
     fn shown(self) -> Option<Shown> {
-        Some(Shown { permits: self.permits, multiplier: 1, unit: self.unit })
+        None
     }
 }

@@ -142,10 +142,8 @@ impl<C: Clock + Clone> Live<C> {
         entries: &[(&[u8], &[u8])],
     ) -> Option<(&Ruled<C>, Key)> {
         let (index, rule) = self.matcher.find(domain.as_bytes(), entries)?;
-        let entries = rule.entries.iter().zip(entries);
-        let values =
-            entries.filter(|(entry, _)| entry.value.varies()).map(|(_, (_, value))| *value);
-        Some((self.ruled.get(index)?, key::of_values(values, rule.values_needed())))
+        let key = key::of_values(rule.varying(entries), rule.values_needed());
+        Some((self.ruled.get(index)?, key))
     }
 
     /// Where the rule of a target is, and the key; `None` where there is none.
@@ -154,10 +152,7 @@ impl<C: Clock + Clone> Live<C> {
             Target::Rule { name, values } => self.index_of_name(name, values).ok(),
             Target::Descriptor { domain, entries, limit: None } => {
                 let (index, rule) = self.matcher.find(domain.as_bytes(), entries)?;
-                let entries = rule.entries.iter().zip(entries);
-                let values =
-                    entries.filter(|(entry, _)| entry.value.varies()).map(|(_, (_, value))| *value);
-                Some((index, key::of_values(values, rule.values_needed())))
+                Some((index, key::of_values(rule.varying(entries), rule.values_needed())))
             }
             Target::Descriptor { .. } | Target::Inline { .. } => None,
         }

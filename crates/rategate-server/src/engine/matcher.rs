@@ -19,6 +19,8 @@ pub struct Matcher {
     rules: Vec<Arc<Rule>>,
     by_name: HashMap<Arc<str>, usize>,
     domains: HashMap<Arc<str>, Node>,
+    /// Whether several rules are for the same descriptors anywhere.
+    is_layered: bool,
 }
 
 /// Rules that cannot be in force together.
@@ -35,12 +37,14 @@ pub enum LoadError {
         /// Where the second one is.
         second: String,
     },
-    /// Two rules for the same descriptors.
-    #[error("rules `{first}` and `{second}` are for the same descriptors of domain `{domain}`")]
+    /// Too many rules for the same descriptors.
+    #[error(
+        "more than {MOST_ON_ONE} rules are for the same descriptors of domain `{domain}`, from `{first}` to `{second}`"
+    )]
     SameDescriptor {
-        /// One rule.
+        /// The first rule.
         first: Arc<str>,
-        /// The other.
+        /// The one that is too many.
         second: Arc<str>,
         /// Their domain.
         domain: Arc<str>,
@@ -58,10 +62,14 @@ pub enum LoadError {
     ReplacesItself(Arc<str>),
 }
 
+/// The most rules for the same descriptors: a call asks all of them.
+pub(crate) const MOST_ON_ONE: usize = 8;
+
 /// What has been decided so far.
 #[derive(Debug, Default)]
 struct Node {
-    rule: Option<usize>,
+    /// In the order of their files and lines.
+    rules: SmallVec<[usize; 2]>,
     next: HashMap<Arc<str>, Choices>,
 }
 
@@ -97,7 +105,7 @@ impl Matcher {
                 });
             }
             let root = matcher.domains.entry(Arc::clone(&rule.domain)).or_default();
-            if let Err(taken) = root.insert(&rule.entries, index) {
+            if let Err(taken) = root.insert(&rule.entries, index, &mut matcher.is_layered) {
                 return Err(LoadError::SameDescriptor {
                     first: rules.get(taken).map(|rule| Arc::clone(&rule.name)).unwrap_or_default(),
                     second: Arc::clone(&rule.name),
@@ -114,15 +122,31 @@ impl Matcher {
         self.domains.contains_key(domain)
     }
 
-    /// The rule that a descriptor comes under, with its index.
+    /// The first rule that a descriptor comes under, with its index.
     #[must_use]
     pub fn find(&self, domain: &[u8], entries: Entries<'_>) -> Option<(usize, &Arc<Rule>)> {
+        let index = *self.node(domain, entries)?.rules.first()?;
+        Some((index, self.rules.get(index)?))
+    }
+
+    /// The indices of all rules that a descriptor comes under.
+    #[must_use]
+    pub fn find_all(&self, domain: &[u8], entries: Entries<'_>) -> &[usize] {
+        self.node(domain, entries).map_or(&[], |node| &node.rules)
+    }
+
+    /// Whether any descriptor comes under several rules.
+    #[must_use]
+    pub const fn is_layered(&self) -> bool {
+        self.is_layered
+    }
+
+    fn node(&self, domain: &[u8], entries: Entries<'_>) -> Option<&Node> {
         let mut node = self.domains.get(text(domain)?)?;
         for (key, value) in entries {
             node = node.next.get(text(key)?)?.choose(value)?;
         }
-        let index = node.rule?;
-        Some((index, self.rules.get(index)?))
+        Some(node)
     }
 
     /// A rule by its name.
@@ -160,22 +184,30 @@ impl Matcher {
 }
 
 impl Node {
-    /// Puts a rule into its place, or says whose that is.
-    fn insert(&mut self, entries: &[Entry], rule: usize) -> Result<(), usize> {
+    /// Puts a rule into its place, or says whose that is. `is_layered` becomes true where others are there, too.
+    fn insert(
+        &mut self,
+        entries: &[Entry],
+        rule: usize,
+        is_layered: &mut bool,
+    ) -> Result<(), usize> {
         let Some((entry, rest)) = entries.split_first() else {
-            return match self.rule.replace(rule) {
-                Some(taken) => Err(taken),
-                None => Ok(()),
-            };
+            if let (Some(first), true) = (self.rules.first(), self.rules.len() >= MOST_ON_ONE) {
+                return Err(*first);
+            }
+            *is_layered |= !self.rules.is_empty();
+            self.rules.push(rule);
+            return Ok(());
         };
         let choices = self.next.entry(Arc::clone(&entry.key)).or_default();
         match &entry.value {
-            Value::Any => choices.any.get_or_insert_default().insert(rest, rule),
-            Value::Exact(value) => choices.exact(value).insert(rest, rule),
+            Value::Any => choices.any.get_or_insert_default().insert(rest, rule, is_layered),
+            Value::Exact(value) => choices.exact(value).insert(rest, rule, is_layered),
             Value::OneOf(values) => {
-                values.iter().try_for_each(|value| choices.exact(value).insert(rest, rule))
+                let mut values = values.iter();
+                values.try_for_each(|value| choices.exact(value).insert(rest, rule, is_layered))
             }
-            Value::Pattern { text, .. } => choices.pattern(text).insert(rest, rule),
+            Value::Pattern { text, .. } => choices.pattern(text).insert(rest, rule, is_layered),
         }
     }
 }
@@ -214,6 +246,15 @@ impl Rule {
             && self.entries.iter().zip(entries).all(|(entry, (key, value))| {
                 entry.key.as_bytes() == *key && entry.value.fits(value)
             })
+    }
+
+    /// Those of a descriptor's values that tell the rule's counters apart.
+    pub(crate) fn varying<'e>(
+        &self,
+        entries: &'e [(&'e [u8], &'e [u8])],
+    ) -> impl Iterator<Item = &'e [u8]> {
+        let entries = self.entries.iter().zip(entries);
+        entries.filter(|(entry, _)| entry.value.varies()).map(|(_, (_, value))| *value)
     }
 
     /// How many values a call has to give that names the rule.

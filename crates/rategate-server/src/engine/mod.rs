@@ -5,12 +5,14 @@ mod apart;
 #[cfg(feature = "otlp")]
 mod caller;
 mod compiled;
+mod counted;
 mod counter;
 mod counters;
 mod decide;
 mod fault;
 mod inline;
 mod key;
+mod layered;
 mod lease;
 mod live;
 mod matcher;
@@ -36,10 +38,12 @@ pub use self::caller::{CallerSpan, TRACEPARENT, Within, within};
 pub use self::compiled::Compiled;
 use self::decide::Seen;
 pub use self::fault::Fault;
-use self::inline::Inlines;
+use self::inline::{Inlines, UnitWindow};
+use self::layered::Layers;
 pub use self::lease::{Lease, LeaseName, LeaseVerb, NoLeaseName};
 use self::live::Live;
 pub use self::live::Loaded;
+pub(crate) use self::matcher::MOST_ON_ONE;
 pub use self::matcher::{LoadError, Matcher, is_like};
 pub use self::observer::{Observer, Watch};
 pub use self::request::{Inline, Item, MOST_ITEMS, Override, Request, Target, Verb};
@@ -64,8 +68,11 @@ pub struct EngineSettings {
     pub inline_keys: usize,
     /// How many different limits that come with calls are kept apart.
     pub inline_limits: usize,
-    /// Whether requests in Envoy's protocol count where they fit although they are denied, as in Envoy's service. Others are all or nothing.
+    /// Whether requests in Envoy's protocol count where they fit although they are denied. Others are all or nothing. Windows that
+    /// [count every hit](crate::rule::CountedWindow) do so in either case.
     pub count_denied: bool,
+    /// Whether of a request that is over such windows these alone count it.
+    pub count_over_only: bool,
 }
 
 /// Decides requests. Clones are of the same engine. Never waits, reads no clock but its own.
@@ -80,7 +87,7 @@ struct Inner<C: Clock> {
     settings: EngineSettings,
     live: ArcSwapOption<Live<C>>,
     buckets: Inlines<Inline, C>,
-    windows: Inlines<Override, C>,
+    windows: Inlines<UnitWindow, C>,
     observer: Option<Arc<dyn Observer>>,
     inline_watch: Option<Arc<dyn Watch>>,
     /// Since when the keys of all tables count as spent: for the file.
@@ -228,13 +235,31 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         if let Some(span) = self.span(request.verb) {
             return span.of(|engine| engine.decide(request));
         }
+        let given = request.items.len();
+        if given > MOST_ITEMS {
+            return Decided::Now(Err(Fault::TooManyItems { given, most: MOST_ITEMS }));
+        }
         let live = self.inner.live.load();
-        if let Some(live) = live.as_ref().filter(|live| live.has_remotes)
+        let layered = live.as_ref().filter(|live| live.matcher.is_layered());
+        match layered.and_then(|live| Layers::of(live, request)) {
+            None => self.decide_items(live.as_ref(), request),
+            Some(layers) => {
+                let items = layers.items();
+                layers.folded(
+                    self.decide_items(live.as_ref(), &Request { items: &items, ..*request }),
+                )
+            }
+        }
+    }
+
+    /// Decides items that come under a rule each.
+    fn decide_items(&self, live: Option<&Arc<Live<C>>>, request: &Request<'_>) -> Decided {
+        if let Some(live) = live.filter(|live| live.has_remotes)
             && let Some(decided) = self.decide_apart(live, request)
         {
             return decided;
         }
-        Decided::Now(self.inner.decide(live.as_deref(), request, Seen::default()))
+        Decided::Now(self.inner.decide(live.map(Arc::as_ref), request, Seen::default()))
     }
 
     /// Decides about one key under a limit that comes with the call: the short way for protocols whose calls all do.
@@ -311,6 +336,7 @@ impl Default for EngineSettings {
             inline_keys: 1_000_000,
             inline_limits: 248,
             count_denied: false,
+            count_over_only: false,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use rategate::Gcra;
 
+use crate::rule::{CountedWindow, Shown};
+
 /// A question: items that are decided together.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -70,10 +72,11 @@ pub enum Target<'a> {
     },
 }
 
-/// A limit that comes with a descriptor: so many in each unit, counted in windows of the wall clock.
+/// A limit that comes with a descriptor: so many in each unit, counted in windows of the wall clock that count what is denied, too. Limits
+/// of one unit share the count of a descriptor, a rule's among them, as they do in envoyproxy/ratelimit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Override {
-    /// So many. 0 denies all.
+    /// So many, up to 4 294 967 295. 0 denies all.
     pub permits: u64,
     /// In each of these.
     pub unit: crate::rule::Unit,
@@ -103,8 +106,15 @@ impl Inline {
 }
 
 impl Override {
-    pub(super) const fn period_ns(self) -> u64 {
-        self.unit.seconds().saturating_mul(1_000_000_000)
+    /// Its window.
+    pub(super) fn window(self) -> Result<CountedWindow, super::Fault> {
+        let permits = u32::try_from(self.permits).unwrap_or(u32::MAX);
+        Ok(CountedWindow::new(permits, self.unit.seconds().saturating_mul(1_000_000_000))?)
+    }
+
+    /// How it is shown.
+    pub(super) const fn shown(self) -> Shown {
+        Shown { permits: self.permits, multiplier: 1, unit: self.unit }
     }
 }
 

@@ -7,6 +7,7 @@
 //! * **Several items** that are not all in this process: those in the store are asked for all at once, within one budget, and then those
 //!   here are taken together. Where one is over, what the store has granted goes back to it, and what was granted of what is borrowed or kept alone
 //!   can be granted again; if nobody waits for the answer any more, too. For that long others may find less than there is, and never more.
+//! * **Windows that count every hit** ([`CountedWindow`]) count in the store what is denied, too, and give nothing back.
 //! * **Refunds** show no grant, as in this process: a store takes back up to full, by the caller's word. While it is gone it takes back
 //!   nothing. Permits in flight are [released](super::LeaseVerb::Release) instead.
 
@@ -25,7 +26,7 @@ use rategate::store::{
 use rategate::{Anchor, AnyPolicy, Clock, ManualClock, SlidingLog};
 use rategate_redis::client::SharedPlan;
 
-use crate::rule::{Limit, Place, Rule, WhenGone};
+use crate::rule::{CountedWindow, Limit, Place, Rule, WhenGone};
 
 /// The most permits that are borrowed at a time.
 const MOST_BORROWED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
@@ -171,7 +172,7 @@ impl<S: Store, C: Clock + Clone + 'static> Stores<C> for Shared<S> {
 ///
 /// Why not.
 pub(crate) fn can_be_kept(rule: &Rule) -> Result<(), String> {
-    if rule.place == Place::Here || !matches!(rule.limit, Limit::Policy(_)) {
+    if rule.place == Place::Here || rule.limit.policy().is_none() {
         return Ok(());
     }
     let shared = Shared::new(Arc::new(Plans), NonZeroU32::MIN);
@@ -232,7 +233,7 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
         most_keys: usize,
         clock: &C,
     ) -> Result<Option<Arc<dyn Remote>>, String> {
-        let Limit::Policy(policy) = rule.limit else { return Ok(None) };
+        let Some(policy) = rule.limit.policy() else { return Ok(None) };
         match rule.place {
             Place::Here if matches!(policy, AnyPolicy::Concurrency(_)) => {
                 self.here(rule, most_keys, clock).limit_of(rule, most_keys, clock).map(Some)
@@ -254,7 +255,11 @@ impl<C: Clock> fmt::Debug for Remotes<C> {
 
 /// A rule's limit as a store keeps it: the same ceiling.
 fn kept(rule: &Rule) -> Result<Kept, String> {
-    let Limit::Policy(policy) = rule.limit else { return Err("it counts nothing".to_owned()) };
+    let policy = match rule.limit {
+        Limit::Policy(policy) => policy,
+        Limit::Counted(window) => return kept_counted(rule, window),
+        _ => return Err("it counts nothing".to_owned()),
+    };
     let none = || "a store keeps buckets, windows, logs and permits in flight".to_owned();
     Ok(match policy {
         AnyPolicy::Gcra(bucket) => bucket.into(),
@@ -276,6 +281,20 @@ fn kept(rule: &Rule) -> Result<Kept, String> {
         }
         _ => return Err(none()),
     })
+}
+
+/// A window that counts every hit, which only the store itself can do for all.
+fn kept_counted(rule: &Rule, window: CountedWindow) -> Result<Kept, String> {
+    let why = if matches!(rule.place, Place::StoreLeased { .. }) {
+        "a counted window is not borrowed from, for it counts each hit where it is; write store: exact"
+    } else if rule.when_gone == WhenGone::Local {
+        "a counted window is counted by all servers or by none; write when_gone: deny or when_gone: admit"
+    } else {
+        let counter =
+            CountedWindow::long_counter(window.period_ns()).map_err(|error| error.to_string())?;
+        return Ok(counter.into());
+    };
+    Err(format!("{why}, or algorithm: fixed-window"))
 }
 
 /// How long until nothing of a limit is in use any more, at the longest: what a store does not tell.

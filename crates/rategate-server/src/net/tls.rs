@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use rustls::RootCertStore;
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio_rustls::TlsAcceptor;
@@ -32,12 +32,12 @@ struct Files {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read, or is no PEM.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {}", path.display(), of_pem(error))]
     File {
         /// Which.
         path: PathBuf,
         /// Why.
-        error: rustls::pki_types::pem::Error,
+        error: pem::Error,
     },
     /// A file has no certificate in it.
     #[error("{}: there is no certificate in it", .0.display())]
@@ -59,6 +59,31 @@ pub enum TlsError {
         error: rustls::server::VerifierBuilderError,
     },
 }
+
+/// What is wrong with a file in PEM, without the bytes of it.
+fn of_pem(error: &pem::Error) -> String {
+    let text = |bytes: &[u8]| {
+        let text: String = String::from_utf8_lossy(bytes).chars().take(MAX_MARKER).collect();
+        text.escape_debug().to_string()
+    };
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            format!("it is cut off: there is no line \"-----END {}-----\"", text(end_marker))
+        }
+        pem::Error::IllegalSectionStart { line } => {
+            format!("it is no PEM from this line on: \"{}\"", text(line))
+        }
+        pem::Error::Base64Decode(_) => "what is between its BEGIN and END is no base64".to_owned(),
+        pem::Error::NoItemsFound => {
+            "there is nothing in it that is wanted: a private key, or a certificate".to_owned()
+        }
+        pem::Error::Io(error) => format!("cannot be read: {error}"),
+        other => other.to_string(),
+    }
+}
+
+/// More of a line is not told.
+const MAX_MARKER: usize = 64;
 
 impl Tls {
     /// Reads a chain of certificates, its key, and who signs the certificates of clients: given, each client has to have
@@ -161,6 +186,27 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
+
+    /// Each is told in words: a file that is cut, one of something else, and one without what is wanted.
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_in_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.pem");
+        let told = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Tls::read(&path, &path, None, &[]).unwrap_err().to_string()
+        };
+        let cut = told("-----BEGIN CERTIFICATE-----\nMIIB\n");
+        assert!(
+            cut.ends_with("x.pem: it is cut off: there is no line \"-----END CERTIFICATE-----\""),
+            "{cut}"
+        );
+        let other = told("-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n");
+        assert!(other.ends_with("is no base64"), "{other}");
+        let start = told("-----BEGIN CERT\n");
+        assert!(start.contains("it is no PEM from this line on: \"-----BEGIN CERT"), "{start}");
+        assert!([cut, other, start].iter().all(|told| !told.contains('[')));
+    }
 
     #[test]
     fn all_have_new_certificates_or_none_has() {

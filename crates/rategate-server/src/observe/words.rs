@@ -67,9 +67,9 @@ pub(super) fn of_rule(rule: &Rule) -> String {
         _ => "for each key",
     };
     let limit = match rule.limit {
-        Limit::Unlimited => "everything is allowed".to_owned(),
+        Limit::Unlimited | Limit::Exempt => "everything is allowed".to_owned(),
         Limit::Nothing => "nothing is allowed".to_owned(),
-        Limit::Policy(_) => format!("{} {whom}", rule.shown),
+        Limit::Policy(_) | Limit::Counted(_) => format!("{} {whom}", rule.shown),
     };
     let enforced = match rule.enforcement {
         Enforcement::All => String::new(),
@@ -87,6 +87,8 @@ pub(super) const fn algorithm(rule: &Rule) -> &'static str {
     use rategate::AnyPolicy;
     match rule.limit {
         Limit::Unlimited => "unlimited",
+        Limit::Exempt => "exempt",
+        Limit::Counted(_) => "counted-window",
         Limit::Nothing => "nothing",
         Limit::Policy(AnyPolicy::Gcra(_)) => "gcra",
         Limit::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log",

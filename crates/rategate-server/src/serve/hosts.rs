@@ -92,7 +92,7 @@ impl Front {
 
     /// What Envoy's answers tell besides.
     const fn told(&self) -> rls::Options {
-        rls::Options { headers: self.settings.grpc.headers }
+        rls::Options { headers: self.settings.grpc.headers, shadow: self.settings.grpc.shadow }
     }
 
     fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {

@@ -127,7 +127,8 @@ pub(super) fn keep(
         Started::First => {}
         Started::Restored(restored) => tell_restored(&restored),
         Started::Lost { why, kept, is_spent } => {
-            tracing::error!(%why, ?kept, is_spent, "the counters of before are lost");
+            let kept = kept.map_or_else(|| "nowhere".to_owned(), |path| path.display().to_string());
+            tracing::error!(%why, kept, is_spent, "the counters of before are lost");
         }
     }
     Ok(keeper.run(engine, kept.every, |saved| match saved {

@@ -270,6 +270,7 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
         inline_keys: settings.inline.keys,
         inline_limits: settings.inline.limits,
         count_denied: settings.grpc.count_denied,
+        count_over_only: settings.grpc.count_over_only,
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use rategate::{Anchor, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_server::config::{ConfigError, Loaded, load, load_text};
-use rategate_server::rule::{Enforcement, Entry, Limit, Place, Rule, Unit, Value, WhenGone};
+use rategate_server::rule::{
+    CountedWindow, Enforcement, Entry, Limit, Place, Rule, Unit, Value, WhenGone,
+};
 
 /// The sample of the contract.
 const SAMPLE: &str = r"domain: edge
@@ -36,8 +38,8 @@ fn wrong(text: &str) -> ConfigError {
     load_text("edge.yaml", text).map(|_| panic!("accepted: {text}")).unwrap_err()
 }
 
-fn window(permits: u64, seconds: u64) -> Limit {
-    Limit::Policy(FixedWindow::new(permits, seconds * 1_000_000_000, Anchor::Epoch).unwrap().into())
+fn window(permits: u32, seconds: u64) -> Limit {
+    Limit::Counted(CountedWindow::new(permits, seconds * 1_000_000_000).unwrap())
 }
 
 fn names(rules: &[Rule]) -> Vec<&str> {
@@ -69,7 +71,7 @@ fn the_sample_of_the_contract() {
     assert!(rules.iter().all(|rule| &*rule.domain == "edge"));
     assert_eq!(rules[0].limit, window(10, 1));
     assert_eq!(rules[0].entries, [entry("remote_address", Value::Any)]);
-    assert_eq!(rules[1].limit, Limit::Nothing);
+    assert_eq!(rules[1].limit, window(0, 1));
     assert_eq!((rules[1].shown.permits, rules[1].shown.unit), (0, Unit::Second));
     assert_eq!(rules[1].entries, [entry("remote_address", Value::Exact("50.0.0.5".into()))]);
     let nested = [entry("plan", Value::Exact("free".into())), entry("user", Value::Any)];
@@ -116,7 +118,9 @@ fn a_rule_may_choose_its_algorithm() {
     assert_eq!(with("algorithm: gcra, burst: 3"), bucket(3));
     let log = SlidingLog::new(20, 60_000_000_000).unwrap();
     assert_eq!(with("algorithm: sliding-log"), Limit::Policy(log.into()));
-    assert_eq!(with("algorithm: fixed-window"), window(20, 60));
+    assert_eq!(with("algorithm: counted-window"), window(20, 60));
+    let fixed = FixedWindow::new(20, 60_000_000_000, Anchor::Epoch).unwrap();
+    assert_eq!(with("algorithm: fixed-window"), Limit::Policy(fixed.into()));
 }
 
 #[test]
@@ -124,15 +128,16 @@ fn a_rule_may_choose_where_its_counters_are() {
     let folder = tempfile::tempdir().unwrap();
     let store = "[store]\nurl = \"redis://127.0.0.1:1\"\n";
     std::fs::write(folder.path().join("settings.toml"), store).unwrap();
-    let placed = |more: &str| {
+    let placed_as = |algorithm: &str, more: &str| {
         let text = format!(
-            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: 5{more}}}}}]\n"
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: 5, algorithm: {algorithm}{more}}}}}]\n"
         );
         std::fs::write(folder.path().join("d.yaml"), text).unwrap();
         let loaded = load(folder.path()).map_err(|error| error.to_string())?;
         let rule = &loaded.rules.rules[0];
         Ok::<_, String>((rule.place, rule.when_gone))
     };
+    let placed = |more: &str| placed_as("fixed-window", more);
     let leased = |lease_ns| Place::StoreLeased { lease_ns };
     let cases = [
         ("", Place::Here, WhenGone::Local),
@@ -158,6 +163,22 @@ fn a_rule_may_choose_where_its_counters_are() {
     for (more, part) in wrong {
         let told = placed(more).unwrap_err();
         assert!(told.contains(part), "{more}: {told}");
+    }
+    // A window that counts every hit is counted in one place, by the store alone.
+    for (more, when_gone) in
+        [(", when_gone: deny", WhenGone::Deny), (", when_gone: admit", WhenGone::Admit)]
+    {
+        let more = format!(", store: exact{more}");
+        assert_eq!(placed_as("counted-window", &more), Ok((Place::StoreExact, when_gone)));
+    }
+    let wrong = [
+        (", store: exact", "counted by all servers or by none; write when_gone: deny"),
+        (", store: exact, when_gone: local", "counted by all servers or by none"),
+        (", store: leased, when_gone: deny", "is not borrowed from"),
+    ];
+    for (more, part) in wrong {
+        let told = placed_as("counted-window", more).unwrap_err();
+        assert!(told.contains(part) && told.contains("or algorithm: fixed-window"), "{told}");
     }
     // Without a store there is nowhere to keep them.
     std::fs::remove_file(folder.path().join("settings.toml")).unwrap();
@@ -398,8 +419,10 @@ fn the_two_formats_do_not_stand_in_each_others_way() {
     std::fs::write(folder.path().join("a.yaml"), SAMPLE).unwrap();
     let native = "[[rule]]\nname = \"n\"\ndomain = \"edge\"\nmatch = [\"remote_address\"]\nlimit = \"1/s\"\n";
     std::fs::write(folder.path().join("b.toml"), native).unwrap();
-    let error = load(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("duplicate composite key") && error.contains("b.toml:2:8"), "{error}");
+    let rules = load(folder.path()).unwrap().rules.rules.clone();
+    let both = [entry("remote_address", Value::Any)];
+    let names = rules.iter().filter(|rule| *rule.entries == both).map(|rule| &*rule.name);
+    assert_eq!(names.collect::<Vec<_>>(), ["edge.remote_address", "n"], "both apply");
 }
 
 #[test]
@@ -440,5 +463,29 @@ fn what_is_unlimited_has_no_numbers() {
         let loaded = load_ok(&file(text));
         let [warning] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
         assert!(warning.to_string().contains("on what is unlimited"), "{warning}");
+    }
+}
+
+/// All that is wrong in a `rate_limit`, and what was probably meant.
+#[test]
+fn all_faults_of_a_limit_are_told_at_once() {
+    let text = "domain: d\ndescriptors:\n- key: a\n  rate_limits: {}\n  rate_limit:\n    unit: minutes\n    requestsperunit: 5\n    algorithm: fixed_window\n    unit_multiplier: 0\n    store: leasd\n";
+    let error = wrong(text);
+    let told: Vec<_> = error
+        .problems()
+        .iter()
+        .map(|it| (it.line().unwrap(), it.what_to_do().unwrap_or_default()))
+        .collect();
+    let meant = [
+        (4, "did you mean rate_limit?"),
+        (6, "did you mean minute?"),
+        (7, "did you mean requests_per_unit?"),
+        (8, "did you mean fixed-window?"),
+        (9, ""),
+        (10, "did you mean leased?"),
+    ];
+    assert_eq!(told.len(), meant.len(), "{error}");
+    for ((line, help), (expected, meant)) in told.iter().zip(meant) {
+        assert!(*line == expected && help.starts_with(meant), "{line}: {help}");
     }
 }

@@ -65,6 +65,11 @@ fn each_key_can_be_said_from_outside() {
         ("http.headers", "ratelimit,x-ratelimit"),
         ("http.hosts", "a.example, b"),
         ("http.trusted_proxies", "10.0.0.0/8, ::1"),
+        ("grpc.count_denied", "true"),
+        ("grpc.count_over_only", "1"),
+        ("grpc.shadow", "yes"),
+        ("grpc.merge_domains", "true"),
+        ("grpc.headers", "true"),
         ("store.url", "redis://u:p@h:1/2"),
         ("store.password", "other"),
         ("store.nodes", "15"),
@@ -106,6 +111,9 @@ fn each_key_can_be_said_from_outside() {
     assert_eq!(settings.http.headers, [Dialect::Older, Dialect::Legacy]);
     assert_eq!(settings.http.hosts, ["a.example", "b"]);
     assert_eq!(settings.http.trusted_proxies.len(), 2);
+    let grpc = settings.grpc;
+    assert!(grpc.count_denied && grpc.count_over_only && grpc.shadow);
+    assert!(grpc.merge_domains && grpc.headers);
     let store = settings.store.as_ref().unwrap();
     assert!(matches!(store.place, StorePlace::Server(_)) && store.database == 2);
     assert_eq!(store.password.as_ref().unwrap().expose(), "other");
@@ -291,4 +299,42 @@ fn an_empty_variable_says_nothing() {
     assert!(off.http.headers.is_empty() && off.server.http.is_empty());
     let error = settings("", &[], &[("server.http", "")]).unwrap_err().to_string();
     assert!(error.contains("off"), "{error}");
+}
+
+/// The environment of envoyproxy/ratelimit goes before the files, and gives way to this service's own.
+#[test]
+fn an_environment_of_theirs_stands_between_files_and_our_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.toml");
+    std::fs::write(
+        &path,
+        "[grpc]\nshadow = false\nheaders = true\n[server.tls]\ncert = \"c\"\nkey = \"k\"\n",
+    )
+    .unwrap();
+    let theirs = [
+        ("RUNTIME_ROOT", "/data"),
+        ("SHADOW_MODE", "true"),
+        ("PORT", "81"),
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", "theirs"),
+    ];
+    let with = |own: &[(&str, &str)]| {
+        let of = |variables: &[(&str, &str)], name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, text)| (*text).to_owned())
+        };
+        let mut layers = Layers::of_variables(|name| of(own, name));
+        let folder = layers.add_theirs(|name| of(&theirs, name));
+        assert_eq!(folder.as_deref(), Some(Path::new("/data/config")));
+        load_with(Some(&path), &layers).unwrap().settings
+    };
+    let settings = with(&[]);
+    assert!(settings.grpc.shadow && settings.grpc.headers);
+    assert_eq!(settings.server.http[0].address.to_string(), "127.0.0.1:81");
+    assert_eq!(settings.server.tls.as_ref().unwrap().cert.as_path(), Path::new("theirs"));
+    assert!(settings.server.grpc[0].tls && !settings.server.http[0].tls, "TLS is for gRPC alone");
+    let settings =
+        with(&[("RATEGATE_GRPC_SHADOW", "false"), ("RATEGATE_SERVER_HTTP", "127.0.0.1:82")]);
+    assert!(!settings.grpc.shadow);
+    assert_eq!(settings.server.http[0].address.to_string(), "127.0.0.1:82");
 }

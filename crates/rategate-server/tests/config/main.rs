@@ -17,4 +17,5 @@ mod fuzz;
 mod layers;
 mod names;
 mod native;
+mod theirs;
 mod watch;

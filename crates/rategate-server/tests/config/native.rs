@@ -559,17 +559,33 @@ fn all_that_is_wrong_is_told_at_once() {
     assert_eq!(lines, [2, 4, 8, 10]);
 }
 
+/// Two rates for the same calls go together, up to a bound; a rule with tiers stands alone.
 #[test]
-fn no_two_rules_match_the_same() {
-    let text = "rule = [\n{ name = \"a\", match = [\"u\"], limit = \"1/s\" },\n{ name = \"b\", match = [\"u\"], limit = \"9/d\" }]";
-    let error = wrong(text);
-    assert_eq!((error.problems().len(), error.problems()[0].line()), (1, Some(3)), "{error}");
-    assert!(error.problems()[0].what_to_do().unwrap().contains("domain"));
+fn rules_that_match_the_same_go_together() {
+    let text = "rule = [\n{ name = \"a\", match = [\"u\"], limit = \"10/s\" },\n{ name = \"b\", match = [\"u\"], limit = \"1000/d\" }]";
+    let domains: Vec<_> = rules(text).iter().map(|rule| rule.domain.to_string()).collect();
+    assert_eq!(domains, ["default", "default"]);
+    let loaded = load(text);
+    let told =
+        rategate_server::config::explain(&loaded.rules, "default", &[("u", "x")]).to_string();
+    assert!(told.contains("rule:      a\n") && told.contains("as well:\nrule:      b\n"), "{told}");
+    assert!(!told.contains("not matched"), "{told}");
+    let many = |rules: usize| {
+        let rules = (0..rules)
+            .map(|nth| format!("{{ name = \"r{nth}\", match = [\"u\"], limit = \"1/s\" }}"));
+        format!("rule = [\n{}]", rules.collect::<Vec<_>>().join(",\n"))
+    };
+    assert_eq!(rules(&many(8)).len(), 8);
+    let error = wrong(&many(9));
+    assert_eq!((error.problems().len(), error.problems()[0].line()), (1, Some(10)), "{error}");
+    assert!(error.problems()[0].what_to_do().unwrap().contains("at most 8 rules"));
     let apart = "rule = [{ name = \"a\", match = [\"u\"], limit = \"1/s\" }, { name = \"b\", domain = \"x\", match = [\"u\"], limit = \"9/d\" }, { name = \"c\", limit = \"1/s\" }, { name = \"d\", limit = \"1/s\" }]";
     let domains: Vec<_> = rules(apart).iter().map(|rule| rule.domain.to_string()).collect();
     assert_eq!(domains, ["default", "x", "c", "d"]);
     let value = "rule = [{ name = \"a\", match = [{ key = \"u\", value = \"x\" }], limit = \"1/s\" }, { name = \"b\", match = [\"u\"], limit = \"9/d\", tiers = [{ name = \"t\", values = [\"y\", \"x\"], limit = \"1/s\" }] }]";
-    assert!(wrong(value).to_string().contains("duplicate composite key: \"b/t\""));
+    let error = wrong(value);
+    assert!(error.to_string().contains("duplicate composite key: \"b/t\""));
+    assert!(error.problems()[0].what_to_do().unwrap().contains("domain"));
 }
 
 #[test]
@@ -659,4 +675,65 @@ fn a_schedule_of_a_rule_without_a_limit_keeps_its_algorithm() {
     let before = rules(text);
     let after = rules(&to_toml(&load(text).rules).unwrap());
     assert_eq!(before[0].schedule, after[0].schedule);
+}
+
+/// All that is wrong in all rules and tables, each with its line and what was probably meant.
+#[test]
+fn all_faults_of_a_set_are_told_at_once() {
+    let text = r#"
+[[rule]]
+name = "a"
+match = ["user"]
+limit = "5/s"
+algorithm = "token-bucket"
+enforce = "maybe"
+burts = 5
+[[rule]]
+name = "b"
+limit = "5/fortnight"
+store = "exakt"
+[[rule]]
+limit = 3
+quota = "yes"
+[sever]
+[server]
+htp = "x"
+threads = 0
+[log]
+format = "jsn"
+[server.limits]
+idel = "1s"
+body = "much"
+"#;
+    let error = wrong(text);
+    let told: Vec<_> = error
+        .problems()
+        .iter()
+        .map(|problem| {
+            (problem.line().unwrap(), problem.message().to_owned(), problem.what_to_do())
+        })
+        .collect();
+    let lines: Vec<usize> = told.iter().map(|(line, ..)| *line).collect();
+    assert_eq!(lines, [6, 7, 8, 11, 12, 13, 15, 16, 18, 19, 21, 23, 24], "{error}");
+    let help = |line| told.iter().find(|(at, ..)| *at == line).unwrap().2.unwrap_or_default();
+    for (line, meant) in
+        [(8, "burst"), (12, "exact"), (16, "server"), (18, "http"), (21, "json"), (23, "idle")]
+    {
+        assert!(
+            help(line).starts_with(&format!("did you mean {meant}? It is one of ")),
+            "{line}: {}",
+            help(line)
+        );
+    }
+    assert!(help(6).starts_with("it is one of gcra, "), "{}", help(6));
+    let report = error.report();
+    assert!(
+        report.contains("6 | algorithm = \"token-bucket\"") && report.contains("^^^^^^^^^^^^^^"),
+        "{report}"
+    );
+    assert!(!report.contains("Some("), "{report}");
+    let error = wrong(
+        "rule = [{ name = \"api\", limit = \"1/s\" }, { name = \"b\", limit = \"1/s\", replaces = [\"apii\"] }]",
+    );
+    assert_eq!(error.problems()[0].what_to_do(), Some("did you mean \"api\"?"));
 }

@@ -165,8 +165,8 @@ fn rules_that_contradict_each_other_are_refused() {
     let (engine, _) = engine(vec![bucket("before", &["u"], 1)]);
     let same_name = vec![bucket("r", &["a"], 1), bucket("r", &["b"], 1)];
     assert!(matches!(engine.load(set(same_name)), Err(LoadError::SameName { .. })));
-    let same_descriptor = vec![bucket("r", &["a"], 1), bucket("s", &["a"], 1)];
-    assert!(matches!(engine.load(set(same_descriptor)), Err(LoadError::SameDescriptor { .. })));
+    let many = |rules: u32| (0..rules).map(|nth| bucket(&format!("r{nth}"), &["a"], 1)).collect();
+    assert!(matches!(engine.load(set(many(9))), Err(LoadError::SameDescriptor { .. })));
     let mut selfish = bucket("r", &["a"], 1);
     selfish.replaces = vec!["r".into()];
     assert_eq!(engine.load(set(vec![selfish])), Err(LoadError::ReplacesItself("r".into())));

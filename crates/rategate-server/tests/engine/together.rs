@@ -123,7 +123,7 @@ fn limits_that_come_with_the_call_are_taken_together_with_rules() {
     assert_eq!(allowed, [true, true, false]);
     assert_eq!(remaining(&engine, "a=1"), 3);
     let peeked = decide(&engine, Verb::Peek, &items);
-    assert_eq!(peeked.parts[2].remaining, Some(1));
+    assert_eq!(peeked.parts[2].remaining, Some(0), "a window that comes along counts every hit");
     assert_eq!(peeked.parts[2].shown.unwrap().to_string(), "3 per hour");
 }
 
@@ -184,4 +184,41 @@ fn threads_pass_exactly_the_limit_between_them() {
         calls.into_iter().map(|calls| calls.join().unwrap()).sum()
     });
     assert_eq!(passed, 100);
+}
+
+/// Two rates for the same calls: a call comes under both, takes from both or from none, and hears of the one that stands in its way.
+#[test]
+fn two_rates_on_one_match_both_apply() {
+    let rules = || vec![bucket("burst", &["u"], 2), per_minute("daily", &["u"], 3)];
+    let (engine, clock) = engine(rules());
+    let ask = |permits| {
+        let entries = [(b"u".as_slice(), b"1".as_slice())];
+        let target = Target::Descriptor { domain: "d", entries: &entries, limit: None };
+        let answer = decide(&engine, Verb::Take, &[Item::of(target, permits)]);
+        assert_eq!(answer.parts.len(), 1, "one part for one item");
+        let part = &answer.parts[0];
+        (answer.allowed, part.rule.as_ref().unwrap().name.to_string(), part.remaining)
+    };
+    let told = |allowed, rule: &str, left| (allowed, rule.to_owned(), Some(left));
+    assert_eq!(ask(1), told(true, "burst", 1));
+    assert_eq!(ask(3), told(false, "burst", 1), "neither has taken any of it");
+    assert_eq!(ask(1), told(true, "burst", 0));
+    clock.advance(2 * SECOND);
+    assert_eq!(ask(1), told(true, "daily", 0));
+    assert_eq!(ask(1), told(false, "daily", 0));
+    // By its name a rule is asked alone.
+    let values: [&[u8]; 1] = [b"1"];
+    let burst = Target::Rule { name: "burst", values: &values };
+    assert!(decide(&engine, Verb::Take, &[Item::of(burst, 1)]).allowed);
+    // Beside others of the request, which are all or nothing with them.
+    let (a, b) = ([(b"u".as_slice(), b"2".as_slice())], [(b"none".as_slice(), b"x".as_slice())]);
+    let target = |entries| Target::Descriptor { domain: "d", entries, limit: None };
+    let items = [Item::of(target(&b), 1), Item::of(target(&a), 1), Item::of(target(&a), 2)];
+    let answer = decide(&engine, Verb::Take, &items);
+    assert!(!answer.allowed && answer.parts.len() == 3);
+    assert_eq!(answer.parts[0].verdict, Verdict::Unmatched);
+    assert!(answer.parts[1].verdict.is_over() && answer.parts[2].verdict.is_over());
+    let answer = decide(&engine, Verb::Take, &items[..2]);
+    assert!(answer.allowed);
+    assert_eq!(answer.parts[1].remaining, Some(1));
 }

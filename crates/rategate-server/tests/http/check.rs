@@ -333,7 +333,7 @@ fn what_is_wrong_is_told_with_its_place() {
         (r#"{"rule":"per_user","key":"1","key":"2"}"#, 400, "invalid_request", "", "duplicate"),
         (r#"{"rule":"none","key":"1"}"#, 404, "no_such_rule", "/rule", "no rule"),
         (r#"{"items":[{"rule":"all"},{"rule":"none"}]}"#, 404, "no_such_rule", "/items/1/rule", ""),
-        (r#"{"rule":"per_user"}"#, 400, "wrong_values", "/key", "needs 1 values"),
+        (r#"{"rule":"per_user"}"#, 400, "wrong_values", "/key", "needs 1 value"),
         (r#"{"rule":"per_user","key":["1","2"]}"#, 400, "wrong_values", "/key", "2 are given"),
         (r#"{"rule":"per_path","key":{"user":"1"}}"#, 400, "invalid_request", "/key", "user, path"),
         (

@@ -62,8 +62,10 @@ fn readiness_is_what_the_server_says() {
     let is_ready = move || asked.load(Ordering::Relaxed);
     let service = service(Options { ready: Arc::new(is_ready), ..Options::default() });
     assert_eq!(service.get("/readyz").status, 200);
+    assert_eq!(service.get("/healthcheck").status, 200);
     ready.store(false, Ordering::Relaxed);
     assert_eq!(service.get("/readyz").status, 503);
+    assert_eq!(service.get("/healthcheck").status, 500, "as envoyproxy/ratelimit says it");
     assert_eq!(service.get("/healthz").status, 200);
     assert_eq!(service.call("POST", "/healthz", &[], "").field("allow"), "GET, HEAD");
     assert_eq!(service.call("HEAD", "/readyz", &[], "").status, 503);

@@ -131,7 +131,7 @@ fn what_is_no_lease_is_an_error_of_redis_style() {
         ),
         ("RATEGATE.LEASE TAKE * ovens -1 a", "ERR permits is not an integer or out of range"),
         ("RATEGATE.LEASE TAKE * ovens 0 a", "ERR a lease is of one permit at least"),
-        ("RATEGATE.LEASE TAKE * ovens 1", "ERR rule `ovens` needs 1 values, and 0 are given"),
+        ("RATEGATE.LEASE TAKE * ovens 1", "ERR rule `ovens` needs 1 value, and 0 are given"),
         ("RATEGATE.LEASE TAKE * none 1", "ERR there is no rule `none`"),
         (
             "RATEGATE.LEASE TAKE * rate 1",

@@ -152,8 +152,8 @@ fn what_is_no_question_about_a_rule_is_an_error() {
         ("RATEGATE.CHECK none 1", "ERR there is no rule `none`"),
         ("RATEGATE.EXPLAIN none", "ERR there is no rule `none`"),
         ("RATEGATE.CHECK api -1 ann /", "ERR permits is not an integer or out of range"),
-        ("RATEGATE.CHECK api 1 ann", "ERR rule `api` needs 2 values, and 1 are given"),
-        ("RATEGATE.RESET api ann", "ERR rule `api` needs 2 values, and 1 are given"),
+        ("RATEGATE.CHECK api 1 ann", "ERR rule `api` needs 2 values, and 1 is given"),
+        ("RATEGATE.RESET api ann", "ERR rule `api` needs 2 values, and 1 is given"),
         ("RATEGATE.CHECK api", "ERR wrong number of arguments for 'rategate.check' command"),
     ] {
         assert_eq!(client.ask(words).error(), error, "{words}");

@@ -101,7 +101,7 @@ impl Decide for Told {
 #[test]
 fn what_nobody_knows_is_not_told() {
     let text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"held","value":"x"}]}]}"#;
-    let options = Options { headers: true };
+    let options = Options { headers: true, ..Options::default() };
     let said = |told: Told| runtime().block_on(json(text, &told, options, true)).1;
     let never = said(Told(Verdict::Granted, Some(4)));
     assert!(never.contains(r#""limitRemaining":4"#), "{never}");

@@ -26,7 +26,7 @@ struct Call {
     then_ns: u64,
 }
 
-/// The rules: limits a minute by the key of the only entry. The last two come along with the call.
+/// The rules: limits a minute by the key of the only entry. The last two come along with the call, and count every hit.
 const LIMITS: [(&str, u64); 5] =
     [("few", 3), ("some", 7), ("none", 0), ("own", 5), ("own_none", 0)];
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -66,8 +66,13 @@ impl Model {
         let limit = |part: &Part| LIMITS.get(part.kind).map(|(_, limit)| *limit);
         let mut codes = Vec::new();
         for part in &call.parts {
-            let is_over = limit(part).is_some_and(|limit| {
-                limit == 0 || (!part.refund && *self.taken(window, part) + hits(part) > limit)
+            let is_over = limit(part).is_some_and(|limit| match part.kind {
+                3 | 4 => {
+                    let taken = self.taken(window, part);
+                    *taken += if part.refund { 0 } else { hits(part) };
+                    !part.refund && *taken > limit
+                }
+                _ => limit == 0 || (!part.refund && *self.taken(window, part) + hits(part) > limit),
             });
             // What goes back to a rule of nothing is lost, and no reason to say no.
             let is_over = is_over && !(part.refund && part.kind == 2);
@@ -83,10 +88,12 @@ impl Model {
             let hits = hits(part);
             let taken = self.taken(window, part);
             // Who is denied may ask the same again, so nothing goes back either.
-            if allowed {
-                *taken = if part.refund { taken.saturating_sub(hits) } else { *taken + hits };
+            if allowed && part.refund {
+                *taken = taken.saturating_sub(hits);
+            } else if allowed && part.kind < 3 {
+                *taken += hits;
             }
-            told.push((code, limit - *taken));
+            told.push((code, limit.saturating_sub(*taken)));
         }
         (allowed, told)
     }
@@ -97,7 +104,7 @@ proptest! {
     #[test]
     fn calls_are_answered_as_by_a_plain_model(calls in calls()) {
         let rules = LIMITS[..3].iter().map(|(key, limit)| rule(key, &[(key, "")], *limit)).collect();
-        let room = EngineSettings { most_keys: 1000, inline_keys: 1000, inline_limits: 8, count_denied: false };
+        let room = EngineSettings { most_keys: 1000, inline_keys: 1000, inline_limits: 8, ..EngineSettings::default() };
         let (engine, clock) = engine_with(rules, room);
         let mut model = Model::default();
         for mut call in calls {

@@ -31,6 +31,7 @@ const SMALL: EngineSettings = EngineSettings {
     inline_keys: 1_000,
     inline_limits: 62,
     count_denied: false,
+    count_over_only: false,
 };
 
 /// An engine of another process, so many nanoseconds after Monday.

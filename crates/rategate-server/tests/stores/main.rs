@@ -10,6 +10,7 @@
 #[path = "../engine/common.rs"]
 #[allow(dead_code)]
 mod common;
+mod counted;
 mod gone;
 mod held;
 mod nothing;

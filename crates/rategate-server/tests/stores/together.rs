@@ -149,3 +149,38 @@ fn leases_are_borrowed() {
     assert!(granted <= 50, "{granted}");
     assert!(granted >= 40, "{granted}");
 }
+
+/// Of two rules for the same calls one is in the store, and one here: both or none.
+#[test]
+fn rules_on_one_match_are_asked_wherever_they_are() {
+    let world = World::new();
+    let mut here = bucket("here", &["who"], 3);
+    here.entries[0].key = "s".into();
+    let server = world.server(vec![stored("s", 5)]);
+    let both = vec![here, {
+        let mut s = stored("s", 5);
+        s.entries[0].key = "s".into();
+        s
+    }];
+    server.load(rategate_server::rule::RuleSet { rules: both, hash: "both".into() }).unwrap();
+    let ask = |permits| {
+        let entries = [(b"s".as_slice(), b"x".as_slice())];
+        let target = rategate_server::engine::Target::Descriptor {
+            domain: "d",
+            entries: &entries,
+            limit: None,
+        };
+        let items = [rategate_server::engine::Item::of(target, permits)];
+        let decided = server.decide(&rategate_server::engine::Request {
+            verb: Verb::Take,
+            items: &items,
+            counts_denied: false,
+        });
+        let Decided::Now(answer) = decided else { panic!("the store answers at once") };
+        let answer = answer.unwrap();
+        (answer.allowed, answer.parts.len(), answer.parts[0].remaining)
+    };
+    assert_eq!(ask(2), (true, 1, Some(1)));
+    assert_eq!(ask(2), (false, 1, Some(1)), "here there is one left");
+    assert_eq!(world.left(&server, "s", "x"), Some(3), "and the store has its two back");
+}

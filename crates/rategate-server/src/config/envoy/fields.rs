@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::node::{Key, Kind, Node};
 use crate::config::error::Problem;
+use crate::config::nearest::one_of;
 use crate::config::source::{Place, Source};
 
 /// More unknown keys of a mapping are not told.
@@ -119,7 +120,7 @@ impl<'t> Fields<'t> {
         Problem::at(self.place(), format!("{}{message}", lead(&self.path)))
     }
 
-    fn wrong_type(&self, name: &str, node: &Node, wanted: &str) -> Problem {
+    pub(crate) fn wrong_type(&self, name: &str, node: &Node, wanted: &str) -> Problem {
         let what = node.text(self.source).filter(|text| text.len() <= 80);
         let what = what.map_or_else(|| node.what().to_owned(), |text| format!("{text:?}"));
         self.problem(name, node.place(self.source), &format!("wrong type: {what}, not {wanted}"))
@@ -130,9 +131,8 @@ impl<'t> Fields<'t> {
         for (key, _) in self.left.iter().take(MAX_UNKNOWN) {
             let name: String = key.text.chars().take(80).collect();
             let message = format!("{}unknown key {name:?}", lead(&self.path));
-            problems.push(
-                Problem::at(key.place(self.source), message).help(format!("it is one of {known}")),
-            );
+            let problem = Problem::at(key.place(self.source), message);
+            problems.push(problem.help(one_of(&name, known)));
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, a domain in each file, and besides
 //! `algorithm`, `burst`, `store`, `lease` and `when_gone`.
 //!
-//! Its limits are windows of the wall clock in UTC unless they say otherwise, so that nothing changes for whoever moves here.
+//! Its limits are windows of the wall clock in UTC that count every hit, denied or not, unless they say otherwise: a move here changes no
+//! decision.
 
 mod fields;
 mod node;
@@ -14,18 +15,19 @@ use super::error::Problem;
 use super::gather::Gathered;
 use super::limit::{Algorithm, NOTHING, UNLIMITED, Written};
 use super::naming::{self, MAX_TEXT_BYTES};
+use super::nearest::one_of;
 use super::source::{Place as Spot, Source};
 use crate::rule::{
     Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, Shown, Unit, Value, WhenGone,
 };
 use fields::Fields;
-use node::Node;
+use node::{Kind, Node};
 
 const ROOT: &str = "domain, descriptors";
-const DESCRIPTOR: &str = "key, value, rate_limit, shadow_mode, detailed_metric, value_to_metric, share_threshold, quota_mode, descriptors";
+const DESCRIPTOR: &str = "key, value, metadata, rate_limit, shadow_mode, detailed_metric, value_to_metric, share_threshold, quota_mode, descriptors";
 const RATE_LIMIT: &str = "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, algorithm, burst, store, lease, when_gone";
 const UNITS: &str = "second, minute, hour, day, week, month, year";
-const ALGORITHMS: &str = "fixed-window, gcra, sliding-log, compact-log";
+const ALGORITHMS: &str = "counted-window, fixed-window, gcra, sliding-log, compact-log";
 
 /// Reads a file.
 pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
@@ -58,10 +60,11 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
     }
     if let Some(first) = all.domains.get(domain) {
         let message = format!("duplicate domain {domain:?}, which is also at {}", first.origin());
-        all.problems.push(root.problem("domain", place, &message));
-        return;
+        let help = "give it in one file, or merge_domains = true under [grpc]";
+        all.again.push(root.problem("domain", place, &message).help(help));
+    } else {
+        all.domains.insert(domain.to_owned(), place);
     }
-    all.domains.insert(domain.to_owned(), place);
     let descriptors = root.list("descriptors", &mut all.problems);
     root.finish(ROOT, &mut all.problems);
     Reader { source, domain: domain.into(), all }.level(descriptors, &[]);
@@ -119,6 +122,12 @@ impl<'t> Reader<'t, '_> {
         let detailed_metric = fields.flag("detailed_metric", problems) | names_values;
         let shared = fields.flag("share_threshold", problems);
         let quota = fields.flag("quota_mode", problems);
+        // For answers with dynamic metadata, which there are none of: any content is right.
+        if let Some(metadata) = fields.take("metadata")
+            && !matches!(metadata.kind, Kind::Map(_))
+        {
+            problems.push(fields.wrong_type("metadata", metadata, "a mapping"));
+        }
         let below = fields.list("descriptors", problems);
         let Some((key, place)) = key else {
             if is_key_told {
@@ -127,6 +136,11 @@ impl<'t> Reader<'t, '_> {
             problems.push(fields.problem_here("empty key").help("each descriptor has a key"));
             return;
         };
+        if key.contains('*') {
+            let message = "a * in a key: patterns are for values";
+            let help = "write key: and value: apart, with the * in the value";
+            problems.push(fields.problem("key", place.clone(), message).help(help));
+        }
         let texts = [Some(key), value.as_ref().map(|value| value.0)];
         if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT_BYTES) {
             problems.push(fields.problem(
@@ -163,7 +177,7 @@ impl<'t> Reader<'t, '_> {
                 Some(RateLimit {
                     given: None,
                     replaces: Vec::new(),
-                    limit: Limit::Unlimited,
+                    limit: Limit::Exempt,
                     shown: UNLIMITED,
                     place: Place::Here,
                     when_gone: WhenGone::Local,
@@ -229,9 +243,8 @@ impl<'t> Reader<'t, '_> {
         let requests = fields.number("requests_per_unit", u32::MAX.into(), problems);
         let algorithm = fields.text("algorithm", problems);
         let burst = fields.number("burst", u64::MAX, problems);
-        let built = if problems.len() > before {
-            None
-        } else if unlimited {
+        let is_told = problems.len() > before;
+        let built = if unlimited {
             let ours = [("burst", burst.map(|(_, place)| place))];
             let ours = ours.into_iter().chain([("algorithm", algorithm.map(|(_, place)| place))]);
             let wrong = ours.chain([("unit", unit.map(|(_, place)| place))]);
@@ -244,6 +257,9 @@ impl<'t> Reader<'t, '_> {
                 self.all.warnings.push(of_no_use(&fields, key, place).warning());
             }
             Some((Limit::Unlimited, UNLIMITED))
+        } else if unit.is_none() && is_told {
+            // It may be what was wrong.
+            None
         } else {
             windowed(&fields, unit, multiplier, requests, algorithm, burst, self.all)
         };
@@ -298,7 +314,7 @@ fn of_no_use(fields: &Fields<'_>, key: &'static str, place: Spot) -> Problem {
     fields.problem(key, place, &message).help("leave it out")
 }
 
-/// A limit with a unit.
+/// A limit with a unit. What is wrong with any of its keys is told.
 fn windowed(
     fields: &Fields<'_>,
     unit: Option<(&str, Spot)>,
@@ -309,38 +325,45 @@ fn windowed(
     all: &mut Gathered,
 ) -> Option<(Limit, Shown)> {
     let problems = &mut all.problems;
-    let Some((unit, place)) = unit else {
-        let message = "no unit, and not unlimited";
-        problems.push(fields.problem_here(message).help(format!("unit: is one of {UNITS}")));
-        return None;
-    };
-    let Some(unit) = unit_of(unit) else {
-        let message = format!("unknown unit {unit:?}");
-        problems
-            .push(fields.problem("unit", place, &message).help(format!("it is one of {UNITS}")));
-        return None;
+    let unit = match unit {
+        None => {
+            let message = "no unit, and not unlimited";
+            problems.push(fields.problem_here(message).help(format!("unit: is one of {UNITS}")));
+            None
+        }
+        Some((name, place)) => {
+            let unit = unit_of(name);
+            if unit.is_none() {
+                let problem = fields.problem("unit", place, &format!("unknown unit {name:?}"));
+                problems.push(problem.help(one_of(name, UNITS)));
+            }
+            unit
+        }
     };
     let algorithm = match algorithm {
-        None => Algorithm::FixedWindow,
+        None => Some(Algorithm::CountedWindow),
         Some((name, place)) => {
-            let Some(algorithm) = algorithm_of(name) else {
+            let algorithm = algorithm_of(name);
+            if algorithm.is_none() {
                 let message = format!("unknown algorithm {name:?}");
                 let problem = fields.problem("algorithm", place, &message);
-                problems.push(problem.help(format!("it is one of {ALGORITHMS}")));
-                return None;
-            };
+                problems.push(problem.help(one_of(name, ALGORITHMS)));
+            }
             algorithm
         }
     };
-    if let Some((0, place)) = multiplier {
-        problems.push(fields.problem("unit_multiplier", place, "0 units are no time"));
-        return None;
-    }
+    let multiplier = match multiplier {
+        Some((0, place)) => {
+            problems.push(fields.problem("unit_multiplier", place, "0 units are no time"));
+            None
+        }
+        multiplier => Some(multiplier.map_or(1, |(multiplier, _)| multiplier)),
+    };
+    let (unit, algorithm, multiplier) = (unit?, algorithm?, multiplier?);
     if requests.is_none() {
         let message = "no requests_per_unit: everything that matches is over the limit";
         all.warnings.push(fields.problem_here(message).warning());
     }
-    let multiplier = multiplier.map_or(1, |(multiplier, _)| multiplier);
     let requests = requests.map_or(0, |(requests, _)| requests);
     let written = Written::per_unit(requests, multiplier, unit);
     let burst_permits = burst.as_ref().map(|(permits, _)| *permits);
@@ -364,6 +387,7 @@ fn unit_of(text: &str) -> Option<Unit> {
 
 fn algorithm_of(text: &str) -> Option<Algorithm> {
     match text {
+        "counted-window" => Some(Algorithm::CountedWindow),
         "fixed-window" => Some(Algorithm::FixedWindow),
         "gcra" => Some(Algorithm::Gcra),
         "sliding-log" => Some(Algorithm::SlidingLog),

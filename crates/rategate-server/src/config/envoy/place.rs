@@ -6,6 +6,7 @@ use super::fields::Fields;
 use crate::config::gather::Gathered;
 use crate::config::limit::LEASE_NS;
 use crate::config::native::text::Grammar as _;
+use crate::config::nearest::one_of;
 use crate::rule::{Place, WhenGone};
 
 /// Reads `store`, `lease` and `when_gone`.
@@ -21,7 +22,7 @@ pub(super) fn read(fields: &mut Fields<'_>, all: &mut Gathered) -> (Place, WhenG
         Some((other, spot)) => {
             let message = format!("unknown place of counters {other:?}");
             let problem = fields.problem("store", spot.clone(), &message);
-            problems.push(problem.help("it is one of here, exact, leased"));
+            problems.push(problem.help(one_of(other, "here, exact, leased")));
             return (Place::Here, WhenGone::Local);
         }
     };
@@ -44,7 +45,7 @@ pub(super) fn read(fields: &mut Fields<'_>, all: &mut Gathered) -> (Place, WhenG
         Some((other, spot)) => {
             let message = format!("unknown answer {other:?}");
             let problem = fields.problem("when_gone", spot, &message);
-            problems.push(problem.help("it is one of local, deny, admit"));
+            problems.push(problem.help(one_of(other, "local, deny, admit")));
             (WhenGone::Local, None)
         }
     };

@@ -90,8 +90,14 @@ pub(crate) struct HttpTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GrpcTable {
-    /// Count what is denied too, as Envoy's service does.
+    /// Count a call that is denied in those limits that it fits: false. Counted windows count it in any case.
     pub(crate) count_denied: Option<bool>,
+    /// Count a call that is over counted windows in these alone, and not in those that it fits: false.
+    pub(crate) count_over_only: Option<bool>,
+    /// Let every call pass, and say in the descriptors' statuses alone which are over: false.
+    pub(crate) shadow: Option<bool>,
+    /// Let several files in Envoy's format have one domain, whose descriptors are those of all of them: false.
+    pub(crate) merge_domains: Option<bool>,
     /// Say in `response_headers_to_add` how a caller stands with the limit that is nearest to its end: false.
     pub(crate) headers: Option<bool>,
 }

@@ -141,6 +141,9 @@ impl Reader<'_> {
     fn grpc(&mut self, table: &GrpcTable) {
         let grpc = &mut self.draft.settings.grpc;
         grpc.count_denied = table.count_denied.unwrap_or_default();
+        grpc.count_over_only = table.count_over_only.unwrap_or_default();
+        grpc.shadow = table.shadow.unwrap_or_default();
+        grpc.merge_domains = table.merge_domains.unwrap_or_default();
         grpc.headers = table.headers.unwrap_or_default();
     }
 

@@ -33,9 +33,16 @@ pub enum Dialect {
 
 /// What Envoy's protocol does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct Grpc {
-    /// Count what is denied too, as Envoy's service does.
+    /// Count a call that is denied in those limits that it fits. Counted windows count it in any case.
     pub count_denied: bool,
+    /// Count a call that is over counted windows in these alone, and not in those that it fits.
+    pub count_over_only: bool,
+    /// Let every call pass, and say in the descriptors' statuses alone which are over.
+    pub shadow: bool,
+    /// Let several files in Envoy's format have one domain, whose descriptors are those of all of them.
+    pub merge_domains: bool,
     /// Say in `response_headers_to_add` how a caller stands with the limit that is nearest to its end.
     pub headers: bool,
 }

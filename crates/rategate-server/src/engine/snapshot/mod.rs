@@ -32,7 +32,7 @@ pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, Saver, Started, When
 use super::Engine;
 use super::counters::Ruled;
 use super::live::Live;
-use crate::rule::{Limit, Rule};
+use crate::rule::Rule;
 
 /// What was saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,10 +162,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
         let counters = &ruled.counters;
         // A rule that is free at this hour counts at others.
-        let later = ruled.rule.schedule.iter().find_map(|scheduled| match scheduled.limit {
-            Limit::Policy(policy) => Some(policy),
-            Limit::Unlimited | Limit::Nothing => None,
-        });
+        let later = ruled.rule.schedule.iter().find_map(|scheduled| scheduled.limit.policy());
         let outcome = counters.restore(&self.inner.clock, later, table, since);
         if let Err(NotRestored::Spent(_)) = outcome {
             counters.spend(self.inner.clock.now_ns());

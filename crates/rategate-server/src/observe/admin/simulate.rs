@@ -107,7 +107,8 @@ pub(super) async fn call(
     })?;
     let in_force = match rule.limit {
         Limit::Policy(policy) => Some(policy),
-        Limit::Unlimited | Limit::Nothing => None,
+        Limit::Counted(window) => window.granting(),
+        Limit::Unlimited | Limit::Exempt | Limit::Nothing => None,
     };
     let candidate = asked.limit.policy(in_force.as_ref())?;
     let turn = Arc::clone(replays).try_acquire_owned().map_err(|_| Problem::busy())?;

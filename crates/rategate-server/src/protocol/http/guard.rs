@@ -126,7 +126,7 @@ impl Stranger {
 
 /// What load balancers and generators of clients read, and says nothing of anybody.
 fn is_for_everybody(path: &str) -> bool {
-    matches!(path, "/healthz" | "/health" | "/readyz" | "/openapi.json")
+    matches!(path, "/healthz" | "/health" | "/healthcheck" | "/readyz" | "/openapi.json")
 }
 
 /// Whether a field is there that browsers set and no page can.
@@ -287,7 +287,7 @@ mod tests {
         for host in hosts.into_iter().chain(["10.1.2.3:8080", "limits.example:99"]) {
             assert_eq!(admit("GET /metrics", &[("host", host)]), Ok(()), "{host}");
         }
-        for path in ["/healthz", "/health", "/readyz", "/openapi.json"] {
+        for path in ["/healthz", "/health", "/healthcheck", "/readyz", "/openapi.json"] {
             assert_eq!(admit(&format!("GET {path}"), &[("host", "balancer")]), Ok(()));
         }
         // Where others can reach a listener, it has names that nobody has told it.

@@ -85,6 +85,13 @@ impl<C: Clock + Clone + 'static> Api<C> {
             "/v1/check" => self.check(&head, body, caller).await,
             "/v1/auth" => self.auth(&head, caller).await,
             "/healthz" | "/health" => get(&head, || plain(StatusCode::OK, "OK")),
+            "/healthcheck" => get(&head, || {
+                if (self.options.ready)() {
+                    plain(StatusCode::OK, "OK")
+                } else {
+                    plain(StatusCode::INTERNAL_SERVER_ERROR, "not ready")
+                }
+            }),
             "/readyz" => get(&head, || {
                 if (self.options.ready)() {
                     plain(StatusCode::OK, "ready")

@@ -202,8 +202,9 @@ where
 fn limit(rule: &Rule) -> String {
     match rule.limit {
         Limit::Unlimited => "unlimited".to_owned(),
+        Limit::Exempt => "exempt".to_owned(),
         Limit::Nothing => "nothing".to_owned(),
-        Limit::Policy(_) => rule.shown.to_string(),
+        Limit::Policy(_) | Limit::Counted(_) => rule.shown.to_string(),
     }
 }
 

@@ -31,7 +31,10 @@ pub async fn answer(
     let decided = question.and_then(|question| ask(engine, &question));
     match answered(decided).await {
         Ok(answer) => {
-            let status = if answer.allowed { 200 } else { 429 };
+            let status = match options.code(&answer) {
+                Code::Ok => 200,
+                Code::OverLimit => 429,
+            };
             (status, write(&answer, options))
         }
         Err(error) => (400, format!("{error}\n")),
@@ -231,7 +234,7 @@ const fn unit_name(unit: Unit) -> &'static str {
 fn write(answer: &Answer, options: Options) -> String {
     let mut out = String::with_capacity(256);
     // Text can always be written to a string.
-    let _ = write!(out, "{{\"overallCode\":\"{}\",\"statuses\":[", Code::of(answer).name());
+    let _ = write!(out, "{{\"overallCode\":\"{}\",\"statuses\":[", options.code(answer).name());
     for (index, part) in answer.parts.iter().enumerate() {
         if index > 0 {
             out.push(',');

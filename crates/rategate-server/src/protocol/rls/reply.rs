@@ -37,6 +37,16 @@ pub struct Options {
     /// Whether `response_headers_to_add` names the limit that is nearest to its end, as `RateLimit-Limit`, `RateLimit-Remaining`
     /// and `RateLimit-Reset`. Off by default: Envoy itself can add its own.
     pub headers: bool,
+    /// Whether every answer lets the call pass, and only the descriptors say which are over. Off by default.
+    pub shadow: bool,
+}
+
+impl Options {
+    /// The code of a whole answer.
+    #[must_use]
+    pub const fn code(self, answer: &Answer) -> Code {
+        if self.shadow { Code::Ok } else { Code::of(answer) }
+    }
 }
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -127,7 +137,7 @@ impl<'a> Line<'a> {
 
 /// Writes the message.
 pub(crate) fn write(answer: &Answer, options: Options, out: &mut BytesMut) {
-    put_integer(out, 1, u64::from(Code::of(answer).number()));
+    put_integer(out, 1, u64::from(options.code(answer).number()));
     for part in &answer.parts {
         let line = Line::of(part);
         put_head(out, 2, line.length());
@@ -143,12 +153,19 @@ pub(crate) fn write(answer: &Answer, options: Options, out: &mut BytesMut) {
     }
 }
 
-/// What tells a client of the limit that is nearest to its end: names and values. Shadow rules are none of its business.
+/// Returns the names and values that tell a client of the limit that is over, of several the last, or else of the one that is nearest to its
+/// end. Shadow rules are left out.
 pub(super) fn headers(answer: &Answer) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-    let lines = answer.parts.iter().filter(|part| !part.is_shadow()).map(Line::of);
-    let counted = lines.filter_map(|line| line.limit.map(|limit| (line, limit.1)));
-    let nearest = counted.min_by_key(|(line, _)| line.remaining);
-    let fields = nearest.map(|(line, permits)| {
+    let parts = answer.parts.iter().filter(|part| !part.is_shadow());
+    let counted = parts.filter_map(|part| {
+        let line = Line::of(part);
+        let is_quota = part.rule.as_ref().is_some_and(|rule| rule.quota);
+        let permits = line.limit?.1;
+        Some((line, permits, line.code == Code::OverLimit && !is_quota))
+    });
+    let over = counted.clone().rfind(|(.., is_over)| *is_over);
+    let nearest = over.or_else(|| counted.min_by_key(|(line, ..)| line.remaining));
+    let fields = nearest.map(|(line, permits, _)| {
         let limit = ("RateLimit-Limit", u64::from(permits));
         let remaining = ("RateLimit-Remaining", u64::from(line.remaining));
         [Some(limit), Some(remaining), line.reset_s.map(|reset_s| ("RateLimit-Reset", reset_s))]

@@ -1,0 +1,115 @@
+//! The service in the place of envoyproxy/ratelimit: with that project's environment, files and health check.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::serving::Serving;
+
+/// `rategate serve` in an environment of that project, its rules in `config` below a root.
+fn moved(root: &Path, variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rategate"));
+    command.args(["serve", "--resp", "off"]).env_clear();
+    command.env("RUNTIME_ROOT", root).envs(variables.iter().copied());
+    command
+}
+
+fn root_of(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("config");
+    fs::create_dir(&folder).unwrap();
+    for (name, text) in files {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    root
+}
+
+fn call(place: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(place).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn ask(place: &str, key: &str) -> String {
+    let body = format!(
+        r#"{{"domain":"d","descriptors":[{{"entries":[{{"key":"{key}","value":"x"}}]}}]}}"#
+    );
+    let length = body.len();
+    call(
+        place,
+        &format!(
+            "POST /json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        ),
+    )
+}
+
+const ONE: &str =
+    "domain: d\ndescriptors:\n  - key: a\n    rate_limit: { unit: day, requests_per_unit: 0 }\n";
+const TWO: &str =
+    "domain: d\ndescriptors:\n  - key: b\n    rate_limit: { unit: day, requests_per_unit: 7 }\n";
+
+#[test]
+fn an_environment_of_theirs_is_honoured() {
+    let root = root_of(&[("one.yaml", ONE), ("two.yaml", TWO)]);
+    let variables = [
+        ("PORT", "0"),
+        ("GRPC_PORT", "0"),
+        ("MERGE_DOMAIN_CONFIG", "true"),
+        ("SHADOW_MODE", "true"),
+        ("LOG_LEVEL", "ERROR"),
+        ("REDIS_URL", "redis:6379"),
+    ];
+    let serving = Serving::of(moved(root.path(), &variables));
+    let place = serving.place("http");
+    let health =
+        call(place, "GET /healthcheck HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    assert!(health.starts_with("HTTP/1.1 200") && health.ends_with("\r\n\r\nOK"), "{health}");
+    let over = ask(place, "a");
+    assert!(over.starts_with("HTTP/1.1 200"), "in shadow: {over}");
+    assert!(over.contains(r#"{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT""#), "{over}");
+    assert!(ask(place, "b").contains(r#""limitRemaining":6"#), "the other file of the domain");
+}
+
+#[test]
+fn what_it_cannot_do_is_refused_and_what_does_nothing_is_named() {
+    let root = root_of(&[("one.yaml", ONE), ("two.yaml", TWO)]);
+    let told = |variables: &[(&str, &str)]| {
+        let mut command =
+            moved(root.path(), &[&[("PORT", "0"), ("GRPC_PORT", "0")], variables].concat());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(told(&[]).contains("duplicate domain"), "domains are not merged by themselves");
+    let merged = ("MERGE_DOMAIN_CONFIG", "true");
+    for (name, text) in
+        [("QUOTA_MODE", "true"), ("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("BACKEND_TYPE", "memcache")]
+    {
+        let told = told(&[merged, (name, text)]);
+        assert!(told.contains(&format!("{name}={text}: ")), "{told}");
+    }
+    let told = told(&[merged, ("HOST", "0.0.0.0")]);
+    assert!(told.contains("HOST: 0.0.0.0:0 is within reach of other machines"), "{told}");
+
+    let mut check = Command::new(env!("CARGO_BIN_EXE_rategate"));
+    let folder = root.path().join("config");
+    check.args(["config", "check", folder.to_str().unwrap()]).env_clear();
+    let output = check
+        .env("RUNTIME_ROOT", root.path())
+        .envs([merged, ("REDIS_URL", "r:1")])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && told.contains("of no effect here: REDIS_URL"), "{told}");
+}

@@ -1,0 +1,75 @@
+//! What was probably meant by a name that there is not.
+
+/// Longer names are not compared.
+const MAX_LENGTH: usize = 64;
+/// More names than these are not compared with one.
+const MAX_NAMES: usize = 10_000;
+
+/// Returns the help for an unknown name: the one that was probably meant, and all that there are.
+pub(crate) fn one_of(word: &str, names: &str) -> String {
+    let all = names.split(", ");
+    match nearest(word, all) {
+        Some(name) => format!("did you mean {name}? It is one of {names}"),
+        None => format!("it is one of {names}"),
+    }
+}
+
+/// Returns the name that differs from a word in the fewest letters, if these are few: a third of them.
+pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let word: Vec<char> = word.chars().take(MAX_LENGTH.saturating_add(1)).collect();
+    if word.len() > MAX_LENGTH {
+        return None;
+    }
+    let distances = names.take(MAX_NAMES).filter(|name| name.len() <= MAX_LENGTH);
+    let distances = distances.map(|name| (distance(&word, name), name));
+    let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= word.len().div_ceil(3)).then_some(name)
+}
+
+/// How many letters have to be put in, left out or changed, in whatever case.
+fn distance(word: &[char], name: &str) -> usize {
+    let mut row: Vec<usize> = (0..=word.len()).collect();
+    for (nth, letter) in name.chars().enumerate() {
+        let mut above = nth;
+        let mut left = nth.saturating_add(1);
+        let mut next = vec![left];
+        for (place, own) in word.iter().enumerate() {
+            let over = row.get(place.saturating_add(1)).copied().unwrap_or(usize::MAX);
+            let changed = above.saturating_add(usize::from(!own.eq_ignore_ascii_case(&letter)));
+            left = changed.min(over.saturating_add(1)).min(left.saturating_add(1));
+            next.push(left);
+            above = over;
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_letters_make_a_name_near() {
+        let of = |word| nearest(word, ["limit", "algorithm", "burst", "fixed-window"].into_iter());
+        assert_eq!(of("limt"), Some("limit"));
+        assert_eq!(of("Limits"), Some("limit"));
+        assert_eq!(of("algoritm"), Some("algorithm"));
+        assert_eq!(of("fixed_window"), Some("fixed-window"));
+        assert_eq!(of("token"), None);
+        assert_eq!(of(""), None);
+        assert_eq!(of(&"x".repeat(1_000_000)), None);
+        assert_eq!(
+            one_of("shard", "here, shared"),
+            "did you mean shared? It is one of here, shared"
+        );
+        assert_eq!(one_of("redis", "here, exact"), "it is one of here, exact");
+    }
+
+    #[test]
+    fn a_distance_counts_letters() {
+        let of = |one: &str, other| distance(&one.chars().collect::<Vec<_>>(), other);
+        assert_eq!((of("", "abc"), of("abc", ""), of("abc", "abc")), (3, 3, 0));
+        assert_eq!((of("kitten", "sitting"), of("flaw", "lawn")), (3, 2));
+    }
+}

@@ -1,0 +1,77 @@
+//! Windows that count every hit ([`CountedWindow`]), decided by what a table or a store has counted.
+
+use std::num::NonZeroU64;
+
+use rategate::{Clock, FixedWindow, Keyed, KeyedError, Twinned};
+
+use super::answer::{Part, Verdict};
+use super::request::Verb;
+use crate::rule::{CountedWindow, Shown};
+
+/// A caller's own limit for a descriptor, and the counter that counts under it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnLimit {
+    pub(super) window: CountedWindow,
+    pub(super) counter: FixedWindow,
+    pub(super) shown: Shown,
+}
+
+/// A verdict, and how much of the window is used after it.
+pub(super) type Counted = (Verdict, u64);
+
+/// Counts under a key of a table, whose policy the counter is.
+pub(super) fn decide<P: Twinned, C: Clock + Clone>(
+    table: &Keyed<[u8], P, C>,
+    (window, counter): (CountedWindow, &FixedWindow),
+    key: &[u8],
+    (verb, permits): (Verb, u64),
+    now_ns: u64,
+) -> Result<Counted, KeyedError> {
+    let used = |remaining: u64| counter.permits().saturating_sub(remaining);
+    Ok(match verb {
+        Verb::Take if permits > 0 => {
+            let told = CountedWindow::counted_of(permits, counter);
+            let used = used(table.try_acquire_told(key, told)?.1.remaining);
+            (verdict(window, used, permits, now_ns), used)
+        }
+        Verb::Take | Verb::Peek => {
+            let used = used(table.look(key)?.remaining);
+            (verdict(window, used.saturating_add(permits), permits, now_ns), used)
+        }
+        Verb::Refund => {
+            let back = table.give_back(key, permits)?;
+            (Verdict::Refunded(back), used(table.look(key)?.remaining))
+        }
+        Verb::Reset => {
+            table.reset(key)?;
+            (Verdict::Reset, 0)
+        }
+    })
+}
+
+/// What a count says of a take of `permits` that it includes.
+pub(super) fn verdict(window: CountedWindow, count: u64, permits: u64, now_ns: u64) -> Verdict {
+    if count <= window.permits() {
+        return Verdict::Granted;
+    }
+    let fits_ever = permits <= window.permits();
+    let wait_ns = NonZeroU64::new(window.left_ns(now_ns)).filter(|_| fits_ever);
+    Verdict::Denied { retry_after_ns: wait_ns, enforced: true }
+}
+
+/// An item's part of an answer, without a rule.
+pub(super) fn part(
+    window: CountedWindow,
+    shown: Shown,
+    (verdict, used): Counted,
+    now_ns: u64,
+) -> Part {
+    Part {
+        rule: None,
+        shown: Some(shown),
+        verdict,
+        limit: window.permits(),
+        remaining: Some(window.permits().saturating_sub(used)),
+        reset_after_ns: window.left_ns(now_ns),
+    }
+}

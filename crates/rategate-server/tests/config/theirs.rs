@@ -1,0 +1,112 @@
+//! Files of the shapes that envoyproxy/ratelimit takes, with every key of its format: each is taken, and what it refuses is.
+
+use rategate_server::config::{Loaded, load, load_text};
+use rategate_server::rule::{Limit, Rule, Value};
+
+fn taken(text: &str) -> Loaded {
+    load_text("theirs.yaml", text).unwrap_or_else(|error| panic!("{}", error.report()))
+}
+
+/// Every key beside every other, deep and flat, with content in `metadata` that is nobody's business.
+const EVERY_KEY: &str = "
+---
+domain: shop
+descriptors:
+  - key: source
+    value: front
+    descriptors:
+      - key: target
+        rate_limit:
+          unit: second
+          requests_per_unit: 5
+        metadata:
+          name: cart
+          owners: [a, b]
+          contact: { team: { mail: x@y, on_call: true, level: 0.5 } }
+      - key: target
+        value: search
+        rate_limit:
+          replaces:
+            - name: slow
+            - name: of_nobody
+          unit: minute
+          requests_per_unit: 2
+        shadow_mode: true
+  - key: tenant
+    detailed_metric: true
+    value_to_metric: true
+    rate_limit:
+      name: slow
+      unit: HOUR
+      requests_per_unit: 70
+  - key: tenant
+    value: house
+  - key: path
+    value: files/*
+    share_threshold: true
+    value_to_metric: true
+    descriptors:
+      - key: file
+        value: a*b*c
+        share_threshold: false
+        rate_limit:
+          unit: week
+          requests_per_unit: 120
+  - key: service
+    value: one
+    quota_mode: true
+    rate_limit:
+      unit: month
+      requests_per_unit: 1
+    metadata:
+  - key: open
+    rate_limit:
+      unlimited: true
+";
+
+#[test]
+fn every_key_of_the_format_is_taken() {
+    let loaded = taken(EVERY_KEY);
+    let limits: Vec<&Limit> = loaded.rules.rules.iter().map(|rule| &rule.limit).collect();
+    let is_counted = |limit: &&Limit| matches!(limit, Limit::Counted(_));
+    assert_eq!((limits.len(), limits.iter().filter(|limit| is_counted(limit)).count()), (7, 5));
+    assert_eq!((limits[3], limits[6]), (&Limit::Exempt, &Limit::Unlimited));
+    let shared = |rule: &Rule| {
+        rule.entries.iter().any(|entry| matches!(entry.value, Value::Pattern { shared: true, .. }))
+    };
+    assert!(shared(&loaded.rules.rules[4]) && loaded.rules.rules[5].quota);
+}
+
+/// A domain without descriptors, and metadata of a kind that a message has no place for.
+#[test]
+fn the_edges_are_as_there() {
+    assert!(taken("domain: d\ndescriptors:\n").rules.rules.is_empty());
+    let wrong = |text: &str| load_text("theirs.yaml", text).map(|_| ()).unwrap_err().to_string();
+    let told = wrong("domain: d\ndescriptors: [{key: a, metadata: [1]}]");
+    assert!(told.contains("descriptors[0].metadata: wrong type: a list, not a mapping"), "{told}");
+    let told =
+        wrong("domain: d\ndescriptors: [{key: a*, rate_limit: {unit: day, requests_per_unit: 1}}]");
+    assert!(told.contains("descriptors[0].key: a * in a key"), "{told}");
+}
+
+/// Files of one domain are refused, and merged where that is asked for; a key of both is refused in either case.
+#[test]
+fn domains_of_several_files_are_merged_where_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let of = |key: &str| {
+        format!(
+            "domain: d\ndescriptors: [{{key: {key}, rate_limit: {{unit: day, requests_per_unit: 1}}}}]"
+        )
+    };
+    write("a.yaml", &of("a"));
+    write("b.yaml", &of("b"));
+    let told = load(folder.path()).unwrap_err().report();
+    assert!(told.contains("duplicate domain") && told.contains("merge_domains = true"), "{told}");
+    write("settings.toml", "[grpc]\nmerge_domains = true\n");
+    let rules = load(folder.path()).unwrap().rules.rules.clone();
+    assert_eq!(rules.iter().map(|rule| &*rule.name).collect::<Vec<_>>(), ["d.a", "d.b"]);
+    write("b.yaml", &of("a"));
+    let told = load(folder.path()).unwrap_err().to_string();
+    assert!(told.contains("duplicate composite key"), "{told}");
+}

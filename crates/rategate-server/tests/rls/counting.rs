@@ -1,0 +1,304 @@
+//! Rules in the format of envoyproxy/ratelimit count as that project does, for every sequence of calls: see [`oracle`](crate::oracle).
+
+use rategate::{Clock as _, ManualClock};
+use rategate_server::config::load_text;
+use rategate_server::engine::{Answer, Decided, Engine, EngineSettings, Override};
+use rategate_server::protocol::rls::{Ask, Code, Descriptor, Line, Options, ask};
+use rategate_server::rule::Unit;
+
+use crate::oracle::{Asked, Limit, Node, Service, Status, yaml};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Configurations, and sequences of calls for each: 100 000 sequences in all, half of them with `count_over_only`.
+const CONFIGS: u64 = 500;
+const SEQUENCES: u64 = 200;
+
+/// A generator of numbers that a seed decides.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, many: u64) -> u64 {
+        self.next() % many
+    }
+
+    fn one_in(&mut self, many: u64) -> bool {
+        self.below(many) == 0
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[usize::try_from(self.next()).unwrap() % all.len()]
+    }
+}
+
+const KEYS: [&str; 2] = ["a", "b"];
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+fn level(random: &mut Random, depth: u32) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::new();
+    for _ in 0..=random.below(4) {
+        let (key, value) = (random.of(&KEYS), random.of(&["", "", "x", "y", "x*", "*y", "x*y"]));
+        if nodes.iter().any(|node| node.key == key && node.value == value) {
+            continue;
+        }
+        let below = if depth > 0 && random.one_in(3) { level(random, depth - 1) } else { vec![] };
+        nodes.push(Node {
+            key,
+            value,
+            limit: (!random.one_in(5)).then(|| limit(random)),
+            is_shadow: random.one_in(6),
+            is_quota: random.one_in(4),
+            is_shared: value.contains('*') && random.one_in(2),
+            below,
+        });
+    }
+    nodes
+}
+
+fn limit(random: &mut Random) -> Limit {
+    let name = if random.one_in(2) { random.of(&NAMES) } else { "" };
+    let others = NAMES.into_iter().filter(|other| *other != name);
+    let replaces = if random.one_in(5) { others.take(1).collect() } else { vec![] };
+    let unit = (!random.one_in(8)).then(|| random.of(&Unit::ALL));
+    Limit { per_unit: per_unit(random), unit, name, replaces }
+}
+
+fn per_unit(random: &mut Random) -> u32 {
+    random.of(&[0, 1, 2, 3, 5, 10, 1_000, (1 << 27) - 1, 1 << 27, u32::MAX])
+}
+
+fn asked(random: &mut Random) -> Asked {
+    let entries = (0..=random.below(3) / 2)
+        .map(|_| (random.of(&KEYS), random.of(&["x", "y", "z", "xy", "x1y", ""])));
+    let entries = entries.collect();
+    // A caller's own limit of 2^27 and more shares no count with a rule of less: docs/limits.md.
+    let own = random.one_in(6).then(|| (per_unit(random) % (1 << 27), random.of(&Unit::ALL)));
+    let hits = [0, 0, 1, 1, 2, 4, 9, 900, 1_001, u64::from(u32::MAX), 1 << 33, u64::MAX >> 1];
+    let hits = (!random.one_in(3)).then(|| random.of(&hits));
+    Asked { entries, own, hits }
+}
+
+fn ask_engine(engine: &Engine<ManualClock>, asked: &[Asked], hits: u32) -> Answer {
+    let descriptors = asked.iter().map(|asked| Descriptor {
+        entries: asked
+            .entries
+            .iter()
+            .map(|(key, value)| (key.as_bytes(), value.as_bytes()))
+            .collect(),
+        limit: asked.own.map(|(permits, unit)| Override { permits: permits.into(), unit }),
+        hits: asked.hits,
+        refund: false,
+    });
+    let question = Ask { domain: "d", descriptors: descriptors.collect(), hits };
+    let Ok(Decided::Now(Ok(answer))) = ask(engine, &question) else { panic!("no answer") };
+    answer
+}
+
+fn told(answer: &Answer) -> (bool, Vec<Status>) {
+    let statuses = answer.parts.iter().map(|part| {
+        let line = Line::of(part);
+        Status {
+            is_over: line.code == Code::OverLimit,
+            limit: line.limit.map(|(name, permits, unit)| (name.to_owned(), permits, unit)),
+            remaining: line.remaining,
+            reset_s: line.reset_s,
+        }
+    });
+    (Code::of(answer) == Code::OverLimit, statuses.collect())
+}
+
+/// Time goes on by nothing, by a moment, to the very border of a window or just before it, or over it.
+fn pass(random: &mut Random, clock: &ManualClock) {
+    let now_ns = clock.now_ns();
+    let unit_ns = random.of(&Unit::ALL[..4]).seconds() * SECOND;
+    let border_ns = now_ns / unit_ns * unit_ns + unit_ns;
+    match random.below(8) {
+        0 => clock.set(border_ns),
+        1 => clock.set((border_ns - 1).max(now_ns)),
+        2 => clock.advance(random.below(unit_ns)),
+        3 | 4 => clock.advance(random.below(SECOND)),
+        _ => {}
+    }
+}
+
+fn engine_of(text: &str, settings: EngineSettings) -> (Engine<ManualClock>, ManualClock) {
+    let clock = ManualClock::new();
+    clock.set(1_700_000_050 * SECOND);
+    let engine = Engine::new(clock.clone(), settings);
+    let loaded = load_text("d.yaml", text).unwrap_or_else(|error| panic!("{}", error.report()));
+    engine.load_compiled(&loaded.rules).unwrap();
+    (engine, clock)
+}
+
+#[test]
+fn a_hundred_thousand_sequences_of_calls_are_answered_as_by_the_model() {
+    for config in 0..CONFIGS {
+        let random = &mut Random(config);
+        let domain = level(random, 1);
+        let stops_when_over = config % 2 == 1;
+        let settings = EngineSettings {
+            most_keys: 10_000,
+            inline_keys: 1_000,
+            inline_limits: 31,
+            count_over_only: stops_when_over,
+            ..EngineSettings::default()
+        };
+        let (engine, clock) = engine_of(&yaml(&domain), settings);
+        let mut model = Service { stops_when_over, ..Service::default() };
+        for sequence in 0..SEQUENCES {
+            for _ in 0..=random.below(5) {
+                let asked: Vec<Asked> = (0..=random.below(3)).map(|_| asked(random)).collect();
+                let hits = random.of(&[0, 1, 2, 7, u32::MAX]);
+                let expected = model.call(&domain, &asked, hits, clock.now_ns() / SECOND);
+                let answer = told(&ask_engine(&engine, &asked, hits));
+                assert_eq!(
+                    answer,
+                    expected,
+                    "configuration {config}, sequence {sequence}: {asked:?} {hits}\n{}",
+                    yaml(&domain)
+                );
+                pass(random, &clock);
+            }
+        }
+    }
+}
+
+/// A token limit behind a gateway that charges after the fact: what is used is counted, however much it is.
+#[test]
+fn a_charge_over_the_limit_is_counted() {
+    let text =
+        "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1000}}]";
+    let (engine, clock) = engine_of(text, EngineSettings::default());
+    let charge = |hits| {
+        let asked = Asked { entries: vec![("a", "x")], own: None, hits: Some(hits) };
+        let (is_over, statuses) = told(&ask_engine(&engine, &[asked], 0));
+        (is_over, statuses[0].remaining)
+    };
+    assert_eq!([900, 400, 0].map(charge), [(false, 100), (true, 0), (true, 0)]);
+    clock.advance(86_400 * SECOND);
+    assert_eq!(
+        [999, 0, 1, 0, 1].map(charge),
+        [(false, 1), (false, 1), (false, 0), (false, 0), (true, 0)]
+    );
+}
+
+/// Hits of 2^63 and more spoil the counter of that project. Here they are over the limit until the window ends.
+#[test]
+fn no_number_of_hits_spoils_a_counter() {
+    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: minute, requests_per_unit: 4294967295}}]";
+    let (engine, clock) = engine_of(text, EngineSettings::default());
+    let charge = |hits| {
+        let asked = Asked { entries: vec![("a", "x")], own: None, hits: Some(hits) };
+        told(&ask_engine(&engine, &[asked], 0)).0
+    };
+    for hits in [1 << 63, u64::MAX, u64::MAX, 1, 0] {
+        assert!(charge(hits), "{hits}");
+    }
+    clock.advance(60 * SECOND);
+    assert!(!charge(1));
+}
+
+/// The model's quotas and hard limits, beside each other: one quota that is over denies, whatever room a hard limit has.
+#[test]
+fn quotas_stand_beside_limits_as_there() {
+    let text = "domain: d\ndescriptors: [{key: q, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}, {key: r, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 2}}, {key: u, quota_mode: true, rate_limit: {unlimited: true}}, {key: h, rate_limit: {unit: day, requests_per_unit: 100}}]";
+    let (engine, _) = engine_of(text, EngineSettings::default());
+    let is_over = |keys: &[&'static str]| {
+        let asked =
+            keys.iter().map(|key| Asked { entries: vec![(key, "x")], own: None, hits: None });
+        told(&ask_engine(&engine, &asked.collect::<Vec<_>>(), 0)).0
+    };
+    assert!(!is_over(&["q", "h"]));
+    assert!(is_over(&["q", "h"]), "the only quota is over");
+    assert!(!is_over(&["q", "r"]), "one of two has room");
+    assert!(!is_over(&["q", "r"]));
+    assert!(is_over(&["q", "r"]), "none has");
+    assert!(is_over(&["q", "u"]), "what is unlimited is no quota");
+}
+
+/// A caller's own limit counts where the rule of the same descriptor and unit does, and the other way round.
+#[test]
+fn limits_of_one_unit_share_the_count_of_a_descriptor() {
+    let text =
+        "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 10}}]";
+    let (engine, _) = engine_of(text, EngineSettings::default());
+    let remaining = |own| {
+        let asked = Asked { entries: vec![("a", "x")], own, hits: Some(2) };
+        told(&ask_engine(&engine, &[asked], 0)).1[0].remaining
+    };
+    assert_eq!(remaining(None), 8);
+    assert_eq!(remaining(Some((5, Unit::Hour))), 1);
+    assert_eq!(remaining(Some((100, Unit::Hour))), 94);
+    assert_eq!(remaining(None), 2);
+    assert_eq!(remaining(Some((5, Unit::Day))), 3, "another unit, another count");
+}
+
+/// Rules of another kind in the same call are all or nothing: what counts every hit counts, and they take nothing.
+#[test]
+fn other_limits_beside_counted_ones_take_all_or_nothing() {
+    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 9, algorithm: fixed-window}}]";
+    let (engine, _) = engine_of(text, EngineSettings::default());
+    let both = ["a", "b"].map(|key| Asked { entries: vec![(key, "x")], own: None, hits: None });
+    let remaining = || {
+        let (is_over, statuses) = told(&ask_engine(&engine, &both, 0));
+        (is_over, statuses.iter().map(|status| status.remaining).collect::<Vec<_>>())
+    };
+    assert_eq!(remaining(), (false, vec![0, 8]));
+    assert_eq!(remaining(), (true, vec![0, 8]));
+    assert_eq!(remaining(), (true, vec![0, 8]));
+}
+
+/// A global shadow: the descriptors say that they are over, and the call passes.
+#[test]
+fn a_global_shadow_lets_every_call_pass() {
+    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 0}}]";
+    let (engine, _) = engine_of(text, EngineSettings::default());
+    let asked = Asked { entries: vec![("a", "x")], own: None, hits: None };
+    let answer = ask_engine(&engine, &[asked], 0);
+    let options = Options { shadow: true, ..Options::default() };
+    assert_eq!(options.code(&answer), Code::Ok);
+    assert_eq!(Options::default().code(&answer), Code::OverLimit);
+    assert!(told(&answer).1[0].is_over);
+    let question =
+        br#"{"domain": "d", "descriptors": [{"entries": [{"key": "a", "value": "x"}]}]}"#;
+    let json = |options| {
+        crate::common::runtime()
+            .block_on(rategate_server::protocol::rls::json(question, &engine, options, true))
+    };
+    let (status, body) = json(options);
+    assert_eq!(status, 200, "{body}");
+    assert!(body.starts_with(r#"{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT""#), "{body}");
+    assert_eq!(json(Options::default()).0, 429);
+}
+
+/// A reload with another number goes on with the count, as counters in Redis do; another unit is another window.
+#[test]
+fn a_change_of_the_number_keeps_what_was_counted() {
+    let text =
+        |limit: &str| format!("domain: d\ndescriptors: [{{key: a, rate_limit: {{{limit}}}}}]");
+    let (engine, _) =
+        engine_of(&text("unit: day, requests_per_unit: 1000"), EngineSettings::default());
+    let remaining = |hits| {
+        let asked = Asked { entries: vec![("a", "x")], own: None, hits: Some(hits) };
+        told(&ask_engine(&engine, &[asked], 0)).1[0].remaining
+    };
+    let load = |limit: &str| {
+        engine.load_compiled(&load_text("d.yaml", &text(limit)).unwrap().rules).unwrap();
+    };
+    assert_eq!(remaining(900), 100);
+    load("unit: day, requests_per_unit: 950");
+    assert_eq!(remaining(0), 50);
+    load("unit: day, requests_per_unit: 100");
+    assert_eq!(remaining(0), 0);
+    load("unit: day, requests_per_unit: 2000");
+    assert_eq!(remaining(0), 1100);
+    load("unit: month, requests_per_unit: 2000");
+    assert_eq!(remaining(0), 2000);
+}

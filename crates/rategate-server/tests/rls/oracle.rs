@@ -1,0 +1,227 @@
+//! A model of how envoyproxy/ratelimit counts, with its counters in Redis: too simple to be wrong, and slow.
+//!
+//! Written from what that project does, not from how this one does it: a tree of composite keys, a map of counters by the text of their
+//! key and the start of their window, an addition for each descriptor and a comparison after it. Where that project breaks (counts
+//! of 2^63 and more, windows of two units that begin at the same instant and share a counter), the model does not.
+
+#![expect(clippy::format_push_string, reason = "a test: plain before fast")]
+
+use std::collections::{HashMap, HashSet};
+
+use rategate_server::rule::Unit;
+
+/// A descriptor of a configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Node {
+    pub(crate) key: &'static str,
+    pub(crate) value: &'static str,
+    pub(crate) limit: Option<Limit>,
+    pub(crate) is_shadow: bool,
+    pub(crate) is_quota: bool,
+    pub(crate) is_shared: bool,
+    pub(crate) below: Vec<Node>,
+}
+
+/// A `rate_limit`.
+#[derive(Clone, Debug)]
+pub(crate) struct Limit {
+    pub(crate) per_unit: u32,
+    /// None for `unlimited`.
+    pub(crate) unit: Option<Unit>,
+    pub(crate) name: &'static str,
+    pub(crate) replaces: Vec<&'static str>,
+}
+
+/// A descriptor of a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) entries: Vec<(&'static str, &'static str)>,
+    pub(crate) own: Option<(u32, Unit)>,
+    pub(crate) hits: Option<u64>,
+}
+
+/// The status of a descriptor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) is_over: bool,
+    pub(crate) limit: Option<(String, u32, Unit)>,
+    pub(crate) remaining: u32,
+    pub(crate) reset_s: Option<u64>,
+}
+
+/// The service: its counters, and how it is set up.
+#[derive(Debug, Default)]
+pub(crate) struct Service {
+    /// `STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`.
+    pub(crate) stops_when_over: bool,
+    pub(crate) counters: HashMap<(String, Unit, u64), u128>,
+}
+
+/// A limit that applies to a descriptor, and the text that its counter is known by.
+struct Applied {
+    limit: Limit,
+    is_shadow: bool,
+    is_quota: bool,
+    counter: String,
+}
+
+impl Service {
+    pub(crate) fn call(
+        &mut self,
+        domain: &[Node],
+        asked: &[Asked],
+        hits: u32,
+        now_s: u64,
+    ) -> (bool, Vec<Status>) {
+        let mut applied: Vec<Option<Applied>> =
+            asked.iter().map(|asked| find(domain, asked)).collect();
+        let of_all = applied.iter().flatten().flat_map(|applied| applied.limit.replaces.clone());
+        let replaced: HashSet<&str> = of_all.collect();
+        let mut is_unlimited = vec![false; asked.len()];
+        for (applied, is_unlimited) in applied.iter_mut().zip(&mut is_unlimited) {
+            *is_unlimited = applied.as_ref().is_some_and(|it| it.limit.unit.is_none());
+            if *is_unlimited {
+                *applied = None;
+            }
+            let name = applied.as_ref().map_or("", |applied| applied.limit.name);
+            if !name.is_empty() && replaced.contains(name) {
+                *applied = None;
+            }
+        }
+        let hits = |asked: &Asked| asked.hits.unwrap_or_else(|| u64::from(hits.max(1)));
+        let hits: Vec<u64> = asked.iter().map(hits).collect();
+        let goes_over: Vec<bool> = applied
+            .iter()
+            .zip(&hits)
+            .map(|(applied, hits)| {
+                let Some(applied) = applied else { return false };
+                let count = self.counters.get(&applied.key(now_s)).copied().unwrap_or(0);
+                count + u128::from(*hits) > u128::from(applied.limit.per_unit)
+            })
+            .collect();
+        let spares = self.stops_when_over && goes_over.contains(&true);
+        let mut statuses = Vec::new();
+        let (mut is_over, mut quotas, mut full) = (false, 0, 0);
+        for (nth, applied) in applied.iter().enumerate() {
+            let Some(applied) = applied else {
+                let remaining = if is_unlimited[nth] { u32::MAX } else { 0 };
+                statuses.push(Status { remaining, ..Status::default() });
+                continue;
+            };
+            let count = self.counters.entry(applied.key(now_s)).or_default();
+            if !spares || goes_over[nth] {
+                *count += u128::from(hits[nth]);
+            }
+            let per_unit = u128::from(applied.limit.per_unit);
+            let is_beyond = *count > per_unit;
+            let unit = applied.limit.unit.unwrap();
+            let status = Status {
+                is_over: is_beyond && !applied.is_shadow,
+                limit: Some((applied.limit.name.to_owned(), applied.limit.per_unit, unit)),
+                remaining: u32::try_from(per_unit.saturating_sub(*count)).unwrap(),
+                reset_s: Some(unit.seconds() - now_s % unit.seconds()),
+            };
+            quotas += u32::from(applied.is_quota);
+            full += u32::from(applied.is_quota && status.is_over);
+            is_over |= !applied.is_quota && status.is_over;
+            statuses.push(status);
+        }
+        (is_over || (quotas > 0 && quotas == full), statuses)
+    }
+}
+
+impl Applied {
+    fn key(&self, now_s: u64) -> (String, Unit, u64) {
+        let unit = self.limit.unit.unwrap();
+        (self.counter.clone(), unit, now_s / unit.seconds() * unit.seconds())
+    }
+}
+
+impl Node {
+    fn composite(&self) -> String {
+        match self.value {
+            "" => self.key.to_owned(),
+            value => format!("{}_{value}", self.key),
+        }
+    }
+}
+
+/// The limit that a descriptor comes under: the most specific node at each entry, and a limit where the entries end.
+fn find(domain: &[Node], asked: &Asked) -> Option<Applied> {
+    if let Some((per_unit, unit)) = asked.own {
+        let texts = asked.entries.iter().map(|(key, value)| format!("{key}_{value}_"));
+        let limit = Limit { per_unit, unit: Some(unit), name: "", replaces: Vec::new() };
+        let (is_shadow, is_quota) = (false, false);
+        return Some(Applied { limit, is_shadow, is_quota, counter: texts.collect() });
+    }
+    let (mut level, mut counter, mut found) = (domain, String::new(), None);
+    for (key, value) in &asked.entries {
+        let whole = format!("{key}_{value}");
+        let exact = level.iter().find(|node| node.composite() == whole);
+        let like = || {
+            level
+                .iter()
+                .find(|node| node.composite().contains('*') && is_like(&whole, &node.composite()))
+        };
+        let any = || level.iter().find(|node| node.composite() == *key);
+        let node = exact.or_else(like).or_else(any)?;
+        let told_apart = if node.is_shared { node.value } else { value };
+        counter.push_str(&format!("{key}_{told_apart}_"));
+        (level, found) = (node.below.as_slice(), Some(node));
+    }
+    let node = found?;
+    let limit = node.limit.clone()?;
+    Some(Applied { limit, is_shadow: node.is_shadow, is_quota: node.is_quota, counter })
+}
+
+/// Whether a text is like a pattern, in which each `*` stands for anything.
+fn is_like(text: &str, pattern: &str) -> bool {
+    match pattern.chars().next() {
+        None => text.is_empty(),
+        Some('*') => (0..=text.len()).any(|at| is_like(&text[at..], &pattern[1..])),
+        Some(first) => text.strip_prefix(first).is_some_and(|rest| is_like(rest, &pattern[1..])),
+    }
+}
+
+/// The configuration as a file of that project.
+pub(crate) fn yaml(domain: &[Node]) -> String {
+    let nodes: Vec<String> = domain.iter().map(of_node).collect();
+    format!("domain: d\ndescriptors: [{}]\n", nodes.join(", "))
+}
+
+fn of_node(node: &Node) -> String {
+    let mut text = format!("{{key: {}", node.key);
+    if !node.value.is_empty() {
+        text.push_str(&format!(", value: '{}'", node.value));
+    }
+    let flags = [
+        ("shadow_mode", node.is_shadow),
+        ("quota_mode", node.is_quota),
+        ("share_threshold", node.is_shared),
+    ];
+    for (flag, _) in flags.into_iter().filter(|(_, is_set)| *is_set) {
+        text.push_str(&format!(", {flag}: true"));
+    }
+    if let Some(limit) = &node.limit {
+        let unit = match limit.unit {
+            Some(unit) => format!("unit: {}, requests_per_unit: {}", unit.name(), limit.per_unit),
+            None => "unlimited: true".to_owned(),
+        };
+        let replaces: Vec<_> =
+            limit.replaces.iter().map(|name| format!("{{name: {name}}}")).collect();
+        let name = match limit.name {
+            "" => String::new(),
+            name => format!(", name: {name}"),
+        };
+        text.push_str(&format!(
+            ", rate_limit: {{{unit}{name}, replaces: [{}]}}",
+            replaces.join(", ")
+        ));
+    }
+    if !node.below.is_empty() {
+        let below: Vec<String> = node.below.iter().map(of_node).collect();
+        text.push_str(&format!(", descriptors: [{}]", below.join(", ")));
+    }
+    text.push('}');
+    text
+}

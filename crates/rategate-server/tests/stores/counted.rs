@@ -1,0 +1,189 @@
+//! Windows that count every hit, kept in a store: the same answers as in this process, which are those of envoyproxy/ratelimit.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use rategate::store::Course;
+use rategate::{Clock, ManualClock, MonotonicClock};
+use rategate_redis::client::{self, Config, RedisStore};
+use rategate_server::engine::{Decided, Engine, EngineSettings, Shared, Verb, Verdict};
+use rategate_server::rule::{
+    CountedWindow, Enforcement, Limit, Place, Rule, Shown, Unit, WhenGone,
+};
+
+use crate::common::{SECOND, bucket};
+use crate::servers::server::{Brand, Server};
+use crate::{MS, World, decided, rule_set};
+
+fn counted(name: &str, permits: u32, unit: Unit, place: Place) -> Rule {
+    let limit = Limit::Counted(CountedWindow::new(permits, unit.seconds() * SECOND).unwrap());
+    let shown = Shown { permits: permits.into(), multiplier: 1, unit };
+    let when_gone = if place == Place::Here { WhenGone::Local } else { WhenGone::Deny };
+    Rule { limit, shown, place, when_gone, ..bucket(name, &["who"], 1) }
+}
+
+fn rules(place: Place) -> Vec<Rule> {
+    let shadow = Rule { enforcement: Enforcement::Shadow, ..counted("s", 3, Unit::Minute, place) };
+    let quotas = [("q", 4), ("r", 9)]
+        .map(|(name, permits)| Rule { quota: true, ..counted(name, permits, Unit::Minute, place) });
+    let large = counted("l", u32::MAX, Unit::Hour, place);
+    let mut all = vec![
+        counted("n", 0, Unit::Second, place),
+        counted("d", 1000, Unit::Day, place),
+        counted("t", 2, Unit::Second, place),
+        shadow,
+        large,
+    ];
+    all.extend(quotas);
+    all
+}
+
+const NAMES: [&str; 7] = ["n", "d", "t", "s", "l", "q", "r"];
+const HITS: [u64; 11] = [0, 0, 1, 1, 2, 3, 400, 900, (1 << 32) - 1, 1 << 40, u64::MAX];
+
+/// Which of so many, by a seed.
+fn next(seed: &mut u64, many: usize) -> usize {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    usize::try_from(*seed >> 33).unwrap() % many
+}
+
+fn asked(seed: &mut u64) -> (Verb, Vec<(&'static str, &'static str, u64)>) {
+    let verb = [Verb::Take, Verb::Take, Verb::Take, Verb::Peek][next(seed, 4)];
+    let items = (0..=next(seed, 3)).map(|_| {
+        (
+            NAMES[next(seed, NAMES.len())],
+            ["ann", "ben"][next(seed, 2)],
+            HITS[next(seed, HITS.len())],
+        )
+    });
+    (verb, items.collect())
+}
+
+fn here<C: Clock + Clone + 'static>(
+    engine: &Engine<C>,
+    verb: Verb,
+    items: &[(&str, &str, u64)],
+) -> rategate_server::engine::Answer {
+    let Decided::Now(answer) = decided(engine, verb, items) else { panic!("nothing is asked") };
+    answer.unwrap()
+}
+
+#[test]
+fn a_store_answers_as_this_process_does() {
+    let world = World::new();
+    let stored = world.server(rules(Place::StoreExact));
+    let here_engine: Engine<ManualClock> =
+        Engine::new(world.clock.clone(), EngineSettings::default());
+    here_engine.load(rule_set(rules(Place::Here))).unwrap();
+    let seed = &mut 7;
+    for step in 0..20_000 {
+        let (verb, items) = asked(seed);
+        let (mut answer, _) = world.ask(&stored, verb, &items);
+        let mut expected = here(&here_engine, verb, &items);
+        for part in answer.parts.iter_mut().chain(&mut expected.parts) {
+            part.rule = None;
+        }
+        assert_eq!(answer, expected, "step {step}: {verb:?} {items:?}");
+        let now_ns = world.clock.now_ns();
+        match next(seed, 12) {
+            0 => world.clock.set(now_ns / (60 * SECOND) * 60 * SECOND + 60 * SECOND),
+            1 => world.clock.set(now_ns + SECOND / 3),
+            2 if next(seed, 40) == 0 => world.clock.set(now_ns + 86_400 * SECOND),
+            _ => {}
+        }
+    }
+}
+
+/// What a call that is denied has counted is not given back. A call that is given up before the store has answered counts nothing.
+#[test]
+fn what_is_counted_stays_counted() {
+    let world = World::new();
+    let closed = Rule { place: Place::StoreExact, ..bucket("closed", &["who"], 1) };
+    let server = world.server(vec![counted("d", 1000, Unit::Day, Place::StoreExact), closed]);
+    assert!(!world.take(&server, &[("d", "x", 5), ("closed", "x", 2)]));
+    assert_eq!(world.left(&server, "d", "x"), Some(995));
+    world.store.script([Course::Slow { there_ns: MS, back_ns: 5 * MS }]);
+    let Decided::Later(answer) = decided(&server, Verb::Take, &[("d", "x", 5)]) else { panic!() };
+    drop(answer);
+    for _ in 0..5 {
+        world.clock.set(world.clock.now_ns() + 10 * MS);
+    }
+    assert_eq!(world.left(&server, "d", "x"), Some(995));
+    // What the store has answered for stays, whatever else of the call is still on its way.
+    world.store.script([Course::Straight, Course::Slow { there_ns: MS, back_ns: 5 * MS }]);
+    let items = [("d", "x", 5), ("closed", "y", 1)];
+    let Decided::Later(mut answer) = decided(&server, Verb::Take, &items) else { panic!() };
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(answer.as_mut().poll(&mut context).is_pending());
+    drop(answer);
+    for _ in 0..5 {
+        world.clock.set(world.clock.now_ns() + 10 * MS);
+    }
+    assert_eq!(world.left(&server, "d", "x"), Some(990));
+    // What goes back by the caller's word does.
+    let (answer, _) = world.ask(&server, Verb::Refund, &[("d", "x", 4)]);
+    assert_eq!(
+        (answer.parts[0].verdict, answer.parts[0].remaining),
+        (Verdict::Refunded(4), Some(994))
+    );
+}
+
+#[test]
+fn a_store_that_is_gone_is_answered_for_by_the_rule() {
+    let world = World::new();
+    let deny = counted("d", 9, Unit::Day, Place::StoreExact);
+    let admit =
+        Rule { when_gone: WhenGone::Admit, ..counted("t", 9, Unit::Day, Place::StoreExact) };
+    let server = world.server(vec![deny, admit]);
+    for (rule, admitted) in [("d", false), ("t", true)] {
+        world.store.set_usual(Course::Unreachable);
+        let (answer, _) = world.ask(&server, Verb::Take, &[(rule, "x", 1)]);
+        assert_eq!(answer.parts[0].verdict, Verdict::Gone { admitted });
+    }
+}
+
+/// A real server counts the same: days, so that no border lies within the test but at midnight.
+#[test]
+fn real_servers_answer_as_this_process_does() {
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let place = client::Server::tcp("127.0.0.1", server.port());
+        let store = Arc::new(RedisStore::open(Config::server(place).prefix("t")).unwrap());
+        let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
+        let clock = MonotonicClock::new();
+        let settings = EngineSettings::default();
+        let stored = Engine::with_store(clock, settings, None, Some(shared));
+        let of_days = |place| {
+            rules(place).into_iter().map(move |rule| {
+                let Limit::Counted(window) = rule.limit else { panic!() };
+                let permits = u32::try_from(window.permits()).unwrap();
+                let Rule { enforcement, quota, .. } = rule;
+                Rule { enforcement, quota, ..counted(&rule.name, permits, Unit::Year, place) }
+            })
+        };
+        stored.load(rule_set(of_days(Place::StoreExact).collect())).unwrap();
+        let here_engine = Engine::new(clock, settings);
+        here_engine.load(rule_set(of_days(Place::Here).collect())).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ask = |verb, items: &[(&str, &str, u64)]| {
+            runtime.block_on(decided(&stored, verb, items).answer()).unwrap()
+        };
+        let mut tries = 0;
+        while ask(Verb::Peek, &[("d", "first", 0)]).parts[0].verdict != Verdict::Granted {
+            tries += 1;
+            assert!(tries < 500, "the store answers");
+            std::thread::park_timeout(std::time::Duration::from_millis(20));
+        }
+        let seed = &mut 11;
+        for step in 0..400 {
+            let (verb, items) = asked(seed);
+            let (answer, expected) = (ask(verb, &items), here(&here_engine, verb, &items));
+            assert_eq!(answer.allowed, expected.allowed, "step {step}: {verb:?} {items:?}");
+            for (part, expected) in answer.parts.iter().zip(&expected.parts) {
+                assert_eq!(part.verdict.is_refusal(), expected.verdict.is_refusal(), "{step}");
+                assert_eq!(part.remaining, expected.remaining, "step {step}: {verb:?} {items:?}");
+            }
+        }
+    }
+}
