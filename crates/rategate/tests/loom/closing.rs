@@ -69,7 +69,7 @@ fn quick_a_reserved_task_hears_of_the_closing() {
         let reservation = limiter.reserve(1).unwrap();
         let task = start(move || Task::new(reservation.wait()).finish());
         limiter.close();
-        assert_eq!(task.join().unwrap(), Err(Closed));
+        assert_eq!(task.join().unwrap(), Err(AcquireError::Closed));
     });
 }
 
@@ -82,7 +82,7 @@ fn quick_a_reserved_task_is_told_by_its_newest_waker() {
         let task = Task::new(limiter.reserve(1).unwrap().wait()).waiting();
         let moved = start(move || task.elsewhere().finish());
         limiter.close();
-        assert_eq!(moved.join().unwrap(), Err(Closed));
+        assert_eq!(moved.join().unwrap(), Err(AcquireError::Closed));
     });
 }
 
@@ -95,7 +95,7 @@ fn quick_a_reserved_thread_hears_of_the_closing() {
         let reservation = limiter.limiter().reserve(1).unwrap();
         let thread = start(move || reservation.wait());
         limiter.close();
-        assert_eq!(thread.join().unwrap(), Err(Closed));
+        assert_eq!(thread.join().unwrap(), Err(AcquireError::Closed));
     });
 }
 
@@ -114,6 +114,6 @@ fn quick_a_reserved_start_comes_while_the_limiter_closes() {
         hand.set(S);
         closing.join().unwrap();
         let ended = task.join().unwrap();
-        assert!(ended.is_ok_and(|grant| grant.promised_ns() == S) || ended == Err(Closed));
+        assert!(ended.is_ok_and(|grant| grant.promised_ns() == S) || ended == Err(AcquireError::Closed));
     });
 }
