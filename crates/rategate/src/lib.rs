@@ -103,10 +103,13 @@
 //!   Hardly anything is earned then, and waits last longer by that much.
 //! * It does nothing in the background, but for the thread of a [`Dispatcher`], one that ends the waits
 //!   of tasks once there are some ([`ThreadTimer`]), and one that calibrates the first
-//!   [`MonotonicClock`] for a second and ends. A forked child has
-//!   its own copy of each limit, so parent and child together may reach twice the rate, and no
-//!   dispatcher's thread: make limiters and dispatchers after the fork. A lock that another thread
-//!   held at the fork stays held in the child.
+//!   [`MonotonicClock`] for a second and ends.
+//! * It does not share a limit with a forked child. The child has its own copy of each limit, so parent
+//!   and child together may reach twice the rate; [`distributed`] limits are one for both. Tasks in the child
+//!   wait by a timer of the child's own, and a [`Dispatcher`] of the parent takes no task there. A limiter
+//!   that tasks are waiting for at the moment of the fork is of no use in the child: copies of those
+//!   tasks stand in line there, and their timer is the parent's. A lock that another thread holds at
+//!   the fork stays held in the child.
 
 mod clock;
 mod decision;
@@ -121,6 +124,7 @@ mod limiter;
 mod local;
 mod panics;
 mod permit;
+mod process;
 pub mod replay;
 mod reservation;
 mod several;

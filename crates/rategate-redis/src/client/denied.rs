@@ -86,7 +86,7 @@ impl RedisStore {
         };
         let now = Instant::now();
         let until = now.checked_add(self.config.budget.max(LIST_WITHIN)).unwrap_or(now);
-        self.shared.put(Item::command(command, key.slot(), Box::new(hear), until));
+        self.submit(Item::command(command, key.slot(), Box::new(hear), until));
         Told { heard }
     }
 }

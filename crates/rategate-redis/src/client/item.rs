@@ -89,6 +89,13 @@ impl Item {
         true
     }
 
+    /// Tells the caller that no driver takes the item.
+    pub(crate) fn refuse(mut self, why: String) {
+        if let Some(hear) = self.hear.take() {
+            tell(hear, Err(Fault::Gone(Gone::Unable(why))));
+        }
+    }
+
     /// Tells whoever waits for what the store says to a command.
     pub(crate) fn hear_value(&mut self, shared: &Shared, value: &Value) {
         let Some(hear) = self.hear.take() else { return };

@@ -37,6 +37,9 @@
 //! * **No answer that was lost is asked for again**: a call goes out a second time only after a refusal that is
 //!   known to have changed nothing.
 //! * **Recovery by itself**: servers that restart, functions that are flushed, primaries and slots that move.
+//! * **A fork is no end.** In a forked child, which does not have the thread, the first question starts another one with
+//!   connections of its own. Those of the parent stay the parent's; questions that were on their way are answered
+//!   there.
 //!
 //! # What it does not do
 //!
@@ -60,10 +63,11 @@ mod stats;
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rategate::store::{Hear, Key, PlanError, Question, Rule, Store};
+use rategate::store::{Hear, Key, PerProcess, PlanError, Question, Rule, Store};
 
 pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_ROUNDS, Server};
 pub use plan::SharedPlan;
@@ -84,10 +88,13 @@ const SLOTS_OF_PART: u16 = 1_024;
 /// Dropping it closes it: everything without an answer hears [`Fault::Closed`](rategate::store::Fault::Closed), and
 /// the thread ends.
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    driver: PerProcess<Driven>,
     config: Arc<Config>,
     keys: KeySpace,
 }
+
+/// The callers' side of a driver, which ends when this is dropped.
+struct Driven(Arc<Shared>);
 
 /// Why a store cannot be opened.
 #[derive(Debug)]
@@ -98,7 +105,7 @@ pub enum OpenError {
     /// No server was named.
     NoServer,
     /// The system has no thread, or no file handles, for the driver.
-    Driver(std::io::Error),
+    Driver(io::Error),
 }
 
 impl RedisStore {
@@ -113,16 +120,34 @@ impl RedisStore {
         if config.places.is_empty() {
             return Err(OpenError::NoServer);
         }
-        let (shared, config) = (Arc::new(Shared::new(config.queue)), Arc::new(config));
-        driver::start(Arc::clone(&shared), Arc::clone(&config), keys.clone())
-            .map_err(OpenError::Driver)?;
-        Ok(Self { shared, config, keys })
+        let store = Self { driver: PerProcess::new(), config: Arc::new(config), keys };
+        store.shared().map_err(OpenError::Driver)?;
+        Ok(store)
     }
 
-    /// What it has done so far.
+    /// Returns what the driver of this process has done so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.stats.read(self.shared.open())
+        self.shared().map_or_else(|_| Stats::default(), |shared| shared.stats.read(shared.open()))
+    }
+
+    /// Hands an item to the driver, or says at once why not.
+    fn submit(&self, item: Item) {
+        match self.shared() {
+            Ok(shared) => shared.put(item),
+            Err(error) => item.refuse(format!("no driver in this process: {error}")),
+        }
+    }
+
+    /// Returns what the callers share with the driver of this process, and starts it where there is none: in a
+    /// forked child.
+    fn shared(&self) -> io::Result<&Arc<Shared>> {
+        let driven = self.driver.get_or_try_init(|| {
+            let shared = Arc::new(Shared::new(self.config.queue));
+            driver::start(Arc::clone(&shared), Arc::clone(&self.config), self.keys.clone())?;
+            Ok(Driven(shared))
+        });
+        driven.map(|Driven(shared)| shared)
     }
 }
 
@@ -140,7 +165,7 @@ impl Store for RedisStore {
         }
         let now = Instant::now();
         let until = now.checked_add(self.config.budget).unwrap_or(now);
-        self.shared.put(Item::new(question, hear, until));
+        self.submit(Item::new(question, hear, until));
     }
 
     fn parts(&self) -> usize {
@@ -155,9 +180,9 @@ impl Store for RedisStore {
     }
 }
 
-impl Drop for RedisStore {
+impl Drop for Driven {
     fn drop(&mut self) {
-        self.shared.close();
+        self.0.close();
     }
 }
 

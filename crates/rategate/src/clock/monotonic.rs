@@ -1,7 +1,8 @@
 //! The default clock: real time, read as cheaply as the machine allows.
 
 use std::cell::Cell;
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ struct Process {
 }
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
-static PREPARING: Once = Once::new();
+static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static LATEST: Latest = const { Latest { ns: Cell::new(0), repeats: Cell::new(0) } };
@@ -134,7 +135,10 @@ impl Process {
     fn get() -> &'static Self {
         let fresh = || Self { system: SystemClock::new(), counter: OnceLock::new() };
         let process = PROCESS.get_or_init(fresh);
-        PREPARING.call_once(|| process.prepare());
+        // No `Once`: a fork while its thread is started would leave it held in the child.
+        if !IS_PREPARED.swap(true, Ordering::Relaxed) {
+            process.prepare();
+        }
         process
     }
 
