@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::gate::{GiveBack, Outcome, Turn};
+use crate::gate::{Outcome, Taken, Turn};
 use crate::headers::Standing;
 use crate::layer::Rules;
 
@@ -19,7 +19,7 @@ pin_project! {
     /// The response of a [`RateLimit`](crate::RateLimit) service.
     ///
     /// Dropped while it [waits](crate::RateLimitLayer::wait_within) for its turn, it leaves the line,
-    /// and has taken nothing.
+    /// and has taken nothing. Dropped later, it has ended: what it had in flight is free.
     pub struct ResponseFuture<S, I>
     where
         S: Service<Request<I>>,
@@ -40,7 +40,7 @@ pin_project! {
             #[pin] response: S::Future,
             rules: Arc<Rules>,
             standing: Option<Standing>,
-            give_back: Option<GiveBack>,
+            taken: Option<Taken>,
         },
         Refused { response: Option<Response<String>> },
     }
@@ -70,11 +70,11 @@ where
         (head, body): (Parts, I),
     ) -> Self {
         let state = match outcome {
-            Outcome::Passed(standing, give_back) => State::Passed {
+            Outcome::Passed(standing, taken) => State::Passed {
                 response: service.call(Request::from_parts(head, body)),
                 rules: Arc::clone(rules),
                 standing,
-                give_back,
+                taken,
             },
             Outcome::Refused(refusal, standing) => {
                 State::Refused { response: Some(rules.answer(refusal, standing, &head)) }
@@ -102,15 +102,16 @@ where
                     let decided = Self::decided(outcome, &mut service, &rules, (head, body));
                     state.set(decided.state);
                 }
-                StateProjection::Passed { response, rules, standing, give_back } => {
-                    let (mut head, body) = ready!(response.poll(context))?.into_parts();
-                    if let Some(give_back) = give_back.take().filter(|_| rules.returns(&head)) {
-                        give_back();
-                    }
+                StateProjection::Passed { response, rules, standing, taken } => {
+                    let answered = ready!(response.poll(context));
+                    // Ended here if the service has failed.
+                    let taken = taken.take();
+                    let (mut head, body) = answered?.into_parts();
+                    let in_flight = taken.and_then(|taken| taken.answered(rules.returns(&head)));
                     if let Some(standing) = *standing {
                         rules.tell(standing, &mut head.headers);
                     }
-                    let body = ResponseBody::within(body);
+                    let body = ResponseBody::within(body, in_flight);
                     return Poll::Ready(Ok(Response::from_parts(head, body)));
                 }
                 StateProjection::Refused { response } => {

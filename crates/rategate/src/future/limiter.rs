@@ -171,6 +171,21 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
 
+    /// Takes `permits` as [`permit`](Self::permit) does, if they may start within `longest` from the first
+    /// poll.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire_within`](Self::acquire_within).
+    pub async fn permit_within(
+        &self,
+        permits: u64,
+        longest: Duration,
+    ) -> Result<Permit<L, C>, AcquireError> {
+        let grant = self.acquire_within(permits, longest).await?;
+        Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
+    }
+
     /// Takes `permits` at once, or says how long until they could be taken. Never waits.
     ///
     /// # Errors
