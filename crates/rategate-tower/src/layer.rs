@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -73,12 +74,14 @@ pub struct RateLimitLayer {
     rules: Arc<Rules>,
 }
 
-/// What becomes of a request that has no key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A choice of what becomes of a request that has no key.
+///
+/// Where none is made, the request shares a limit if the client has left the key out, and is refused with a 500 if the
+/// [server has](KeySource::lacks).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
     /// It shares a key, and so a limit, with all others that have none.
-    #[default]
     Share,
     /// It is refused with a 400.
     Refuse,
@@ -105,7 +108,10 @@ pub(crate) struct Rules {
     denied: Option<Denied>,
     gate: Arc<dyn Gate>,
     source: Option<Arc<dyn KeySource>>,
-    missing: Missing,
+    /// What is chosen for requests without a key.
+    missing: Option<Missing>,
+    /// Whether the log says already what the server lacks.
+    has_reported: Arc<AtomicBool>,
     longest_wait: Option<Duration>,
     cost: Option<Cost>,
     returns: Option<Returns>,
@@ -131,8 +137,8 @@ impl RateLimitLayer {
     ///
     /// The table is a handle: keep a clone to [look](Keyed::overflows) at it, and to
     /// [reconfigure](Keyed::reconfigure) it while it is in use. A key takes some 30 bytes with a token
-    /// bucket, whose requests are decided without a lock; only one that [waits](Self::wait_within) has
-    /// a limiter of two kilobytes, as long as anybody waits for it.
+    /// bucket, whose requests are decided without a lock; only one that [waits](Self::wait_within), or has
+    /// requests in flight that its limit counts, has a limiter of two kilobytes as long as that lasts.
     ///
     /// ```
     /// use rategate::{CompactLog, Keyed, Overflow, Room};
@@ -159,13 +165,13 @@ impl RateLimitLayer {
 
     fn of(gate: Arc<dyn Gate>, source: Option<Arc<dyn KeySource>>) -> Self {
         let answers = Answers::As(Form::default());
-        let missing = Missing::default();
-        let (longest_wait, cost, returns, headers) = (None, None, None, None);
+        let (missing, longest_wait, cost, returns, headers) = (None, None, None, None, None);
         let rules = Rules {
             denied: None,
             gate,
             source,
             missing,
+            has_reported: Arc::default(),
             longest_wait,
             cost,
             returns,
@@ -244,6 +250,9 @@ impl RateLimitLayer {
     /// they had never been taken, so of a bucket, after a long response, perhaps in part. A request
     /// that has no response, because the service fails or the client goes away, has cost what it cost.
     ///
+    /// Of a limit that counts requests in flight they come back when the body has ended, as by
+    /// [`Permit::forgo`](rategate::Permit::forgo).
+    ///
     /// ```
     /// use rategate::{Limiter, SlidingLog};
     /// use rategate_tower::RateLimitLayer;
@@ -262,10 +271,16 @@ impl RateLimitLayer {
         self.with(|rules| rules.returns = Some(Arc::new(returns)))
     }
 
-    /// What becomes of a request without a key.
+    /// Chooses what becomes of a request without a key.
+    ///
+    /// Without a choice it depends on who has left the key out. The client, such as one without an API key: the
+    /// request shares a limit with all others without one. The server, such as axum without
+    /// `into_make_service_with_connect_info` behind a [`peer`](crate::key::peer): the request is refused with a 500,
+    /// and the log says once what is lacking, as an error of `tracing`. Clients that cannot be told apart would
+    /// otherwise share one limit, or a deny list would be without effect.
     #[must_use]
     pub fn missing(self, missing: Missing) -> Self {
-        self.with(|rules| rules.missing = missing)
+        self.with(|rules| rules.missing = Some(missing))
     }
 
     /// Lets a request over the limit wait in line for its turn, if that comes within `longest`. One
@@ -387,17 +402,30 @@ where
 
 impl Rules {
     fn decide(&self, head: &Parts) -> Pass {
-        if let Some(wait) = self.denied.as_ref().and_then(|denied| denied.wait(head)) {
-            let refusal = Refusal::new(Reason::OnDenyList, Some(wait));
-            return Pass::Now(Outcome::Refused(refusal, None));
+        if let Some(denied) = &self.denied {
+            match denied.source.key(head) {
+                Some(key) => {
+                    if let Some(wait) = denied.list.denied_for(&key) {
+                        let refusal = Refusal::new(Reason::OnDenyList, Some(wait));
+                        return Pass::Now(Outcome::Refused(refusal, None));
+                    }
+                }
+                None if self.lacks(&*denied.source, head) => {
+                    return Pass::Now(refused(Reason::KeyNotProvided));
+                }
+                None => {}
+            }
         }
         let key = match &self.source {
             None => Key::nobody(),
             Some(source) => match (source.key(head), self.missing) {
                 (Some(key), _) => key,
-                (None, Missing::Share) => Key::nobody(),
-                (None, Missing::Refuse) => return Pass::Now(refused(Reason::NoKey)),
-                (None, Missing::Pass) => return Pass::Now(Outcome::Passed(None, None)),
+                (None, None) if self.lacks(&**source, head) => {
+                    return Pass::Now(refused(Reason::KeyNotProvided));
+                }
+                (None, None | Some(Missing::Share)) => Key::nobody(),
+                (None, Some(Missing::Refuse)) => return Pass::Now(refused(Reason::NoKey)),
+                (None, Some(Missing::Pass)) => return Pass::Now(Outcome::Passed(None, None)),
             },
         };
         match self.cost.as_ref().map_or(1, |cost| cost(head)) {
@@ -409,6 +437,23 @@ impl Rules {
                 self.gate.pass(Ask { key, cost, longest_wait, tells, may_return })
             }
         }
+    }
+
+    /// Whether it is the server's mistake that a request has no key, and nothing was chosen for that. The log says so
+    /// once.
+    fn lacks(&self, source: &dyn KeySource, head: &Parts) -> bool {
+        let lacking = source.lacks(head).filter(|_| self.missing.is_none());
+        if let Some(extension) = lacking
+            && !self.has_reported.swap(true, Ordering::Relaxed)
+        {
+            tracing::error!(
+                extension,
+                "requests have no extension `{extension}`, which tells clients apart, and are answered with 500; \
+                 the server has to add it before the rate limit layer (axum does by \
+                 `into_make_service_with_connect_info`), or `RateLimitLayer::missing` has to say what becomes of them"
+            );
+        }
+        lacking.is_some()
     }
 
     pub(crate) fn returns(&self, head: &response::Parts) -> bool {
@@ -440,13 +485,6 @@ impl Rules {
         if let Some(told) = &self.headers {
             told.write(standing, SystemTime::now(), headers);
         }
-    }
-}
-
-impl Denied {
-    /// How long the client has to stay away yet.
-    fn wait(&self, head: &Parts) -> Option<Duration> {
-        self.list.denied_for(&self.source.key(head)?)
     }
 }
 

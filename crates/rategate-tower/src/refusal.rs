@@ -40,6 +40,9 @@ pub enum Reason {
     Closed,
     /// The table has no tier that its function says the key is in: 500.
     NoSuchTier,
+    /// The server has not put into the request what its key is made of, such as the address of the
+    /// peer, and [`missing`](crate::RateLimitLayer::missing) does not say what to do then: 500.
+    KeyNotProvided,
 }
 
 impl Refusal {
@@ -82,7 +85,7 @@ impl Refusal {
             Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Reason::NoSuchTier => StatusCode::INTERNAL_SERVER_ERROR,
+            Reason::NoSuchTier | Reason::KeyNotProvided => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -100,6 +103,9 @@ impl Refusal {
             Reason::TooManyWaiting => "There is no room for another request that waits.",
             Reason::Closed => "The limiter is closed.",
             Reason::NoSuchTier => "The server has no limit for this client.",
+            Reason::KeyNotProvided => {
+                "The server is not set up to tell its clients apart. Its log says what it lacks."
+            }
         }
     }
 
@@ -115,7 +121,7 @@ impl Refusal {
             Reason::OverLimit | Reason::OnDenyList => 8, // RESOURCE_EXHAUSTED
             Reason::TooCostly | Reason::NoKey => 3,      // INVALID_ARGUMENT
             Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => 14, // UNAVAILABLE
-            Reason::NoSuchTier => 13,                    // INTERNAL
+            Reason::NoSuchTier | Reason::KeyNotProvided => 13, // INTERNAL
         }
     }
 }

@@ -133,6 +133,10 @@ impl KeySource for Client {
     fn key(&self, head: &Parts) -> Option<Key> {
         Some(self.who(head)?.key(self.peer.grouping()))
     }
+
+    fn lacks(&self, head: &Parts) -> Option<&'static str> {
+        if self.who(head).is_some() { None } else { self.peer.lacks(head) }
+    }
 }
 
 const XFF: HeaderName = HeaderName::from_static("x-forwarded-for");
