@@ -9,15 +9,17 @@ use std::time::{Duration, SystemTime};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, response};
 use rategate::deny::DenyList;
+use rategate::distributed::Distributed;
+use rategate::store::Store;
 use rategate::{Clock, Concurrent, Keyed, Ledger, Limiter, Twinned};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::future::{ResponseFuture, Waiting};
-use crate::gate::{Ask, Gate, Outcome, Pass, refused};
+use crate::gate::{Ask, Gate, Named, Outcome, Pass, refused};
 use crate::headers::{Headers, Standing, write_retry_after};
-use crate::key::{Key, KeySource};
+use crate::key::{Key, KeySource, NameSource};
 use crate::refusal::{Answers, Form, Reason, Refusal};
 
 /// Limits the requests that reach a service.
@@ -33,6 +35,7 @@ use crate::refusal::{Answers, Form, Reason, Refusal};
 /// |---|---|
 /// | one limit for all requests | [`new`](Self::new) |
 /// | one for each client | [`keyed`](Self::keyed) |
+/// | one for each client, over several processes | [`distributed`](Self::distributed) |
 /// | some requests to count for more, or not at all | [`cost`](Self::cost) |
 /// | only some responses to count, such as failed log-ins | [`refund_when`](Self::refund_when) |
 /// | requests to wait for their turn | [`wait_within`](Self::wait_within) |
@@ -161,6 +164,47 @@ impl RateLimitLayer {
         C: Clock + Clone + 'static,
     {
         Self::of(Arc::new(keyed), Some(Arc::new(source)))
+    }
+
+    /// One limit for each client that `source` names, which all processes with the same store keep together.
+    ///
+    /// The limiter is a handle: keep a clone to see its [health](Distributed::health) and its
+    /// [counts](Distributed::counts). How a request is decided, and what becomes of it while the store does not
+    /// answer, is said when the limiter is [built](Distributed::builder). A request that is denied then for want
+    /// of the store is refused with a 503.
+    ///
+    /// A request waits for the store, as long as its budget says at most, without blocking its thread. With
+    /// [`wait_within`](Self::wait_within) it asks again when a denial says that it may help; there is no line. With
+    /// a limit of permits in flight it holds them until its response has ended, or their time in the store is over, and
+    /// does not wait for them. A [header](Self::headers) field says how many requests remain only where the limiter knows.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use rategate::distributed::{Distributed, WhenGone};
+    /// use rategate::store::MemoryStore;
+    /// use rategate::Gcra;
+    /// use rategate_tower::{RateLimitLayer, key};
+    ///
+    /// // Over several machines it is a `RedisStore` of `rategate-redis`.
+    /// let store = Arc::new(MemoryStore::new());
+    /// let limiter = Distributed::builder(store)
+    ///     .limit("user", Gcra::new("100/s".parse()?, 50)?)
+    ///     .when_gone(WhenGone::Admit)
+    ///     .build()?;
+    /// let layer = RateLimitLayer::distributed(limiter, key::header("x-user".parse()?));
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn distributed<S, C>(limiter: Distributed<S, C>, source: impl NameSource + 'static) -> Self
+    where
+        S: Store,
+        C: Clock + Clone + 'static,
+    {
+        let names: Arc<dyn NameSource> = Arc::new(source);
+        let source: Arc<dyn KeySource> = Arc::<dyn NameSource>::clone(&names);
+        Self::of(Arc::new(Named { limiter, names }), Some(source))
     }
 
     fn of(gate: Arc<dyn Gate>, source: Option<Arc<dyn KeySource>>) -> Self {
@@ -434,7 +478,7 @@ impl Rules {
             cost => {
                 let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
                 let may_return = self.returns.is_some();
-                self.gate.pass(Ask { key, cost, longest_wait, tells, may_return })
+                self.gate.pass(head, Ask { key, cost, longest_wait, tells, may_return })
             }
         }
     }

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | one limit for all requests of a server, over all its connections | [`RateLimitLayer::new`] |
 //! | a limit for each client, key, user or route | [`RateLimitLayer::keyed`], with a [`Keyed`](rategate::Keyed) table and a source in [`key`] |
+//! | the same limit in several processes, or on several machines | [`RateLimitLayer::distributed`] |
 //! | requests over the limit to wait for their turn instead of being refused | [`RateLimitLayer::wait_within`] |
 //! | at most so many requests at the same time | [`RateLimitLayer::new`] with a [`Concurrency`](rategate::Concurrency) |
 //! | only some responses to count | [`RateLimitLayer::refund_when`] |
@@ -48,6 +49,7 @@
 //! | is a newcomer's, with [`Overflow::Refuse`](rategate::Overflow::Refuse) and the table full | 503 | 14 `UNAVAILABLE` |
 //! | would wait, and as many wait as may, or for as many keys | 503 | 14 |
 //! | comes after the limiter was closed, or waits when it is | 503 | 14 |
+//! | needs a store that does not answer, with [`WhenGone::Deny`](rategate::distributed::WhenGone::Deny) | 503 | 14 |
 //! | is in a tier that the table does not have | 500 | 13 `INTERNAL` |
 //! | lacks the extension that its key is made of, which the server has to add | 500, and an error of `tracing` | 13 |
 //!
@@ -88,7 +90,6 @@
 //! * It does not see the end of a connection that was upgraded, such as a web socket: for
 //!   [`Concurrency`](rategate::Concurrency) the request has ended with the body of its response, which is empty.
 //! * It counts requests, not bytes: a body is not looked at.
-//! * It does not share a limit between processes or machines.
 //! * The layer for clients does not send a request again. It makes the next call wait, so a retry
 //!   around it needs no delay of its own.
 

@@ -38,6 +38,9 @@ pub enum Reason {
     TooManyWaiting,
     /// The limiter has been closed: 503.
     Closed,
+    /// The store that decides does not answer, and the limiter was told to
+    /// [deny](rategate::distributed::WhenGone::Deny) then, or the question makes no sense to the store: 503.
+    Undecided,
     /// The table has no tier that its function says the key is in: 500.
     NoSuchTier,
     /// The server has not put into the request what its key is made of, such as the address of the
@@ -82,7 +85,7 @@ impl Refusal {
         match self.reason {
             Reason::OverLimit | Reason::OnDenyList => StatusCode::TOO_MANY_REQUESTS,
             Reason::TooCostly | Reason::NoKey => StatusCode::BAD_REQUEST,
-            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => {
+            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed | Reason::Undecided => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Reason::NoSuchTier | Reason::KeyNotProvided => StatusCode::INTERNAL_SERVER_ERROR,
@@ -102,6 +105,7 @@ impl Refusal {
             Reason::TooManyKeys => "There is no room for another client.",
             Reason::TooManyWaiting => "There is no room for another request that waits.",
             Reason::Closed => "The limiter is closed.",
+            Reason::Undecided => "The limit cannot be decided now.",
             Reason::NoSuchTier => "The server has no limit for this client.",
             Reason::KeyNotProvided => {
                 "The server is not set up to tell its clients apart. Its log says what it lacks."
@@ -120,7 +124,7 @@ impl Refusal {
         match self.reason {
             Reason::OverLimit | Reason::OnDenyList => 8, // RESOURCE_EXHAUSTED
             Reason::TooCostly | Reason::NoKey => 3,      // INVALID_ARGUMENT
-            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => 14, // UNAVAILABLE
+            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed | Reason::Undecided => 14, // UNAVAILABLE
             Reason::NoSuchTier | Reason::KeyNotProvided => 13, // INTERNAL
         }
     }

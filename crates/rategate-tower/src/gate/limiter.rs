@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::request::Parts;
 use rategate::{AsyncLimiter, Clock, Concurrent, Decision, Grant, Limiter, LimiterError, Permit};
 
 use super::taken::{Taken, give_back, in_flight, may_count_in_flight};
@@ -13,7 +14,7 @@ where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
 {
-    fn pass(&self, ask: Ask) -> Pass {
+    fn pass(&self, _head: &Parts, ask: Ask) -> Pass {
         decide(&Of { limiter: self, known: () }, ask)
     }
 }

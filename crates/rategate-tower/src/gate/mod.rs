@@ -1,5 +1,6 @@
 //! What decides whether a request passes: the only place that asks a limit.
 
+mod distributed;
 mod keyed;
 mod limiter;
 mod taken;
@@ -7,12 +8,14 @@ mod taken;
 use std::pin::Pin;
 use std::time::Duration;
 
+use http::request::Parts;
 use rategate::{AcquireError, Denial, Grant};
 
 use crate::headers::Standing;
 use crate::key::Key;
 use crate::refusal::{Reason, Refusal};
 
+pub(crate) use self::distributed::Named;
 pub(crate) use self::taken::{InFlight, Taken};
 
 /// A request, as far as a limit is concerned.
@@ -45,10 +48,11 @@ pub(crate) enum Pass {
 /// dropped, it is given up.
 pub(crate) type Turn = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// One limiter for all, or a table with a limit for each key.
+/// One limiter for all, a table with a limit for each key, or a limit that several processes keep together.
 pub(crate) trait Gate: Send + Sync {
-    /// Decides at once, or puts the request in line if it may wait.
-    fn pass(&self, ask: Ask) -> Pass;
+    /// Decides at once, or says that the decision has to be waited for: in line, or from a store. The head is
+    /// for gates whose keys have names.
+    fn pass(&self, head: &Parts, ask: Ask) -> Pass;
 }
 
 /// A request that passes: what was granted, and what of it is still to come back.

@@ -105,6 +105,11 @@ impl Client {
         })
     }
 
+    /// The address of the peer, who may be a proxy.
+    pub(super) fn peer_of(&self, head: &Parts) -> Option<IpAddr> {
+        self.peer.address(head)
+    }
+
     fn who<'h>(&self, head: &'h Parts) -> Option<Who<'h>> {
         self.who_of(self.peer.address(head), &head.headers)
     }

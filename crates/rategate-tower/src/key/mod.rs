@@ -14,6 +14,8 @@
 //! | anything else | [`by`] |
 //! | nothing: one limit for all | [`constant`], or [`RateLimitLayer::new`](crate::RateLimitLayer::new) |
 //!
+//! A limit that several processes keep together needs a [`NameSource`], which most of these are.
+//!
 //! ```
 //! use rategate_tower::key::{self, Key, KeySource};
 //!
@@ -26,6 +28,7 @@
 mod address;
 mod client;
 mod forwarded;
+mod name;
 mod named;
 mod network;
 mod sources;
@@ -40,6 +43,7 @@ use rategate::{HashedId, Hashing, Seeds};
 pub use self::address::{Peer, peer};
 pub use self::client::{Client, Field, Trust, client};
 pub use self::forwarded::MAX_HOPS;
+pub use self::name::{MAX_CLIENT_NAME_BYTES, NameSource};
 pub use self::named::named_address;
 pub use self::network::{Network, NetworkError};
 pub use self::sources::{

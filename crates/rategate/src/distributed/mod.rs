@@ -159,6 +159,12 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         }
     }
 
+    /// Whether a limit is of permits in flight, so that they are [held](Self::hold) instead of asked for.
+    #[must_use]
+    pub fn counts_in_flight(&self) -> bool {
+        self.inner().holds
+    }
+
     /// Lets what was [held](Self::hold) go on for its full time from now. Says 0 if it had ended: the permits may be
     /// somebody else's by now.
     pub fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
