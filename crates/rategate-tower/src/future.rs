@@ -11,8 +11,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::gate::{Outcome, Taken, Turn};
-use crate::headers::Standing;
+use crate::gate::{Outcome, Taken, Told, Turn};
 use crate::layer::Rules;
 
 pin_project! {
@@ -39,7 +38,7 @@ pin_project! {
         Passed {
             #[pin] response: S::Future,
             rules: Arc<Rules>,
-            standing: Option<Standing>,
+            told: Option<Told>,
             taken: Option<Taken>,
         },
         Refused { response: Option<Response<String>> },
@@ -70,14 +69,14 @@ where
         (head, body): (Parts, I),
     ) -> Self {
         let state = match outcome {
-            Outcome::Passed(standing, taken) => State::Passed {
+            Outcome::Passed(told, taken) => State::Passed {
                 response: service.call(Request::from_parts(head, body)),
                 rules: Arc::clone(rules),
-                standing,
+                told,
                 taken,
             },
-            Outcome::Refused(refusal, standing) => {
-                State::Refused { response: Some(rules.answer(refusal, standing, &head)) }
+            Outcome::Refused(refusal, told) => {
+                State::Refused { response: Some(rules.answer(refusal, told, &head)) }
             }
         };
         Self { state }
@@ -102,14 +101,14 @@ where
                     let decided = Self::decided(outcome, &mut service, &rules, (head, body));
                     state.set(decided.state);
                 }
-                StateProjection::Passed { response, rules, standing, taken } => {
+                StateProjection::Passed { response, rules, told, taken } => {
                     let answered = ready!(response.poll(context));
                     // Ended here if the service has failed.
                     let taken = taken.take();
                     let (mut head, body) = answered?.into_parts();
                     let in_flight = taken.and_then(|taken| taken.answered(rules.returns(&head)));
-                    if let Some(standing) = *standing {
-                        rules.tell(standing, &mut head.headers);
+                    if let Some(told) = *told {
+                        rules.tell(told, &mut head.headers);
                     }
                     let body = ResponseBody::within(body, in_flight);
                     return Poll::Ready(Ok(Response::from_parts(head, body)));

@@ -17,8 +17,8 @@ use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::future::{ResponseFuture, Waiting};
-use crate::gate::{Ask, Gate, Named, Outcome, Pass, refused};
-use crate::headers::{Headers, Standing, write_retry_after};
+use crate::gate::{Ask, Gate, Named, Outcome, Pass, Told, refused};
+use crate::headers::{Followed, Headers, write_retry_after};
 use crate::key::{Key, KeySource, NameSource};
 use crate::refusal::{Answers, Form, Reason, Refusal};
 
@@ -118,7 +118,7 @@ pub(crate) struct Rules {
     longest_wait: Option<Duration>,
     cost: Option<Cost>,
     returns: Option<Returns>,
-    headers: Option<Headers>,
+    headers: Option<(Headers, Arc<Followed>)>,
     answers: Answers,
 }
 
@@ -356,9 +356,15 @@ impl RateLimitLayer {
 
     /// Tells clients where they stand, in every response. Without it there is `Retry-After`, in
     /// refusals alone.
+    ///
+    /// The numbers of the [quota policy](crate::headers::QuotaPolicy) are told until the limit is reconfigured, and then those of
+    /// the limit.
     #[must_use]
     pub fn headers(self, headers: Headers) -> Self {
-        self.with(|rules| rules.headers = Some(headers))
+        self.with(|rules| {
+            let followed = Arc::new(Followed::new(rules.gate.changes()));
+            rules.headers = Some((headers, followed));
+        })
     }
 
     /// What refused clients are answered.
@@ -507,28 +513,31 @@ impl Rules {
     pub(crate) fn answer(
         &self,
         refusal: Refusal,
-        standing: Option<Standing>,
+        told: Option<Told>,
         head: &Parts,
     ) -> Response<String> {
         let refusal = match &self.headers {
-            Some(headers) => refusal.under(headers.policy().name()),
+            Some((headers, _)) => refusal.under(headers.policy().name()),
             None => refusal,
         };
         let mut response = self.answers.answer(&refusal, head);
         if let Some(wait) = refusal.retry_after() {
             write_retry_after(wait, response.headers_mut());
         }
-        if let Some(standing) = standing {
-            self.tell(standing, response.headers_mut());
+        if let Some(told) = told {
+            self.tell(told, response.headers_mut());
         }
         response
     }
 
     /// Writes where the client stands.
-    pub(crate) fn tell(&self, standing: Standing, headers: &mut HeaderMap) {
-        if let Some(told) = &self.headers {
-            told.write(standing, SystemTime::now(), headers);
-        }
+    pub(crate) fn tell(&self, told: Told, to: &mut HeaderMap) {
+        let Some((headers, followed)) = &self.headers else { return };
+        let (gate, given) = (&self.gate, headers.policy());
+        let tier = || gate.tier(&told.key);
+        let newer = followed.policy(gate.changes(), given, tier, |tier| gate.numbers(tier));
+        let policy = newer.as_deref().unwrap_or(given);
+        headers.write_of(policy, told.standing, SystemTime::now(), to);
     }
 }
 
@@ -539,7 +548,7 @@ impl fmt::Debug for Rules {
             .field("is_keyed", &self.source.is_some())
             .field("missing", &self.missing)
             .field("longest_wait", &self.longest_wait)
-            .field("headers", &self.headers)
+            .field("headers", &self.headers.as_ref().map(|(headers, _)| headers))
             .field("answers", &self.answers)
             .finish_non_exhaustive()
     }

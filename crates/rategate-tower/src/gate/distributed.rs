@@ -11,8 +11,7 @@ use rategate::distributed::{By, Deciding, Decision, Denial, Distributed, Grant};
 use rategate::store::{Fault, LeaseId, Store};
 
 use super::taken::{InFlight, Taken};
-use super::{Ask, Gate, Outcome, Pass, refused};
-use crate::headers::Standing;
+use super::{Ask, Gate, Outcome, Pass, Told, refused};
 use crate::key::{MAX_CLIENT_NAME_BYTES, NameSource};
 use crate::refusal::{Reason, Refusal};
 
@@ -68,8 +67,8 @@ impl<S: Store, C: Clock + Clone + 'static> Call<S, C> {
         match decision {
             Ok(Decision::Granted(grant)) => {
                 let remaining = grant.remaining.filter(|_| ask.tells);
-                let standing = remaining.map(|remaining| Standing { remaining, more_after: None });
-                Outcome::Passed(standing, self.taken(grant, ask))
+                let told = remaining.map(|remaining| Told::new(ask, remaining, None));
+                Outcome::Passed(told, self.taken(grant, ask))
             }
             Ok(Decision::Denied(denial)) => denied(denial, ask),
             Err(Fault::Exceeds(_)) => refused(Reason::TooCostly),
@@ -100,11 +99,9 @@ fn denied(denial: Denial, ask: Ask) -> Outcome {
     let is_undecided = denial.by == By::Fallback && denial.remaining.is_none();
     let reason = if is_undecided { Reason::Undecided } else { Reason::OverLimit };
     let remaining = denial.remaining.filter(|_| ask.tells);
-    let standing = remaining.map(|remaining| Standing {
-        remaining: remaining.min(ask.cost.saturating_sub(1)),
-        more_after: retry_after,
-    });
-    Outcome::Refused(Refusal::new(reason, retry_after), standing)
+    let most = ask.cost.saturating_sub(1);
+    let told = remaining.map(|remaining| Told::new(ask, remaining.min(most), retry_after));
+    Outcome::Refused(Refusal::new(reason, retry_after), told)
 }
 
 /// Permits in flight that a store holds.

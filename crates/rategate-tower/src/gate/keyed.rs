@@ -9,6 +9,7 @@ use rategate::{Clock, Decision, Keyed, KeyedError, Ledger, Limiter, Twinned};
 use super::limiter::Of;
 use super::taken::{Taken, may_count_in_flight};
 use super::{Answer, Ask, Gate, Limit, Pass, Passage, Turn, decide, refused};
+use crate::headers::Numbers;
 use crate::key::Key;
 use crate::refusal::Reason;
 
@@ -31,6 +32,18 @@ where
             Ok(limiter) => decide(&Of { limiter: &limiter, known }, ask),
             Err(error) => Pass::Now(refused(reason(error))),
         }
+    }
+
+    fn changes(&self) -> u64 {
+        Self::changes(self)
+    }
+
+    fn tier(&self, key: &Key) -> usize {
+        self.tier_of(key)
+    }
+
+    fn numbers(&self, tier: usize) -> Option<Numbers> {
+        Numbers::of_policy(&self.policy(tier).ok()?)
     }
 }
 

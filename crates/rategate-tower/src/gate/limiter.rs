@@ -7,6 +7,7 @@ use rategate::{AsyncLimiter, Clock, Concurrent, Decision, Grant, Limiter, Limite
 
 use super::taken::{Taken, give_back, in_flight, may_count_in_flight};
 use super::{Answer, Ask, Gate, Limit, Outcome, Pass, Passage, Turn, decide, waited_for};
+use crate::headers::Numbers;
 use crate::refusal::Reason;
 
 impl<L, C> Gate for Limiter<L, C>
@@ -16,6 +17,14 @@ where
 {
     fn pass(&self, _head: &Parts, ask: Ask) -> Pass {
         decide(&Of { limiter: self, known: () }, ask)
+    }
+
+    fn changes(&self) -> u64 {
+        Self::changes(self)
+    }
+
+    fn numbers(&self, _tier: usize) -> Option<Numbers> {
+        self.with_limit(|limit| Numbers::of_limit(limit))
     }
 }
 

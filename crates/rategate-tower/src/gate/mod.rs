@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::request::Parts;
 use rategate::{AcquireError, Denial, Grant};
 
-use crate::headers::Standing;
+use crate::headers::{Numbers, Standing};
 use crate::key::Key;
 use crate::refusal::{Reason, Refusal};
 
@@ -34,8 +34,21 @@ pub(crate) struct Ask {
 
 /// What comes of it.
 pub(crate) enum Outcome {
-    Passed(Option<Standing>, Option<Taken>),
-    Refused(Refusal, Option<Standing>),
+    Passed(Option<Told>, Option<Taken>),
+    Refused(Refusal, Option<Told>),
+}
+
+/// What a client is told: where which key stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) key: Key,
+    pub(crate) standing: Standing,
+}
+
+impl Told {
+    const fn new(ask: Ask, remaining: u64, more_after: Option<Duration>) -> Self {
+        Self { key: ask.key, standing: Standing { remaining, more_after } }
+    }
 }
 
 /// When that is known.
@@ -53,6 +66,23 @@ pub(crate) trait Gate: Send + Sync {
     /// Decides at once, or says that the decision has to be waited for: in line, or from a store. The head is
     /// for gates whose keys have names.
     fn pass(&self, head: &Parts, ask: Ask) -> Pass;
+
+    /// Another number after each change of the limit.
+    fn changes(&self) -> u64 {
+        0
+    }
+
+    /// The tier of a key.
+    fn tier(&self, key: &Key) -> usize {
+        let _ = key;
+        0
+    }
+
+    /// The numbers in force for a tier, if they can be told.
+    fn numbers(&self, tier: usize) -> Option<Numbers> {
+        let _ = tier;
+        None
+    }
 }
 
 /// A request that passes: what was granted, and what of it is still to come back.
@@ -107,21 +137,21 @@ fn waited_for(limit: &impl Limit, ask: Ask, waited: Result<Passage, AcquireError
 }
 
 fn passed(limit: &impl Limit, ask: Ask, passage: Passage) -> Outcome {
-    let standing = ask.tells.then(|| {
+    let told = ask.tells.then(|| {
         // A full bucket could never pass more than it has, so the question for it is refused.
         let remaining = passage.grant.remaining();
-        Standing { remaining, more_after: limit.peek(remaining.saturating_add(1)) }
+        Told::new(ask, remaining, limit.peek(remaining.saturating_add(1)))
     });
-    Outcome::Passed(standing, passage.taken)
+    Outcome::Passed(told, passage.taken)
 }
 
 fn over_limit(limit: &impl Limit, ask: Ask, retry_after: Option<Duration>) -> Outcome {
-    let standing = ask.tells.then(|| {
+    let told = ask.tells.then(|| {
         // Some may have been earned since the denial, which was about less.
         let most = ask.cost.saturating_sub(1);
-        Standing { remaining: limit.remaining().min(most), more_after: retry_after }
+        Told::new(ask, limit.remaining().min(most), retry_after)
     });
-    Outcome::Refused(Refusal::new(Reason::OverLimit, retry_after), standing)
+    Outcome::Refused(Refusal::new(Reason::OverLimit, retry_after), told)
 }
 
 /// A refusal that no time helps.
