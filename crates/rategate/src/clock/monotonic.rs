@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::counter::Counter;
 use super::{Clock, SystemClock};
-use crate::wait::{Alarm, Wait, Wake, on_real_time};
+use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
 
 /// Real time since the clock was made, which no change of the wall clock touches. 64 bits of
 /// nanoseconds last 584 years.
@@ -127,6 +127,7 @@ impl Clock for MonotonicClock {
     }
 
     fn sleep(&self, asked_ns: u64) {
+        assert_may_block();
         thread::sleep(Duration::from_nanos(asked_ns));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Clock;
-use crate::wait::{Alarm, Wait, Wake, on_real_time};
+use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
 
 /// Real time since the clock was made, which no change of the wall clock touches, read from the
 /// operating system each time. 64 bits of nanoseconds last 584 years.
@@ -67,6 +67,7 @@ impl Clock for SystemClock {
     }
 
     fn sleep(&self, asked_ns: u64) {
+        assert_may_block();
         std::thread::sleep(Duration::from_nanos(asked_ns));
     }
 }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::store::{Fault, LeaseId, Receipt};
+use crate::wait::assert_may_block;
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +141,8 @@ impl Deciding {
         Self(State::Later(heard))
     }
 
-    /// Blocks this thread until it is decided.
+    /// Blocks this thread until it is decided. In a task, await it instead: a thread that drives tasks must not
+    /// block, and in a debug build with the feature `tokio` it panics unless the decision is there.
     ///
     /// # Errors
     ///
@@ -148,7 +150,13 @@ impl Deciding {
     pub fn wait(self) -> Result<Decision, Fault> {
         match self.0 {
             State::Now(decision) => decision.unwrap_or(Err(Fault::Closed)),
-            State::Later(heard) => heard.recv().unwrap_or(Err(Fault::Closed)),
+            State::Later(heard) => match heard.try_recv() {
+                Err(oneshot::TryRecvError::Empty) => {
+                    assert_may_block();
+                    heard.recv().unwrap_or(Err(Fault::Closed))
+                }
+                heard => heard.unwrap_or(Err(Fault::Closed)),
+            },
         }
     }
 
