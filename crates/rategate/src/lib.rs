@@ -92,6 +92,14 @@
 //! * **Three kinds of no.** "Not yet" is a [`Denial`] or [`TooLong`] with a time; "never" is an
 //!   error at once, not an endless wait; "closed" is another.
 //!
+//! # Targets
+//!
+//! It needs the standard library and 64-bit atomics; [`rategate_core`] needs neither. On `wasm32-unknown-unknown`, as in a
+//! browser, the standard library has no clock and no threads: [`SystemClock::new`] and [`MonotonicClock::new`], and with them
+//! `Limiter::new` and all that makes a clock by itself, panic there and say so. A [`Clock`] of your own, whose
+//! [`timer`](Clock::timer) ends the waits of tasks, does instead, with `with_clock`; only `try_acquire` and
+//! [`AsyncLimiter`] are of use then, as a thread of a browser cannot wait. WASI has a clock.
+//!
 //! # What it does not do
 //!
 //! * A limiter forgets all when the process ends, unless it is saved (`serde`), and knows nothing of other processes: that is what

@@ -72,10 +72,10 @@ fn twins(report: &mut Report, file: &File, inner: &str, code: &str) {
     if inner != "concurrent/sync.rs" {
         forbid_atomics(report, &file.path, code);
     }
-    // `gcra` of `concurrent/gcra.rs` and of `concurrent/gcra/ring.rs`. The head of the folder gives
-    // all policies their twins, or say that they have none.
+    // `gcra` of `concurrent/gcra.rs` and of `concurrent/gcra/ring.rs`. `policies.rs` gives all
+    // policies their twins, or says that they have none.
     let twin = inner.trim_end_matches(".rs").split('/').nth(1).unwrap_or_default();
-    if twin != "mod" {
+    if twin != "policies" {
         forbid_imports(report, &file.path, code, twin, &["clock"]);
     }
 }
