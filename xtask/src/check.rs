@@ -17,6 +17,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     step(cargo(root, "clippy --package rategate-server -- -D warnings"))?;
     servers::run(target)?;
     let counts = tests(root)?;
+    without_atomics(root)?;
     heading("cargo xtask loom");
     loom::run(root, false)?;
     step(cargo(root, "test --workspace --all-features --doc"))?;
@@ -109,6 +110,25 @@ fn tests(root: &Path) -> Result<Counts> {
         bail!("the tests failed");
     }
     Ok(counts)
+}
+
+/// The core's lints and tests as for a target that has no 64-bit atomics: the cfg stands for one, so that none has to be
+/// installed. In a target directory of its own, because the flag would have cargo build everything else anew.
+fn without_atomics(root: &Path) -> Result<()> {
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    let flags = format!("{flags} --cfg rategate_without_atomics");
+    for (run, rest) in [
+        ("clippy", "--all-targets -- -D warnings"),
+        ("nextest run", "--no-fail-fast --lib --test all_of --test ledger --test refund"),
+    ] {
+        let mut command = cargo(
+            root,
+            &format!("{run} --package rategate-core --target-dir target/without-atomics {rest}"),
+        );
+        command.env("RUSTFLAGS", &flags);
+        step(command)?;
+    }
+    Ok(())
 }
 
 /// A package's examples. Each ends by itself and fails if what it shows is not so: running it is a test.

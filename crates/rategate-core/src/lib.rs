@@ -33,7 +33,16 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+//! # Targets
+//!
+//! It needs `alloc`, and nothing else of a system. Where a target has no 64-bit atomics, such as `thumbv7m-none-eabi`, the
+//! lock-free forms of [`concurrent`] are absent, and all else is the same.
+
 #![no_std]
+#![cfg_attr(
+    not(all(target_has_atomic = "64", not(rategate_without_atomics))),
+    allow(dead_code, reason = "what only the lock-free forms use")
+)]
 
 extern crate alloc;
 

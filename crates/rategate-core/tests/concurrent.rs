@@ -1,7 +1,7 @@
 //! The twins keep the contract of their policies: the scenario files, and the ledger alone as the
 //! oracle of every answer.
 
-#![cfg(not(loom))]
+#![cfg(not(any(loom, rategate_without_atomics)))]
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,

@@ -535,6 +535,7 @@ fn a_promise_that_nobody_stood_behind_spoils_nothing() {
 
 /// To a schedule that forfeits time, an instant of zero says that nothing is known: of what started at
 /// the clock's very first nanosecond, a ledger takes nothing back.
+#[cfg(not(rategate_without_atomics))]
 #[test]
 fn what_started_at_zero_may_be_lost() {
     let strict = TwoTimeline::new(rate("1/s"), Mode::Strict, None);
@@ -549,6 +550,7 @@ fn what_started_at_zero_may_be_lost() {
 }
 
 /// A grant by the cached clock knows what had come back before it, as others do.
+#[cfg(not(rategate_without_atomics))]
 #[test]
 fn what_the_cached_clock_granted_comes_back() {
     let average = TwoTimeline::new(rate("1000/s"), Mode::Average, None);

@@ -1,7 +1,7 @@
 //! The twin of several limits answers as they do alone, in every number: the same stories told to both,
 //! on a clock that also goes back.
 
-#![cfg(not(loom))]
+#![cfg(not(any(loom, rategate_without_atomics)))]
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,

@@ -1,20 +1,26 @@
 //! The body of a response that is the service's, or the layer's own.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::gate::InFlight;
+
 pin_project! {
     /// The body of a response: that of the service within, or the text of a refusal.
     ///
     /// It asks nothing of the body within but that its data can be made of a `String`, as `Bytes`
     /// can. So it fits axum, tonic, hyper and whatever else has bytes in its bodies.
-    #[derive(Debug)]
+    ///
+    /// Of a limit that counts requests in flight it has the request's permits, until the body has ended, has
+    /// failed, or is dropped.
     pub struct ResponseBody<B> {
         #[pin]
         kind: Kind<B>,
+        in_flight: Option<Box<dyn InFlight>>,
     }
 }
 
@@ -28,18 +34,18 @@ pin_project! {
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) const fn within(body: B) -> Self {
-        Self { kind: Kind::Within { body } }
+    pub(crate) const fn within(body: B, in_flight: Option<Box<dyn InFlight>>) -> Self {
+        Self { kind: Kind::Within { body }, in_flight }
     }
 
     pub(crate) const fn own(text: String) -> Self {
-        Self { kind: Kind::Own { text } }
+        Self { kind: Kind::Own { text }, in_flight: None }
     }
 }
 
 impl<B: Default> Default for ResponseBody<B> {
     fn default() -> Self {
-        Self::within(B::default())
+        Self::within(B::default(), None)
     }
 }
 
@@ -54,8 +60,15 @@ where
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        match self.project().kind.project() {
-            KindProjection::Within { body } => body.poll_frame(context),
+        let this = self.project();
+        match this.kind.project() {
+            KindProjection::Within { body } => {
+                let frame = body.poll_frame(context);
+                if let Poll::Ready(None | Some(Err(_))) = &frame {
+                    drop(this.in_flight.take());
+                }
+                frame
+            }
             KindProjection::Own { text } if text.is_empty() => Poll::Ready(None),
             KindProjection::Own { text } => {
                 let data = B::Data::from(std::mem::take(text));
@@ -78,5 +91,12 @@ where
                 SizeHint::with_exact(u64::try_from(text.len()).unwrap_or(u64::MAX))
             }
         }
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for ResponseBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ResponseBody");
+        shown.field("kind", &self.kind).field("is_in_flight", &self.in_flight.is_some()).finish()
     }
 }

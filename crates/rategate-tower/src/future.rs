@@ -11,15 +11,14 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::gate::{GiveBack, Outcome, Turn};
-use crate::headers::Standing;
+use crate::gate::{Outcome, Taken, Told, Turn};
 use crate::layer::Rules;
 
 pin_project! {
     /// The response of a [`RateLimit`](crate::RateLimit) service.
     ///
     /// Dropped while it [waits](crate::RateLimitLayer::wait_within) for its turn, it leaves the line,
-    /// and has taken nothing.
+    /// and has taken nothing. Dropped later, it has ended: what it had in flight is free.
     pub struct ResponseFuture<S, I>
     where
         S: Service<Request<I>>,
@@ -39,8 +38,8 @@ pin_project! {
         Passed {
             #[pin] response: S::Future,
             rules: Arc<Rules>,
-            standing: Option<Standing>,
-            give_back: Option<GiveBack>,
+            told: Option<Told>,
+            taken: Option<Taken>,
         },
         Refused { response: Option<Response<String>> },
     }
@@ -70,14 +69,14 @@ where
         (head, body): (Parts, I),
     ) -> Self {
         let state = match outcome {
-            Outcome::Passed(standing, give_back) => State::Passed {
+            Outcome::Passed(told, taken) => State::Passed {
                 response: service.call(Request::from_parts(head, body)),
                 rules: Arc::clone(rules),
-                standing,
-                give_back,
+                told,
+                taken,
             },
-            Outcome::Refused(refusal, standing) => {
-                State::Refused { response: Some(rules.answer(refusal, standing, &head)) }
+            Outcome::Refused(refusal, told) => {
+                State::Refused { response: Some(rules.answer(refusal, told, &head)) }
             }
         };
         Self { state }
@@ -102,15 +101,16 @@ where
                     let decided = Self::decided(outcome, &mut service, &rules, (head, body));
                     state.set(decided.state);
                 }
-                StateProjection::Passed { response, rules, standing, give_back } => {
-                    let (mut head, body) = ready!(response.poll(context))?.into_parts();
-                    if let Some(give_back) = give_back.take().filter(|_| rules.returns(&head)) {
-                        give_back();
+                StateProjection::Passed { response, rules, told, taken } => {
+                    let answered = ready!(response.poll(context));
+                    // Ended here if the service has failed.
+                    let taken = taken.take();
+                    let (mut head, body) = answered?.into_parts();
+                    let in_flight = taken.and_then(|taken| taken.answered(rules.returns(&head)));
+                    if let Some(told) = *told {
+                        rules.tell(told, &mut head.headers);
                     }
-                    if let Some(standing) = *standing {
-                        rules.tell(standing, &mut head.headers);
-                    }
-                    let body = ResponseBody::within(body);
+                    let body = ResponseBody::within(body, in_flight);
                     return Poll::Ready(Ok(Response::from_parts(head, body)));
                 }
                 StateProjection::Refused { response } => {

@@ -2,21 +2,24 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, response};
 use rategate::deny::DenyList;
+use rategate::distributed::Distributed;
+use rategate::store::Store;
 use rategate::{Clock, Concurrent, Keyed, Ledger, Limiter, Twinned};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::future::{ResponseFuture, Waiting};
-use crate::gate::{Ask, Gate, Outcome, Pass, refused};
-use crate::headers::{Headers, Standing, write_retry_after};
-use crate::key::{Key, KeySource};
+use crate::gate::{Ask, Gate, Named, Outcome, Pass, Told, refused};
+use crate::headers::{Followed, Headers, write_retry_after};
+use crate::key::{Key, KeySource, NameSource};
 use crate::refusal::{Answers, Form, Reason, Refusal};
 
 /// Limits the requests that reach a service.
@@ -32,6 +35,7 @@ use crate::refusal::{Answers, Form, Reason, Refusal};
 /// |---|---|
 /// | one limit for all requests | [`new`](Self::new) |
 /// | one for each client | [`keyed`](Self::keyed) |
+/// | one for each client, over several processes | [`distributed`](Self::distributed) |
 /// | some requests to count for more, or not at all | [`cost`](Self::cost) |
 /// | only some responses to count, such as failed log-ins | [`refund_when`](Self::refund_when) |
 /// | requests to wait for their turn | [`wait_within`](Self::wait_within) |
@@ -73,12 +77,14 @@ pub struct RateLimitLayer {
     rules: Arc<Rules>,
 }
 
-/// What becomes of a request that has no key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A choice of what becomes of a request that has no key.
+///
+/// Where none is made, the request shares a limit if the client has left the key out, and is refused with a 500 if the
+/// [server has](KeySource::lacks).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
     /// It shares a key, and so a limit, with all others that have none.
-    #[default]
     Share,
     /// It is refused with a 400.
     Refuse,
@@ -105,11 +111,14 @@ pub(crate) struct Rules {
     denied: Option<Denied>,
     gate: Arc<dyn Gate>,
     source: Option<Arc<dyn KeySource>>,
-    missing: Missing,
+    /// What is chosen for requests without a key.
+    missing: Option<Missing>,
+    /// Whether the log says already what the server lacks.
+    has_reported: Arc<AtomicBool>,
     longest_wait: Option<Duration>,
     cost: Option<Cost>,
     returns: Option<Returns>,
-    headers: Option<Headers>,
+    headers: Option<(Headers, Arc<Followed>)>,
     answers: Answers,
 }
 
@@ -131,8 +140,8 @@ impl RateLimitLayer {
     ///
     /// The table is a handle: keep a clone to [look](Keyed::overflows) at it, and to
     /// [reconfigure](Keyed::reconfigure) it while it is in use. A key takes some 30 bytes with a token
-    /// bucket, whose requests are decided without a lock; only one that [waits](Self::wait_within) has
-    /// a limiter of two kilobytes, as long as anybody waits for it.
+    /// bucket, whose requests are decided without a lock; only one that [waits](Self::wait_within), or has
+    /// requests in flight that its limit counts, has a limiter of two kilobytes as long as that lasts.
     ///
     /// ```
     /// use rategate::{CompactLog, Keyed, Overflow, Room};
@@ -157,15 +166,56 @@ impl RateLimitLayer {
         Self::of(Arc::new(keyed), Some(Arc::new(source)))
     }
 
+    /// One limit for each client that `source` names, which all processes with the same store keep together.
+    ///
+    /// The limiter is a handle: keep a clone to see its [health](Distributed::health) and its
+    /// [counts](Distributed::counts). How a request is decided, and what becomes of it while the store does not
+    /// answer, is said when the limiter is [built](Distributed::builder). A request that is denied then for want
+    /// of the store is refused with a 503.
+    ///
+    /// A request waits for the store, as long as its budget says at most, without blocking its thread. With
+    /// [`wait_within`](Self::wait_within) it asks again when a denial says that it may help; there is no line. With
+    /// a limit of permits in flight it holds them until its response has ended, or their time in the store is over, and
+    /// does not wait for them. A [header](Self::headers) field says how many requests remain only where the limiter knows.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use rategate::distributed::{Distributed, WhenGone};
+    /// use rategate::store::MemoryStore;
+    /// use rategate::Gcra;
+    /// use rategate_tower::{RateLimitLayer, key};
+    ///
+    /// // Over several machines it is a `RedisStore` of `rategate-redis`.
+    /// let store = Arc::new(MemoryStore::new());
+    /// let limiter = Distributed::builder(store)
+    ///     .limit("user", Gcra::new("100/s".parse()?, 50)?)
+    ///     .when_gone(WhenGone::Admit)
+    ///     .build()?;
+    /// let layer = RateLimitLayer::distributed(limiter, key::header("x-user".parse()?));
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn distributed<S, C>(limiter: Distributed<S, C>, source: impl NameSource + 'static) -> Self
+    where
+        S: Store,
+        C: Clock + Clone + 'static,
+    {
+        let names: Arc<dyn NameSource> = Arc::new(source);
+        let source: Arc<dyn KeySource> = Arc::<dyn NameSource>::clone(&names);
+        Self::of(Arc::new(Named { limiter, names }), Some(source))
+    }
+
     fn of(gate: Arc<dyn Gate>, source: Option<Arc<dyn KeySource>>) -> Self {
         let answers = Answers::As(Form::default());
-        let missing = Missing::default();
-        let (longest_wait, cost, returns, headers) = (None, None, None, None);
+        let (missing, longest_wait, cost, returns, headers) = (None, None, None, None, None);
         let rules = Rules {
             denied: None,
             gate,
             source,
             missing,
+            has_reported: Arc::default(),
             longest_wait,
             cost,
             returns,
@@ -244,6 +294,9 @@ impl RateLimitLayer {
     /// they had never been taken, so of a bucket, after a long response, perhaps in part. A request
     /// that has no response, because the service fails or the client goes away, has cost what it cost.
     ///
+    /// Of a limit that counts requests in flight they come back when the body has ended, as by
+    /// [`Permit::forgo`](rategate::Permit::forgo).
+    ///
     /// ```
     /// use rategate::{Limiter, SlidingLog};
     /// use rategate_tower::RateLimitLayer;
@@ -262,10 +315,16 @@ impl RateLimitLayer {
         self.with(|rules| rules.returns = Some(Arc::new(returns)))
     }
 
-    /// What becomes of a request without a key.
+    /// Chooses what becomes of a request without a key.
+    ///
+    /// Without a choice it depends on who has left the key out. The client, such as one without an API key: the
+    /// request shares a limit with all others without one. The server, such as axum without
+    /// `into_make_service_with_connect_info` behind a [`peer`](crate::key::peer): the request is refused with a 500,
+    /// and the log says once what is lacking, as an error of `tracing`. Clients that cannot be told apart would
+    /// otherwise share one limit, or a deny list would be without effect.
     #[must_use]
     pub fn missing(self, missing: Missing) -> Self {
-        self.with(|rules| rules.missing = missing)
+        self.with(|rules| rules.missing = Some(missing))
     }
 
     /// Lets a request over the limit wait in line for its turn, if that comes within `longest`. One
@@ -297,9 +356,15 @@ impl RateLimitLayer {
 
     /// Tells clients where they stand, in every response. Without it there is `Retry-After`, in
     /// refusals alone.
+    ///
+    /// The numbers of the [quota policy](crate::headers::QuotaPolicy) are told until the limit is reconfigured, and then those of
+    /// the limit.
     #[must_use]
     pub fn headers(self, headers: Headers) -> Self {
-        self.with(|rules| rules.headers = Some(headers))
+        self.with(|rules| {
+            let followed = Arc::new(Followed::new(rules.gate.changes()));
+            rules.headers = Some((headers, followed));
+        })
     }
 
     /// What refused clients are answered.
@@ -387,17 +452,30 @@ where
 
 impl Rules {
     fn decide(&self, head: &Parts) -> Pass {
-        if let Some(wait) = self.denied.as_ref().and_then(|denied| denied.wait(head)) {
-            let refusal = Refusal::new(Reason::OnDenyList, Some(wait));
-            return Pass::Now(Outcome::Refused(refusal, None));
+        if let Some(denied) = &self.denied {
+            match denied.source.key(head) {
+                Some(key) => {
+                    if let Some(wait) = denied.list.denied_for(&key) {
+                        let refusal = Refusal::new(Reason::OnDenyList, Some(wait));
+                        return Pass::Now(Outcome::Refused(refusal, None));
+                    }
+                }
+                None if self.lacks(&*denied.source, head) => {
+                    return Pass::Now(refused(Reason::KeyNotProvided));
+                }
+                None => {}
+            }
         }
         let key = match &self.source {
             None => Key::nobody(),
             Some(source) => match (source.key(head), self.missing) {
                 (Some(key), _) => key,
-                (None, Missing::Share) => Key::nobody(),
-                (None, Missing::Refuse) => return Pass::Now(refused(Reason::NoKey)),
-                (None, Missing::Pass) => return Pass::Now(Outcome::Passed(None, None)),
+                (None, None) if self.lacks(&**source, head) => {
+                    return Pass::Now(refused(Reason::KeyNotProvided));
+                }
+                (None, None | Some(Missing::Share)) => Key::nobody(),
+                (None, Some(Missing::Refuse)) => return Pass::Now(refused(Reason::NoKey)),
+                (None, Some(Missing::Pass)) => return Pass::Now(Outcome::Passed(None, None)),
             },
         };
         match self.cost.as_ref().map_or(1, |cost| cost(head)) {
@@ -406,9 +484,26 @@ impl Rules {
             cost => {
                 let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
                 let may_return = self.returns.is_some();
-                self.gate.pass(Ask { key, cost, longest_wait, tells, may_return })
+                self.gate.pass(head, Ask { key, cost, longest_wait, tells, may_return })
             }
         }
+    }
+
+    /// Whether it is the server's mistake that a request has no key, and nothing was chosen for that. The log says so
+    /// once.
+    fn lacks(&self, source: &dyn KeySource, head: &Parts) -> bool {
+        let lacking = source.lacks(head).filter(|_| self.missing.is_none());
+        if let Some(extension) = lacking
+            && !self.has_reported.swap(true, Ordering::Relaxed)
+        {
+            tracing::error!(
+                extension,
+                "requests have no extension `{extension}`, which tells clients apart, and are answered with 500; \
+                 the server has to add it before the rate limit layer (axum does by \
+                 `into_make_service_with_connect_info`), or `RateLimitLayer::missing` has to say what becomes of them"
+            );
+        }
+        lacking.is_some()
     }
 
     pub(crate) fn returns(&self, head: &response::Parts) -> bool {
@@ -418,35 +513,31 @@ impl Rules {
     pub(crate) fn answer(
         &self,
         refusal: Refusal,
-        standing: Option<Standing>,
+        told: Option<Told>,
         head: &Parts,
     ) -> Response<String> {
         let refusal = match &self.headers {
-            Some(headers) => refusal.under(headers.policy().name()),
+            Some((headers, _)) => refusal.under(headers.policy().name()),
             None => refusal,
         };
         let mut response = self.answers.answer(&refusal, head);
         if let Some(wait) = refusal.retry_after() {
             write_retry_after(wait, response.headers_mut());
         }
-        if let Some(standing) = standing {
-            self.tell(standing, response.headers_mut());
+        if let Some(told) = told {
+            self.tell(told, response.headers_mut());
         }
         response
     }
 
     /// Writes where the client stands.
-    pub(crate) fn tell(&self, standing: Standing, headers: &mut HeaderMap) {
-        if let Some(told) = &self.headers {
-            told.write(standing, SystemTime::now(), headers);
-        }
-    }
-}
-
-impl Denied {
-    /// How long the client has to stay away yet.
-    fn wait(&self, head: &Parts) -> Option<Duration> {
-        self.list.denied_for(&self.source.key(head)?)
+    pub(crate) fn tell(&self, told: Told, to: &mut HeaderMap) {
+        let Some((headers, followed)) = &self.headers else { return };
+        let (gate, given) = (&self.gate, headers.policy());
+        let tier = || gate.tier(&told.key);
+        let newer = followed.policy(gate.changes(), given, tier, |tier| gate.numbers(tier));
+        let policy = newer.as_deref().unwrap_or(given);
+        headers.write_of(policy, told.standing, SystemTime::now(), to);
     }
 }
 
@@ -457,7 +548,7 @@ impl fmt::Debug for Rules {
             .field("is_keyed", &self.source.is_some())
             .field("missing", &self.missing)
             .field("longest_wait", &self.longest_wait)
-            .field("headers", &self.headers)
+            .field("headers", &self.headers.as_ref().map(|(headers, _)| headers))
             .field("answers", &self.answers)
             .finish_non_exhaustive()
     }

@@ -10,7 +10,9 @@
 //! |---|---|
 //! | one limit for all requests of a server, over all its connections | [`RateLimitLayer::new`] |
 //! | a limit for each client, key, user or route | [`RateLimitLayer::keyed`], with a [`Keyed`](rategate::Keyed) table and a source in [`key`] |
+//! | the same limit in several processes, or on several machines | [`RateLimitLayer::distributed`] |
 //! | requests over the limit to wait for their turn instead of being refused | [`RateLimitLayer::wait_within`] |
+//! | at most so many requests at the same time | [`RateLimitLayer::new`] with a [`Concurrency`](rategate::Concurrency) |
 //! | only some responses to count | [`RateLimitLayer::refund_when`] |
 //! | clients that somebody has listed to be turned away | [`RateLimitLayer::deny`] |
 //! | several limits, one inside the other | several layers; the outer one is asked first |
@@ -47,7 +49,9 @@
 //! | is a newcomer's, with [`Overflow::Refuse`](rategate::Overflow::Refuse) and the table full | 503 | 14 `UNAVAILABLE` |
 //! | would wait, and as many wait as may, or for as many keys | 503 | 14 |
 //! | comes after the limiter was closed, or waits when it is | 503 | 14 |
+//! | needs a store that does not answer, with [`WhenGone::Deny`](rategate::distributed::WhenGone::Deny) | 503 | 14 |
 //! | is in a tier that the table does not have | 500 | 13 `INTERNAL` |
+//! | lacks the extension that its key is made of, which the server has to add | 500, and an error of `tracing` | 13 |
 //!
 //! The body is a problem (RFC 9457), unless [`form`](RateLimitLayer::form) or
 //! [`answer`](RateLimitLayer::answer) says otherwise. [`headers`] lists the fields that every response
@@ -60,6 +64,9 @@
 //!   line; what the service within does with it comes later.
 //! * **Retry-After is enough.** It is rounded up to whole seconds, and never 0. Whoever waits as told
 //!   passes, if nobody else with the same key comes first; where requests wait, it may stand in line.
+//! * **In flight until the end.** With a [`Concurrency`](rategate::Concurrency) or a
+//!   [`CommitLog`](rategate::CommitLog), a request holds its permits until the body of its response has ended, has failed
+//!   or is dropped; or until the service has failed, or the client has gone away.
 //! * **One line.** Requests that wait are served in the order of asking, with all others who wait for
 //!   the same limiter, threads and tasks. Who goes away gives its place to those behind.
 //! * **A refusal takes nothing**, and the service within does not see the request.
@@ -75,16 +82,14 @@
 //!
 //! # Features
 //!
-//! None. `tokio` is no dependency: who waits for a limiter waits by its clock's
+//! None. An error in how the server is set up is an event of `tracing`. `tokio` is no dependency: who waits for a limiter waits by its clock's
 //! [timer](rategate::Clock::timer), and a client is given its sleep as a closure.
 //!
 //! # What it does not do
 //!
-//! * It does not limit how many requests are in flight: a permit is not held while the service works,
-//!   so a [`Concurrency`](rategate::Concurrency) or a [`CommitLog`](rategate::CommitLog) would never
-//!   get one back.
+//! * It does not see the end of a connection that was upgraded, such as a web socket: for
+//!   [`Concurrency`](rategate::Concurrency) the request has ended with the body of its response, which is empty.
 //! * It counts requests, not bytes: a body is not looked at.
-//! * It does not share a limit between processes or machines.
 //! * The layer for clients does not send a request again. It makes the next call wait, so a retry
 //!   around it needs no delay of its own.
 

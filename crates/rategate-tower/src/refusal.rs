@@ -38,8 +38,14 @@ pub enum Reason {
     TooManyWaiting,
     /// The limiter has been closed: 503.
     Closed,
+    /// The store that decides does not answer, and the limiter was told to
+    /// [deny](rategate::distributed::WhenGone::Deny) then, or the question makes no sense to the store: 503.
+    Undecided,
     /// The table has no tier that its function says the key is in: 500.
     NoSuchTier,
+    /// The server has not put into the request what its key is made of, such as the address of the
+    /// peer, and [`missing`](crate::RateLimitLayer::missing) does not say what to do then: 500.
+    KeyNotProvided,
 }
 
 impl Refusal {
@@ -79,10 +85,10 @@ impl Refusal {
         match self.reason {
             Reason::OverLimit | Reason::OnDenyList => StatusCode::TOO_MANY_REQUESTS,
             Reason::TooCostly | Reason::NoKey => StatusCode::BAD_REQUEST,
-            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => {
+            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed | Reason::Undecided => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Reason::NoSuchTier => StatusCode::INTERNAL_SERVER_ERROR,
+            Reason::NoSuchTier | Reason::KeyNotProvided => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -99,7 +105,11 @@ impl Refusal {
             Reason::TooManyKeys => "There is no room for another client.",
             Reason::TooManyWaiting => "There is no room for another request that waits.",
             Reason::Closed => "The limiter is closed.",
+            Reason::Undecided => "The limit cannot be decided now.",
             Reason::NoSuchTier => "The server has no limit for this client.",
+            Reason::KeyNotProvided => {
+                "The server is not set up to tell its clients apart. Its log says what it lacks."
+            }
         }
     }
 
@@ -114,8 +124,8 @@ impl Refusal {
         match self.reason {
             Reason::OverLimit | Reason::OnDenyList => 8, // RESOURCE_EXHAUSTED
             Reason::TooCostly | Reason::NoKey => 3,      // INVALID_ARGUMENT
-            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed => 14, // UNAVAILABLE
-            Reason::NoSuchTier => 13,                    // INTERNAL
+            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed | Reason::Undecided => 14, // UNAVAILABLE
+            Reason::NoSuchTier | Reason::KeyNotProvided => 13, // INTERNAL
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::decision::Grant;
 use crate::error::AcquireError;
 use crate::limiter::Limiter;
 use crate::panics::quietly;
+use crate::process::OfProcess;
 use crate::wait::Alarm;
 
 /// The most tasks that a dispatcher's queue can be made for.
@@ -51,8 +52,20 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 ///
 /// Dropped, it [aborts](Self::abort). A task that owns its own dispatcher may shut it down, abort
 /// or drop it: a thread cannot wait for itself, so nothing is waited for then.
+///
+/// # After a fork
+///
+/// The thread stays with the parent, and so do the tasks and the limiter that it has. In the child
+/// the dispatcher takes no task ([`SubmitError::Forked`]), its ends return `None` at once, and
+/// its drop does nothing. Make another one there.
 #[derive(Debug)]
 pub struct Dispatcher {
+    worker: OfProcess<Worker>,
+}
+
+/// The thread, and what reaches it.
+#[derive(Debug)]
+struct Worker {
     /// Absent once no more tasks are taken.
     queue: Option<SyncSender<Task>>,
     thread: Option<JoinHandle<Report>>,
@@ -80,6 +93,8 @@ pub enum SubmitError {
     QueueFull(Task),
     /// The limiter has been closed, or grants nothing that waiting could help.
     Closed(Task),
+    /// This process was forked from the one that made the dispatcher, and does not have its thread.
+    Forked(Task),
 }
 
 impl Dispatcher {
@@ -103,7 +118,8 @@ impl Dispatcher {
                 drop_quietly(limiter);
                 report
             })?;
-        Ok(Self { queue: Some(queue), thread: Some(thread), alarm })
+        let worker = Worker { queue: Some(queue), thread: Some(thread), alarm };
+        Ok(Self { worker: OfProcess::new(worker) })
     }
 
     /// Hands over a task. Never waits.
@@ -121,7 +137,10 @@ impl Dispatcher {
     ///
     /// [`SubmitError`], with the task in it.
     pub fn submit_boxed(&self, task: Task) -> Result<(), SubmitError> {
-        let Some(queue) = self.queue.as_ref().filter(|_| !self.alarm.is_raised()) else {
+        let Some(worker) = self.worker.get() else {
+            return Err(SubmitError::Forked(task));
+        };
+        let Some(queue) = worker.queue.as_ref().filter(|_| !worker.alarm.is_raised()) else {
             return Err(SubmitError::Closed(task));
         };
         queue.try_send(task).map_err(|error| match error {
@@ -134,21 +153,26 @@ impl Dispatcher {
     ///
     /// `None` where a task shuts down its own dispatcher: the work is not over yet. The tasks
     /// behind it still run, in order and each at its instant, and the thread ends after the last.
+    /// `None` also in a forked child, which has no part in the work.
     #[expect(clippy::must_use_candidate, reason = "called for the work that is still to be done")]
     pub fn shutdown(mut self) -> Option<Report> {
-        self.join()
+        self.worker.get_mut()?.join()
     }
 
     /// Lets the task that runs come to its end and drops the rest unrun, the one that waits for
     /// its instant included. One whose instant has just come still runs: its permit is spent.
     ///
-    /// `None` where a task aborts its own dispatcher: the work is not over yet.
+    /// `None` where a task aborts its own dispatcher: the work is not over yet. `None` also in a
+    /// forked child, where it ends nothing.
     #[expect(clippy::must_use_candidate, reason = "called for the end of the work")]
     pub fn abort(mut self) -> Option<Report> {
-        self.alarm.raise();
-        self.join()
+        let worker = self.worker.get_mut()?;
+        worker.alarm.raise();
+        worker.join()
     }
+}
 
+impl Worker {
     /// Takes no more tasks and waits for the thread, unless this is the thread.
     fn join(&mut self) -> Option<Report> {
         self.queue = None;
@@ -161,7 +185,7 @@ impl Dispatcher {
     }
 }
 
-impl Drop for Dispatcher {
+impl Drop for Worker {
     fn drop(&mut self) {
         // After a shutdown from inside, the thread still has tasks to run.
         if self.thread.is_some() {
@@ -236,7 +260,7 @@ impl SubmitError {
     #[must_use]
     pub fn into_task(self) -> Task {
         match self {
-            Self::QueueFull(task) | Self::Closed(task) => task,
+            Self::QueueFull(task) | Self::Closed(task) | Self::Forked(task) => task,
         }
     }
 }
@@ -246,6 +270,7 @@ impl fmt::Debug for SubmitError {
         f.write_str(match self {
             Self::QueueFull(_) => "QueueFull",
             Self::Closed(_) => "Closed",
+            Self::Forked(_) => "Forked",
         })
     }
 }
@@ -255,6 +280,10 @@ impl fmt::Display for SubmitError {
         f.write_str(match self {
             Self::QueueFull(_) => "the dispatcher's queue is full",
             Self::Closed(_) => "the dispatcher takes no more tasks",
+            Self::Forked(_) => {
+                "the dispatcher's thread is in the process that this one was forked from; make a \
+                 dispatcher in this process"
+            }
         })
     }
 }

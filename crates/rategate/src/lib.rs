@@ -92,6 +92,14 @@
 //! * **Three kinds of no.** "Not yet" is a [`Denial`] or [`TooLong`] with a time; "never" is an
 //!   error at once, not an endless wait; "closed" is another.
 //!
+//! # Targets
+//!
+//! It needs the standard library and 64-bit atomics; [`rategate_core`] needs neither. On `wasm32-unknown-unknown`, as in a
+//! browser, the standard library has no clock and no threads: [`SystemClock::new`] and [`MonotonicClock::new`], and with them
+//! `Limiter::new` and all that makes a clock by itself, panic there and say so. A [`Clock`] of your own, whose
+//! [`timer`](Clock::timer) ends the waits of tasks, does instead, with `with_clock`; only `try_acquire` and
+//! [`AsyncLimiter`] are of use then, as a thread of a browser cannot wait. WASI has a clock.
+//!
 //! # What it does not do
 //!
 //! * A limiter forgets all when the process ends, unless it is saved (`serde`), and knows nothing of other processes: that is what
@@ -103,10 +111,13 @@
 //!   Hardly anything is earned then, and waits last longer by that much.
 //! * It does nothing in the background, but for the thread of a [`Dispatcher`], one that ends the waits
 //!   of tasks once there are some ([`ThreadTimer`]), and one that calibrates the first
-//!   [`MonotonicClock`] for a second and ends. A forked child has
-//!   its own copy of each limit, so parent and child together may reach twice the rate, and no
-//!   dispatcher's thread: make limiters and dispatchers after the fork. A lock that another thread
-//!   held at the fork stays held in the child.
+//!   [`MonotonicClock`] for a second and ends.
+//! * It does not share a limit with a forked child. The child has its own copy of each limit, so parent
+//!   and child together may reach twice the rate; [`distributed`] limits are one for both. Tasks in the child
+//!   wait by a timer of the child's own, and a [`Dispatcher`] of the parent takes no task there. A limiter
+//!   that tasks are waiting for at the moment of the fork is of no use in the child: copies of those
+//!   tasks stand in line there, and their timer is the parent's. A lock that another thread holds at
+//!   the fork stays held in the child.
 
 mod clock;
 mod decision;
@@ -121,6 +132,7 @@ mod limiter;
 mod local;
 mod panics;
 mod permit;
+mod process;
 pub mod replay;
 mod reservation;
 mod several;

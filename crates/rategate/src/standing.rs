@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rategate_core::concurrent::Twinned;
+use rategate_core::concurrent::{Concurrent, Twinned};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::narrow::Narrow;
@@ -52,6 +52,29 @@ impl Look {
         let fresh_ns = ledger.fresh_at_ns(now_ns);
         let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
         Self { remaining: ledger.remaining(now_ns), fresh_in_ns }
+    }
+}
+
+impl<L: Concurrent, C: Clock> Limiter<L, C> {
+    /// Looks at the limit itself, such as at the numbers in force. The lock is held meanwhile, so `look` should be
+    /// short, and call no limiter.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter};
+    ///
+    /// let limiter = Limiter::new(Gcra::new("1/s".parse()?, 10)?);
+    /// limiter.reconfigure(Gcra::new("2/s".parse()?, 20)?)?;
+    /// assert_eq!(limiter.with_limit(|limit| limit.policy().burst().get()), 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_limit<T>(&self, look: impl FnOnce(&L) -> T) -> T {
+        self.shared().turn_even_if_closed(|turn| turn.change(|limit, _| look(limit)))
+    }
+
+    /// Returns a number that is another after each change of the limit's numbers, and after the closing. Takes no lock.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.shared().epoch()
     }
 }
 

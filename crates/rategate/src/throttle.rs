@@ -106,7 +106,8 @@ impl<C: Clock> Throttle<C> {
     }
 
     /// To be called after each operation. Sleeps once, if enough is owed, and returns how long it
-    /// meant to sleep; zero if it did not. What the sleep got wrong is carried into the next.
+    /// meant to sleep; zero if it did not. What the sleep got wrong is carried into the next. The
+    /// sleep blocks the thread: not for one that drives tasks.
     ///
     /// # Errors
     ///

@@ -72,10 +72,10 @@ fn twins(report: &mut Report, file: &File, inner: &str, code: &str) {
     if inner != "concurrent/sync.rs" {
         forbid_atomics(report, &file.path, code);
     }
-    // `gcra` of `concurrent/gcra.rs` and of `concurrent/gcra/ring.rs`. The head of the folder gives
-    // all policies their twins, or say that they have none.
+    // `gcra` of `concurrent/gcra.rs` and of `concurrent/gcra/ring.rs`. `policies.rs` gives all
+    // policies their twins, or says that they have none.
     let twin = inner.trim_end_matches(".rs").split('/').nth(1).unwrap_or_default();
-    if twin != "mod" {
+    if twin != "policies" {
         forbid_imports(report, &file.path, code, twin, &["clock"]);
     }
 }
@@ -96,12 +96,13 @@ fn forbid_atomics(report: &mut Report, path: &str, code: &str) {
 }
 
 /// Foreign runtimes and observers, as far as their names reach, and the one file that knows each: tokio's
-/// clock and tokio's streams of bytes are two matters.
+/// clock, its streams of bytes, and which threads drive its tasks are three matters.
 const RUNTIMES: &[(&str, &str)] = &[
     ("tokio::runtime", "future/tokio.rs"),
     ("tokio::time", "future/tokio.rs"),
     ("async_io::Timer", "future/async_io.rs"),
     ("tokio::io", "gate/tokio.rs"),
+    ("tokio::sync", "wait/blocking.rs"),
     ("futures_io::", "gate/futures.rs"),
     ("futures_core::", "gate/stream.rs"),
     ("futures_sink::", "gate/sink.rs"),

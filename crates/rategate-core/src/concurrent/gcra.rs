@@ -42,10 +42,9 @@ use core::num::NonZeroU64;
 
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::word::{SPAN, Word, free_base};
-use super::{Answer, Draw, Drawn, Mark, Owned, Spare, Twin, Twinned};
+use super::{Answer, Draw, Drawn, Mark, Owned, Spare, Twin};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
-use crate::narrow::{self, Narrow};
 use crate::policy::Policy;
 use crate::rate::Kind;
 use crate::refund::Past;
@@ -53,10 +52,6 @@ use crate::refund::Past;
 /// The values that one configuration may use.
 const ROOM: u64 = 1 << 60;
 const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
-
-/// What the rate brings in this time is a batch, if the burst allows.
-const BATCH_NS: u64 = 50_000;
-const MOST_IN_BATCH: u64 = 1_024;
 
 const CHANGE_ATTEMPTS: u32 = 64;
 
@@ -424,29 +419,4 @@ fn in_parts(policy: &Gcra, pace: Pace) -> Option<(u64, u64)> {
     let parts_per_permit = pace.period_ns().get();
     let burst = policy.burst().get().checked_mul(parts_per_permit)?;
     (burst <= ROOM >> 1).then_some((burst, parts_per_permit))
-}
-
-impl Twinned for Gcra {
-    type Twin = Bucket;
-
-    /// What the rate brings in 50 us, but no more than a 64th of the burst, so that a few threads
-    /// with their hands full leave the burst as good as whole.
-    fn batch(&self) -> u64 {
-        let Kind::Paced(pace) = self.rate().0 else { return 1 };
-        let brought = pace.permits_in(Exact::at(BATCH_NS.into()));
-        let brought = u64::try_from(brought).unwrap_or(u64::MAX);
-        brought.min(self.burst().get() >> 6).clamp(1, MOST_IN_BATCH)
-    }
-
-    fn narrow(&self) -> Option<Narrow> {
-        narrow::Bucket::of(self).map(Narrow::of_bucket)
-    }
-
-    fn narrowed(&self, state: &State, now_ns: u64) -> Option<u64> {
-        narrow::Bucket::of(self)?.narrowed(state, now_ns)
-    }
-
-    fn widened(&self, value: u64, now_ns: u64) -> Option<State> {
-        Some(narrow::Bucket::of(self)?.widened(value, now_ns, self))
-    }
 }

@@ -39,6 +39,12 @@
 //! | [`sliding_log`] | one word for each permit, and a hint at the oldest | a clock reading, one swap, and one more for each eighth |
 //! | [`all_of`] | a few words for each limit, in a slot that one word names | a clock reading, one swap of the word and two of a bitmap |
 //!
+//! # Without 64-bit atomics
+//!
+//! A target that has none, such as `thumbv7m-none-eabi`, has all policies, ledgers and queues, and no twin: the types of
+//! all policies' twins are [`NoTwin`], which is always sealed. So is every target under
+//! `--cfg rategate_without_atomics`, by which the checks build this form.
+//!
 //! ```
 //! use rategate_core::concurrent::{Answer, Concurrent, Twin};
 //! use rategate_core::gcra::Gcra;
@@ -58,28 +64,31 @@
 use core::fmt::Debug;
 use core::num::NonZeroU64;
 
-use crate::any_policy::{AnyPolicy, AnyState};
-use crate::backfill_pool::BackfillPool;
-use crate::commit_log::CommitLog;
-use crate::compact_log::CompactLog;
-use crate::concurrency::Concurrency;
-use crate::fixed_window::FixedWindow;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
-use crate::narrow::{Cells, Narrow};
-use crate::pacer::Pacer;
+use crate::narrow::Narrow;
 use crate::policy::Policy;
 use crate::provisional::Provisional;
 use crate::refund::{Past, Rest};
 use crate::verdict::{STARTED, Ticket};
 
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod all_of;
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod gcra;
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod sliding_log;
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod two_timeline;
 
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod cell;
+#[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
+mod locked;
+mod policies;
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod sync;
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod word;
 
 /// What a twin answers.
@@ -449,90 +458,6 @@ impl<P: Policy> Owned<P> for NoTwin {
 
     fn open(&self, _policy: &P, _state: &P::State, _now_ns: u64) -> bool {
         false
-    }
-}
-
-impl Twinned for FixedWindow {
-    type Twin = NoTwin;
-
-    fn narrow(&self) -> Option<Narrow> {
-        Cells::of_window(self).map(Narrow::of_cells)
-    }
-
-    fn narrowed(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
-        Cells::of_window(self)?.narrowed_window(state, now_ns)
-    }
-
-    fn widened(&self, value: u64, now_ns: u64) -> Option<Self::State> {
-        Some(Cells::of_window(self)?.widened_window(value, now_ns, self))
-    }
-}
-
-impl Twinned for Pacer {
-    type Twin = NoTwin;
-}
-
-impl Twinned for BackfillPool {
-    type Twin = NoTwin;
-}
-
-impl Twinned for Concurrency {
-    type Twin = NoTwin;
-}
-
-impl Twinned for CommitLog {
-    type Twin = NoTwin;
-}
-
-impl Twinned for CompactLog {
-    type Twin = NoTwin;
-
-    fn narrow(&self) -> Option<Narrow> {
-        Cells::of_log(self).map(Narrow::of_cells)
-    }
-
-    fn narrowed(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
-        Cells::of_log(self)?.narrowed_log(state, now_ns, self)
-    }
-
-    fn widened(&self, value: u64, now_ns: u64) -> Option<Self::State> {
-        Some(Cells::of_log(self)?.widened_log(value, now_ns, self))
-    }
-}
-
-/// As the policies themselves.
-impl Twinned for AnyPolicy {
-    type Twin = NoTwin;
-
-    fn narrow(&self) -> Option<Narrow> {
-        match self {
-            Self::Gcra(policy) => policy.narrow(),
-            Self::FixedWindow(policy) => policy.narrow(),
-            Self::CompactLog(policy) => policy.narrow(),
-            _ => None,
-        }
-    }
-
-    fn narrowed(&self, state: &AnyState, now_ns: u64) -> Option<u64> {
-        match (self, state) {
-            (Self::Gcra(policy), AnyState::Gcra(state)) => policy.narrowed(state, now_ns),
-            (Self::FixedWindow(policy), AnyState::FixedWindow(state)) => {
-                policy.narrowed(state, now_ns)
-            }
-            (Self::CompactLog(policy), AnyState::CompactLog(state)) => {
-                policy.narrowed(state, now_ns)
-            }
-            _ => None,
-        }
-    }
-
-    fn widened(&self, value: u64, now_ns: u64) -> Option<AnyState> {
-        match self {
-            Self::Gcra(policy) => policy.widened(value, now_ns).map(AnyState::Gcra),
-            Self::FixedWindow(policy) => policy.widened(value, now_ns).map(AnyState::FixedWindow),
-            Self::CompactLog(policy) => policy.widened(value, now_ns).map(AnyState::CompactLog),
-            _ => None,
-        }
     }
 }
 

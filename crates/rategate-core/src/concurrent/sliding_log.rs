@@ -48,7 +48,7 @@ use core::fmt;
 
 use super::sync::{AtomicU64, Ordering, Padded};
 use super::word::{SPAN, Seen, Word, free_base};
-use super::{Answer, Owned, Spare, Twin, Twinned};
+use super::{Answer, Owned, Spare, Twin};
 use crate::refund::Past;
 use crate::sliding_log::{SlidingLog, State};
 
@@ -449,8 +449,4 @@ impl Owned<SlidingLog> for Ring {
     fn price(&self) -> u64 {
         u64::try_from(self.slots.len()).unwrap_or(u64::MAX) >> 2
     }
-}
-
-impl Twinned for SlidingLog {
-    type Twin = Ring;
 }

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use rategate::store::{Fault, Gone};
 
-use super::RedisStore;
 use super::item::Item;
+use super::{RedisStore, no_driver};
 use crate::command::Command;
 use crate::denied::{self, Fetched, Listed, Published, Version};
 use crate::error::{ReplyError, RequestError};
@@ -85,7 +85,12 @@ impl RedisStore {
             let _ = told.send(answer.and_then(|value| read(value).map_err(broken)));
         };
         let budget = self.config.budget.max(LIST_WITHIN);
-        self.shared.put(Item::command(&self.shared, command, key.slot(), Box::new(hear), budget));
+        match self.shared() {
+            Ok(shared) => {
+                shared.put(Item::command(shared, command, key.slot(), Box::new(hear), budget));
+            }
+            Err(error) => hear(Err(no_driver(&error))),
+        }
         Told { heard }
     }
 }

@@ -37,6 +37,9 @@
 //! * **No answer that was lost is asked for again**: a call goes out a second time only after a refusal that is
 //!   known to have changed nothing.
 //! * **Recovery by itself**: servers that restart, functions that are flushed, primaries and slots that move.
+//! * **A fork is no end.** In a forked child, which does not have the thread, the first question starts another one with
+//!   connections of its own. Those of the parent stay the parent's; questions that were on their way are answered
+//!   there.
 //!
 //! # What it does not do
 //!
@@ -67,9 +70,10 @@ mod tls;
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
-use rategate::store::{Hear, Key, PlanError, Question, Rule, Store};
+use rategate::store::{Fault, Gone, Hear, Key, PerProcess, PlanError, Question, Rule, Store};
 
 pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_ROUNDS, Server};
 pub use plan::SharedPlan;
@@ -91,10 +95,13 @@ const SLOTS_OF_PART: u16 = 1_024;
 /// Dropping it closes it: everything without an answer hears [`Fault::Closed`](rategate::store::Fault::Closed), and
 /// the thread ends.
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    driver: PerProcess<Driven>,
     config: Arc<Config>,
     keys: KeySpace,
 }
+
+/// The callers' side of a driver, which ends when this is dropped.
+struct Driven(Arc<Shared>);
 
 /// Why a store cannot be opened.
 #[derive(Debug)]
@@ -107,7 +114,7 @@ pub enum OpenError {
     /// The certificates or the key are not as TLS can use them: which, and what would be right.
     Tls(String),
     /// The system has no thread, or no file handles, for the driver.
-    Driver(std::io::Error),
+    Driver(io::Error),
 }
 
 impl RedisStore {
@@ -118,15 +125,14 @@ impl RedisStore {
     ///
     /// [`OpenError`].
     pub fn open(config: Config) -> Result<Self, OpenError> {
-        let (store, dialer) = Self::prepare(config)?;
-        let (shared, config) = (Arc::clone(&store.shared), Arc::clone(&store.config));
-        driver::start(shared, config, store.keys.clone(), dialer).map_err(OpenError::Driver)?;
+        let store = Self::prepare(config)?;
+        store.shared().map_err(OpenError::Driver)?;
         Ok(store)
     }
 
     /// Starts a driver as a task of the tokio runtime that this is called in, with its timers and IO enabled, instead of in
     /// a thread of its own. Tasks of that runtime hear sooner: no other thread has to wake for their decisions. The store
-    /// ends with the runtime.
+    /// ends with the runtime. A forked child has no such runtime, and starts a thread.
     ///
     /// For callers that are tasks. A thread of the runtime that blocks for a decision may block the driver, and is then
     /// answered by what its limiter does without a store.
@@ -136,28 +142,54 @@ impl RedisStore {
     /// [`OpenError`]; [`OpenError::Driver`] outside of a runtime.
     pub fn open_in_runtime(config: Config) -> Result<Self, OpenError> {
         let runtime = tokio::runtime::Handle::try_current();
-        let runtime = runtime.map_err(|error| OpenError::Driver(std::io::Error::other(error)))?;
-        let (store, dialer) = Self::prepare(config)?;
-        let (shared, config) = (Arc::clone(&store.shared), Arc::clone(&store.config));
-        driver::start_in(&runtime, shared, config, store.keys.clone(), dialer);
+        let runtime = runtime.map_err(|error| OpenError::Driver(io::Error::other(error)))?;
+        let store = Self::prepare(config)?;
+        store.driver.get_or_try_init(|| {
+            let (shared, dialer) = store.parts_of_a_driver()?;
+            let (config, keys) = (Arc::clone(&store.config), store.keys.clone());
+            driver::start_in(&runtime, Arc::clone(&shared), config, keys, dialer);
+            Ok(Driven(shared))
+        })?;
         Ok(store)
     }
 
-    fn prepare(config: Config) -> Result<(Self, Dialer), OpenError> {
+    fn prepare(config: Config) -> Result<Self, OpenError> {
         let keys = KeySpace::new(&config.prefix).map_err(OpenError::Prefix)?;
         if config.places.is_empty() {
             return Err(OpenError::NoServer);
         }
-        let (shared, config) = (Arc::new(Shared::new(config.queue)), Arc::new(config));
-        let dialer = Dialer::new(&config).map_err(OpenError::Tls)?;
-        Ok((Self { shared, config, keys }, dialer))
+        let store = Self { driver: PerProcess::new(), config: Arc::new(config), keys };
+        store.parts_of_a_driver()?;
+        Ok(store)
     }
 
-    /// What it has done so far.
+    fn parts_of_a_driver(&self) -> Result<(Arc<Shared>, Dialer), OpenError> {
+        let dialer = Dialer::new(&self.config).map_err(OpenError::Tls)?;
+        Ok((Arc::new(Shared::new(self.config.queue)), dialer))
+    }
+
+    /// Returns what the driver of this process has done so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.stats.read(self.shared.open())
+        self.shared().map_or_else(|_| Stats::default(), |shared| shared.stats.read(shared.open()))
     }
+
+    /// Returns what the callers share with the driver of this process, and starts it where there is none: in a
+    /// forked child.
+    fn shared(&self) -> io::Result<&Arc<Shared>> {
+        let driven = self.driver.get_or_try_init(|| {
+            let (shared, dialer) = self.parts_of_a_driver().map_err(io::Error::other)?;
+            let (config, keys) = (Arc::clone(&self.config), self.keys.clone());
+            driver::start(Arc::clone(&shared), config, keys, dialer)?;
+            Ok(Driven(shared))
+        });
+        driven.map(|Driven(shared)| shared)
+    }
+}
+
+/// What a caller is told where no driver takes its question.
+fn no_driver(error: &io::Error) -> Fault {
+    Fault::Gone(Gone::Unable(format!("no driver in this process: {error}")))
 }
 
 impl Store for RedisStore {
@@ -172,7 +204,10 @@ impl Store for RedisStore {
             hear(Err(fault));
             return;
         }
-        self.shared.put(Item::new(&self.shared, question, hear, self.config.budget));
+        match self.shared() {
+            Ok(shared) => shared.put(Item::new(shared, question, hear, self.config.budget)),
+            Err(error) => hear(Err(no_driver(&error))),
+        }
     }
 
     fn parts(&self) -> usize {
@@ -181,7 +216,7 @@ impl Store for RedisStore {
 
     /// Of all servers: a probe too many does no harm.
     fn revivals(&self, _part: usize) -> u64 {
-        self.shared.stats.revivals()
+        self.shared().map_or(0, |shared| shared.stats.revivals())
     }
 
     fn part_of(&self, key: &Key) -> usize {
@@ -192,9 +227,9 @@ impl Store for RedisStore {
     }
 }
 
-impl Drop for RedisStore {
+impl Drop for Driven {
     fn drop(&mut self) {
-        self.shared.close();
+        self.0.close();
     }
 }
 

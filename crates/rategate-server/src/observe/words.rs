@@ -93,8 +93,14 @@ pub(super) const fn algorithm(rule: &Rule) -> &'static str {
         Limit::Policy(AnyPolicy::Gcra(_)) => "gcra",
         Limit::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log",
         Limit::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window",
+        Limit::Policy(AnyPolicy::Concurrency(_)) => "concurrency",
         Limit::Policy(_) => "other",
     }
+}
+
+/// Whether a rule is of permits in flight: held, and not used up.
+pub(super) const fn counts_in_flight(rule: &Rule) -> bool {
+    matches!(rule.limit, Limit::Policy(rategate::AnyPolicy::Concurrency(_)))
 }
 
 pub(super) const fn place(rule: &Rule) -> &'static str {

@@ -193,10 +193,15 @@ impl Site {
 
     /// The same, where nobody calls.
     pub(crate) fn quiet(token: Option<&'static str>) -> Self {
+        Self::of(rules(), token)
+    }
+
+    /// Rules of one's own, where nobody calls.
+    pub(crate) fn of(rules: RuleSet, token: Option<&'static str>) -> Self {
         let observe = Arc::new(Observe::new(Wall.now_ns()));
         let observer = Arc::clone(&observe) as Arc<dyn Observer>;
         let engine = Engine::with_observer(Wall, EngineSettings::default(), Some(observer));
-        engine.load(rules()).unwrap();
+        engine.load(rules).unwrap();
         observe.status().loaded(Wall.now_ns() / SECOND_NS);
         observe.status().store_is(Store::Well);
         let admin = Admin::new(Arc::clone(&observe), Arc::new(engine.clone()));

@@ -17,5 +17,6 @@ mod events;
 mod metrics;
 mod packaging;
 mod page;
+mod page_rules;
 mod replay;
 mod strangers;

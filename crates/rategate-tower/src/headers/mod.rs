@@ -14,6 +14,7 @@
 //! A reset, and `t`, is the time until more can be had than now: after a refusal the time until the
 //! same request passes, as in `Retry-After`. Seconds are rounded up.
 
+mod numbers;
 mod policy;
 mod seconds;
 
@@ -23,6 +24,7 @@ use std::time::{Duration, SystemTime};
 use http::header::{Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+pub(crate) use self::numbers::{Followed, Numbers};
 pub use self::policy::{MAX_NAME_BYTES, PolicyError, QuotaPolicy};
 pub(crate) use self::seconds::{retry_seconds, whole_seconds};
 use self::seconds::{sf_integer, unix_seconds};
@@ -97,14 +99,25 @@ impl Headers {
     /// Writes the fields. Where a layer within has written some, the current dialect lists both; in
     /// the others, which know one limit, the one with less remaining stays.
     pub fn write(&self, standing: Standing, now: SystemTime, headers: &mut HeaderMap) {
-        let limit = sf_integer(self.policy.quota());
+        self.write_of(&self.policy, standing, now, headers);
+    }
+
+    /// Writes the fields with another policy than the one given.
+    pub(crate) fn write_of(
+        &self,
+        policy: &QuotaPolicy,
+        standing: Standing,
+        now: SystemTime,
+        headers: &mut HeaderMap,
+    ) {
+        let limit = sf_integer(policy.quota());
         let remaining = sf_integer(standing.remaining);
         let reset = sf_integer(standing.more_after.map_or(0, whole_seconds));
         for dialect in &self.dialects {
             match dialect {
                 Dialect::Current => {
-                    let line = RateLimit { policy: &self.policy, standing };
-                    append(headers, POLICY, Some(self.policy.value()));
+                    let line = RateLimit { policy, standing };
+                    append(headers, POLICY, Some(policy.value()));
                     append(headers, RATELIMIT, HeaderValue::try_from(line.to_string()).ok());
                 }
                 Dialect::Older => {
@@ -120,7 +133,7 @@ impl Headers {
                 }
                 Dialect::Envoy => {
                     if triple(headers, LEGACY, [limit, remaining, reset]) {
-                        let line = format!("{limit}, {limit};w={}", self.policy.window_s());
+                        let line = format!("{limit}, {limit};w={}", policy.window_s());
                         let [name, _, _] = LEGACY;
                         if let Ok(line) = HeaderValue::try_from(line) {
                             let _ = headers.try_insert(name, line);

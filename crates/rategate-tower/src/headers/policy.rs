@@ -15,6 +15,12 @@ pub const MAX_NAME_BYTES: usize = 128;
 ///
 /// These numbers are for information. They are the writer's to choose, because not every limit is of
 /// that form: for a token bucket the burst, and the time in which it fills, are a good choice.
+///
+/// They are told as long as the limit behind a [`RateLimitLayer`](crate::RateLimitLayer) is the one that it was when the
+/// policy was given to the layer. Once that limit is reconfigured, its new numbers are told under the same name: of a token
+/// bucket the burst and the time in which it fills, of a log or a fixed window the permits and the period, of
+/// [`Concurrency`](rategate::Concurrency) the permits, and of several limits together those of the one with the fewest permits.
+/// A limit of another kind, or in a store, is told as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaPolicy {
     name: Box<str>,

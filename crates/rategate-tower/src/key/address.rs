@@ -16,6 +16,10 @@ type Lookup = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 #[derive(Clone)]
 pub struct Peer {
     lookup: Lookup,
+    /// Whether the extension is there.
+    is_there: fn(&Extensions) -> bool,
+    /// Its type.
+    extension: &'static str,
     grouping: Grouping,
 }
 
@@ -28,7 +32,8 @@ pub struct Peer {
 /// IPv4 address that is mapped into IPv6 is the IPv4 address.
 ///
 /// With axum, `T` is `ConnectInfo<SocketAddr>`, which is there if the router was made a service by
-/// `into_make_service_with_connect_info::<SocketAddr>()`:
+/// `into_make_service_with_connect_info::<SocketAddr>()`. Without the extension all requests are answered with a 500,
+/// unless [`missing`](crate::RateLimitLayer::missing) says otherwise:
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -53,7 +58,12 @@ where
     R: Into<Option<IpAddr>>,
 {
     let lookup = move |extensions: &Extensions| address(extensions.get::<T>()?).into();
-    Peer { lookup: Arc::new(lookup), grouping: Grouping::default() }
+    Peer {
+        lookup: Arc::new(lookup),
+        is_there: |extensions| extensions.get::<T>().is_some(),
+        extension: std::any::type_name::<T>(),
+        grouping: Grouping::default(),
+    }
 }
 
 impl Peer {
@@ -85,6 +95,10 @@ impl Peer {
 impl KeySource for Peer {
     fn key(&self, head: &Parts) -> Option<Key> {
         Some(Key::of(&self.grouping.group(self.address(head)?)))
+    }
+
+    fn lacks(&self, head: &Parts) -> Option<&'static str> {
+        (!(self.is_there)(&head.extensions)).then_some(self.extension)
     }
 }
 

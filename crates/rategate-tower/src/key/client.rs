@@ -105,6 +105,11 @@ impl Client {
         })
     }
 
+    /// The address of the peer, who may be a proxy.
+    pub(super) fn peer_of(&self, head: &Parts) -> Option<IpAddr> {
+        self.peer.address(head)
+    }
+
     fn who<'h>(&self, head: &'h Parts) -> Option<Who<'h>> {
         self.who_of(self.peer.address(head), &head.headers)
     }
@@ -132,6 +137,10 @@ impl Client {
 impl KeySource for Client {
     fn key(&self, head: &Parts) -> Option<Key> {
         Some(self.who(head)?.key(self.peer.grouping()))
+    }
+
+    fn lacks(&self, head: &Parts) -> Option<&'static str> {
+        if self.who(head).is_some() { None } else { self.peer.lacks(head) }
     }
 }
 

@@ -14,6 +14,8 @@
 //! | anything else | [`by`] |
 //! | nothing: one limit for all | [`constant`], or [`RateLimitLayer::new`](crate::RateLimitLayer::new) |
 //!
+//! A limit that several processes keep together needs a [`NameSource`], which most of these are.
+//!
 //! ```
 //! use rategate_tower::key::{self, Key, KeySource};
 //!
@@ -26,6 +28,7 @@
 mod address;
 mod client;
 mod forwarded;
+mod name;
 mod named;
 mod network;
 mod sources;
@@ -40,6 +43,7 @@ use rategate::{HashedId, Hashing, Seeds};
 pub use self::address::{Peer, peer};
 pub use self::client::{Client, Field, Trust, client};
 pub use self::forwarded::MAX_HOPS;
+pub use self::name::{MAX_CLIENT_NAME_BYTES, NameSource};
 pub use self::named::named_address;
 pub use self::network::{Network, NetworkError};
 pub use self::sources::{
@@ -91,7 +95,7 @@ impl Key {
         Self::of(keys.as_slice())
     }
 
-    /// What all requests share that have no key of their own.
+    /// The key that all requests share which have none of their own.
     pub(crate) fn nobody() -> Self {
         Self::of(&())
     }
@@ -122,11 +126,25 @@ pub trait KeySource: Send + Sync {
     /// The key, or `None` if the request lacks what it would be made of.
     /// [`Missing`](crate::Missing) says what happens then.
     fn key(&self, head: &Parts) -> Option<Key>;
+
+    /// Names what the server itself should have put into the request, where that is why there is no key: the type of
+    /// an extension. It is asked only then.
+    ///
+    /// Such a request is answered with a 500 unless [`missing`](crate::RateLimitLayer::missing) says
+    /// otherwise: a mistake in the server's set-up must not put all its clients under one limit.
+    fn lacks(&self, head: &Parts) -> Option<&'static str> {
+        let _ = head;
+        None
+    }
 }
 
 impl<T: KeySource + ?Sized> KeySource for Box<T> {
     fn key(&self, head: &Parts) -> Option<Key> {
         (**self).key(head)
+    }
+
+    fn lacks(&self, head: &Parts) -> Option<&'static str> {
+        (**self).lacks(head)
     }
 }
 
@@ -136,6 +154,10 @@ impl<T: KeySource> KeySource for Vec<T> {
         let keys: Option<Vec<Key>> = self.iter().map(|source| source.key(head)).collect();
         Some(Key::of(keys?.as_slice()))
     }
+
+    fn lacks(&self, head: &Parts) -> Option<&'static str> {
+        self.iter().find_map(|source| source.lacks(head))
+    }
 }
 
 /// Both together; missing if one of them is.
@@ -143,11 +165,19 @@ impl<A: KeySource, B: KeySource> KeySource for (A, B) {
     fn key(&self, head: &Parts) -> Option<Key> {
         Some(Key::joined([self.0.key(head)?, self.1.key(head)?]))
     }
+
+    fn lacks(&self, head: &Parts) -> Option<&'static str> {
+        self.0.lacks(head).or_else(|| self.1.lacks(head))
+    }
 }
 
 /// All three together; missing if one of them is.
 impl<A: KeySource, B: KeySource, C: KeySource> KeySource for (A, B, C) {
     fn key(&self, head: &Parts) -> Option<Key> {
         Some(Key::joined([self.0.key(head)?, self.1.key(head)?, self.2.key(head)?]))
+    }
+
+    fn lacks(&self, head: &Parts) -> Option<&'static str> {
+        self.0.lacks(head).or_else(|| self.1.lacks(head)).or_else(|| self.2.lacks(head))
     }
 }

@@ -25,13 +25,20 @@ pub const fn header(name: HeaderName) -> Header {
     Header(name)
 }
 
-impl KeySource for Header {
-    fn key(&self, head: &Parts) -> Option<Key> {
+impl Header {
+    /// The value, if there is one and no other.
+    pub(super) fn value<'h>(&self, head: &'h Parts) -> Option<&'h [u8]> {
         let mut values = head.headers.get_all(&self.0).into_iter();
         match (values.next(), values.next()) {
-            (Some(value), None) => Some(Key::of(value.as_bytes())),
+            (Some(value), None) => Some(value.as_bytes()),
             _ => None,
         }
+    }
+}
+
+impl KeySource for Header {
+    fn key(&self, head: &Parts) -> Option<Key> {
+        Some(Key::of(self.value(head)?))
     }
 }
 
@@ -111,6 +118,16 @@ where
     Extension { value, of: PhantomData }
 }
 
+impl<T, F> Extension<T, F> {
+    pub(super) fn value<K>(&self, head: &Parts) -> Option<K>
+    where
+        T: Send + Sync + 'static,
+        F: Fn(&T) -> K,
+    {
+        Some((self.value)(head.extensions.get::<T>()?))
+    }
+}
+
 impl<T, K, F> KeySource for Extension<T, F>
 where
     T: Send + Sync + 'static,
@@ -118,7 +135,7 @@ where
     F: Fn(&T) -> K + Send + Sync,
 {
     fn key(&self, head: &Parts) -> Option<Key> {
-        Some(Key::of(&(self.value)(head.extensions.get::<T>()?)))
+        Some(Key::of(&self.value(head)?))
     }
 }
 
@@ -151,13 +168,22 @@ where
     By(value)
 }
 
+impl<F> By<F> {
+    pub(super) fn value<K>(&self, head: &Parts) -> Option<K>
+    where
+        F: Fn(&Parts) -> Option<K>,
+    {
+        (self.0)(head)
+    }
+}
+
 impl<K, F> KeySource for By<F>
 where
     K: Hash,
     F: Fn(&Parts) -> Option<K> + Send + Sync,
 {
     fn key(&self, head: &Parts) -> Option<Key> {
-        Some(Key::of(&(self.0)(head)?))
+        Some(Key::of(&self.value(head)?))
     }
 }
 

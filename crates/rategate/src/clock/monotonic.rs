@@ -1,13 +1,14 @@
 //! The default clock: real time, read as cheaply as the machine allows.
 
 use std::cell::Cell;
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use super::counter::Counter;
 use super::{Clock, SystemClock};
-use crate::wait::{Alarm, Wait, Wake, on_real_time};
+use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
 
 /// Real time since the clock was made, which no change of the wall clock touches. 64 bits of
 /// nanoseconds last 584 years.
@@ -60,7 +61,7 @@ struct Process {
 }
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
-static PREPARING: Once = Once::new();
+static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static LATEST: Latest = const { Latest { ns: Cell::new(0), repeats: Cell::new(0) } };
@@ -126,6 +127,7 @@ impl Clock for MonotonicClock {
     }
 
     fn sleep(&self, asked_ns: u64) {
+        assert_may_block();
         thread::sleep(Duration::from_nanos(asked_ns));
     }
 }
@@ -134,7 +136,10 @@ impl Process {
     fn get() -> &'static Self {
         let fresh = || Self { system: SystemClock::new(), counter: OnceLock::new() };
         let process = PROCESS.get_or_init(fresh);
-        PREPARING.call_once(|| process.prepare());
+        // No `Once`: a fork while its thread is started would leave it held in the child.
+        if !IS_PREPARED.swap(true, Ordering::Relaxed) {
+            process.prepare();
+        }
         process
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Clock;
-use crate::wait::{Alarm, Wait, Wake, on_real_time};
+use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
 
 /// Real time since the clock was made, which no change of the wall clock touches, read from the
 /// operating system each time. 64 bits of nanoseconds last 584 years.
@@ -30,6 +30,11 @@ pub struct SystemClock {
     started_ns: u64,
 }
 
+/// Whether the standard library can tell the time here.
+const fn has_time() -> bool {
+    !cfg!(all(target_family = "wasm", target_os = "unknown"))
+}
+
 impl SystemClock {
     /// A clock that shows zero now.
     #[must_use]
@@ -38,8 +43,18 @@ impl SystemClock {
     }
 
     /// A clock that shows `now_ns` now: one that goes on where another was left.
+    ///
+    /// # Panics
+    ///
+    /// Where the standard library has no clock: on `wasm32-unknown-unknown`. Implement
+    /// [`Clock`](super::Clock) there, and give it to `with_clock`.
     #[must_use]
     pub fn starting_at(now_ns: u64) -> Self {
+        assert!(
+            has_time(),
+            "this target has no clock in the standard library: implement `rategate::Clock`, by \
+             `performance.now()` in a browser, and make limiters by `with_clock`"
+        );
         Self { origin: Instant::now(), started_ns: now_ns }
     }
 }
@@ -67,6 +82,7 @@ impl Clock for SystemClock {
     }
 
     fn sleep(&self, asked_ns: u64) {
+        assert_may_block();
         std::thread::sleep(Duration::from_nanos(asked_ns));
     }
 }

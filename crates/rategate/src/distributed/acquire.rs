@@ -38,7 +38,8 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         }
     }
 
-    /// The same for a thread, which blocks.
+    /// Waits as [`acquire_within`](Self::acquire_within) does, and blocks the thread meanwhile: not for one that drives
+    /// tasks.
     ///
     /// # Errors
     ///

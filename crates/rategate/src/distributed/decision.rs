@@ -9,6 +9,7 @@ use oneshot::{RecvTimeoutError, TryRecvError};
 
 use super::overdue::Overdue;
 use crate::store::{Fault, LeaseId, Receipt};
+use crate::wait::assert_may_block;
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +154,8 @@ impl Deciding {
 
     /// Blocks this thread until it is decided: no longer than the budget and a quarter of it, however late the store's own
     /// thread may be.
+    /// In a task, await it instead: a thread that drives tasks must not block, and in a debug build with the
+    /// feature `tokio` it panics unless the decision is there.
     ///
     /// # Errors
     ///
@@ -160,8 +163,16 @@ impl Deciding {
     pub fn wait(self) -> Result<Decision, Fault> {
         match self.0 {
             State::Now(decision) => decision.unwrap_or(Err(Fault::Closed)),
-            State::Later(heard, None) => heard.recv().unwrap_or(Err(Fault::Closed)),
-            State::Later(heard, Some(overdue)) => wait_until(&heard, overdue.as_ref()),
+            State::Later(heard, overdue) => match heard.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    assert_may_block();
+                    match overdue {
+                        None => heard.recv().unwrap_or(Err(Fault::Closed)),
+                        Some(overdue) => wait_until(&heard, overdue.as_ref()),
+                    }
+                }
+                heard => heard.unwrap_or(Err(Fault::Closed)),
+            },
         }
     }
 

@@ -24,6 +24,14 @@
 //! [a quarantine](Builder::with_quarantine) nothing it grants is acted on until that cannot matter any more; without it, as much as
 //! was lost can be granted again.
 //!
+//! # After a fork
+//!
+//! Make the limiters of a child in the child. A copy of the parent's is the same member of a group, and has the same borrowed
+//! permits, so both processes would use them: in [`Leased`](Mode::Leased) mode what is borrowed once more, and in
+//! [`SharedOut`](Mode::SharedOut) mode the share, until it lapses, as the thread that keeps it is the parent's. A limiter in
+//! [`Exact`](Mode::Exact) mode is right in both, as far as its store is. Dropped in the child, a copy takes
+//! nothing from the parent.
+//!
 //! # Example
 //!
 //! ```
@@ -77,6 +85,7 @@ use std::sync::Arc;
 use self::inner::{Inner, Way};
 use self::leased::Entry;
 use crate::clock::{Clock, MonotonicClock};
+use crate::process::OfProcess;
 #[cfg(feature = "metrics")]
 use crate::stats::publish;
 use crate::store::{Ask, Asked, Fault, Key, LeaseId, Rule, Store};
@@ -91,6 +100,8 @@ pub struct Distributed<S: Store, C: Clock + Clone + 'static = MonotonicClock> {
 /// Ends what goes on in the background once nobody has the limiter any more.
 struct Owner<S: Store, C: Clock + Clone + 'static> {
     inner: Arc<Inner<S, C>>,
+    /// What is borrowed is the maker's, and so is the thread: a forked child ends neither.
+    made_here: OfProcess<()>,
 }
 
 impl<S: Store> Distributed<S> {
@@ -147,6 +158,12 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
             Ok(permits) => self.inner().exact(Key::from(key), permits, Some(lease)),
             Err(decision) => self.inner().now(decision),
         }
+    }
+
+    /// Whether a limit is of permits in flight, so that they are [held](Self::hold) instead of asked for.
+    #[must_use]
+    pub fn counts_in_flight(&self) -> bool {
+        self.inner().holds
     }
 
     /// Lets what was [held](Self::hold) go on for its full time from now. Says 0 if it had ended: the permits may be
@@ -225,7 +242,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
             // Without a thread borrowed permits age out instead of going back, and shares lapse.
             let _ = std::thread::Builder::new().name(name).spawn(move || inner.keep_attending());
         }
-        Self { owner: Arc::new(Owner { inner }) }
+        Self { owner: Arc::new(Owner { inner, made_here: OfProcess::new(()) }) }
     }
 
     fn inner(&self) -> &Arc<Inner<S, C>> {
@@ -241,8 +258,10 @@ impl<S: Store, C: Clock + Clone + 'static> Clone for Distributed<S, C> {
 
 impl<S: Store, C: Clock + Clone + 'static> Drop for Owner<S, C> {
     fn drop(&mut self) {
-        self.inner.rounds.bell().raise();
-        self.inner.leave();
+        if self.made_here.get().is_some() {
+            self.inner.rounds.bell().raise();
+            self.inner.leave();
+        }
     }
 }
 

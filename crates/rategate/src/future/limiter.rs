@@ -46,6 +46,21 @@ use crate::permit::Permit;
 /// # }).unwrap();
 /// ```
 ///
+/// # In a task, this one
+///
+/// The verbs of a [`Limiter`] that wait block their thread, and with it every task that the thread drives. Their results are
+/// no futures, so the compiler refuses to await them: it says that a `Result<Grant, AcquireError>` is not a future, and
+/// the limiter that has one is this.
+///
+/// ```compile_fail,E0277
+/// # use rategate::{Gcra, Limiter};
+/// # async fn task(limiter: Limiter<rategate::Ledger<Gcra>>) {
+/// let grant = limiter.acquire(1).await; // `AsyncLimiter::from(limiter).acquire(1).await` does
+/// # }
+/// ```
+///
+/// A thread of a tokio runtime that would block panics in a debug build with the feature `tokio`.
+///
 /// # The timer
 ///
 /// All tasks that wait for one limiter have one timer, that of its [clock](Clock::timer), which is
@@ -108,7 +123,7 @@ where
 
 impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     /// The same limit, for threads: to [try](Limiter::try_acquire), to look, to change it, to close
-    /// it. Its own `acquire` blocks the thread.
+    /// it. Its own `acquire` blocks the thread: not in a task.
     #[must_use]
     pub const fn limiter(&self) -> &Limiter<L, C> {
         &self.limiter
@@ -168,6 +183,21 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     /// Those of [`Limiter::acquire`].
     pub async fn permit(&self, permits: u64) -> Result<Permit<L, C>, AcquireError> {
         let grant = self.acquire(permits).await?;
+        Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
+    }
+
+    /// Takes `permits` as [`permit`](Self::permit) does, if they may start within `longest` from the first
+    /// poll.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire_within`](Self::acquire_within).
+    pub async fn permit_within(
+        &self,
+        permits: u64,
+        longest: Duration,
+    ) -> Result<Permit<L, C>, AcquireError> {
+        let grant = self.acquire_within(permits, longest).await?;
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
 

@@ -502,6 +502,27 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.reconfigure(tier, policy)
     }
 
+    /// Returns the policy in force for a tier. It waits for a change that is under way.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedError::NoSuchTier`].
+    pub fn policy(&self, tier: usize) -> Result<P, KeyedError> {
+        self.table.policy(tier)
+    }
+
+    /// Returns a number that is another after each change of a policy. Takes no lock.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.table.changes()
+    }
+
+    /// Returns the tier of a key, as the table's function says it: 0 without one.
+    #[must_use]
+    pub fn tier_of(&self, key: &K) -> usize {
+        self.tier.as_ref().map_or(0, |tier_of| tier_of(key))
+    }
+
     #[inline]
     fn observe(
         &self,
@@ -521,7 +542,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
 
     #[inline]
     fn place(&self, key: &K) -> Place<K::Id> {
-        let tier = self.tier.as_ref().map_or(0, |tier_of| tier_of(key));
+        let tier = self.tier_of(key);
         self.table.place(key.id(&self.table.seeds), tier)
     }
 }

@@ -53,6 +53,8 @@ pub(super) struct Table<I: Id, P: Twinned, C: Clock> {
     spill: Box<[Spill<P, C>]>,
     /// Held for as long as a change takes, so that there is one at a time.
     plans: Mutex<Plans<P>>,
+    /// How many changes there have been. Counted when one is over.
+    changes: AtomicU64,
     stats: OnceLock<Stats<I>>,
 }
 
@@ -102,6 +104,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             shards: (0..shards).map(|_| Mutex::new(Entries::new(Arc::clone(&shared)))).collect(),
             spill: (0..plans.tiers()).map(|_| OnceLock::new()).collect(),
             plans: Mutex::new(plans),
+            changes: AtomicU64::new(0),
             stats: OnceLock::new(),
             strangers: Strangers::default(),
             tally: Tally::default(),
@@ -385,6 +388,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         drop(plans);
         self.give_numbers(late);
         self.give_spill_numbers(tier, new_id, policy);
+        self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
@@ -440,7 +444,11 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    fn policy(&self, tier: usize) -> Result<P, KeyedError> {
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    pub(super) fn policy(&self, tier: usize) -> Result<P, KeyedError> {
         let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let tiers = plans.tiers();
         let plan = plans.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;

@@ -10,6 +10,7 @@ use super::{
     Answer, Fault, Gone, Grant, Key, LeaseId, Question, Receipt, Reply, Share, Store, Verdict,
 };
 use crate::store::Beat;
+use crate::wait::assert_may_block;
 
 /// Questions as futures, for a store that is shared.
 ///
@@ -117,13 +118,20 @@ pub struct Asked<A> {
 }
 
 impl<A> Asked<A> {
-    /// Blocks this thread until the answer is there.
+    /// Blocks this thread until the answer is there. In a task, await it instead: a thread that drives tasks must not
+    /// block, and in a debug build with the feature `tokio` it panics.
     ///
     /// # Errors
     ///
     /// [`Fault`].
     pub fn wait(self) -> Result<A, Fault> {
-        let heard = self.heard.recv().unwrap_or(Err(Fault::Closed));
+        let heard = match self.heard.try_recv() {
+            Err(oneshot::TryRecvError::Empty) => {
+                assert_may_block();
+                self.heard.recv().unwrap_or(Err(Fault::Closed))
+            }
+            heard => heard.unwrap_or(Err(Fault::Closed)),
+        };
         heard.and_then(|answer| understood(self.read, &answer))
     }
 

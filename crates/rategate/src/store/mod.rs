@@ -11,6 +11,7 @@
 //! | the limits a store can keep | [`Rule`] |
 //! | to ask in tasks, or in threads | [`Ask`], [`Asked::wait`] |
 //! | a store in this process | [`MemoryStore`] |
+//! | a store of my own, whose thread a forked child does not have | [`PerProcess`] |
 //! | a store that is slow, cut off or forgetful, for tests | [`FaultyStore`] |
 //!
 //! # Smallest example
@@ -66,6 +67,8 @@ pub use memory::{DEFAULT_ROOM, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, 
 pub use question::{Beat, Key, LeaseId, Question};
 pub use reply::{Answer, Denial, Grant, Receipt, Reply, Share, Verdict};
 pub use rule::{PlanError, Rule};
+
+pub use crate::process::{OfProcess, PerProcess};
 
 /// What hears the answer to a question.
 pub type Hear = Box<dyn FnOnce(Result<Answer, Fault>) + Send>;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::assert_may_block;
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, thread_local};
 
 /// One wait of the operating system's. Longer ones are cut, so that no deadline overflows there.
@@ -98,6 +99,8 @@ impl Alarm {
     /// to sleep before it is asked again; it is asked after every wake, so nothing wakes early.
     ///
     /// `left` must neither wait nor touch the alarm.
+    ///
+    /// It blocks the thread. In a debug build with the feature `tokio` it panics where that thread drives tasks.
     pub fn wait_on(&self, mut left: impl FnMut() -> Option<Duration>) -> Wake {
         let mut held = self.lock();
         loop {
@@ -105,6 +108,7 @@ impl Alarm {
                 return Wake::Raised;
             }
             let Some(left) = left() else { return Wake::Due };
+            assert_may_block();
             let woken = self.bell.rung.wait_timeout(held, left.min(LONGEST));
             held = woken.unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -13,6 +13,7 @@ use super::real::Slack;
 use super::{Alarm, Sleep, Timer};
 use crate::clock::{Clock, SystemClock};
 use crate::panics::quietly;
+use crate::process::{OfProcess, PerProcess};
 
 /// A timer for tasks under any executor, or none, in real time: a thread that the process starts
 /// when the first task has to wait, and keeps. It serves all limiters.
@@ -20,9 +21,9 @@ use crate::panics::quietly;
 /// It wakes as exactly as a [precise](crate::Precision::Precise) wait of a thread, which is usually
 /// some 10 us late; on Linux its timer slack is 1 ns.
 ///
-/// Where the system has no thread left, whoever would start a wait sleeps through a part of it in
-/// place, at most 1 ms at a time. After a fork the child has no such thread; see the
-/// [crate's documentation](crate).
+/// Where the system has no thread left, the task that would start a wait sleeps through a part of it in
+/// place, at most 1 ms at a time. A forked child starts a thread of its own when its first task has to
+/// wait.
 ///
 /// ```
 /// use rategate::{ThreadTimer, Timer};
@@ -39,15 +40,13 @@ pub struct ThreadTimer;
 
 impl Timer for ThreadTimer {
     fn after(&self, ns: u64) -> Sleep {
-        let desk = Desk::open();
-        let due_ns = desk.clock.now_ns().saturating_add(ns);
-        Box::pin(Sleeping { desk, due_ns, id: None })
+        let due_ns = clock().now_ns().saturating_add(ns);
+        Box::pin(Sleeping { due_ns, call: None })
     }
 }
 
-/// What the thread and those who sleep share.
+/// What the thread and those who sleep share. A forked child, which does not have the thread, has another.
 struct Desk {
-    clock: SystemClock,
     calls: Mutex<Calls>,
     /// Never raised; nudged when a call comes that is due before all others.
     bell: Alarm,
@@ -62,9 +61,8 @@ struct Calls {
 
 impl Desk {
     fn open() -> &'static Self {
-        static DESK: OnceLock<Desk> = OnceLock::new();
+        static DESK: PerProcess<Desk> = PerProcess::new();
         DESK.get_or_init(|| Self {
-            clock: SystemClock::new(),
             calls: Mutex::new(Calls { due: BTreeMap::new(), next_id: 0, has_thread: false }),
             bell: Alarm::new(),
         })
@@ -74,7 +72,7 @@ impl Desk {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure that somebody is there to wake. Returns whether there is.
+    /// Makes sure that there is a thread to wake tasks. Returns whether there is.
     fn hire(&'static self) -> bool {
         if replace(&mut self.calls().has_thread, true) {
             return true;
@@ -91,10 +89,10 @@ impl Desk {
             let _ = self.bell.wait_on(|| {
                 let first_ns = self.calls().due.first_key_value().map(|(&(due_ns, _), _)| due_ns);
                 let Some(first_ns) = first_ns else { return Some(Duration::MAX) };
-                let left_ns = first_ns.saturating_sub(self.clock.now_ns());
+                let left_ns = first_ns.saturating_sub(clock().now_ns());
                 (left_ns > 0).then(|| Duration::from_nanos(left_ns))
             });
-            let now_ns = self.clock.now_ns();
+            let now_ns = clock().now_ns();
             let due = {
                 let mut calls = self.calls();
                 let later = calls.due.split_off(&(now_ns.saturating_add(1), 0));
@@ -108,51 +106,64 @@ impl Desk {
     }
 }
 
+/// The clock of all these waits. A forked child goes on with it, so that an instant means the same there.
+fn clock() -> &'static SystemClock {
+    static CLOCK: OnceLock<SystemClock> = OnceLock::new();
+    CLOCK.get_or_init(SystemClock::new)
+}
+
 /// One wait.
 struct Sleeping {
-    desk: &'static Desk,
     due_ns: u64,
-    id: Option<u64>,
+    /// The call that is left with the thread. In a forked child there is no such thread, and another call is made.
+    call: Option<OfProcess<Call>>,
+}
+
+/// A call that the thread has to make, unless this is dropped before.
+struct Call {
+    desk: &'static Desk,
+    key: (u64, u64),
 }
 
 impl Future for Sleeping {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let left_ns = self.due_ns.saturating_sub(self.desk.clock.now_ns());
+        let left_ns = self.due_ns.saturating_sub(clock().now_ns());
         if left_ns == 0 {
             return Poll::Ready(());
         }
-        if !self.desk.hire() {
-            self.desk.clock.sleep(left_ns.min(1_000_000));
+        let desk = Desk::open();
+        if !desk.hire() {
+            thread::sleep(Duration::from_nanos(left_ns.min(1_000_000)));
             return Poll::Ready(());
         }
         let waker = context.waker().clone();
-        let mut calls = self.desk.calls();
-        let id = self.id.unwrap_or_else(|| {
+        let known = self.call.as_ref().and_then(OfProcess::get).map(|call| call.key);
+        let mut calls = desk.calls();
+        let key = known.unwrap_or_else(|| {
             calls.next_id = calls.next_id.wrapping_add(1);
-            calls.next_id
+            (self.due_ns, calls.next_id)
         });
-        let key = (self.due_ns, id);
         let before = calls.due.insert(key, waker);
         let is_first = calls.due.first_key_value().is_some_and(|(first, _)| *first == key);
         drop(calls);
-        self.id = Some(id);
+        if known.is_none() {
+            self.call = Some(OfProcess::new(Call { desk, key }));
+        }
         // Outside the lock, because it may run anything.
         drop(before);
         if is_first {
-            self.desk.bell.nudge();
+            desk.bell.nudge();
         }
         Poll::Pending
     }
 }
 
-impl Drop for Sleeping {
+impl Drop for Call {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
-            let waker = self.desk.calls().due.remove(&(self.due_ns, id));
-            drop(waker);
-        }
+        let waker = self.desk.calls().due.remove(&self.key);
+        drop(waker);
     }
 }
 

@@ -114,6 +114,8 @@ fn quick_a_reserved_start_comes_while_the_limiter_closes() {
         hand.set(S);
         closing.join().unwrap();
         let ended = task.join().unwrap();
-        assert!(ended.is_ok_and(|grant| grant.promised_ns() == S) || ended == Err(AcquireError::Closed));
+        assert!(
+            ended.is_ok_and(|grant| grant.promised_ns() == S) || ended == Err(AcquireError::Closed)
+        );
     });
 }

@@ -19,7 +19,7 @@ mod spaced;
 use self::average::Average;
 use self::spaced::Spaced;
 use super::sync::{AtomicU64, Ordering};
-use super::{Answer, Owned, Twin, Twinned};
+use super::{Answer, Owned, Twin};
 use crate::refund::Past;
 use crate::two_timeline::{State, TwoTimeline};
 
@@ -97,8 +97,4 @@ impl Owned<TwoTimeline> for Timelines {
     fn note_past(&self, past: Past) {
         self.past.store(past.bits(), Ordering::Release);
     }
-}
-
-impl Twinned for TwoTimeline {
-    type Twin = Timelines;
 }

@@ -119,6 +119,10 @@ const fn word(verdict: Verdict) -> &'static str {
     }
 }
 
+fn counts_in_flight(part: &Part) -> bool {
+    part.rule.as_deref().is_some_and(words::counts_in_flight)
+}
+
 /// Why, and until when.
 fn sentence(part: &Part) -> String {
     let span = |ns: u64| words::span(ns.div_ceil(1_000_000));
@@ -130,6 +134,16 @@ fn sentence(part: &Part) -> String {
         Verdict::Unmatched => "No rule is about this: it passes uncounted.".to_owned(),
         Verdict::Unlimited => "Everything passes, uncounted.".to_owned(),
         Verdict::Replaced => "Another rule stands in for this one.".to_owned(),
+        Verdict::Denied { retry_after_ns, enforced } if counts_in_flight(part) => {
+            let not = if enforced { "Denied" } else { "Over the limit, which is not enforced" };
+            let latest =
+                retry_after_ns.map(|wait| format!(", in {} at the latest", span(wait.get())));
+            let latest = latest.unwrap_or_default();
+            format!(
+                "{not}: all {} permits are in flight. One fits when a call ends{latest}.",
+                part.limit
+            )
+        }
         Verdict::Denied { retry_after_ns: Some(wait), enforced } => {
             let not = if enforced { "Denied" } else { "Over the limit, which is not enforced" };
             format!("{not}: {}. One fits in {}.", left(part), span(wait.get()))

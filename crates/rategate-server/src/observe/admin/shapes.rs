@@ -10,7 +10,8 @@ use super::super::status::{Protocol, Status};
 use super::super::view::View;
 use super::super::waits::ENDS_MS;
 use super::super::{Observe, words};
-use crate::rule::{Enforcement, Rule, RuleSet, Value};
+use crate::engine::{Decided, Item, Request, Target, Verb};
+use crate::rule::{Enforcement, Place, Rule, RuleSet, Value};
 
 /// An event carries so many seconds of a rule, so that one that comes late leaves no gap.
 const FEW_SECONDS: usize = 10;
@@ -62,7 +63,11 @@ pub(super) struct Live {
     enforcement: &'static str,
     /// What its last minute was like.
     sentence: String,
+    /// The algorithm that decides.
+    kind: &'static str,
     keys: Option<usize>,
+    /// Permits in flight, of a rule that counts those in one counter of this process.
+    in_flight: Option<u64>,
     overflows: Option<u64>,
     /// The newest second that is over.
     second: Figures,
@@ -248,12 +253,26 @@ impl Live {
             per_key: rule.as_deref().is_none_or(|rule| rule.values_needed() > 0),
             enforcement: rule.as_deref().map_or("all", enforcement),
             sentence: record.sentence().to_string(),
+            kind: rule.as_deref().map_or("several", words::algorithm),
             keys: taken.map(|taken| taken.keys),
+            in_flight: rule.as_deref().and_then(|rule| in_flight(rule, view)),
             overflows: taken.map(|taken| taken.overflows),
             second: Figures::of(&second),
             minute: Figures::of(&minute),
         }
     }
+}
+
+/// How many permits are in flight, if one counter that answers at once knows.
+fn in_flight(rule: &Rule, view: &dyn View) -> Option<u64> {
+    if !words::counts_in_flight(rule) || rule.values_needed() > 0 || rule.place != Place::Here {
+        return None;
+    }
+    let items = [Item::of(Target::Rule { name: &rule.name, values: &[] }, 1)];
+    let peek = Request { verb: Verb::Peek, items: &items, counts_denied: false };
+    let Decided::Now(Ok(answer)) = view.ask(&peek) else { return None };
+    let part = answer.parts.first()?;
+    Some(part.limit.saturating_sub(part.remaining?))
 }
 
 impl Figures {

@@ -105,6 +105,11 @@ pub(super) async fn call(
     let rule = rule.ok_or_else(|| {
         Problem::bad("this stands for several limits: there is none to compare with")
     })?;
+    if words::counts_in_flight(&rule) {
+        return Err(Problem::bad(
+            "rule: it counts calls in flight, and arrivals do not say when calls end: only limits over time can be replayed",
+        ));
+    }
     let in_force = match rule.limit {
         Limit::Policy(policy) => Some(policy),
         Limit::Counted(window) => window.granting(),

@@ -59,7 +59,7 @@
   // The chart.
   let plot = null;
   let read = null;
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const colour = (name) => getComputedStyle($("rule")).getPropertyValue(name).trim();
   const allowance = () => {
     const rule = state.detail && state.detail.rule;
     return rule && rule.permits && rule.period_ms && rule.algorithm !== "unlimited" ? rule.permits * 1000 / rule.period_ms : null;
@@ -102,6 +102,7 @@
       say($("l-" + id), value === undefined ? "" : number(value));
     }
     const limit = allowance();
+    $("l-limit-item").hidden = limit === null;
     say($("l-limit"), limit === null ? "none" : number(limit) + "/s");
     say($("l-limit-name"), state.detail && state.detail.rule && state.detail.rule.entries.some((entry) => entry.varies) ? "allowance of one key" : "allowance");
     say($("chart-time"), at === null ? "permits per second, over time; arrow keys read single seconds"
@@ -126,6 +127,15 @@
     : rule.name + (rule.envoy_name ? ` (${rule.envoy_name.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "\ufffd")})` : "");
   const calls = ({ minute }) => minute.passed + minute.denied + minute.shadow_denied;
   const busiest = (rules) => rules.reduce((most, rule) => calls(rule) > calls(most) ? rule : most).name;
+  // A narrow screen shows the first few rules and the chosen one, and all of them on demand.
+  const FEW_RULES = 6;
+  const moreRules = () => {
+    const more = $("rules-more"), all = $("rules").parentElement.classList.contains("all");
+    more.hidden = state.rules.length <= FEW_RULES;
+    more.setAttribute("aria-expanded", String(all));
+    say(more, all ? "Show fewer rules" : `Show all ${state.rules.length} rules`);
+  };
+  $("rules-more").addEventListener("click", () => { $("rules").parentElement.classList.toggle("all"); moreRules(); });
   const listRules = () => {
     const list = $("rules");
     const known = new Map([...list.querySelectorAll("button")].map((button) => [button.dataset.rule, button]));
@@ -134,7 +144,7 @@
       return;
     }
     if (known.size !== state.rules.length || state.rules.some((rule) => !known.has(rule.name))) {
-      list.replaceChildren(...state.rules.map((rule) => {
+      list.replaceChildren(...state.rules.map((rule, at) => {
         const item = make("li"), button = make("button");
         button.type = "button";
         button.dataset.rule = rule.name;
@@ -144,19 +154,24 @@
         button.append(first, make("span"), make("span"));
         button.addEventListener("click", () => choose(rule.name));
         item.append(button);
+        item.classList.toggle("far", at >= FEW_RULES);
         known.set(rule.name, button);
         return item;
       }));
     }
+    moreRules();
     for (const rule of state.rules) {
       const button = known.get(rule.name), [, rate, denied] = button.children;
       const over = rule.minute.denied + rule.minute.shadow_denied, all = calls(rule);
       say(button.firstChild.firstChild, called(rule));
       say(rate, number(Math.round(all / 6) / 10));
       say(denied, over ? share(over, all) : "–");
-      denied.classList.toggle("some", over > 0);
+      // What is not enforced needs nobody.
+      denied.classList.toggle("some", rule.minute.denied > 0);
       button.setAttribute("aria-current", String(rule.name === state.rule));
-      button.setAttribute("aria-label", `${called(rule)}: ${rate.textContent} calls per second, ${over ? denied.textContent : "none"} denied`);
+      const item = button.parentElement;
+      item.classList.toggle("far", rule.name !== state.rule && [...list.children].indexOf(item) >= FEW_RULES);
+      button.setAttribute("aria-label", `${called(rule)}: ${rate.textContent} calls per second, ${over ? denied.textContent : "none"} ${rule.enforcement === "shadow" ? "would be denied" : "denied"}`);
     }
   };
 
@@ -166,13 +181,23 @@
     say($("rule-name"), live.name.startsWith("*") ? called(live).replace(/^./, (letter) => letter.toUpperCase()) : called(live));
     say($("rule-limit"), live.limit);
     say($("sentence"), live.sentence.replace(/(One key, )(\S+)(, causes)/, (all, before, key, after) => before + shown(key) + after));
-    const second = live.second, denied = second.denied + second.shadow_denied;
-    say($("f-asked"), whole(second.asked_permits));
-    say($("f-granted"), whole(second.granted_permits));
+    const second = live.second, shadow = live.enforcement === "shadow";
+    const denied = shadow ? second.shadow_denied : second.denied;
+    if ($("rule").classList.toggle("shadow", shadow) !== state.shadow) { state.shadow = shadow; if (plot) draw(); }
+    say($("rule-counts"), [
+      live.kind === "concurrency" ? "calls in flight" + (live.in_flight === null ? "" : `: ${whole(live.in_flight)} now`) : live.kind === "several" ? "" : live.kind,
+      live.keys === null || !live.per_key ? "" : `${whole(live.keys)} ${live.keys === 1 ? "key" : "keys"} in use`,
+    ].filter(Boolean).join(" · "));
+    say($("f-asked"), whole(second.passed + second.denied + second.shadow_denied));
+    // Calls over a limit that is not enforced pass; they are told apart.
+    say($("f-granted"), whole(second.passed));
+    say($("f-granted-name"), shadow ? "within the limit" : "allowed");
+    say($("f-denied-name"), shadow ? "would be denied" : "denied");
     say($("f-denied"), whole(denied));
     say($("f-near"), whole(second.near));
-    say($("f-keys"), live.keys === null ? "–" : whole(live.keys));
-    $("f-denied").closest("div").classList.toggle("on", denied > 0);
+    $("f-denied").closest("div").classList.toggle("on", denied > 0 && !shadow);
+    $("top-panel").hidden = !live.per_key;
+    say($("waits-title"), shadow ? "How long the denied would wait" : "How long the denied wait");
     $("chart").setAttribute("aria-label", "Arrivals and grants over time. Now " + second.asked_permits + " permits per second asked, "
       + second.granted_permits + " granted. " + live.sentence);
   };
@@ -186,7 +211,7 @@
   const showTop = () => {
     const body = $("top"), top = state.detail.top, ranks = top[state.rank];
     const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.key : undefined;
-    say($("top-unit"), state.rank === "denied" ? "calls denied" : "permits used");
+    say($("top-unit"), state.rank !== "denied" ? "permits used" : state.shadow ? "over the limit" : "calls denied");
     body.className = "by-" + state.rank;
     const rows = ranks.keys.map((key) => {
       const row = make("tr"), cell = make("td"), part = make("td");
@@ -213,12 +238,6 @@
       row.append(cell);
       rows.push(row);
     }
-    const rest = make("tr");
-    rest.append(make("td"));
-    rest.firstChild.colSpan = 3;
-    rest.firstChild.style.height = (10 - rows.length) * 26 + "px";
-    rest.firstChild.style.border = "0";
-    if (rows.length < 10) rows.push(rest);
     body.replaceChildren(...rows);
     if (focused !== undefined) {
       const again = [...body.querySelectorAll("button")].find((button) => button.dataset.key === focused);
@@ -230,6 +249,7 @@
     const { ends_ms: ends, counts } = state.detail.waits;
     const most = Math.max(...counts), all = counts.reduce((sum, count) => sum + count, 0);
     const box = $("waits");
+    box.hidden = !all;
     if (box.children.length !== counts.length) {
       box.replaceChildren(...counts.map((count, at) => {
         const row = make("div"), track = make("span");
@@ -244,20 +264,26 @@
       track.firstChild.style.width = (most ? count * 100 / most : 0) + "%";
     });
     const common = counts.indexOf(most);
-    const text = !all ? "No denials." : `${whole(all)} denials; most fit ${common < ends.length ? "within " + span(ends[common]) : common === ends.length ? "after more than a day" : "never"}.`;
+    const text = !all ? "No denials." : `${whole(all)} ${all === 1 ? "denial" : "denials"}; most fit ${common < ends.length ? "within " + span(ends[common]) : common === ends.length ? "after more than a day" : "never"}.`;
     box.setAttribute("aria-label", text);
-    say($("waits-note"), all ? text + " Last one to two minutes." : "Nobody was denied in the last one to two minutes.");
+    say($("waits-note"), all ? text + " Last one to two minutes." + (inFlight() ? " At the latest: a call that ends makes room." : "")
+      : state.shadow ? "Nobody had to wait in the last one to two minutes: the limit is not enforced." : "Nobody was denied in the last one to two minutes.");
+  };
+  // Each cell has its column's name, for screens on which a row is a list.
+  const cells = (row, body, texts) => {
+    const names = [...body.parentElement.tHead.rows[0].cells].map((cell) => cell.textContent);
+    row.append(...texts.map((text, at) => { const cell = make("td", text); cell.dataset.name = names[at]; return cell; }));
   };
   const showLast = () => {
     const words = { "over-the-limit": "over the limit", "never-fits": "more than ever fits", "store-unreachable": "store out of reach" };
     const rows = state.detail.denials.slice(0, 8).map((denial) => {
       const row = make("tr");
-      row.append(make("td", clock(denial.at_ms)), make("td", shown(denial.key)), make("td", whole(denial.permits)),
-        make("td", words[denial.why] + (denial.enforced ? "" : ", not enforced")), make("td", span(denial.retry_after_ms)));
+      const fits = inFlight() ? callEnds(denial.retry_after_ms) : span(denial.retry_after_ms);
+      cells(row, $("last"), [clock(denial.at_ms), shown(denial.key), whole(denial.permits), words[denial.why] + (denial.enforced ? "" : ", not enforced"), fits]);
       return row;
     });
-    while (rows.length < 8) {
-      const row = make("tr", undefined, "none-row"), cell = make("td", rows.length ? "\u00a0" : "None yet.");
+    if (!rows.length) {
+      const row = make("tr", undefined, "none-row"), cell = make("td", "None yet.");
       cell.colSpan = 5;
       row.append(cell);
       rows.push(row);
@@ -287,8 +313,7 @@
     $("config").replaceChildren(...config.rules.map((rule) => {
       const row = make("tr");
       const matches = rule.entries.map((entry) => entry.value === "*" ? entry.key : entry.key + " = " + entry.value).join(", ") || "everything in one counter";
-      row.append(make("td", called(rule)), make("td", matches), make("td", rule.limit), make("td", rule.algorithm + (rule.burst ? ", burst " + whole(rule.burst) : "")),
-        make("td", rule.place), make("td", rule.when_store_gone), make("td", rule.written_at));
+      cells(row, $("config"), [called(rule), matches, rule.limit, rule.algorithm + (rule.burst ? ", burst " + whole(rule.burst) : ""), rule.place, rule.when_store_gone, rule.written_at]);
       return row;
     }));
   };
@@ -310,10 +335,12 @@
       return label;
     });
     const button = make("button", names.length ? "Look up" : "Look at the one counter");
-    button.hidden = !rule;
+    $("look-panel").hidden = !rule;
     box.replaceChildren(...inputs, button);
-    $("look-result").replaceChildren(make("p", rule ? "What a call for one permit would be told now. Nothing is taken." : "Keys of limits that come with calls cannot be looked up here.", "note"));
+    $("look-result").replaceChildren(make("p", "What a call for one permit would be told now. Nothing is taken.", "note"));
   };
+  const inFlight = () => Boolean(state.detail && state.detail.rule && state.detail.rule.algorithm === "concurrency");
+  const callEnds = (ms) => "when a call ends" + (ms === null ? "" : ", in " + span(ms) + " at the latest");
   const lookUp = async (key, byClick) => {
     const inputs = [...$("look-fields").querySelectorAll("input")], parts = key.split("/");
     if (byClick) inputs.forEach((input, at) => { input.value = plain(parts[at] || ""); });
@@ -323,7 +350,7 @@
       if (rule !== state.rule) return;
       const list = make("dl");
       for (const [name, value] of [["left", told.remaining_permits === null ? "the store knows" : `${whole(told.remaining_permits)} of ${whole(told.limit_permits)} permits`],
-        ["one fits", told.retry_after_ms !== null ? "in " + span(told.retry_after_ms) : told.allowed ? "now" : "never"],
+        ["one fits", told.allowed ? "now" : inFlight() ? callEnds(told.retry_after_ms) : told.retry_after_ms !== null ? "in " + span(told.retry_after_ms) : "never"],
         ["all free", told.reset_after_ms === null ? "not by itself" : told.reset_after_ms ? "in " + span(told.reset_after_ms) : "now"]]) {
         const item = make("div");
         item.append(make("dt", name), make("dd", value));
@@ -344,7 +371,7 @@
   // What if. The slider's steps are even shares: 0 is the limit in force, 100 is ten times, -100 a tenth.
   const candidate = () => {
     const rule = state.detail && state.detail.rule;
-    if (!rule || !rule.permits) return null;
+    if (!rule || !rule.permits || !rule.period_ms) return null;
     const times = (value, id) => Math.max(1, Math.round(value * 10 ** (Number($(id).value) / 100)));
     const limit = { permits: times(rule.permits, "what-permits"), period_ms: rule.period_ms };
     if (rule.burst) limit.burst = times(rule.burst, "what-burst");
@@ -352,11 +379,12 @@
   };
   const sliderTexts = () => {
     const limit = candidate(), rule = state.detail.rule;
-    $("what-permits").disabled = !limit;
+    $("what").hidden = !limit;
     $("what-burst-row").hidden = !(limit && limit.burst);
     say($("what-text"), limit ? `${whole(limit.permits)} per ${unit(limit.period_ms)}${limit.permits === rule.permits ? ", as in force" : ""}` : "no limit to compare with");
     if (limit) $("what-permits").setAttribute("aria-valuetext", $("what-text").textContent);
-    else say($("what-sentence"), "Arrivals are put to another limit where one limit is in force.");
+    else say($("what-sentence"), inFlight() ? "Arrivals do not say when calls end, so they cannot be put to another limit of calls in flight."
+      : "Arrivals are put to another limit where one limit is in force.");
     if (limit && limit.burst) {
       say($("what-burst-text"), `${whole(limit.burst)} at once${limit.burst === rule.burst ? ", as in force" : ""}`);
       $("what-burst").setAttribute("aria-valuetext", $("what-burst-text").textContent);
@@ -371,6 +399,8 @@
       const told = await (await ask("/v1/simulate", { method: "POST", body, headers: { "content-type": "application/json" } })).json();
       if (rule !== state.rule) return;
       say($("what-sentence"), told.sentence);
+      $("what-bars").hidden = !told.arrivals;
+      $("what-note").hidden = !told.arrivals;
       const { arrivals, candidate_denied: denied } = told.bars, most = Math.max(1, ...arrivals);
       $("what-bars").replaceChildren(...arrivals.map((all, at) => {
         const bar = make("span"), no = make("i", undefined, "no"), ok = make("i", undefined, "ok");
@@ -431,6 +461,19 @@
       redraw();
     }
   };
+  // The service says something each second. Where it has not for a while, the page says so over what it shows.
+  const SILENT_MS = 6000;
+  let heard = 0;
+  const contact = (is) => {
+    if (is) heard = Date.now();
+    document.body.classList.toggle("stale", !is);
+    $("gone").hidden = is;
+    if (is) chip("link", "live");
+    else {
+      chip("link", "no contact", true);
+      say($("gone"), heard ? `No contact with the service since ${clock(heard)}. This is what it said last.` : "No contact with the service.");
+    }
+  };
   let run = 0;
   let stopped = null;
   const choose = (name) => {
@@ -441,7 +484,7 @@
     $("what-permits").value = $("what-burst").value = 0;
     say($("what-sentence"), "Move the slider: the arrivals that were recorded are put to that limit.");
     $("what-bars").replaceChildren();
-    say($("what-note"), "–");
+    $("what-bars").hidden = $("what-note").hidden = true;
     history.replaceState(null, "", "#" + encodeURIComponent(name));
     start();
   };
@@ -467,20 +510,21 @@
         const reader = stream.body.pipeThrough(new TextDecoderStream()).getReader();
         let rest = "";
         for (;;) {
-          const { value, done } = await reader.read();
+          const silence = setTimeout(() => stopped.abort(), SILENT_MS);
+          const { value, done } = await reader.read().finally(() => clearTimeout(silence));
           if (done || mine !== run) break;
           rest += value;
           const events = rest.split("\n\n");
           rest = events.pop();
           for (const event of events) take(JSON.parse(event.slice(6)));
-          chip("link", "live");
+          contact(true);
           wait = 500;
         }
       } catch (error) {
         if (mine !== run) return;
         if (error.status === 401) { chip("link", "needs the token", true); refused(error); say($("sentence"), "Figures are shown to whoever has the token."); return; }
         if (error.status === 404) { state.rule = null; continue; }
-        chip("link", "no contact", true);
+        contact(false);
       }
       await pause(wait);
     }

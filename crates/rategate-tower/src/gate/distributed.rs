@@ -1,0 +1,137 @@
+//! A limit that several processes keep together, as requests are decided by it.
+
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use rategate::Clock;
+use rategate::distributed::{By, Deciding, Decision, Denial, Distributed, Grant};
+use rategate::store::{Fault, LeaseId, Store};
+
+use super::taken::{InFlight, Taken};
+use super::{Ask, Gate, Outcome, Pass, Told, refused};
+use crate::key::{MAX_CLIENT_NAME_BYTES, NameSource};
+use crate::refusal::{Reason, Refusal};
+
+/// A limiter over a store, and what its keys are called there.
+pub(crate) struct Named<S: Store, C: Clock + Clone + 'static> {
+    pub(crate) limiter: Distributed<S, C>,
+    pub(crate) names: Arc<dyn NameSource>,
+}
+
+/// A request, as the store knows it.
+struct Call<S: Store, C: Clock + Clone + 'static> {
+    limiter: Distributed<S, C>,
+    name: Box<[u8]>,
+    /// The name of its permits in flight, where the limit counts those.
+    lease: Option<LeaseId>,
+}
+
+impl<S: Store, C: Clock + Clone + 'static> Gate for Named<S, C> {
+    fn pass(&self, head: &Parts, ask: Ask) -> Pass {
+        let name = self.names.name(head).filter(|name| name.len() <= MAX_CLIENT_NAME_BYTES);
+        let limiter = self.limiter.clone();
+        let lease = limiter.counts_in_flight().then(fresh_lease);
+        // The empty name is that of all requests without one.
+        let call = Arc::new(Call { limiter, name: name.unwrap_or_default().into(), lease });
+        match (lease, ask.longest_wait) {
+            (Some(lease), _) => call.decided(call.limiter.hold(&call.name, ask.cost, lease), ask),
+            (None, None) => call.decided(call.limiter.try_acquire(&call.name, ask.cost), ask),
+            (None, Some(longest)) => {
+                let longest_ns = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+                Pass::Later(Box::pin(async move {
+                    let waited =
+                        call.limiter.acquire_within(&call.name, ask.cost, longest_ns).await;
+                    call.outcome(waited, ask)
+                }))
+            }
+        }
+    }
+}
+
+impl<S: Store, C: Clock + Clone + 'static> Call<S, C> {
+    /// Passes a decision on, at once where it needs no answer of the store.
+    fn decided(self: &Arc<Self>, deciding: Deciding, ask: Ask) -> Pass {
+        match deciding.at_once() {
+            Ok(decision) => Pass::Now(self.outcome(decision, ask)),
+            Err(deciding) => {
+                let call = Arc::clone(self);
+                Pass::Later(Box::pin(async move { call.outcome(deciding.await, ask) }))
+            }
+        }
+    }
+
+    fn outcome(self: &Arc<Self>, decision: Result<Decision, Fault>, ask: Ask) -> Outcome {
+        match decision {
+            Ok(Decision::Granted(grant)) => {
+                let remaining = grant.remaining.filter(|_| ask.tells);
+                let told = remaining.map(|remaining| Told::new(ask, remaining, None));
+                Outcome::Passed(told, self.taken(grant, ask))
+            }
+            Ok(Decision::Denied(denial)) => denied(denial, ask),
+            Err(Fault::Exceeds(_)) => refused(Reason::TooCostly),
+            Err(Fault::Closed) => refused(Reason::Closed),
+            Err(_) => refused(Reason::Undecided),
+        }
+    }
+
+    fn taken(self: &Arc<Self>, grant: Grant, ask: Ask) -> Option<Taken> {
+        let permits = NonZeroU64::new(ask.cost)?;
+        let call = Arc::clone(self);
+        match (self.lease, grant.by) {
+            (Some(lease), By::Store) => {
+                Some(Taken::InFlight(Box::new(Flight { call, permits, lease })))
+            }
+            // What this node let pass without the store is held nowhere.
+            (Some(_), _) => None,
+            (None, _) => ask.may_return.then(|| -> Taken {
+                Taken::Spent(Box::new(move || call.limiter.refund(&call.name, permits, grant)))
+            }),
+        }
+    }
+}
+
+fn denied(denial: Denial, ask: Ask) -> Outcome {
+    let retry_after = denial.retry_after_ns.map(|wait_ns| Duration::from_nanos(wait_ns.get()));
+    // Without the store, and without a limit of this node's own, it is not the client who has used too much.
+    let is_undecided = denial.by == By::Fallback && denial.remaining.is_none();
+    let reason = if is_undecided { Reason::Undecided } else { Reason::OverLimit };
+    let remaining = denial.remaining.filter(|_| ask.tells);
+    let most = ask.cost.saturating_sub(1);
+    let told = remaining.map(|remaining| Told::new(ask, remaining.min(most), retry_after));
+    Outcome::Refused(Refusal::new(reason, retry_after), told)
+}
+
+/// Permits in flight that a store holds.
+struct Flight<S: Store, C: Clock + Clone + 'static> {
+    call: Arc<Call<S, C>>,
+    permits: NonZeroU64,
+    lease: LeaseId,
+}
+
+impl<S: Store, C: Clock + Clone + 'static> InFlight for Flight<S, C> {
+    /// Of permits in flight in a store nothing remains in either case.
+    fn had_no_effect(&mut self) {}
+}
+
+impl<S: Store, C: Clock + Clone + 'static> Drop for Flight<S, C> {
+    fn drop(&mut self) {
+        let Call { limiter, name, .. } = &*self.call;
+        // Sent, and not waited for. What does not arrive ends by its time.
+        drop(limiter.release(name, self.permits, self.lease));
+    }
+}
+
+/// A name that no other request has.
+fn fresh_lease() -> LeaseId {
+    // Each state has random keys of its own.
+    let word = |number: u64| RandomState::new().hash_one(number);
+    let [low, high] = [word(0), word(1)].map(u64::to_le_bytes);
+    let mut name = [0; 16];
+    for (to, from) in name.iter_mut().zip(low.into_iter().chain(high)) {
+        *to = from;
+    }
+    LeaseId(name)
+}

@@ -1,0 +1,130 @@
+//! A table with a limit for each key, as requests are decided by it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use rategate::{Clock, Decision, Keyed, KeyedError, Ledger, Limiter, Twinned};
+
+use super::limiter::Of;
+use super::taken::{Taken, may_count_in_flight};
+use super::{Answer, Ask, Gate, Limit, Pass, Passage, Turn, decide, refused};
+use crate::headers::Numbers;
+use crate::key::Key;
+use crate::refusal::Reason;
+
+impl<P, C> Gate for Keyed<Key, P, C>
+where
+    P: Twinned + Send + Sync + 'static,
+    P::State: Send,
+    Ledger<P>: Send,
+    C: Clock + Clone + 'static,
+{
+    fn pass(&self, _head: &Parts, ask: Ask) -> Pass {
+        let of_key = OfKey { keyed: self, key: ask.key };
+        if !may_count_in_flight::<Ledger<P>>() {
+            return decide(&of_key, ask);
+        }
+        // What is in flight has to end at the limiter that counts it, which for a key in a full table is that of others
+        // too. So the key's limiter is kept meanwhile.
+        let known = of_key.known();
+        match self.limiter(&ask.key) {
+            Ok(limiter) => decide(&Of { limiter: &limiter, known }, ask),
+            Err(error) => Pass::Now(refused(reason(error))),
+        }
+    }
+
+    fn changes(&self) -> u64 {
+        Self::changes(self)
+    }
+
+    fn tier(&self, key: &Key) -> usize {
+        self.tier_of(key)
+    }
+
+    fn numbers(&self, tier: usize) -> Option<Numbers> {
+        Numbers::of_policy(&self.policy(tier).ok()?)
+    }
+}
+
+/// A key's limit in a table: a few bytes for as long as nobody waits for it.
+struct OfKey<'a, P: Twinned, C: Clock> {
+    keyed: &'a Keyed<Key, P, C>,
+    key: Key,
+}
+
+impl<P, C> OfKey<'_, P, C>
+where
+    P: Twinned,
+    C: Clock + Clone,
+{
+    fn known(&self) -> Arc<Known<P, C>> {
+        Arc::new(Known { keyed: self.keyed.clone(), key: self.key })
+    }
+}
+
+impl<P, C> Limit for OfKey<'_, P, C>
+where
+    P: Twinned + Send + Sync + 'static,
+    P::State: Send,
+    Ledger<P>: Send,
+    C: Clock + Clone + 'static,
+{
+    fn try_take(&self, ask: Ask) -> Answer {
+        let grant = match self.keyed.try_acquire(&self.key, ask.cost).map_err(reason)? {
+            Decision::Granted(grant) => grant,
+            Decision::Denied(denial) => return Ok(Err(denial)),
+        };
+        let taken = ask.may_return.then(|| {
+            let (keyed, key) = (self.keyed.clone(), self.key);
+            Taken::Spent(Box::new(move || {
+                // If there is no room for what has come back, it has not.
+                let _ = keyed.refund(&key, &grant, grant.permits());
+            }))
+        });
+        Ok(Ok(Passage { grant, taken }))
+    }
+
+    fn peek(&self, permits: u64) -> Option<Duration> {
+        self.keyed.peek(&self.key, permits).ok().flatten()
+    }
+
+    fn remaining(&self) -> u64 {
+        self.keyed.remaining(&self.key).unwrap_or(0)
+    }
+
+    fn wait(&self, ask: Ask, longest: Duration) -> Result<Turn, Reason> {
+        // A request that waits has the key's limiter, and so keeps it in the table, from before the first
+        // poll on.
+        let known = self.known();
+        let limiter: Limiter<Ledger<P>, C> = match self.keyed.limiter(&self.key) {
+            Ok(limiter) => limiter,
+            Err(KeyedError::TableFull) => return Err(Reason::TooManyWaiting),
+            Err(error) => return Err(reason(error)),
+        };
+        Of { limiter: &limiter, known }.wait(ask, longest)
+    }
+}
+
+/// A key whose limiter was in use. A table sees that it is in use no more when it is asked for that key, or by
+/// chance; so it is asked.
+struct Known<P: Twinned, C: Clock + Clone> {
+    keyed: Keyed<Key, P, C>,
+    key: Key,
+}
+
+impl<P: Twinned, C: Clock + Clone> Drop for Known<P, C> {
+    fn drop(&mut self) {
+        let _ = self.keyed.remaining(&self.key);
+    }
+}
+
+/// Why a table gives no answer.
+const fn reason(error: KeyedError) -> Reason {
+    match error {
+        KeyedError::ExceedsCapacity(_) => Reason::TooCostly,
+        KeyedError::TableFull => Reason::TooManyKeys,
+        KeyedError::NoSuchTier { .. } => Reason::NoSuchTier,
+        _ => Reason::Closed,
+    }
+}

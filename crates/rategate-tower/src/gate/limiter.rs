@@ -1,0 +1,116 @@
+//! A limiter, as requests are decided by it.
+
+use std::time::Duration;
+
+use http::request::Parts;
+use rategate::{AsyncLimiter, Clock, Concurrent, Decision, Grant, Limiter, LimiterError, Permit};
+
+use super::taken::{Taken, give_back, in_flight, may_count_in_flight};
+use super::{Answer, Ask, Gate, Limit, Outcome, Pass, Passage, Turn, decide, waited_for};
+use crate::headers::Numbers;
+use crate::refusal::Reason;
+
+impl<L, C> Gate for Limiter<L, C>
+where
+    L: Concurrent + Send + 'static,
+    C: Clock + 'static,
+{
+    fn pass(&self, _head: &Parts, ask: Ask) -> Pass {
+        decide(&Of { limiter: self, known: () }, ask)
+    }
+
+    fn changes(&self) -> u64 {
+        Self::changes(self)
+    }
+
+    fn numbers(&self, _tier: usize) -> Option<Numbers> {
+        self.with_limit(|limit| Numbers::of_limit(limit))
+    }
+}
+
+/// A limiter, and what has to be kept as long as a request has something of it.
+pub(super) struct Of<'a, L: Concurrent, C: Clock, K> {
+    pub(super) limiter: &'a Limiter<L, C>,
+    pub(super) known: K,
+}
+
+impl<L, C, K> Limit for Of<'_, L, C, K>
+where
+    L: Concurrent + Send + 'static,
+    C: Clock + 'static,
+    K: Clone + Send + Sync + 'static,
+{
+    fn try_take(&self, ask: Ask) -> Answer {
+        let refusal = |error| match error {
+            LimiterError::ExceedsCapacity(_) => Reason::TooCostly,
+            _ => Reason::Closed,
+        };
+        if may_count_in_flight::<L>() {
+            let permit = self.limiter.try_permit(ask.cost).map_err(refusal)?;
+            return Ok(permit.map(|permit| self.held(permit, ask)));
+        }
+        Ok(match self.limiter.try_acquire(ask.cost).map_err(refusal)? {
+            Decision::Granted(grant) => Ok(self.spent(grant, ask)),
+            Decision::Denied(denial) => Err(denial),
+        })
+    }
+
+    fn peek(&self, permits: u64) -> Option<Duration> {
+        self.limiter.peek(permits).ok().flatten()
+    }
+
+    fn remaining(&self) -> u64 {
+        self.limiter.remaining().unwrap_or(0)
+    }
+
+    fn wait(&self, ask: Ask, longest: Duration) -> Result<Turn, Reason> {
+        let line = AsyncLimiter::from(self.limiter.clone());
+        Ok(Box::pin(InLine { line, known: self.known.clone() }.wait(ask, longest)))
+    }
+}
+
+impl<L, C, K> Of<'_, L, C, K>
+where
+    L: Concurrent + Send + 'static,
+    C: Clock + 'static,
+    K: Clone + Send + Sync + 'static,
+{
+    /// A permit as what the request has taken.
+    fn held(&self, permit: Permit<L, C>, ask: Ask) -> Passage {
+        let grant = permit.grant();
+        match in_flight(self.limiter, permit, self.known.clone()) {
+            None => self.spent(grant, ask),
+            taken => Passage { grant, taken },
+        }
+    }
+
+    fn spent(&self, grant: Grant, ask: Ask) -> Passage {
+        let taken = ask.may_return.then(|| Taken::Spent(give_back(self.limiter, grant)));
+        Passage { grant, taken }
+    }
+}
+
+/// A request that waits for a limiter, which it drops before what is known of it.
+struct InLine<L: Concurrent, C, K> {
+    line: AsyncLimiter<L, C>,
+    known: K,
+}
+
+impl<L, C, K> InLine<L, C, K>
+where
+    L: Concurrent + Send + 'static,
+    C: Clock + 'static,
+    K: Clone + Send + Sync + 'static,
+{
+    async fn wait(self, ask: Ask, longest: Duration) -> Outcome {
+        let limit = Of { limiter: self.line.limiter(), known: self.known.clone() };
+        let waited = if may_count_in_flight::<L>() {
+            let permit = self.line.permit_within(ask.cost, longest).await;
+            permit.map(|permit| limit.held(permit, ask))
+        } else {
+            let grant = self.line.acquire_within(ask.cost, longest).await;
+            grant.map(|grant| limit.spent(grant, ask))
+        };
+        waited_for(&limit, ask, waited)
+    }
+}

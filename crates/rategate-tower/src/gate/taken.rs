@@ -1,0 +1,117 @@
+//! What a request has taken, and how it comes back: by the head of its response, or when its body has ended.
+
+use std::any::TypeId;
+
+use rategate::{
+    BackfillPool, Clock, CompactLog, Concurrent, FixedWindow, Gcra, Grant, Ledger, Limiter, Pacer,
+    Permit, SlidingLog, TwoTimeline,
+};
+
+/// What a request has taken.
+pub(crate) enum Taken {
+    /// Permits that the head of the response may give back.
+    Spent(GiveBack),
+    /// Permits in flight, until the response has ended.
+    InFlight(Box<dyn InFlight>),
+}
+
+/// Gives back what a request has taken.
+type GiveBack = Box<dyn FnOnce() + Send>;
+
+impl Taken {
+    /// Takes note of the head of the response, which says whether the request counts. Returns what is in flight until
+    /// the body has ended.
+    pub(crate) fn answered(self, comes_back: bool) -> Option<Box<dyn InFlight>> {
+        match self {
+            Self::Spent(give_back) => {
+                if comes_back {
+                    give_back();
+                }
+                None
+            }
+            Self::InFlight(mut permits) => {
+                if comes_back {
+                    permits.had_no_effect();
+                }
+                Some(permits)
+            }
+        }
+    }
+}
+
+/// Permits in flight. Dropped, they have ended.
+pub(crate) trait InFlight: Send + Sync {
+    /// From now on they never were: they come back without an effect when this is dropped.
+    fn had_no_effect(&mut self);
+}
+
+/// Permits of a limiter in flight. `K` is dropped after them.
+struct Flight<L: Concurrent, C: Clock, K> {
+    permit: Option<Permit<L, C>>,
+    had_no_effect: bool,
+    _known: K,
+}
+
+impl<L, C, K> InFlight for Flight<L, C, K>
+where
+    L: Concurrent + Send,
+    C: Clock,
+    K: Send + Sync,
+{
+    fn had_no_effect(&mut self) {
+        self.had_no_effect = true;
+    }
+}
+
+impl<L: Concurrent, C: Clock, K> Drop for Flight<L, C, K> {
+    fn drop(&mut self) {
+        match self.permit.take() {
+            Some(permit) if self.had_no_effect => permit.forgo(),
+            permit => drop(permit),
+        }
+    }
+}
+
+/// Whether limits of this type may count what is in flight: all but those of which it is known that they do not.
+pub(super) fn may_count_in_flight<L: 'static>() -> bool {
+    let never = [
+        TypeId::of::<Ledger<Gcra>>(),
+        TypeId::of::<Ledger<SlidingLog>>(),
+        TypeId::of::<Ledger<CompactLog>>(),
+        TypeId::of::<Ledger<FixedWindow>>(),
+        TypeId::of::<Ledger<Pacer>>(),
+        TypeId::of::<Ledger<TwoTimeline>>(),
+        TypeId::of::<Ledger<BackfillPool>>(),
+    ];
+    !never.contains(&TypeId::of::<L>())
+}
+
+/// What a permit has taken, if the limit counts what is in flight. `known` is kept as long, and dropped after it.
+pub(super) fn in_flight<L, C, K>(
+    limiter: &Limiter<L, C>,
+    permit: Permit<L, C>,
+    known: K,
+) -> Option<Taken>
+where
+    L: Concurrent + Send + 'static,
+    C: Clock + 'static,
+    K: Send + Sync + 'static,
+{
+    // Which policy a limit has may be known at run time only, and change. Nothing is released here.
+    let counts = limiter.release(0).unwrap_or(false);
+    let flight = Flight { permit: Some(permit), had_no_effect: false, _known: known };
+    counts.then(|| Taken::InFlight(Box::new(flight)))
+}
+
+/// What gives back a grant of a limiter.
+pub(super) fn give_back<L, C>(limiter: &Limiter<L, C>, grant: Grant) -> GiveBack
+where
+    L: Concurrent + Send + 'static,
+    C: Clock + 'static,
+{
+    let limiter = limiter.clone();
+    Box::new(move || {
+        // To a limiter that is closed nothing has to go back.
+        let _ = limiter.refund(&grant, grant.permits());
+    })
+}

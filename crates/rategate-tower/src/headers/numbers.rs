@@ -1,0 +1,139 @@
+//! The numbers of a limit as a quota policy tells them, also after the limit was changed.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rategate::{
+    AllOf, AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Ledger, SlidingLog,
+};
+
+use super::QuotaPolicy;
+
+/// The numbers of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    quota: u64,
+    /// Absent where the limit has none: of what is in flight.
+    window: Option<Duration>,
+}
+
+impl Numbers {
+    /// Those of a limit, if it is of a kind that has some.
+    pub(crate) fn of_limit(limit: &dyn Any) -> Option<Self> {
+        if let Some(all) = limit.downcast_ref::<AllOf>() {
+            let each: Option<Vec<Self>> = all.policies().map(Self::of_any).collect();
+            // The one that a client reaches first.
+            return each?.into_iter().min_by_key(|numbers| numbers.quota);
+        }
+        Self::of_ledger::<Gcra>(limit)
+            .or_else(|| Self::of_ledger::<SlidingLog>(limit))
+            .or_else(|| Self::of_ledger::<CompactLog>(limit))
+            .or_else(|| Self::of_ledger::<FixedWindow>(limit))
+            .or_else(|| Self::of_ledger::<Concurrency>(limit))
+            .or_else(|| Self::of_ledger::<CommitLog>(limit))
+            .or_else(|| Self::of_ledger::<AnyPolicy>(limit))
+    }
+
+    fn of_ledger<P: rategate::Policy + 'static>(limit: &dyn Any) -> Option<Self> {
+        Self::of_policy(limit.downcast_ref::<Ledger<P>>()?.policy())
+    }
+
+    /// Those of a policy, if it is of a kind that has some.
+    pub(crate) fn of_policy(policy: &dyn Any) -> Option<Self> {
+        if let Some(any) = policy.downcast_ref::<AnyPolicy>() {
+            return Self::of_any(any);
+        }
+        let within =
+            |quota, window_ns| Self { quota, window: Some(Duration::from_nanos(window_ns)) };
+        if let Some(bucket) = policy.downcast_ref::<Gcra>() {
+            // A bucket is told as what it holds, and how long it takes to fill.
+            let (permits, period_ns) = bucket.rate().fraction()?;
+            let burst = bucket.burst().get();
+            let fills_ns = u128::from(burst).checked_mul(period_ns.into())?;
+            let fills_ns = fills_ns.div_ceil(permits.into());
+            return Some(within(burst, u64::try_from(fills_ns).unwrap_or(u64::MAX)));
+        }
+        if let Some(log) = policy.downcast_ref::<SlidingLog>() {
+            return Some(within(log.permits(), log.held_for_ns()));
+        }
+        if let Some(log) = policy.downcast_ref::<CompactLog>() {
+            return Some(within(log.permits(), log.held_for_ns()));
+        }
+        if let Some(window) = policy.downcast_ref::<FixedWindow>() {
+            return Some(within(window.permits(), window.period_ns()));
+        }
+        if let Some(log) = policy.downcast_ref::<CommitLog>() {
+            return Some(within(log.permits(), log.cools_for_ns()));
+        }
+        let in_flight = policy.downcast_ref::<Concurrency>()?;
+        Some(Self { quota: in_flight.permits(), window: None })
+    }
+
+    fn of_any(policy: &AnyPolicy) -> Option<Self> {
+        match policy {
+            AnyPolicy::Gcra(policy) => Self::of_policy(policy),
+            AnyPolicy::SlidingLog(policy) => Self::of_policy(policy),
+            AnyPolicy::CompactLog(policy) => Self::of_policy(policy),
+            AnyPolicy::FixedWindow(policy) => Self::of_policy(policy),
+            AnyPolicy::CommitLog(policy) => Self::of_policy(policy),
+            AnyPolicy::Concurrency(policy) => Self::of_policy(policy),
+            _ => None,
+        }
+    }
+
+    /// The policy that tells them, under the name and with the window of `given`, if they have none.
+    fn told(self, given: &QuotaPolicy) -> Option<QuotaPolicy> {
+        let window = self.window.unwrap_or(Duration::from_secs(given.window_s()));
+        QuotaPolicy::new(given.name(), self.quota, window).ok()
+    }
+}
+
+/// What a layer tells of its limit since the limit was changed: made once for each tier and change.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    /// How many changes the given policy knows of.
+    from: u64,
+    latest: Mutex<Latest>,
+}
+
+#[derive(Debug, Default)]
+struct Latest {
+    changes: u64,
+    by_tier: BTreeMap<usize, Option<Arc<QuotaPolicy>>>,
+}
+
+impl Followed {
+    pub(crate) fn new(changes: u64) -> Self {
+        Self { from: changes, latest: Mutex::default() }
+    }
+
+    /// Returns the policy to tell after so many changes, and `None` where the one that was `given` is right.
+    pub(crate) fn policy(
+        &self,
+        changes: u64,
+        given: &QuotaPolicy,
+        tier: impl FnOnce() -> usize,
+        numbers: impl FnOnce(usize) -> Option<Numbers>,
+    ) -> Option<Arc<QuotaPolicy>> {
+        if changes == self.from {
+            return None;
+        }
+        let tier = tier();
+        let known = {
+            let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            (latest.changes == changes).then(|| latest.by_tier.get(&tier).cloned()).flatten()
+        };
+        if let Some(known) = known {
+            return known;
+        }
+        let told = numbers(tier).and_then(|numbers| numbers.told(given)).map(Arc::new);
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if latest.changes != changes {
+            *latest = Latest { changes, by_tier: BTreeMap::new() };
+        }
+        latest.by_tier.insert(tier, told.clone());
+        told
+    }
+}

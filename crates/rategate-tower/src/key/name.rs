@@ -1,0 +1,120 @@
+//! Names of clients as bytes, which are the same in every process.
+
+use std::hash::Hash;
+
+use http::request::Parts;
+
+use super::{By, Client, Extension, Header, KeySource, Method, Path, Peer};
+
+/// The longest name, in bytes. A request with a longer one shares the limit of those without a key.
+pub const MAX_CLIENT_NAME_BYTES: usize = 1_024;
+
+/// A source that names the client of a request by bytes, for a limit that several processes keep together.
+///
+/// A [`Key`](super::Key) is a hash with seeds of its process, so it is of no use to another one. A name
+/// goes to the store as it is: what should not be readable there, such as an API key, has to be hashed
+/// before, in [`by`](super::by).
+///
+/// It is missing where the key is. One of more than [`MAX_CLIENT_NAME_BYTES`] is not told apart from others. Sources
+/// [`by`](super::by) and [`extension`](super::extension) have names if their values are bytes or text.
+///
+/// ```
+/// use rategate_tower::key::{self, NameSource};
+///
+/// let source = (key::header("x-user".parse()?), key::method());
+/// let (head, ()) = http::Request::get("/").header("x-user", "u1").body(())?.into_parts();
+/// assert_eq!(source.name(&head).as_deref(), Some(&b"2:u1,3:GET,"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait NameSource: KeySource {
+    /// Returns the name, or `None` if the request lacks what it would be made of.
+    fn name(&self, head: &Parts) -> Option<Vec<u8>>;
+}
+
+impl NameSource for Peer {
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        Some(self.grouping().name(self.address(head)?).into_bytes())
+    }
+}
+
+impl NameSource for Client {
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        Some(Self::name(self, self.peer_of(head), &head.headers)?.into_bytes())
+    }
+}
+
+impl NameSource for Header {
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        Some(self.value(head)?.to_vec())
+    }
+}
+
+impl NameSource for Method {
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        Some(head.method.as_str().into())
+    }
+}
+
+impl NameSource for Path {
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        Some(head.uri.path().into())
+    }
+}
+
+impl<T, K, F> NameSource for Extension<T, F>
+where
+    T: Send + Sync + 'static,
+    K: Hash + AsRef<[u8]>,
+    F: Fn(&T) -> K + Send + Sync,
+{
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        Some(self.value(head)?.as_ref().to_vec())
+    }
+}
+
+impl<K, F> NameSource for By<F>
+where
+    K: Hash + AsRef<[u8]>,
+    F: Fn(&Parts) -> Option<K> + Send + Sync,
+{
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        Some(self.value(head)?.as_ref().to_vec())
+    }
+}
+
+impl<T: NameSource + ?Sized> NameSource for Box<T> {
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        (**self).name(head)
+    }
+}
+
+impl<T: NameSource> NameSource for Vec<T> {
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        joined(self.iter().map(|source| source.name(head)))
+    }
+}
+
+impl<A: NameSource, B: NameSource> NameSource for (A, B) {
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        joined([self.0.name(head), self.1.name(head)])
+    }
+}
+
+impl<A: NameSource, B: NameSource, C: NameSource> NameSource for (A, B, C) {
+    fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        joined([self.0.name(head), self.1.name(head), self.2.name(head)])
+    }
+}
+
+/// Joins names, each with its length before it, so that no two lists are the same.
+fn joined(names: impl IntoIterator<Item = Option<Vec<u8>>>) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    for name in names {
+        let name = name?;
+        all.extend_from_slice(name.len().to_string().as_bytes());
+        all.push(b':');
+        all.extend_from_slice(&name);
+        all.push(b',');
+    }
+    Some(all)
+}

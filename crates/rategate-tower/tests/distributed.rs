@@ -1,0 +1,228 @@
+//! Limits that several processes keep together, before a service.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers, and may panic"
+)]
+
+#[allow(
+    dead_code,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "the files are another crate's"
+)]
+#[path = "../../rategate-redis/tests/common"]
+mod common {
+    pub(crate) mod client;
+    pub(crate) mod server;
+}
+#[allow(dead_code, reason = "its `main` is not called here")]
+#[path = "../examples/shared_limit.rs"]
+mod shared_limit;
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::server::{Brand, Server};
+use http::{Request, Response};
+use rategate::distributed::{Distributed, WhenGone};
+use rategate::store::{Course, FaultyStore, MemoryStore, Rule, Store};
+use rategate::{Concurrency, Gcra, ManualClock, SlidingLog};
+use rategate_redis::client::RedisStore;
+use rategate_tower::headers::{Headers, QuotaPolicy};
+use rategate_tower::key::{self, MAX_CLIENT_NAME_BYTES, NameSource};
+use rategate_tower::{RateLimitLayer, ResponseBody};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tower::{Layer, ServiceExt, service_fn};
+
+const MINUTE: u64 = 60_000_000_000;
+
+fn limiter<S: Store>(store: &Arc<S>, rule: impl Into<Rule>) -> Distributed<S> {
+    Distributed::builder(Arc::clone(store)).limit("t", rule).build().unwrap()
+}
+
+fn user() -> key::Header {
+    key::header("x-user".parse().unwrap())
+}
+
+/// One request of a user, answered by the layer or with this status.
+async fn ask(layer: &RateLimitLayer, user: &str, status: u16) -> Response<ResponseBody<String>> {
+    let within = service_fn(move |_: Request<()>| {
+        let answer = Response::builder().status(status).body("within".to_owned());
+        ready(Ok::<_, Infallible>(answer.unwrap()))
+    });
+    let request = Request::get("/").header("x-user", user).body(()).unwrap();
+    layer.layer(within).oneshot(request).await.unwrap()
+}
+
+async fn status(layer: &RateLimitLayer, user: &str) -> u16 {
+    ask(layer, user, 200).await.status().as_u16()
+}
+
+#[tokio::test]
+async fn processes_with_one_store_have_one_limit() {
+    let store = Arc::new(MemoryStore::new());
+    let layer = || {
+        RateLimitLayer::distributed(limiter(&store, SlidingLog::new(3, MINUTE).unwrap()), user())
+    };
+    let (one, other) = (layer(), layer());
+    let mut passed = Vec::new();
+    for _ in 0..2 {
+        passed.extend([status(&one, "a").await, status(&other, "a").await]);
+    }
+    assert_eq!(passed, [200, 200, 200, 429]);
+    assert_eq!(status(&one, "b").await, 200, "another client has a limit of its own");
+    let refused = ask(&one, "a", 200).await;
+    let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait), "{wait}");
+}
+
+#[tokio::test]
+async fn costs_refunds_and_headers_are_as_for_other_limits() {
+    let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(5, MINUTE).unwrap());
+    let quota = QuotaPolicy::new("t", 5, Duration::from_secs(60)).unwrap();
+    let layer = RateLimitLayer::distributed(limiter, user())
+        .cost(|head| head.headers["x-user"].len().try_into().unwrap())
+        .headers(Headers::new(quota))
+        .refund_when(|head| head.status == 204);
+    let told = ask(&layer, "aaa", 200).await;
+    assert_eq!(told.headers()["ratelimit"], r#""t";r=2"#);
+    assert_eq!(ask(&layer, "bbbb", 204).await.status(), 204);
+    assert_eq!(ask(&layer, "bbbb", 200).await.status(), 200, "what was refunded can be used");
+    let denied = ask(&layer, "aaa", 200).await;
+    assert_eq!(denied.status(), 429);
+    assert!(denied.headers()["ratelimit"].to_str().unwrap().starts_with(r#""t";r=2;t="#));
+    assert_eq!(ask(&layer, "too many", 200).await.status(), 400);
+}
+
+#[tokio::test]
+async fn a_request_waits_for_a_permit_of_the_store() {
+    let limiter =
+        limiter(&Arc::new(MemoryStore::new()), Gcra::new("20/s".parse().unwrap(), 1).unwrap());
+    let layer =
+        RateLimitLayer::distributed(limiter, user()).wait_within(Duration::from_millis(500));
+    let from = std::time::Instant::now();
+    for _ in 0..3 {
+        assert_eq!(status(&layer, "a").await, 200);
+    }
+    assert!(from.elapsed() >= Duration::from_millis(100));
+}
+
+/// Requests in flight are held in the store until their responses have ended.
+#[tokio::test]
+async fn what_is_in_flight_is_one_number_for_all() {
+    let store = Arc::new(MemoryStore::new());
+    let rule = || Rule::InFlight(Concurrency::new(2).unwrap(), NonZeroU64::new(MINUTE).unwrap());
+    let layer = || RateLimitLayer::distributed(limiter(&store, rule()), user());
+    let (one, other) = (layer(), layer());
+    let kept = [ask(&one, "a", 200).await, ask(&other, "a", 200).await];
+    assert_eq!(kept.each_ref().map(|answer| answer.status().as_u16()), [200, 200]);
+    assert_eq!([status(&one, "a").await, status(&one, "b").await], [429, 200]);
+    drop(kept);
+    for _ in 0..5 {
+        assert_eq!(status(&one, "a").await, 200);
+    }
+}
+
+#[tokio::test]
+async fn without_the_store_it_is_as_was_said() {
+    for (when_gone, expected) in [(WhenGone::Deny, 503), (WhenGone::Admit, 200)] {
+        let clock = ManualClock::new();
+        let store = FaultyStore::new(Arc::new(MemoryStore::new()), clock, 1_000_000);
+        store.set_usual(Course::Unreachable);
+        let limiter = Distributed::builder(Arc::new(store))
+            .limit("t", SlidingLog::new(3, MINUTE).unwrap())
+            .when_gone(when_gone)
+            .build()
+            .unwrap();
+        let layer = RateLimitLayer::distributed(limiter, user());
+        let answer = ask(&layer, "a", 200).await;
+        assert_eq!(answer.status(), expected, "{when_gone:?}");
+    }
+}
+
+#[test]
+fn names_are_the_same_in_every_process_and_apart_from_each_other() {
+    let head = |address: &str, path: &str| {
+        let request = Request::get(path).extension(address.parse::<std::net::IpAddr>().unwrap());
+        request.header("x-user", "u").body(()).unwrap().into_parts().0
+    };
+    let peer = || key::peer(|address: &std::net::IpAddr| *address);
+    let name = |source: &dyn NameSource, address: &str, path: &str| {
+        String::from_utf8(source.name(&head(address, path)).unwrap()).unwrap()
+    };
+    assert_eq!(name(&peer(), "192.0.2.1", "/"), "192.0.2.1");
+    assert_eq!(name(&peer(), "2001:db8:1:2:3::4", "/"), "2001:db8:1:2::/64");
+    assert_eq!(name(&(peer(), key::path()), "192.0.2.1", "/a"), "9:192.0.2.1,2:/a,");
+    assert_eq!(name(&vec![key::path(), key::path()], "::1", "/a"), "2:/a,2:/a,");
+    let route = key::extension(|address: &std::net::IpAddr| address.to_string());
+    assert_eq!(name(&route, "192.0.2.1", "/"), "192.0.2.1");
+    let host = key::by(|head| Some(head.uri.path().to_owned()));
+    assert_eq!(name(&(host, user(), key::method()), "::1", "/p"), "2:/p,1:u,3:GET,");
+    let trust = key::Trust::Hops(1);
+    let client = key::client(peer(), key::Field::XForwardedFor, trust);
+    assert_eq!(name(&client, "192.0.2.1", "/"), "192.0.2.1");
+}
+
+/// Names that are longer than may be sent share a limit, as those do that have none.
+#[tokio::test]
+async fn a_name_has_a_bound() {
+    let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, MINUTE).unwrap());
+    let layer = RateLimitLayer::distributed(limiter, user());
+    let long = |letter: &str, more| letter.repeat(MAX_CLIENT_NAME_BYTES + more);
+    assert_eq!(
+        [status(&layer, &long("a", 0)).await, status(&layer, &long("b", 0)).await],
+        [200; 2]
+    );
+    let longer = [status(&layer, &long("a", 1)).await, status(&layer, &long("b", 1)).await];
+    assert_eq!(longer, [200, 429]);
+}
+
+/// The example, as two servers with one store, which each have connections of their own.
+async fn two_servers<S: Store>(store: impl Fn() -> S) -> (usize, usize) {
+    let mut urls = Vec::new();
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        urls.push(format!("http://{}/", listener.local_addr().unwrap()));
+        let (end, ended) = oneshot::channel::<()>();
+        ends.push(end);
+        let store = store();
+        tokio::task::spawn(async move {
+            let end = async { drop(ended.await) };
+            shared_limit::run(listener, store, end).await.map_err(|error| error.to_string())
+        });
+    }
+    let client = reqwest::Client::new();
+    let mut counts = (0, 0);
+    for number in 0..60 {
+        let url = urls.get(number % 2).unwrap();
+        match client.get(url).send().await.unwrap().status().as_u16() {
+            200 => counts.0 += 1,
+            429 => counts.1 += 1,
+            other => panic!("status {other}"),
+        }
+    }
+    counts
+}
+
+#[tokio::test]
+async fn servers_share_a_limit_in_redis() {
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let address = SocketAddr::from(([127, 0, 0, 1], server.port()));
+        let open = || -> RedisStore { shared_limit::redis(address).unwrap() };
+        let from = std::time::Instant::now();
+        let (passed, refused) = two_servers(open).await;
+        // 20 in any second: once more for each second that it took.
+        let most = 20 * (1 + usize::try_from(from.elapsed().as_secs()).unwrap() + 1);
+        assert!((20..=most).contains(&passed) && refused > 0, "{passed} passed, {refused} refused");
+    }
+}

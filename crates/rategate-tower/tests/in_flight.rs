@@ -1,0 +1,264 @@
+//! Limits of what is in flight: a request's permits come back when its response has ended, however it ends.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::{pending, ready};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::{Router, routing::get};
+use http::{Request, Response};
+use http_body::{Body, Frame};
+use rategate::{
+    AnyPolicy, Clock, CommitLog, Concurrency, Concurrent, Gcra, Hashing, Keyed, Limiter,
+    ManualClock, Overflow, Room,
+};
+use rategate_tower::key::{self, Key};
+use rategate_tower::{RateLimitLayer, ResponseBody};
+use tokio::net::TcpListener;
+use tower::{Layer, Service, service_fn};
+
+/// A body of these frames.
+#[derive(Debug, Default)]
+struct Frames(VecDeque<Result<Frame<Bytes>, Broken>>);
+
+#[derive(Debug)]
+struct Broken;
+
+impl Body for Frames {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        Poll::Ready(self.0.pop_front())
+    }
+}
+
+fn frame() -> Frame<Bytes> {
+    Frame::data(Bytes::from_static(b"part"))
+}
+
+type Answer = Response<ResponseBody<Frames>>;
+
+fn now() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+fn request(path: &str) -> Request<()> {
+    Request::get(path).body(()).unwrap()
+}
+
+/// One request, answered at once with a body of two frames, the second of which may fail.
+fn send_to(layer: &RateLimitLayer, path: &str, breaks: bool) -> Answer {
+    let within = service_fn(move |_: Request<()>| {
+        let frames = [Ok(frame()), if breaks { Err(Broken) } else { Ok(frame()) }];
+        ready(Ok::<_, Infallible>(Response::new(Frames(frames.into()))))
+    });
+    match pin!(layer.layer(within).call(request(path))).poll(&mut now()) {
+        Poll::Ready(Ok(answer)) => answer,
+        Poll::Pending => panic!("nothing may wait"),
+    }
+}
+
+fn send(layer: &RateLimitLayer) -> Answer {
+    send_to(layer, "/", false)
+}
+
+fn status(layer: &RateLimitLayer) -> u16 {
+    send(layer).status().as_u16()
+}
+
+/// Reads one frame of the body.
+fn read(answer: &mut Answer) -> Option<Result<Frame<Bytes>, Broken>> {
+    match pin!(answer.body_mut()).poll_frame(&mut now()) {
+        Poll::Ready(frame) => frame,
+        Poll::Pending => panic!("the frames are there"),
+    }
+}
+
+fn limiter(permits: u64) -> Limiter<rategate::Ledger<Concurrency>> {
+    Limiter::new(Concurrency::new(permits).unwrap())
+}
+
+#[test]
+fn requests_one_after_another_are_never_refused() {
+    let limiter = limiter(2);
+    let layer = RateLimitLayer::new(limiter.clone());
+    assert_eq!([(); 20].map(|()| status(&layer)), [200; 20]);
+    assert_eq!(limiter.remaining(), Ok(2));
+}
+
+#[test]
+fn a_permit_is_held_until_the_body_has_ended() {
+    let layer = RateLimitLayer::new(limiter(1));
+    let mut answer = send(&layer);
+    assert_eq!(status(&layer), 429, "the head alone is no end");
+    assert!(read(&mut answer).unwrap().is_ok() && read(&mut answer).unwrap().is_ok());
+    assert_eq!(status(&layer), 429, "nor is the last frame, before it is known to be the last");
+    assert!(read(&mut answer).is_none());
+    assert_eq!(status(&layer), 200);
+    assert_eq!(answer.status(), 200, "read, and not dropped yet");
+}
+
+#[test]
+fn a_body_that_fails_or_is_dropped_has_ended() {
+    let limiter = limiter(1);
+    let layer = RateLimitLayer::new(limiter.clone());
+    let mut answer = send_to(&layer, "/", true);
+    assert!(read(&mut answer).unwrap().is_ok() && read(&mut answer).unwrap().is_err());
+    assert_eq!(limiter.remaining(), Ok(1));
+    let mut answer = send(&layer);
+    assert!(read(&mut answer).unwrap().is_ok());
+    assert_eq!(limiter.remaining(), Ok(0));
+    drop(answer);
+    assert_eq!(limiter.remaining(), Ok(1));
+}
+
+#[test]
+fn a_service_that_fails_and_a_client_that_leaves_have_ended() {
+    let limiter = limiter(1);
+    let layer = RateLimitLayer::new(limiter.clone());
+    let failing = service_fn(|_: Request<()>| ready(Err::<Response<Frames>, _>(Broken)));
+    let mut response = Box::pin(layer.layer(failing).call(request("/")));
+    assert!(matches!(response.as_mut().poll(&mut now()), Poll::Ready(Err(Broken))));
+    assert_eq!(limiter.remaining(), Ok(1), "while the future is still there");
+
+    let hanging = service_fn(|_: Request<()>| pending::<Result<Response<Frames>, Infallible>>());
+    let mut response = Box::pin(layer.layer(hanging).call(request("/")));
+    assert!(response.as_mut().poll(&mut now()).is_pending());
+    assert_eq!(limiter.remaining(), Ok(0));
+    drop(response);
+    assert_eq!(limiter.remaining(), Ok(1));
+}
+
+#[test]
+fn each_client_has_its_own_in_flight() {
+    let room = Room::for_keys(1_000);
+    let keyed = Keyed::with_room(Concurrency::new(1).unwrap(), room);
+    let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
+    let of = |path: &str| send_to(&layer, path, false);
+    let (first, second) = (of("/1"), of("/2"));
+    assert_eq!([first.status(), second.status(), of("/1").status()], [200, 200, 429]);
+    drop(first);
+    assert_eq!([of("/1").status(), of("/2").status()], [200, 429]);
+    drop(second);
+    assert_eq!(keyed.remaining(&Key::of("/1")), Ok(1));
+    for client in 0..5_000 {
+        assert_eq!(of(&format!("/{client}")).status(), 200, "client {client}");
+    }
+}
+
+/// Clients of a full table share a limit. What they have of it goes back to it, also after they have got one of
+/// their own.
+#[test]
+fn what_is_shared_in_a_full_table_comes_back() {
+    let clock = ManualClock::new();
+    let room = Room::for_keys(1).or_else(Overflow::Share);
+    let policy = Concurrency::new(1).unwrap();
+    let keyed = Keyed::with_hashing(policy, room, Hashing::FloodSafe, clock);
+    let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
+    let of = |path: &str| send_to(&layer, path, false);
+    for _ in 0..3 {
+        let own: Vec<Answer> = (0..64).map(|n| of(&format!("/own/{n}"))).collect();
+        let shared = of("/late");
+        drop(own);
+        let again = of("/late");
+        drop((shared, again));
+    }
+    let answers: Vec<Answer> = (0..64).map(|n| of(&format!("/end/{n}"))).collect();
+    assert!(answers.iter().any(|answer| answer.status() == 429), "the table is full");
+    drop(answers);
+    assert_eq!(of("/late").status(), 200);
+    assert_eq!(of("/last").status(), 200);
+}
+
+#[test]
+fn requests_wait_for_the_end_of_others() {
+    let layer = RateLimitLayer::new(limiter(1)).wait_within(Duration::from_secs(60));
+    let keyed = Keyed::new(Concurrency::new(1).unwrap());
+    let keyed = RateLimitLayer::keyed(keyed, key::path()).wait_within(Duration::from_secs(60));
+    for layer in [layer, keyed] {
+        let within = service_fn(|_: Request<()>| {
+            ready(Ok::<_, Infallible>(Response::new(Frames::default())))
+        });
+        let mut service = layer.layer(within);
+        let first = send(&layer);
+        let mut waiting = Box::pin(service.call(request("/")));
+        assert!(waiting.as_mut().poll(&mut now()).is_pending());
+        let mut gone = Box::pin(service.call(request("/")));
+        assert!(gone.as_mut().poll(&mut now()).is_pending());
+        drop((gone, first));
+        let Poll::Ready(Ok(second)) = waiting.as_mut().poll(&mut now()) else { panic!("waits") };
+        assert_eq!(second.status(), 200);
+        let mut third = Box::pin(service.call(request("/")));
+        assert!(third.as_mut().poll(&mut now()).is_pending(), "one that waited holds it too");
+        drop(second);
+        assert!(third.as_mut().poll(&mut now()).is_ready());
+    }
+}
+
+/// What counts is decided by the head of the response, and comes back with the end of its body: without an effect.
+#[test]
+fn what_does_not_count_comes_back_at_the_end() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::with_clock(CommitLog::new(1, 1_000).unwrap(), clock.clone());
+    let layer = RateLimitLayer::new(limiter.clone()).refund_when(|head| head.status == 200);
+    let answer = send(&layer);
+    assert_eq!(limiter.remaining(), Ok(0));
+    drop(answer);
+    assert_eq!(limiter.remaining(), Ok(1), "no effect, so nothing cools");
+
+    let layer = RateLimitLayer::new(limiter.clone());
+    drop(send(&layer));
+    assert_eq!((limiter.remaining(), clock.now_ns()), (Ok(0), 0), "its effect cools");
+}
+
+/// Which policy it is may be known at run time only, and change.
+#[test]
+fn limits_of_any_policy_are_held_if_they_count_what_is_in_flight() {
+    let bucket = AnyPolicy::from(Gcra::new("1/h".parse().unwrap(), 5).unwrap());
+    let oven = AnyPolicy::from(Concurrency::new(1).unwrap());
+    let both = Limiter::all_of([oven, bucket]);
+    held(&RateLimitLayer::new(both.clone()), &both);
+    let any = Limiter::new(bucket);
+    let layer = RateLimitLayer::new(any.clone());
+    let kept = send(&layer);
+    assert_eq!((any.remaining(), status(&layer)), (Ok(4), 200), "nothing is in flight");
+    drop(kept);
+    any.reconfigure(oven).unwrap();
+    held(&layer, &any);
+}
+
+/// One is in flight, and free when its response has ended.
+fn held<L: Concurrent + Send + 'static>(layer: &RateLimitLayer, limiter: &Limiter<L>) {
+    let kept = send(layer);
+    assert_eq!((kept.status().as_u16(), status(layer)), (200, 429));
+    drop(kept);
+    assert_eq!(limiter.remaining(), Ok(1));
+}
+
+#[tokio::test]
+async fn a_server_is_limited_by_what_it_works_on() {
+    let limiter = limiter(2);
+    let layer = RateLimitLayer::new(limiter.clone());
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let client = reqwest::Client::new();
+    for _ in 0..20 {
+        let answer = client.get(&url).send().await.unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), answer.text().await.unwrap().as_str()),
+            (200, "hello")
+        );
+    }
+    server.abort();
+}

@@ -1,0 +1,118 @@
+//! What clients are told of a limit, before and after it was reconfigured.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response};
+use rategate::{
+    Anchor, AnyPolicy, BackfillPool, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra,
+    Hashing, Keyed, Limiter, ManualClock, Room, SlidingLog,
+};
+use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
+use rategate_tower::{RateLimitLayer, key};
+use tower::{Layer, Service, service_fn};
+
+const S: u64 = 1_000_000_000;
+
+fn given() -> Headers {
+    let policy = QuotaPolicy::new("api", 7, Duration::from_secs(70)).unwrap();
+    Headers::new(policy).and(Dialect::Older)
+}
+
+/// What a client at this path is told.
+fn told(layer: &RateLimitLayer, path: &str) -> HeaderMap {
+    let within =
+        service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
+    let response = layer.layer(within).call(Request::get(path).body(()).unwrap());
+    match pin!(response).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(response)) => response.headers().clone(),
+        Poll::Pending => panic!("nothing may wait"),
+    }
+}
+
+/// The policy as it is told, and the limit in the older dialect.
+fn policy(layer: &RateLimitLayer, path: &str) -> (String, String) {
+    let headers = told(layer, path);
+    let value = |name| headers.get(name).unwrap().to_str().unwrap().to_owned();
+    (value("ratelimit-policy"), value("ratelimit-limit"))
+}
+
+fn expected(quota: u64, window_s: u64) -> (String, String) {
+    (format!("\"api\";q={quota};w={window_s}"), quota.to_string())
+}
+
+fn gcra(rate: &str, burst: u64) -> Gcra {
+    Gcra::new(rate.parse().unwrap(), burst).unwrap()
+}
+
+#[test]
+fn the_policy_that_was_given_is_told_until_the_limit_is_another() {
+    let limiter = Limiter::with_clock(gcra("10/s", 20), ManualClock::new());
+    let layer = RateLimitLayer::new(limiter.clone()).headers(given());
+    assert_eq!(policy(&layer, "/"), expected(7, 70), "as it was written");
+    limiter.reconfigure(gcra("3/s", 50)).unwrap();
+    // 50 thirds of a second, rounded up.
+    assert_eq!(policy(&layer, "/"), expected(50, 17));
+    assert_eq!(policy(&layer.clone(), "/"), expected(50, 17));
+    limiter.reconfigure(gcra("2/s", 1)).unwrap();
+    assert_eq!(policy(&layer, "/"), expected(1, 1), "refused, it is told as well");
+    assert_eq!(told(&layer, "/").get("retry-after").unwrap(), "1");
+}
+
+/// A layer that is made after a change knows of it.
+#[test]
+fn a_policy_that_is_given_later_is_right_again() {
+    let limiter = Limiter::new(gcra("10/s", 20));
+    limiter.reconfigure(gcra("1/s", 5)).unwrap();
+    let layer = RateLimitLayer::new(limiter).headers(given());
+    assert_eq!(policy(&layer, "/"), expected(7, 70));
+}
+
+#[test]
+fn every_kind_of_limit_has_its_own_numbers() {
+    let table: [(AnyPolicy, (String, String)); 7] = [
+        (gcra("1/s", 9).into(), expected(9, 9)),
+        (SlidingLog::new(4, 60 * S).unwrap().into(), expected(4, 60)),
+        (CompactLog::new(5, 30 * S).unwrap().into(), expected(5, 30)),
+        (FixedWindow::new(6, 3_600 * S, Anchor::Epoch).unwrap().into(), expected(6, 3_600)),
+        (CommitLog::new(8, 2 * S).unwrap().into(), expected(8, 2)),
+        // In flight, and in no time: the window stays.
+        (Concurrency::new(3).unwrap().into(), expected(3, 70)),
+        // Nothing that these words could tell.
+        (BackfillPool::new(9, "1".parse().unwrap(), None).unwrap().into(), expected(7, 70)),
+    ];
+    let limiter = Limiter::new(AnyPolicy::from(gcra("1/s", 1)));
+    let layer = RateLimitLayer::new(limiter.clone()).headers(given());
+    for (changed, expected) in table {
+        limiter.reconfigure(changed).unwrap();
+        assert_eq!(policy(&layer, "/"), expected, "{changed:?}");
+    }
+    let all = [AnyPolicy::from(gcra("1/s", 9)), SlidingLog::new(4, 60 * S).unwrap().into()];
+    let both = Limiter::all_of(all);
+    let layer = RateLimitLayer::new(both.clone()).headers(given());
+    both.reconfigure(&all).unwrap();
+    assert_eq!(policy(&layer, "/"), expected(4, 60), "the one with the fewest");
+}
+
+#[test]
+fn each_tier_of_a_table_is_told_its_own() {
+    let tiers = [gcra("1/s", 5), gcra("1/s", 50)];
+    let paid = key::Key::of("/paid");
+    let tier_of = move |key: &key::Key| usize::from(*key == paid);
+    let room = Room::for_keys(100);
+    let clock = ManualClock::new();
+    let keyed = Keyed::with_tiers(tiers, tier_of, room, Hashing::FloodSafe, clock).unwrap();
+    let layer = RateLimitLayer::keyed(keyed.clone(), key::path()).headers(given());
+    assert_eq!(policy(&layer, "/paid"), expected(7, 70));
+    keyed.reconfigure_tier(1, gcra("10/s", 100)).unwrap();
+    assert_eq!(policy(&layer, "/paid"), expected(100, 10));
+    assert_eq!(policy(&layer, "/free"), expected(5, 5));
+    keyed.reconfigure(gcra("1/s", 6)).unwrap();
+    assert_eq!(policy(&layer, "/free"), expected(6, 6));
+    assert_eq!(policy(&layer, "/paid"), expected(100, 10));
+}

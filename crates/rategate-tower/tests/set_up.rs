@@ -1,0 +1,124 @@
+//! A server that is not set up to tell its clients apart says so, and does not put them all under one limit.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use axum::extract::ConnectInfo;
+use axum::routing::get;
+use axum::{Router, body::Body};
+use http::Request;
+use http_body_util::BodyExt;
+use rategate::deny::DenyList;
+use rategate::{Keyed, Limiter, SlidingLog};
+use rategate_tower::key::{self, Field, KeySource, Trust};
+use rategate_tower::{Missing, RateLimitLayer};
+use tower::ServiceExt;
+
+const MINUTE: u64 = 60_000_000_000;
+
+fn peer() -> key::Peer {
+    key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip())
+}
+
+fn layer(source: impl KeySource + 'static) -> RateLimitLayer {
+    RateLimitLayer::keyed(Keyed::new(SlidingLog::new(1, MINUTE).unwrap()), source)
+}
+
+/// The status and the body of a request that comes without an extension.
+async fn ask(layer: &RateLimitLayer) -> (u16, String) {
+    ask_as(layer, Request::get("/")).await
+}
+
+async fn ask_as(layer: &RateLimitLayer, request: http::request::Builder) -> (u16, String) {
+    let app = Router::new().route("/", get(|| async { "within" })).layer(layer.clone());
+    let answer = app.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// What is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_missing_extension_is_a_500_and_one_error_in_the_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let layer = layer(peer());
+    let guard = tracing::subscriber::set_default(subscriber);
+    for _ in 0..3 {
+        let (status, body) = ask(&layer).await;
+        assert_eq!(status, 500, "{body}");
+        assert!(body.contains("not set up to tell its clients apart"), "{body}");
+    }
+    drop(guard);
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(log.matches("ERROR").count(), 1, "{log}");
+    for word in ["ConnectInfo<", "into_make_service_with_connect_info", "RateLimitLayer::missing"] {
+        assert!(log.contains(word), "{word}: {log}");
+    }
+}
+
+#[tokio::test]
+async fn so_it_is_for_sources_made_of_it() {
+    let behind = |trust| key::client(peer(), Field::XForwardedFor, trust);
+    let networks = behind(Trust::Networks(vec!["10.0.0.0/8".parse().unwrap()]));
+    assert_eq!(ask(&layer(networks)).await.0, 500);
+    assert_eq!(ask(&layer((key::method(), peer()))).await.0, 500);
+    assert_eq!(ask(&layer((peer(), key::method(), key::path()))).await.0, 500);
+    assert_eq!(ask(&layer(vec![peer()])).await.0, 500);
+    let boxed: Box<dyn KeySource> = Box::new(peer());
+    assert_eq!(ask(&layer(boxed)).await.0, 500);
+    // A proxy that is believed has named the client, so the peer need not be known.
+    let hops = layer(behind(Trust::Hops(1)));
+    let request = || Request::get("/").header("x-forwarded-for", "192.0.2.1");
+    assert_eq!(ask_as(&hops, request()).await.0, 200);
+    assert_eq!(ask_as(&hops, request()).await.0, 429);
+}
+
+/// A list that is asked by the peer is not silently without effect.
+#[tokio::test]
+async fn so_it_is_for_a_deny_list() {
+    let limiter = Limiter::new(SlidingLog::new(100, MINUTE).unwrap());
+    let layer = RateLimitLayer::new(limiter).deny(DenyList::new(10), peer());
+    assert_eq!(ask(&layer).await.0, 500);
+    assert_eq!(ask(&layer.missing(Missing::Pass)).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_choice_is_kept_to() {
+    let of = |missing| layer(peer()).missing(missing);
+    let share = of(Missing::Share);
+    assert_eq!([ask(&share).await.0, ask(&share).await.0], [200, 429]);
+    assert_eq!(ask(&of(Missing::Refuse)).await.0, 400);
+    let pass = of(Missing::Pass);
+    assert_eq!([ask(&pass).await.0, ask(&pass).await.0], [200, 200]);
+}
+
+/// What the client leaves out is no mistake of the server's. Nor is an extension without an address, as on a Unix
+/// socket.
+#[tokio::test]
+async fn clients_without_a_key_share_a_limit() {
+    let header = layer(key::header("x-api-key".parse().unwrap()));
+    assert_eq!([ask(&header).await.0, ask(&header).await.0], [200, 429]);
+    let unix = layer(key::peer(|address: &Option<IpAddr>| *address));
+    let request = || Request::get("/").extension(None::<IpAddr>);
+    let answers = [ask_as(&unix, request()).await.0, ask_as(&unix, request()).await.0];
+    assert_eq!(answers, [200, 429]);
+}

@@ -1,0 +1,98 @@
+//! Threads that drive tasks of a runtime must not block: debug builds say so.
+
+#![cfg(all(feature = "tokio", debug_assertions, not(loom)))]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate::distributed::Distributed;
+use rategate::store::{Course, FaultyStore, MemoryStore};
+use rategate::{
+    AcquireError, AsyncLimiter, Gcra, Ledger, Limiter, ManualClock, Rate, SystemClock, Throttle,
+    TokioClock,
+};
+use tokio::runtime::Handle;
+use tokio::task::{block_in_place, spawn_blocking};
+
+/// One every 10 ms, and none there.
+fn used_up() -> Limiter<Ledger<Gcra>> {
+    let limiter = Limiter::new(bucket());
+    limiter.acquire(1).unwrap();
+    limiter
+}
+
+fn bucket() -> Gcra {
+    Gcra::new("100/s".parse().unwrap(), 1).unwrap()
+}
+
+/// Whether `call` panics, in words that say what is wrong.
+fn refuses<T>(call: impl FnOnce() -> T) -> bool {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(_) => false,
+        Err(payload) => {
+            let said = payload.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap();
+            assert!(
+                said.contains("Cannot block the current thread from within a runtime"),
+                "{said}"
+            );
+            true
+        }
+    }
+}
+
+/// Every way to block: a wait for a permit, a reservation, a throttle's sleep, an answer of a store.
+fn all_refuse() {
+    assert!(refuses(|| used_up().acquire(1)));
+    assert!(refuses(|| used_up().acquire_within(1, Duration::from_secs(1))));
+    assert!(refuses(|| used_up().permit(1)));
+    assert!(refuses(|| used_up().reserve(1).unwrap().wait()));
+    let rate: Rate = "100/s".parse().unwrap();
+    let mut throttle = Throttle::new(rate, SystemClock::new()).with_min_sleep(Duration::ZERO);
+    assert!(refuses(move || throttle.wait()));
+    let clock = TokioClock::new(Handle::current());
+    let limiter = Limiter::with_clock(bucket(), clock);
+    limiter.acquire(1).unwrap();
+    assert!(refuses(|| limiter.acquire(1)));
+    let store = FaultyStore::new(Arc::new(MemoryStore::new()), SystemClock::new(), 1_000_000_000);
+    store.set_usual(Course::Slow { there_ns: 20_000_000, back_ns: 0 });
+    let limiter = Distributed::builder(Arc::new(store)).limit("t", bucket()).build().unwrap();
+    assert!(refuses(|| limiter.try_acquire(b"k", 1).wait()));
+}
+
+#[tokio::test]
+async fn a_thread_that_drives_tasks_may_not_block() {
+    all_refuse();
+    tokio::spawn(async { all_refuse() }).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn nor_may_a_worker() {
+    tokio::spawn(async { all_refuse() }).await.unwrap();
+}
+
+/// What need not wait does not block, whatever it is called.
+#[tokio::test]
+async fn what_is_there_can_be_taken() {
+    assert!(Limiter::new(bucket()).acquire(1).is_ok());
+    let virtual_time = Limiter::with_clock(bucket(), ManualClock::new());
+    assert!(virtual_time.acquire(1).is_ok() && virtual_time.acquire(1).is_ok());
+    let late = used_up().acquire_within(1, Duration::ZERO);
+    assert!(matches!(late, Err(AcquireError::TooLong(_))), "{late:?}");
+    let limiter =
+        Distributed::builder(Arc::new(MemoryStore::new())).limit("t", bucket()).build().unwrap();
+    assert!(limiter.try_acquire(b"k", 1).wait().unwrap().is_granted());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_that_are_made_for_it_may() {
+    assert!(spawn_blocking(|| used_up().acquire(1)).await.unwrap().is_ok());
+    tokio::spawn(async {
+        assert!(block_in_place(|| used_up().acquire(1)).is_ok());
+        assert!(AsyncLimiter::from(used_up()).acquire(1).await.is_ok());
+    })
+    .await
+    .unwrap();
+}

@@ -1,0 +1,43 @@
+//! A forked child that runs a part of a test, and ends whatever becomes of it.
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
+use std::process::{Command, exit};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fork::{Fork, fork, waitpid_nohang};
+
+/// How long a part may take.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Forks, runs `part` in the child, and panics here if it panics or hangs there.
+pub(crate) fn in_child(part: impl FnOnce()) {
+    let Fork::Parent(pid) = fork().unwrap() else { run(part) };
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = waitpid_nohang(pid).unwrap() {
+            break status;
+        }
+        if start.elapsed() > LONGEST {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+            let _ = fork::waitpid(pid);
+            panic!("the child hangs");
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    assert_eq!(status, 0, "the child failed");
+}
+
+fn run(part: impl FnOnce()) -> ! {
+    // What a test prints is kept in memory, which here ends with the child.
+    set_hook(Box::new(|panic| {
+        let _ = writeln!(std::io::stderr().lock(), "in the child: {panic}");
+    }));
+    // Children of a child too end by themselves, for their parent may be gone.
+    let _ = thread::Builder::new().spawn(|| {
+        thread::sleep(LONGEST);
+        exit(2);
+    });
+    exit(i32::from(catch_unwind(AssertUnwindSafe(part)).is_err()));
+}

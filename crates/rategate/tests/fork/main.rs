@@ -1,0 +1,162 @@
+//! A process that forks: the child has none of the library's threads, and waits for none of them.
+
+#![cfg(unix)]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod child;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{TryRecvError, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use child::in_child;
+use rategate::store::PerProcess;
+use rategate::{AsyncLimiter, Dispatcher, Gcra, Ledger, Limiter, SubmitError, ThreadTimer, Timer};
+use smol::future::block_on;
+
+/// One every 20 ms.
+fn slow() -> Gcra {
+    Gcra::new("50/s".parse().unwrap(), 1).unwrap()
+}
+
+/// Takes a permit that is there and one that is not, on the timer of the process.
+fn wait_once(limiter: &AsyncLimiter<Ledger<Gcra>>) {
+    block_on(async {
+        let first = limiter.acquire(1).await.unwrap();
+        let second = limiter.acquire(1).await.unwrap();
+        assert!(second.promised_ns() - first.promised_ns() >= 20_000_000);
+    });
+    // The timer's thread wakes a task before it has let go of the limiter. A fork just then would copy its locks.
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+#[test]
+fn a_limiter_made_in_the_child_waits() {
+    wait_once(&AsyncLimiter::new(slow()));
+    in_child(|| wait_once(&AsyncLimiter::new(slow())));
+    wait_once(&AsyncLimiter::new(slow()));
+}
+
+#[test]
+fn a_limiter_of_the_parent_waits_in_the_child() {
+    let limiter = AsyncLimiter::new(slow());
+    wait_once(&limiter);
+    in_child(|| wait_once(&limiter));
+    wait_once(&limiter);
+}
+
+#[test]
+fn a_grandchild_has_a_timer_too() {
+    let limiter = AsyncLimiter::new(slow());
+    wait_once(&limiter);
+    in_child(|| {
+        wait_once(&limiter);
+        in_child(|| wait_once(&limiter));
+        wait_once(&limiter);
+    });
+}
+
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A wait under way belongs to the parent's timer. Polled in the child, it is left with the child's;
+/// dropped there, it touches nothing of the parent's.
+#[test]
+fn a_sleep_under_way_goes_on_in_the_child() {
+    let (mut kept, mut dropped) = (ThreadTimer.after(200_000_000), ThreadTimer.after(1 << 40));
+    let start = Instant::now();
+    for sleep in [&mut kept, &mut dropped] {
+        assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    in_child(move || {
+        drop(dropped);
+        let flag = Arc::new(Flag(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&flag));
+        assert!(kept.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        block_on(ThreadTimer.after(250_000_000));
+        assert!(flag.0.load(Ordering::SeqCst), "the child's timer wakes by the newest waker");
+        assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert!(start.elapsed() >= Duration::from_millis(200));
+    });
+}
+
+/// In the child the tasks come back, and neither an end nor a drop waits. The parent's work goes on.
+#[test]
+fn a_dispatcher_stays_with_the_parent() {
+    let make = || Dispatcher::new(Limiter::new(slow()), 10).unwrap();
+    let (shut, aborted, dropped) = (make(), make(), make());
+    let (done, runs) = channel();
+    let parents = done.clone();
+    dropped.submit(move |_| parents.send("parent").unwrap()).unwrap();
+    let (shut, aborted, dropped) = [shut, aborted, dropped].map(|it| Mutex::new(Some(it))).into();
+    let take = |it: &Mutex<Option<Dispatcher>>| it.lock().unwrap().take().unwrap();
+    in_child(|| {
+        let refused = shut.lock().unwrap().as_ref().unwrap().submit(|_| unreachable!());
+        let Err(error @ SubmitError::Forked(_)) = refused else { panic!("{refused:?}") };
+        assert!(error.to_string().contains("forked"), "{error}");
+        assert_eq!(take(&shut).shutdown(), None);
+        assert_eq!(take(&aborted).abort(), None);
+        drop(take(&dropped));
+        let fresh = make();
+        fresh.submit(move |_| done.send("child").unwrap()).unwrap();
+        assert_eq!(fresh.shutdown().unwrap().ran, 1);
+    });
+    assert_eq!(take(&dropped).shutdown().unwrap().ran, 1);
+    assert_eq!(runs.try_iter().collect::<Vec<_>>(), ["parent"]);
+    for it in [&shut, &aborted] {
+        let it = take(it);
+        it.submit(|_| ()).unwrap();
+        assert_eq!(it.shutdown().unwrap().ran, 1);
+    }
+}
+
+/// A child makes its own value, and drops none of the parent's.
+#[test]
+fn values_belong_to_a_process() {
+    struct Loud(u32);
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            assert_eq!(self.0, std::process::id(), "dropped in a process that did not make it");
+        }
+    }
+    let values = PerProcess::new();
+    let make = || Loud(std::process::id());
+    let parents = values.get_or_init(make).0;
+    in_child(move || {
+        assert_ne!(values.get_or_init(make).0, parents);
+        assert_eq!(values.get_or_init(make).0, std::process::id());
+        drop(values);
+    });
+}
+
+/// Another thread waits while the process forks.
+#[test]
+fn a_fork_beside_tasks_that_wait() {
+    let (going, ended) = channel::<()>();
+    // What a process makes once, it has made before: a fork in the middle of that is the caller's to avoid.
+    wait_once(&AsyncLimiter::new(slow()));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let limiter = AsyncLimiter::new(Gcra::new("2000/s".parse().unwrap(), 1).unwrap());
+            while ended.try_recv() == Err(TryRecvError::Empty) {
+                block_on(limiter.acquire(1)).unwrap();
+            }
+        });
+        // Dropped also where a child fails.
+        let _going = going;
+        for _ in 0..20 {
+            in_child(|| wait_once(&AsyncLimiter::new(slow())));
+        }
+    });
+}
