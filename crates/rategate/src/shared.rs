@@ -337,12 +337,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             };
             self.hands.seen_ns.fetch_max(turn.now_ns, Ordering::Relaxed);
             let due_ns = turn.due_ns(&place);
-            Ok(Err((place, due_ns, turn.slack_ns())))
+            Ok(Err((place, due_ns, turn.slack_ns(), turn.takes())))
         })??;
         match joined {
             Ok(grant) => Ok(grant),
-            Err((place, due_ns, slack_ns)) => {
-                let waiter = self.waiter.as_to(precision, slack_ns);
+            Err((place, due_ns, slack_ns, takes)) => {
+                let waiter = self.waiter.as_to(precision, slack_ns).taking(takes);
                 self.wait_in_line(&place, due_ns, &waiter, &alarm, abort)
             }
         }
@@ -488,7 +488,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let waiter = self.waiter.as_to(precision, promise.slack_ns);
         if let Some(place) = self.wait_for_promise(promise) {
             let (due_ns, abort) = (Some(promise.grant.start_ns), Some(&self.alarm));
-            let alarm = Alarm::of_one_wait(abort);
+            let (alarm, waiter) = (Alarm::of_one_wait(abort), waiter.taking(true));
             let waited = self.wait_in_line(&place, due_ns, &waiter, &alarm, abort);
             return waited.map_err(|error| match error {
                 AcquireError::Interrupted => AcquireError::Closed,

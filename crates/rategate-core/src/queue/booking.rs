@@ -186,6 +186,7 @@ impl<W, L: Provisional> Queue<W, L> {
         if self.head.is_some_and(|head| head.seat == seat) {
             self.head = None;
         }
+        self.untold.remove(&seat);
     }
 
     pub(super) fn forget_deadline(&mut self, seat: u32) {

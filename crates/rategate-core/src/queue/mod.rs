@@ -124,6 +124,8 @@ pub struct Queue<W, L> {
     /// The waiters that came too late, first in line again.
     returning: VecDeque<u32>,
     head: Option<Head>,
+    /// The waiters that have been told no start, and wait for a word.
+    untold: BTreeSet<u32>,
     /// The waiter that is joining: it asks for its start itself.
     newcomer: u32,
     forecast: Option<Forecast<L>>,
@@ -161,6 +163,7 @@ impl<W, L: Provisional> Queue<W, L> {
             due: VecDeque::new(),
             returning: VecDeque::new(),
             head: None,
+            untold: BTreeSet::new(),
             newcomer: NONE,
             forecast: None,
             grace: Grace::default(),
@@ -423,8 +426,14 @@ impl<W, L: Provisional> Queue<W, L> {
             [head.start_ns, self.withdrawal_ns()].into_iter().flatten().min()
         } else {
             let ours = self.booked.iter().rfind(|booked| booked.seat == place.0);
-            ours.map(|booked| booked.grant.start_ns.max(head.start_ns.unwrap_or(0)))
+            // One that was to start before the head does has been overtaken by lateness. It is told when
+            // it is the head itself: all such would wake at each of the starts before.
+            let is_of_use = |start_ns: &u64| head.start_ns.is_some_and(|ns| *start_ns >= ns);
+            ours.map(|booked| booked.grant.start_ns).filter(is_of_use)
         };
+        if start_ns.is_none() {
+            self.untold.insert(place.0);
+        }
         start_ns.into_iter().chain(deadline_ns).min()
     }
 

@@ -182,6 +182,7 @@ impl<W, L: Provisional> Queue<W, L> {
             || self.rebooked == 0 && self.booked.front().is_some_and(|first| first.seat == seat),
             |head| head.start_ns.is_some_and(|told_ns| start_ns.is_some_and(|ns| ns >= told_ns)),
         );
+        let was_told = !self.untold.remove(&seat) && was_told;
         if !was_told && seat != self.newcomer {
             wakes.moved(waiter);
         }
@@ -218,6 +219,7 @@ impl<W, L: Provisional> Queue<W, L> {
         } else {
             self.charge(seat);
         }
+        self.untold.remove(&seat);
         match self.booked.front() {
             Some(first) if first.seat == seat => {
                 self.note_start(first.grant.start_ns, promised_ns);

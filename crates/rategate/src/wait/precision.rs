@@ -48,17 +48,30 @@ pub struct Wait {
     until_ns: u64,
     wake_ns: u64,
     precision: Precision,
+    /// Whether what it is late by is lost to the limit.
+    is_early: bool,
 }
 
 impl Wait {
     /// A wait that ends at its start, without further care.
     pub(crate) const fn plainly(until_ns: u64) -> Self {
-        Self { until_ns, wake_ns: until_ns, precision: Precision::Coalesced }
+        Self::exactly(until_ns, Precision::Coalesced)
     }
 
     /// A wait that ends at its start, and as exactly as `precision` says.
     pub(crate) const fn exactly(until_ns: u64, precision: Precision) -> Self {
-        Self { until_ns, wake_ns: until_ns, precision }
+        Self { until_ns, wake_ns: until_ns, precision, is_early: false }
+    }
+
+    /// The same wait, for a caller that loses by lateness: a precise one sleeps as much shorter as
+    /// wakes have been late of late, and spins the rest.
+    pub(crate) const fn early(self, is_early: bool) -> Self {
+        Self { is_early, ..self }
+    }
+
+    /// Whether the last of it is spent looking at the clock.
+    pub(crate) const fn is_early(&self) -> bool {
+        self.is_early
     }
 
     /// A wait for `until_ns` that ends together with others at `wake_ns`, if that is later.

@@ -1,6 +1,7 @@
 //! Waits on real time, in the manners of [`Precision`].
 
 use std::hint;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Alarm, Precision, Wait, Wake};
@@ -15,6 +16,7 @@ pub(crate) fn on_real_time(wait: Wait, alarm: &Alarm, mut now_ns: impl FnMut() -
     let wake_ns = wait.wake_ns();
     match wait.precision() {
         Precision::Auto | Precision::Coalesced => asleep(wake_ns, alarm, now_ns),
+        Precision::Precise if wait.is_early() => early_awake(wake_ns, alarm, now_ns),
         Precision::Precise => sharply_asleep(wake_ns, alarm, now_ns),
         Precision::Spin => {
             match sharply_asleep(wake_ns.saturating_sub(SPIN_NS), alarm, &mut now_ns) {
@@ -39,6 +41,25 @@ fn sharply_asleep(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64)
     let wake = asleep(until_ns, alarm, now_ns);
     drop(slack);
     wake
+}
+
+/// How late the sleeps of this process have ended of late, on average; at most [`SPIN_NS`]. A hint,
+/// which orders nothing.
+static LATE_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Sleeps as much shorter as sleeps have been late, and spins the rest.
+fn early_awake(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
+    let late_ns = LATE_NS.load(Ordering::Relaxed);
+    let wake_ns = until_ns.saturating_sub(late_ns);
+    if now_ns() < wake_ns {
+        if sharply_asleep(wake_ns, alarm, &mut now_ns) == Wake::Raised {
+            return Wake::Raised;
+        }
+        let seen_ns = now_ns().saturating_sub(wake_ns).min(SPIN_NS);
+        let learnt_ns = late_ns.saturating_mul(15).saturating_add(seen_ns) >> 4;
+        LATE_NS.store(learnt_ns, Ordering::Relaxed);
+    }
+    spinning(until_ns, alarm, now_ns)
 }
 
 fn spinning(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {

@@ -9,6 +9,9 @@ use crate::clock::Clock;
 /// Wakes that would come closer together than this are coalesced by [`Precision::Auto`].
 const CLOSE_NS: u64 = 400_000;
 
+/// Limits that make up for less lateness than this are waited for with a last spin.
+const EARLY_NS: u64 = 60_000;
+
 /// The least time between two wakes that are coalesced.
 pub(crate) const GATHER_NS: u64 = 1_000_000;
 
@@ -19,6 +22,8 @@ pub(crate) struct Waiter {
     /// What a coalesced wake may be late by: [`GATHER_NS`], or less for a limit that cannot make up
     /// for that much.
     gather_ns: u64,
+    /// Whether what a wake is late by is lost to the limit.
+    is_early: bool,
     /// When the last wake was due; zero before the first. When it really came is of no use: one
     /// late wake would bring the next start closer, have it coalesced, and that the one after it.
     /// It is a hint and orders nothing, so relaxed will do.
@@ -29,7 +34,12 @@ impl Waiter {
     /// A waiter that coalesces wakes over at most `gather_ns`; with zero, it never does.
     pub(crate) fn new(precision: Precision, gather_ns: u64) -> Self {
         let gather_ns = gather_ns.min(GATHER_NS);
-        Self { precision, gather_ns, last_wake_ns: Arc::default() }
+        Self { precision, gather_ns, is_early: false, last_wake_ns: Arc::default() }
+    }
+
+    /// The same manner for a limit that makes up for so little that a wake should not be late at all.
+    pub(crate) fn taking(self, takes: bool) -> Self {
+        Self { is_early: takes && self.gather_ns < EARLY_NS, ..self }
     }
 
     /// Another manner of waiting, for the same limit.
@@ -69,10 +79,12 @@ impl Waiter {
         match self.precision {
             // A limit that makes up for less than a plain sleep is late by would lose some of its rate.
             Precision::Auto if !close || self.gather_ns < CLOSE_NS => {
-                Wait::exactly(until_ns, Precision::Precise)
+                Wait::exactly(until_ns, Precision::Precise).early(self.is_early)
             }
             Precision::Auto | Precision::Coalesced => self.gathered(until_ns, last_wake_ns),
-            exact @ (Precision::Precise | Precision::Spin) => Wait::exactly(until_ns, exact),
+            exact @ (Precision::Precise | Precision::Spin) => {
+                Wait::exactly(until_ns, exact).early(self.is_early)
+            }
         }
     }
 
