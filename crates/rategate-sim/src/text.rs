@@ -30,11 +30,13 @@ impl Report {
         for (number, step) in (1_usize..).zip(&self.steps) {
             writeln!(text, "{}", shape.row(number, step).trim_end())?;
         }
+        // Where each starts as promised, one column says both.
+        let has_late = self.operations.iter().any(|done| done.promised_ns != done.start_ns);
         if !self.operations.is_empty() {
-            writeln!(text, "\n{OPERATION_HEADING}")?;
+            writeln!(text, "\n{}", operation_heading(has_late))?;
         }
         for operation in &self.operations {
-            writeln!(text, "{}", operation_row(operation).trim_end())?;
+            writeln!(text, "{}", operation_row(operation, has_late).trim_end())?;
         }
         if !self.checks.is_empty() {
             writeln!(text)?;
@@ -55,8 +57,12 @@ impl Report {
     }
 }
 
-const OPERATION_HEADING: &str =
-    "caller    arrival ms     start ms       end ms      wait ms  permits  outcome";
+fn operation_heading(has_late: bool) -> String {
+    let promised = if has_late { "  promised ms" } else { "" };
+    format!(
+        "caller    arrival ms{promised}     start ms       end ms      wait ms  permits  outcome"
+    )
+}
 
 /// How wide the table of steps has to be, whether anybody stood in line, and whether anything was
 /// settled.
@@ -114,13 +120,15 @@ impl StepShape {
     }
 }
 
-fn operation_row(operation: &Operation) -> String {
+fn operation_row(operation: &Operation, has_late: bool) -> String {
+    let promised =
+        if has_late { format!(" {:>12}", optional(operation.promised_ns)) } else { String::new() };
     let wait_ns = match (operation.start_ns, operation.scheduled_ns) {
         (Some(start_ns), Some(scheduled_ns)) => Some(start_ns.saturating_sub(scheduled_ns)),
         _ => None,
     };
     format!(
-        "{:>6} {:>13} {:>12} {:>12} {:>12} {:>8}  {}",
+        "{:>6} {:>13}{promised} {:>12} {:>12} {:>12} {:>8}  {}",
         operation.caller,
         milliseconds(operation.arrival_ns),
         optional(operation.start_ns),

@@ -89,3 +89,40 @@ fn a_true_clock_changes_nothing() {
         assert_eq!(plain.to_json(), virtual_.to_json());
     }
 }
+
+/// Theory 10: sleeps that end too early and too late, by up to several windows. Real starts keep the
+/// ceiling of every policy that bounds what starts, and each caller gets through.
+#[test]
+fn no_sleep_error_breaks_a_ceiling_of_real_starts() {
+    let all = "[[limit]]\npolicy = \"gcra\"\nrate = \"100/s\"\nburst = 3\n\
+               [[limit]]\npolicy = \"sliding-log\"\npermits = 7\nperiod = \"100ms\"";
+    let alone = LIMITS[..5].iter().map(|(limit, most)| (format!("[[limit]]\n{limit}"), *most));
+    let limits: Vec<_> = alone.chain([(all.to_owned(), 7)]).collect();
+    let mut late = 0;
+    for seed in 0..100 {
+        let mut random = Random::new(seed);
+        let largest_us = [50, 5_000, 400_000][usize::try_from(seed % 3).unwrap()];
+        let errors: Vec<_> = (0..7)
+            .map(|_| {
+                let error_us = random.bits() % (2 * largest_us);
+                format!("\"{}us\"", i128::from(error_us) - i128::from(largest_us) / 2)
+            })
+            .collect();
+        for (limit, most) in &limits {
+            let text = format!(
+                "{limit}\n[clock]\nsleep_error = [{}]\n\
+                 [[caller]]\nthreads = 4\noperations = 15\nlatency = [\"0ms\", \"7ms\"]\n\
+                 [[caller]]\nthreads = 3\noperations = 10\ncall = \"wait\"\n\
+                 [[arrivals]]\nrate = \"80/s\"\ncount = 40\nshape = \"poisson\"\n\
+                 [[check]]\nwindow = \"100ms\"\nat_most = {most}\n",
+                errors.join(", ")
+            );
+            let report = world::run(&Scenario::parse(&text).unwrap());
+            assert!(report.passed(), "seed {seed}: {text}{:?}", report.checks);
+            assert_eq!(report.granted, 130, "seed {seed}: {text}");
+            late +=
+                report.operations.iter().filter(|done| done.promised_ns < done.start_ns).count();
+        }
+    }
+    assert!(late > 5_000, "{late}");
+}

@@ -215,7 +215,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Sets, for all clones, how long a waiter whose start has come may leave its permits untaken: a
     /// future that is not polled, a thread that is stopped. After that they go to the next in line,
     /// and the waiter is first in line when it comes. Without this it is four times the largest
-    /// lateness seen, from 10 ms to 1 s.
+    /// lateness seen, from 10 ms to a minute.
     #[must_use]
     pub fn with_grace(self, period: Duration) -> Self {
         self.shared.set_grace(Some(whole_ns(period)));

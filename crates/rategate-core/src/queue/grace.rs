@@ -3,7 +3,7 @@
 /// The shortest grace period that is chosen without being asked for.
 pub const MIN_GRACE_NS: u64 = 10_000_000;
 /// The longest one.
-pub const MAX_GRACE_NS: u64 = 1_000_000_000;
+pub const MAX_GRACE_NS: u64 = 60_000_000_000;
 
 /// A grace period, as set, or a few times the largest lateness seen.
 #[derive(Clone, Copy, Debug, Default)]

@@ -59,6 +59,8 @@ impl<W, L: Provisional> Queue<W, L> {
             return Some(Outcome::Closed);
         }
         if is_withdrawn {
+            // Else waiters that are all later than the period would take it from each other for ever.
+            self.grace.saw(now_ns.saturating_sub(due.woken_ns));
             self.rejoin(place.0, &due, waiter());
             self.serve(limit, now_ns, wakes);
             let (due, _) = self.seats.due(place.0)?;

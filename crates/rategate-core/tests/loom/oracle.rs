@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU64;
 
-use rategate_core::concurrent::Twinned;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;

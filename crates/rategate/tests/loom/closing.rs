@@ -1,6 +1,6 @@
 //! The end: whoever waits hears of it, and whoever comes.
 
-use rategate::{AcquireError, Closed};
+use rategate::AcquireError;
 
 use crate::world::{S, Task, Tasks, acquiring, at_once, explore, start, window};
 

@@ -21,6 +21,7 @@ mod closing;
 mod deny;
 mod keyed;
 mod line;
+mod taking;
 mod timer;
 mod twin;
 mod world;

@@ -1,0 +1,110 @@
+//! A waiter whose start has come takes its permits, while others do what could get in its way.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use rategate::AcquireError;
+
+use crate::world::{
+    Bell, S, Task, Tasks, acquiring, acquiring_within, at_each, explore, start, window,
+};
+
+/// A limiter of one permit in each `S`, which is taken, and a task that waits for the next.
+fn waiting(hand: &crate::world::Hand) -> (Tasks<rategate::FixedWindow>, Task<crate::world::Ended>) {
+    let limiter = Tasks::with_clock(window(1), hand.clone());
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    let task = acquiring(&limiter, 1).waiting();
+    (limiter, task)
+}
+
+/// Taking against a try: one permit, and one of them has it.
+#[test]
+fn quick_a_try_does_not_take_what_is_held() {
+    explore(|hand| {
+        let (limiter, task) = waiting(hand);
+        let taker = start(move || task.finish_once_woken().unwrap().start_ns());
+        let thief = start({
+            let limiter = limiter.clone();
+            move || limiter.try_acquire(1).unwrap().is_granted()
+        });
+        hand.set(S);
+        assert!(!thief.join().unwrap(), "the task asked first");
+        assert_eq!(taker.join().unwrap(), S);
+    });
+}
+
+/// Taking against leaving: what a task leaves that was due goes to the next, at once.
+#[test]
+fn quick_what_is_left_untaken_goes_to_the_next() {
+    explore(|hand| {
+        let (limiter, first) = waiting(hand);
+        let second = acquiring(&limiter, 1).waiting();
+        hand.set(S);
+        let leaver = start(move || drop(first));
+        let taker = start(move || second.finish_once_woken().unwrap().start_ns());
+        leaver.join().unwrap();
+        assert_eq!(taker.join().unwrap(), S);
+        assert_eq!(limiter.limiter().waiting(), Ok(0));
+    });
+}
+
+/// Taking against the end of the grace period: the one that is withdrawn starts behind the other, and
+/// no window has two.
+#[test]
+fn quick_one_that_is_withdrawn_starts_later() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone());
+        let limiter =
+            Tasks::from(limiter.limiter().clone().with_grace(std::time::Duration::from_nanos(1)));
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let tasks = [(); 2].map(|()| acquiring(&limiter, 1).waiting());
+        let taken = Arc::new(Bell::default());
+        let [first, second] = tasks.map(|task| {
+            let taken = Waker::from(Arc::clone(&taken));
+            start(move || {
+                let started_ns = task.finish_once_woken().unwrap().start_ns();
+                taken.wake();
+                started_ns
+            })
+        });
+        hand.set(S);
+        hand.set(S + 1);
+        hand.set(2 * S);
+        // One of them has started by now, or does. The other has the next window.
+        taken.heed();
+        hand.set(3 * S);
+        let (first, second) = (first.join().unwrap(), second.join().unwrap());
+        assert_ne!(first / S, second / S, "{first} {second}");
+    });
+}
+
+/// Taking against a change of the numbers: decided by the old ones or by the new, and exact by those.
+#[test]
+fn quick_a_change_comes_before_taking_or_after() {
+    explore(|hand| {
+        let (limiter, task) = waiting(hand);
+        let taker = start(move || task.finish_once_woken().unwrap().start_ns());
+        hand.set(S);
+        limiter.limiter().reconfigure(at_each(3)).unwrap();
+        hand.set(3 * S);
+        let started_ns = taker.join().unwrap();
+        assert!([S, 3 * S].contains(&started_ns), "{started_ns}");
+    });
+}
+
+/// Taking against closing, and against a deadline: granted or ended, and nothing is held afterwards.
+#[test]
+fn quick_closing_ends_a_wait_or_finds_it_taken() {
+    explore(|hand| {
+        let limiter = Tasks::with_clock(window(1), hand.clone());
+        assert!(limiter.try_acquire(1).unwrap().is_granted());
+        let task = acquiring_within(&limiter, S).waiting();
+        let taker = start(move || task.finish_once_woken());
+        hand.set(S);
+        limiter.close();
+        match taker.join().unwrap() {
+            Ok(grant) => assert_eq!(grant.start_ns(), S),
+            Err(error) => assert_eq!(error, AcquireError::Closed),
+        }
+    });
+}
