@@ -284,7 +284,7 @@ impl<P: Policy> Ledger<P> {
         let (undone_from, busy_until_ns, held) = (next_serial, self.busy_until_ns, self.held);
         let fresh = Self::new(policy, now_ns);
         // Those who have not taken their permits may still do so.
-        *self = Self { next_serial, undone_from, past, busy_until_ns, held, ..fresh };
+        *self = Self { held, next_serial, undone_from, past, busy_until_ns, ..fresh };
     }
 
     /// When `permits` could start at `from_ns` or later, if asked for at `now_ns`.

@@ -61,9 +61,10 @@ fn no_clock_breaks_a_ceiling_or_loses_a_caller() {
         for (limit, most) in LIMITS {
             let report = world::run_on(&scenario(limit, most), &clock);
             // A schedule promises instants, and lateness does not shift it.
-            let seen = match limit.contains("catch_up") {
-                true => fullest_window(&promised(&report), 100_000_000).0,
-                false => report.checks[0].seen,
+            let seen = if limit.contains("catch_up") {
+                fullest_window(&promised(&report), 100_000_000).0
+            } else {
+                report.checks[0].seen
             };
             assert!(seen <= most, "seed {seed}: {limit}: {seen} in {clock:?}");
             assert_eq!(report.operations.len(), 100, "seed {seed}: {limit}");

@@ -278,9 +278,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn remaining(&self) -> Result<u64, Closed> {
         match self.twins.current().remaining(self.clock.now_ns()) {
             Some(permits) => Ok(permits),
-            None => self.turn(|turn| match turn.is_line_empty() {
-                true => turn.behind_all(|limit, now_ns| limit.remaining(now_ns)).unwrap_or(0),
-                false => 0,
+            None => self.turn(|turn| {
+                if !turn.is_line_empty() {
+                    return 0;
+                }
+                turn.behind_all(|limit, now_ns| limit.remaining(now_ns)).unwrap_or(0)
             }),
         }
     }
@@ -489,8 +491,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if let Some(place) = self.wait_for_promise(promise) {
             let (due_ns, abort) = (Some(promise.grant.start_ns), Some(&self.alarm));
             let (alarm, waiter) = (Alarm::of_one_wait(abort), waiter.taking(true));
-            let waited = self.wait_in_line(&place, due_ns, &waiter, &alarm, abort);
-            return waited.map_err(|error| match error {
+            let taken = self.wait_in_line(&place, due_ns, &waiter, &alarm, abort);
+            return taken.map_err(|error| match error {
                 AcquireError::Interrupted => AcquireError::Closed,
                 error => error,
             });

@@ -73,7 +73,7 @@ impl Drop for Woken {
 }
 
 /// How a wait has ended.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Collected {
     /// The waiter starts at the instant that this says.
     Taken(Grant),
