@@ -42,6 +42,8 @@ pub enum Skip {
     Change,
     /// Whoever waits changes his mind, has a deadline or a class, or others try meanwhile: the line is a process's.
     Line,
+    /// Waiters wake late and take their permits then: a store grants at the instant of asking.
+    Taking,
     /// A promise keeps a fraction of a microsecond that whoever asks again loses.
     Fraction,
     /// Permits of a grant come back, and whoever asks has none to show: a protocol. Then they come back up to full.
@@ -110,6 +112,9 @@ fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
     }
     if is_stepwise(scenario) {
         return None;
+    }
+    if scenario.sleep_error_ns.iter().any(|&error_ns| error_ns != 0) {
+        return Some(Skip::Taking);
     }
     if !is_one_line(scenario) || !all_start(report) {
         return Some(Skip::Line);

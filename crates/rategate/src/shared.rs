@@ -36,8 +36,6 @@ pub(crate) struct Shared<L: Concurrent, C> {
     clock: C,
     /// Raised when the limiter is closed.
     alarm: Alarm,
-    /// Never changes: new numbers are of the same policies.
-    counts_in_flight: bool,
     /// Tasks that wait for a reservation, to be told the same.
     listeners: Listeners,
     waiter: Waiter,
@@ -80,9 +78,7 @@ impl<L: Concurrent, C> Shared<L, C> {
 
 impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn new(mut limit: L, clock: C) -> Self {
-        let counts_in_flight = limit.counts_in_flight();
         Self {
-            counts_in_flight,
             twins: Twins::new(limit.twin(clock.now_ns())),
             state: Mutex::new(State::new(limit)),
             clock,
@@ -535,10 +531,17 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// A turn for a limit that counts operations in flight. For all others nothing has to be done.
     fn turn_in_flight(&self, act: impl FnOnce(&mut Turn<'_, L>) -> bool) -> Result<bool, Closed> {
-        if !self.counts_in_flight {
-            return if self.alarm.is_raised() { Err(Closed) } else { Ok(false) };
+        let state = self.lock();
+        if self.alarm.is_raised() {
+            return Err(Closed);
         }
-        self.turn(act)
+        if !state.limit.counts_in_flight() {
+            return Ok(false);
+        }
+        Ok(self.take_turn(state, |turn| {
+            turn.serve();
+            act(turn)
+        }))
     }
 
     /// A change of the limit that may help those who wait.
