@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -135,9 +136,27 @@ pub(crate) struct SimulateArgs {
 /// what one run prints. On two threads all share one limiter.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
+    /// Test with a stopwatch whether any window of real starts holds more than its limit says: callers
+    /// that wait in a loop, threads and tasks, from 1 to 256
+    #[arg(long)]
+    pub(crate) truth: bool,
+    /// How long each line of the stopwatch test takes, at least
+    #[arg(long, value_name = "DURATION", default_value = "1s", requires = "truth", value_parser = lap)]
+    pub(crate) lap: Duration,
     /// Print an array with an object for each line of the table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Reads how long a line of a test takes: from a millisecond to a minute.
+fn lap(text: &str) -> Result<Duration, String> {
+    let lap_ns = rategate_core::span::parse(text).map_err(|error| error.to_string())?;
+    let lap = Duration::from_nanos(lap_ns);
+    if (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&lap) {
+        Ok(lap)
+    } else {
+        Err("a lap takes from 1ms to 1min".to_owned())
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -30,3 +30,27 @@ fn every_engine_does_what_its_line_says() {
         assert!(lines.iter().any(|line| line["what"] == what && line["by"] == by), "{what} {by}");
     }
 }
+
+/// Theory 10: no window of real starts is over by the limiter's readings, threads and tasks, from 1 to 256
+/// of them, however busy the machine is.
+#[test]
+fn no_window_of_real_starts_is_over() {
+    let output = run(&["bench", "--truth", "--json", "--lap", "50ms"], b"");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let lines: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(lines.len(), 8 * 4 * 2);
+    for line in &lines {
+        assert!(line["limiter_fullest"].as_u64() > Some(0), "{line}");
+        assert!(line["limiter_fullest"].as_u64() <= line["at_most"].as_u64(), "{line}");
+        assert_eq!(line["limiter_over"].as_f64(), Some(0.0), "{line}");
+    }
+}
+
+#[test]
+fn a_lap_out_of_bounds_is_refused() {
+    for lap in ["0s", "61s", "soon"] {
+        let output = run(&["bench", "--truth", "--lap", lap], b"");
+        assert_eq!(output.status.code(), Some(2), "{lap}");
+        assert!(stderr(&output).contains("--lap"), "{}", stderr(&output));
+    }
+}

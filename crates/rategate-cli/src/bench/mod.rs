@@ -8,6 +8,7 @@ mod floors;
 #[allow(dead_code, unreachable_pub, reason = "public and in use where they are a library")]
 mod harness;
 mod slowest;
+mod truth;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -36,8 +37,15 @@ struct Row {
 /// Measures, and prints as it is asked to.
 pub(crate) fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let failed = |error| Failure::Usage(format!("bench: {error}"));
+    if args.truth {
+        let rows = truth::measure(args.lap).map_err(failed)?;
+        return print(&if args.json { truth::as_json(&rows) } else { truth::as_text(&rows) });
+    }
     let (rows, slowest) = (measure().map_err(failed)?, slowest::all().map_err(failed)?);
-    let output = if args.json { as_json(&rows, &slowest) } else { as_text(&rows, &slowest) };
+    print(&if args.json { as_json(&rows, &slowest) } else { as_text(&rows, &slowest) })
+}
+
+fn print(output: &str) -> Result<u8, Failure> {
     let mut stdout = io::stdout().lock();
     stdout
         .write_all(output.as_bytes())
