@@ -88,12 +88,12 @@ where
     for callers in CALLERS {
         for by in ["threads", "tasks"] {
             let clock = MonotonicClock::new();
-            let limiter = Limiter::with_clock(subject.policy.clone(), clock.clone());
+            let limiter = Limiter::with_clock(subject.policy.clone(), clock);
             let begin_ns = clock.now_ns();
             let until = Instant::now().checked_add(lap).unwrap_or_else(Instant::now);
             let starts = match by {
-                "threads" => by_threads(&limiter, &clock, callers, until),
-                _ => by_tasks(AsyncLimiter::from(limiter), &clock, callers, until)?,
+                "threads" => by_threads(&limiter, clock, callers, until),
+                _ => by_tasks(&AsyncLimiter::from(limiter), clock, callers, until)?,
             };
             let took_ns = clock.now_ns().saturating_sub(begin_ns).max(1);
             rows.push(row(subject, by, callers, starts, took_ns));
@@ -107,7 +107,7 @@ type Starts = (Vec<u64>, Vec<u64>);
 
 fn by_threads<L: Concurrent + Send, C: Clock>(
     limiter: &Limiter<L, C>,
-    clock: &MonotonicClock,
+    clock: MonotonicClock,
     callers: usize,
     until: Instant,
 ) -> Starts {
@@ -130,8 +130,8 @@ fn by_threads<L: Concurrent + Send, C: Clock>(
 }
 
 fn by_tasks<L, C>(
-    limiter: AsyncLimiter<L, C>,
-    clock: &MonotonicClock,
+    limiter: &AsyncLimiter<L, C>,
+    clock: MonotonicClock,
     callers: usize,
     until: Instant,
 ) -> Made<Starts>
@@ -145,7 +145,7 @@ where
     runtime.block_on(async {
         let mut tasks = Vec::new();
         for _ in 0..callers {
-            let (limiter, clock, all) = (limiter.clone(), clock.clone(), all.clone());
+            let (limiter, clock, all) = (limiter.clone(), clock, all.clone());
             tasks.push(tokio::spawn(async move {
                 let mut own = Starts::default();
                 while Instant::now() < until

@@ -9,12 +9,11 @@
 //!           now    first ...
 //! ```
 //!
-//! The first in line has its start booked in the limit, the others as a rule have not: so whoever
-//! leaves from the middle costs nothing but his place. All get the starts that they would have got
-//! had each booked when he asked, because time is an argument: a start is worked out from the
-//! instant of asking, whenever that is done. Only where somebody wants to know a start further
-//! behind (a deadline, a try, a reservation) is everybody before him booked too. When the limit
-//! changes, or a place comes back, all of it is worked out anew.
+//! The start of the first in line is known, those of the others as a rule are not: so leaving from
+//! the middle costs nothing but a slot. Only where a start further behind is asked for (a deadline, a
+//! try, a reservation, a thread that sleeps for itself) are all before it worked out too: on a
+//! forecast of the limit, or booked in it where it promises instants. When the limit changes, or
+//! permits come back, all of it is worked out anew.
 //!
 //! # Contract
 //!
@@ -23,8 +22,12 @@
 //! * **Classes.** Within a class the order is that. Among classes that wait, permits are shared by
 //!   weight at all times, to within one's weight and its largest request (theory 2.8). Whoever is
 //!   next stays next. What is granted at once, while nobody waits, is charged to no class.
-//! * **Nothing lost.** Whoever leaves before his start gives back all that he held, and those
-//!   behind him move up. Serving late delays callers, not the schedule.
+//! * **Real starts.** A waiter whose start has come holds its permits and [takes](Queue::take) them when it
+//!   runs; what it books is decided at that instant, so real starts obey the limit's bound. One that does not
+//!   come within the [grace period](Queue::set_grace) loses its hold to those behind, and is first in line when
+//!   it does. On a limit that promises instants, or [where asked for](Queue::set_promises_instants), it is
+//!   granted its start instead, and serving late delays callers, not the schedule.
+//! * **Nothing lost.** A waiter that leaves gives back all that it held, and those behind it move up.
 //! * **Deadlines.** One that cannot be met ends the wait at once: at joining, and again whenever
 //!   the limit has changed. One that nobody can foretell, because permits come back by somebody's
 //!   act, ends it when it has come.
@@ -65,11 +68,12 @@
 //!
 //! assert_eq!(queue.next_ns(), Some(1_000_000_000));
 //! queue.leave(&mut limit, 10, &b, &mut woken);
-//! // Served late, it is still the place that was free at one second.
-//! queue.serve(&mut limit, 1_500_000_000, &mut woken);
+//! queue.serve(&mut limit, 1_000_000_000, &mut woken);
 //! assert_eq!(woken.0, ["c"]);
-//! let Some(Outcome::Granted(grant)) = queue.collect(&c) else { unreachable!() };
-//! assert_eq!(grant.start_ns, 1_000_000_000);
+//! // It wakes late, and counts from when it takes.
+//! let took = queue.take(&mut limit, 1_000_300_000, &c, || "c", &mut woken);
+//! let Some(Outcome::Granted(grant)) = took else { unreachable!() };
+//! assert_eq!((grant.promised_ns, grant.start_ns), (1_000_000_000, 1_000_300_000));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
