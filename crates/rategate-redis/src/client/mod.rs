@@ -32,7 +32,7 @@
 //! * **Gathering without delay.** A question goes out at once while fewer than [`Config::rounds`] rounds
 //!   are under way; what comes meanwhile goes together in the next one, up to [`Config::batch`] questions in one write.
 //! * **A budget.** Each question is answered within [`Config::budget`] of when it was put, by the store or by
-//!   [`Gone`](rategate::store::Gone), whatever the store does. A grant that comes later is given back.
+//!   [`Gone`], whatever the store does. A grant that comes later is given back.
 //! * **Bounds.** So many questions are without an answer at a time, and no more: [`Config::queue`].
 //! * **No answer that was lost is asked for again**: a call goes out a second time only after a refusal that is
 //!   known to have changed nothing.
@@ -92,7 +92,7 @@ const SLOTS_OF_PART: u16 = 1_024;
 
 /// A store on Redis or Valkey.
 ///
-/// Dropping it closes it: everything without an answer hears [`Fault::Closed`](rategate::store::Fault::Closed), and
+/// Dropping it closes it: everything without an answer hears [`Fault::Closed`], and
 /// the thread ends.
 pub struct RedisStore {
     driver: PerProcess<Driven>,
