@@ -60,7 +60,9 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// When the operation starts: for a caller who waited, the instant of waking.
+    /// Returns the release instant: when the operation starts. For a caller that waited, it is the reading
+    /// at which it took its permits, which is what the limit counts; where the limit promises instants,
+    /// the instant of waking.
     ///
     /// A try on an average schedule that is behind looks at the clock only once in so many operations, and
     /// a [`Local`](crate::Local) handle once for each batch; their grants tell of that reading.
@@ -69,15 +71,15 @@ impl Grant {
         self.start_ns
     }
 
-    /// The first nanosecond at which the limit lets the operation start. Never after
-    /// [`start_ns`](Self::start_ns); the difference is how late the caller woke.
+    /// Returns the promised start: the first nanosecond at which the caller could have started. Never
+    /// after [`start_ns`](Self::start_ns); the difference is how late the caller woke.
     #[must_use]
     pub const fn promised_ns(&self) -> u64 {
         self.promised_ns
     }
 
-    /// When the operation would have started had all before it started on time; for a policy
-    /// without a schedule, when it was asked for.
+    /// Returns the scheduled time: when the operation would have started had all before it started on
+    /// time; for a policy without a schedule, when it was asked for.
     #[must_use]
     pub const fn scheduled_ns(&self) -> u64 {
         self.scheduled_ns

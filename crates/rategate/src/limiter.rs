@@ -321,10 +321,15 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
     /// Takes `permits`, and waits until they may start.
     ///
-    /// The wait is in line behind all who asked before, threads and tasks. The start is that of the
-    /// instant of asking, so waking late loses nothing of the rate; new numbers move it. Permits
-    /// that come back by somebody's act, as those of [`Concurrency`](crate::Concurrency), are waited
-    /// for too. If the limiter is closed before the start, nothing is taken.
+    /// The wait is in line behind all who asked before, threads and tasks. The permits are taken when
+    /// the thread runs, and count from then: real starts obey the bound however late threads wake, and
+    /// what lateness costs is rate ([`with_promised_starts`](Self::with_promised_starts)). A schedule promises
+    /// instants, and lateness does not shift it. Permits that come back by a release, as those of
+    /// [`Concurrency`](crate::Concurrency), are waited for too. If the limiter is closed before the
+    /// permits are taken, nothing is.
+    ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
+    /// `tokio` it panics on a thread that drives tasks.
     ///
     /// # Errors
     ///

@@ -19,8 +19,8 @@ use std::thread;
 use std::time::Duration;
 
 use rategate::{
-    AcquireError, AsyncLimiter, Concurrency, Decision, Gcra, LimiterError, ManualClock, Mode,
-    QueueBounds, Sleep, SlidingLog, Timed, Timer, TwoTimeline, WhenFull,
+    AcquireError, AsyncLimiter, Concurrency, Decision, Gcra, Limiter, LimiterError, ManualClock,
+    Mode, QueueBounds, Sleep, SlidingLog, Timed, Timer, TwoTimeline, WhenFull,
 };
 
 use executor::{Task, play};
@@ -522,5 +522,35 @@ mod under_tokio {
         // A limiter that is waited for after that does with a thread, too.
         assert!(block_on(limiter.acquire(1)).is_ok());
         assert!(block_on(limiter.acquire(1)).is_ok());
+    }
+}
+
+/// After an event loop that stood still, a newcomer stands behind a task whose start had come by then and
+/// which has not been polled yet, whether the limit counts real starts or promises instants.
+#[test]
+fn a_newcomer_stands_behind_one_that_is_due() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let log = Limiter::new(SlidingLog::new(2, 20 * MS).unwrap());
+    for limiter in [log.clone(), log.with_promised_starts()] {
+        let limiter = AsyncLimiter::from(limiter.with_grace(Duration::from_secs(5)));
+        thread::sleep(Duration::from_millis(25));
+        let order = runtime.block_on(async {
+            limiter.acquire(2).await.unwrap();
+            let (sent, order) = channel();
+            let (waiting, waiter) = (limiter.clone(), sent.clone());
+            let first = tokio::spawn(async move {
+                waiting.acquire(1).await.unwrap();
+                waiter.send("waited").unwrap();
+            });
+            tokio::task::yield_now().await;
+            // The loop stands still until long after the start, with permits for both.
+            thread::sleep(Duration::from_millis(60));
+            limiter.acquire(1).await.unwrap();
+            sent.send("came later").unwrap();
+            first.await.unwrap();
+            drop(sent);
+            order.iter().collect::<Vec<_>>()
+        });
+        assert_eq!(order, ["waited", "came later"]);
     }
 }

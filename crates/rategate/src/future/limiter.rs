@@ -69,10 +69,10 @@ use crate::permit::Permit;
 /// executor; to wait by a runtime's own, see [`Timed`](crate::Timed) and, with features, `TokioClock`,
 /// `TokioTimer` and `AsyncIoTimer`.
 ///
-/// A timer that wakes late delays those who wait, but takes nothing from the rate: starts are those of
-/// the schedule, and whoever is due by then starts at once. What a single task can reach that asks only
-/// after each start depends on what its limit lets it catch up, as with threads; an
-/// [average](crate::Mode::Average) schedule loses nothing with a timer of any coarseness.
+/// A timer that wakes late delays those who wait. A task takes its permits when it is polled, and they
+/// count from then, so real starts obey the bound; what lateness costs is rate, as with threads. An
+/// [average](crate::Mode::Average) schedule loses nothing with a timer of any coarseness, and a bucket nothing
+/// that its burst makes up for.
 ///
 /// # Cost
 ///

@@ -2,8 +2,10 @@
 
 /// How exactly a waiting thread starts, against how much processor time its waits take.
 ///
-/// None of them starts an operation early, and in none does lateness add up: each wait is for an
-/// absolute instant, and one that ends late moves that operation, not the schedule.
+/// None of them starts an operation early. Each wait is for an absolute instant. On a schedule, one that
+/// ends late moves that operation alone. On a limit that counts real starts, what lateness the burst does
+/// not make up for is lost to the rate; so a precise wait for such a limit sleeps as much shorter as
+/// wakes have been late of late, and looks at the clock for the rest, at most 60 us.
 ///
 /// | precision | a thread wakes | late by | processor time |
 /// |---|---|---|---|
