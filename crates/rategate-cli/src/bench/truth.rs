@@ -47,6 +47,8 @@ struct Subject<P> {
     at_most: usize,
     window_ns: u64,
     per_s: f64,
+    /// How many may start together, which is no part of the rate.
+    burst: usize,
 }
 
 /// Measures each limit with threads and with tasks, for so long at a time.
@@ -59,20 +61,24 @@ pub(super) fn measure(lap: Duration) -> Made<Vec<Row>> {
         ("log 50 in any 1 s", 50, 1_000 * MS, 50.0),
     ] {
         let policy = SlidingLog::new(50.min(u64::try_from(at_most)?), window_ns)?;
-        rows.extend(race(&Subject { name, policy, at_most, window_ns, per_s }, lap)?);
+        rows.extend(race(
+            &Subject { name, policy, at_most, window_ns, per_s, burst: at_most },
+            lap,
+        )?);
     }
     let policy = FixedWindow::new(50, 100 * MS, Anchor::Epoch)?;
     let (name, at_most) = ("window 50 a 100 ms", 100);
-    rows.extend(race(&Subject { name, policy, at_most, window_ns: 100 * MS, per_s: 500.0 }, lap)?);
+    let subject = Subject { name, policy, at_most, window_ns: 100 * MS, per_s: 500.0, burst: 50 };
+    rows.extend(race(&subject, lap)?);
     let rate: rategate::Rate = "2000/s".parse()?;
     // One in each 500 us: 50 starts span 49 of them.
     let (window_ns, per_s) = (49 * MS / 2, 2_000.0);
     let (name, policy) = ("gcra 2000/s burst 1", Gcra::new(rate, 1)?);
-    rows.extend(race(&Subject { name, policy, at_most: 49, window_ns, per_s }, lap)?);
+    rows.extend(race(&Subject { name, policy, at_most: 49, window_ns, per_s, burst: 1 }, lap)?);
     let (name, policy) = ("gcra 2000/s burst 5", Gcra::new(rate, 5)?);
-    rows.extend(race(&Subject { name, policy, at_most: 53, window_ns, per_s }, lap)?);
+    rows.extend(race(&Subject { name, policy, at_most: 53, window_ns, per_s, burst: 5 }, lap)?);
     let (name, policy) = ("strict 2000/s", TwoTimeline::new(rate, Mode::Strict, None));
-    rows.extend(race(&Subject { name, policy, at_most: 49, window_ns, per_s }, lap)?);
+    rows.extend(race(&Subject { name, policy, at_most: 49, window_ns, per_s, burst: 1 }, lap)?);
     Ok(rows)
 }
 
@@ -89,14 +95,12 @@ where
         for by in ["threads", "tasks"] {
             let clock = MonotonicClock::new();
             let limiter = Limiter::with_clock(subject.policy.clone(), clock);
-            let begin_ns = clock.now_ns();
             let until = Instant::now().checked_add(lap).unwrap_or_else(Instant::now);
             let starts = match by {
                 "threads" => by_threads(&limiter, clock, callers, until),
                 _ => by_tasks(&AsyncLimiter::from(limiter), clock, callers, until)?,
             };
-            let took_ns = clock.now_ns().saturating_sub(begin_ns).max(1);
-            rows.push(row(subject, by, callers, starts, took_ns));
+            rows.push(row(subject, by, callers, starts));
         }
     }
     Ok(rows)
@@ -177,14 +181,16 @@ fn row<P>(
     by: &'static str,
     callers: usize,
     (limiter, caller): Starts,
-    took_ns: u64,
 ) -> Row {
-    let &Subject { name, at_most, window_ns, per_s, .. } = subject;
-    let took = Duration::from_nanos(took_ns).as_secs_f64();
-    let starts = u32::try_from(limiter.len()).unwrap_or(u32::MAX);
-    // What the limit lets through at once is no part of the rate.
-    let burst = u32::try_from(at_most).unwrap_or(0).min(starts);
-    let of_rate = f64::from(starts.saturating_sub(burst)) / (took * per_s);
+    let &Subject { name, at_most, window_ns, per_s, burst, .. } = subject;
+    let count = |starts: usize| f64::from(u32::try_from(starts).unwrap_or(u32::MAX));
+    let span_ns = limiter
+        .iter()
+        .max()
+        .zip(limiter.iter().min())
+        .map_or(0, |(last, first)| last.saturating_sub(*first));
+    let span = Duration::from_nanos(span_ns.max(1)).as_secs_f64();
+    let of_rate = count(limiter.len().saturating_sub(burst)) / (span * per_s);
     let limiter = fullest(limiter, window_ns, at_most);
     let caller = fullest(caller, window_ns, at_most);
     Row { limit: name, by, callers, at_most, window_ns, limiter, caller, of_rate }

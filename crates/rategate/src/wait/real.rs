@@ -51,6 +51,9 @@ static LATE_NS: AtomicU64 = AtomicU64::new(0);
 fn early_awake(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
     let late_ns = LATE_NS.load(Ordering::Relaxed);
     let wake_ns = until_ns.saturating_sub(late_ns);
+    // Starts that follow each other to the nanosecond would be too close by the clock of a caller, who
+    // reads it some hundred nanoseconds after the limiter.
+    let until_ns = until_ns.saturating_add(margin_ns(until_ns.saturating_sub(now_ns())));
     if now_ns() < wake_ns {
         if sharply_asleep(wake_ns, alarm, &mut now_ns) == Wake::Raised {
             return Wake::Raised;
@@ -60,6 +63,12 @@ fn early_awake(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) ->
         LATE_NS.store(learnt_ns, Ordering::Relaxed);
     }
     spinning(until_ns, alarm, now_ns)
+}
+
+/// What an early wait for a start `ahead_ns` away leaves for the caller to read its clock.
+const fn margin_ns(ahead_ns: u64) -> u64 {
+    let share_ns = ahead_ns >> 9;
+    if share_ns < 2_000 { share_ns } else { 2_000 }
 }
 
 fn spinning(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
