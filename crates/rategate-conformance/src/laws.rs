@@ -25,6 +25,11 @@ fn window(permits: u64, period_ns: u64) -> Rule {
     FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into()
 }
 
+fn per_second(permits: u64) -> Rule {
+    let rate = format!("{permits}/s").parse().unwrap();
+    Gcra::new(rate, permits).unwrap().into()
+}
+
 fn in_flight(permits: u64) -> Rule {
     Rule::InFlight(Concurrency::new(permits).unwrap(), SECOND_NS.try_into().unwrap())
 }
@@ -42,6 +47,7 @@ pub fn suite(arena: &impl Arena) {
     labels_and_keys_name_states(arena);
     a_debit_takes_what_there_is(arena);
     a_reset_forgets(arena);
+    a_raised_limit_is_felt_at_once(arena);
     windows_say_when_they_end(arena);
     what_comes_back_comes_back_to_all(arena);
     nonsense_is_an_error_with_a_type(arena);
@@ -101,6 +107,29 @@ pub fn a_look_takes_nothing(arena: &impl Arena) {
         assert_eq!(wait_of(asker.peek(1).unwrap()), Some(1_000_000));
     }
     assert_eq!(asker.reset().unwrap(), 2);
+}
+
+/// Under other numbers what is used stays used, and the rest of the new allowance is there at once.
+pub fn a_raised_limit_is_felt_at_once<A: Arena>(arena: &A) {
+    arena.set_now_us(NOW_US - NOW_US % 1_000_000);
+    let store = arena.store();
+    let kinds: [fn(u64) -> Rule; 4] =
+        [per_second, log, |permits| window(permits, SECOND_NS), in_flight];
+    for (key, rule) in ["bucket", "log", "window", "in flight"].into_iter().zip(kinds) {
+        let of = |permits| Asker::new(&store, &[("changes", rule(permits))], key);
+        let hold = |asker: &Asker<A::Store>, permits| match rule(1) {
+            Rule::InFlight(..) => {
+                asker.hold(permits, LeaseId([u8::try_from(permits).unwrap(); 16]))
+            }
+            _ => asker.decide(permits),
+        };
+        assert_eq!(granted(hold(&of(5), 4).unwrap()).remaining, 1, "{key}");
+        assert_eq!(of(12).remaining(), 8, "{key}");
+        assert_eq!(granted(hold(&of(12), 3).unwrap()).remaining, 5, "{key}");
+        assert_eq!(of(8).remaining(), 1, "{key}");
+        let _ = denied(hold(&of(7), 1).unwrap());
+        assert_eq!(of(20).remaining(), 13, "{key}");
+    }
 }
 
 /// A state is found by key and label, whichever plan it is asked by.

@@ -22,7 +22,8 @@
 //! * **Refund.** Exact while the bucket would not have been full without those permits: until
 //!   `(burst - remaining)` permits' time after the grant, less their own; for the newest grant always.
 //!   Of older ones only what time has not made up for.
-//! * **Change.** The permits in the bucket stay, up to the new burst; a debt stays a debt.
+//! * **Change.** Permits in use stay in use, to a fraction of one: a larger burst has room at once, and a smaller
+//!   one lets nothing through before its excess has been earned back.
 //! * **Cost.** 64 bytes; a decision is a few additions, and one division for several permits.
 //!
 //! # Example
@@ -279,12 +280,9 @@ impl Policy for Gcra {
             Kind::Paced(pace) => pace,
             Kind::Never | Kind::Unlimited => state.pace,
         };
-        // The debt in permits is what the bucket lacks to be full. A larger bucket lacks more.
-        let debt = state.pace.rescale(state.pace.sub(state.tat, now), new_pace);
-        let (burst, was) = (self.burst.get(), old.burst.get());
-        let debt = new_pace.add(debt, new_pace.time_of(burst.saturating_sub(was)));
-        let debt = new_pace.sub(debt, new_pace.time_of(was.saturating_sub(burst)));
-        state.tat = new_pace.add(now, debt);
+        // The permits in use stay in use, so a larger burst has room at once and a smaller one may owe.
+        let in_use = state.pace.rescale(state.pace.sub(state.tat, now), new_pace);
+        state.tat = new_pace.add(now, in_use);
         state.pace = new_pace;
         state.frozen_at_ns = (self.rate == Rate::NEVER).then_some(now_ns);
     }

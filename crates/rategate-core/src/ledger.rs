@@ -260,8 +260,8 @@ impl<P: Policy> Ledger<P> {
         }
     }
 
-    /// Puts `policy` into force at `now_ns`. What was earned so far was earned at the old numbers;
-    /// promises are kept.
+    /// Puts `policy` into force at `now_ns`. Permits in use stay in use, and the rest of a larger allowance is there
+    /// at once; promises are kept.
     pub fn reconfigure(&mut self, now_ns: u64, policy: P) {
         self.pass_to(now_ns);
         policy.rebase(&mut self.started, &self.policy, self.latest_ns);

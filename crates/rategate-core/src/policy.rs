@@ -84,8 +84,8 @@ pub trait Policy: Clone + Debug {
         0
     }
 
-    /// Carries a state over from the numbers of `old` to those of `self` at `now_ns`: what was
-    /// earned so far was earned at the old numbers, and nothing is credited or forgotten.
+    /// Carries a state over from the numbers of `old` to those of `self` at `now_ns`. Permits in use stay in use:
+    /// what is left is the new allowance less those.
     fn rebase(&self, state: &mut Self::State, old: &Self, now_ns: u64);
 
     /// How late a caller may come again and again without any loss of the rate: what was not used

@@ -15,8 +15,10 @@ pub struct Plan {
 
 impl Plan {
     /// These limits. The numbers of one may change later and its states stay, as long as its label and
-    /// its kind do: a bucket keeps what it owes, in time; a window its count, until it ends; a log its grants, as
-    /// long as the old period says until something is granted under the new one.
+    /// its kind do. What is used stays used, and what is left is the new allowance less that, from the first call
+    /// with the new numbers on. A log keeps its grants as long as the old period says until something is granted
+    /// under the new one. Use beyond the new limit is not remembered by a log, and by a bucket up to what a horizon
+    /// earns.
     ///
     /// # Errors
     ///

@@ -99,8 +99,9 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
         Self::over(Ledger::new(policy, now_ns), clock)
     }
 
-    /// Puts `policy` into force. What was earned so far was earned at the old numbers. Whoever waits
-    /// in line starts by the new numbers; the promises of reservations are kept.
+    /// Puts `policy` into force. Permits in use stay in use, and the rest of a larger allowance is there at once;
+    /// what has been earned so far was earned at the old rate. Waiters start by the new numbers, and the promises of
+    /// reservations are kept.
     ///
     /// # Errors
     ///

@@ -149,7 +149,7 @@ fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
     assert!(matches!(log, Err(SnapshotError::Limit(_))));
     // Other numbers come into force, and what is used stays used.
     let larger = restore(bucket("1/h", 3), 100, &file).unwrap();
-    assert_eq!((larger.len(), larger.remaining(&7).unwrap()), (50, 0));
+    assert_eq!((larger.len(), larger.remaining(&7).unwrap()), (50, 2));
     assert_eq!(larger.remaining(&1007).unwrap(), 3);
 }
 
@@ -207,7 +207,7 @@ fn an_old_file_loads() {
 /// What is written to may hang: nobody waits for it, also not whoever changes the limit. What is read then is no more than there was.
 #[test]
 fn a_limit_changes_while_a_table_is_saved() {
-    for (rate, burst, others) in [("20/h", 20, 6), ("2/h", 5, 5), ("1/s", 10, 6)] {
+    for (rate, burst, others) in [("20/h", 20, 16), ("2/h", 5, 1), ("1/s", 10, 6)] {
         let clock = ManualClock::new();
         clock.advance(1000 * S);
         let table: Keyed<u64, Gcra, ManualClock> = Keyed::with_hashing(
@@ -229,8 +229,7 @@ fn a_limit_changes_while_a_table_is_saved() {
             });
             has_changed.recv_timeout(Duration::from_secs(10)).expect("nobody waits");
         }));
-        // Whoever has all that the new limit lets be is as good as fresh.
-        assert!(table.save(&mut slow).unwrap() == 20_000 || burst == others);
+        assert_eq!(table.save(&mut slow).unwrap(), 20_000);
         let restored: Keyed<u64, Gcra, ManualClock> = Keyed::restore_with_clock(
             bucket(rate, burst),
             Room::for_keys(40_000),

@@ -226,6 +226,7 @@ fn other_numbers_go_on_from_what_was() {
     };
     assert!(ask(&[("a", log(7))], 2), "two more");
     assert!(!ask(&[("a", log(7))], 1));
+    assert!(ask(&[("b", bucket("1/s", 9))], 4), "four more");
     assert!(!ask(&[("b", bucket("1/s", 9))], 1), "what was used stays used");
     // From the first grant under them on, the new numbers count.
     let faster = [("b", bucket("10/s", 5))];

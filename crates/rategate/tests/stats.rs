@@ -94,10 +94,13 @@ fn a_tenth_is_of_the_numbers_in_force() {
         }
         assert_eq!(counts(&limiter).near_calls, first_near + 1, "{limit}");
     }
-    let limiter = bucket(10);
-    limiter.reconfigure(Gcra::new("1/s".parse().unwrap(), 100).unwrap()).unwrap();
-    let _ = (limiter.refill(0), limiter.try_acquire(1).unwrap());
-    assert_eq!(counts(&limiter).near_calls, 1, "9 of 100, after 10 earned at the old numbers");
+    let limiter = bucket(100);
+    let _ = limiter.try_acquire(43).unwrap();
+    limiter.reconfigure(Gcra::new("1/s".parse().unwrap(), 51).unwrap()).unwrap();
+    let _ = limiter.try_acquire(1).unwrap();
+    assert_eq!(counts(&limiter).near_calls, 0, "7 left of 51, no longer of 100");
+    let _ = limiter.try_acquire(2).unwrap();
+    assert_eq!(counts(&limiter).near_calls, 1, "5 of 51");
     let both = Limiter::all_of_with_clock(
         [
             Gcra::new("1/s".parse().unwrap(), 50).unwrap().into(),

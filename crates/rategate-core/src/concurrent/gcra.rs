@@ -399,7 +399,9 @@ impl Numbers {
         let base = free_base(used, ROOM << 1, SPAN);
         let parts_per_ns = pace.permits().get();
         let debt = pace.to_parts(pace.sub(state.tat(), Exact::at(now_ns.into())));
-        let needed = u64::try_from(debt).ok()?.checked_add(burst)?;
+        // A burst that was lowered below what is in use stays with the ledger until the excess is earned back.
+        let debt = u64::try_from(debt).ok().filter(|&debt| debt <= burst)?;
+        let needed = debt.checked_add(burst)?;
         let horizon_ns = ROOM.checked_sub(needed)?.checked_div(parts_per_ns)?;
         let numbers =
             Self { origin_ns: now_ns, horizon_ns, parts_per_ns, parts_per_permit, burst, base };

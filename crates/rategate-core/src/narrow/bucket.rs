@@ -11,7 +11,8 @@
 //!                                               full bucket | what has been used
 //! ```
 //!
-//! A TAT is never further ahead than the burst, which is at most 2^55 parts.
+//! A TAT is never further ahead than 2^55 parts, which is the largest burst. It is further ahead than the burst
+//! only after that was lowered.
 
 use core::num::NonZeroU64;
 

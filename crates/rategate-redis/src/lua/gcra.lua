@@ -1,36 +1,111 @@
--- The token bucket: one instant, the TAT, by which all that was granted will have been earned.
+-- The token bucket: one instant, the TAT, by which all that was granted will have been earned, and the rate that it
+-- was written at as the time of one permit.
 --
---   "us"                         the TAT; a whole number, which the store keeps in 8 bytes
---   "us+part/d"                  the same with a part of a microsecond
---   "us+part/d:back:peak"        the same once permits have come back: how many, and the highest TAT
---                                since then. No grant from before can give anything back after the peak,
---                                so until then it is kept.
+--   "us@unit_us"                                  both in whole microseconds
+--   "us+part/d@unit_us+unit_part"                 with parts of a microsecond
+--   "us+part/d@unit_us+unit_part:back:peak"       once permits have come back: how many, and the highest TAT since
+--                                                 then. No grant from before can give anything back after the
+--                                                 peak, so until then it is kept.
 
 local gcra = {
   numbers = { 'd', 'burst_us', 'burst_part', 'permits', 'cost_us', 'cost_part', 'unit_us', 'unit_part' },
 }
 kinds.g = gcra
 
-local function gcra_parse(text, op)
-  local us, part, d, back, peak = string.match(text, '^(%d+)%+(%d+)/(%d+):?(%d*):?(%d*)$')
-  us, part, d = tonumber(us or string.match(text, '^%d+$')), tonumber(part or 0), tonumber(d or op.d)
-  if not us or us > 2 * LAST_US then return nil end
-  -- The rate has changed: less than a microsecond, against the caller.
-  if d ~= op.d and part > 0 then us, part = us + 1, 0 end
-  return us, part, tonumber(back) or 0, tonumber(peak) or 0
+-- A change of the rate counts as more permits than come back within the time of one grant.
+local CHANGE = 4294967296
+
+local function gcra_parse(text)
+  local us, unit_us = string.match(text, '^(%d+)@(%d+)$')
+  local cell = { tat_us = tonumber(us), tat_part = 0, d = 1, unit_us = tonumber(unit_us), unit_part = 0, back = 0, peak_us = 0 }
+  if not us then
+    local part, d, unit_part, rest, back, peak
+    us, part, d, unit_us, unit_part, rest = string.match(text, '^(%d+)%+(%d+)/(%d+)@(%d+)%+(%d+)(.*)$')
+    if not us then return nil end
+    if rest ~= '' then
+      back, peak = string.match(rest, '^:(%d+):(%d+)$')
+      if not back then return nil end
+    end
+    cell.tat_us, cell.tat_part, cell.d = tonumber(us), tonumber(part), tonumber(d)
+    cell.unit_us, cell.unit_part = tonumber(unit_us), tonumber(unit_part)
+    cell.back, cell.peak_us = tonumber(back or 0), tonumber(peak or 0)
+  end
+  if cell.tat_us > 2 * LAST_US or cell.tat_part >= cell.d or cell.unit_part >= cell.d
+    or cell.unit_us + cell.unit_part == 0 then return nil end
+  return cell
+end
+
+-- How often a unit goes into a length times a whole number, and what is left: by doubling, from the top bit.
+local function scaled(us, part, by, unit_us, unit_part, d)
+  local count, left_us, left_part = 0, 0, 0
+  local function add_to_left(more_us, more_part)
+    left_us, left_part = add(left_us, left_part, more_us, more_part, d)
+    if not is_less(left_us, left_part, unit_us, unit_part) then
+      left_us, left_part = sub(left_us, left_part, unit_us, unit_part, d)
+      count = count + 1
+    end
+  end
+  local bit = 1
+  while bit * 2 <= by do bit = bit * 2 end
+  while bit >= 1 do
+    count = count * 2
+    add_to_left(left_us, left_part)
+    if by >= bit then
+      by = by - bit
+      add_to_left(us, part)
+    end
+    bit = bit / 2
+  end
+  return count, left_us, left_part
+end
+
+-- Goes on at another rate: the permits in use stay in use, rounded up by less than two parts of a microsecond. More
+-- than the new burst holds and a horizon earns counts as the new burst.
+function gcra.adopt(cell, op, now, call)
+  if cell.d == op.d and cell.unit_us == op.unit_us and cell.unit_part == op.unit_part then return end
+  local old_d, old_us, old_part = cell.d, cell.unit_us, cell.unit_part
+  local us, part, was_us = 0, 0, cell.tat_us
+  if cell.tat_us >= now then us, part = sub(cell.tat_us, cell.tat_part, now, 0, old_d) end
+  cell.d, cell.unit_us, cell.unit_part = op.d, op.unit_us, op.unit_part
+  cell.tat_us, cell.tat_part = now, 0
+  local count = fits(us, part, old_us, old_part, LAST_US, old_d)
+  local count_us, count_part = times(old_us, old_part, count, old_d)
+  us, part = sub(us, part, count_us, count_part, old_d)
+  if fits(op.burst_us + call.horizon_us, 0, op.unit_us, op.unit_part, count, op.d) < count then
+    cell.tat_us, cell.tat_part = add(now, 0, op.burst_us, op.burst_part, op.d)
+  else
+    local whole_us, whole_part = times(op.unit_us, op.unit_part, count, op.d)
+    cell.tat_us, cell.tat_part = now + whole_us, whole_part
+    -- What is left of one permit.
+    local more_us, left_us, left_part = scaled(us, part, op.unit_us, old_us, old_part, old_d)
+    local parts, rest_us, rest_part = scaled(left_us, left_part, op.d, old_us, old_part, old_d)
+    local more_parts, last_us, last_part = scaled(us, part, op.unit_part, old_us, old_part, old_d)
+    if rest_us + rest_part + last_us + last_part > 0 then parts = parts + 1 end
+    if rest_us + rest_part > 0 and last_us + last_part > 0 then parts = parts + 1 end
+    parts = parts + more_parts
+    local parts_us = math.floor(parts / op.d)
+    cell.tat_us, cell.tat_part = add(cell.tat_us, cell.tat_part, more_us + parts_us, parts - parts_us * op.d, op.d)
+  end
+  -- Grants of before give nothing back, as long as one of them could still ask.
+  cell.back = math.min(cell.back + CHANGE, LAST_US)
+  cell.peak_us = math.max(cell.peak_us, was_us + 1, cell.tat_us + 1)
+  cell.is_dirty = true
 end
 
 function gcra.read(key, op, now, call)
-  local cell = { tat_us = now, tat_part = 0, back = 0, peak_us = 0, d = op.d }
+  local fresh = {
+    tat_us = now, tat_part = 0, back = 0, peak_us = 0, d = op.d, unit_us = op.unit_us, unit_part = op.unit_part,
+  }
   local text = redis.call('GET', key)
-  if not text or is_over(key) then return cell end
-  local us, part, back, peak_us = gcra_parse(text, op)
-  if not us or us > now + op.burst_us + call.horizon_us then
-    cell.tat_us, cell.tat_part = now + op.burst_us, op.burst_part
-    corrected(cell, call)
-  elseif us >= now or peak_us > now then
-    cell.tat_us, cell.tat_part, cell.back, cell.peak_us = us, part, back, peak_us
+  if not text or is_over(key) then return fresh end
+  local cell = gcra_parse(text)
+  if cell then gcra.adopt(cell, op, now, call) end
+  if not cell or cell.tat_us > now + op.burst_us + call.horizon_us then
+    fresh.tat_us, fresh.tat_part = now + op.burst_us, op.burst_part
+    corrected(fresh, call)
+    return fresh
   end
+  if cell.tat_us < now and cell.peak_us <= now then return fresh end
   return cell
 end
 
@@ -38,12 +113,6 @@ end
 local function gcra_tat(cell, now)
   if cell.tat_us < now then return now, 0 end
   return cell.tat_us, cell.tat_part
-end
-
-function gcra.adopt(cell, op)
-  if cell.d == op.d then return end
-  if cell.tat_part > 0 then cell.tat_us, cell.tat_part = cell.tat_us + 1, 0 end
-  cell.d = op.d
 end
 
 function gcra.opening(cell, op, now)
@@ -118,26 +187,34 @@ function gcra.credit(cell, op, now, permits)
   cell.back = cell.back + permits
 end
 
+local function gcra_text(us, part, d, unit_us, unit_part)
+  if d == 1 then return string.format('%d@%d', us, unit_us) end
+  return string.format('%d+%d/%d@%d+%d', us, part, d, unit_us, unit_part)
+end
+
 function gcra.write(cell, now)
   local text
   local until_us = cell.tat_us
   if cell.tat_part > 0 then until_us = until_us + 1 end
   if cell.back > 0 then
-    text = string.format('%d+%d/%d:%d:%d', cell.tat_us, cell.tat_part, cell.d, cell.back, cell.peak_us)
+    text = string.format('%d+%d/%d@%d+%d:%d:%d', cell.tat_us, cell.tat_part, cell.d, cell.unit_us, cell.unit_part,
+      cell.back, cell.peak_us)
     until_us = math.max(until_us, cell.peak_us)
-  elseif cell.tat_part > 0 then
-    text = string.format('%d+%d/%d', cell.tat_us, cell.tat_part, cell.d)
   else
-    text = string.format('%d', cell.tat_us)
+    text = gcra_text(cell.tat_us, cell.tat_part, cell.d, cell.unit_us, cell.unit_part)
   end
   keep_string(cell.key, text, ttl_ms(until_us, now))
 end
 
--- The state of one bucket as its text says, if nothing has come back to it and it has no parts of another rate.
-local function gcra_plain(text, d)
-  if string.find(text, '^%d+$') then return tonumber(text), 0 end
-  local us, part, of = string.match(text, '^(%d+)%+(%d+)/(%d+)$')
-  if of and tonumber(of) == d then return tonumber(us), tonumber(part) end
+-- The state of one bucket as its text says, if it was written at this rate and nothing has come back to it.
+local function gcra_plain(text, d, unit_us, unit_part)
+  local us, part, of, of_us, of_part = string.match(text, '^(%d+)@(%d+)$')
+  if us then
+    if d == '1' and part == unit_us then return tonumber(us), 0 end
+    return nil
+  end
+  us, part, of, of_us, of_part = string.match(text, '^(%d+)%+(%d+)/(%d+)@(%d+)%+(%d+)$')
+  if of == d and of_us == unit_us and of_part == unit_part then return tonumber(us), tonumber(part) end
 end
 
 -- The most frequent call by far, one decision of one bucket, in a step of its own: the same numbers, without the
@@ -149,7 +226,7 @@ local function gcra_alone(keys, args, at, now, writes)
   local text, us, part = redis.pcall('GET', key), now, 0
   if text and not is_over(key) then
     if type(text) ~= 'string' then return nil end
-    us, part = gcra_plain(text, d)
+    us, part = gcra_plain(text, args[at + 5], args[at + 11], args[at + 12])
     if not us or us > now + burst_us + tonumber(args[at + 2]) then return nil end
     if us < now then us, part = now, 0 end
   end
@@ -160,11 +237,8 @@ local function gcra_alone(keys, args, at, now, writes)
   if opens_us > now then return { 1, now, corrected, 0, opens_us - now, us, part, 0 } end
   if writes then
     us, part = next_us, next_part
-    if part > 0 then
-      keep_string(key, string.format('%d+%d/%d', us, part, d), ttl_ms(us + 1, now))
-    else
-      keep_string(key, string.format('%d', us), ttl_ms(us, now))
-    end
+    local text = gcra_text(us, part, d, tonumber(args[at + 11]), tonumber(args[at + 12]))
+    keep_string(key, text, ttl_ms(part > 0 and us + 1 or us, now))
   end
   return { 1, now, corrected, 1, tonumber(args[at + 8]), us, part, 0 }
 end

@@ -11,7 +11,7 @@
 --   undo(cell, op, now, a, permits)   takes so many back
 --   owed(cell, op, now)               how many of op.permits have been taken and not been earned again
 --   credit(cell, op, now, permits)    takes so many back, of whatever grants
---   adopt(cell, op)                   goes on under other numbers of the same call
+--   adopt(cell, op, now, call)        goes on under other numbers
 --   write(cell, now)                  puts the cell where it came from
 --
 -- A cell that a clock of another server has left too far ahead counts as if everything had just been

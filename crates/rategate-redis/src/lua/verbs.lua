@@ -48,7 +48,7 @@ local function cell_of(call, key, op)
   elseif cell.kind ~= op.kind then
     error('RATEGATE two kinds of limit under one key')
   else
-    op.kind.adopt(cell, op)
+    op.kind.adopt(cell, op, call.now, call)
   end
   return cell
 end

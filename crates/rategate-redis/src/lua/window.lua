@@ -1,27 +1,35 @@
--- The fixed window: "start:used", where the newest window starts and what it has granted.
+-- The fixed window: "start:used:period", where the newest window starts, what it has granted, and how long it is.
 
 local window = { numbers = { 'period_us', 'most', 'permits' } }
 kinds.w = window
 
+local function window_start(now, period_us)
+  return now - math.fmod(now, period_us)
+end
+
 function window.read(key, op, now, call)
-  local start_us = now - math.fmod(now, op.period_us)
+  local start_us = window_start(now, op.period_us)
   local cell = { start_us = start_us, used = 0, period_us = op.period_us }
   local text = redis.call('GET', key)
   if not text or is_over(key) then return cell end
-  local kept_us, used = string.match(text, '^(%d+):(%d+)$')
-  kept_us, used = tonumber(kept_us), tonumber(used)
+  local kept_us, used, period_us = string.match(text, '^(%d+):(%d+):(%d+)$')
+  kept_us, period_us = tonumber(kept_us), tonumber(period_us)
   if not kept_us or kept_us > now + op.period_us + call.horizon_us then
     cell.used = op.most
     corrected(cell, call)
-  elseif kept_us >= start_us then
+  elseif kept_us + period_us > now then
     -- A clock that went back stays in the newest window.
-    cell.start_us, cell.used = kept_us, used
+    cell.start_us, cell.used, cell.period_us = kept_us, tonumber(used), period_us
+    window.adopt(cell, op, now)
   end
   return cell
 end
 
-function window.adopt(cell, op)
-  cell.period_us = math.max(cell.period_us, op.period_us)
+-- What is used in the window of before is used in the one of the new grid.
+function window.adopt(cell, op, now)
+  if cell.period_us == op.period_us then return end
+  cell.start_us, cell.period_us = window_start(math.max(now, cell.start_us), op.period_us), op.period_us
+  cell.is_dirty = true
 end
 
 function window.opening(cell, op, now)
@@ -59,6 +67,6 @@ function window.credit(cell, _, _, permits)
 end
 
 function window.write(cell, now)
-  local text = string.format('%d:%d', cell.start_us, cell.used)
+  local text = string.format('%d:%d:%d', cell.start_us, cell.used, cell.period_us)
   keep_string(cell.key, text, ttl_ms(cell.start_us + cell.period_us, now))
 end

@@ -147,10 +147,6 @@ impl Part {
             self.ledger = Ledger::new(policy, at_ns);
         } else {
             self.ledger.reconfigure(at_ns, policy);
-            // A bucket that grows has room for more, and no more in it.
-            if let AnyPolicy::Gcra(_) = policy {
-                return;
-            }
         }
         // All of it, even if the node itself has more in use than its old share: that ages out on its own. It is no
         // more than the share, which can be owed.

@@ -6,7 +6,6 @@ use rategate_core::limit::Limit as _;
 use rategate_core::verdict::Verdict;
 
 use super::{Call, Turn};
-use crate::fleet::limit::Limit;
 use crate::fleet::plan::Plan;
 use crate::fleet::tally::By;
 
@@ -44,20 +43,8 @@ impl Part {
             self.ledger = Some(ledger);
             return;
         };
-        let free = ledger.remaining(now_ns).saturating_add(fresh).min(share);
         ledger.reconfigure(now_ns, policy);
-        match plan.limit {
-            // A larger bucket has no more in it than before, so what is fresh is poured in: a full one, less
-            // what is not there.
-            Limit::Bucket { .. } if fresh > 0 => {
-                ledger.restart(now_ns);
-                use_up(ledger, now_ns, share.saturating_sub(free));
-            }
-            Limit::Bucket { .. } => {}
-            Limit::Log { .. } | Limit::Window { .. } => {
-                use_up(ledger, now_ns, share.saturating_sub(was).saturating_sub(fresh));
-            }
-        }
+        use_up(ledger, now_ns, share.saturating_sub(was).saturating_sub(fresh));
     }
 
     /// Decides about a call.
@@ -108,7 +95,9 @@ mod tests {
         part.resize(&plan, 0, 10, 0);
         assert_eq!(free(&part, 0), 3);
         part.resize(&plan, 0, 2, 0);
-        assert_eq!(free(&part, 0), 2);
+        assert_eq!(free(&part, 0), 0, "7 of 10 were in use, and stay so");
+        part.resize(&plan, 5 * SECOND, 10, 8);
+        assert_eq!(free(&part, 5 * SECOND), 4, "a fifth of the rate has earned 1 back");
         assert_eq!(free(&Part::new(&plan, 5, 0, false), 0), 0);
     }
 

@@ -1,0 +1,170 @@
+//! One rule for a change of numbers: permits in use stay in use, and what is left of the new allowance is there at
+//! once.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "an overflow or a panic in a test is a failed test, which is what tests are for"
+)]
+
+mod common;
+
+use common::{Grants, S, XorShift, fraction, granted, rate, retry, start};
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::commit_log::CommitLog;
+use rategate_core::compact_log::CompactLog;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::rate::Rate;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+
+const HOUR: u64 = 3_600 * S;
+
+/// Each policy that has an allowance, with `permits` of it an hour.
+fn hourly(permits: u64) -> Vec<(&'static str, AnyPolicy)> {
+    let rate = Rate::new(permits, std::time::Duration::from_secs(3_600)).unwrap();
+    vec![
+        ("gcra", Gcra::new(rate, permits).unwrap().into()),
+        ("sliding-log", SlidingLog::new(permits, HOUR).unwrap().into()),
+        ("compact-log", CompactLog::new(permits, HOUR).unwrap().into()),
+        ("fixed-window", FixedWindow::new(permits, HOUR, Anchor::Epoch).unwrap().into()),
+        ("first call", FixedWindow::new(permits, HOUR, Anchor::FirstCall).unwrap().into()),
+        ("commit-log", CommitLog::new(permits, HOUR).unwrap().into()),
+        ("concurrency", Concurrency::new(permits).unwrap().into()),
+    ]
+}
+
+/// What an operator sees who changes `was` an hour to `is` while `used` are in use.
+#[test]
+fn what_is_left_is_the_new_allowance_less_what_is_in_use() {
+    for (was, used, is) in
+        [(5, 5, 10), (5, 3, 10), (5, 0, 10), (10, 4, 6), (10, 6, 6), (10, 8, 6), (7, 7, 7)]
+    {
+        for ((name, old), (_, new)) in hourly(was).into_iter().zip(hourly(is)) {
+            let what = format!("{name}: {used} of {was} in use, then {is}");
+            let mut limit = Ledger::new(old, 0);
+            assert!(used == 0 || granted(limit.try_acquire(0, used)).is_some(), "{what}");
+            assert_eq!(limit.remaining(0), was - used, "{what}");
+            limit.reconfigure(0, new);
+            let left = is.saturating_sub(used);
+            assert_eq!(limit.remaining(0), left, "{what}");
+            if left > 0 {
+                assert_eq!(start(limit.try_acquire(0, left)), 0, "{what}");
+            }
+            assert!(granted(limit.try_acquire(0, 1)).is_none(), "{what}");
+        }
+    }
+}
+
+/// The time that a denied caller is told after a change is of the new numbers.
+#[test]
+fn who_is_denied_after_a_change_waits_by_the_new_numbers() {
+    let minutes =
+        |limit: &mut Ledger<AnyPolicy>, now_ns| retry(limit.try_acquire(now_ns, 1)) / S / 60;
+    let changed = |name: &str, was, is, now_ns| {
+        let of = |permits| hourly(permits).into_iter().find(|(each, _)| *each == name).unwrap().1;
+        let mut limit = Ledger::new(of(was), 0);
+        assert!(granted(limit.try_acquire(0, was)).is_some());
+        limit.reconfigure(now_ns, of(is));
+        limit
+    };
+    // A bucket has earned a tenth of a permit by the old numbers, and its 4.9 in use take 6 minutes each.
+    let mut bucket = changed("gcra", 5, 10, 72 * S);
+    assert_eq!(start(bucket.try_acquire(72 * S, 5)), 72 * S);
+    assert_eq!(retry(bucket.try_acquire(72 * S, 1)), 54 * 6 * S);
+    let mut lowered = changed("gcra", 10, 5, 0);
+    assert_eq!(minutes(&mut lowered, 0), 5 * 12 + 12, "the 5 in excess, and one");
+    for name in ["sliding-log", "compact-log", "fixed-window"] {
+        let mut lowered = changed(name, 10, 5, 60 * S);
+        assert_eq!(minutes(&mut lowered, 60 * S), 59, "{name}");
+    }
+}
+
+/// A schedule has no allowance: the part of an interval that has passed counts, and the rest is of the new one.
+#[test]
+fn a_schedule_goes_on_with_the_rest_of_an_interval_of_the_new_rate() {
+    for mode in [Mode::Strict, Mode::Average] {
+        let of = |text| TwoTimeline::new(rate(text), mode, None);
+        let mut limit = Ledger::new(of("5/h"), 0);
+        assert_eq!(start(limit.reserve(0, 1, None)), 0);
+        limit.reconfigure(72 * S, of("10/h"));
+        assert_eq!(start(limit.reserve(72 * S, 1, None)), 72 * S + 324 * S, "{mode:?}");
+    }
+}
+
+/// A bucket that leaks, in whole fractions: what is in use, in parts of which one permit is `p` of the rate in force.
+struct InUse {
+    parts: u128,
+    fraction: (u128, u128),
+    at_ns: u64,
+}
+
+impl InUse {
+    fn pass_to(&mut self, now_ns: u64) {
+        let earned = u128::from(now_ns - self.at_ns) * self.fraction.0;
+        (self.parts, self.at_ns) = (self.parts.saturating_sub(earned), now_ns);
+    }
+
+    fn change(&mut self, rate: Rate) {
+        let new = fraction(rate);
+        self.parts = (self.parts * new.1).div_ceil(self.fraction.1);
+        self.fraction = new;
+    }
+
+    fn try_take(&mut self, permits: u64, burst: u64) -> bool {
+        let after = self.parts + u128::from(permits) * self.fraction.1;
+        let fits = after <= u128::from(burst) * self.fraction.1;
+        if fits {
+            self.parts = after;
+        }
+        fits
+    }
+}
+
+/// However often the numbers go up and down, a bucket decides as one that leaks, and nothing is gained by the changes:
+/// any window sees at most the largest burst and what the rates in force over it earn.
+#[test]
+fn numbers_that_go_up_and_down_credit_nothing() {
+    for seed in 1..200 {
+        let mut random = XorShift::new(seed);
+        let mut numbers = (rate("40/s"), 8);
+        let mut limit = Ledger::new(Gcra::new(numbers.0, numbers.1).unwrap(), 0);
+        let mut several = AllOf::new([Gcra::new(numbers.0, numbers.1).unwrap().into()], 0);
+        let mut in_use = InUse { parts: 0, fraction: fraction(numbers.0), at_ns: 0 };
+        let (mut now_ns, mut grants) = (0, Grants::default());
+        for step in 0..400 {
+            now_ns += random.pick(&[0, 0, 1, S / 1_000, S / 40, S / 7]);
+            in_use.pass_to(now_ns);
+            if random.once_in(4) {
+                numbers =
+                    (rate(random.pick(&["40/s", "7/s", "100/s", "3/s"])), random.between(1, 20));
+                let policy = Gcra::new(numbers.0, numbers.1).unwrap();
+                limit.reconfigure(now_ns, policy);
+                several.reconfigure(now_ns, &[policy.into()]).unwrap();
+                in_use.change(numbers.0);
+            }
+            let permits = random.between(1, numbers.1);
+            let what = format!("seed {seed}, step {step}: {permits} under {numbers:?}");
+            let is_granted = granted(limit.try_acquire(now_ns, permits)).is_some();
+            assert_eq!(
+                granted(several.try_acquire(now_ns, permits)).is_some(),
+                is_granted,
+                "{what}"
+            );
+            assert_eq!(is_granted, in_use.try_take(permits, numbers.1), "{what}");
+            if is_granted {
+                grants.add(now_ns, permits);
+            }
+        }
+        // 20 is the largest burst and 100/s the highest rate.
+        grants.assert_ceiling(&format!("seed {seed}"), |window_ns| {
+            20 + (window_ns * 100).div_ceil(u128::from(S))
+        });
+    }
+}
