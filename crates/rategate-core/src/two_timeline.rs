@@ -256,14 +256,19 @@ impl TwoTimeline {
         if let Some(slice_ns) = state.dispatch.slice_on_ramp_ns() {
             let step_ns =
                 mul_div_ceil(slice_ns, ratio.denominator().get(), ratio.numerator().get().into());
-            state.gate_ns = u128::from(start_ns).saturating_add(step_ns.unwrap_or(u128::MAX));
+            let gate_ns = u128::from(start_ns).saturating_add(step_ns.unwrap_or(u128::MAX));
+            state.gate_ns = state.gate_ns.max(gate_ns);
             state.unpaid = 0;
             return;
         }
         let Some((step_ns, rest, parts)) = self.pace().and_then(|pace| self.step(pace)) else {
             return;
         };
-        let late_ns = u128::from(start_ns).saturating_sub(state.gate_ns);
+        let Some(late_ns) = u128::from(start_ns).checked_sub(state.gate_ns) else {
+            // What is held for a waiter fits before a promise, whose gate is further on, or starts behind it.
+            state.gate_ns = state.gate_ns.max(u128::from(start_ns).saturating_add(step_ns));
+            return;
+        };
         state.unpaid = state.unpaid.saturating_sub(late_ns.saturating_mul(parts));
         state.unpaid = state.unpaid.saturating_add(rest);
         state.gate_ns = u128::from(start_ns).saturating_add(step_ns);

@@ -11,7 +11,9 @@
 mod common;
 
 use common::queued::Queued;
-use common::{Grants, MS, S, XorShift};
+use std::num::NonZeroU64;
+
+use common::{Grants, MS, S, XorShift, rate, start};
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
@@ -23,6 +25,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::provisional::Provisional;
 use rategate_core::queue::{MIN_GRACE_NS, Outcome, Request};
+use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
@@ -362,5 +365,21 @@ fn a_schedule_promises_instants() {
         let Some(Outcome::Granted(grant)) = line.take(S + 9, 1) else { panic!("{mode:?}") };
         let start_ns = if keeps { S } else { S + 9 };
         assert_eq!((grant.promised_ns, grant.start_ns, grant.scheduled_ns), (S, start_ns, S));
+    }
+}
+
+/// Reservations behind a waiter that is due keep their distance from each other, whenever they are asked for.
+#[test]
+fn promises_behind_what_is_held_keep_their_steps() {
+    for (mode, step_ns) in [(Mode::Strict, 1_000), (Mode::Burst(Ratio::new(3, 2).unwrap()), 666)] {
+        for later_ns in [0, 1, 100, 500, 665] {
+            let mut limit = Ledger::new(TwoTimeline::new(rate("1000000/s"), mode, None), 0);
+            limit.pass_to(MS);
+            limit.hold(NonZeroU64::MIN);
+            let first_ns = start(limit.reserve(MS, 1, None));
+            let second_ns = start(limit.reserve(MS + later_ns, 1, None));
+            let apart_ns = second_ns - first_ns;
+            assert!(apart_ns >= step_ns, "{mode:?}: {apart_ns} ns, asked {later_ns} ns later");
+        }
     }
 }

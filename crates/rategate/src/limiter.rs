@@ -108,10 +108,7 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
     /// [`Closed`].
     pub fn reconfigure(&self, policy: P) -> Result<(), Closed> {
         let most = self.stats().map(|_| most_at_once(&policy));
-        self.shared.change_numbers(|limit, twin, now_ns| match twin {
-            Some(twin) => limit.change(twin, now_ns, policy),
-            None => limit.reconfigure(now_ns, policy),
-        })?;
+        self.shared.change_numbers(policy)?;
         if let Some(most) = most {
             self.saw_change(|| most);
         }
@@ -158,10 +155,7 @@ impl<C: Clock> Limiter<AllOf, C> {
     /// [`ReconfigureError::Limit`] unless they are as many and of the same kinds, and
     /// [`ReconfigureError::Closed`]. Nothing changes then.
     pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
-        self.shared.change_numbers(|limit, twin, now_ns| match twin {
-            Some(twin) => limit.change(twin, now_ns, policies),
-            None => limit.reconfigure(now_ns, policies),
-        })??;
+        self.shared.change_numbers(policies)??;
         self.saw_change(|| policies.iter().map(most_at_once).min().unwrap_or(u64::MAX));
         Ok(())
     }

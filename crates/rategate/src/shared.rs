@@ -20,6 +20,7 @@ use rategate_core::verdict::{self, Verdict};
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
+use crate::numbers::Numbers;
 use crate::panics::quietly;
 use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -147,11 +148,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Puts other numbers into force. With the twin, while nobody waits: it may be open then.
-    pub(crate) fn change_numbers<T>(
-        &self,
-        change: impl FnOnce(&mut L, Option<&L::Twin>, u64) -> T,
-    ) -> Result<T, Closed> {
+    /// Puts other numbers into force. With the twin, while the queue is empty: it may be open then.
+    pub(crate) fn change_numbers<N: Numbers<L>>(&self, numbers: N) -> Result<N::Outcome, Closed> {
         let mut woken = Woken::default();
         let mut state = self.lock();
         if self.alarm.is_raised() {
@@ -161,12 +159,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if state.is_queued(now_ns) {
             let mut turn = Turn::new(&mut state, &mut woken, now_ns);
             turn.serve();
-            let changed = turn.change(|limit, now_ns| change(limit, None, now_ns));
+            let changed = turn.change(|limit, now_ns| numbers.put_into(limit, None, now_ns));
             self.new_epoch();
             self.end_turn(state, woken, now_ns);
             return Ok(changed);
         }
-        let changed = change(&mut state.limit, Some(self.twins.current()), now_ns);
+        let changed = numbers.put_into(&mut state.limit, Some(self.twins.current()), now_ns);
         self.twins.grow_for(&mut state.limit, now_ns);
         self.new_epoch();
         Ok(changed)

@@ -79,7 +79,7 @@ where
     let starts = &mut starts[usize::try_from(key).unwrap()];
     let mut note = |decision: Decision| {
         let Decision::Granted(grant) = decision else { return None };
-        starts.push(Start { start_ns: grant.promised_ns(), scheduled_ns: grant.scheduled_ns() });
+        starts.push(Start::of(&grant));
         Some(grant)
     };
     let tried = |told: Result<Decision, KeyedError>| match told {

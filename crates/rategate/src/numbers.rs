@@ -1,0 +1,48 @@
+//! New numbers for a live limit.
+
+use rategate_core::concurrent::Concurrent;
+
+use crate::{AllOf, AnyPolicy, Ledger, LimitError, Twinned};
+
+/// What a limit's numbers are changed to.
+///
+/// A trait and no closure: rustc 1.95 ends with an internal error where it inlines a closure whose signature names the
+/// lock-free form of a generic limit.
+pub(crate) trait Numbers<L: Concurrent> {
+    type Outcome;
+
+    /// Puts them into force, in the lock-free form as well if it is given.
+    fn put_into(self, limit: &mut L, twin: Option<&L::Twin>, now_ns: u64) -> Self::Outcome;
+}
+
+impl<P: Twinned> Numbers<Ledger<P>> for P {
+    type Outcome = ();
+
+    fn put_into(
+        self,
+        limit: &mut Ledger<P>,
+        twin: Option<&<Ledger<P> as Concurrent>::Twin>,
+        now_ns: u64,
+    ) {
+        match twin {
+            Some(twin) => limit.change(twin, now_ns, self),
+            None => limit.reconfigure(now_ns, self),
+        }
+    }
+}
+
+impl Numbers<AllOf> for &[AnyPolicy] {
+    type Outcome = Result<(), LimitError>;
+
+    fn put_into(
+        self,
+        limit: &mut AllOf,
+        twin: Option<&<AllOf as Concurrent>::Twin>,
+        now_ns: u64,
+    ) -> Self::Outcome {
+        match twin {
+            Some(twin) => limit.change(twin, now_ns, self),
+            None => limit.reconfigure(now_ns, self),
+        }
+    }
+}
