@@ -44,7 +44,7 @@ pub const SKIPPED: &[(&str, Skip)] = &[
     ("picture-two-timeline-burst", Skip::Policy),
     ("picture-two-timeline-strict", Skip::Policy),
     ("real-starts-late-sleepers", Skip::Taking),
-    ("real-starts-very-late-sleepers", Skip::Taking),
+    ("real-starts-very-late-sleepers", Skip::Instants),
     ("refill-under-a-promise", Skip::Policy),
     ("refund-what-never-happened", Skip::Line),
     ("seed0-high-latency-high-rate", Skip::Policy),

@@ -6,25 +6,31 @@ use crate::verdict::{Opening, Refusal};
 
 /// One of several limits, as far as they have to agree.
 pub(crate) trait Member {
-    /// When `permits` could start from `from_ns` on.
-    fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal>;
+    /// Returns when `permits` could start from `from_ns` on, if asked for at `now_ns`.
+    fn opening_from(
+        &self,
+        now_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal>;
 }
 
-/// When `permits` could start in all of `limits`, if asked for at `now_ns`.
+/// Returns when `permits` could start in all of `limits` from `from_ns` on, if asked for at `now_ns`.
 pub(crate) fn opening<M: Member>(
     limits: &[M],
     now_ns: u64,
+    from_ns: u64,
     permits: NonZeroU64,
 ) -> Result<Opening, Refusal> {
     if let [only] = limits {
-        return only.opening_from(now_ns, permits);
+        return only.opening_from(now_ns, from_ns, permits);
     }
-    let starts = agree(limits, now_ns, permits, |opening| opening.start_ns)?;
+    let starts = agree(limits, now_ns, from_ns, permits, |opening| opening.start_ns)?;
     let scheduled_ns = starts.scheduled_ns;
     let opens_ns = if starts.opens_alike {
         starts.at_ns
     } else {
-        agree(limits, now_ns, permits, |opening| opening.opens_ns)?.at_ns
+        agree(limits, now_ns, from_ns, permits, |opening| opening.opens_ns)?.at_ns
     };
     Ok(Opening { start_ns: starts.at_ns, opens_ns, scheduled_ns })
 }
@@ -37,27 +43,28 @@ struct Agreed {
     opens_alike: bool,
 }
 
-/// The first instant from `now_ns` on that `instant_of` names for every limit alike; the gravest
+/// Returns the first instant from `from_ns` on that `instant_of` names for every limit alike; the gravest
 /// refusal if there is one.
 fn agree<M: Member>(
     limits: &[M],
     now_ns: u64,
+    from_ns: u64,
     permits: NonZeroU64,
     instant_of: impl Fn(&Opening) -> u64,
 ) -> Result<Agreed, Refusal> {
-    let mut agreed = Agreed { at_ns: now_ns, scheduled_ns: None, opens_alike: true };
+    let mut agreed = Agreed { at_ns: from_ns, scheduled_ns: None, opens_alike: true };
     loop {
         let mut latest_ns = agreed.at_ns;
         let mut gravest: Option<Refusal> = None;
         for limit in limits {
-            match limit.opening_from(agreed.at_ns, permits) {
+            match limit.opening_from(now_ns, agreed.at_ns, permits) {
                 Ok(opening) => {
                     latest_ns = latest_ns.max(instant_of(&opening));
                     agreed.scheduled_ns = agreed.scheduled_ns.max(opening.scheduled_ns);
                     agreed.opens_alike &= opening.opens_ns == opening.start_ns;
                 }
                 Err(refusal) => {
-                    let refusal = refusal.seen_from(agreed.at_ns.saturating_sub(now_ns));
+                    let refusal = refusal.seen_from(agreed.at_ns.saturating_sub(from_ns));
                     if gravest.is_none_or(|gravest| gravity(refusal) > gravity(gravest)) {
                         gravest = Some(refusal);
                     }

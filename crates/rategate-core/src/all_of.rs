@@ -145,8 +145,13 @@ impl AllOf {
 }
 
 impl Member for Ledger<AnyPolicy> {
-    fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        Self::opening_from(self, from_ns, permits)
+    fn opening_from(
+        &self,
+        now_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        self.opening_asked(now_ns, from_ns, permits)
     }
 }
 
@@ -154,8 +159,13 @@ impl Member for Ledger<AnyPolicy> {
 struct Apart<'a>(&'a Ledger<AnyPolicy>);
 
 impl Member for Apart<'_> {
-    fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        self.0.opening_apart(from_ns, permits)
+    fn opening_from(
+        &self,
+        now_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        self.0.opening_apart(now_ns, from_ns, permits)
     }
 }
 
@@ -166,7 +176,7 @@ impl Limit for AllOf {
 
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
         let now_ns = self.clamp(now_ns);
-        agree::opening(&self.limits, now_ns, permits)
+        agree::opening(&self.limits, now_ns, now_ns, permits)
     }
 
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
@@ -258,9 +268,8 @@ impl Provisional for AllOf {
         self.limits.iter().all(Provisional::keeps_schedule)
     }
 
-    /// All of them have seen the same changes.
     fn has_changed_since(&self, ticket: Ticket) -> bool {
-        self.limits.first().is_some_and(|limit| limit.has_changed_since(ticket))
+        self.limits.iter().any(|limit| limit.has_changed_since(ticket))
     }
 
     fn counts_in_flight(&self) -> bool {
@@ -285,10 +294,15 @@ impl Provisional for AllOf {
         self.limits.iter_mut().for_each(|limit| limit.not_before(start_ns));
     }
 
-    fn opening_apart(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+    fn opening_apart(
+        &self,
+        now_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
         let now_ns = self.clamp(now_ns);
         let apart: Vec<Apart<'_>> = self.limits.iter().map(Apart).collect();
-        agree::opening(&apart, now_ns, permits)
+        agree::opening(&apart, now_ns, from_ns.max(now_ns), permits)
     }
 
     fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {

@@ -110,7 +110,12 @@ impl Compact {
 
 impl Member for Compact {
     #[inline]
-    fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+    fn opening_from(
+        &self,
+        _now_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
         match self {
             Self::Bucket(policy, state) => policy.opening(state, from_ns, permits),
             Self::Window(policy, state) => policy.opening(state, from_ns, permits),

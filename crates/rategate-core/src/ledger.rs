@@ -28,9 +28,9 @@ pub struct Ledger<P: Policy> {
     policy: P,
     /// What has started.
     started: P::State,
-    /// What has started and all promises. Kept from the first promise on; absent before, when
+    /// What has started and the first promises, up to the newest booking. Absent before the first promise, when
     /// `started` says the same, and after a cancel or a change until the next booking.
-    booked: Option<P::State>,
+    booked: Option<Booked<P::State>>,
     /// Not yet started, by start and then by order of asking.
     promises: VecDeque<Promise>,
     /// Permits of waiters whose start has come and who have not taken them.
@@ -39,6 +39,8 @@ pub struct Ledger<P: Policy> {
     floor_ns: u64,
     latest_ns: u64,
     next_serial: u64,
+    /// Grants with lower serial numbers were decided under other numbers.
+    changed_from: u64,
     /// All grants from this serial number on have been cancelled.
     undone_from: u64,
     /// What has come back so far.
@@ -50,6 +52,13 @@ pub struct Ledger<P: Policy> {
     first_on_time: u64,
     /// How many bookings in a row have left no promise.
     calm: u64,
+}
+
+/// A state with the first so many promises taken.
+#[derive(Clone, Debug)]
+struct Booked<S> {
+    promises: usize,
+    state: S,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +99,7 @@ impl<P: Policy> Ledger<P> {
             floor_ns: now_ns,
             latest_ns: now_ns,
             next_serial: 1,
+            changed_from: 1,
             undone_from: 1,
             past,
             busy_until_ns,
@@ -226,8 +236,14 @@ impl<P: Policy> Ledger<P> {
 
     /// Takes note of how long the grants in `started`, or else in `booked`, will tell something.
     fn note_grants(&mut self) {
-        let state = self.booked.as_ref().unwrap_or(&self.started);
-        let fresh_ns = self.policy.fresh_at_ns(state).unwrap_or(0);
+        let fresh_ns = match &self.booked {
+            Some(booked) if booked.promises == self.promises.len() => {
+                self.policy.fresh_at_ns(&booked.state)
+            }
+            _ if self.promises.is_empty() => self.policy.fresh_at_ns(&self.started),
+            _ => self.policy.fresh_at_ns(&self.all_booked()),
+        };
+        let fresh_ns = fresh_ns.unwrap_or(0);
         self.busy_until_ns = self.busy_until_ns.max(fresh_ns);
     }
 
@@ -265,6 +281,9 @@ impl<P: Policy> Ledger<P> {
     pub fn reconfigure(&mut self, now_ns: u64, policy: P) {
         self.pass_to(now_ns);
         policy.rebase(&mut self.started, &self.policy, self.latest_ns);
+        if policy != self.policy {
+            self.changed_from = self.next_serial;
+        }
         self.policy = policy;
         self.note_change();
         // Before a promise of the old limit there may be room for calls under the new one.
@@ -281,10 +300,14 @@ impl<P: Policy> Ledger<P> {
     pub fn restart_as(&mut self, now_ns: u64, policy: P) {
         let now_ns = self.clamp(now_ns);
         let (next_serial, past) = (self.next_serial, self.past.and_changed());
-        let (undone_from, busy_until_ns, held) = (next_serial, self.busy_until_ns, self.held);
+        let (undone_from, changed_from, busy_until_ns) =
+            (next_serial, next_serial, self.busy_until_ns);
+        // Waiters that have not taken their permits may still do so.
+        let provisional = self.promises.iter().filter(|promise| promise.is_provisional);
+        let held = provisional
+            .fold(self.held, |held, promise| held.saturating_add(promise.taken.permits.get()));
         let fresh = Self::new(policy, now_ns);
-        // Those who have not taken their permits may still do so.
-        *self = Self { held, next_serial, undone_from, past, busy_until_ns, ..fresh };
+        *self = Self { held, next_serial, changed_from, undone_from, past, busy_until_ns, ..fresh };
     }
 
     /// When `permits` could start at `from_ns` or later, if asked for at `now_ns`.
@@ -293,44 +316,65 @@ impl<P: Policy> Ledger<P> {
     ///
     /// The [`Refusal`] that says why they never could.
     pub fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        self.opening_behind_floor(from_ns, self.floor_ns, permits)
+        self.opening_asked(self.latest_ns, from_ns, permits)
+    }
+
+    /// The same if asked for at `now_ns`: what is held counts as if it started then.
+    pub(crate) fn opening_asked(
+        &self,
+        now_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        self.opening_behind_floor(now_ns, from_ns, self.floor_ns, permits)
     }
 
     fn opening_behind_floor(
         &self,
+        now_ns: u64,
         from_ns: u64,
         floor_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let first_ns = from_ns.max(floor_ns).max(self.latest_ns);
+        let asked_ns = self.clamp(now_ns);
+        let first_ns = asked_ns.max(from_ns).max(floor_ns);
         let opening = match (self.promises.back(), &self.booked) {
-            (None, _) => self.opening_in(&self.started, first_ns, permits),
-            (Some(last), Some(booked)) if last.taken.start_ns <= first_ns => {
-                self.opening_in(booked, first_ns, permits)
+            (None, _) => self.opening_in(&self.started, asked_ns, first_ns, permits),
+            (Some(last), Some(booked))
+                if last.taken.start_ns <= first_ns && booked.promises == self.promises.len() =>
+            {
+                self.opening_in(&booked.state, asked_ns, first_ns, permits)
             }
-            _ => self.first_places(first_ns, permits),
+            _ => self.first_places(asked_ns, first_ns, permits),
         };
         opening.map_err(|refusal| refusal.seen_from(first_ns.saturating_sub(from_ns)))
     }
 
-    /// Returns the policy's opening in `state`, together with what is held.
+    /// Returns the policy's opening in `state` from `from_ns` on, together with what is held when a caller asks at
+    /// `asked_ns`.
     fn opening_in(
         &self,
         state: &P::State,
+        asked_ns: u64,
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
         let Some(held) = NonZeroU64::new(self.held) else {
             return self.policy.opening(state, from_ns, permits);
         };
-        let held = Held { from_ns: self.latest_ns, permits: held };
+        let held = Held { from_ns: asked_ns, permits: held };
         self.policy.opening_behind(state, from_ns, held, permits)
     }
 
     /// The first places among the promises for a reservation and for a try.
-    fn first_places(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        let reserved = self.first_place(from_ns, permits, |opening| opening.start_ns)?;
-        let tried = self.first_place(from_ns, permits, |opening| opening.opens_ns)?;
+    fn first_places(
+        &self,
+        asked_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        let reserved = self.first_place(asked_ns, from_ns, permits, |opening| opening.start_ns)?;
+        let tried = self.first_place(asked_ns, from_ns, permits, |opening| opening.opens_ns)?;
         Ok(Opening { opens_ns: tried.opens_ns, ..reserved })
     }
 
@@ -338,16 +382,17 @@ impl<P: Policy> Ledger<P> {
     /// `start` picks, and disturbs no promise.
     fn first_place(
         &self,
+        asked_ns: u64,
         from_ns: u64,
         permits: NonZeroU64,
         start: impl Fn(&Opening) -> u64,
     ) -> Result<Opening, Refusal> {
-        let mut state = self.started.clone();
-        let (asked_ns, mut from_ns) = (from_ns, from_ns);
-        for (index, promise) in self.promises.iter().enumerate() {
+        let (first, mut state) = self.booked_by(from_ns);
+        let (looked_from_ns, mut from_ns) = (from_ns, from_ns);
+        for (index, promise) in self.promises.iter().enumerate().skip(first) {
             // Behind a promise for the same instant, as everywhere.
             if from_ns < promise.taken.start_ns {
-                match self.opening_in(&state, from_ns, permits) {
+                match self.opening_in(&state, asked_ns, from_ns, permits) {
                     Ok(opening) if self.fits(&state, index, start(&opening), permits) => {
                         return Ok(opening);
                     }
@@ -358,8 +403,8 @@ impl<P: Policy> Ledger<P> {
             self.policy.take(&mut state, promise.taken);
             from_ns = from_ns.max(promise.taken.start_ns);
         }
-        let opening = self.opening_in(&state, from_ns, permits);
-        opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(asked_ns)))
+        let opening = self.opening_in(&state, asked_ns, from_ns, permits);
+        opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(looked_from_ns)))
     }
 
     /// Whether all promises from `index` on conform behind a grant at `start_ns` and all that is held.
@@ -394,28 +439,27 @@ impl<P: Policy> Ledger<P> {
             let ticket = ticket(self.policy.busy_until_ns(&self.started, taken));
             self.policy.take(&mut self.started, taken);
             if self.promises.is_empty() {
-                if let Some(booked) = &mut self.booked {
-                    self.policy.take(booked, taken);
-                }
+                self.booked = None;
             } else {
-                self.booked = Some(self.all_booked());
+                let state = self.started_with_all();
+                self.booked = Some(Booked { promises: self.promises.len(), state });
             }
             self.note_grants();
             return ticket;
         }
         let place = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
-        let is_last = place == self.promises.len();
-        let busy_until_ns = match &self.booked {
-            Some(booked) if is_last => self.policy.busy_until_ns(booked, taken),
-            _ => self.policy.busy_until_ns(&self.booked_before(place), taken),
+        let mut state = match self.booked.take() {
+            Some(booked) if booked.promises == place => booked.state,
+            booked => {
+                self.booked = booked;
+                self.booked_before(place)
+            }
         };
-        let ticket = ticket(busy_until_ns);
+        let ticket = ticket(self.policy.busy_until_ns(&state, taken));
         let promise = Promise { serial, taken, floor_ns, is_provisional: false };
         self.promises.insert(place, promise);
-        match &mut self.booked {
-            Some(booked) if is_last => self.policy.take(booked, taken),
-            _ => self.booked = Some(self.all_booked()),
-        }
+        self.policy.take(&mut state, taken);
+        self.booked = Some(Booked { promises: place.saturating_add(1), state });
         self.note_grants();
         ticket
     }
@@ -437,15 +481,41 @@ impl<P: Policy> Ledger<P> {
         Some(first.saturating_add(offset))
     }
 
-    /// The state with all promises in it, worked out if need be.
+    /// Returns the state with all promises in it.
     fn all_booked(&self) -> P::State {
         self.booked_before(self.promises.len())
     }
 
-    /// The state with the first `promises` in it.
+    /// Returns the state with the first `promises` in it.
     fn booked_before(&self, promises: usize) -> P::State {
-        let mut state = self.started.clone();
-        for promise in self.promises.iter().take(promises) {
+        match &self.booked {
+            Some(booked) if booked.promises <= promises => {
+                self.with_taken(booked.state.clone(), booked.promises, promises)
+            }
+            _ => self.with_taken(self.started.clone(), 0, promises),
+        }
+    }
+
+    /// Returns the same from what has started alone.
+    fn started_with_all(&self) -> P::State {
+        self.with_taken(self.started.clone(), 0, self.promises.len())
+    }
+
+    /// Returns how many promises start by `from_ns` for certain, and the state with them.
+    fn booked_by(&self, from_ns: u64) -> (usize, P::State) {
+        let starts_by = |last: usize| {
+            self.promises.get(last).is_some_and(|promise| promise.taken.start_ns <= from_ns)
+        };
+        match &self.booked {
+            Some(Booked { promises, state }) if promises.checked_sub(1).is_some_and(starts_by) => {
+                (*promises, state.clone())
+            }
+            _ => (0, self.started.clone()),
+        }
+    }
+
+    fn with_taken(&self, mut state: P::State, from: usize, to: usize) -> P::State {
+        for promise in self.promises.iter().take(to).skip(from) {
             self.policy.take(&mut state, promise.taken);
         }
         state
@@ -458,7 +528,7 @@ impl<P: Policy> Limit for Ledger<P> {
     }
 
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        self.opening_from(now_ns, permits)
+        self.opening_asked(now_ns, now_ns, permits)
     }
 
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
@@ -500,6 +570,10 @@ impl<P: Policy> Limit for Ledger<P> {
                 self.booked = None;
             } else {
                 self.policy.take(&mut self.started, first.taken);
+                self.booked = self.booked.take().and_then(|booked| {
+                    let promises = booked.promises.checked_sub(1)?;
+                    Some(Booked { promises, ..booked })
+                });
             }
             self.promises.pop_front();
         }
@@ -522,7 +596,7 @@ impl<P: Policy> Limit for Ledger<P> {
         let now_ns = self.clamp(now_ns);
         let passes = |permits: u64| {
             NonZeroU64::new(permits).is_none_or(|permits| {
-                self.opening_from(now_ns, permits).is_ok_and(|opening| opening.opens_ns <= now_ns)
+                self.opening(now_ns, permits).is_ok_and(|opening| opening.opens_ns <= now_ns)
             })
         };
         match self.promises.back() {
@@ -586,7 +660,7 @@ impl<P: Policy> Provisional for Ledger<P> {
     }
 
     fn has_changed_since(&self, ticket: Ticket) -> bool {
-        self.past.returned_since(ticket.past).is_none()
+        ticket.serial < self.changed_from
     }
 
     fn counts_in_flight(&self) -> bool {
@@ -614,8 +688,13 @@ impl<P: Policy> Provisional for Ledger<P> {
         self.floor_ns = self.floor_ns.max(start_ns);
     }
 
-    fn opening_apart(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        self.opening_behind_floor(now_ns, 0, permits)
+    fn opening_apart(
+        &self,
+        now_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        self.opening_behind_floor(now_ns, from_ns, 0, permits)
     }
 
     fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
@@ -631,6 +710,8 @@ impl<P: Policy> Provisional for Ledger<P> {
 
     fn forecast(&self, now_ns: u64) -> Self {
         let mut copy = self.clone();
+        // As if their waiters came on time.
+        copy.promises.iter_mut().for_each(|promise| promise.is_provisional = false);
         copy.pass_to(now_ns);
         if let Some(permits) = NonZeroU64::new(copy.held) {
             copy.held = 0;

@@ -11,7 +11,7 @@ use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
 
 /// One rate limiting algorithm with its numbers.
-pub trait Policy: Clone + Debug {
+pub trait Policy: Clone + Debug + PartialEq {
     /// What the algorithm remembers.
     type State: Clone + Debug;
 

@@ -56,13 +56,18 @@ pub trait Provisional: Limit + Clone {
     #[must_use]
     fn forecast(&self, now_ns: u64) -> Self;
 
-    /// Returns when `permits` could start, if asked for at `now_ns`, also before what was promised
+    /// Returns when `permits` could start from `from_ns` on, if asked for at `now_ns`, also before what was promised
     /// to others where that disturbs no promise.
     ///
     /// # Errors
     ///
     /// Those of [`Limit::opening`].
-    fn opening_apart(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal>;
+    fn opening_apart(
+        &self,
+        now_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal>;
 
     /// Whether the numbers have changed since `ticket` was given.
     fn has_changed_since(&self, ticket: Ticket) -> bool;
@@ -80,7 +85,7 @@ pub trait Provisional: Limit + Clone {
         ticket: Option<Ticket>,
     ) -> Option<Grant> {
         let now_ns = self.clamp(now_ns);
-        let opening = self.opening_apart(now_ns, permits);
+        let opening = self.opening_apart(now_ns, now_ns, permits);
         let opening = match opening.ok().filter(|opening| opening.start_ns <= now_ns) {
             Some(opening) => opening,
             None if ticket.is_some_and(|ticket| self.has_changed_since(ticket)) => {

@@ -35,7 +35,7 @@ use rategate_sim::scenario::Scenario;
 use rategate_sim::world;
 
 /// The numbers of a log.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Numbers {
     most: u64,
     period_ns: u64,
@@ -56,7 +56,7 @@ impl Numbers {
 }
 
 /// The oracle: the list of all grants, each with the instant at which it counts as made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Plain(Numbers);
 
 type List = Vec<(u64, u64)>;

@@ -178,6 +178,11 @@ fn starts_are_those_of_a_line_worked_out_anew() {
                     }
                 }
             }
+            // Threads look after themselves: they ask how long to sleep, and are woken if that was too long.
+            if let Some((place, _)) = queued.places.values().next() {
+                queued.queue.due_ns(&mut queued.limit, place, &mut queued.woken);
+                queued.gather();
+            }
             assert_eq!(queued.places.len(), oracle.waiting.len(), "{what}");
         }
         waited += queued.places.len();
@@ -190,7 +195,7 @@ fn starts_are_those_of_a_line_worked_out_anew() {
         moved += queued.woken.moved.len();
     }
     assert!(
-        waited > 5_000 && left > 1_000 && too_long > 500 && moved > 1_000,
+        waited > 5_000 && left > 1_000 && too_long > 500 && moved > 100,
         "{waited} {left} {too_long} {moved}"
     );
 }

@@ -8,6 +8,7 @@
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
     clippy::print_stderr,
+    clippy::struct_field_names,
     clippy::unwrap_used,
     reason = "a test computes in plain numbers and may panic"
 )]

@@ -66,7 +66,7 @@ struct Moment<const L: usize> {
 impl<const L: usize> Moment<L> {
     #[inline]
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        agree::opening(&self.limits, now_ns, permits)
+        agree::opening(&self.limits, now_ns, now_ns, permits)
     }
 
     #[inline]

@@ -13,11 +13,6 @@ impl<W, L: Provisional> Queue<W, L> {
         wakes: &mut impl Wakes<W>,
     ) -> bool {
         if self.booked.is_empty() && self.book_next(limit, wakes) {
-            // Whoever waits by himself has been told another start, or none.
-            let first = self.booked.front().and_then(|booked| self.seats.at(booked.seat));
-            if let Some(first) = first {
-                wakes.moved(&first.waiter);
-            }
             return true;
         }
         match self.booked.front().copied() {
@@ -31,7 +26,32 @@ impl<W, L: Provisional> Queue<W, L> {
                 self.settled_ns = now_ns;
                 true
             }
-            _ => self.expire_one(limit, now_ns, wakes),
+            first => {
+                if let Some(Booked { seat, grant }) = first {
+                    self.tell_first(seat, Some(grant.start_ns), wakes);
+                }
+                self.expire_one(limit, now_ns, wakes)
+            }
+        }
+    }
+
+    /// Wakes the first in line, to ask for its start again, if that is sooner than what it was told. Those behind
+    /// need not know theirs before they are first.
+    pub(super) fn tell_first(
+        &mut self,
+        seat: u32,
+        start_ns: Option<u64>,
+        wakes: &mut impl Wakes<W>,
+    ) {
+        let Some(told_ns) = self.told.get(&seat) else { return };
+        let is_sooner = match (*told_ns, start_ns) {
+            (Some(told_ns), Some(start_ns)) => start_ns < told_ns,
+            (None, start_ns) => start_ns.is_some(),
+            (Some(_), None) => false,
+        };
+        if is_sooner && let Some(waiting) = self.seats.at(seat) {
+            wakes.moved(&waiting.waiter);
+            self.told.remove(&seat);
         }
     }
 
@@ -79,15 +99,11 @@ impl<W, L: Provisional> Queue<W, L> {
         match promised {
             Ok(grant) => {
                 self.seats.set_booked(seat, true);
-                if let Some(waiting) = self.seats.at(seat) {
-                    if let Some(ahead) = &mut self.ahead {
-                        ahead.charge(waiting.class(), permits);
-                    }
-                    if self.rebooked > 0 {
-                        wakes.moved(&waiting.waiter);
-                    }
+                if let Some(waiting) = self.seats.at(seat)
+                    && let Some(ahead) = &mut self.ahead
+                {
+                    ahead.charge(waiting.class(), permits);
                 }
-                self.rebooked = self.rebooked.saturating_sub(1);
                 self.booked.push_back(Booked { seat, grant });
                 true
             }
@@ -145,7 +161,6 @@ impl<W, L: Provisional> Queue<W, L> {
         let Some(Booked { seat, grant }) = self.booked.pop_back() else { return false };
         limit.cancel(now_ns, grant.ticket);
         self.seats.set_booked(seat, false);
-        self.rebooked = self.rebooked.saturating_add(1);
         true
     }
 
@@ -186,7 +201,7 @@ impl<W, L: Provisional> Queue<W, L> {
         if self.head.is_some_and(|head| head.seat == seat) {
             self.head = None;
         }
-        self.untold.remove(&seat);
+        self.told.remove(&seat);
     }
 
     pub(super) fn forget_deadline(&mut self, seat: u32) {

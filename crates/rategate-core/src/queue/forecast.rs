@@ -1,7 +1,7 @@
 //! A forecast of the starts of those in line, worked out on a copy of the limit.
 //!
 //! Where waiters take, only the head's start is known from the limit itself. All others are forecast as
-//! if each takes on time. Lateness can only make a start later, so a forecast is a lower bound until it
+//! if each takes on time. Lateness makes starts later, as a rule, and the forecast stale until it
 //! is made anew: it is while those before come late, once per so many starts that it costs O(1) for each.
 
 use core::num::NonZeroU64;
@@ -32,7 +32,7 @@ impl<W, L: Provisional> Queue<W, L> {
             forecast.is_stale
                 && (forecast.told <= FEW || forecast.settled >= forecast.told.div_ceil(8))
         }) {
-            self.drop_forecast(false);
+            self.drop_forecast();
         }
         let waiting = self.seats.waiting;
         let mut forecast = self.forecast.take().unwrap_or_else(|| {
@@ -49,14 +49,11 @@ impl<W, L: Provisional> Queue<W, L> {
         self.forecast = Some(forecast);
     }
 
-    /// Forgets what was forecast. Waiters who have been told are told again if they may start
-    /// earlier.
-    pub(super) fn drop_forecast(&mut self, may_be_earlier: bool) {
+    /// Drops what was forecast.
+    pub(super) fn drop_forecast(&mut self) {
         if self.forecast.take().is_none() {
             return;
         }
-        let told = u32::try_from(self.booked.len()).unwrap_or(u32::MAX);
-        self.rebooked = if may_be_earlier { self.rebooked.saturating_add(told) } else { 0 };
         self.booked.clear();
         self.ahead = None;
         self.seats.unbook_all();
@@ -110,24 +107,36 @@ impl<W, L: Provisional> Queue<W, L> {
         wakes: &mut impl Wakes<W>,
     ) -> Option<Result<Verdict, ExceedsCapacity>> {
         let is_apart = self.takes(limit) && !(self.due.is_empty() && self.seats.waiting == 0);
+        // A promise is kept, so it has to stand behind all as they are now, and leave them to come late: those that do
+        // not fit before it start behind it.
+        if self.forecast.as_ref().is_some_and(|forecast| forecast.is_stale) {
+            self.drop_forecast();
+        }
+        let margin_ns = if is_apart { self.grace.margin_ns() } else { 0 };
         let reserved = self.behind_all(limit, now_ns, wakes, |limit, now_ns| {
-            if is_apart {
-                // What is promised here is booked apart below.
-                limit.clone().reserve(now_ns, permits, max_wait_ns)
-            } else {
-                limit.reserve(now_ns, permits, max_wait_ns)
+            if !is_apart {
+                return limit.reserve(now_ns, permits, max_wait_ns);
             }
+            // What is promised here is booked apart below.
+            let at_once = limit.clone().reserve(now_ns, permits, Some(0));
+            if !matches!(at_once, Ok(Verdict::Denied(_))) {
+                return at_once;
+            }
+            let max_wait_ns = max_wait_ns.map(|max_wait_ns| max_wait_ns.saturating_sub(margin_ns));
+            limit.clone().reserve(now_ns, permits, max_wait_ns)
         })?;
         let Ok(Verdict::Granted(grant)) = reserved else { return Some(reserved) };
         let Some(some) = NonZeroU64::new(permits).filter(|_| is_apart) else {
             return Some(reserved);
         };
-        // Those in line are not kept behind it: it was promised a start behind theirs.
-        let opening = limit.opening_apart(grant.start_ns, some);
-        let start_ns = opening.map_or(grant.start_ns, |opening| opening.start_ns);
+        let is_at_once = grant.start_ns <= limit.clamp(now_ns);
+        let margin_ns = if is_at_once { 0 } else { margin_ns };
+        let from_ns = grant.start_ns.saturating_add(margin_ns);
+        let opening = limit.opening_apart(now_ns.saturating_add(margin_ns), from_ns, some);
+        let start_ns = opening.map_or(from_ns, |opening| opening.start_ns);
         let ticket = limit.book_apart(now_ns, start_ns, some);
         if let Some(forecast) = &mut self.forecast {
-            forecast.limit.book(now_ns, start_ns.max(grant.start_ns), some);
+            forecast.limit.book_apart(now_ns, start_ns, some);
         }
         let promised_ns = start_ns;
         Some(Ok(Verdict::Granted(Grant { start_ns, promised_ns, ticket, ..grant })))

@@ -10,13 +10,24 @@ pub const MAX_GRACE_NS: u64 = 60_000_000_000;
 pub(super) struct Grace {
     set_ns: Option<u64>,
     largest_late_ns: u64,
+    /// The same of waiters that came after their holds were withdrawn.
+    withdrawn_late_ns: u64,
 }
 
 impl Grace {
-    /// Returns the period in force.
+    /// Returns the period in force. A period that was set is lengthened for waiters that came too late for it:
+    /// otherwise waiters that are all later than the period would take the hold from each other for ever.
     pub(super) fn ns(&self) -> u64 {
-        let seen_ns = self.largest_late_ns.saturating_mul(4);
-        self.set_ns.unwrap_or_else(|| seen_ns.clamp(MIN_GRACE_NS, MAX_GRACE_NS))
+        let chosen_ns = |late_ns: u64, least_ns: u64| late_ns.saturating_mul(4).max(least_ns);
+        match self.set_ns {
+            Some(set_ns) => chosen_ns(self.withdrawn_late_ns, set_ns),
+            None => chosen_ns(self.largest_late_ns, MIN_GRACE_NS),
+        }
+    }
+
+    /// Returns what a promise behind a waiter leaves for it to come late: twice the largest lateness seen.
+    pub(super) const fn margin_ns(&self) -> u64 {
+        self.largest_late_ns.saturating_mul(2)
     }
 
     /// Sets the period, or has it chosen again.
@@ -24,11 +35,24 @@ impl Grace {
         self.set_ns = grace_ns;
     }
 
-    /// Notes how late a waiter took its permits. A single large lateness fades.
+    /// Notes how late a waiter came for its permits.
     pub(super) fn saw(&mut self, late_ns: u64) {
-        let faded_ns = self.largest_late_ns.saturating_sub(self.largest_late_ns >> 6);
-        self.largest_late_ns = faded_ns.max(late_ns);
+        self.largest_late_ns = faded(self.largest_late_ns, late_ns);
+        self.withdrawn_late_ns = faded(self.withdrawn_late_ns, 0);
     }
+
+    /// Notes how late a waiter came whose hold had been withdrawn.
+    pub(super) fn saw_withdrawn(&mut self, late_ns: u64) {
+        self.largest_late_ns = faded(self.largest_late_ns, late_ns);
+        self.withdrawn_late_ns = faded(self.withdrawn_late_ns, late_ns);
+    }
+}
+
+/// Returns the larger of a lateness seen before, which fades within some tens of waiters that are on time, and one
+/// seen now. None counts for more than the longest period.
+fn faded(largest_ns: u64, late_ns: u64) -> u64 {
+    let faded_ns = largest_ns.saturating_sub(largest_ns.div_ceil(16));
+    faded_ns.max(late_ns.min(MAX_GRACE_NS >> 2))
 }
 
 #[cfg(test)]
@@ -43,9 +67,15 @@ mod tests {
         assert_eq!(grace.ns(), 80_000_000);
         grace.saw(u64::MAX);
         assert_eq!(grace.ns(), MAX_GRACE_NS);
-        (0..5_000).for_each(|_| grace.saw(0));
+        (0..150).for_each(|_| grace.saw(0));
         assert_eq!(grace.ns(), MIN_GRACE_NS);
         grace.set(Some(7));
+        assert_eq!(grace.ns(), 7);
+        grace.saw(9);
+        assert_eq!(grace.ns(), 7, "late, but within a period of before");
+        grace.saw_withdrawn(9);
+        assert_eq!(grace.ns(), 36);
+        (0..50).for_each(|_| grace.saw(0));
         assert_eq!(grace.ns(), 7);
     }
 }

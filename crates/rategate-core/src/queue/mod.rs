@@ -116,8 +116,6 @@ pub struct Queue<W, L> {
     bounds: Bounds,
     by_deadline: BTreeSet<(u64, u32)>,
     deadlines: BTreeMap<u32, u64>,
-    /// How many of the next to be booked have been before, and may have been told another start.
-    rebooked: u32,
     /// Whether the limit has changed since deadlines were looked at.
     is_changed: bool,
     /// Whether waiters start at the instants that they were promised, whatever the policy.
@@ -128,10 +126,8 @@ pub struct Queue<W, L> {
     /// The waiters that came too late, first in line again.
     returning: VecDeque<u32>,
     head: Option<Head>,
-    /// The waiters that have been told no start, and wait for a word.
-    untold: BTreeSet<u32>,
-    /// The waiter that is joining: it asks for its start itself.
-    newcomer: u32,
+    /// The starts that waiters have been told which look after themselves; `None` if none could be told.
+    told: BTreeMap<u32, Option<u64>>,
     forecast: Option<Forecast<L>>,
     grace: Grace,
     /// How many grants have not been collected, and when the last of them was made.
@@ -160,15 +156,13 @@ impl<W, L: Provisional> Queue<W, L> {
             bounds,
             by_deadline: BTreeSet::new(),
             deadlines: BTreeMap::new(),
-            rebooked: 0,
             is_changed: false,
             promises_instants: false,
             is_closed: false,
             due: VecDeque::new(),
             returning: VecDeque::new(),
             head: None,
-            untold: BTreeSet::new(),
-            newcomer: NONE,
+            told: BTreeMap::new(),
             forecast: None,
             grace: Grace::default(),
             undelivered: 0,
@@ -283,7 +277,7 @@ impl<W, L: Provisional> Queue<W, L> {
         }
         let was_empty = self.is_empty();
         if was_empty {
-            self.drop_forecast(false);
+            self.drop_forecast();
         }
         match self.look_ahead(limit, now_ns, permits, max_wait_ns) {
             Ok(true) if self.is_idle(now_ns) => {
@@ -300,13 +294,9 @@ impl<W, L: Provisional> Queue<W, L> {
         let joined = self.sit_down(limit, now_ns, permits, request, waiter, wakes)?;
         // One that was sent away for it may have been the first.
         let is_first = was_empty || (self.head.is_none() && self.takes(limit));
-        if let Joined::Waits(place) = &joined
-            && is_first
-        {
+        if is_first {
             // The next start is to be known; it may have come, behind grants that are on their way.
-            self.newcomer = place.0;
             self.serve(limit, now_ns, wakes);
-            self.newcomer = NONE;
         }
         Ok(joined)
     }
@@ -336,6 +326,8 @@ impl<W, L: Provisional> Queue<W, L> {
             return self.serve_taking(limit, now_ns, most, wakes);
         }
         self.forget_ahead(limit);
+        // They may have become due before the limit was one that promises instants.
+        self.withdraw_overdue(limit, now_ns);
         (0..most).all(|_| self.serve_one(limit, now_ns, wakes))
     }
 
@@ -418,27 +410,32 @@ impl<W, L: Provisional> Queue<W, L> {
             return Some(due.promised_ns);
         }
         let head = self.head.filter(|_| self.takes(limit));
-        if head.is_none_or(|head| head.seat != place.0) || self.rebooked > 0 {
+        if head.is_none_or(|head| head.seat != place.0) {
             self.book_all(limit, wakes);
         }
-        let deadline_ns = self.deadlines.get(&place.0).copied();
-        let Some(head) = head else {
-            let ours = self.booked.iter().rfind(|booked| booked.seat == place.0);
-            return ours.map(|booked| booked.grant.start_ns).or(deadline_ns);
+        self.seats.at(place.0)?;
+        let booked_ns = |queue: &Self| {
+            let ours = queue.booked.iter().rfind(|booked| booked.seat == place.0);
+            ours.map(|booked| booked.grant.start_ns)
         };
-        let start_ns = if head.seat == place.0 {
-            [head.start_ns, self.withdrawal_ns()].into_iter().flatten().min()
-        } else {
-            let ours = self.booked.iter().rfind(|booked| booked.seat == place.0);
+        let start_ns = match head {
+            None => booked_ns(self),
+            Some(head) if head.seat == place.0 => {
+                [head.start_ns, self.withdrawal_ns()].into_iter().flatten().min()
+            }
             // One that was to start before the head does has been overtaken by lateness. It is told when
             // it is the head itself: all such would wake at each of the starts before.
-            let is_of_use = |start_ns: &u64| head.start_ns.is_some_and(|ns| *start_ns >= ns);
-            ours.map(|booked| booked.grant.start_ns).filter(is_of_use)
+            Some(head) => {
+                booked_ns(self).filter(|start_ns| head.start_ns.is_some_and(|ns| *start_ns >= ns))
+            }
         };
-        if start_ns.is_none() {
-            self.untold.insert(place.0);
+        self.told.insert(place.0, start_ns);
+        let deadline_ns = self.deadlines.get(&place.0).copied();
+        if self.takes(limit) {
+            start_ns.into_iter().chain(deadline_ns).min()
+        } else {
+            start_ns.or(deadline_ns)
         }
-        start_ns.into_iter().chain(deadline_ns).min()
     }
 
     /// Books all who wait, as far as their starts can be known, so that whatever the limit is asked
@@ -446,7 +443,7 @@ impl<W, L: Provisional> Queue<W, L> {
     pub fn book_all(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) {
         if self.takes(limit) {
             if self.ahead.is_some() {
-                self.drop_forecast(true);
+                self.drop_forecast();
             }
             if !self.is_empty() {
                 self.forecast_all(limit, wakes);
@@ -467,7 +464,7 @@ impl<W, L: Provisional> Queue<W, L> {
     pub fn unbook(&mut self, limit: &mut L, now_ns: u64) {
         self.is_changed = true;
         if self.takes(limit) {
-            self.drop_forecast(true);
+            self.drop_forecast();
             self.head = None;
         } else {
             while self.unbook_last(limit, now_ns) {}

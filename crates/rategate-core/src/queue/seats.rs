@@ -225,25 +225,32 @@ impl<W> Seats<W> {
         }
     }
 
-    /// Puts a waiter that was due back in line, before all others of its class.
-    pub(super) fn rejoin(&mut self, seat: u32, due: &Due, waiter: W) {
-        let first = self.line(due.class).first;
-        let before = Before::new(NONE, due.class);
+    /// Puts a waiter that was due back in line: behind another of its class, or before all of them. None of them is
+    /// booked.
+    pub(super) fn rejoin(&mut self, seat: u32, due: &Due, waiter: W, after: u32) {
+        let behind = self.at(after).map_or(self.line(due.class).first, |waiting| waiting.behind);
+        let before = Before::new(after, due.class);
         let &Due { asked_ns, permits, .. } = due;
-        let waiting = Waiting { waiter, asked_ns, permits, before, behind: first };
+        let waiting = Waiting { waiter, asked_ns, permits, before, behind };
         let Some(slot) = self.slab.get_mut(index(seat)) else { return };
         *slot = Seat::Waiting(waiting);
-        if let Some(neighbour) = self.at_mut(first) {
+        if let Some(neighbour) = self.at_mut(behind) {
             neighbour.before = Before::new(seat, due.class);
+        }
+        if let Some(neighbour) = self.at_mut(after) {
+            neighbour.behind = seat;
         }
         self.waiting = self.waiting.saturating_add(1);
         if let Some(line) = self.lines.get_mut(due.class.index()) {
             line.waiting = line.waiting.saturating_add(1);
             line.permits = line.permits.saturating_add(permits.get());
-            (line.first, line.unbooked) = (seat, seat);
-            if line.last == NONE {
+            if after == NONE {
+                line.first = seat;
+            }
+            if behind == NONE {
                 line.last = seat;
             }
+            line.unbooked = line.first;
         }
     }
 

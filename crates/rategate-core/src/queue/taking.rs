@@ -55,16 +55,18 @@ impl<W, L: Provisional> Queue<W, L> {
         let now_ns = limit.clamp(now_ns);
         let (due, is_withdrawn) = self.seats.due(place.0)?;
         if self.is_closed {
-            self.seats.free_due(place.0);
+            self.leave_due(limit, now_ns, place.0);
             return Some(Outcome::Closed);
         }
         if is_withdrawn {
-            // Else waiters that are all later than the period would take it from each other for ever.
-            self.grace.saw(now_ns.saturating_sub(due.woken_ns));
-            self.rejoin(place.0, &due, waiter());
+            self.grace.saw_withdrawn(now_ns.saturating_sub(due.woken_ns));
+            self.rejoin(limit, now_ns, place.0, &due, waiter());
             self.serve(limit, now_ns, wakes);
-            let (due, _) = self.seats.due(place.0)?;
-            return self.take_due(limit, now_ns, place.0, &due, None);
+            if let Some((due, _)) = self.seats.due(place.0) {
+                return self.take_due(limit, now_ns, place.0, &due, None);
+            }
+            // Where the limit promises instants by now, or the deadline has passed.
+            return self.collect(place);
         }
         if due.promised_ns > now_ns {
             return None;
@@ -97,8 +99,10 @@ impl<W, L: Provisional> Queue<W, L> {
             return Some(Outcome::Granted(grant));
         }
         // What was promised to others, or a change of the limit, is in the way.
+        self.grace.saw(now_ns.saturating_sub(due.woken_ns));
+        self.credit_class(due);
         if let Some(waiter) = waiter {
-            self.rejoin(seat, due, waiter);
+            self.rejoin(limit, now_ns, seat, due, waiter);
         }
         None
     }
@@ -145,7 +149,7 @@ impl<W, L: Provisional> Queue<W, L> {
     ) -> bool {
         limit.pass_to(now_ns);
         if self.ahead.is_some() {
-            self.drop_forecast(true);
+            self.drop_forecast();
         }
         self.withdraw_overdue(limit, now_ns);
         (0..most).all(|_| self.serve_head(limit, now_ns, wakes))
@@ -160,34 +164,29 @@ impl<W, L: Provisional> Queue<W, L> {
         {
             return self.expire(now_ns, wakes);
         }
-        let Some(&Waiting { permits, ref waiter, .. }) = self.seats.at(seat) else {
+        let Some(&Waiting { permits, .. }) = self.seats.at(seat) else {
             self.head = None;
-            self.drop_forecast(false);
+            self.drop_forecast();
             return false;
         };
         let start_ns = match limit.opening(now_ns, permits) {
             Ok(opening) => Some(opening.start_ns),
             Err(Refusal::Held) => None,
             Err(refusal) => {
-                self.drop_forecast(true);
+                self.drop_forecast();
                 self.end(seat, Outcome::Refused(refusal), wakes);
                 return true;
             }
         };
         if start_ns.is_some_and(|start_ns| start_ns <= now_ns) {
             let known = before.filter(|head| head.is_current).and_then(|head| head.start_ns);
-            let promised_ns = known.unwrap_or(now_ns);
+            let forecast = self.booked.front().filter(|first| first.seat == seat);
+            let forecast = forecast.map(|first| first.grant.start_ns);
+            let promised_ns = known.or(forecast).unwrap_or(now_ns).min(now_ns);
             self.make_due(limit, now_ns, seat, promised_ns, wakes);
             return true;
         }
-        let was_told = before.map_or_else(
-            || self.rebooked == 0 && self.booked.front().is_some_and(|first| first.seat == seat),
-            |head| head.start_ns.is_some_and(|told_ns| start_ns.is_some_and(|ns| ns >= told_ns)),
-        );
-        let was_told = !self.untold.remove(&seat) && was_told;
-        if !was_told && seat != self.newcomer {
-            wakes.moved(waiter);
-        }
+        self.tell_first(seat, start_ns, wakes);
         self.head = Some(Head { seat, start_ns, is_current: true });
         self.expire(now_ns, wakes)
     }
@@ -215,19 +214,17 @@ impl<W, L: Provisional> Queue<W, L> {
         let (asked_ns, permits, class) = (waiting.asked_ns, waiting.permits, waiting.class());
         let deadline_ns = self.deadlines.get(&seat).copied();
         self.forget_deadline(seat);
+        self.charge(seat);
         if self.returning.front() == Some(&seat) {
-            // It was charged when it was due before.
             self.returning.pop_front();
-        } else {
-            self.charge(seat);
         }
-        self.untold.remove(&seat);
+        self.told.remove(&seat);
         match self.booked.front() {
             Some(first) if first.seat == seat => {
                 self.note_start(first.grant.start_ns, promised_ns);
                 self.booked.pop_front();
             }
-            _ => self.drop_forecast(true),
+            _ => self.drop_forecast(),
         }
         if let Some(forecast) = &mut self.forecast {
             forecast.settled = forecast.settled.saturating_add(1);
@@ -250,15 +247,16 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Takes the holds of waiters back that have not taken in time.
-    fn withdraw_overdue(&mut self, limit: &mut L, now_ns: u64) {
+    pub(super) fn withdraw_overdue(&mut self, limit: &mut L, now_ns: u64) {
         while let Some(&seat) = self.due.front() {
             let Some((due, _)) = self.seats.due(seat) else { break };
             if due.woken_ns.saturating_add(self.grace.ns()) > now_ns {
                 break;
             }
             self.unhold(limit, now_ns, seat, &due);
+            self.credit_class(&due);
             self.seats.withdraw(seat);
-            self.drop_forecast(true);
+            self.drop_forecast();
         }
     }
 
@@ -286,10 +284,24 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Puts a waiter first in line again.
-    fn rejoin(&mut self, seat: u32, due: &Due, waiter: W) {
-        self.drop_forecast(true);
-        self.seats.rejoin(seat, due, waiter);
+    /// Takes back what a class was charged for permits that its waiter has not taken.
+    fn credit_class(&mut self, due: &Due) {
+        if self.has_classes() && due.ticket.is_none() {
+            self.settle(due.class, due.permits.get(), 0);
+        }
+    }
+
+    /// Puts a waiter first in line again, behind those that came too late before it.
+    fn rejoin(&mut self, limit: &mut L, now_ns: u64, seat: u32, due: &Due, waiter: W) {
+        if self.takes(limit) {
+            self.drop_forecast();
+        } else {
+            while self.unbook_last(limit, now_ns) {}
+        }
+        let of_class =
+            |known: &&u32| self.seats.at(**known).is_some_and(|at| at.class() == due.class);
+        let behind = self.returning.iter().rev().find(of_class).copied().unwrap_or(NONE);
+        self.seats.rejoin(seat, due, waiter, behind);
         self.returning.push_back(seat);
         if let Some(deadline_ns) = due.deadline_ns {
             self.deadlines.insert(seat, deadline_ns);
@@ -300,10 +312,13 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Gives up the place of a waiter that is due, or came too late and has not come. Returns whether
     /// there was one.
     pub(super) fn leave_due(&mut self, limit: &mut L, now_ns: u64, seat: u32) -> bool {
-        let Some((due, _)) = self.seats.due(seat) else { return false };
+        let Some((due, is_withdrawn)) = self.seats.due(seat) else { return false };
         self.unhold(limit, now_ns, seat, &due);
+        if !is_withdrawn {
+            self.credit_class(&due);
+        }
         self.seats.free_due(seat);
-        self.drop_forecast(true);
+        self.drop_forecast();
         true
     }
 
@@ -320,7 +335,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Notes that a waiter is about to leave the line from wherever it stands.
     pub(super) fn stand_up(&mut self, seat: u32) {
         if self.booked.iter().any(|booked| booked.seat == seat) {
-            self.drop_forecast(true);
+            self.drop_forecast();
         }
     }
 

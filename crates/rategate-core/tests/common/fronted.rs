@@ -215,9 +215,14 @@ impl<L: Concurrent> Provisional for Fronted<L> {
         Self::over(self.looking(now_ns, |limit| limit.forecast(now_ns)), now_ns)
     }
 
-    fn opening_apart(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+    fn opening_apart(
+        &self,
+        now_ns: u64,
+        from_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
         // An instant to come does not let the clock pass.
-        self.looking(self.latest_ns, |limit| limit.opening_apart(now_ns, permits))
+        self.looking(self.latest_ns, |limit| limit.opening_apart(now_ns, from_ns, permits))
     }
 }
 

@@ -1,0 +1,223 @@
+//! Waiters that take late, between reservations, changes and others that gave up: nobody is passed for ever, nothing is
+//! lost, and no window is over.
+
+#![cfg(not(loom))]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rategate::TwoTimeline;
+use rategate::{AcquireError, AsyncLimiter, Clock, Gcra, Grant, ManualClock, Mode, SlidingLog};
+
+const MS: u64 = 1_000_000;
+
+type Wait<'a> = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + 'a>>;
+
+fn poll(wait: &mut Wait<'_>) -> Option<Result<Grant, AcquireError>> {
+    match wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(ended) => Some(ended),
+        Poll::Pending => None,
+    }
+}
+
+/// When a wait has started, in milliseconds.
+fn started(wait: &mut Wait<'_>) -> Option<u64> {
+    poll(wait).map(|grant| grant.unwrap().start_ns() / MS)
+}
+
+/// One permit in any 100 ms, and that of the first taken at zero.
+fn one_in_100_ms() -> (AsyncLimiter<rategate::Ledger<SlidingLog>, ManualClock>, ManualClock) {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(SlidingLog::new(1, 100 * MS).unwrap(), clock.clone());
+    limiter.limiter().acquire(1).unwrap();
+    (limiter, clock)
+}
+
+#[test]
+fn a_reservation_stands_behind_all_who_wait_however_late_the_first_was() {
+    let (limiter, clock) = one_in_100_ms();
+    let _all = limiter.limiter().clone().with_grace(Duration::from_secs(60));
+    let mut waits: Vec<Wait<'_>> = (0..24).map(|_| Box::pin(limiter.acquire(1)) as _).collect();
+    assert!(waits.iter_mut().all(|wait| poll(wait).is_none()));
+    assert_eq!(limiter.limiter().peek(1), Ok(Some(Duration::from_millis(2_500))));
+    clock.advance(5_000 * MS);
+    assert_eq!(started(&mut waits[0]), Some(5_000));
+    // The other 23 from 5.1 s to 7.3 s.
+    let promised = limiter.limiter().reserve(1).unwrap().keep().start_ns();
+    assert!(promised >= 7_400 * MS, "{promised}");
+}
+
+#[test]
+fn a_waiter_that_is_a_little_late_each_time_is_not_passed_by_reservations_for_ever() {
+    let (limiter, clock) = one_in_100_ms();
+    let mut wait: Wait<'_> = Box::pin(limiter.acquire(1));
+    assert!(poll(&mut wait).is_none());
+    let mut next_ms = 100;
+    for _ in 0..4 {
+        clock.advance(next_ms * MS + MS - clock.now_ns());
+        let promised_ms = limiter.limiter().reserve(1).unwrap().keep().start_ns() / MS;
+        clock.advance(MS);
+        if started(&mut wait).is_some() {
+            return;
+        }
+        next_ms = promised_ms + 100;
+    }
+    panic!("passed four times");
+}
+
+#[test]
+fn what_is_held_is_withdrawn_also_after_the_limit_has_become_one_that_promises() {
+    let clock = ManualClock::stepped();
+    let of = |mode| TwoTimeline::new("10/s".parse().unwrap(), mode, None);
+    let limiter = AsyncLimiter::with_clock(of(Mode::Strict), clock.clone());
+    limiter.limiter().acquire(1).unwrap();
+    let mut waits: Vec<Wait<'_>> = (0..3).map(|_| Box::pin(limiter.acquire(1)) as _).collect();
+    assert!(waits.iter_mut().all(|wait| poll(wait).is_none()));
+    clock.advance(100 * MS);
+    limiter.limiter().reconfigure(of(Mode::Average)).unwrap();
+    clock.advance(200 * MS);
+    assert!(started(&mut waits[1]).is_some() && started(&mut waits[2]).is_some());
+    clock.advance(100 * MS);
+    assert!(started(&mut waits[0]).is_some(), "the late one comes at last");
+
+    let (limiter, clock) = one_in_100_ms();
+    let mut forgotten: Wait<'_> = Box::pin(limiter.acquire(1));
+    assert!(poll(&mut forgotten).is_none());
+    clock.advance(100 * MS);
+    assert_eq!(limiter.limiter().waiting(), Ok(1));
+    let _all = limiter.limiter().clone().with_promised_starts();
+    std::mem::forget(forgotten);
+    clock.advance(60_000 * MS);
+    assert!(limiter.limiter().try_acquire(1).unwrap().is_granted());
+}
+
+#[test]
+fn waiters_that_are_all_later_than_the_grace_period_start() {
+    let clock = ManualClock::stepped();
+    let limiter = AsyncLimiter::with_clock(SlidingLog::new(1, MS).unwrap(), clock.clone());
+    let _all = limiter.limiter().clone().with_grace(Duration::from_millis(1));
+    let mut waits: Vec<Wait<'_>> = (0..20).map(|_| Box::pin(limiter.acquire(1)) as _).collect();
+    let mut rounds = 0;
+    while !waits.is_empty() {
+        // Each is polled 5 ms after it may have been woken.
+        waits.retain_mut(|wait| poll(wait).is_none());
+        clock.advance(5 * MS);
+        rounds += 1;
+        assert!(rounds < 200, "{} still wait", waits.len());
+    }
+}
+
+#[test]
+fn a_change_that_changes_nothing_lets_no_late_reservation_through() {
+    for change in 0..3 {
+        let (limiter, clock) = one_in_100_ms();
+        let mut waited: Wait<'_> = Box::pin(limiter.reserve(1).unwrap().wait());
+        let kept = limiter.limiter().reserve(1).unwrap();
+        assert!(poll(&mut waited).is_none());
+        match change {
+            1 => assert_eq!(limiter.limiter().refill(1), Ok(false)),
+            2 => limiter.limiter().reconfigure(SlidingLog::new(1, 100 * MS).unwrap()).unwrap(),
+            _ => {}
+        }
+        clock.advance(108 * MS);
+        assert!(poll(&mut waited).is_none(), "another is promised 92 ms later");
+        assert_eq!(kept.keep().start_ns(), 200 * MS);
+        clock.advance(192 * MS);
+        assert_eq!(started(&mut waited), Some(300));
+    }
+}
+
+#[test]
+fn waiters_that_return_keep_their_order_and_their_deadlines() {
+    for tries in [false, true] {
+        let (limiter, clock) = one_in_100_ms();
+        let mut first: Wait<'_> = Box::pin(limiter.acquire_within(1, Duration::from_millis(235)));
+        let mut others: [Wait<'_>; 2] = [(); 2].map(|()| Box::pin(limiter.acquire(1)) as _);
+        assert!(poll(&mut first).is_none() && others.iter_mut().all(|wait| poll(wait).is_none()));
+        for _ in 0..24 {
+            clock.advance(5 * MS);
+            assert!(limiter.limiter().waiting().is_ok());
+        }
+        assert_eq!(started(&mut others[1]), Some(120), "the others came too late for theirs");
+        clock.advance(2 * MS);
+        assert!(poll(&mut first).is_none());
+        clock.advance(2 * MS);
+        assert!(poll(&mut others[0]).is_none());
+        if tries {
+            assert!(!limiter.limiter().try_acquire(1).unwrap().is_granted());
+        }
+        clock.advance(96 * MS);
+        assert_eq!(started(&mut first), Some(220), "with a try: {tries}");
+    }
+}
+
+#[test]
+fn a_reservation_that_was_taken_on_time_holds_nothing_in_what_others_are_told() {
+    for is_waited in [false, true] {
+        let clock = ManualClock::stepped();
+        let bucket = Gcra::new("10/s".parse().unwrap(), 1).unwrap();
+        let limiter = AsyncLimiter::with_clock(bucket, clock.clone());
+        limiter.limiter().acquire(1).unwrap();
+        let reserved = limiter.reserve(1).unwrap();
+        let mut reserved: Wait<'_> = if is_waited {
+            Box::pin(reserved.wait())
+        } else {
+            let grant = reserved.keep();
+            Box::pin(std::future::ready(Ok(grant)))
+        };
+        let _ = is_waited && poll(&mut reserved).is_none();
+        let mut next: Wait<'_> = Box::pin(limiter.acquire(1));
+        assert!(poll(&mut next).is_none() && limiter.limiter().peek(1).is_ok());
+        clock.advance(100 * MS);
+        assert!(poll(&mut reserved).is_some());
+        let mut last: Wait<'_> = Box::pin(limiter.acquire_within(1, Duration::from_secs(10)));
+        assert!(poll(&mut last).is_none());
+        assert_eq!(limiter.limiter().peek(1), Ok(Some(Duration::from_millis(300))));
+    }
+}
+
+#[test]
+fn a_reset_drops_no_hold_of_another() {
+    let (limiter, clock) = one_in_100_ms();
+    let mut reserved: Wait<'_> = Box::pin(limiter.reserve(1).unwrap().wait());
+    assert!(poll(&mut reserved).is_none());
+    clock.advance(50 * MS);
+    assert_eq!(limiter.limiter().reset(), Ok(true));
+    let mut next: Wait<'_> = Box::pin(limiter.acquire(1));
+    let _ = poll(&mut next);
+    drop(reserved);
+    assert!(!limiter.limiter().try_acquire(1).unwrap().is_granted(), "behind one that is due");
+    assert_eq!(started(&mut next), Some(50));
+}
+
+/// One that was never late before and comes an hour late, and then one that never comes.
+#[test]
+fn one_large_lateness_fades() {
+    let (limiter, clock) = one_in_100_ms();
+    let mut late: Wait<'_> = Box::pin(limiter.acquire(1));
+    assert!(poll(&mut late).is_none());
+    clock.advance(3_600_000 * MS);
+    assert!(started(&mut late).is_some());
+    for _ in 0..150 {
+        let mut on_time: Wait<'_> = Box::pin(limiter.acquire(1));
+        assert!(poll(&mut on_time).is_none());
+        clock.advance(100 * MS);
+        assert!(started(&mut on_time).is_some());
+    }
+    let mut forgotten: Wait<'_> = Box::pin(limiter.acquire(1));
+    let mut next: Wait<'_> = Box::pin(limiter.acquire(1));
+    assert!(poll(&mut forgotten).is_none() && poll(&mut next).is_none());
+    clock.advance(100 * MS);
+    assert_eq!(limiter.limiter().waiting(), Ok(2));
+    std::mem::forget(forgotten);
+    clock.advance(20 * MS);
+    assert!(started(&mut next).is_some(), "after 10 ms");
+}
