@@ -11,7 +11,6 @@ mod limit;
 mod load;
 mod naming;
 mod native;
-mod nearest;
 mod schema;
 pub mod settings;
 mod source;
@@ -21,6 +20,7 @@ mod watch;
 mod write;
 
 pub use self::error::{ConfigError, Problem, report};
+pub(crate) use self::explain::hint;
 pub use self::explain::{Explanation, ceiling, explain};
 pub use self::gather::MAX_RULES;
 pub use self::layers::{Layers, keys, variable};

@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::error::Problem;
-use super::gather::Gathered;
-use super::limit::{Algorithm, NOTHING, UNLIMITED, Written};
+use super::gather::{Gathered, Kind as Draft};
+use super::limit::{Algorithm, NOTHING, UNLIMITED, Written, check_burst};
 use super::naming::{self, MAX_TEXT_BYTES};
-use super::nearest::one_of;
 use super::source::{Place as Spot, Source};
+use crate::nearest::one_of;
 use crate::rule::{
     Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, Shown, Unit, Value, WhenGone,
 };
@@ -46,14 +46,24 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
             return;
         }
     };
+    let domain = domain(&mut root, all);
+    // Without a domain no rule is for any call, and each is checked all the same.
+    let is_faulty = domain.is_none();
+    let domain = domain.unwrap_or_default();
+    let descriptors = root.list("descriptors", &mut all.problems);
+    root.finish(ROOT, &mut all.problems);
+    Reader { source, domain: domain.into(), all }.level(descriptors, &[], is_faulty);
+}
+
+/// Reads the file's domain, or complains of it.
+fn domain<'t>(root: &mut Fields<'t>, all: &mut Gathered) -> Option<&'t str> {
     let before = all.problems.len();
     let Some((domain, place)) = root.text("domain", &mut all.problems) else {
-        if all.problems.len() > before {
-            return;
+        if all.problems.len() == before {
+            let problem = root.problem_here("empty domain");
+            all.problems.push(problem.help("write domain: and a name"));
         }
-        let problem = root.problem_here("empty domain");
-        all.problems.push(problem.help("write domain: and a name"));
-        return;
+        return None;
     };
     if domain.len() > MAX_TEXT_BYTES {
         all.problems.push(root.problem("domain", place.clone(), "longer than 4096 bytes"));
@@ -65,9 +75,7 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
     } else {
         all.domains.insert(domain.to_owned(), place);
     }
-    let descriptors = root.list("descriptors", &mut all.problems);
-    root.finish(ROOT, &mut all.problems);
-    Reader { source, domain: domain.into(), all }.level(descriptors, &[]);
+    Some(domain)
 }
 
 struct Reader<'t, 'a> {
@@ -88,7 +96,7 @@ struct RateLimit {
 
 impl<'t> Reader<'t, '_> {
     /// Reads descriptors that stand beside each other, under the entries of those above.
-    fn level(&mut self, descriptors: Vec<(String, &'t Node)>, above: &[Entry]) {
+    fn level(&mut self, descriptors: Vec<(String, &'t Node)>, above: &[Entry], is_faulty: bool) {
         let mut seen: HashMap<(Arc<str>, Option<Arc<str>>), Spot> = HashMap::new();
         for (path, node) in descriptors {
             if self.all.is_hopeless() {
@@ -101,7 +109,7 @@ impl<'t> Reader<'t, '_> {
                     continue;
                 }
             };
-            self.descriptor(fields, above, &mut seen);
+            self.descriptor(fields, above, is_faulty, &mut seen);
         }
     }
 
@@ -109,6 +117,7 @@ impl<'t> Reader<'t, '_> {
         &mut self,
         mut fields: Fields<'t>,
         above: &[Entry],
+        is_above_faulty: bool,
         seen: &mut HashMap<(Arc<str>, Option<Arc<str>>), Spot>,
     ) {
         let problems = &mut self.all.problems;
@@ -129,26 +138,26 @@ impl<'t> Reader<'t, '_> {
             problems.push(fields.wrong_type("metadata", metadata, "a mapping"));
         }
         let below = fields.list("descriptors", problems);
-        let Some((key, place)) = key else {
-            if is_key_told {
-                return;
+        match &key {
+            None if !is_key_told => {
+                problems.push(fields.problem_here("empty key").help("each descriptor has a key"));
             }
-            problems.push(fields.problem_here("empty key").help("each descriptor has a key"));
-            return;
-        };
-        if key.contains('*') {
-            let message = "a * in a key: patterns are for values";
-            let help = "write key: and value: apart, with the * in the value";
-            problems.push(fields.problem("key", place.clone(), message).help(help));
+            Some((key, place)) if key.contains('*') => {
+                let message = "a * in a key: patterns are for values";
+                let help = "write key: and value: apart, with the * in the value";
+                problems.push(fields.problem("key", place.clone(), message).help(help));
+            }
+            None | Some(_) => {}
         }
-        let texts = [Some(key), value.as_ref().map(|value| value.0)];
-        if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT_BYTES) {
-            problems.push(fields.problem(
-                "key",
-                place.clone(),
-                "a key or value longer than 4096 bytes",
-            ));
+        for (name, (_, place)) in [("key", &key), ("value", &value)]
+            .into_iter()
+            .filter_map(|(name, said)| Some((name, said.as_ref()?)))
+            .filter(|(_, (text, _))| text.len() > MAX_TEXT_BYTES)
+        {
+            problems.push(fields.problem(name, place.clone(), "longer than 4096 bytes"));
         }
+        let is_key = key.is_some();
+        let key = key.map_or("", |(key, _)| key);
         let entry =
             Entry { key: key.into(), value: of_value(value.as_ref().map(|value| value.0), shared) };
         if shared && !matches!(entry.value, Value::Pattern { .. }) {
@@ -158,7 +167,7 @@ impl<'t> Reader<'t, '_> {
         let mut entries = above.to_vec();
         entries.push(entry);
         let named = (Arc::from(key), value.map(|value| Arc::from(value.0)));
-        if let Some(first) = seen.insert(named, fields.place()) {
+        if let Some(first) = seen.insert(named, fields.place()).filter(|_| is_key) {
             let path = naming::of_entries(&self.domain, &entries);
             let message =
                 format!("duplicate composite key {path:?}, which is also at {}", first.origin());
@@ -185,13 +194,14 @@ impl<'t> Reader<'t, '_> {
             }
             None => None,
         };
+        let is_faulty = is_above_faulty || self.all.problems.len() > before;
         if let Some(limit) = limit {
             let enforcement = if is_shadow { Enforcement::Shadow } else { Enforcement::All };
             let kind = Rule { enforcement, quota, detailed_metric, ..self.plain(&entries, &limit) };
             let rule = Rule { origin: descriptor.origin(), ..kind };
-            self.all.envoy(rule, descriptor, limit.replaces);
+            self.all.add(Draft::Envoy, rule, descriptor, limit.replaces, is_faulty);
         }
-        self.level(below, &entries);
+        self.level(below, &entries, is_above_faulty || !is_key);
     }
 
     /// A rule with nothing but entries and a limit.
@@ -239,11 +249,12 @@ impl<'t> Reader<'t, '_> {
         let before = problems.len();
         let unlimited = fields.flag("unlimited", problems);
         let unit = fields.text("unit", problems);
+        // It may be missing for what is wrong with one of these.
+        let is_unit_told = problems.len() > before;
         let multiplier = fields.number("unit_multiplier", u32::MAX.into(), problems);
         let requests = fields.number("requests_per_unit", u32::MAX.into(), problems);
         let algorithm = fields.text("algorithm", problems);
         let burst = fields.number("burst", u64::MAX, problems);
-        let is_told = problems.len() > before;
         let built = if unlimited {
             let ours = [("burst", burst.map(|(_, place)| place))];
             let ours = ours.into_iter().chain([("algorithm", algorithm.map(|(_, place)| place))]);
@@ -257,11 +268,9 @@ impl<'t> Reader<'t, '_> {
                 self.all.warnings.push(of_no_use(&fields, key, place).warning());
             }
             Some((Limit::Unlimited, UNLIMITED))
-        } else if unit.is_none() && is_told {
-            // It may be what was wrong.
-            None
         } else {
-            windowed(&fields, unit, multiplier, requests, algorithm, burst, self.all)
+            let said = Windowed { unit, is_unit_told, multiplier, requests, algorithm, burst };
+            windowed(&fields, said, self.all)
         };
         let (place, when_gone) = place::read(&mut fields, self.all);
         fields.finish(RATE_LIMIT, &mut self.all.problems);
@@ -314,18 +323,22 @@ fn of_no_use(fields: &Fields<'_>, key: &'static str, place: Spot) -> Problem {
     fields.problem(key, place, &message).help("leave it out")
 }
 
-/// A limit with a unit. What is wrong with any of its keys is told.
-fn windowed(
-    fields: &Fields<'_>,
-    unit: Option<(&str, Spot)>,
+/// What a limit with a unit is said by, each with its place.
+struct Windowed<'t> {
+    unit: Option<(&'t str, Spot)>,
+    is_unit_told: bool,
     multiplier: Option<(u64, Spot)>,
     requests: Option<(u64, Spot)>,
-    algorithm: Option<(&str, Spot)>,
+    algorithm: Option<(&'t str, Spot)>,
     burst: Option<(u64, Spot)>,
-    all: &mut Gathered,
-) -> Option<(Limit, Shown)> {
+}
+
+/// Reads a limit with a unit. What is wrong with any of its keys is told.
+fn windowed(fields: &Fields<'_>, said: Windowed<'_>, all: &mut Gathered) -> Option<(Limit, Shown)> {
+    let Windowed { unit, is_unit_told, multiplier, requests, algorithm, burst } = said;
     let problems = &mut all.problems;
     let unit = match unit {
+        None if is_unit_told => None,
         None => {
             let message = "no unit, and not unlimited";
             problems.push(fields.problem_here(message).help(format!("unit: is one of {UNITS}")));
@@ -333,10 +346,11 @@ fn windowed(
         }
         Some((name, place)) => {
             let unit = unit_of(name);
-            if unit.is_none() {
-                let problem = fields.problem("unit", place, &format!("unknown unit {name:?}"));
-                problems.push(problem.help(one_of(name, UNITS)));
-            }
+            let message = format!("unknown unit {name:?}");
+            problems.extend(
+                unit.is_none()
+                    .then(|| fields.problem("unit", place, &message).help(one_of(name, UNITS))),
+            );
             unit
         }
     };
@@ -344,40 +358,40 @@ fn windowed(
         None => Some(Algorithm::CountedWindow),
         Some((name, place)) => {
             let algorithm = algorithm_of(name);
-            if algorithm.is_none() {
-                let message = format!("unknown algorithm {name:?}");
-                let problem = fields.problem("algorithm", place, &message);
-                problems.push(problem.help(one_of(name, ALGORITHMS)));
-            }
+            let message = format!("unknown algorithm {name:?}");
+            problems.extend(algorithm.is_none().then(|| {
+                fields.problem("algorithm", place, &message).help(one_of(name, ALGORITHMS))
+            }));
             algorithm
         }
     };
-    let multiplier = match multiplier {
-        Some((0, place)) => {
-            problems.push(fields.problem("unit_multiplier", place, "0 units are no time"));
-            None
-        }
-        multiplier => Some(multiplier.map_or(1, |(multiplier, _)| multiplier)),
-    };
-    let (unit, algorithm, multiplier) = (unit?, algorithm?, multiplier?);
+    let is_no_time = matches!(multiplier, Some((0, _)));
+    if let Some((0, place)) = &multiplier {
+        problems.push(fields.problem("unit_multiplier", place.clone(), "0 units are no time"));
+    }
+    let algorithm = algorithm?;
+    if let Some((permits, place)) = &burst
+        && let Err(complaint) = check_burst(algorithm, *permits)
+    {
+        problems.push(fields.problem("burst", place.clone(), &complaint));
+        return None;
+    }
+    let unit = unit.filter(|_| !is_no_time)?;
     if requests.is_none() {
         let message = "no requests_per_unit: everything that matches is over the limit";
         all.warnings.push(fields.problem_here(message).warning());
     }
     let requests = requests.map_or(0, |(requests, _)| requests);
-    let written = Written::per_unit(requests, multiplier, unit);
+    let written = Written::per_unit(requests, multiplier.map_or(1, |(number, _)| number), unit);
     let burst_permits = burst.as_ref().map(|(permits, _)| *permits);
-    match written.and_then(|written| written.build(algorithm, burst_permits)) {
-        Ok(built) => Some(built),
-        Err(complaint) => {
-            let problem = match burst {
-                Some((_, place)) => fields.problem("burst", place, &complaint),
-                None => fields.problem_here(&complaint),
-            };
-            problems.push(problem);
-            None
-        }
-    }
+    let built = written.and_then(|written| written.build(algorithm, burst_permits));
+    let complain = |complaint: String| {
+        problems.push(match burst {
+            Some((_, place)) => fields.problem("burst", place, &complaint),
+            None => fields.problem_here(&complaint),
+        });
+    };
+    built.map_err(complain).ok()
 }
 
 /// Units are read in capitals too.
