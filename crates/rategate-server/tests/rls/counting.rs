@@ -272,10 +272,11 @@ fn a_global_shadow_lets_every_call_pass() {
         crate::common::runtime()
             .block_on(rategate_server::protocol::rls::json(question, &engine, options, true))
     };
-    let (status, body) = json(options);
-    assert_eq!(status, 200, "{body}");
+    let answer = json(options);
+    let body = answer.body;
+    assert_eq!(answer.status, 200, "{body}");
     assert!(body.starts_with(r#"{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT""#), "{body}");
-    assert_eq!(json(Options::default()).0, 429);
+    assert_eq!(json(Options::default()).status, 429);
 }
 
 /// A reload with another number goes on with the count, as counters in Redis do; another unit is another window.

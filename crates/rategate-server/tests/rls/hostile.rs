@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use proptest::prelude::*;
 use rategate_server::engine::{Decided, Fault, Request};
-use rategate_server::net::Access;
+use rategate_server::net::{Access, RefusalReason};
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
 use rategate_server::protocol::rls::{Ask, Decide, Options, json};
 
@@ -131,41 +131,50 @@ fn a_string_of_json_that_is_no_text_is_a_value() {
     let mut text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"50.0.0.5"}]},{"entries":[{"key":"plan","value":""#.to_vec();
     text.extend(b"\xff\xfe\", \"key\":\"");
     assert_eq!(
-        runtime().block_on(json(&text, &engine, Options::default(), true)).0,
+        runtime().block_on(json(&text, &engine, Options::default(), true)).status,
         400,
         "cut short"
     );
     for value in [&b"\xff\xfe"[..], br"\ud800", br"\u0000", b""] {
         let mut text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"50.0.0.5"}]},{"entries":[{"key":"plan","value":""#.to_vec();
         text.extend([value, b"\"}]}]}"].concat());
-        let (status, body) = runtime().block_on(json(&text, &engine, Options::default(), true));
-        assert_eq!(status, 429, "{value:?}: {body}");
+        let answer = runtime().block_on(json(&text, &engine, Options::default(), true));
+        assert_eq!(answer.status, 429, "{value:?}: {}", answer.body);
     }
 }
 
-/// Has no room for one more key.
-struct Full;
+/// Has no room for one more key, or limit.
+struct Full(Fault);
 
 impl Decide for Full {
     fn decide(&self, _: &Request<'_>) -> Decided {
-        Decided::Now(Err(Fault::NoRoom))
+        Decided::Now(Err(self.0.clone()))
     }
 }
 
-/// A client can make up keys until there is no room for more: that lets nobody pass.
+/// A client can make up keys, and limits, until there is no room for more: then its calls are denied, and counted as such.
 #[test]
-fn a_key_without_room_is_denied() {
+fn what_there_is_no_room_for_is_denied_and_counted() {
+    for fault in [Fault::NoRoom, Fault::TooManyLimits { most: 31 }] {
+        denied_for(&fault);
+    }
+}
+
+fn denied_for(fault: &Fault) {
     let text =
         br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"x"}]}]}"#;
-    let told = runtime().block_on(json(text, &Full, Options::default(), true));
-    assert_eq!(told, (429, r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#.to_owned()));
-    let rls = Rls::new(Full, Access::default(), Health::new(true), Settings::default());
+    let full = || Full(fault.clone());
+    let told = runtime().block_on(json(text, &full(), Options::default(), true));
+    let denied = r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#;
+    assert_eq!((told.status, &*told.body), (429, denied), "{fault}");
+    assert_eq!(told.refusal, Some(RefusalReason::NoRoom), "{fault}");
+    let rls = Rls::new(full(), Access::default(), Health::new(true), Settings::default());
     let body =
         http_body_util::Full::new(Bytes::from(framed(&message(&[(b"remote_address", b"x")]))));
     let request = http::Request::post(PATH).header("content-type", "application/grpc").body(body);
-    let body = runtime().block_on(async {
-        rls.call(request.unwrap(), false).await.into_body().collect().await.unwrap().to_bytes()
-    });
+    let response = runtime().block_on(rls.call(request.unwrap(), false));
+    assert_eq!(response.extensions().get(), Some(&RefusalReason::NoRoom), "{fault}");
+    let body = runtime().block_on(response.into_body().collect()).unwrap().to_bytes();
     assert_eq!(body.as_ref(), framed(&[8, 2]), "over the limit");
 }
 

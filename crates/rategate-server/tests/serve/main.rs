@@ -17,6 +17,7 @@ mod pages;
 #[cfg(feature = "otlp")]
 mod receiver;
 mod restart;
+mod room;
 mod rules;
 #[cfg(feature = "otlp")]
 mod spans;

@@ -26,7 +26,7 @@ pub use self::head::is_grpc;
 pub use self::health::Health;
 use self::status::Status;
 use crate::engine::{Answer, Decided};
-use crate::net::{Access, Right, TokenShown};
+use crate::net::{Access, RefusalReason, Right, TokenShown};
 use crate::protocol::rls::{self, Ask, Decide, Options};
 
 /// Bounds of calls.
@@ -69,16 +69,17 @@ impl<D: Decide> Rls<D> {
         self.inner.access.permits(Right::Credit, token, token_required).is_ok()
     }
 
-    /// Answers the only message of a call: at once if it can.
+    /// Answers the only message of a call: at once if it can. Returns the reason for which the call counts as refused, if it does.
     fn unary(
         &self,
         method: Method,
         may_credit: bool,
         message: &[u8],
         out: &mut BytesMut,
-    ) -> Result<(), Unary> {
+    ) -> Result<Option<RefusalReason>, Unary> {
         if method == Method::Check {
-            return self.inner.health.check(message, out).map_err(Unary::Failed);
+            let checked = self.inner.health.check(message, out);
+            return checked.map(|()| None).map_err(Unary::Failed);
         }
         let ask = Ask::read(message);
         if !may_credit && ask.as_ref().is_ok_and(Ask::credits) {
@@ -90,7 +91,7 @@ impl<D: Decide> Rls<D> {
                 let answer = rls::or_denied(answer);
                 let answer = answer.map_err(|fault| Unary::Failed(fault.into()))?;
                 self.write(&answer, out);
-                Ok(())
+                Ok(answer.refusal())
             }
             later @ Decided::Later(_) => Err(Unary::Later(later)),
         }
@@ -99,7 +100,8 @@ impl<D: Decide> Rls<D> {
     /// Answers a call whose bytes are no message. A question that is too long is denied: proxies put header fields of their clients
     /// there, and let pass what they get an error for.
     fn bad_frame(&self, method: Method, bad: BadFrame, out: &mut BytesMut) -> Result<(), Status> {
-        if method != Method::ShouldRateLimit || !matches!(bad, BadFrame::TooLong { .. }) {
+        let is_too_long = matches!(bad, BadFrame::TooLong { .. } | BadFrame::LongHead { .. });
+        if method != Method::ShouldRateLimit || !is_too_long {
             return Err(bad.into());
         }
         self.write(&Answer::uncounted_denial(), out);
