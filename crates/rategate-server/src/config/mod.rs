@@ -16,6 +16,7 @@ pub mod settings;
 mod source;
 mod state;
 mod theirs;
+mod theirs_store;
 mod watch;
 mod write;
 

@@ -12,6 +12,8 @@ mod certificates;
 mod clients;
 mod exact;
 mod hosts;
+mod log;
+mod moved;
 mod nodes;
 mod pages;
 #[cfg(feature = "otlp")]

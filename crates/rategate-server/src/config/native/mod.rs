@@ -24,7 +24,7 @@ use tables::RuleTable;
 use text::At;
 
 pub(crate) use server::Size;
-pub(crate) use settings::{SNAPSHOT_EVERY, add_store_urls, secret_file};
+pub(crate) use settings::{SNAPSHOT_EVERY, add_store_urls, is_prefix, secret_file};
 
 const TABLES: &str = "server, http, grpc, store, snapshot, inline, log, tracing, keys, rule";
 

@@ -325,7 +325,8 @@ fn with_limits(limits: Limits, table: &LimitsTable) -> Limits {
     }
 }
 
-fn is_prefix(text: &str) -> bool {
+/// Returns whether keys of a store may begin so.
+pub(crate) fn is_prefix(text: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     (1..=32).contains(&text.len()) && text.bytes().all(is_plain)
 }
