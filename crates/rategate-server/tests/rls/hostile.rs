@@ -178,6 +178,120 @@ fn denied_for(fault: &Fault) {
     assert_eq!(body.as_ref(), framed(&[8, 2]), "over the limit");
 }
 
+/// An integer as the format writes it.
+fn integer(number: u8, value: u64) -> Vec<u8> {
+    let mut bytes = vec![number << 3];
+    let mut rest = value;
+    while rest >= 0x80 {
+        bytes.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(u8::try_from(rest).unwrap());
+    bytes
+}
+
+/// Integers around all borders.
+fn extreme() -> impl Strategy<Value = u64> {
+    let bits = (0..64_u32, 0..3_u64)
+        .prop_map(|(bit, more)| (1_u64 << bit).wrapping_add(more).wrapping_sub(1));
+    prop_oneof![Just(0), Just(u64::MAX), Just(u64::from(u32::MAX)), bits]
+}
+
+/// Fields that no message here has: of every kind, and of numbers that others use.
+fn unknown() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = prop::collection::vec(any::<u8>(), 0..20);
+    prop_oneof![
+        Just(Vec::new()),
+        extreme().prop_map(|value| integer(9, value)),
+        bytes.prop_map(|bytes| field(15, &bytes)),
+        any::<[u8; 8]>().prop_map(|bytes| [&[10 << 3 | 1][..], &bytes].concat()),
+        any::<[u8; 4]>().prop_map(|bytes| [&[11 << 3 | 5][..], &bytes].concat()),
+        // A group with a group in it.
+        Just(vec![12 << 3 | 3, 13 << 3 | 3, 8, 1, 13 << 3 | 4, 12 << 3 | 4]),
+    ]
+}
+
+prop_compose! {
+    /// A descriptor: entries without a key, a value or both, of any bytes; a limit of its own; hits.
+    fn hostile()(
+        entries in prop::collection::vec((prop::option::of(prop::collection::vec(any::<u8>(), 0..40)), prop::option::of(prop::collection::vec(any::<u8>(), 0..40)), unknown()), 0..6),
+        own in prop::option::of((extreme(), 1..8_u64)),
+        hits in prop::option::of(prop::option::of(extreme())),
+        more in unknown(),
+    ) -> Vec<u8> {
+        let mut descriptor = more;
+        for (key, value, more) in entries {
+            let mut entry = more;
+            entry.extend(key.map_or_else(Vec::new, |key| field(1, &key)));
+            entry.extend(value.map_or_else(Vec::new, |value| field(2, &value)));
+            descriptor.extend(field(1, &entry));
+        }
+        if let Some((permits, unit)) = own {
+            descriptor.extend(field(2, &[integer(1, permits), integer(2, unit)].concat()));
+        }
+        if let Some(hits) = hits {
+            descriptor.extend(field(3, &hits.map_or_else(Vec::new, |hits| integer(1, hits))));
+        }
+        descriptor
+    }
+}
+
+/// Bytes that are no message are the one thing that is told by a status, and the connection goes on.
+#[test]
+fn bytes_that_are_no_message_are_told_by_a_status() {
+    for driver in BOTH {
+        let server = server(driver);
+        let mut raw = Raw::greeted(&server);
+        let whole = message(&[(b"remote_address", b"10.0.0.1")]);
+        for (nth, wrong) in
+            [&whole[..whole.len() - 1], b"\xff", b"\x0f", &[8; 3]].iter().enumerate()
+        {
+            assert_eq!(ask(&mut raw, 1 + 2 * u32::try_from(nth).unwrap(), wrong), None);
+        }
+        assert_eq!(ask(&mut raw, 99, &whole), Some(1), "{driver:?}");
+    }
+}
+
+/// More descriptors, or entries of one, than a question may have.
+#[test]
+fn a_question_of_too_many_parts_is_denied() {
+    let entry = field(1, &[field(1, b"a"), field(2, b"b")].concat());
+    let many = [field(1, b"edge"), field(2, &entry).repeat(65)].concat();
+    let wide = [field(1, b"edge"), field(2, &entry.repeat(65))].concat();
+    let most = [field(1, b"edge"), field(2, &entry).repeat(10_000)].concat();
+    for driver in BOTH {
+        let server = server(driver);
+        let mut raw = Raw::greeted(&server);
+        for (nth, question) in [&many, &wide, &most].into_iter().enumerate() {
+            assert_eq!(ask(&mut raw, 1 + 2 * u32::try_from(nth).unwrap(), question), OVER);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    /// Whatever a well-formed message says of a domain and at least one descriptor: the answer is a decision.
+    #[test]
+    fn no_message_is_an_error(
+        descriptors in prop::collection::vec(hostile(), 1..70),
+        domain in prop_oneof![Just(b"edge".to_vec()), "[a-zé]{1,9}".prop_map(String::into_bytes)],
+        hits in prop::option::of(extreme()),
+        more in unknown(),
+        hyper in any::<bool>(),
+    ) {
+        static SERVERS: std::sync::OnceLock<[Server; 2]> = std::sync::OnceLock::new();
+        let [own, other] = SERVERS.get_or_init(|| BOTH.map(server));
+        let mut bytes = [more, field(1, &domain)].concat();
+        for descriptor in &descriptors {
+            bytes.extend(field(2, descriptor));
+        }
+        bytes.extend(hits.map_or_else(Vec::new, |hits| integer(3, hits)));
+        let mut raw = Raw::greeted(if hyper { other } else { own });
+        let told = ask(&mut raw, 1, &bytes);
+        prop_assert!(matches!(told, Some(1 | 2)), "{:?}", told);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     /// What a client can say: any bytes of any length in any of the values, hits as many as it likes.
@@ -198,14 +312,7 @@ proptest! {
             let entry = if is_key { field(1, &value) } else { [field(1, b"plan"), field(2, &value)].concat() };
             let mut descriptor = field(1, &entry);
             if own_hits {
-                let mut number = vec![8];
-                let mut rest = hits;
-                while rest >= 0x80 {
-                    number.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
-                    rest >>= 7;
-                }
-                number.push(u8::try_from(rest).unwrap());
-                descriptor.extend(field(3, &number));
+                descriptor.extend(field(3, &integer(1, hits)));
             }
             bytes.extend(field(2, &descriptor));
         }

@@ -27,7 +27,7 @@ pub use self::health::Health;
 use self::status::Status;
 use crate::engine::{Answer, Decided};
 use crate::net::{Access, RefusalReason, Right, TokenShown};
-use crate::protocol::rls::{self, Ask, Decide, Options};
+use crate::protocol::rls::{self, Ask, Decide, Options, Wrong};
 
 /// Bounds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,10 @@ impl<D: Decide> Rls<D> {
             return checked.map(|()| None).map_err(Unary::Failed);
         }
         let ask = Ask::read(message);
+        if matches!(ask, Err(Wrong::TooMany { .. })) {
+            self.write(&Answer::uncounted_denial(), out);
+            return Ok(Some(RefusalReason::TooLong));
+        }
         if !may_credit && ask.as_ref().is_ok_and(Ask::credits) {
             return Err(Unary::Failed(Status::no_token()));
         }
