@@ -167,6 +167,22 @@ mod tests {
         assert_eq!(series.newest_sum(SECONDS), Second::default());
     }
 
+    /// Each outcome by its permits: what a rule lets pass though it is over is neither granted nor denied.
+    #[test]
+    fn permits_are_told_by_what_became_of_them() {
+        let (mut series, tally) = (Series::default(), Tally::new());
+        series.tick(100, &tally.sum());
+        let outcomes = [Kind::Far, Kind::Near, Kind::Denied, Kind::Shadow, Kind::GoneDenied];
+        for (kind, permits) in outcomes.into_iter().zip([1, 10, 100, 1_000, 10_000]) {
+            tally.add(kind, permits);
+        }
+        series.tick(101, &tally.sum());
+        let Second { asked, granted, denied, near, .. } = series.newest();
+        assert_eq!((asked, granted, denied, near), (11_111, 11, 10_100, 10));
+        let twice = series.newest().and(&series.newest());
+        assert_eq!((twice.denied, twice.near), (20_200, 20));
+    }
+
     #[test]
     fn who_comes_late_spreads_all_that_has_come() {
         let (mut series, tally) = (Series::default(), Tally::new());

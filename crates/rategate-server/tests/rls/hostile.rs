@@ -14,15 +14,25 @@ use crate::common::{Driver, Server, engine, rules, runtime};
 
 /// A field of a message: its number, and bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    let mut field = vec![number << 3 | 2];
-    let mut length = bytes.len();
-    while length >= 0x80 {
-        field.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
-        length >>= 7;
+    let length = varint(u64::try_from(bytes.len()).unwrap());
+    [&[number << 3 | 2], &length[..], bytes].concat()
+}
+
+/// A field of a message: its number, and an integer.
+fn integer(number: u8, value: u64) -> Vec<u8> {
+    [&[number << 3], &varint(value)[..]].concat()
+}
+
+/// Seven bits in each byte, the lowest first.
+fn varint(value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = value;
+    while rest >= 0x80 {
+        bytes.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
+        rest >>= 7;
     }
-    field.push(u8::try_from(length).unwrap());
-    field.extend(bytes);
-    field
+    bytes.push(u8::try_from(rest).unwrap());
+    bytes
 }
 
 /// A request about descriptors of one entry each, as Envoy writes it: bytes of header fields as they came.
@@ -176,18 +186,6 @@ fn denied_for(fault: &Fault) {
     assert_eq!(response.extensions().get(), Some(&RefusalReason::NoRoom), "{fault}");
     let body = runtime().block_on(response.into_body().collect()).unwrap().to_bytes();
     assert_eq!(body.as_ref(), framed(&[8, 2]), "over the limit");
-}
-
-/// An integer as the format writes it.
-fn integer(number: u8, value: u64) -> Vec<u8> {
-    let mut bytes = vec![number << 3];
-    let mut rest = value;
-    while rest >= 0x80 {
-        bytes.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
-        rest >>= 7;
-    }
-    bytes.push(u8::try_from(rest).unwrap());
-    bytes
 }
 
 /// Integers around all borders.
