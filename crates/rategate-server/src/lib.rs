@@ -13,6 +13,7 @@
 mod aside;
 pub mod config;
 pub mod engine;
+mod nearest;
 pub mod net;
 pub mod observe;
 pub mod protocol;

@@ -84,7 +84,9 @@ impl ListenerDraft {
 impl Draft {
     /// A complaint about what was said under `key`, or was not.
     fn problem(&self, key: &str, message: String) -> Problem {
-        match self.whence.get(key) {
+        // What is not said itself is a matter of its table.
+        let above = key.rmatch_indices('.').map(|(at, _)| key.get(..at).unwrap_or(key));
+        match std::iter::once(key).chain(above).find_map(|key| self.whence.get(key)) {
             Some(Whence::File(place)) => Problem::at(place.clone(), message),
             Some(Whence::Outside(name)) => Problem::nowhere(format!("{name}: {message}")),
             None => Problem::nowhere(format!("{key}: {message}")),
@@ -145,7 +147,8 @@ impl Draft {
             (true, _) => "server.tls.cert",
             (false, true) => "server.tls.key",
         };
-        let mut keys = ["server.tls.cert", "server.tls.key", "server.tls.client_ca"].into_iter();
+        let mut keys =
+            ["server.tls", "server.tls.cert", "server.tls.key", "server.tls.client_ca"].into_iter();
         let said = keys.find(|key| self.whence.contains_key(key)).unwrap_or(missing);
         let message = format!("TLS takes a certificate and its key, and {missing} is not said");
         problems.push(self.problem(said, message));
@@ -176,8 +179,9 @@ impl Draft {
                 );
             }
             if listener.auth && server.token.is_none() {
+                let said = if self.whence.contains_key(key) { key } else { "server.auth" };
                 let problem = self
-                    .problem(key, format!("calls to {address} need a token, and there is none"));
+                    .problem(said, format!("calls to {address} need a token, and there is none"));
                 problems.push(problem.help("give [server] token, or RATEGATE_SERVER_TOKEN"));
             }
             if server.is_open(listener) && !server.insecure {

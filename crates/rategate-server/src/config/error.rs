@@ -189,7 +189,7 @@ impl Diagnostic for Problem {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.place.as_ref()?.span();
+        let span = self.place.as_ref()?.caret();
         Some(Box::new(std::iter::once(LabeledSpan::new_with_span(None, span))))
     }
 }

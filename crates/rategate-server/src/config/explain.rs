@@ -7,6 +7,7 @@ use rategate::AnyPolicy;
 use rategate_core::span;
 
 use crate::engine::Compiled;
+use crate::nearest::nearest;
 use crate::rule::{Enforcement, Limit, Place, Rule, Scheduled, Shown};
 
 /// More rules that do not match are counted, not told.
@@ -30,6 +31,8 @@ pub struct Explanation {
     pub others: Vec<(Arc<Rule>, String)>,
     /// Whether there is such a domain.
     pub is_domain: bool,
+    /// A domain or a key that no rule has, and the one that was probably meant.
+    pub hint: Option<String>,
 }
 
 /// Says which rule the descriptor comes under.
@@ -46,7 +49,37 @@ pub fn explain(rules: &Compiled, domain: &str, entries: &[(&str, &str)]) -> Expl
     let others = of_domain().filter(|rule| !applies(rule));
     let others = others.map(|rule| (Arc::clone(rule), why_not(rule, entries, found.as_ref())));
     let (others, is_domain) = (others.collect(), of_domain().next().is_some());
-    Explanation { others, is_domain, rule: found, also }
+    let keys = entries.iter().map(|(key, _)| *key);
+    let hint = found
+        .is_none()
+        .then(|| hint(&matcher.rules().iter().map(|rule| &**rule), domain, keys))
+        .flatten();
+    Explanation { others, is_domain, rule: found, also, hint }
+}
+
+/// Returns a sentence about the domain, or else the first key, that no rule has and that is near to one that there is.
+pub(crate) fn hint<'a>(
+    rules: &(impl Iterator<Item = &'a Rule> + Clone),
+    domain: &str,
+    mut keys: impl Iterator<Item = &'a str>,
+) -> Option<String> {
+    let domains = || rules.clone().map(|rule| &*rule.domain);
+    if !domains().any(|known| known == domain) {
+        let meant = nearest(domain, domains())?;
+        return Some(format!(
+            "no rule is of the domain `{}`; did you mean `{meant}`?",
+            domain.escape_debug()
+        ));
+    }
+    let of_domain = || rules.clone().filter(|rule| *rule.domain == *domain);
+    let known = || of_domain().flat_map(|rule| rule.entries.iter().map(|entry| &*entry.key));
+    keys.find_map(|key| {
+        let meant = nearest(key, known()).filter(|_| known().all(|known| known != key))?;
+        Some(format!(
+            "no rule of the domain has the key `{}`; did you mean `{meant}`?",
+            key.escape_debug()
+        ))
+    })
 }
 
 /// What is in the way of a rule that was not found.
@@ -116,6 +149,9 @@ impl fmt::Display for Explanation {
                     "no rule is of this domain: the call passes, and nothing is counted\n",
                 )?;
             }
+        }
+        if let Some(hint) = &self.hint {
+            writeln!(f, "{hint}")?;
         }
         for rule in &self.also {
             f.write_str("\nas well:\n")?;

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::error::{MAX_FOUND, Problem};
-use super::nearest::nearest;
 use super::source::Place;
 use crate::engine;
+use crate::nearest::nearest;
 use crate::rule::{Entry, Rule, Value};
 
 /// The most rules of a configuration.
@@ -37,10 +37,13 @@ struct Draft {
     kind: Kind,
     /// Names that it gives up the turn of, and where they are written.
     replaces: Vec<(String, Place)>,
+    /// Whether something of it is told to be wrong: then it is there for its name alone.
+    is_faulty: bool,
 }
 
-#[derive(Debug)]
-enum Kind {
+/// Where a rule is from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
     Native,
     /// Of the rule that comes after all its tiers.
     Tier,
@@ -49,17 +52,16 @@ enum Kind {
 }
 
 impl Gathered {
-    pub(crate) fn native(&mut self, rule: Rule, place: Place, replaces: Vec<(String, Place)>) {
-        self.drafts.push(Draft { rule, place, kind: Kind::Native, replaces });
-    }
-
-    pub(crate) fn tier(&mut self, rule: Rule, place: Place, replaces: Vec<(String, Place)>) {
-        self.drafts.push(Draft { rule, place, kind: Kind::Tier, replaces });
-    }
-
-    /// A rule of Envoy's format.
-    pub(crate) fn envoy(&mut self, rule: Rule, place: Place, replaces: Vec<(String, Place)>) {
-        self.drafts.push(Draft { rule, place, kind: Kind::Envoy, replaces });
+    /// Adds a rule. One that is faulty is known by its name alone.
+    pub(crate) fn add(
+        &mut self,
+        kind: Kind,
+        rule: Rule,
+        place: Place,
+        replaces: Vec<(String, Place)>,
+        is_faulty: bool,
+    ) {
+        self.drafts.push(Draft { rule, place, kind, replaces, is_faulty });
     }
 
     /// Whether there is no point in going on.
@@ -162,7 +164,7 @@ impl Gathered {
 
     /// What is to be in a store can be there: as the service will find when it starts.
     fn check_kept(&mut self) {
-        for Draft { rule, place, .. } in &self.drafts {
+        for Draft { rule, place, .. } in self.drafts.iter().filter(|draft| !draft.is_faulty) {
             if let Err(why) = engine::can_be_kept(rule) {
                 let message = format!("{:?} cannot be kept in a store: {why}", &*rule.name);
                 self.problems.push(Problem::at(place.clone(), message));
@@ -199,7 +201,7 @@ impl Gathered {
     fn check_matches(&mut self) {
         let tiered: HashSet<&str> = self.drafts.iter().filter_map(Draft::tier_of).collect();
         let mut seen: HashMap<(&str, Path<'_>), Vec<&Draft>> = HashMap::new();
-        for draft in &self.drafts {
+        for draft in self.drafts.iter().filter(|draft| !draft.is_faulty) {
             let has_tiers = |draft: &Draft| {
                 matches!(draft.kind, Kind::Tier) || tiered.contains(&*draft.rule.name)
             };
@@ -317,7 +319,7 @@ mod tests {
             for nth in 0..rules {
                 let name: Arc<str> = format!("r{nth}").into();
                 let rule = Rule { domain: Arc::clone(&name), name, ..rule.clone() };
-                all.native(rule, source.place(0..0), Vec::new());
+                all.add(Kind::Native, rule, source.place(0..0), Vec::new(), false);
             }
             let is_hopeless = all.is_hopeless();
             let rules = all.finish().len();

@@ -246,13 +246,9 @@ impl Layers {
         if let Some(theirs) = &self.theirs {
             draft.is_tls_of_grpc = theirs.is_tls_of_grpc;
             all.problems.extend(theirs.refused.iter().map(Problem::nowhere));
-            if !theirs.idle.is_empty() {
-                let names = theirs.idle.join(", ");
-                let message = format!("of no effect here: {names}");
-                let help =
-                    "counters are in this process; [store] and store: exact have them in Redis";
-                all.warnings.push(Problem::nowhere(message).help(help).warning());
-            }
+            let idle = theirs.idle.iter().map(|idle| Problem::nowhere(idle.as_str()).warning());
+            all.warnings.extend(idle);
+            apply_store(theirs, draft, all);
         }
         let problems = &mut all.problems;
         for Said { key, text, name, is_weak } in &self.said {
@@ -275,6 +271,19 @@ impl Layers {
             }
         }
     }
+}
+
+/// Puts the store of another project's environment in the place of the files', if a rule keeps its counters there.
+fn apply_store(theirs: &Theirs, draft: &mut Draft, all: &mut Gathered) {
+    let Some(store) = &theirs.store else { return };
+    if all.needs_store.is_none() {
+        let message = "REDIS_URL: no rule has its counters in a store; they are in this process";
+        let help = "write store: exact, and when_gone: deny or admit, in a rate_limit that several servers share";
+        all.warnings.push(Problem::nowhere(message).help(help).warning());
+        return;
+    }
+    draft.store = Some(store.over(draft.store.take()));
+    draft.whence.insert("store.url", Whence::Outside("REDIS_URL".to_owned()));
 }
 
 /// Without what it says.

@@ -108,11 +108,7 @@ impl Written {
         algorithm: Algorithm,
         burst: Option<u64>,
     ) -> Result<(Limit, Shown), String> {
-        if burst.is_some() && algorithm != Algorithm::Gcra {
-            return Err(
-                "a burst belongs to the algorithm \"gcra\"; leave out one of the two".into()
-            );
-        }
+        burst.map_or(Ok(()), |burst| check_burst(algorithm, burst))?;
         match self {
             Self::Unlimited | Self::Exempt | Self::Nothing(_) if burst.is_some() => {
                 Err("a burst without a rate; leave it out".to_owned())
@@ -139,6 +135,15 @@ impl Written {
                 Ok((Limit::Policy(policy), shown))
             }
         }
+    }
+}
+
+/// Checks a burst by what is wrong with it under any limit.
+pub(crate) fn check_burst(algorithm: Algorithm, burst: u64) -> Result<(), String> {
+    match (algorithm, burst) {
+        (Algorithm::Gcra, 0) => Err("a burst is at least 1 permit".to_owned()),
+        (Algorithm::Gcra, _) => Ok(()),
+        _ => Err("a burst belongs to the algorithm \"gcra\"; leave out one of the two".to_owned()),
     }
 }
 

@@ -11,16 +11,17 @@ mod limit;
 mod load;
 mod naming;
 mod native;
-mod nearest;
 mod schema;
 pub mod settings;
 mod source;
 mod state;
 mod theirs;
+mod theirs_store;
 mod watch;
 mod write;
 
 pub use self::error::{ConfigError, Problem, report};
+pub(crate) use self::explain::hint;
 pub use self::explain::{Explanation, ceiling, explain};
 pub use self::gather::MAX_RULES;
 pub use self::layers::{Layers, keys, variable};

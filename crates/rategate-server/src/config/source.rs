@@ -13,8 +13,8 @@ use crate::rule::Origin;
 
 /// The longest file that is read.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
-/// Lines with more than this are not shown.
-const MAX_SHOWN: usize = 400;
+/// Of longer lines so much is shown around the place.
+const MAX_SHOWN: usize = 200;
 /// Columns further right are counted in bytes.
 const MAX_COUNTED: usize = 4_096;
 
@@ -116,8 +116,14 @@ impl Place {
         Origin { file, line: self.line(), column: self.column() }
     }
 
-    /// For a caret: at least a character of the line, if it has one.
-    pub(crate) fn span(&self) -> Range<usize> {
+    /// For a caret: at least a character of the line, if it has one, and no more than is shown.
+    pub(crate) fn caret(&self) -> Range<usize> {
+        let Range { start, end } = self.span();
+        let shown = self.shown().map_or(end, |shown| shown.end);
+        start..end.min(shown).max(start)
+    }
+
+    fn span(&self) -> Range<usize> {
         let Range { start, end } = self.span;
         let text = self.source.text();
         let is_of_line = |c: &char| !matches!(c, '\n' | '\r');
@@ -132,19 +138,29 @@ impl Place {
         }
     }
 
-    /// Its lines, if they can be shown: they are short enough for people, and nothing in them looks like a secret.
-    fn lines(&self) -> Option<Range<usize>> {
+    /// Its first line, or as much around it as people read, if nothing in the line looks like a secret.
+    fn shown(&self) -> Option<Range<usize>> {
         let first = self.source.line_start(self.line().saturating_sub(1));
         let text = self.source.text();
-        let past = text.get(self.span.end..)?;
-        let end = self.span.end.saturating_add(past.find('\n').unwrap_or(past.len()));
-        let lines = text.get(first..end)?;
-        let is_secret = says_secret(lines) || lines.contains("://") && lines.contains('@');
-        (lines.len() <= MAX_SHOWN && !is_secret).then_some(first..end)
+        let past = text.get(self.span.start..)?;
+        let end = self.span.start.saturating_add(past.find('\n').unwrap_or(past.len()));
+        let line = text.get(first..end)?;
+        if says_secret(line) || line.contains("://") && line.contains('@') {
+            return None;
+        }
+        if line.len() <= MAX_SHOWN {
+            return Some(first..end);
+        }
+        let around = MAX_SHOWN / 2;
+        let near = self.span.start.saturating_sub(around)..self.span.start.saturating_add(around);
+        // No character is cut.
+        let from = (near.start.max(first)..end).find(|at| text.is_char_boundary(*at))?;
+        let until = (from..near.end.min(end)).rev().find(|at| text.is_char_boundary(*at))?;
+        Some(from..until)
     }
 
     pub(crate) fn is_shown(&self) -> bool {
-        self.lines().is_some()
+        self.shown().is_some()
     }
 }
 
@@ -163,7 +179,7 @@ fn says_secret(lines: &str) -> bool {
     })
 }
 
-/// For a report: the lines of the place, and no other.
+/// For a report: what is shown of the place, and nothing else.
 impl SourceCode for Place {
     fn read_span<'a>(
         &'a self,
@@ -171,7 +187,7 @@ impl SourceCode for Place {
         lines_before: usize,
         _: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        let lines = self.lines().ok_or(MietteError::OutOfBounds)?;
+        let lines = self.shown().ok_or(MietteError::OutOfBounds)?;
         let text = self.source.text().get(lines.clone()).ok_or(MietteError::OutOfBounds)?;
         // Without lines around it, it is asked where the place is; with them, what is to be shown.
         let column = if lines_before == 0 { self.column().saturating_sub(1) } else { 0 };

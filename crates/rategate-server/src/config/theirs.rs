@@ -5,6 +5,8 @@
 
 use std::path::PathBuf;
 
+use super::theirs_store::{self, TheirStore};
+
 /// What such an environment comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Theirs {
@@ -14,8 +16,10 @@ pub(crate) struct Theirs {
     pub(crate) said: Vec<(&'static str, String, &'static str)>,
     /// What is refused, and what would be right.
     pub(crate) refused: Vec<String>,
-    /// Variables that do nothing here.
+    /// Variables that do nothing here, each with what is so instead.
     pub(crate) idle: Vec<String>,
+    /// The store, if the environment names one.
+    pub(crate) store: Option<TheirStore>,
     /// Whether gRPC alone speaks TLS.
     pub(crate) is_tls_of_grpc: bool,
 }
@@ -65,49 +69,93 @@ const ONLY: [(&str, &str, &str); 9] = [
     ),
 ];
 
-/// Variables that change no decision of one server: its statistics, its connections to Redis, its logs' sinks.
-const IDLE: [&str; 41] = [
-    "CACHE_KEY_PREFIX",
-    "DEBUG_HOST",
-    "DEBUG_PORT",
-    "DISABLE_STATS",
-    "DOG_STATSD_MOGRIFIERS",
-    "EXPIRATION_JITTER_MAX_SECONDS",
-    "EXTRA_TAGS",
-    "FORCE_START_WITHOUT_INITIAL_CONFIG",
-    "GRPC_MAX_CONNECTION_AGE",
-    "GRPC_MAX_CONNECTION_AGE_GRACE",
-    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
-    "LOCAL_CACHE_SIZE_IN_BYTES",
-    "NEAR_LIMIT_RATIO",
-    "PROMETHEUS_ADDR",
-    "PROMETHEUS_MAPPER_YAML",
-    "PROMETHEUS_PATH",
-    "REDIS_AUTH",
-    "REDIS_CLUSTER_PIPELINE_PARALLELISM",
-    "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
-    "REDIS_PIPELINE_LIMIT",
-    "REDIS_PIPELINE_WINDOW",
-    "REDIS_POOL_ON_EMPTY_BEHAVIOR",
-    "REDIS_POOL_SIZE",
-    "REDIS_SENTINEL_AUTH",
-    "REDIS_SOCKET_TYPE",
-    "REDIS_TIMEOUT",
-    "REDIS_TLS",
-    "REDIS_TLS_CACERT",
-    "REDIS_TLS_CLIENT_CERT",
-    "REDIS_TLS_CLIENT_KEY",
-    "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
-    "REDIS_TYPE",
-    "REDIS_URL",
-    "RUNTIME_IGNOREDOTFILES",
-    "RUNTIME_WATCH_ROOT",
-    "STATSD_HOST",
-    "STATSD_PORT",
-    "TRACING_ENABLED",
-    "USE_DOG_STATSD",
-    "USE_PROMETHEUS",
-    "USE_STATSD",
+const STATSD: &str = "statistics are told to Prometheus, at /metrics of the HTTP port";
+const XDS: &str = "there is no xDS client; rules are read from files";
+const PER_SECOND: &str = "there is one store for all units";
+const MEMCACHED: &str = "there is no memcached; counters are in this process or in Redis";
+const POOL: &str = "one connection to each server of the store carries all questions";
+const STORE_TLS: &str =
+    "TLS to the store trusts the certificates of this machine, and shows none of its own";
+
+/// Variables of no effect, and what is so here instead: statistics, connections to Redis, sinks of logs.
+const IDLE: [(&str, &str); 71] = [
+    ("PROTO", "TCP is spoken"),
+    ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", XDS),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", XDS),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", XDS),
+    ("CONFIG_GRPC_XDS_NODE_ID", XDS),
+    ("CONFIG_GRPC_XDS_NODE_METADATA", XDS),
+    ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", XDS),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", XDS),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", XDS),
+    ("CONFIG_GRPC_XDS_SERVER_URL", XDS),
+    ("CONFIG_GRPC_XDS_SERVER_USE_TLS", XDS),
+    ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", XDS),
+    ("XDS_CLIENT_BACKOFF_JITTER", XDS),
+    ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", XDS),
+    ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", XDS),
+    ("DEBUG_HOST", "there is no debug port; the page and /metrics are at the HTTP port"),
+    ("DEBUG_PORT", "there is no debug port; the page and /metrics are at the HTTP port"),
+    ("DISABLE_STATS", STATSD),
+    ("DOG_STATSD_MOGRIFIERS", STATSD),
+    ("EXTRA_TAGS", STATSD),
+    ("PROMETHEUS_ADDR", STATSD),
+    ("PROMETHEUS_MAPPER_YAML", STATSD),
+    ("PROMETHEUS_PATH", STATSD),
+    ("STATSD_HOST", STATSD),
+    ("STATSD_PORT", STATSD),
+    ("STATS_FLUSH_INTERVAL", STATSD),
+    ("USE_DOG_STATSD", STATSD),
+    ("USE_DOG_STATSD_MOGRIFIERS", STATSD),
+    ("USE_PROMETHEUS", STATSD),
+    ("USE_STATSD", STATSD),
+    ("NEAR_LIMIT_RATIO", "calls are near the limit that leave less than a tenth of it"),
+    ("EXPIRATION_JITTER_MAX_SECONDS", "counters end with their window"),
+    ("LOCAL_CACHE_SIZE_IN_BYTES", "what is over the limit is decided where its counter is"),
+    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "the service starts with what the files say"),
+    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "the service is ready once its rules are loaded"),
+    ("GRPC_MAX_CONNECTION_AGE", "connections last until their client or the service ends them"),
+    (
+        "GRPC_MAX_CONNECTION_AGE_GRACE",
+        "connections last until their client or the service ends them",
+    ),
+    ("RUNTIME_IGNOREDOTFILES", "files whose name begins with a dot are never read"),
+    ("RUNTIME_WATCH_ROOT", "the folder of the rules is watched, whatever it is a link to"),
+    ("REDIS_CLUSTER_PIPELINE_PARALLELISM", POOL),
+    ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "rules say by when_gone what holds without the store"),
+    ("REDIS_PIPELINE_LIMIT", POOL),
+    ("REDIS_PIPELINE_WINDOW", POOL),
+    ("REDIS_POOL_ON_EMPTY_BEHAVIOR", POOL),
+    ("REDIS_POOL_SIZE", POOL),
+    ("REDIS_SENTINEL_AUTH", "sentinels are asked by the user and the password of the store"),
+    ("REDIS_TLS_CACERT", STORE_TLS),
+    ("REDIS_TLS_CLIENT_CERT", STORE_TLS),
+    ("REDIS_TLS_CLIENT_KEY", STORE_TLS),
+    (
+        "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
+        "the name in the store's certificate is always checked",
+    ),
+    ("REDIS_PERSECOND_AUTH", PER_SECOND),
+    ("REDIS_PERSECOND_PIPELINE_LIMIT", PER_SECOND),
+    ("REDIS_PERSECOND_PIPELINE_WINDOW", PER_SECOND),
+    ("REDIS_PERSECOND_POOL_SIZE", PER_SECOND),
+    ("REDIS_PERSECOND_SOCKET_TYPE", PER_SECOND),
+    ("REDIS_PERSECOND_TLS", PER_SECOND),
+    ("REDIS_PERSECOND_TYPE", PER_SECOND),
+    ("REDIS_PERSECOND_URL", PER_SECOND),
+    ("MEMCACHE_HOST_PORT", MEMCACHED),
+    ("MEMCACHE_MAX_IDLE_CONNS", MEMCACHED),
+    ("MEMCACHE_SRV", MEMCACHED),
+    ("MEMCACHE_SRV_REFRESH", MEMCACHED),
+    ("MEMCACHE_TLS", MEMCACHED),
+    ("TRACING_ENABLED", "spans are sent where OTEL_EXPORTER_OTLP_ENDPOINT says"),
+    ("TRACING_EXPORTER_PROTOCOL", "spans are sent over HTTP"),
+    ("TRACING_SERVICE_INSTANCE_ID", "spans carry the name of the service alone"),
+    ("TRACING_SERVICE_NAMESPACE", "spans carry the name of the service alone"),
+    ("MEMCACHE_TLS_CACERT", MEMCACHED),
+    ("MEMCACHE_TLS_CLIENT_CERT", MEMCACHED),
+    ("MEMCACHE_TLS_CLIENT_KEY", MEMCACHED),
+    ("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", MEMCACHED),
 ];
 
 /// What an environment says, if it is one of that project.
@@ -141,8 +189,13 @@ pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<Theirs> {
             theirs.refused.push(format!("{name}={text}: {why}"));
         }
     }
-    let is_said = |name: &&str| value(name).is_some();
-    theirs.idle = IDLE.iter().filter(|name| is_said(name)).map(|name| (*name).to_owned()).collect();
+    match theirs_store::read(value) {
+        Ok(store) => theirs.store = store,
+        Err(complaint) => theirs.refused.push(complaint),
+    }
+    theirs.spans(value);
+    let is_said = |(name, _): &&(&str, &str)| value(name).is_some();
+    theirs.idle.extend(IDLE.iter().filter(is_said).map(|(name, why)| format!("{name}: {why}")));
     Some(theirs)
 }
 
@@ -180,6 +233,17 @@ impl Theirs {
         }
     }
 
+    fn spans(&mut self, value: impl Fn(&str) -> Option<String>) {
+        if let Some(name) = value("TRACING_SERVICE_NAME") {
+            self.said.push(("tracing.service", name, "TRACING_SERVICE_NAME"));
+        }
+        if let Some(rate) = value("TRACING_SAMPLING_RATE") {
+            // Of one, there; of a hundred here.
+            let share = rate.parse::<f64>().map(|rate| format!("{:.4}%", rate * 100.0));
+            self.said.push(("tracing.sample", share.unwrap_or(rate), "TRACING_SAMPLING_RATE"));
+        }
+    }
+
     fn log(&mut self, value: impl Fn(&str) -> Option<String>) {
         if let Some(level) = value("LOG_LEVEL") {
             let level = match level.to_ascii_lowercase().as_str() {
@@ -196,7 +260,7 @@ impl Theirs {
 }
 
 /// A flag as that project reads it.
-fn flag(text: &str) -> Option<bool> {
+pub(super) fn flag(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -261,9 +325,48 @@ mod tests {
             assert!(with(&[(name, right)]).refused.is_empty(), "{name}");
             assert!(with(&[(name, wrong)]).refused[0].starts_with(name), "{name}");
         }
+        let idle = with(&[("REDIS_POOL_SIZE", "9"), ("USE_STATSD", "false")]).idle;
+        assert!(idle[0].starts_with("USE_STATSD: ") && idle[1].starts_with("REDIS_POOL_SIZE: "));
         assert_eq!(
-            with(&[("REDIS_URL", "r:6379"), ("USE_STATSD", "false")]).idle,
-            ["REDIS_URL", "USE_STATSD"]
+            said(&[("TRACING_SERVICE_NAME", "limits"), ("TRACING_SAMPLING_RATE", "0.05")]),
+            "tracing.service=limits tracing.sample=5.0000%"
         );
+    }
+
+    /// Every variable of that project is in the guide, and has a use, a reason to be refused, or a sentence.
+    #[test]
+    fn the_guide_names_every_variable() {
+        let guide = "../../docs/guides/moving-from-envoyproxy-ratelimit.md";
+        let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(guide);
+        let guide = std::fs::read_to_string(guide).unwrap();
+        let (_, table) = guide.split_once("| variable | here |").unwrap();
+        let (table, _) = table.split_once("\n\n").unwrap();
+        let named: Vec<&str> = table
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(|name| name.split('=').next().unwrap().trim_end_matches("_…"))
+            .collect();
+        let is_named = |name: &str| {
+            let is_it = |known: &&str| {
+                *known == name
+                    || name.strip_prefix(*known).is_some_and(|rest| rest.starts_with('_'))
+            };
+            named.iter().any(is_it)
+        };
+        let idle = IDLE.iter().map(|(name, _)| *name);
+        let only = ONLY.iter().map(|(name, ..)| *name);
+        let flags = FLAGS.iter().map(|(name, _)| *name);
+        for name in idle.chain(only).chain(flags).chain(theirs_store::VARIABLES) {
+            assert!(is_named(name), "{name}");
+            let with = with_one(name);
+            let has_said = with.said.len() + with.idle.len() + with.refused.len();
+            let needs_more = theirs_store::VARIABLES.contains(&name) && name != "REDIS_URL";
+            assert!(has_said > 0 || with.store.is_some() || needs_more, "{name} is passed over");
+        }
+    }
+
+    fn with_one(name: &str) -> Theirs {
+        of(&[("RUNTIME_ROOT", "/data"), (name, "1")]).unwrap()
     }
 }

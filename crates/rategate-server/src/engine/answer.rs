@@ -5,8 +5,9 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
+use crate::net::RefusalReason;
 use crate::rule::{Enforcement, Rule, Shown};
 
 /// What became of a request.
@@ -89,13 +90,47 @@ impl Decided {
 }
 
 impl Answer {
-    /// A denial that nothing is counted for.
+    /// A denial that nothing is counted for, and that says nothing of the items.
     pub(crate) fn uncounted_denial() -> Self {
         Self { allowed: false, parts: SmallVec::new() }
+    }
+
+    /// Denies where there is no room to count (decision 0041): clients can make up keys and limits, and callers let pass what they get an
+    /// error for. The answer tells of so many items.
+    ///
+    /// # Errors
+    ///
+    /// Any other fault.
+    pub(crate) fn or_denied(
+        answer: Result<Self, super::Fault>,
+        items: usize,
+    ) -> Result<Self, super::Fault> {
+        match answer {
+            Err(fault) if fault.is_of_room() => {
+                Ok(Self { allowed: false, parts: smallvec![Part::WITHOUT_ROOM; items] })
+            }
+            other => other,
+        }
+    }
+
+    /// Returns the reason for which the call counts as refused, if nothing was counted for it.
+    pub(crate) fn refusal(&self) -> Option<RefusalReason> {
+        let is_uncounted = self.parts.iter().all(|part| *part == Part::WITHOUT_ROOM);
+        (!self.allowed && is_uncounted).then_some(RefusalReason::NoRoom)
     }
 }
 
 impl Part {
+    /// An item that is denied because there is no room to count it. Room comes as other keys recover, so asking again makes sense.
+    pub(crate) const WITHOUT_ROOM: Self = Self {
+        rule: None,
+        shown: None,
+        verdict: Verdict::Denied { retry_after_ns: NonZeroU64::new(1_000_000_000), enforced: true },
+        limit: 0,
+        remaining: Some(0),
+        reset_after_ns: 1_000_000_000,
+    };
+
     /// How long until nothing of the limit is in use any more, in ns; none if that never comes by itself.
     #[must_use]
     pub const fn reset_after(&self) -> Option<u64> {
@@ -151,6 +186,23 @@ impl std::fmt::Debug for Decided {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Fault;
+
+    #[test]
+    fn what_there_is_no_room_for_is_denied_and_other_faults_are_told() {
+        for fault in [Fault::NoRoom, Fault::TooManyLimits { most: 31 }] {
+            for items in [0, 1, 3] {
+                let denied = Answer::or_denied(Err(fault.clone()), items).unwrap();
+                assert_eq!((denied.allowed, denied.parts.len()), (false, items));
+                assert!(denied.parts.iter().all(|part| part.verdict.is_over()));
+                assert_eq!(denied.refusal(), Some(RefusalReason::NoRoom));
+            }
+        }
+        assert_eq!(Answer::or_denied(Err(Fault::NotLoaded), 1), Err(Fault::NotLoaded));
+        let counted = Part { limit: 5, ..Part::WITHOUT_ROOM };
+        assert_eq!(Answer { allowed: false, parts: smallvec![counted] }.refusal(), None);
+        assert_eq!(Answer { allowed: true, parts: SmallVec::new() }.refusal(), None);
+    }
 
     /// They go over the wire: whoever changes one changes what clients read.
     #[test]

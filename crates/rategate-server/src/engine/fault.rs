@@ -21,8 +21,13 @@ pub enum Fault {
     #[error("no configuration is loaded")]
     NotLoaded,
     /// A rule that does not exist.
-    #[error("there is no rule `{0}`")]
-    NoSuchRule(Arc<str>),
+    #[error("there is no rule `{name}`{}", meant.as_ref().map_or_else(String::new, |meant| format!("; did you mean `{meant}`?")))]
+    NoSuchRule {
+        /// The name, up to 256 characters of it.
+        name: Arc<str>,
+        /// The name of the rule that was probably meant.
+        meant: Option<Arc<str>>,
+    },
     /// Too few values for a rule, or too many.
     #[error("rule `{rule}` needs {}, and {given} {} given", values(*needed), if *given == 1 { "is" } else { "are" })]
     Values {
@@ -81,4 +86,12 @@ pub enum Fault {
     /// A table cannot answer.
     #[error("{0}")]
     Table(KeyedError),
+}
+
+impl Fault {
+    /// Returns whether nothing can be counted for lack of room: of keys, or of limits that come with calls.
+    #[must_use]
+    pub const fn is_of_room(&self) -> bool {
+        matches!(self, Self::NoRoom | Self::TooManyLimits { .. })
+    }
 }

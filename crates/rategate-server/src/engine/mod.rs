@@ -216,6 +216,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Some(Arc::clone(live.as_ref()?.matcher.named(name)?.1))
     }
 
+    /// Returns the fault of a name that no rule has: [`Fault::NoSuchRule`], or [`Fault::NotLoaded`].
+    pub(crate) fn no_such_rule(&self, name: &str) -> Fault {
+        let live = self.inner.live.load();
+        live.as_ref().map_or(Fault::NotLoaded, |live| live.no_such_rule(name))
+    }
+
     /// Which rule a descriptor comes under.
     #[must_use]
     pub fn rule_of(

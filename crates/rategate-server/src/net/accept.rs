@@ -13,7 +13,8 @@ use tokio::time::{sleep, timeout};
 use super::listen::Kind;
 use super::workers::Spread;
 use super::{
-    Attempts, Bound, Caps, Drain, Limits, Peer, Protocol, RefusalReason, Seat, Tls, Workers,
+    Attempts, Bound, Caps, Drain, Guesses, Limits, Peer, Protocol, RefusalReason, Seat, Tls,
+    Workers,
 };
 
 /// How long to wait after the system could not give a connection a descriptor; twice as long each time.
@@ -91,6 +92,8 @@ pub struct Door {
     pub token_required: bool,
     /// How many there may be.
     pub caps: Caps,
+    /// Wrong tokens by address.
+    pub guesses: Guesses,
     /// How long things may take.
     pub limits: Limits,
     /// When it is over.
@@ -191,7 +194,7 @@ impl<P: Protocol> Host<P> {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Some(_seat) = seat else {
-            tracing::debug!(peer = ?address, "no room for the connection");
+            tracing::debug!("no room for the connection");
             self.door.tally.refused();
             if self.door.tls.is_none() {
                 // It may not even be there to hear it.
@@ -202,7 +205,8 @@ impl<P: Protocol> Host<P> {
             return;
         };
         let _open = Open::tell(&self.door.tally);
-        let attempts = Attempts::new(Arc::clone(&self.door.tally), address);
+        let attempts =
+            Attempts::new(Arc::clone(&self.door.tally), address, self.door.guesses.clone());
         let token_required = self.door.token_required;
         let peer = Peer { address, identity: None, token_required, attempts };
         match &self.door.tls {
@@ -224,8 +228,9 @@ impl<P: Protocol> Host<P> {
                 let identity = certificates.first().and_then(super::tls::identity);
                 self.protocol.serve(stream, Peer { identity, ..peer }, self.door.drain).await;
             }
-            Ok(Err(error)) => tracing::debug!(peer = ?peer.address, %error, "no TLS"),
-            Err(_) => tracing::debug!(peer = ?peer.address, "the TLS handshake took too long"),
+            // Addresses are told in the lines about refused calls alone.
+            Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+            Err(_) => tracing::debug!("the TLS handshake took too long"),
         }
     }
 }

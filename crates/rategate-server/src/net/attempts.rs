@@ -1,25 +1,28 @@
-//! The calls of one connection that are refused, and how many wrong tokens it may show.
+//! The calls of one connection that are refused, and how many wrong tokens it and its address may show.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::{RefusalReason, Tally};
+use super::{Guesses, RefusalReason, Tally};
 
 /// Counts what a connection is refused, and ends one that keeps guessing the token. Clones are of the same connection.
 ///
 /// The first [`FREE_GUESSES`] wrong tokens are answered at once, each one after that twice as late as the one before, and the
-/// [`MAX_GUESSES`]th ends the connection. The right token sets the count back: a proxy may carry the calls of many clients.
+/// [`MAX_GUESSES`]th ends the connection. Those of other connections from the same address make an answer as late. The right token
+/// sets both counts back: a proxy may carry the calls of many clients.
 #[derive(Clone, Default)]
 pub struct Attempts(Option<Arc<Inner>>);
 
 struct Inner {
     tally: Arc<dyn Tally>,
     peer: Option<SocketAddr>,
+    /// Those of all connections from its address.
+    guesses: Guesses,
     /// Wrong tokens since the right one.
     wrong: AtomicU32,
     over: Notify,
@@ -33,11 +36,11 @@ pub const MAX_GUESSES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 impl Attempts {
-    /// Counts for a connection from `peer`, and tells `tally`.
+    /// Counts for a connection from `peer`, and tells `tally`. Wrong tokens count in `guesses`, too.
     #[must_use]
-    pub fn new(tally: Arc<dyn Tally>, peer: Option<SocketAddr>) -> Self {
+    pub fn new(tally: Arc<dyn Tally>, peer: Option<SocketAddr>, guesses: Guesses) -> Self {
         let (wrong, over) = (AtomicU32::new(0), Notify::new());
-        Self(Some(Arc::new(Inner { tally, peer, wrong, over })))
+        Self(Some(Arc::new(Inner { tally, peer, guesses, wrong, over })))
     }
 
     /// Counts a refused call, and returns how late its answer should come.
@@ -53,13 +56,18 @@ impl Attempts {
         if wrong >= MAX_GUESSES {
             inner.over.notify_one();
         }
-        pause_after(wrong)
+        let of_address = inner.peer.map(|peer| inner.guesses.wrong(peer.ip(), Instant::now()));
+        pause_after(wrong.max(of_address.unwrap_or(0)))
     }
 
     /// Counts a call that has shown the token.
     pub fn admitted(&self) {
         if let Some(inner) = &self.0 {
-            inner.wrong.store(0, Ordering::Relaxed);
+            // A connection that has shown no other token does not look at the others of its address.
+            if inner.wrong.load(Ordering::Relaxed) > 0 {
+                inner.wrong.store(0, Ordering::Relaxed);
+                inner.peer.inspect(|peer| inner.guesses.right(peer.ip()));
+            }
             inner.tally.call_admitted();
         }
     }
@@ -98,7 +106,7 @@ mod tests {
 
     #[test]
     fn guesses_become_slower_and_come_to_an_end() {
-        let attempts = Attempts::new(Arc::new(()), None);
+        let attempts = Attempts::new(Arc::new(()), None, Guesses::default());
         let guess = || attempts.refused(RefusalReason::WrongToken).as_millis();
         let pauses: Vec<u128> = (1..=MAX_GUESSES).map(|_| guess()).collect();
         assert_eq!(pauses, [0, 0, 0, 100, 200, 400, 800, 1_600, 3_200, 6_400]);
@@ -106,9 +114,26 @@ mod tests {
         assert_eq!(guess(), 6_400, "it becomes no slower than that");
     }
 
+    /// Each guess on a connection of its own, from one address.
+    #[test]
+    fn a_new_connection_is_no_new_beginning() {
+        let guesses = Guesses::default();
+        let peer = |port| Some(SocketAddr::from(([10, 0, 0, 1], port)));
+        let connection = |port| Attempts::new(Arc::new(()), peer(port), guesses.clone());
+        let guess = |port| connection(port).refused(RefusalReason::WrongToken).as_millis();
+        let pauses: Vec<u128> = (1..=11).map(guess).collect();
+        assert_eq!(pauses, [0, 0, 0, 100, 200, 400, 800, 1_600, 3_200, 6_400, 6_400]);
+        connection(12).admitted();
+        assert_eq!(guess(13), 6_400, "a connection that never guessed forgives nothing");
+        let proxy = connection(14);
+        assert_eq!(proxy.refused(RefusalReason::WrongToken).as_millis(), 6_400);
+        proxy.admitted();
+        assert_eq!(guess(15), 0, "one that shows both sets the count back");
+    }
+
     #[test]
     fn the_right_token_begins_the_count_anew_and_no_token_counts_for_nothing() {
-        let attempts = Attempts::new(Arc::new(()), None);
+        let attempts = Attempts::new(Arc::new(()), None, Guesses::default());
         for _ in 0..100 {
             assert_eq!(attempts.refused(RefusalReason::NoToken), Duration::ZERO);
             assert_eq!(attempts.refused(RefusalReason::Malformed), Duration::ZERO);

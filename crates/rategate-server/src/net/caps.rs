@@ -75,7 +75,7 @@ impl Drop for Seat {
 }
 
 /// What one client has for itself: an address, or in IPv6 a network of 64 bits.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => IpAddr::V6((six.to_bits() & (u128::MAX << 64)).into()),
         four @ IpAddr::V4(_) => four,

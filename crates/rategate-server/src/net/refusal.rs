@@ -13,18 +13,21 @@ pub enum RefusalReason {
     TooLong,
     /// Its connection sent too much that asks for nothing.
     TooMuch,
+    /// It is denied because there is no room to count it: of keys, or of limits that come with calls.
+    NoRoom,
     /// The question has no answer: no such rule, no configuration, no store.
     Fault,
 }
 
 impl RefusalReason {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::NoToken,
         Self::WrongToken,
         Self::Malformed,
         Self::TooLong,
         Self::TooMuch,
+        Self::NoRoom,
         Self::Fault,
     ];
 
@@ -37,6 +40,7 @@ impl RefusalReason {
             Self::Malformed => "malformed",
             Self::TooLong => "too_long",
             Self::TooMuch => "too_much",
+            Self::NoRoom => "no_room",
             Self::Fault => "fault",
         }
     }

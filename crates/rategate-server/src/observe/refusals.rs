@@ -85,8 +85,10 @@ impl ListenerCalls {
         for (_, counter) in counters.filter(|(known, _)| **known == reason) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        let mut last = self.last_peer.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = peer.map(|peer| peer.ip());
+        // A flood of refused calls does not wait to be the last one.
+        if let Ok(mut last) = self.last_peer.try_lock() {
+            *last = peer.map(|peer| peer.ip());
+        }
     }
 
     /// Takes note of a call that has shown the token.

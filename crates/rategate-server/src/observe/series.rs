@@ -14,6 +14,10 @@ pub(super) struct Second {
     pub(super) asked: u64,
     /// Permits that fitted.
     pub(super) granted: u64,
+    /// Permits of items that were sent away.
+    pub(super) denied: u64,
+    /// Permits of items that left less than a tenth of the limit.
+    pub(super) near: u64,
     /// Items that were granted, near the limit or not, or passed because the counters were out of reach.
     pub(super) passed_calls: u64,
     /// Items that were sent away.
@@ -94,6 +98,8 @@ impl Second {
         Self {
             asked: granted.wrapping_add(turned),
             granted,
+            denied: permits(&[Kind::Denied, Kind::GoneDenied]),
+            near: sum.permits(Kind::Near),
             passed_calls: calls(&[Kind::Far, Kind::Near, Kind::GoneAdmitted]),
             denied_calls: calls(&[Kind::Denied, Kind::GoneDenied]),
             shadow_calls: sum.calls(Kind::Shadow),
@@ -110,6 +116,8 @@ impl Second {
         Self {
             asked: self.asked.saturating_add(other.asked),
             granted: self.granted.saturating_add(other.granted),
+            denied: self.denied.saturating_add(other.denied),
+            near: self.near.saturating_add(other.near),
             passed_calls: self.passed_calls.saturating_add(other.passed_calls),
             denied_calls: self.denied_calls.saturating_add(other.denied_calls),
             shadow_calls: self.shadow_calls.saturating_add(other.shadow_calls),
@@ -126,6 +134,8 @@ impl Second {
         Self {
             asked: part(self.asked),
             granted: part(self.granted),
+            denied: part(self.denied),
+            near: part(self.near),
             passed_calls: part(self.passed_calls),
             denied_calls: part(self.denied_calls),
             shadow_calls: part(self.shadow_calls),
@@ -155,6 +165,22 @@ mod tests {
         series.tick(1_000_000, &tally.sum());
         assert_eq!(series.newest_of(usize::MAX).1.count(), SECONDS);
         assert_eq!(series.newest_sum(SECONDS), Second::default());
+    }
+
+    /// Each outcome by its permits: what a rule lets pass though it is over is neither granted nor denied.
+    #[test]
+    fn permits_are_told_by_what_became_of_them() {
+        let (mut series, tally) = (Series::default(), Tally::new());
+        series.tick(100, &tally.sum());
+        let outcomes = [Kind::Far, Kind::Near, Kind::Denied, Kind::Shadow, Kind::GoneDenied];
+        for (kind, permits) in outcomes.into_iter().zip([1, 10, 100, 1_000, 10_000]) {
+            tally.add(kind, permits);
+        }
+        series.tick(101, &tally.sum());
+        let Second { asked, granted, denied, near, .. } = series.newest();
+        assert_eq!((asked, granted, denied, near), (11_111, 11, 10_100, 10));
+        let twice = series.newest().and(&series.newest());
+        assert_eq!((twice.denied, twice.near), (20_200, 20));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) fn response<B: From<Bytes>>(problem: &Problem<'_>) -> Response<B> {
 pub(crate) const fn of_fault(fault: &Fault) -> (StatusCode, &'static str) {
     match fault {
         Fault::NotLoaded => (StatusCode::SERVICE_UNAVAILABLE, "not_loaded"),
-        Fault::NoSuchRule(_) => (StatusCode::NOT_FOUND, "no_such_rule"),
+        Fault::NoSuchRule { .. } => (StatusCode::NOT_FOUND, "no_such_rule"),
         Fault::Values { .. } => (StatusCode::BAD_REQUEST, "wrong_values"),
         Fault::OtherValue { .. } => (StatusCode::BAD_REQUEST, "other_value"),
         Fault::Limit(_) | Fault::Rate(_) => (StatusCode::BAD_REQUEST, "invalid_limit"),

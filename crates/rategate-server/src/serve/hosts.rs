@@ -35,6 +35,7 @@ impl Front {
         let rls = self.rls(&access);
         let web = self.web(&access, rls.clone(), limits);
         let mut hosts: Vec<Host> = Vec::new();
+        let guesses = net::Guesses::default();
         for place in places {
             let tally = Tallied::of(&place, &self.observe);
             let Place { protocol, bound, tls, token_required } = place;
@@ -43,6 +44,7 @@ impl Front {
                 tls,
                 token_required,
                 caps: caps.clone(),
+                guesses: guesses.clone(),
                 limits,
                 drain: self.drainer.drain(),
                 tally: Arc::new(tally),

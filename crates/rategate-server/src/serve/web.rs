@@ -148,14 +148,20 @@ impl Parts {
             return refused(StatusCode::BAD_REQUEST, text.to_owned());
         };
         let may_credit = may(Right::Credit);
-        let (status, text) = rls::json(&body, &self.engine, self.options, may_credit).await;
-        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED) {
-            return refused(status, text);
+        let answer = rls::json(&body, &self.engine, self.options, may_credit).await;
+        let status = StatusCode::from_u16(answer.status);
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = if matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED) {
+            refused(status, answer.body)
+        } else {
+            let mut response = plain(status, answer.body);
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(CONTENT_TYPE, json);
+            response
+        };
+        if let Some(reason) = answer.refusal {
+            response.extensions_mut().insert(reason);
         }
-        let mut response = plain(status, text);
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(CONTENT_TYPE, json);
         response
     }
 }

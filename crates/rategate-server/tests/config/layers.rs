@@ -333,8 +333,46 @@ fn an_environment_of_theirs_stands_between_files_and_our_own() {
     assert_eq!(settings.server.http[0].address.to_string(), "127.0.0.1:81");
     assert_eq!(settings.server.tls.as_ref().unwrap().cert.as_path(), Path::new("theirs"));
     assert!(settings.server.grpc[0].tls && !settings.server.http[0].tls, "TLS is for gRPC alone");
+    assert_eq!(settings.store, None, "no rule has its counters there");
     let settings =
         with(&[("RATEGATE_GRPC_SHADOW", "false"), ("RATEGATE_SERVER_HTTP", "127.0.0.1:82")]);
     assert!(!settings.grpc.shadow);
     assert_eq!(settings.server.http[0].address.to_string(), "127.0.0.1:82");
+}
+
+/// The store of that environment is ours where a rule has its counters there, with what the file alone says of it.
+#[test]
+fn a_store_of_theirs_is_the_one_of_rules_that_need_one() {
+    let theirs = [
+        ("RUNTIME_ROOT", "/data"),
+        ("REDIS_URL", "redis.example:6379"),
+        ("REDIS_SOCKET_TYPE", "tcp"),
+        ("REDIS_AUTH", "ann:sesame"),
+    ];
+    let mut layers = Layers::default();
+    layers.add_theirs(|name| {
+        let found = theirs.iter().find(|(known, _)| *known == name);
+        found.map(|(_, text)| (*text).to_owned())
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let rule = |more: &str| {
+        let text = format!(
+            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: day, requests_per_unit: 5{more}}}}}]"
+        );
+        std::fs::write(folder.path().join("a.yaml"), text).unwrap();
+        load_with(Some(folder.path()), &layers).unwrap_or_else(|error| panic!("{}", error.report()))
+    };
+    let loaded = rule("");
+    assert_eq!(loaded.settings.store, None);
+    let told: Vec<&str> =
+        loaded.warnings.iter().map(rategate_server::config::Problem::message).collect();
+    assert!(told.iter().any(|told| told.starts_with("REDIS_URL: no rule has")), "{told:?}");
+    let store = rule(", store: exact, when_gone: deny").settings.store.unwrap();
+    assert_eq!(store.place, StorePlace::Server(StoreServer::tcp("redis.example", 6379)));
+    assert_eq!(store.user.as_deref(), Some("ann"));
+    std::fs::write(folder.path().join("b.toml"), "[store]\nurl = \"redis://file:1\"\nnodes = 7\n")
+        .unwrap();
+    let store = rule(", store: exact, when_gone: deny").settings.store.unwrap();
+    assert_eq!((store.nodes.get(), store.user.as_deref()), (7, Some("ann")), "both say something");
+    assert!(format!("{:?}", store.place).contains("redis.example"));
 }

@@ -12,6 +12,7 @@
 )]
 
 mod envoy;
+mod faults;
 mod files;
 mod fuzz;
 mod layers;

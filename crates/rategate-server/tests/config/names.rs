@@ -186,3 +186,16 @@ fn both_names_are_shown_and_imported() {
     assert_eq!(outcome.kept, [Arc::from("edge.remote_address")]);
     assert_eq!(scene.left("edge", 0), 3);
 }
+
+/// A domain or a key that no rule has is told with the one that was probably meant.
+#[test]
+fn what_was_probably_meant_is_explained() {
+    let loaded = text("m.yaml", &file("edge", "per_ip"));
+    let told = |domain: &str, key: &str| explain(&loaded.rules, domain, &[(key, "x")]).to_string();
+    let domain = told("egde", "remote_address");
+    assert!(domain.contains("no rule is of the domain `egde`; did you mean `edge`?"), "{domain}");
+    let key = told("edge", "remote_addres");
+    assert!(key.contains("has the key `remote_addres`; did you mean `remote_address`?"), "{key}");
+    let other = told("edge", "user");
+    assert!(!other.contains("did you mean"), "{other}");
+}

@@ -386,8 +386,8 @@ fn what_is_wrong_is_told_with_its_place() {
     let rule = "[[rule]]\nname = \"r\"\nlimit = \"1/s\"\n";
     let cases = [
         ("[servr]\n", "unknown key `servr`", 1, 2),
-        ("[server]\nthread = 1\n", "unknown field `thread`", 2, 1),
-        ("[server]\nthreads = 0\n", "nonzero", 2, 11),
+        ("[server]\nthread = 1\n", "unknown key `thread`", 2, 1),
+        ("[server]\nthreads = 0\n", "from 1 on", 2, 11),
         ("[server]\nthreads = 5000\n", "1024", 2, 11),
         ("[server]\nresp = \"localhost:1\"\n", "no address", 2, 8),
         ("[server]\nresp = 5\n", "an address like", 2, 8),
@@ -396,16 +396,16 @@ fn what_is_wrong_is_told_with_its_place() {
         ("[store]\nurl = [\"redis://a\", \"redis://b\"]\n", "several servers", 2, 7),
         ("[store]\nurl = \"redis://a\"\nname = \"x\"\n", "sentinel", 3, 8),
         ("[store]\nurl = \"redis://a\"\nprefix = \"a b\"\n", "prefix", 3, 10),
-        ("[store]\nbudget = \"1ms\"\n", "missing field `url`", 1, 1),
-        ("[snapshot]\npath = \"a\"\nwhen_torn = \"x\"\n", "unknown variant `x`", 3, 13),
-        ("[log]\nformat = \"xml\"\n", "unknown variant `xml`", 2, 10),
+        ("[store]\nbudget = \"1ms\"\n", "the key `url` is missing", 1, 1),
+        ("[snapshot]\npath = \"a\"\nwhen_torn = \"x\"\n", "unknown word `x`", 3, 13),
+        ("[log]\nformat = \"xml\"\n", "unknown word `xml`", 2, 10),
         ("[tracing]\notlp = \"https://h:4318\"\n", "without TLS", 2, 8),
         ("[tracing]\nsample = \"200%\"\n", "100%", 2, 10),
         ("[tracing]\nservice = \"\"\n", "1 to 256 bytes", 2, 11),
         ("x = \n", "", 1, 5),
         ("rule = 1\n", "list of tables", 1, 8),
-        ("[[rule]]\nname = \"a\"\n", "missing field `limit`", 1, 1),
-        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nlimits = 1\n", "unknown field `limits`", 4, 1),
+        ("[[rule]]\nname = \"a\"\n", "no limit", 1, 1),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nlimits = 1\n", "unknown key `limits`", 4, 1),
         ("[[rule]]\nname = \"a\\n\"\nlimit = \"1/s\"\n", "printable ASCII", 2, 8),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/fortnight\"\n", "unit", 3, 9),
         ("[[rule]]\nname = \"a\"\nlimit = \"1 per s\"\n", "N/PERIOD", 3, 9),
@@ -414,14 +414,14 @@ fn what_is_wrong_is_told_with_its_place() {
         ("[[rule]]\nname = \"a\"\nlimit = { permits = 1, unit = \"eon\" }\n", "eon", 3, 31),
         (
             "[[rule]]\nname = \"a\"\nlimit = { permits = 1, per = \"day\" }\n",
-            "unknown field `per`",
+            "unknown key `per`",
             3,
             24,
         ),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nburst = 0\n", "1 permit", 4, 9),
         (
             "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nalgorithm = \"leaky\"\n",
-            "unknown variant `leaky`",
+            "unknown word `leaky`",
             4,
             13,
         ),
@@ -436,7 +436,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nmatch = [5]\n", "a key like", 4, 10),
         (
             "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nmatch = [{ key = \"k\", vaule = \"\" }]\n",
-            "unknown field `vaule`",
+            "unknown key `vaule`",
             4,
             23,
         ),
@@ -469,7 +469,7 @@ fn what_is_wrong_is_told_with_its_place() {
             9,
         ),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nwhen_gone = \"deny\"\n", "here", 4, 13),
-        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nkeys = 0\n", "nonzero", 4, 8),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nkeys = 0\n", "from 1 on", 4, 8),
         (
             "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\nzone = \"Mars/Base\"\n",
             "Mars/Base",
@@ -514,7 +514,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ),
         (
             "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\n",
-            "for whom",
+            "for which values",
             6,
             8,
         ),
@@ -714,7 +714,7 @@ body = "much"
         })
         .collect();
     let lines: Vec<usize> = told.iter().map(|(line, ..)| *line).collect();
-    assert_eq!(lines, [6, 7, 8, 11, 12, 13, 15, 16, 18, 19, 21, 23, 24], "{error}");
+    assert_eq!(lines, [6, 7, 8, 11, 12, 13, 14, 15, 16, 18, 19, 21, 23, 24], "{error}");
     let help = |line| told.iter().find(|(at, ..)| *at == line).unwrap().2.unwrap_or_default();
     for (line, meant) in
         [(8, "burst"), (12, "exact"), (16, "server"), (18, "http"), (21, "json"), (23, "idle")]

@@ -298,7 +298,7 @@ fn what_never_fits_has_no_time() {
 #[test]
 fn what_is_wrong_is_told_with_its_place() {
     let service = plain();
-    let table: [(&str, u16, &str, &str, &str); 16] = [
+    let table: [(&str, u16, &str, &str, &str); 18] = [
         ("{", 400, "invalid_request", "", "line 1 column"),
         (
             r#"{"rule":"per_user","key":"1","permits":-1}"#,
@@ -332,6 +332,20 @@ fn what_is_wrong_is_told_with_its_place() {
         ),
         (r#"{"rule":"per_user","key":"1","key":"2"}"#, 400, "invalid_request", "", "duplicate"),
         (r#"{"rule":"none","key":"1"}"#, 404, "no_such_rule", "/rule", "no rule"),
+        (
+            r#"{"rule":"per_usr","key":"1"}"#,
+            404,
+            "no_such_rule",
+            "/rule",
+            "did you mean `per_user`?",
+        ),
+        (
+            r#"{"verb":"peek","rule":"per_usr","key":{"user":"1"}}"#,
+            404,
+            "no_such_rule",
+            "/rule",
+            "did you mean `per_user`?",
+        ),
         (r#"{"items":[{"rule":"all"},{"rule":"none"}]}"#, 404, "no_such_rule", "/items/1/rule", ""),
         (r#"{"rule":"per_user"}"#, 400, "wrong_values", "/key", "needs 1 value"),
         (r#"{"rule":"per_user","key":["1","2"]}"#, 400, "wrong_values", "/key", "2 are given"),

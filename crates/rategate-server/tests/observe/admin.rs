@@ -202,6 +202,16 @@ fn a_descriptor_is_explained() {
     let (_, body) = explain(r#"{"domain":"edge","entries":[{"key":"plan","value":"free"}]}"#);
     let told: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&told["matched"], &told["now"]["verdict"]), (&json!(false), &json!("unmatched")));
+    // What is misspelt is told with what was probably meant.
+    for (domain, key, hint) in [
+        ("egde", "user", json!("no rule is of the domain `egde`; did you mean `edge`?")),
+        ("edge", "pln", json!("no rule of the domain has the key `pln`; did you mean `plan`?")),
+        ("edge", "something-else", Value::Null),
+    ] {
+        let question = json!({"domain": domain, "entries": [{"key": key, "value": "1"}]});
+        let told: Value = serde_json::from_str(&explain(&question.to_string()).1).unwrap();
+        assert_eq!((&told["matched"], &told["hint"]), (&json!(false), &hint), "{domain} {key}");
+    }
     for body in ["", "{}", "[", r#"{"domain":"edge","entries":[],"more":1}"#] {
         let (status, problem) = explain(body);
         assert_eq!(status, 400, "{body}");

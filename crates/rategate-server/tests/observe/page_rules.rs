@@ -118,7 +118,7 @@ fn a_rule_of_calls_in_flight_is_shown_as_one() {
     // Of each key nobody counts what is in flight over all.
     assert!(hold(&site, "reports", &[b"ann"]));
     open(&mut browser, &site, "reports");
-    browser.until(&format!("/^calls in flight/.test({})", text("rule-counts")));
+    browser.until(&format!("/^calls in flight: – \\(look up a key/.test({})", text("rule-counts")));
     assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
 }
 
@@ -166,7 +166,7 @@ fn nothing_is_cut_off_at_any_width() {
         );
         assert_eq!(browser.eval(SCROLLERS), json!([]), "{width}: one scroller, the page");
         let units = "[...new Set([...document.querySelectorAll('.figures i')].map((unit) => unit.textContent))]";
-        assert_eq!(browser.eval(units), json!(["calls/s"]));
+        assert_eq!(browser.eval(units), json!(["permits/s"]));
         browser.picture(&format!("names-{width}"));
     }
     browser.screen(400, 900, "dark");

@@ -161,3 +161,25 @@ fn what_is_no_question_about_a_rule_is_an_error() {
     client.send(&super::client::command(&[&b"RATEGATE.PEEK"[..], b"\xff", b"1"]));
     assert_eq!(client.read().error(), "ERR a rule's name is text in UTF-8");
 }
+
+/// Each verb that names a rule tells which one was probably meant.
+#[test]
+fn a_misspelt_rule_is_told_with_what_was_meant() {
+    let running = shop();
+    let mut client = Client::to(&running);
+    for words in [
+        "RATEGATE.CHECK shadwo 1",
+        "RATEGATE.PEEK shadwo 1",
+        "RATEGATE.REFUND shadwo 1",
+        "RATEGATE.RESET shadwo",
+        "RATEGATE.EXPLAIN shadwo",
+        "RATEGATE.LEASE TAKE * shadwo 1",
+    ] {
+        let told = client.ask(words);
+        assert_eq!(
+            told.error(),
+            "ERR there is no rule `shadwo`; did you mean `shadow`?",
+            "{words}"
+        );
+    }
+}

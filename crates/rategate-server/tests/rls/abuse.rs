@@ -234,7 +234,6 @@ fn too_much_of_anything_ends_the_connection() {
                 .concat(),
             11,
         ),
-        ("a head of many fields", frame(1, 4, 1, &[right_head(), vec![0x83; 600]].concat()), 11),
         ("a ping too many", (0..2000).flat_map(|_| frame(6, 0, 0, &[0; 8])).collect(), 11),
         ("settings too many", (0..2000).flat_map(|_| frame(4, 0, 0, &[])).collect(), 11),
         (
@@ -421,5 +420,43 @@ fn streams_and_heads_are_those_of_the_settings() {
     let fields: Vec<_> =
         fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     raw.send(&frame(1, 4, 1, &head(PATH, &fields)));
-    assert_eq!(raw.goaway(), Some(11), "to be calm");
+    assert!(says(&raw.answer(1), "415"), "it is no call of gRPC, which is told first");
+}
+
+/// A head whose fields are too long is of one call: that is denied, whatever its message says, and the others go on. The table of
+/// fields is that of the other end after it.
+#[test]
+fn a_head_that_is_too_long_refuses_its_call_alone() {
+    let settings = Settings { most_head: 1_024, ..Settings::default() };
+    let server = server_with(settings);
+    let mut raw = Raw::greeted(&server);
+    let long = "x".repeat(120);
+    let grpc = ("content-type", "application/grpc");
+    // A field with its name, to be known by a number from now on: the first of the table.
+    let known = [&[0x40][..], &field("x-long", &long)[1..]].concat();
+    let mut too_long = [head(PATH, &[grpc]), known].concat();
+    too_long.extend([0xbe; 10]);
+    raw.send(&[begun_call(1), frame(1, 4, 3, &too_long)].concat());
+    let denied = raw.answer(3);
+    let data: Vec<u8> = denied.iter().filter(|f| f.0 == 0).flat_map(|f| f.3.clone()).collect();
+    assert_eq!(data, [0, 0, 0, 0, 2, 8, 2], "over the limit: {denied:?}");
+    // Ended at once, it is denied as well.
+    raw.send(&frame(1, 5, 5, &too_long));
+    let denied = raw.answer(5);
+    assert!(denied.iter().any(|frame| frame.3.ends_with(&[8, 2])), "{denied:?}");
+    // Another method's is refused by a status.
+    let health = head("/grpc.health.v1.Health/Check", &[grpc]);
+    raw.send(&frame(1, 5, 7, &[health, vec![0xbe; 10]].concat()));
+    assert!(says(&raw.answer(7), "1024 bytes"));
+    // The field of before is there: a head with it once is short enough.
+    let mut short = right_head();
+    short.push(0xbe);
+    raw.send(&[frame(1, 4, 9, &short), frame(0, 1, 9, &right_message())].concat());
+    assert_eq!(raw.answer(9).len(), 3, "answered");
+    raw.send(&frame(0, 1, 1, &right_message()));
+    assert_eq!(raw.answer(1).len(), 3, "the call of before goes on");
+    // Work that nothing is asked by comes to an end.
+    let flood = (0..200).flat_map(|nth| frame(1, 5, 11 + 2 * nth, &too_long)).collect::<Vec<_>>();
+    raw.send(&flood);
+    assert_eq!(raw.goaway(), Some(11));
 }

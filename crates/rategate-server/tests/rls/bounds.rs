@@ -13,7 +13,7 @@ use tokio::io::{
 };
 
 use crate::abuse::{
-    PREFACE, Raw, begun_call, call, frame, head, message, right_message, server, server_with,
+    PREFACE, Raw, begun_call, call, frame, head, message, right_message, says, server, server_with,
 };
 use crate::calls::{descriptor, request};
 use crate::common::{engine, rules, runtime};
@@ -349,6 +349,6 @@ fn bounds_are_those_of_the_settings() {
     assert_eq!(raw.answer(5), [(3, 0, 5, vec![0, 0, 0, 7])]);
     let long = "x".repeat(120);
     let long = head("/x", &[("content-type", &long), ("x", &long)]);
-    raw.send(&frame(1, 4, 7, &long));
-    assert_eq!(raw.goaway(), Some(11));
+    raw.send(&[frame(3, 0, 1, &[0, 0, 0, 8]), frame(1, 4, 7, &long)].concat());
+    assert!(says(&raw.answer(7), "415"), "what it asks for is looked at first");
 }

@@ -253,8 +253,10 @@ fn what_is_no_question_is_an_error_that_says_so() {
             let none = ask(client, asked).await.unwrap_err();
             assert_eq!(none.code(), Code::InvalidArgument);
             assert_eq!(none.message(), "rate limit domain must not be empty");
-            let many = vec![descriptor(&[("a", "b")]); 65];
-            let error = ask(client, request(&many)).await.unwrap_err();
+            let mut unit = request(&[descriptor(&[("a", "b")])]);
+            let none = RateLimitOverride { requests_per_unit: 2, unit: 0 };
+            unit.descriptors[0].limit = Some(none);
+            let error = ask(client, unit).await.unwrap_err();
             assert_eq!(error.code(), Code::InvalidArgument);
         });
     }

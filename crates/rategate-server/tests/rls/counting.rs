@@ -240,6 +240,81 @@ fn limits_of_one_unit_share_the_count_of_a_descriptor() {
     assert_eq!(remaining(Some((5, Unit::Day))), 3, "another unit, another count");
 }
 
+/// Numbers from 2^27 on are counted in windows of their own, beside a rule of less in the same unit.
+#[test]
+fn a_very_large_limit_of_a_callers_own_has_a_count_of_its_own() {
+    let text =
+        "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 10}}]";
+    let (engine, _) = engine_of(text, EngineSettings::default());
+    let remaining = |own| {
+        let asked = Asked { entries: vec![("a", "x")], own, hits: Some(2) };
+        told(&ask_engine(&engine, &[asked], 0)).1[0].remaining
+    };
+    let (less, large) = ((1 << 27) - 1, 1 << 27);
+    assert_eq!(remaining(None), 8);
+    assert_eq!(remaining(Some((less, Unit::Hour))), less - 4, "it shares the rule's");
+    assert_eq!(remaining(Some((large, Unit::Hour))), large - 2, "it has its own");
+    assert_eq!(remaining(Some((large, Unit::Hour))), large - 4);
+    assert_eq!(remaining(None), 4, "and the rule's goes on");
+}
+
+/// A value that is a rule's pattern, letter for letter, comes under the first pattern that fits.
+#[test]
+fn a_value_that_is_a_pattern_comes_under_the_first_that_fits() {
+    let limit = |name: &str, permits| {
+        format!(
+            "{{key: path, value: \"{name}\", rate_limit: {{unit: hour, requests_per_unit: {permits}}}}}"
+        )
+    };
+    let text = format!("domain: d\ndescriptors: [{}, {}]", limit("/a/*", 5), limit("/*", 9));
+    let (engine, _) = engine_of(&text, EngineSettings::default());
+    let remaining = |value| {
+        let asked = Asked { entries: vec![("path", value)], own: None, hits: None };
+        told(&ask_engine(&engine, &[asked], 0)).1[0].remaining
+    };
+    assert_eq!(remaining("/a/*"), 4, "its own is the first that fits");
+    assert_eq!(remaining("/*"), 8);
+    let text = format!("domain: d\ndescriptors: [{}, {}]", limit("/*", 9), limit("/a/*", 5));
+    let (engine, _) = engine_of(&text, EngineSettings::default());
+    let asked = Asked { entries: vec![("path", "/a/*")], own: None, hits: None };
+    let statuses = told(&ask_engine(&engine, &[asked], 0)).1;
+    assert_eq!(statuses[0].remaining, 8, "an earlier one fits, too");
+}
+
+/// A file without descriptors makes no domain: everything passes, a caller's own limit as well.
+#[test]
+fn a_file_without_descriptors_knows_no_domain() {
+    let (engine, _) = engine_of("domain: d\ndescriptors: []", EngineSettings::default());
+    for own in [None, Some((0, Unit::Hour)), Some((1, Unit::Hour))] {
+        let asked = Asked { entries: vec![("a", "x")], own, hits: Some(5) };
+        let (is_over, statuses) = told(&ask_engine(&engine, &[asked], 0));
+        assert!(!is_over && statuses[0].limit.is_none(), "{own:?}");
+    }
+}
+
+/// Twice the limit passes around a border of windows, and not where the rule says another algorithm.
+#[test]
+fn around_a_border_twice_the_limit_passes_unless_another_algorithm_is_said() {
+    for (algorithm, around) in
+        [("", 20), ("algorithm: gcra, burst: 5", 5), ("algorithm: sliding-log", 10)]
+    {
+        let text = format!(
+            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: hour, requests_per_unit: 10, {algorithm}}}}}]"
+        );
+        let (engine, clock) = engine_of(&text, EngineSettings::default());
+        let border_ns = clock.now_ns() / (3_600 * SECOND) * 3_600 * SECOND + 3_600 * SECOND;
+        let mut passed = 0;
+        for at_ns in [border_ns - 1, border_ns] {
+            clock.set(at_ns);
+            for _ in 0..30 {
+                let asked = Asked { entries: vec![("a", "x")], own: None, hits: None };
+                passed += u32::from(!told(&ask_engine(&engine, &[asked], 0)).0);
+            }
+        }
+        assert_eq!(passed, around, "{algorithm}");
+    }
+}
+
 /// Rules of another kind in the same call are all or nothing: what counts every hit counts, and they take nothing.
 #[test]
 fn other_limits_beside_counted_ones_take_all_or_nothing() {
@@ -272,10 +347,11 @@ fn a_global_shadow_lets_every_call_pass() {
         crate::common::runtime()
             .block_on(rategate_server::protocol::rls::json(question, &engine, options, true))
     };
-    let (status, body) = json(options);
-    assert_eq!(status, 200, "{body}");
+    let answer = json(options);
+    let body = answer.body;
+    assert_eq!(answer.status, 200, "{body}");
     assert!(body.starts_with(r#"{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT""#), "{body}");
-    assert_eq!(json(Options::default()).0, 429);
+    assert_eq!(json(Options::default()).status, 429);
 }
 
 /// A reload with another number goes on with the count, as counters in Redis do; another unit is another window.

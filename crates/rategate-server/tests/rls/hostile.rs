@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use proptest::prelude::*;
 use rategate_server::engine::{Decided, Fault, Request};
-use rategate_server::net::Access;
+use rategate_server::net::{Access, RefusalReason};
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
 use rategate_server::protocol::rls::{Ask, Decide, Options, json};
 
@@ -14,15 +14,25 @@ use crate::common::{Driver, Server, engine, rules, runtime};
 
 /// A field of a message: its number, and bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    let mut field = vec![number << 3 | 2];
-    let mut length = bytes.len();
-    while length >= 0x80 {
-        field.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
-        length >>= 7;
+    let length = varint(u64::try_from(bytes.len()).unwrap());
+    [&[number << 3 | 2], &length[..], bytes].concat()
+}
+
+/// A field of a message: its number, and an integer.
+fn integer(number: u8, value: u64) -> Vec<u8> {
+    [&[number << 3], &varint(value)[..]].concat()
+}
+
+/// Seven bits in each byte, the lowest first.
+fn varint(value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = value;
+    while rest >= 0x80 {
+        bytes.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
+        rest >>= 7;
     }
-    field.push(u8::try_from(length).unwrap());
-    field.extend(bytes);
-    field
+    bytes.push(u8::try_from(rest).unwrap());
+    bytes
 }
 
 /// A request about descriptors of one entry each, as Envoy writes it: bytes of header fields as they came.
@@ -131,42 +141,153 @@ fn a_string_of_json_that_is_no_text_is_a_value() {
     let mut text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"50.0.0.5"}]},{"entries":[{"key":"plan","value":""#.to_vec();
     text.extend(b"\xff\xfe\", \"key\":\"");
     assert_eq!(
-        runtime().block_on(json(&text, &engine, Options::default(), true)).0,
+        runtime().block_on(json(&text, &engine, Options::default(), true)).status,
         400,
         "cut short"
     );
     for value in [&b"\xff\xfe"[..], br"\ud800", br"\u0000", b""] {
         let mut text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"50.0.0.5"}]},{"entries":[{"key":"plan","value":""#.to_vec();
         text.extend([value, b"\"}]}]}"].concat());
-        let (status, body) = runtime().block_on(json(&text, &engine, Options::default(), true));
-        assert_eq!(status, 429, "{value:?}: {body}");
+        let answer = runtime().block_on(json(&text, &engine, Options::default(), true));
+        assert_eq!(answer.status, 429, "{value:?}: {}", answer.body);
     }
 }
 
-/// Has no room for one more key.
-struct Full;
+/// Has no room for one more key, or limit.
+struct Full(Fault);
 
 impl Decide for Full {
     fn decide(&self, _: &Request<'_>) -> Decided {
-        Decided::Now(Err(Fault::NoRoom))
+        Decided::Now(Err(self.0.clone()))
     }
 }
 
-/// A client can make up keys until there is no room for more: that lets nobody pass.
+/// A client can make up keys, and limits, until there is no room for more: then its calls are denied, and counted as such.
 #[test]
-fn a_key_without_room_is_denied() {
+fn what_there_is_no_room_for_is_denied_and_counted() {
+    for fault in [Fault::NoRoom, Fault::TooManyLimits { most: 31 }] {
+        denied_for(&fault);
+    }
+}
+
+fn denied_for(fault: &Fault) {
     let text =
         br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"x"}]}]}"#;
-    let told = runtime().block_on(json(text, &Full, Options::default(), true));
-    assert_eq!(told, (429, r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#.to_owned()));
-    let rls = Rls::new(Full, Access::default(), Health::new(true), Settings::default());
+    let full = || Full(fault.clone());
+    let told = runtime().block_on(json(text, &full(), Options::default(), true));
+    let denied = r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#;
+    assert_eq!((told.status, &*told.body), (429, denied), "{fault}");
+    assert_eq!(told.refusal, Some(RefusalReason::NoRoom), "{fault}");
+    let rls = Rls::new(full(), Access::default(), Health::new(true), Settings::default());
     let body =
         http_body_util::Full::new(Bytes::from(framed(&message(&[(b"remote_address", b"x")]))));
     let request = http::Request::post(PATH).header("content-type", "application/grpc").body(body);
-    let body = runtime().block_on(async {
-        rls.call(request.unwrap(), false).await.into_body().collect().await.unwrap().to_bytes()
-    });
+    let response = runtime().block_on(rls.call(request.unwrap(), false));
+    assert_eq!(response.extensions().get(), Some(&RefusalReason::NoRoom), "{fault}");
+    let body = runtime().block_on(response.into_body().collect()).unwrap().to_bytes();
     assert_eq!(body.as_ref(), framed(&[8, 2]), "over the limit");
+}
+
+/// Integers around all borders.
+fn extreme() -> impl Strategy<Value = u64> {
+    let bits = (0..64_u32, 0..3_u64)
+        .prop_map(|(bit, more)| (1_u64 << bit).wrapping_add(more).wrapping_sub(1));
+    prop_oneof![Just(0), Just(u64::MAX), Just(u64::from(u32::MAX)), bits]
+}
+
+/// Fields that no message here has: of every kind, and of numbers that others use.
+fn unknown() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = prop::collection::vec(any::<u8>(), 0..20);
+    prop_oneof![
+        Just(Vec::new()),
+        extreme().prop_map(|value| integer(9, value)),
+        bytes.prop_map(|bytes| field(15, &bytes)),
+        any::<[u8; 8]>().prop_map(|bytes| [&[10 << 3 | 1][..], &bytes].concat()),
+        any::<[u8; 4]>().prop_map(|bytes| [&[11 << 3 | 5][..], &bytes].concat()),
+        // A group with a group in it.
+        Just(vec![12 << 3 | 3, 13 << 3 | 3, 8, 1, 13 << 3 | 4, 12 << 3 | 4]),
+    ]
+}
+
+prop_compose! {
+    /// A descriptor: entries without a key, a value or both, of any bytes; a limit of its own; hits.
+    fn hostile()(
+        entries in prop::collection::vec((prop::option::of(prop::collection::vec(any::<u8>(), 0..40)), prop::option::of(prop::collection::vec(any::<u8>(), 0..40)), unknown()), 0..6),
+        own in prop::option::of((extreme(), 1..8_u64)),
+        hits in prop::option::of(prop::option::of(extreme())),
+        more in unknown(),
+    ) -> Vec<u8> {
+        let mut descriptor = more;
+        for (key, value, more) in entries {
+            let mut entry = more;
+            entry.extend(key.map_or_else(Vec::new, |key| field(1, &key)));
+            entry.extend(value.map_or_else(Vec::new, |value| field(2, &value)));
+            descriptor.extend(field(1, &entry));
+        }
+        if let Some((permits, unit)) = own {
+            descriptor.extend(field(2, &[integer(1, permits), integer(2, unit)].concat()));
+        }
+        if let Some(hits) = hits {
+            descriptor.extend(field(3, &hits.map_or_else(Vec::new, |hits| integer(1, hits))));
+        }
+        descriptor
+    }
+}
+
+/// Bytes that are no message are the one thing that is told by a status, and the connection goes on.
+#[test]
+fn bytes_that_are_no_message_are_told_by_a_status() {
+    for driver in BOTH {
+        let server = server(driver);
+        let mut raw = Raw::greeted(&server);
+        let whole = message(&[(b"remote_address", b"10.0.0.1")]);
+        for (nth, wrong) in
+            [&whole[..whole.len() - 1], b"\xff", b"\x0f", &[8; 3]].iter().enumerate()
+        {
+            assert_eq!(ask(&mut raw, 1 + 2 * u32::try_from(nth).unwrap(), wrong), None);
+        }
+        assert_eq!(ask(&mut raw, 99, &whole), Some(1), "{driver:?}");
+    }
+}
+
+/// More descriptors, or entries of one, than a question may have.
+#[test]
+fn a_question_of_too_many_parts_is_denied() {
+    let entry = field(1, &[field(1, b"a"), field(2, b"b")].concat());
+    let many = [field(1, b"edge"), field(2, &entry).repeat(65)].concat();
+    let wide = [field(1, b"edge"), field(2, &entry.repeat(65))].concat();
+    let most = [field(1, b"edge"), field(2, &entry).repeat(10_000)].concat();
+    for driver in BOTH {
+        let server = server(driver);
+        let mut raw = Raw::greeted(&server);
+        for (nth, question) in [&many, &wide, &most].into_iter().enumerate() {
+            assert_eq!(ask(&mut raw, 1 + 2 * u32::try_from(nth).unwrap(), question), OVER);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    /// Whatever a well-formed message says of a domain and at least one descriptor: the answer is a decision.
+    #[test]
+    fn no_message_is_an_error(
+        descriptors in prop::collection::vec(hostile(), 1..70),
+        domain in prop_oneof![Just(b"edge".to_vec()), "[a-zé]{1,9}".prop_map(String::into_bytes)],
+        hits in prop::option::of(extreme()),
+        more in unknown(),
+        hyper in any::<bool>(),
+    ) {
+        static SERVERS: std::sync::OnceLock<[Server; 2]> = std::sync::OnceLock::new();
+        let [own, other] = SERVERS.get_or_init(|| BOTH.map(server));
+        let mut bytes = [more, field(1, &domain)].concat();
+        for descriptor in &descriptors {
+            bytes.extend(field(2, descriptor));
+        }
+        bytes.extend(hits.map_or_else(Vec::new, |hits| integer(3, hits)));
+        let mut raw = Raw::greeted(if hyper { other } else { own });
+        let told = ask(&mut raw, 1, &bytes);
+        prop_assert!(matches!(told, Some(1 | 2)), "{:?}", told);
+    }
 }
 
 proptest! {
@@ -189,14 +310,7 @@ proptest! {
             let entry = if is_key { field(1, &value) } else { [field(1, b"plan"), field(2, &value)].concat() };
             let mut descriptor = field(1, &entry);
             if own_hits {
-                let mut number = vec![8];
-                let mut rest = hits;
-                while rest >= 0x80 {
-                    number.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
-                    rest >>= 7;
-                }
-                number.push(u8::try_from(rest).unwrap());
-                descriptor.extend(field(3, &number));
+                descriptor.extend(field(3, &integer(1, hits)));
             }
             bytes.extend(field(2, &descriptor));
         }

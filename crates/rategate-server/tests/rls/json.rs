@@ -9,7 +9,8 @@ use crate::common::{engine, rule, rules, runtime};
 
 fn ask(text: &str) -> (u16, String) {
     let (engine, _) = engine(rules());
-    runtime().block_on(json(text.as_bytes(), &engine, Options::default(), true))
+    let answer = runtime().block_on(json(text.as_bytes(), &engine, Options::default(), true));
+    (answer.status, answer.body)
 }
 
 #[test]
@@ -102,7 +103,7 @@ impl Decide for Told {
 fn what_nobody_knows_is_not_told() {
     let text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"held","value":"x"}]}]}"#;
     let options = Options { headers: true, ..Options::default() };
-    let said = |told: Told| runtime().block_on(json(text, &told, options, true)).1;
+    let said = |told: Told| runtime().block_on(json(text, &told, options, true)).body;
     let never = said(Told(Verdict::Granted, Some(4)));
     assert!(never.contains(r#""limitRemaining":4"#), "{never}");
     assert!(!never.contains("Reset"), "{never}");

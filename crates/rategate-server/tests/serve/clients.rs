@@ -56,6 +56,14 @@ impl Service {
         listening.iter().find(|place| place.protocol == protocol).unwrap().address.to_string()
     }
 
+    /// What is spoken, once for each place at which the service listens.
+    pub(crate) fn protocols(&self) -> Vec<&str> {
+        let listening = self.running.as_ref().unwrap().listening();
+        let mut all: Vec<_> = listening.iter().map(|place| place.protocol).collect();
+        all.sort_unstable();
+        all
+    }
+
     pub(crate) fn resp(&self) -> Resp {
         Resp(BufReader::new(connect(&self.at("resp"))))
     }

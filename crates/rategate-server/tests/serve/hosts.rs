@@ -36,3 +36,33 @@ fn a_request_of_http_1_1_has_one_host() {
     // Once its connection has ended at both ends.
     until("it is counted", || service.metric(counted).unwrap() == "6");
 }
+
+/// Over HTTP/2, too, what is no HTTP is counted by its reason, and what its peer ends is not.
+#[test]
+fn what_is_no_http_2_is_counted() {
+    let service = Service::of("[[rule]]\nname = \"api\"\nlimit = \"5/h\"\n");
+    let place = service.at("http");
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let counted = |reason: &str| {
+        let name = format!("rategate_calls_refused_total{{protocol=\"http\",reason=\"{reason}\"}}");
+        service.metric(&name).unwrap()
+    };
+    let farewell = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    last_words(&place, &[&preface[..], farewell].concat());
+    // Data on a stream that never began; a ping of five bytes; fields that no table has.
+    for (nth, wrong) in [
+        &b"\0\0\x01\0\0\0\0\0\x01x"[..],
+        b"\0\0\x05\x06\0\0\0\0\0hello",
+        b"\0\0\x01\x01\x05\0\0\0\x01\xff",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        last_words(&place, &[&preface[..], wrong].concat());
+        until("it is counted", || counted("malformed") == (nth + 1).to_string());
+    }
+    // Settings without end ask for nothing.
+    last_words(&place, &[&preface[..], &b"\0\0\0\x04\0\0\0\0\0".repeat(3_000)].concat());
+    until("it is counted", || counted("too_much") == "1");
+    assert_eq!(counted("malformed"), "3");
+}

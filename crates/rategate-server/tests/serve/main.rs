@@ -12,11 +12,14 @@ mod certificates;
 mod clients;
 mod exact;
 mod hosts;
+mod log;
+mod moved;
 mod nodes;
 mod pages;
 #[cfg(feature = "otlp")]
 mod receiver;
 mod restart;
+mod room;
 mod rules;
 #[cfg(feature = "otlp")]
 mod spans;

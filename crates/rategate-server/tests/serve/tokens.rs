@@ -39,13 +39,33 @@ fn calls_without_the_token_are_counted_by_protocol_and_reason() {
     assert!(resp.ask(&["PING"])[0].starts_with("NOAUTH"));
     assert!(resp.ask(&["AUTH", "other"])[0].starts_with("WRONGPASS"));
     assert_eq!(resp.ask(&["AUTH", "s3cret"]), ["OK"]);
-    assert!(resp.ask(&["CL.THROTTLE", "k", "x", "1", "1"])[0].starts_with("ERR"));
+    for malformed in [
+        &["CL.THROTTLE", "k", "x", "1", "1"][..],
+        &["NONSENSE"],
+        &["RATEGATE.CHECK", "api", "many"],
+        &["RATEGATE.LEASE", "KEEP"],
+        &["PING", "a", "b"],
+    ] {
+        assert!(resp.ask(malformed)[0].starts_with("ERR"), "{malformed:?}");
+    }
+    for fault in [
+        &["RATEGATE.CHECK", "none", "1"][..],
+        &["RATEGATE.CHECK", "api", "1"],
+        &["RATEGATE.EXPLAIN", "none"],
+        &["SELECT", "1"],
+    ] {
+        assert!(resp.ask(fault)[0].starts_with("ERR"), "{fault:?}");
+    }
     for (token, code) in [(None, 16), (Some("other"), 16), (Some("s3cret"), 0)] {
         assert_eq!(service.envoy_code(token, 1), code, "{token:?}");
     }
-    let expected =
-        [("http", [1, 1, 1, 0, 0, 1]), ("resp", [1, 1, 1, 0, 0, 0]), ("grpc", [1, 1, 0, 0, 0, 0])];
-    let reasons = ["no_token", "wrong_token", "malformed", "too_long", "too_much", "fault"];
+    let expected = [
+        ("http", [1, 1, 1, 0, 0, 0, 1]),
+        ("resp", [1, 1, 5, 0, 0, 0, 4]),
+        ("grpc", [1, 1, 0, 0, 0, 0, 0]),
+    ];
+    let reasons =
+        ["no_token", "wrong_token", "malformed", "too_long", "too_much", "no_room", "fault"];
     for (protocol, counts) in expected {
         let counted = reasons.map(|reason| refused(&service, protocol, reason));
         assert_eq!(counted, counts, "{protocol}: {reasons:?}");
@@ -111,7 +131,7 @@ fn a_connection_that_guesses_becomes_slow_and_ends() {
     (0..2).for_each(|_| guess(&mut resp));
     let slow = started.elapsed();
     assert!(slow.as_millis() >= 300, "{slow:?}");
-    // The right one begins anew.
+    // The right one begins anew, for the address, too.
     assert_eq!(resp.ask(&["AUTH", "s3cret"]), ["OK"]);
     let started = Instant::now();
     let mut http = service.http();
@@ -120,18 +140,43 @@ fn a_connection_that_guesses_becomes_slow_and_ends() {
         assert_eq!(http.call(guess).0, 401);
     }
     assert!(started.elapsed().as_millis() >= 300);
+    assert_eq!(http.call(&guess.replace("Bearer x", "Bearer s3cret")).0, 200);
     let started = Instant::now();
     assert_eq!(service.envoy_codes(Some("x"), 1, 5), [16; 5]);
     assert!(started.elapsed().as_millis() >= 300);
 }
 
+/// A connection for each guess: the address is remembered, over all protocols.
+#[test]
+fn a_client_that_connects_anew_for_each_guess_becomes_slow() {
+    let service = guarded(true);
+    let started = Instant::now();
+    for nth in 0..6 {
+        if nth % 2 == 0 {
+            assert!(service.resp().ask(&["AUTH", "x"])[0].starts_with("WRONGPASS"));
+        } else {
+            let guess = "authorization: Bearer x\r\n";
+            assert_eq!(service.http().get_with("/v1/rules", guess).0, 401);
+        }
+    }
+    // The fourth waits for 100 ms, and each after it for twice as long.
+    let slow = started.elapsed();
+    assert!(slow.as_millis() >= 700, "{slow:?}");
+    // Who has the token does not wait, whoever guesses beside it.
+    let started = Instant::now();
+    assert_eq!(service.http().get_with("/v1/rules", "authorization: Bearer s3cret\r\n").0, 200);
+    assert!(started.elapsed().as_millis() < 500, "{:?}", started.elapsed());
+}
+
 /// All guesses at once: as many are heard as one after the other, and then the connection is gone.
 #[test]
 fn guesses_that_come_together_are_no_more() {
-    let service = guarded(true);
+    let services = ["resp", "http"].map(|_| guarded(true));
     let guess = "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
     let auth = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
-    let said = [("resp", auth.repeat(500)), ("http", guess.repeat(50))].map(|(protocol, words)| {
+    let [resp, http] = &services;
+    let guesses = [("resp", resp, auth.repeat(500)), ("http", http, guess.repeat(50))];
+    let said = guesses.map(|(protocol, service, words)| {
         let place = service.at(protocol);
         std::thread::spawn(move || {
             let started = Instant::now();
@@ -144,5 +189,6 @@ fn guesses_that_come_together_are_no_more() {
     let [resp, http] = said.map(|said| said.join().unwrap());
     assert_eq!(resp.matches("WRONGPASS").count(), 10, "{resp}");
     assert_eq!(http.matches("HTTP/1.1 401").count(), 10, "{http}");
-    assert_eq!(["resp", "http"].map(|place| refused(&service, place, "wrong_token")), [10, 10]);
+    let counted = ["resp", "http"].iter().zip(&services);
+    assert!(counted.into_iter().all(|(at, service)| refused(service, at, "wrong_token") == 10));
 }

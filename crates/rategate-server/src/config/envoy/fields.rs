@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::node::{Key, Kind, Node};
 use crate::config::error::Problem;
-use crate::config::nearest::one_of;
 use crate::config::source::{Place, Source};
+use crate::nearest::one_of;
 
 /// More unknown keys of a mapping are not told.
 const MAX_UNKNOWN: usize = 20;

@@ -7,27 +7,22 @@
 mod fields;
 mod node;
 mod place;
+mod rate_limit;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::error::Problem;
-use super::gather::Gathered;
-use super::limit::{Algorithm, NOTHING, UNLIMITED, Written};
+use super::gather::{Gathered, Kind as Draft};
 use super::naming::{self, MAX_TEXT_BYTES};
-use super::nearest::one_of;
 use super::source::{Place as Spot, Source};
-use crate::rule::{
-    Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, Shown, Unit, Value, WhenGone,
-};
+use crate::rule::{Enforcement, Entry, HELD_NS, Origin, Rule, Value};
 use fields::Fields;
 use node::{Kind, Node};
+use rate_limit::RateLimit;
 
 const ROOT: &str = "domain, descriptors";
 const DESCRIPTOR: &str = "key, value, metadata, rate_limit, shadow_mode, detailed_metric, value_to_metric, share_threshold, quota_mode, descriptors";
-const RATE_LIMIT: &str = "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, algorithm, burst, store, lease, when_gone";
-const UNITS: &str = "second, minute, hour, day, week, month, year";
-const ALGORITHMS: &str = "counted-window, fixed-window, gcra, sliding-log, compact-log";
 
 /// Reads a file.
 pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
@@ -46,14 +41,24 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
             return;
         }
     };
+    let domain = domain(&mut root, all);
+    // Without a domain no rule is for any call, and each is checked all the same.
+    let is_faulty = domain.is_none();
+    let domain = domain.unwrap_or_default();
+    let descriptors = root.list("descriptors", &mut all.problems);
+    root.finish(ROOT, &mut all.problems);
+    Reader { source, domain: domain.into(), all }.level(descriptors, &[], is_faulty);
+}
+
+/// Reads the file's domain, or complains of it.
+fn domain<'t>(root: &mut Fields<'t>, all: &mut Gathered) -> Option<&'t str> {
     let before = all.problems.len();
     let Some((domain, place)) = root.text("domain", &mut all.problems) else {
-        if all.problems.len() > before {
-            return;
+        if all.problems.len() == before {
+            let problem = root.problem_here("empty domain");
+            all.problems.push(problem.help("write domain: and a name"));
         }
-        let problem = root.problem_here("empty domain");
-        all.problems.push(problem.help("write domain: and a name"));
-        return;
+        return None;
     };
     if domain.len() > MAX_TEXT_BYTES {
         all.problems.push(root.problem("domain", place.clone(), "longer than 4096 bytes"));
@@ -65,9 +70,7 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
     } else {
         all.domains.insert(domain.to_owned(), place);
     }
-    let descriptors = root.list("descriptors", &mut all.problems);
-    root.finish(ROOT, &mut all.problems);
-    Reader { source, domain: domain.into(), all }.level(descriptors, &[]);
+    Some(domain)
 }
 
 struct Reader<'t, 'a> {
@@ -76,19 +79,9 @@ struct Reader<'t, 'a> {
     all: &'a mut Gathered,
 }
 
-/// What `rate_limit` says.
-struct RateLimit {
-    given: Option<Arc<str>>,
-    replaces: Vec<(String, Spot)>,
-    limit: Limit,
-    shown: Shown,
-    place: Place,
-    when_gone: WhenGone,
-}
-
 impl<'t> Reader<'t, '_> {
     /// Reads descriptors that stand beside each other, under the entries of those above.
-    fn level(&mut self, descriptors: Vec<(String, &'t Node)>, above: &[Entry]) {
+    fn level(&mut self, descriptors: Vec<(String, &'t Node)>, above: &[Entry], is_faulty: bool) {
         let mut seen: HashMap<(Arc<str>, Option<Arc<str>>), Spot> = HashMap::new();
         for (path, node) in descriptors {
             if self.all.is_hopeless() {
@@ -101,7 +94,7 @@ impl<'t> Reader<'t, '_> {
                     continue;
                 }
             };
-            self.descriptor(fields, above, &mut seen);
+            self.descriptor(fields, above, is_faulty, &mut seen);
         }
     }
 
@@ -109,6 +102,7 @@ impl<'t> Reader<'t, '_> {
         &mut self,
         mut fields: Fields<'t>,
         above: &[Entry],
+        is_above_faulty: bool,
         seen: &mut HashMap<(Arc<str>, Option<Arc<str>>), Spot>,
     ) {
         let problems = &mut self.all.problems;
@@ -129,41 +123,27 @@ impl<'t> Reader<'t, '_> {
             problems.push(fields.wrong_type("metadata", metadata, "a mapping"));
         }
         let below = fields.list("descriptors", problems);
-        let Some((key, place)) = key else {
-            if is_key_told {
-                return;
-            }
+        if key.is_none() && !is_key_told {
             problems.push(fields.problem_here("empty key").help("each descriptor has a key"));
-            return;
-        };
-        if key.contains('*') {
-            let message = "a * in a key: patterns are for values";
-            let help = "write key: and value: apart, with the * in the value";
-            problems.push(fields.problem("key", place.clone(), message).help(help));
         }
-        let texts = [Some(key), value.as_ref().map(|value| value.0)];
-        if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT_BYTES) {
-            problems.push(fields.problem(
-                "key",
-                place.clone(),
-                "a key or value longer than 4096 bytes",
-            ));
-        }
+        check_texts(&fields, key.as_ref(), value.as_ref(), problems);
+        let is_key = key.is_some();
+        let key = key.map_or("", |(key, _)| key);
         let entry =
             Entry { key: key.into(), value: of_value(value.as_ref().map(|value| value.0), shared) };
         if shared && !matches!(entry.value, Value::Pattern { .. }) {
             let message = "share_threshold without a * in value: there is nothing to share";
             self.all.warnings.push(fields.problem_here(message).warning());
         }
-        let mut entries = above.to_vec();
-        entries.push(entry);
+        let entries = [above, &[entry]].concat();
         let named = (Arc::from(key), value.map(|value| Arc::from(value.0)));
-        if let Some(first) = seen.insert(named, fields.place()) {
+        let first = seen.insert(named, fields.place()).filter(|_| is_key);
+        problems.extend(first.map(|first| {
             let path = naming::of_entries(&self.domain, &entries);
-            let message =
-                format!("duplicate composite key {path:?}, which is also at {}", first.origin());
-            problems.push(fields.problem_here(&message));
-        }
+            let first = first.origin();
+            let message = format!("duplicate composite key {path:?}, which is also at {first}");
+            fields.problem_here(&message)
+        }));
         let is_leaf = below.is_empty();
         let limit_path = fields.path_of("rate_limit");
         let descriptor = fields.place();
@@ -174,24 +154,18 @@ impl<'t> Reader<'t, '_> {
             Some(node) => self.rate_limit(limit_path, node),
             None if is_leaf => {
                 self.all.warnings.push(warning);
-                Some(RateLimit {
-                    given: None,
-                    replaces: Vec::new(),
-                    limit: Limit::Exempt,
-                    shown: UNLIMITED,
-                    place: Place::Here,
-                    when_gone: WhenGone::Local,
-                })
+                Some(RateLimit::exempt())
             }
             None => None,
         };
+        let is_faulty = is_above_faulty || self.all.problems.len() > before;
         if let Some(limit) = limit {
             let enforcement = if is_shadow { Enforcement::Shadow } else { Enforcement::All };
             let kind = Rule { enforcement, quota, detailed_metric, ..self.plain(&entries, &limit) };
             let rule = Rule { origin: descriptor.origin(), ..kind };
-            self.all.envoy(rule, descriptor, limit.replaces);
+            self.all.add(Draft::Envoy, rule, descriptor, limit.replaces, is_faulty);
         }
-        self.level(below, &entries);
+        self.level(below, &entries, is_above_faulty || !is_key);
     }
 
     /// A rule with nothing but entries and a limit.
@@ -215,86 +189,24 @@ impl<'t> Reader<'t, '_> {
             origin: Origin::default(),
         }
     }
+}
 
-    fn rate_limit(&mut self, path: String, node: &'t Node) -> Option<RateLimit> {
-        let problems = &mut self.all.problems;
-        let mut fields = match Fields::of(self.source, path, node) {
-            Ok(fields) => fields,
-            Err(problem) => {
-                problems.push(problem);
-                return None;
-            }
-        };
-        let name = fields.text("name", problems);
-        if let Some((name, place)) = &name
-            && name.len() > MAX_TEXT_BYTES
-        {
-            let message = "a name longer than 4096 bytes";
-            problems.push(fields.problem("name", place.clone(), message));
-        }
-        let given = name.map(|(name, _)| Arc::from(name));
-        let replaces = fields.list("replaces", problems);
-        let replaces = self.replaces(given.as_ref(), replaces);
-        let problems = &mut self.all.problems;
-        let before = problems.len();
-        let unlimited = fields.flag("unlimited", problems);
-        let unit = fields.text("unit", problems);
-        let multiplier = fields.number("unit_multiplier", u32::MAX.into(), problems);
-        let requests = fields.number("requests_per_unit", u32::MAX.into(), problems);
-        let algorithm = fields.text("algorithm", problems);
-        let burst = fields.number("burst", u64::MAX, problems);
-        let is_told = problems.len() > before;
-        let built = if unlimited {
-            let ours = [("burst", burst.map(|(_, place)| place))];
-            let ours = ours.into_iter().chain([("algorithm", algorithm.map(|(_, place)| place))]);
-            let wrong = ours.chain([("unit", unit.map(|(_, place)| place))]);
-            for (key, place) in wrong.filter_map(|(key, place)| Some((key, place?))) {
-                problems.push(of_no_use(&fields, key, place));
-            }
-            // Envoy's service lets these pass.
-            let idle = [("requests_per_unit", requests), ("unit_multiplier", multiplier)];
-            for (key, place) in idle.into_iter().filter_map(|(key, said)| Some((key, said?.1))) {
-                self.all.warnings.push(of_no_use(&fields, key, place).warning());
-            }
-            Some((Limit::Unlimited, UNLIMITED))
-        } else if unit.is_none() && is_told {
-            // It may be what was wrong.
-            None
-        } else {
-            windowed(&fields, unit, multiplier, requests, algorithm, burst, self.all)
-        };
-        let (place, when_gone) = place::read(&mut fields, self.all);
-        fields.finish(RATE_LIMIT, &mut self.all.problems);
-        let (limit, shown) = built.unwrap_or((Limit::Nothing, NOTHING));
-        Some(RateLimit { given, replaces, limit, shown, place, when_gone })
+/// Complains of a key that is a pattern, and of texts that are too long.
+fn check_texts(
+    fields: &Fields<'_>,
+    key: Option<&(&str, Spot)>,
+    value: Option<&(&str, Spot)>,
+    problems: &mut Vec<Problem>,
+) {
+    if let Some((_, place)) = key.filter(|(key, _)| key.contains('*')) {
+        let message = "a * in a key: patterns are for values";
+        let help = "write key: and value: apart, with the * in the value";
+        problems.push(fields.problem("key", place.clone(), message).help(help));
     }
-
-    fn replaces(
-        &mut self,
-        given: Option<&Arc<str>>,
-        list: Vec<(String, &'t Node)>,
-    ) -> Vec<(String, Spot)> {
-        let problems = &mut self.all.problems;
-        let mut all = Vec::new();
-        for (path, node) in list {
-            let mut fields = match Fields::of(self.source, path, node) {
-                Ok(fields) => fields,
-                Err(problem) => {
-                    problems.push(problem);
-                    continue;
-                }
-            };
-            match fields.text("name", problems) {
-                None => problems.push(fields.problem_here("empty name of what is replaced")),
-                Some((name, place)) if given.is_some_and(|given| **given == *name) => {
-                    let message = format!("{name:?} is the limit's own name: none replaces itself");
-                    problems.push(fields.problem("name", place, &message));
-                }
-                Some((name, place)) => all.push((name.to_owned(), place)),
-            }
-            fields.finish("name", problems);
+    for (name, said) in [("key", key), ("value", value)] {
+        if let Some((_, place)) = said.filter(|(text, _)| text.len() > MAX_TEXT_BYTES) {
+            problems.push(fields.problem(name, place.clone(), "longer than 4096 bytes"));
         }
-        all
     }
 }
 
@@ -304,94 +216,5 @@ fn of_value(text: Option<&str>, shared: bool) -> Value {
         None => Value::Any,
         Some(text) if text.contains('*') => Value::Pattern { text: text.into(), shared },
         Some(text) => Value::Exact(text.into()),
-    }
-}
-
-/// What a limit without a limit has no use for.
-fn of_no_use(fields: &Fields<'_>, key: &'static str, place: Spot) -> Problem {
-    let article = if key == "unit" || key == "burst" { "a " } else { "" };
-    let message = format!("{article}{key} on what is unlimited");
-    fields.problem(key, place, &message).help("leave it out")
-}
-
-/// A limit with a unit. What is wrong with any of its keys is told.
-fn windowed(
-    fields: &Fields<'_>,
-    unit: Option<(&str, Spot)>,
-    multiplier: Option<(u64, Spot)>,
-    requests: Option<(u64, Spot)>,
-    algorithm: Option<(&str, Spot)>,
-    burst: Option<(u64, Spot)>,
-    all: &mut Gathered,
-) -> Option<(Limit, Shown)> {
-    let problems = &mut all.problems;
-    let unit = match unit {
-        None => {
-            let message = "no unit, and not unlimited";
-            problems.push(fields.problem_here(message).help(format!("unit: is one of {UNITS}")));
-            None
-        }
-        Some((name, place)) => {
-            let unit = unit_of(name);
-            if unit.is_none() {
-                let problem = fields.problem("unit", place, &format!("unknown unit {name:?}"));
-                problems.push(problem.help(one_of(name, UNITS)));
-            }
-            unit
-        }
-    };
-    let algorithm = match algorithm {
-        None => Some(Algorithm::CountedWindow),
-        Some((name, place)) => {
-            let algorithm = algorithm_of(name);
-            if algorithm.is_none() {
-                let message = format!("unknown algorithm {name:?}");
-                let problem = fields.problem("algorithm", place, &message);
-                problems.push(problem.help(one_of(name, ALGORITHMS)));
-            }
-            algorithm
-        }
-    };
-    let multiplier = match multiplier {
-        Some((0, place)) => {
-            problems.push(fields.problem("unit_multiplier", place, "0 units are no time"));
-            None
-        }
-        multiplier => Some(multiplier.map_or(1, |(multiplier, _)| multiplier)),
-    };
-    let (unit, algorithm, multiplier) = (unit?, algorithm?, multiplier?);
-    if requests.is_none() {
-        let message = "no requests_per_unit: everything that matches is over the limit";
-        all.warnings.push(fields.problem_here(message).warning());
-    }
-    let requests = requests.map_or(0, |(requests, _)| requests);
-    let written = Written::per_unit(requests, multiplier, unit);
-    let burst_permits = burst.as_ref().map(|(permits, _)| *permits);
-    match written.and_then(|written| written.build(algorithm, burst_permits)) {
-        Ok(built) => Some(built),
-        Err(complaint) => {
-            let problem = match burst {
-                Some((_, place)) => fields.problem("burst", place, &complaint),
-                None => fields.problem_here(&complaint),
-            };
-            problems.push(problem);
-            None
-        }
-    }
-}
-
-/// Units are read in capitals too.
-fn unit_of(text: &str) -> Option<Unit> {
-    super::unit(&text.to_ascii_lowercase())
-}
-
-fn algorithm_of(text: &str) -> Option<Algorithm> {
-    match text {
-        "counted-window" => Some(Algorithm::CountedWindow),
-        "fixed-window" => Some(Algorithm::FixedWindow),
-        "gcra" => Some(Algorithm::Gcra),
-        "sliding-log" => Some(Algorithm::SlidingLog),
-        "compact-log" => Some(Algorithm::CompactLog),
-        _ => None,
     }
 }

@@ -6,7 +6,7 @@ use super::fields::Fields;
 use crate::config::gather::Gathered;
 use crate::config::limit::LEASE_NS;
 use crate::config::native::text::Grammar as _;
-use crate::config::nearest::one_of;
+use crate::nearest::one_of;
 use crate::rule::{Place, WhenGone};
 
 /// Reads `store`, `lease` and `when_gone`.
@@ -15,6 +15,8 @@ pub(super) fn read(fields: &mut Fields<'_>, all: &mut Gathered) -> (Place, WhenG
     let store = fields.text("store", problems);
     let lease = fields.text("lease", problems);
     let when_gone = fields.text("when_gone", problems);
+    let is_known =
+        store.as_ref().is_none_or(|(text, _)| ["here", "exact", "leased"].contains(text));
     let mut place = match &store {
         None | Some(("here", _)) => Place::Here,
         Some(("exact", _)) => Place::StoreExact,
@@ -23,18 +25,20 @@ pub(super) fn read(fields: &mut Fields<'_>, all: &mut Gathered) -> (Place, WhenG
             let message = format!("unknown place of counters {other:?}");
             let problem = fields.problem("store", spot.clone(), &message);
             problems.push(problem.help(one_of(other, "here, exact, leased")));
-            return (Place::Here, WhenGone::Local);
+            Place::Here
         }
     };
-    match (lease, &mut place) {
-        (None, _) => {}
-        (Some((text, spot)), Place::StoreLeased { lease_ns }) => match Duration::read(text) {
-            Ok(lease) => *lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX),
-            Err(complaint) => problems.push(fields.problem("lease", spot, &complaint)),
-        },
-        (Some((_, spot)), _) => {
-            let message = "a lease belongs to store: leased; leave out one of the two";
-            problems.push(fields.problem("lease", spot, message));
+    if let Some((text, spot)) = lease {
+        match (Duration::read(text), &mut place) {
+            (Err(complaint), _) => problems.push(fields.problem("lease", spot, &complaint)),
+            (Ok(lease), Place::StoreLeased { lease_ns }) => {
+                *lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
+            }
+            (Ok(_), _) if is_known => {
+                let message = "a lease belongs to store: leased; leave out one of the two";
+                problems.push(fields.problem("lease", spot, message));
+            }
+            (Ok(_), _) => {}
         }
     }
     let (gone, spot) = match when_gone {
@@ -49,7 +53,7 @@ pub(super) fn read(fields: &mut Fields<'_>, all: &mut Gathered) -> (Place, WhenG
             (WhenGone::Local, None)
         }
     };
-    if let (Some(spot), Place::Here) = (spot, place) {
+    if let (Some(spot), Place::Here, true) = (spot, place, is_known) {
         let message = "it is about counters in a store, and these are here";
         problems.push(fields.problem("when_gone", spot, message));
     }

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::tables::{
-    EntryTable, LimitText, PlaceText, RuleTable, ScheduleTable, TierTable, WhenGoneText,
-};
+use super::read::Told;
+use super::tables::{EntryTable, LimitText, PlaceText, RuleTable, ScheduleTable, WhenGoneText};
 use super::text::{At, Text};
 use crate::config::error::Problem;
-use crate::config::gather::Gathered;
-use crate::config::limit::{Algorithm, LEASE_NS};
+use crate::config::gather::{Gathered, Kind};
+use crate::config::limit::{Algorithm, LEASE_NS, check_burst};
 use crate::config::naming::{self, MAX_TEXT_BYTES};
 use crate::config::source::{Place as Spot, Source};
 use crate::rule::{
@@ -22,57 +21,60 @@ const DAY_S: u32 = 86_400;
 /// The domain of rules that do not say theirs.
 const DEFAULT_DOMAIN: &str = "default";
 
-/// Reads a rule and its tiers.
-pub(crate) fn read(source: &Arc<Source>, table: &RuleTable, all: &mut Gathered) {
+/// Reads a rule and its tiers, of which some values may be told to be wrong. What can be said of the others is said.
+pub(crate) fn read(source: &Arc<Source>, table: &At<RuleTable>, told: Told, all: &mut Gathered) {
     let problems_before = all.problems.len();
-    let mut reader = Reader { source, all };
+    let mut reader = Reader { source, told, all };
     let rule = reader.rule(table);
     let tiers: Vec<_> =
-        table.tiers.iter().filter_map(|tier| reader.tier(table, &rule, tier)).collect();
-    if all.problems.len() > problems_before {
-        return;
-    }
+        table.value.tiers.iter().filter_map(|tier| reader.tier(table, &rule, tier)).collect();
+    let is_faulty = !reader.told.is_empty() || all.problems.len() > problems_before;
     // A tier stands in for whatever its rule does.
     let replaced = |at: &At<String>| (at.value.clone(), source.place(at.span.clone()));
-    let replaced: Vec<_> = table.replaces.iter().map(replaced).collect();
+    let replaced: Vec<_> = table.value.replaces.iter().map(replaced).collect();
     for (spot, rule) in tiers {
-        all.tier(rule, spot, replaced.clone());
+        all.add(Kind::Tier, rule, spot, replaced.clone(), is_faulty);
     }
-    all.native(rule, source.place(table.name.span.clone()), replaced);
+    if let Some(name) = &table.value.name {
+        all.add(Kind::Native, rule, source.place(name.span.clone()), replaced, is_faulty);
+    }
 }
 
-struct Reader<'a> {
-    source: &'a Arc<Source>,
-    all: &'a mut Gathered,
+pub(super) struct Reader<'a> {
+    pub(super) source: &'a Arc<Source>,
+    pub(super) told: Told,
+    pub(super) all: &'a mut Gathered,
 }
+
+/// How a limit is kept, as far as that is known. `None` where it is told to be wrong.
+type Kept = Option<Algorithm>;
 
 impl Reader<'_> {
-    fn place<T>(&self, at: &At<T>) -> Spot {
+    pub(super) fn place<T>(&self, at: &At<T>) -> Spot {
         self.source.place(at.span.clone())
     }
 
-    fn complain<T>(&mut self, at: &At<T>, message: impl Into<String>) {
+    pub(super) fn complain<T>(&mut self, at: &At<T>, message: impl Into<String>) {
         let problem = Problem::at(self.place(at), message);
         self.all.problems.push(problem);
     }
 
-    fn rule(&mut self, table: &RuleTable) -> Rule {
-        let RuleTable { name, domain, entries, limit, burst, schedule, .. } = table;
-        if let Err(complaint) = naming::check(&name.value) {
-            self.complain(name, complaint);
-        }
+    fn rule(&mut self, at: &At<RuleTable>) -> Rule {
+        let table = &at.value;
+        let RuleTable { domain, entries, limit, burst, schedule, .. } = table;
+        let name = self.name(at);
         if let Some(domain) = domain
             && (domain.value.is_empty() || domain.value.len() > MAX_TEXT_BYTES)
         {
             self.complain(domain, "a domain has from 1 to 4096 bytes");
         }
         // Without a match it is found by its name alone, and stands in no other's way.
-        let own = if entries.is_empty() { &name.value } else { DEFAULT_DOMAIN };
+        let own = if entries.is_empty() { name } else { DEFAULT_DOMAIN };
         let domain = domain.as_ref().map_or(own, |domain| &domain.value);
-        let algorithm = table.algorithm.unwrap_or_default();
-        let (limit, shown) = self.limit(limit, algorithm, burst.as_ref());
+        let algorithm = self.algorithm(at);
+        let (limit, shown) = self.limit(at, limit.as_ref(), algorithm, burst.as_ref());
         Rule {
-            name: name.value.as_str().into(),
+            name: name.into(),
             envoy_name: self.envoy_name(table),
             domain: domain.into(),
             entries: entries.iter().map(|entry| self.entry(entry)).collect(),
@@ -83,13 +85,43 @@ impl Reader<'_> {
             // Resolved when all rules are known.
             replaces: Vec::new(),
             detailed_metric: table.detailed_metric,
-            schedule: self.schedule(table, schedule),
-            place: self.counters(table, algorithm),
+            schedule: self.schedule(at, schedule),
+            place: self.counters(at, algorithm),
             held_ns: table.lease.as_ref().map_or(HELD_NS, nanoseconds),
-            when_gone: self.when_gone(table),
+            when_gone: self.when_gone(at),
             most_keys: table.keys.map(Into::into),
-            origin: self.place(name).origin(),
+            origin: table
+                .name
+                .as_ref()
+                .map_or_else(|| self.place(at), |name| self.place(name))
+                .origin(),
         }
+    }
+
+    /// The name, which is empty where there is none.
+    fn name<'t>(&mut self, at: &'t At<RuleTable>) -> &'t str {
+        let Some(name) = &at.value.name else {
+            if !self.told.is_wrong(&at.span, "name") {
+                self.complain(at, "no name; write name = \"...\"");
+            }
+            return "";
+        };
+        if let Err(complaint) = naming::check(&name.value) {
+            self.complain(name, complaint);
+        }
+        &name.value
+    }
+
+    pub(super) fn algorithm(&self, at: &At<RuleTable>) -> Kept {
+        let is_known = !self.told.is_wrong(&at.span, "algorithm");
+        is_known.then(|| at.value.algorithm.unwrap_or_default())
+    }
+
+    /// Whether the counters are in this process, where that is known.
+    fn is_here(&self, at: &At<RuleTable>) -> Option<bool> {
+        let is_known = !self.told.is_wrong(&at.span, "store");
+        let is_here = at.value.store.as_ref().is_none_or(|place| place.value == PlaceText::Here);
+        is_known.then_some(is_here)
     }
 
     fn envoy_name(&mut self, table: &RuleTable) -> Arc<str> {
@@ -98,7 +130,8 @@ impl Reader<'_> {
         {
             self.complain(name, "a name in answers has at most 4096 bytes");
         }
-        table.envoy_name.as_ref().unwrap_or(&table.name).value.as_str().into()
+        let name = table.envoy_name.as_ref().or(table.name.as_ref());
+        name.map_or("", |name| &name.value).into()
     }
 
     fn entry(&mut self, at: &At<EntryTable>) -> Entry {
@@ -131,7 +164,7 @@ impl Reader<'_> {
         Entry { key: key.as_str().into(), value }
     }
 
-    fn one_of<T>(&mut self, at: &At<T>, values: &[String]) -> Value {
+    pub(super) fn one_of<T>(&mut self, at: &At<T>, values: &[String]) -> Value {
         if values.is_empty() {
             self.complain(at, "a list of no values matches nothing");
         }
@@ -142,61 +175,76 @@ impl Reader<'_> {
         Value::OneOf(values.iter().map(|value| value.as_str().into()).collect())
     }
 
-    fn limit(
+    /// The limit of a rule, a tier or a time. One that is wrong, or missing, is a limit of nothing.
+    pub(super) fn limit<T>(
         &mut self,
-        limit: &At<LimitText>,
-        algorithm: Algorithm,
+        at: &At<T>,
+        limit: Option<&At<LimitText>>,
+        algorithm: Kept,
         burst: Option<&At<u64>>,
     ) -> (Limit, Shown) {
-        let burst_permits = burst.map(|burst| burst.value);
-        match limit.value.0.build(algorithm, burst_permits) {
-            Ok(built) => built,
-            Err(complaint) => {
-                let at = match burst {
-                    Some(burst) if limit.value.0.build(algorithm, None).is_ok() => {
-                        self.place(burst)
-                    }
-                    _ => self.place(limit),
-                };
-                self.all.problems.push(Problem::at(at, complaint));
-                (Limit::Nothing, crate::config::limit::NOTHING)
-            }
+        const NONE: (Limit, Shown) = (Limit::Nothing, crate::config::limit::NOTHING);
+        if limit.is_none() && !self.told.is_wrong(&at.span, "limit") {
+            self.complain(at, "no limit; write limit = \"100/min\"");
         }
+        let Some(algorithm) = algorithm else { return NONE };
+        if let Some(burst) = burst
+            && let Err(complaint) = check_burst(algorithm, burst.value)
+        {
+            self.complain(burst, complaint);
+            return NONE;
+        }
+        let Some(limit) = limit else { return NONE };
+        let built = limit.value.0.build(algorithm, burst.map(|burst| burst.value));
+        built.unwrap_or_else(|complaint| {
+            let is_of_burst = limit.value.0.build(algorithm, None).is_ok();
+            let burst = burst.filter(|_| is_of_burst).map(|burst| self.place(burst));
+            let at = burst.unwrap_or_else(|| self.place(limit));
+            self.all.problems.push(Problem::at(at, complaint));
+            NONE
+        })
     }
 
     /// Limits that change with the time are for counters here: a store, and permits in flight, are kept under one.
-    fn schedule(&mut self, table: &RuleTable, schedule: &[ScheduleTable]) -> Vec<Scheduled> {
-        let algorithm = table.algorithm.unwrap_or_default();
-        let is_here = table.store.as_ref().is_none_or(|place| place.value == PlaceText::Here);
+    pub(super) fn schedule(
+        &mut self,
+        at: &At<RuleTable>,
+        schedule: &[At<ScheduleTable>],
+    ) -> Vec<Scheduled> {
+        let algorithm = self.algorithm(at);
         if let Some(first) = schedule.first() {
-            if !is_here {
-                self.complain(
-                    &first.limit,
-                    "a schedule is for counters here, and these are in the store",
-                );
-            } else if algorithm == Algorithm::Concurrency {
-                self.complain(
-                    &first.limit,
-                    "permits in flight have no schedule: what is held stays held",
-                );
-            }
+            let place = first.value.limit.as_ref().map_or(first.span.clone(), |at| at.span.clone());
+            let place = self.source.place(place);
+            let message = if self.is_here(at) == Some(false) {
+                Some("a schedule is for counters here, and these are in the store")
+            } else if algorithm == Some(Algorithm::Concurrency) {
+                Some("permits in flight have no schedule: what is held stays held")
+            } else {
+                None
+            };
+            self.all.problems.extend(message.map(|message| Problem::at(place, message)));
         }
         schedule.iter().map(|entry| self.scheduled(entry, algorithm)).collect()
     }
 
-    fn scheduled(&mut self, table: &ScheduleTable, algorithm: Algorithm) -> Scheduled {
-        let (limit, shown) = self.limit(&table.limit, algorithm, table.burst.as_ref());
+    fn scheduled(&mut self, at: &At<ScheduleTable>, algorithm: Kept) -> Scheduled {
+        let table = &at.value;
+        let (limit, shown) = self.limit(at, table.limit.as_ref(), algorithm, table.burst.as_ref());
         let zone = table.zone.as_ref().map_or("UTC", |zone| &zone.value);
         if let (Some(at), Err(error)) = (&table.zone, TimeZone::get(zone)) {
             let problem = Problem::at(self.place(at), format!("no time zone {zone:?}: {error}"));
             self.all.problems.push(problem.help("write a name like \"Europe/Berlin\" or \"UTC\""));
         }
-        if table.days.as_ref().is_some_and(Vec::is_empty) {
-            self.complain(&table.limit, "a limit for no days; leave out `days` for all");
+        if table.days.as_ref().is_some_and(|days| days.value.is_empty())
+            && !self.told.is_wrong(&at.span, "days")
+        {
+            let days = table.days.as_ref().map_or_else(|| self.place(at), |days| self.place(days));
+            let message = "a limit for no days; leave out `days` for all";
+            self.all.problems.push(Problem::at(days, message));
         }
         let days = table.days.as_ref().map_or([true; 7], |days| {
             let mut all = [false; 7];
-            for days in days {
+            for days in &days.value {
                 all.iter_mut().zip(days.0.0).for_each(|(is_in, also)| *is_in |= also);
             }
             all
@@ -211,20 +259,22 @@ impl Reader<'_> {
         }
     }
 
-    fn counters(&mut self, table: &RuleTable, algorithm: Algorithm) -> Place {
+    fn counters(&mut self, at: &At<RuleTable>, algorithm: Kept) -> Place {
+        let table = &at.value;
         let lease_ns = table.lease.as_ref().map_or(LEASE_NS, nanoseconds);
         let place = table.store.as_ref().map_or(PlaceText::Here, |place| place.value);
-        let is_in_flight = algorithm == Algorithm::Concurrency;
-        if let (Some(lease), false) = (&table.lease, is_in_flight || place == PlaceText::Leased) {
+        // What is not known may be what makes it right.
+        let is_in_flight = algorithm.is_none_or(|algorithm| algorithm == Algorithm::Concurrency);
+        let may_lease = place == PlaceText::Leased || self.is_here(at).is_none();
+        if let (Some(lease), false) = (&table.lease, is_in_flight || may_lease) {
             let complaint =
                 "a lease belongs to store = \"leased\", or to algorithm = \"concurrency\"";
             self.complain(lease, complaint);
         }
-        if let Some(lease) = table.lease.as_ref().filter(|lease| lease.value.0.is_zero()) {
-            self.complain(lease, "a lease of no time");
-        }
-        if let (Some(at), true) = (&table.store, is_in_flight && place == PlaceText::Leased) {
-            self.complain(at, "what is in flight is not borrowed; write store = \"exact\"");
+        if let Some(store) = &table.store
+            && (algorithm, place) == (Some(Algorithm::Concurrency), PlaceText::Leased)
+        {
+            self.complain(store, "what is in flight is not borrowed; write store = \"exact\"");
         }
         if let (Some(at), false) = (&table.store, place == PlaceText::Here) {
             let spot = self.place(at);
@@ -237,9 +287,9 @@ impl Reader<'_> {
         }
     }
 
-    fn when_gone(&mut self, table: &RuleTable) -> WhenGone {
-        let is_here = table.store.as_ref().is_none_or(|place| place.value == PlaceText::Here);
-        if let (Some(at), true) = (&table.when_gone, is_here) {
+    fn when_gone(&mut self, rule: &At<RuleTable>) -> WhenGone {
+        let table = &rule.value;
+        if let (Some(at), Some(true)) = (&table.when_gone, self.is_here(rule)) {
             self.complain(at, "when_gone is about counters in a store, and these are here");
         }
         if let Some(at) = &table.when_gone
@@ -252,88 +302,6 @@ impl Reader<'_> {
             None | Some(WhenGoneText::Local) => WhenGone::Local,
             Some(WhenGoneText::Deny) => WhenGone::Deny,
             Some(WhenGoneText::Admit) => WhenGone::Admit,
-        }
-    }
-
-    fn tier(&mut self, table: &RuleTable, rule: &Rule, tier: &TierTable) -> Option<(Spot, Rule)> {
-        let name = format!("{}/{}", rule.name, tier.name.value);
-        if let Err(complaint) = naming::check(&name) {
-            self.complain(&tier.name, format!("the rule's name would be {name:?}: {complaint}"));
-        }
-        if tier.name.value.is_empty() {
-            self.complain(&tier.name, "a tier needs a name");
-        }
-        let value = self.tier_value(tier)?;
-        let at_tier = tier.name.span.clone();
-        let nth = self.tier_entry(rule, tier)?;
-        let mut entries = rule.entries.clone();
-        entries.get_mut(nth)?.value = value;
-        let algorithm = table.algorithm.unwrap_or_default();
-        let (limit, shown) = self.limit(&tier.limit, algorithm, tier.burst.as_ref());
-        let name: Arc<str> = name.into();
-        let envoy_name = table.envoy_name.as_ref().map_or(&name, |_| &rule.envoy_name);
-        let tier = Rule {
-            envoy_name: Arc::clone(envoy_name),
-            name,
-            entries,
-            limit,
-            shown,
-            schedule: self.schedule(table, &tier.schedule),
-            most_keys: tier.keys.or(table.keys).map(Into::into),
-            origin: self.place(&tier.name).origin(),
-            ..rule.clone()
-        };
-        Some((self.source.place(at_tier), tier))
-    }
-
-    fn tier_value(&mut self, tier: &TierTable) -> Option<Value> {
-        match (&tier.values, &tier.pattern) {
-            (Some(values), None) => Some(self.one_of(values, &values.value)),
-            (None, Some(pattern)) if !pattern.value.contains('*') => {
-                self.complain(
-                    pattern,
-                    "a pattern has a *; write values = [...] for values as they are",
-                );
-                None
-            }
-            (None, Some(pattern)) => {
-                Some(Value::Pattern { text: pattern.value.as_str().into(), shared: false })
-            }
-            (None, None) => {
-                self.complain(
-                    &tier.name,
-                    "for whom is it? Write values = [...] or pattern = \"...\"",
-                );
-                None
-            }
-            (Some(_), Some(pattern)) => {
-                self.complain(pattern, "values or pattern, not both");
-                None
-            }
-        }
-    }
-
-    /// Which entry has the tier's values.
-    fn tier_entry(&mut self, rule: &Rule, tier: &TierTable) -> Option<usize> {
-        if let Some(key) = &tier.key {
-            let found = rule.entries.iter().position(|entry| *entry.key == *key.value);
-            if found.is_none() {
-                self.complain(key, format!("the rule's match has no entry {:?}", key.value));
-            }
-            return found;
-        }
-        let mut open =
-            rule.entries.iter().enumerate().filter(|(_, entry)| entry.value == Value::Any);
-        match (open.next(), open.next()) {
-            (Some((nth, _)), None) => Some(nth),
-            (first, _) => {
-                let have = if first.is_none() { "no entry" } else { "more than one entry" };
-                let complaint = format!(
-                    "the rule's match has {have} without a value; say which by key = \"...\""
-                );
-                self.complain(&tier.name, complaint);
-                None
-            }
         }
     }
 }

@@ -9,11 +9,11 @@ use rategate_redis::client::{DEFAULT_BUDGET, DEFAULT_QUEUE};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::read as reading;
 use super::server::{
     GrpcTable, HttpTable, InlineTable, KeysTable, LimitsTable, Listeners, LogTable, SecretText,
     ServerTable, SnapshotTable, StoreKind, StoreTable, TracingTable,
 };
-use super::table;
 use super::text::{At, Grammar as _, StoreUrl, Text};
 use crate::config::draft::{Draft, ListenerDraft, Protocol, Whence};
 use crate::config::error::Problem;
@@ -61,7 +61,10 @@ impl Reader<'_> {
         value: Spanned<DeValue<'de>>,
         then: impl FnOnce(&mut Self, T),
     ) {
-        if let Some(table) = table(self.source, value, self.problems) {
+        // What settings say together is looked at once each is right.
+        if let (Some(table), told) = reading::table(self.source, value, self.problems)
+            && told.is_empty()
+        {
             then(self, table);
         }
     }
@@ -88,15 +91,20 @@ impl Reader<'_> {
         let token = token.and_then(|token| self.secret(&token));
         let server = &mut self.draft.settings.server;
         server.token = token;
-        server.tls = tls.map(|tls| {
-            let tls = tls.value;
-            Tls { cert: tls.cert, key: tls.key, client_ca: tls.client_ca }
+        server.tls = tls.as_ref().map(|At { value: tls, .. }| Tls {
+            cert: tls.cert.clone(),
+            key: tls.key.clone(),
+            client_ca: tls.client_ca.clone(),
         });
         server.drain = drain.map_or(server.drain, |drain| drain.0);
         server.insecure = insecure.unwrap_or(server.insecure);
         if let Some(limits) = limits {
             server.limits = with_limits(server.limits, &limits);
         }
+        if let Some(tls) = tls {
+            self.said_at("server.tls", &tls);
+        }
+        let server = &mut self.draft.settings.server;
         if let Some(threads) = threads {
             server.threads = Some(threads.value);
             self.said_at("server.threads", &threads);
@@ -317,7 +325,8 @@ fn with_limits(limits: Limits, table: &LimitsTable) -> Limits {
     }
 }
 
-fn is_prefix(text: &str) -> bool {
+/// Returns whether keys of a store may begin so.
+pub(crate) fn is_prefix(text: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     (1..=32).contains(&text.len()) && text.bytes().all(is_plain)
 }

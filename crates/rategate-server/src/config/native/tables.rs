@@ -48,11 +48,13 @@ pub(crate) struct FileTable {
 }
 
 /// Which calls are limited, by what, and what becomes of those over the limit.
+// What it needs is optional here, so that a rule without it is checked for its other faults, too.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleTable {
     /// By what it is known in requests, metrics and header fields: up to 128 characters of printable ASCII without `"` and `\`. Unique.
-    pub(crate) name: At<String>,
+    #[schemars(with = "String")]
+    pub(crate) name: Option<At<String>>,
     /// What answers of Envoy's protocol call the limit: the rule's name if not said otherwise; "" for nothing.
     pub(crate) envoy_name: Option<At<String>>,
     /// The domain of Envoy's requests that it belongs to: "default" if not said otherwise, and the rule's name if it has no `match`.
@@ -61,17 +63,18 @@ pub(crate) struct RuleTable {
     #[serde(rename = "match", default)]
     pub(crate) entries: Vec<At<EntryTable>>,
     /// What is allowed: "100/min", "1000/10s", "unlimited", "never", { permits, unit, multiplier }, or a number for the algorithm "concurrency".
-    pub(crate) limit: At<LimitText>,
+    #[schemars(with = "LimitText")]
+    pub(crate) limit: Option<At<LimitText>>,
     /// How the limit is kept: "gcra" if not said otherwise.
     pub(crate) algorithm: Option<Algorithm>,
     /// How many permits can be taken at once after silence: as many as the limit's period has if not said otherwise. Only for "gcra".
     pub(crate) burst: Option<At<u64>>,
     /// Other limits for certain values. Each is a rule of its own by the name of "rule/tier".
     #[serde(default)]
-    pub(crate) tiers: Vec<TierTable>,
+    pub(crate) tiers: Vec<At<TierTable>>,
     /// Limits at certain times of the week, of which the first that fits is in force.
     #[serde(default)]
-    pub(crate) schedule: Vec<ScheduleTable>,
+    pub(crate) schedule: Vec<At<ScheduleTable>>,
     /// Whether it is enforced: "all" if not said otherwise; "shadow" only counts; "12.5%" is for so many of the keys, always the same ones.
     pub(crate) enforce: Option<Text<Enforcement>>,
     /// Whether it is a quota: a call is over only if all quotas that it has to pass are.
@@ -98,7 +101,8 @@ pub(crate) struct RuleTable {
 #[serde(deny_unknown_fields)]
 pub(crate) struct TierTable {
     /// The rule's name is "rule/tier".
-    pub(crate) name: At<String>,
+    #[schemars(with = "String")]
+    pub(crate) name: Option<At<String>>,
     /// Of which entry the values are. If not said, of the only one that has none of its own.
     pub(crate) key: Option<At<String>>,
     /// These values, with a counter each.
@@ -106,12 +110,13 @@ pub(crate) struct TierTable {
     /// Or the values like this, where each `*` stands for any number of characters.
     pub(crate) pattern: Option<At<String>>,
     /// What is allowed.
-    pub(crate) limit: At<LimitText>,
+    #[schemars(with = "LimitText")]
+    pub(crate) limit: Option<At<LimitText>>,
     /// How many permits can be taken at once after silence.
     pub(crate) burst: Option<At<u64>>,
     /// Limits at certain times of the week.
     #[serde(default)]
-    pub(crate) schedule: Vec<ScheduleTable>,
+    pub(crate) schedule: Vec<At<ScheduleTable>>,
     /// The most keys it keeps in memory.
     pub(crate) keys: Option<NonZeroUsize>,
 }
@@ -121,7 +126,7 @@ pub(crate) struct TierTable {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScheduleTable {
     /// On which days: "mon" to "sun", or from one to another as in "mon-fri". All if not said otherwise.
-    pub(crate) days: Option<Vec<Text<Days>>>,
+    pub(crate) days: Option<At<Vec<Text<Days>>>>,
     /// From this time of the day, as in "09:00" or "09:30:15". From its start if not said otherwise.
     pub(crate) from: Option<Text<TimeOfDay>>,
     /// Until before this one; if it is not after `from`, that of the next day. "24:00" if not said otherwise.
@@ -129,7 +134,8 @@ pub(crate) struct ScheduleTable {
     /// The time zone's name in the IANA database, as in "Europe/Berlin": "UTC" if not said otherwise.
     pub(crate) zone: Option<At<String>>,
     /// What is allowed then.
-    pub(crate) limit: At<LimitText>,
+    #[schemars(with = "LimitText")]
+    pub(crate) limit: Option<At<LimitText>>,
     /// How many permits can be taken at once after silence.
     pub(crate) burst: Option<At<u64>>,
 }
@@ -189,7 +195,7 @@ impl<'de> Deserialize<'de> for EntryTable {
             type Value = EntryTable;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key like \"user\", or { key, value }")
+                f.write_str("an entry: a key like \"user\", or { key, value }")
             }
 
             fn visit_str<E: de::Error>(self, key: &str) -> Result<EntryTable, E> {

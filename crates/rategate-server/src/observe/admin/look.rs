@@ -47,6 +47,9 @@ struct Explained {
     matched: bool,
     rule: Option<Written>,
     now: Standing,
+    /// What was probably meant, where no rule is of the domain or has a key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
 }
 
 /// Answers `GET /v1/keys/{rule}/{key}`, of which `rest` is the rule and the values of the key, percent-encoded.
@@ -71,11 +74,14 @@ pub(super) async fn key(view: &dyn View, rest: &str) -> Result<Response<Body>, P
 pub(super) async fn explain(view: &dyn View, body: &[u8]) -> Result<Response<Body>, Problem> {
     let Descriptor { domain, entries } =
         serde_json::from_slice(body).map_err(|error| Problem::bad(error.to_string()))?;
-    let entries: Vec<(&[u8], &[u8])> =
+    let pairs: Vec<(&[u8], &[u8])> =
         entries.iter().map(|entry| (entry.key.as_bytes(), entry.value.as_bytes())).collect();
     let part =
-        ask(view, Target::Descriptor { domain: &domain, entries: &entries, limit: None }).await?;
+        ask(view, Target::Descriptor { domain: &domain, entries: &pairs, limit: None }).await?;
+    let keys: Vec<&str> = entries.iter().map(|entry| &*entry.key).collect();
+    let hint = part.rule.is_none().then(|| view.hint(&domain, &keys)).flatten();
     json(&Explained {
+        hint,
         matched: part.rule.is_some(),
         rule: part.rule.as_deref().map(Written::of),
         now: Standing::of(&part),

@@ -79,6 +79,8 @@ pub(super) struct Live {
 pub(super) struct Figures {
     asked_permits: u64,
     granted_permits: u64,
+    denied_permits: u64,
+    near_permits: u64,
     passed: u64,
     denied: u64,
     shadow_denied: u64,
@@ -280,6 +282,8 @@ impl Figures {
         Self {
             asked_permits: second.asked,
             granted_permits: second.granted,
+            denied_permits: second.denied,
+            near_permits: second.near,
             passed: second.passed_calls,
             denied: second.denied_calls,
             shadow_denied: second.shadow_calls,

@@ -16,6 +16,12 @@ pub(crate) enum BadFrame {
         /// The maximum.
         most: usize,
     },
+    /// The call's head is longer than heads may be.
+    #[error("the fields of the call's head count more than {most} bytes")]
+    LongHead {
+        /// The maximum.
+        most: usize,
+    },
     /// More than one message.
     #[error("there is more than one message")]
     Several,
@@ -30,7 +36,7 @@ pub(crate) enum BadFrame {
 impl From<BadFrame> for Status {
     fn from(bad: BadFrame) -> Self {
         let code = match bad {
-            BadFrame::TooLong { .. } => Code::ResourceExhausted,
+            BadFrame::TooLong { .. } | BadFrame::LongHead { .. } => Code::ResourceExhausted,
             _ => Code::Internal,
         };
         Self::new(code, bad.to_string())

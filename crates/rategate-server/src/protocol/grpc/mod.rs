@@ -26,8 +26,8 @@ pub use self::head::is_grpc;
 pub use self::health::Health;
 use self::status::Status;
 use crate::engine::{Answer, Decided};
-use crate::net::{Access, Right, TokenShown};
-use crate::protocol::rls::{self, Ask, Decide, Options};
+use crate::net::{Access, RefusalReason, Right, TokenShown};
+use crate::protocol::rls::{self, Ask, Decide, Options, Wrong};
 
 /// Bounds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,18 +69,23 @@ impl<D: Decide> Rls<D> {
         self.inner.access.permits(Right::Credit, token, token_required).is_ok()
     }
 
-    /// Answers the only message of a call: at once if it can.
+    /// Answers the only message of a call: at once if it can. Returns the reason for which the call counts as refused, if it does.
     fn unary(
         &self,
         method: Method,
         may_credit: bool,
         message: &[u8],
         out: &mut BytesMut,
-    ) -> Result<(), Unary> {
+    ) -> Result<Option<RefusalReason>, Unary> {
         if method == Method::Check {
-            return self.inner.health.check(message, out).map_err(Unary::Failed);
+            let checked = self.inner.health.check(message, out);
+            return checked.map(|()| None).map_err(Unary::Failed);
         }
         let ask = Ask::read(message);
+        if matches!(ask, Err(Wrong::TooMany { .. })) {
+            self.write(&Answer::uncounted_denial(), out);
+            return Ok(Some(RefusalReason::TooLong));
+        }
         if !may_credit && ask.as_ref().is_ok_and(Ask::credits) {
             return Err(Unary::Failed(Status::no_token()));
         }
@@ -90,7 +95,7 @@ impl<D: Decide> Rls<D> {
                 let answer = rls::or_denied(answer);
                 let answer = answer.map_err(|fault| Unary::Failed(fault.into()))?;
                 self.write(&answer, out);
-                Ok(())
+                Ok(answer.refusal())
             }
             later @ Decided::Later(_) => Err(Unary::Later(later)),
         }
@@ -99,7 +104,8 @@ impl<D: Decide> Rls<D> {
     /// Answers a call whose bytes are no message. A question that is too long is denied: proxies put header fields of their clients
     /// there, and let pass what they get an error for.
     fn bad_frame(&self, method: Method, bad: BadFrame, out: &mut BytesMut) -> Result<(), Status> {
-        if method != Method::ShouldRateLimit || !matches!(bad, BadFrame::TooLong { .. }) {
+        let is_too_long = matches!(bad, BadFrame::TooLong { .. } | BadFrame::LongHead { .. });
+        if method != Method::ShouldRateLimit || !is_too_long {
             return Err(bad.into());
         }
         self.write(&Answer::uncounted_denial(), out);

@@ -77,12 +77,20 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
             return Ok(answered(Body::stream(UnsyncBoxBody::new(watching))));
         }
         let mut out = BytesMut::with_capacity(96);
-        match self.unary(method, may_credit, &message, &mut out) {
-            Ok(()) => {}
+        let refusal = match self.unary(method, may_credit, &message, &mut out) {
+            Ok(refusal) => refusal,
             Err(Unary::Failed(status)) => return Err(status),
-            Err(Unary::Later(decided)) => self.write(&rls::answered(Ok(decided)).await?, &mut out),
+            Err(Unary::Later(decided)) => {
+                let answer = rls::answered(Ok(decided)).await?;
+                self.write(&answer, &mut out);
+                answer.refusal()
+            }
+        };
+        let mut response = answered(Body::message(out.freeze()));
+        if let Some(reason) = refusal {
+            response.extensions_mut().insert(reason);
         }
-        Ok(answered(Body::message(out.freeze())))
+        Ok(response)
     }
 
     /// Reads the only message of a call. Mostly its bytes come at once, and stay where they are.

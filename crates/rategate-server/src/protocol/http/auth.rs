@@ -214,5 +214,6 @@ fn status(bytes: Option<&[u8]>, place: &str, known: &[u16]) -> Result<StatusCode
         Some(number) => known_ones.find(|one| u64::from(*one) == number),
     };
     let found = found.and_then(|status| StatusCode::from_u16(status).ok());
-    found.ok_or_else(|| Invalid::at(place, format!("none of the statuses there are: {known:?}")))
+    let names = || known.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| Invalid::at(place, format!("not one of {}", names())))
 }

@@ -222,7 +222,20 @@ fn reason(error: &hyper::Error, activity: &Activity) -> Option<RefusalReason> {
         Some(RefusalReason::TooMuch)
     } else if error.is_parse_too_large() {
         Some(RefusalReason::TooLong)
+    } else if error.is_parse() {
+        Some(RefusalReason::Malformed)
     } else {
-        error.is_parse().then_some(RefusalReason::Malformed)
+        of_http2(error)
+    }
+}
+
+/// The reason by which the library of HTTP/2 ended a connection, unless its peer did, or the bytes came to an end.
+fn of_http2(error: &hyper::Error) -> Option<RefusalReason> {
+    let error = std::error::Error::source(error)?.downcast_ref::<h2::Error>()?;
+    let reason = error.reason().filter(|_| error.is_library())?;
+    match reason {
+        h2::Reason::NO_ERROR => None,
+        h2::Reason::ENHANCE_YOUR_CALM => Some(RefusalReason::TooMuch),
+        _ => Some(RefusalReason::Malformed),
     }
 }

@@ -43,18 +43,14 @@ where
     Ok(Outcome { answer, taken: None, lease: None })
 }
 
-/// Denies where a key cannot be counted for lack of room, for a proxy that would let an error pass: clients can make up keys.
-pub(super) fn or_denied(outcome: Result<Outcome, Refused>) -> Result<Outcome, Refused> {
-    match outcome {
-        Err(Refused::Fault(Fault::NoRoom, _)) => {
-            Ok(Outcome { answer: Answer::uncounted_denial(), taken: None, lease: None })
-        }
-        other => other,
-    }
-}
-
+/// Waits for the answer. Where there is no room to count, what was to be taken is denied; nothing passes by giving back.
 async fn answered(decided: Decided, asked: &Asked<'_>) -> Result<Answer, Refused> {
-    decided.answer().await.map_err(|fault| refused(fault, asked))
+    let answer = decided.answer().await;
+    let answer = match asked.verb {
+        Verb::Take | Verb::Peek | Verb::Lease => Answer::or_denied(answer, asked.items.len()),
+        Verb::Refund | Verb::Reset | Verb::Renew | Verb::Release => answer,
+    };
+    answer.map_err(|fault| refused(fault, asked))
 }
 
 /// Takes as many permits as there are: of each item the same, and no more than any of them asks for.
@@ -186,12 +182,9 @@ where
     C: Clock + Clone + 'static,
 {
     let Some(rule) = engine.rule_named(name) else {
-        let is_loaded = engine.rules().is_some();
-        return Err(if is_loaded {
-            Refused::Fault(Fault::NoSuchRule(name.into()), pointer())
-        } else {
-            Refused::Fault(Fault::NotLoaded, String::new())
-        });
+        let fault = engine.no_such_rule(name);
+        let pointer = if fault == Fault::NotLoaded { String::new() } else { pointer() + "/rule" };
+        return Err(Refused::Fault(fault, pointer));
     };
     let entries = || rule.entries.iter().filter(|entry| entry.value.varies());
     let find = |key: &str| named.iter().find(|(name, _)| name.0 == key);
@@ -209,7 +202,9 @@ where
 /// A fault, and the first item that it can be about.
 fn refused(fault: Fault, asked: &Asked<'_>) -> Refused {
     let is_about = |item: &AskedItem<'_>| match (&fault, &item.counter) {
-        (Fault::NoSuchRule(rule), Counter::Rule { name, .. }) => name.0.starts_with(&**rule),
+        (Fault::NoSuchRule { name: rule, .. }, Counter::Rule { name, .. }) => {
+            name.0.starts_with(&**rule)
+        }
         (
             Fault::Values { rule, .. } | Fault::OtherValue { rule, .. },
             Counter::Rule { name, .. },
@@ -220,7 +215,7 @@ fn refused(fault: Fault, asked: &Asked<'_>) -> Refused {
         _ => false,
     };
     let member = match &fault {
-        Fault::NoSuchRule(_) => "/rule",
+        Fault::NoSuchRule { .. } => "/rule",
         Fault::Values { .. } | Fault::OtherValue { .. } => "/key",
         Fault::Limit(_) | Fault::Rate(_) => "/limit",
         _ => "",
@@ -231,16 +226,4 @@ fn refused(fault: Fault, asked: &Asked<'_>) -> Refused {
     };
     let pointer = place.map(|place| asked.pointer(place) + member);
     Refused::Fault(fault, pointer.unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_without_room_is_denied_and_other_faults_are_told() {
-        let outcome = or_denied(Err(Refused::Fault(Fault::NoRoom, String::new())));
-        assert!(outcome.is_ok_and(|outcome| !outcome.answer.allowed));
-        assert!(or_denied(Err(Refused::Fault(Fault::NotLoaded, String::new()))).is_err());
-    }
 }

@@ -21,6 +21,7 @@ mod json;
 mod options;
 mod problem;
 mod query;
+mod surrogates;
 mod throttle;
 mod told;
 mod watched;
@@ -45,7 +46,7 @@ pub use self::options::{IsReady, Options, Proxies};
 use self::problem::Refused;
 use super::body::{Body, read};
 use crate::engine::Engine;
-use crate::net::{Access, Right, TokenShown};
+use crate::net::{Access, RefusalReason, Right, TokenShown};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +112,8 @@ impl<C: Clock + Clone + 'static> Api<C> {
     {
         self.post(head, caller)?;
         let body = self.read(body).await?;
-        throttle::throttle(&self.engine, &body).map(with_type)
+        let (answer, refusal) = throttle::throttle(&self.engine, &body)?;
+        Ok(counted(with_type(answer), refusal))
     }
 
     async fn check<B>(&self, head: &Parts, body: B, caller: &Caller) -> Answered
@@ -121,7 +123,8 @@ impl<C: Clock + Clone + 'static> Api<C> {
         self.post(head, caller)?;
         let wants_status = wants_status(head)?;
         let body = self.read(body).await?;
-        let asked = Asked::read(&body)?;
+        let mut mended = Vec::new();
+        let asked = surrogates::read(&body, &mut mended, Asked::read)?;
         self.options.admit(&head.headers, asked.verb.right(), caller.token_required)?;
         let outcome = decide::decide(&self.engine, &asked).await?;
         let mut response = if wants_status && !outcome.answer.allowed {
@@ -134,14 +137,14 @@ impl<C: Clock + Clone + 'static> Api<C> {
             response.headers_mut().insert(PREFERENCE_APPLIED, applied);
             self.tell(&outcome, &asked, response.headers_mut());
         }
-        Ok(response)
+        Ok(counted(response, outcome.answer.refusal()))
     }
 
     async fn auth(&self, head: &Parts, caller: &Caller) -> Answered {
         self.options.admit(&head.headers, Right::Ask, caller.token_required)?;
         let client = || self.options.proxies.name(caller.address, &head.headers);
         let AuthAsked { asked, deny, pass } = AuthAsked::read(&head.uri, &head.headers, client)?;
-        let outcome = decide::or_denied(decide::decide(&self.engine, &asked).await)?;
+        let outcome = decide::decide(&self.engine, &asked).await?;
         let mut response = if outcome.answer.allowed {
             let mut response = Response::new(Body::Empty);
             *response.status_mut() = pass;
@@ -150,7 +153,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
             told::denied(&outcome.answer, deny)
         };
         self.tell(&outcome, &asked, response.headers_mut());
-        Ok(response)
+        Ok(counted(response, outcome.answer.refusal()))
     }
 
     fn tell(&self, outcome: &decide::Outcome, asked: &Asked<'_>, headers: &mut HeaderMap) {
@@ -202,6 +205,14 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 fn with_type(json: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::from(json));
     response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+/// A response that counts as a refused call, if there is a reason.
+fn counted(mut response: Response<Body>, refusal: Option<RefusalReason>) -> Response<Body> {
+    if let Some(reason) = refusal {
+        response.extensions_mut().insert(reason);
+    }
     response
 }
 

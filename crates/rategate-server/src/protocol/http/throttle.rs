@@ -8,7 +8,9 @@ use super::answered::written;
 use super::invalid::Invalid;
 use super::json::{Value, Whole};
 use super::problem::Refused;
+use super::surrogates;
 use crate::engine::{Engine, Inline, Part, Verb, Verdict};
+use crate::net::RefusalReason;
 
 /// The question. What else is in it is passed over, as there.
 #[derive(Debug, Deserialize)]
@@ -21,13 +23,19 @@ struct Throttle<'a> {
     quantity: Option<Whole>,
 }
 
-/// Decides, and says so in JSON.
-pub(super) fn throttle<C>(engine: &Engine<C>, body: &[u8]) -> Result<Bytes, Refused>
+/// Decides, and says so in JSON. With the answer comes the reason for which the call counts as refused, if it does.
+pub(super) fn throttle<C>(
+    engine: &Engine<C>,
+    body: &[u8],
+) -> Result<(Bytes, Option<RefusalReason>), Refused>
 where
     C: Clock + Clone + 'static,
 {
-    let asked = serde_json::from_slice::<Throttle<'_>>(body)
-        .map_err(|fault| Invalid::json::<Throttle<'_>>(body, &fault))?;
+    let mut mended = Vec::new();
+    let asked = surrogates::read(body, &mut mended, |body| {
+        serde_json::from_slice::<Throttle<'_>>(body)
+            .map_err(|fault| Invalid::json::<Throttle<'_>>(body, &fault))
+    })?;
     let numbers = [
         ("/max_burst", asked.max_burst),
         ("/count_per_period", asked.count_per_period),
@@ -41,9 +49,14 @@ where
         .ok_or_else(|| Invalid::at("/period", "a period can have at most 18446744073 seconds"))?;
     let limit = Inline { capacity: asked.max_burst.0, count: asked.count_per_period.0, period_ns };
     let quantity = asked.quantity.map_or(1, |quantity| quantity.0);
-    let part = engine.inline(limit, &asked.key.0, Verb::Take, quantity);
-    let part = part.map_err(|fault| Refused::Fault(fault, String::new()))?;
-    Ok(json(&part))
+    match engine.inline(limit, &asked.key.0, Verb::Take, quantity) {
+        Ok(part) => Ok((json(&part), None)),
+        Err(fault) if fault.is_of_room() => {
+            let part = Part { limit: limit.capacity, ..Part::WITHOUT_ROOM };
+            Ok((json(&part), Some(RefusalReason::NoRoom)))
+        }
+        Err(fault) => Err(Refused::Fault(fault, String::new())),
+    }
 }
 
 fn json(part: &Part) -> Bytes {

@@ -94,14 +94,17 @@ where
     C: Clock + Clone + 'static,
 {
     let start = out.len();
+    session.refusal = None;
     let pending = answer(resp, session, words, out);
-    if out.get(start) == Some(&b'-') {
-        session.refused(reason(out.get(start..).unwrap_or_default()));
+    let is_error = out.get(start) == Some(&b'-');
+    let by_its_word = || is_error.then(|| reason(out.get(start..).unwrap_or_default()));
+    if let Some(reason) = session.refusal.take().or_else(by_its_word) {
+        session.refused(reason);
     }
     pending
 }
 
-/// The reason for an error, by its first word.
+/// The reason for an error, by its first word: what has no reason of its own is no command as there is one.
 fn reason(error: &[u8]) -> RefusalReason {
     if error.starts_with(b"-NOAUTH") {
         RefusalReason::NoToken
@@ -147,9 +150,9 @@ where
     match command.what {
         What::Cell => throttle::cell(resp, session, words, reply),
         What::Crab => throttle::crab(resp, session, words, reply),
-        What::Check(verb) => return own::check(resp, verb, words, out, session.version),
-        What::Lease => return lease::run(resp, words, out, session.version),
-        What::Explain => own::explain(resp, words, reply),
+        What::Check(verb) => return own::check(resp, session, verb, words, out),
+        What::Lease => return lease::run(resp, session, words, out),
+        What::Explain => own::explain(resp, session, words, reply),
         What::Ping => match words.get(1) {
             Some(message) => reply.bulk(message),
             None => reply.simple("PONG"),
@@ -159,7 +162,7 @@ where
         What::Auth => auth(resp, session, words, &mut reply),
         What::Client => client(session, words, &mut reply),
         What::Command => command_about(words, &mut reply),
-        What::Select => select(words.at(1), &mut reply),
+        What::Select => select(session, words.at(1), &mut reply),
         What::Info => reply.bulk(info(resp).as_bytes()),
         What::DbSize => {
             reply.unsigned(u64::try_from(resp.engine().keys()).unwrap_or(u64::MAX));
@@ -290,7 +293,8 @@ where
     }
     let password = words.at(words.len().saturating_sub(1));
     if !resp.access().is_guarded() {
-        // With a user's name Redis has users without a password to compare with; nobody is one here.
+        // With a user's name Redis has users without a password to compare with; there are none here.
+        session.refusal = Some(RefusalReason::Fault);
         return match words.len() {
             2 => reply.error(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure \
@@ -411,10 +415,13 @@ fn about(command: &Command, reply: &mut Reply<'_>) {
     }
 }
 
-fn select(index: &[u8], reply: &mut Reply<'_>) {
+fn select(session: &mut Session, index: &[u8], reply: &mut Reply<'_>) {
     match integer(index) {
         Some(0) => reply.ok(),
-        Some(_) => reply.error("ERR DB index is out of range"),
+        Some(_) => {
+            session.refusal = Some(RefusalReason::Fault);
+            reply.error("ERR DB index is out of range");
+        }
         None => reply.error("ERR value is not an integer or out of range"),
     }
 }

@@ -20,7 +20,8 @@ use smallvec::SmallVec;
 use super::Resp;
 use super::commands::{unknown_sub, wrong_number};
 use super::own::{self, Asked, Pending};
-use super::reply::{Reply, Version};
+use super::reply::Reply;
+use super::session::Session;
 use super::words::Words;
 use crate::engine::{Lease, LeaseName, LeaseVerb, Verb};
 
@@ -45,14 +46,14 @@ const HELP: [&str; 8] = [
 /// Runs the command. Its reply is at the end of `out`, or comes later.
 pub(super) fn run<C>(
     resp: &Resp<C>,
+    session: &mut Session,
     words: Words<'_>,
     out: &mut Vec<u8>,
-    version: Version,
 ) -> Option<Pending>
 where
     C: Clock + Clone + 'static,
 {
-    let mut reply = Reply::new(out, version);
+    let mut reply = Reply::new(out, session.version);
     let sub = words.at(1);
     let found = VERBS.iter().find(|(name, ..)| sub.eq_ignore_ascii_case(name.as_bytes()));
     let Some(&(sub_name, verb, told_as)) = found else {
@@ -86,7 +87,7 @@ where
         decided,
         Asked { verb: told_as, permits, lease: Some(name) },
         out,
-        version,
+        session,
     )
 }
 
@@ -108,6 +109,7 @@ pub(super) fn told(name: LeaseName, held_ns: Option<u64>, reply: &mut Reply<'_>)
 
 #[cfg(test)]
 mod tests {
+    use super::super::reply::Version;
     use super::*;
 
     /// Down: whoever goes by it lets go in time.

@@ -20,10 +20,12 @@ use super::Resp;
 use super::lease;
 use super::number::{milliseconds, unsigned};
 use super::reply::{Reply, Version};
+use super::session::Session;
 use super::words::Words;
 use crate::engine::{
     Answer, Decided, Fault, Item, LeaseName, Part, Request, Target, Verb, Verdict,
 };
+use crate::net::RefusalReason;
 use crate::rule::{Enforcement, Limit, Place, Rule, Value};
 
 /// An answer that is not there yet, and how it is to be written.
@@ -46,22 +48,22 @@ pub(super) struct Asked {
 /// `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`: the answer is in the reply, or comes later.
 pub(super) fn check<C>(
     resp: &Resp<C>,
+    session: &mut Session,
     verb: Verb,
     words: Words<'_>,
     out: &mut Vec<u8>,
-    version: Version,
 ) -> Option<Pending>
 where
     C: Clock + Clone + 'static,
 {
-    let mut reply = Reply::new(out, version);
+    let mut reply = Reply::new(out, session.version);
     let (permits, first) =
         if verb == Verb::Reset { (0, 2) } else { (permits(words.at(2), &mut reply)?, 3) };
     let name = rule_name(words.at(1), &mut reply)?;
     let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
     let items = [Item::of(Target::Rule { name, values: &values }, permits)];
     let decided = resp.engine().decide(&Request { verb, items: &items, counts_denied: false });
-    told_now_or_later(decided, Asked { verb, permits, lease: None }, out, version)
+    told_now_or_later(decided, Asked { verb, permits, lease: None }, out, session)
 }
 
 /// How many permits a word says, or none and an error in the reply.
@@ -87,25 +89,39 @@ pub(super) fn told_now_or_later(
     decided: Decided,
     asked: Asked,
     out: &mut Vec<u8>,
-    version: Version,
+    session: &mut Session,
 ) -> Option<Pending> {
+    let version = session.version;
     match decided {
         Decided::Now(answer) => {
-            write(&answer, asked, &mut Reply::new(out, version));
+            session.refusal = write(answer, asked, &mut Reply::new(out, version));
             None
         }
         decided @ Decided::Later(_) => Some(Pending { decided, asked, version }),
     }
 }
 
-/// An answer in its shape.
-pub(super) fn write(answer: &Result<Answer, Fault>, asked: Asked, reply: &mut Reply<'_>) {
+/// Writes an answer in its shape. Returns the reason for which the command counts as refused, if it does. Where there is no room to count,
+/// what was to be taken is denied; nothing passes by giving back.
+pub(super) fn write(
+    answer: Result<Answer, Fault>,
+    asked: Asked,
+    reply: &mut Reply<'_>,
+) -> Option<RefusalReason> {
+    let answer = match asked.verb {
+        Verb::Take | Verb::Peek => Answer::or_denied(answer, 1),
+        Verb::Refund | Verb::Reset => answer,
+    };
     let answer = match answer {
         Ok(answer) => answer,
-        Err(fault) => return reply.error(&format!("ERR {fault}")),
+        Err(fault) => {
+            reply.error(&format!("ERR {fault}"));
+            return Some(RefusalReason::Fault);
+        }
     };
     let Some(part) = answer.parts.first() else {
-        return reply.error("ERR there is no answer");
+        reply.error("ERR there is no answer");
+        return Some(RefusalReason::Fault);
     };
     reply.map(if asked.lease.is_some() { 10 } else { 8 });
     reply.bulk(b"rule");
@@ -119,6 +135,7 @@ pub(super) fn write(answer: &Result<Answer, Fault>, asked: Asked, reply: &mut Re
     if let Some(name) = asked.lease {
         lease::told(name, answer.held_ns(), reply);
     }
+    answer.refusal()
 }
 
 fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
@@ -163,15 +180,19 @@ const fn word(verdict: Verdict) -> &'static str {
 
 /// `RATEGATE.EXPLAIN rule`: the rule as it is in force. A map of `rule`, `domain`, `entries`, `limit`, `enforcement`,
 /// `place`, `written`; all texts but `entries`, which is an array of texts.
-pub(super) fn explain<C>(resp: &Resp<C>, words: Words<'_>, mut reply: Reply<'_>)
-where
+pub(super) fn explain<C>(
+    resp: &Resp<C>,
+    session: &mut Session,
+    words: Words<'_>,
+    mut reply: Reply<'_>,
+) where
     C: Clock + Clone + 'static,
 {
-    let name = words.at(1);
-    let rule = std::str::from_utf8(name).ok().and_then(|name| resp.engine().rule_named(name));
+    let Some(name) = rule_name(words.at(1), &mut reply) else { return };
+    let rule = resp.engine().rule_named(name);
     let Some(rule) = rule.as_deref() else {
-        let name = String::from_utf8_lossy(name);
-        return reply.error(&format!("ERR there is no rule `{}`", name.escape_debug()));
+        session.refusal = Some(RefusalReason::Fault);
+        return reply.error(&format!("ERR {}", resp.engine().no_such_rule(name)));
     };
     let texts = [
         ("rule", rule.name.to_string()),
@@ -256,7 +277,7 @@ mod tests {
         let answer = Answer { allowed: true, parts: smallvec::smallvec![part] };
         let mut out = Vec::new();
         let asked = Asked { verb: Verb::Take, permits: 3, lease: None };
-        write(&Ok(answer), asked, &mut Reply::new(&mut out, Version::Two));
+        write(Ok(answer), asked, &mut Reply::new(&mut out, Version::Two));
         String::from_utf8(out).unwrap().replace("\r\n", " ")
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Session {
     pub(super) is_over: bool,
     /// What it is refused.
     pub(super) attempts: Attempts,
+    /// Why the command under way is refused, where its reply's first word does not say it.
+    pub(super) refusal: Option<RefusalReason>,
     /// How late the replies come that are to be written next, and the commands behind them.
     pub(super) pause: Duration,
 }
@@ -35,6 +37,7 @@ impl Session {
             name: Box::default(),
             is_over: false,
             attempts,
+            refusal: None,
             pause: Duration::ZERO,
         }
     }

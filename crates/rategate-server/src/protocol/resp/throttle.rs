@@ -18,7 +18,7 @@ use super::reply::Reply;
 use super::session::Session;
 use super::words::Words;
 use crate::engine::{Inline, Part, Verb, Verdict};
-use crate::net::Right;
+use crate::net::{RefusalReason, Right};
 
 /// A call, read.
 struct Call<'a> {
@@ -47,7 +47,7 @@ enum Unreadable {
 const SHOWN: usize = 32;
 
 /// `CL.THROTTLE`.
-pub(super) fn cell<C>(resp: &Resp<C>, session: &Session, words: Words<'_>, mut reply: Reply<'_>)
+pub(super) fn cell<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, mut reply: Reply<'_>)
 where
     C: Clock + Clone + 'static,
 {
@@ -68,7 +68,7 @@ where
 }
 
 /// `THROTTLE`.
-pub(super) fn crab<C>(resp: &Resp<C>, session: &Session, words: Words<'_>, mut reply: Reply<'_>)
+pub(super) fn crab<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, mut reply: Reply<'_>)
 where
     C: Clock + Clone + 'static,
 {
@@ -92,7 +92,7 @@ where
 /// The decision, or none and an error in the reply.
 fn decide<C>(
     resp: &Resp<C>,
-    session: &Session,
+    session: &mut Session,
     words: Words<'_>,
     extra: u64,
     reply: &mut Reply<'_>,
@@ -113,7 +113,12 @@ where
     }
     match resp.engine().inline(call.limit, call.key, call.verb, call.permits) {
         Ok(part) => Some(part),
+        Err(fault) if fault.is_of_room() && matches!(call.verb, Verb::Take | Verb::Peek) => {
+            session.refusal = Some(RefusalReason::NoRoom);
+            Some(Part { limit: call.limit.capacity, ..Part::WITHOUT_ROOM })
+        }
         Err(fault) => {
+            session.refusal = Some(RefusalReason::Fault);
             reply.error(&format!("ERR {fault}"));
             None
         }

@@ -12,21 +12,33 @@ use super::ask::{Ask, Descriptor, Wrong, unit_of};
 use super::reply::{Code, Line, Options, headers};
 use super::translate::{Decide, answered, ask};
 use crate::engine::{Answer, Override};
+use crate::net::RefusalReason;
 use crate::protocol::few::few;
 use crate::rule::Unit;
 
-/// Decides a request that is JSON. The status is 200 (OK), 429 (over the limit), 400 (no answer) or 401 (permits are given back, and
-/// not `may_credit`); the body what `envoyproxy/ratelimit` answers, or text that says why there is no answer.
+/// The answer to a request that is JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonAnswer {
+    /// 200 (OK), 429 (over the limit), 400 (no answer) or 401 (permits are given back, and the token is missing).
+    pub status: u16,
+    /// What `envoyproxy/ratelimit` answers, or text that says why there is no answer.
+    pub body: String,
+    /// The reason for which the call counts as refused, if it does.
+    pub refusal: Option<RefusalReason>,
+}
+
+/// Decides a request that is JSON.
 pub async fn answer(
     request: &[u8],
     engine: &impl Decide,
     options: Options,
     may_credit: bool,
-) -> (u16, String) {
+) -> JsonAnswer {
     let message = Message::read(request);
     let question = message.as_ref().map_err(Clone::clone).and_then(Message::ask);
     if !may_credit && question.as_ref().is_ok_and(Ask::credits) {
-        return (401, "the token is needed to give permits back\n".to_owned());
+        let body = "the token is needed to give permits back\n".to_owned();
+        return JsonAnswer { status: 401, body, refusal: Some(RefusalReason::NoToken) };
     }
     let decided = question.and_then(|question| ask(engine, &question));
     match answered(decided).await {
@@ -35,9 +47,11 @@ pub async fn answer(
                 Code::Ok => 200,
                 Code::OverLimit => 429,
             };
-            (status, write(&answer, options))
+            JsonAnswer { status, body: write(&answer, options), refusal: answer.refusal() }
         }
-        Err(error) => (400, format!("{error}\n")),
+        Err(error) => {
+            JsonAnswer { status: 400, body: format!("{error}\n"), refusal: Some(error.refusal()) }
+        }
     }
 }
 
@@ -87,7 +101,7 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A string whose bytes need not be UTF-8, as they come from header fields of clients.
 #[derive(Debug)]
-struct Bytes<'a>(Cow<'a, [u8]>);
+pub(crate) struct Bytes<'a>(pub(crate) Cow<'a, [u8]>);
 
 /// An integer, which may be written as text.
 #[derive(Debug)]

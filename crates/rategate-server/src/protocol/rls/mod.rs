@@ -8,7 +8,8 @@ mod reply;
 mod translate;
 
 pub use self::ask::{Ask, Descriptor, Wrong};
-pub use self::json::answer as json;
+pub(crate) use self::json::Bytes;
+pub use self::json::{JsonAnswer, answer as json};
 pub(crate) use self::reply::write_framed;
 pub use self::reply::{Code, Line, Options};
 pub use self::translate::{Asked, Decide, ask};

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::ask::{Ask, Wrong};
 use crate::engine::{Answer, Decided, Engine, Fault, Item, Request, Target, Verb};
+use crate::net::RefusalReason;
 
 /// What decides: the engine, or a test's stand-in for it.
 pub trait Decide {
@@ -36,6 +37,16 @@ pub enum Asked {
     /// The engine could not answer.
     #[error("{0}")]
     Fault(#[from] Fault),
+}
+
+impl Asked {
+    /// Returns the reason for which the call counts as refused.
+    pub(crate) const fn refusal(&self) -> RefusalReason {
+        match self {
+            Self::Wrong(_) => RefusalReason::Malformed,
+            Self::Fault(_) => RefusalReason::Fault,
+        }
+    }
 }
 
 /// Asks the engine. The answer's parts are those of the descriptors, in their order.
@@ -82,10 +93,7 @@ pub(crate) async fn answered(decided: Result<Decided, Wrong>) -> Result<Answer, 
     Ok(or_denied(decided?.answer().await)?)
 }
 
-/// Denies where a key cannot be counted for lack of room. Clients can make up keys, and proxies let pass what they get an error for.
+/// Denies where nothing can be counted for lack of room, without a status for each descriptor.
 pub(crate) fn or_denied(answer: Result<Answer, Fault>) -> Result<Answer, Fault> {
-    match answer {
-        Err(Fault::NoRoom) => Ok(Answer::uncounted_denial()),
-        other => other,
-    }
+    Answer::or_denied(answer, 0)
 }

@@ -8,6 +8,11 @@
     if (kind) node.className = kind;
     return node;
   };
+  // A name may be cut where it has a sign, and only then elsewhere.
+  const sayName = (node, text) => {
+    if (node.textContent === text) return;
+    node.replaceChildren(...text.split(/(?<=[.=/_:,-])/).flatMap((part) => [part, make("wbr")]));
+  };
   const say = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 
   // Numbers and times. A thin space parts thousands.
@@ -108,7 +113,7 @@
     say($("chart-time"), at === null ? "permits per second, over time; arrow keys read single seconds"
       : clock(data[0][at] * 1000) + ": " + number(data[1][at]) + " asked, " + number(data[2][at]) + " granted, permits per second");
   };
-  const redraw = () => { if (plot) plot.setData(chartData()); else if (state.points.length) draw(); legend(); };
+  const redraw = () => { if (plot) plot.setData(chartData()); else draw(); legend(); };
   $("chart").addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1e9, End: 1e9 }[event.key];
     if (!step || !plot || !plot.data[0].length) return;
@@ -163,7 +168,7 @@
     for (const rule of state.rules) {
       const button = known.get(rule.name), [, rate, denied] = button.children;
       const over = rule.minute.denied + rule.minute.shadow_denied, all = calls(rule);
-      say(button.firstChild.firstChild, called(rule));
+      sayName(button.firstChild.firstChild, called(rule));
       say(rate, number(Math.round(all / 6) / 10));
       say(denied, over ? share(over, all) : "–");
       // What is not enforced needs nobody.
@@ -178,23 +183,24 @@
   const showRule = () => {
     const live = state.rules.find((rule) => rule.name === state.rule);
     if (!live) return;
-    say($("rule-name"), live.name.startsWith("*") ? called(live).replace(/^./, (letter) => letter.toUpperCase()) : called(live));
+    sayName($("rule-name"), live.name.startsWith("*") ? called(live).replace(/^./, (letter) => letter.toUpperCase()) : called(live));
     say($("rule-limit"), live.limit);
     say($("sentence"), live.sentence.replace(/(One key, )(\S+)(, causes)/, (all, before, key, after) => before + shown(key) + after));
     const second = live.second, shadow = live.enforcement === "shadow";
-    const denied = shadow ? second.shadow_denied : second.denied;
+    // All of the row, and the curve below it, are permits.
+    const denied = shadow ? second.asked_permits - second.granted_permits : second.denied_permits;
     if ($("rule").classList.toggle("shadow", shadow) !== state.shadow) { state.shadow = shadow; if (plot) draw(); }
     say($("rule-counts"), [
-      live.kind === "concurrency" ? "calls in flight" + (live.in_flight === null ? "" : `: ${whole(live.in_flight)} now`) : live.kind === "several" ? "" : live.kind,
+      live.kind === "concurrency" ? "calls in flight: " + (live.in_flight === null ? "– (look up a key for its own)" : `${whole(live.in_flight)} now`) : live.kind === "several" ? "" : live.kind,
       live.keys === null || !live.per_key ? "" : `${whole(live.keys)} ${live.keys === 1 ? "key" : "keys"} in use`,
     ].filter(Boolean).join(" · "));
-    say($("f-asked"), whole(second.passed + second.denied + second.shadow_denied));
-    // Calls over a limit that is not enforced pass; they are told apart.
-    say($("f-granted"), whole(second.passed));
+    say($("f-asked"), whole(second.asked_permits));
+    // What is over a limit that is not enforced passes; it is told apart.
+    say($("f-granted"), whole(second.granted_permits));
     say($("f-granted-name"), shadow ? "within the limit" : "allowed");
     say($("f-denied-name"), shadow ? "would be denied" : "denied");
     say($("f-denied"), whole(denied));
-    say($("f-near"), whole(second.near));
+    say($("f-near"), whole(second.near_permits));
     $("f-denied").closest("div").classList.toggle("on", denied > 0 && !shadow);
     $("top-panel").hidden = !live.per_key;
     say($("waits-title"), shadow ? "How long the denied would wait" : "How long the denied wait");

@@ -8,6 +8,8 @@ use crate::protocol::grpc::head::{Head, Method, Timeout, is_compressed, is_grpc}
 pub(super) struct Unpacked {
     pub(super) head: Head,
     pub(super) kind: Kind,
+    /// Whether its fields count more than a head may.
+    pub(super) is_too_long: bool,
     /// How many bytes the call has by its `content-length`, if it says so.
     pub(super) length: Option<u64>,
 }
@@ -129,7 +131,7 @@ impl Seen {
             [false, false, false, false] if !self.is_wrong => Kind::Trailers,
             _ => Kind::Malformed,
         };
-        Unpacked { head: self.head, kind, length: self.length }
+        Unpacked { head: self.head, kind, is_too_long: false, length: self.length }
     }
 }
 

@@ -7,14 +7,9 @@ use super::fields::{Meaning, Name, Seen, Unpacked, is_value};
 use super::huffman;
 use crate::net::Access;
 
-/// What goes wrong here concerns the whole connection.
+/// Fields that cannot be unpacked: both ends do not have the same table any more, which concerns the whole connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unpacking {
-    /// Both ends do not have the same table any more.
-    Compression,
-    /// There is more than we care for.
-    TooMuch,
-}
+pub(super) struct Unpacking;
 
 #[derive(Debug)]
 pub(super) struct Decoder {
@@ -53,7 +48,8 @@ impl Decoder {
         }
     }
 
-    /// Unpacks the fields of a head, which together may count `most`.
+    /// Unpacks the fields of a head. One whose fields count more than `most` is unpacked to its end, so that the table stays that of the
+    /// other end; that takes no more work than its packed bytes are.
     pub(super) fn decode(&mut self, block: &[u8], most: usize) -> Result<Unpacked, Unpacking> {
         let mut rest = block;
         let (mut seen, mut total, mut may_resize) = (Seen::default(), 0_usize, true);
@@ -61,7 +57,7 @@ impl Decoder {
             if first & 0xe0 == 0x20 {
                 let size = integer(&mut rest, 5)?;
                 if !may_resize || size > TABLE {
-                    return Err(Unpacking::Compression);
+                    return Err(Unpacking);
                 }
                 self.most = size;
                 self.fit();
@@ -78,12 +74,9 @@ impl Decoder {
                 self.literal(&mut rest, 4)?
             };
             total = total.saturating_add(entry.size());
-            if total > most {
-                return Err(Unpacking::TooMuch);
-            }
             seen.take(entry.meaning);
         }
-        Ok(seen.end())
+        Ok(Unpacked { is_too_long: total > most, ..seen.end() })
     }
 
     fn literal(&mut self, rest: &mut &[u8], bits: u32) -> Result<Entry, Unpacking> {
@@ -111,7 +104,7 @@ impl Decoder {
     }
 
     fn get(&self, index: usize) -> Result<Entry, Unpacking> {
-        let index = index.checked_sub(1).ok_or(Unpacking::Compression)?;
+        let index = index.checked_sub(1).ok_or(Unpacking)?;
         if let Some((name, value)) = STATIC.get(index) {
             let known = Name::of(name.as_bytes());
             return Ok(Entry {
@@ -122,7 +115,7 @@ impl Decoder {
             });
         }
         let entry = self.entries.get(index.saturating_sub(STATIC.len()));
-        entry.copied().ok_or(Unpacking::Compression)
+        entry.copied().ok_or(Unpacking)
     }
 
     fn insert(&mut self, entry: Entry) {
@@ -146,16 +139,16 @@ impl Entry {
 }
 
 fn integer(rest: &mut &[u8], bits: u32) -> Result<usize, Unpacking> {
-    let (first, mut tail) = rest.split_first().ok_or(Unpacking::Compression)?;
+    let (first, mut tail) = rest.split_first().ok_or(Unpacking)?;
     let mask = (1_usize << bits).saturating_sub(1);
     let mut value = usize::from(*first) & mask;
     if value == mask {
         // No number here needs more than three bytes.
         for shift in [0_u32, 7, 14, 21] {
-            let (byte, after) = tail.split_first().ok_or(Unpacking::Compression)?;
+            let (byte, after) = tail.split_first().ok_or(Unpacking)?;
             tail = after;
             if shift == 21 {
-                return Err(Unpacking::Compression);
+                return Err(Unpacking);
             }
             value = value.saturating_add((usize::from(*byte) & 0x7f) << shift);
             if byte & 0x80 == 0 {
@@ -170,12 +163,12 @@ fn integer(rest: &mut &[u8], bits: u32) -> Result<usize, Unpacking> {
 fn text<'a, 'b: 'a>(rest: &mut &'b [u8], room: &'a mut Vec<u8>) -> Result<&'a [u8], Unpacking> {
     let is_packed = rest.first().is_some_and(|first| first & 0x80 > 0);
     let length = integer(rest, 7)?;
-    let (text, after) = rest.split_at_checked(length).ok_or(Unpacking::Compression)?;
+    let (text, after) = rest.split_at_checked(length).ok_or(Unpacking)?;
     *rest = after;
     if !is_packed {
         return Ok(text);
     }
-    huffman::decode(text, room).ok_or(Unpacking::Compression)?;
+    huffman::decode(text, room).ok_or(Unpacking)?;
     Ok(room)
 }
 

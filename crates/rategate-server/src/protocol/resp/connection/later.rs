@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use super::MOST_UNWRITTEN;
 use crate::engine::Decided;
+use crate::net::RefusalReason;
 use crate::protocol::resp::own::{self, Pending};
 use crate::protocol::resp::reply::Reply;
 
@@ -46,14 +47,23 @@ impl Answers {
         self.0.back_mut().map(|later| &mut later.replies)
     }
 
-    /// Takes the answers that have come, and hands out the replies as far as no other has to come first.
-    pub(super) fn collect(&mut self, cx: &mut Context<'_>, output: &mut Vec<u8>) {
+    /// Takes the answers that have come, and hands out the replies as far as no other has to come first. `refused` hears of each that counts
+    /// as a refused command.
+    pub(super) fn collect(
+        &mut self,
+        cx: &mut Context<'_>,
+        output: &mut Vec<u8>,
+        mut refused: impl FnMut(RefusalReason),
+    ) {
         for later in &mut self.0 {
             let Some(pending) = &mut later.pending else { continue };
             let Decided::Later(answer) = &mut pending.decided else { continue };
             let Poll::Ready(answer) = answer.as_mut().poll(cx) else { continue };
             let mut replies = Vec::new();
-            own::write(&answer, pending.asked, &mut Reply::new(&mut replies, pending.version));
+            let mut reply = Reply::new(&mut replies, pending.version);
+            if let Some(reason) = own::write(answer, pending.asked, &mut reply) {
+                refused(reason);
+            }
             replies.append(&mut later.replies);
             (later.replies, later.pending) = (replies, None);
         }

@@ -186,7 +186,7 @@ where
             return Ok(Turn::Wait);
         }
         self.paused_until = None;
-        self.later.collect(cx, &mut self.output);
+        self.later.collect(cx, &mut self.output, |reason| self.session.refused(reason));
         if self.has_unwritten() {
             let is_turn = self.others.poll(cx).is_ready();
             if !is_turn || self.write(cx, now)?.is_pending() {

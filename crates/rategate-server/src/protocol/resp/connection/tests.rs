@@ -70,13 +70,13 @@ async fn answers_that_come_later_keep_the_order() {
     assert!(!go_on(&mut connection).await);
     assert_eq!(read(&mut theirs).await, "");
     // The second is there first, and waits.
-    second.send(Err(Fault::NoRoom)).unwrap();
+    second.send(Err(Fault::Store("it is gone".into()))).unwrap();
     assert!(!go_on(&mut connection).await);
     assert_eq!(read(&mut theirs).await, "");
     first.send(Err(Fault::NotLoaded)).unwrap();
     assert!(!go_on(&mut connection).await);
     let all = "-ERR no configuration is loaded\r\n$1\r\na\r\n\
-               -ERR there is no room for another key\r\n$1\r\nb\r\n";
+               -ERR it is gone\r\n$1\r\nb\r\n";
     assert_eq!(read(&mut theirs).await, all);
 }
 
@@ -105,7 +105,7 @@ async fn a_connection_that_waits_for_many_answers_is_not_read_from() {
     assert!(!go_on(&mut connection).await);
     assert_eq!(connection.later.kept(), 0);
     for answer in answers {
-        answer.send(Err(Fault::NoRoom)).unwrap();
+        answer.send(Err(Fault::Store("it is gone".into()))).unwrap();
     }
     assert!(!go_on(&mut connection).await);
     assert!(!go_on(&mut connection).await);

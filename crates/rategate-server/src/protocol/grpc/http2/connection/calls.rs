@@ -75,7 +75,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     }
 
     /// Ends a call whose bytes are no message.
-    fn bad_frame(&mut self, index: usize, bad: BadFrame, out: &mut BytesMut) {
+    pub(super) fn bad_frame(&mut self, index: usize, bad: BadFrame, out: &mut BytesMut) {
         let Some(stream) = self.streams.get(index) else { return };
         let (start, method) = (out.len(), stream.method);
         put_answer(out, stream.id);
@@ -142,8 +142,9 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             out.truncate(start);
         }
         match decided {
-            Ok(()) => {
+            Ok(refusal) => {
                 self.budget.earn();
+                self.refused(refusal, TokenShown::Nothing);
                 self.send(index, data, out);
             }
             Err(Unary::Failed(status)) => self.fail(index, status, out),
@@ -189,6 +190,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 put_answer(out, id);
                 let data = self.begin_data(index, out);
                 self.rls.write(&answer, out);
+                self.refused(answer.refusal(), TokenShown::Nothing);
                 self.send(index, data, out);
             }
             Err(asked) => self.fail(index, asked.into(), out),

@@ -6,6 +6,7 @@ use super::Connection;
 use super::streams::State;
 use crate::net::{RefusalReason, TokenShown};
 use crate::protocol::budget::RESET;
+use crate::protocol::grpc::frame::BadFrame;
 use crate::protocol::grpc::http2::fields::{Kind, Unpacked};
 use crate::protocol::grpc::http2::hpack::Unpacking;
 use crate::protocol::grpc::http2::stream::Stream;
@@ -82,15 +83,13 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         out: &mut BytesMut,
     ) -> Result<(), Reason> {
         let unpacked = self.decoder.decode(block, self.rls.inner.settings.most_head);
-        let unpacked = unpacked.map_err(|error| match error {
-            Unpacking::Compression => Reason::Compression,
-            Unpacking::TooMuch => Reason::EnhanceYourCalm,
-        })?;
+        let unpacked = unpacked.map_err(|Unpacking| Reason::Compression)?;
         match self.state(id) {
             State::Idle => self.begin(id, is_ended, &unpacked, out),
             State::Open(index) => {
                 self.budget.spend(1)?;
-                self.trailers(index, is_ended && unpacked.kind == Kind::Trailers, out)
+                let are_last = is_ended && unpacked.kind == Kind::Trailers && !unpacked.is_too_long;
+                self.trailers(index, are_last, out)
             }
             // Whoever has heard no farewell yet may go on.
             State::Ignored => Ok(self.budget.spend(u32::from(id <= self.last))?),
@@ -145,9 +144,15 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 {
                     stream.span = head.span;
                 }
+                stream.is_ended = is_ended && unpacked.is_too_long;
                 self.streams.push(stream);
-                if is_ended {
-                    self.end(self.streams.len().saturating_sub(1), &[], out)?;
+                let index = self.streams.len().saturating_sub(1);
+                if unpacked.is_too_long {
+                    // Work that no decision pays for. The call alone is refused, as one whose message is too long.
+                    self.budget.spend(RESET)?;
+                    self.bad_frame(index, BadFrame::LongHead { most: settings.most_head }, out);
+                } else if is_ended {
+                    self.end(index, &[], out)?;
                 }
             }
             Err(refusal) => {

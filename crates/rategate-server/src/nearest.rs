@@ -2,8 +2,8 @@
 
 /// Longer names are not compared.
 const MAX_LENGTH: usize = 64;
-/// More names than these are not compared with one.
-const MAX_NAMES: usize = 10_000;
+/// More names than these are not compared with one: a client that asks for names that there are not is no work for the service.
+pub(crate) const MAX_NAMES: usize = 1_000;
 
 /// Returns the help for an unknown name: the one that was probably meant, and all that there are.
 pub(crate) fn one_of(word: &str, names: &str) -> String {
@@ -20,10 +20,13 @@ pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> O
     if word.len() > MAX_LENGTH {
         return None;
     }
-    let distances = names.take(MAX_NAMES).filter(|name| name.len() <= MAX_LENGTH);
-    let distances = distances.map(|name| (distance(&word, name), name));
+    let most = word.len().div_ceil(3);
+    // No name is nearer than it is longer or shorter.
+    let near =
+        |name: &&str| name.len() <= MAX_LENGTH && name.chars().count().abs_diff(word.len()) <= most;
+    let distances = names.filter(near).take(MAX_NAMES).map(|name| (distance(&word, name), name));
     let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= word.len().div_ceil(3)).then_some(name)
+    (distance <= most).then_some(name)
 }
 
 /// How many letters have to be put in, left out or changed, in whatever case.

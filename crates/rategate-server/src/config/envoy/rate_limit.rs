@@ -1,0 +1,219 @@
+//! What `rate_limit` says: a limit, whom it replaces, and where its counters are.
+
+use std::sync::Arc;
+
+use super::fields::Fields;
+use super::node::Node;
+use super::{Reader, place};
+use crate::config::error::Problem;
+use crate::config::gather::Gathered;
+use crate::config::limit::{Algorithm, NOTHING, UNLIMITED, Written, check_burst};
+use crate::config::naming::MAX_TEXT_BYTES;
+use crate::config::source::Place as Spot;
+use crate::nearest::one_of;
+use crate::rule::{Limit, Place, Shown, Unit, WhenGone};
+
+const RATE_LIMIT: &str = "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, algorithm, burst, store, lease, when_gone";
+const UNITS: &str = "second, minute, hour, day, week, month, year";
+const ALGORITHMS: &str = "counted-window, fixed-window, gcra, sliding-log, compact-log";
+
+/// What `rate_limit` says.
+pub(super) struct RateLimit {
+    pub(super) given: Option<Arc<str>>,
+    pub(super) replaces: Vec<(String, Spot)>,
+    pub(super) limit: Limit,
+    pub(super) shown: Shown,
+    pub(super) place: Place,
+    pub(super) when_gone: WhenGone,
+}
+
+impl RateLimit {
+    /// That of a descriptor without one: what matches passes as if no rule did.
+    pub(super) const fn exempt() -> Self {
+        Self {
+            given: None,
+            replaces: Vec::new(),
+            limit: Limit::Exempt,
+            shown: UNLIMITED,
+            place: Place::Here,
+            when_gone: WhenGone::Local,
+        }
+    }
+}
+
+impl<'t> Reader<'t, '_> {
+    /// Reads the mapping. `None` if it is none.
+    pub(super) fn rate_limit(&mut self, path: String, node: &'t Node) -> Option<RateLimit> {
+        let problems = &mut self.all.problems;
+        let mut fields = match Fields::of(self.source, path, node) {
+            Ok(fields) => fields,
+            Err(problem) => {
+                problems.push(problem);
+                return None;
+            }
+        };
+        let name = fields.text("name", problems);
+        if let Some((name, place)) = &name
+            && name.len() > MAX_TEXT_BYTES
+        {
+            let message = "a name longer than 4096 bytes";
+            problems.push(fields.problem("name", place.clone(), message));
+        }
+        let given = name.map(|(name, _)| Arc::from(name));
+        let replaces = fields.list("replaces", problems);
+        let replaces = self.replaces(given.as_ref(), replaces);
+        let problems = &mut self.all.problems;
+        let before = problems.len();
+        let unlimited = fields.flag("unlimited", problems);
+        let unit = fields.text("unit", problems);
+        // It may be missing for what is wrong with one of these.
+        let is_unit_told = problems.len() > before;
+        let multiplier = fields.number("unit_multiplier", u32::MAX.into(), problems);
+        let requests = fields.number("requests_per_unit", u32::MAX.into(), problems);
+        let algorithm = fields.text("algorithm", problems);
+        let burst = fields.number("burst", u64::MAX, problems);
+        let built = if unlimited {
+            let ours = [("burst", burst.map(|(_, place)| place))];
+            let ours = ours.into_iter().chain([("algorithm", algorithm.map(|(_, place)| place))]);
+            let wrong = ours.chain([("unit", unit.map(|(_, place)| place))]);
+            for (key, place) in wrong.filter_map(|(key, place)| Some((key, place?))) {
+                problems.push(of_no_use(&fields, key, place));
+            }
+            // Envoy's service lets these pass.
+            let idle = [("requests_per_unit", requests), ("unit_multiplier", multiplier)];
+            for (key, place) in idle.into_iter().filter_map(|(key, said)| Some((key, said?.1))) {
+                self.all.warnings.push(of_no_use(&fields, key, place).warning());
+            }
+            Some((Limit::Unlimited, UNLIMITED))
+        } else {
+            let said = Windowed { unit, is_unit_told, multiplier, requests, algorithm, burst };
+            windowed(&fields, said, self.all)
+        };
+        let (place, when_gone) = place::read(&mut fields, self.all);
+        fields.finish(RATE_LIMIT, &mut self.all.problems);
+        let (limit, shown) = built.unwrap_or((Limit::Nothing, NOTHING));
+        Some(RateLimit { given, replaces, limit, shown, place, when_gone })
+    }
+
+    fn replaces(
+        &mut self,
+        given: Option<&Arc<str>>,
+        list: Vec<(String, &'t Node)>,
+    ) -> Vec<(String, Spot)> {
+        let problems = &mut self.all.problems;
+        let mut all = Vec::new();
+        for (path, node) in list {
+            let mut fields = match Fields::of(self.source, path, node) {
+                Ok(fields) => fields,
+                Err(problem) => {
+                    problems.push(problem);
+                    continue;
+                }
+            };
+            match fields.text("name", problems) {
+                None => problems.push(fields.problem_here("empty name of what is replaced")),
+                Some((name, place)) if given.is_some_and(|given| **given == *name) => {
+                    let message = format!("{name:?} is the limit's own name: none replaces itself");
+                    problems.push(fields.problem("name", place, &message));
+                }
+                Some((name, place)) => all.push((name.to_owned(), place)),
+            }
+            fields.finish("name", problems);
+        }
+        all
+    }
+}
+
+/// What a limit without a limit has no use for.
+fn of_no_use(fields: &Fields<'_>, key: &'static str, place: Spot) -> Problem {
+    let article = if key == "unit" || key == "burst" { "a " } else { "" };
+    let message = format!("{article}{key} on what is unlimited");
+    fields.problem(key, place, &message).help("leave it out")
+}
+
+/// What a limit with a unit is said by, each with its place.
+struct Windowed<'t> {
+    unit: Option<(&'t str, Spot)>,
+    is_unit_told: bool,
+    multiplier: Option<(u64, Spot)>,
+    requests: Option<(u64, Spot)>,
+    algorithm: Option<(&'t str, Spot)>,
+    burst: Option<(u64, Spot)>,
+}
+
+/// Reads a limit with a unit. What is wrong with any of its keys is told.
+fn windowed(fields: &Fields<'_>, said: Windowed<'_>, all: &mut Gathered) -> Option<(Limit, Shown)> {
+    let Windowed { unit, is_unit_told, multiplier, requests, algorithm, burst } = said;
+    let problems = &mut all.problems;
+    let unit = match unit {
+        None if is_unit_told => None,
+        None => {
+            let message = "no unit, and not unlimited";
+            problems.push(fields.problem_here(message).help(format!("unit: is one of {UNITS}")));
+            None
+        }
+        Some((name, place)) => {
+            let unit = unit_of(name);
+            let message = format!("unknown unit {name:?}");
+            problems.extend(
+                unit.is_none()
+                    .then(|| fields.problem("unit", place, &message).help(one_of(name, UNITS))),
+            );
+            unit
+        }
+    };
+    let algorithm = match algorithm {
+        None => Some(Algorithm::CountedWindow),
+        Some((name, place)) => {
+            let algorithm = algorithm_of(name);
+            let message = format!("unknown algorithm {name:?}");
+            problems.extend(algorithm.is_none().then(|| {
+                fields.problem("algorithm", place, &message).help(one_of(name, ALGORITHMS))
+            }));
+            algorithm
+        }
+    };
+    let is_no_time = matches!(multiplier, Some((0, _)));
+    if let Some((0, place)) = &multiplier {
+        problems.push(fields.problem("unit_multiplier", place.clone(), "0 units are no time"));
+    }
+    let algorithm = algorithm?;
+    if let Some((permits, place)) = &burst
+        && let Err(complaint) = check_burst(algorithm, *permits)
+    {
+        problems.push(fields.problem("burst", place.clone(), &complaint));
+        return None;
+    }
+    let unit = unit.filter(|_| !is_no_time)?;
+    if requests.is_none() {
+        let message = "no requests_per_unit: everything that matches is over the limit";
+        all.warnings.push(fields.problem_here(message).warning());
+    }
+    let requests = requests.map_or(0, |(requests, _)| requests);
+    let written = Written::per_unit(requests, multiplier.map_or(1, |(number, _)| number), unit);
+    let burst_permits = burst.as_ref().map(|(permits, _)| *permits);
+    let built = written.and_then(|written| written.build(algorithm, burst_permits));
+    let complain = |complaint: String| {
+        problems.push(match burst {
+            Some((_, place)) => fields.problem("burst", place, &complaint),
+            None => fields.problem_here(&complaint),
+        });
+    };
+    built.map_err(complain).ok()
+}
+
+/// Units are read in capitals too.
+fn unit_of(text: &str) -> Option<Unit> {
+    crate::config::unit(&text.to_ascii_lowercase())
+}
+
+fn algorithm_of(text: &str) -> Option<Algorithm> {
+    match text {
+        "counted-window" => Some(Algorithm::CountedWindow),
+        "fixed-window" => Some(Algorithm::FixedWindow),
+        "gcra" => Some(Algorithm::Gcra),
+        "sliding-log" => Some(Algorithm::SlidingLog),
+        "compact-log" => Some(Algorithm::CompactLog),
+        _ => None,
+    }
+}

@@ -1,0 +1,94 @@
+//! Wrong tokens by the address of the client that showed them, so that a new connection is no new beginning.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::caps::network;
+
+/// The most addresses that are remembered. One more takes the place of the one that has been quiet for longest.
+pub const MAX_ADDRESSES: usize = 4_096;
+/// How long after each wrong token one of them is forgotten.
+pub const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
+
+/// Counts wrong tokens of each address. Clones count together.
+#[derive(Clone, Default)]
+pub struct Guesses(Arc<Mutex<HashMap<IpAddr, Guessed>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Guessed {
+    wrong: u32,
+    /// When the count was last right.
+    at: Instant,
+}
+
+impl Guesses {
+    /// Counts a wrong token from an address, and returns how many of its own are remembered.
+    pub(super) fn wrong(&self, address: IpAddr, now: Instant) -> u32 {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let network = network(address);
+        if all.len() >= MAX_ADDRESSES && !all.contains_key(&network) {
+            let quiet = all.iter().min_by_key(|(_, guessed)| guessed.at).map(|(of, _)| *of);
+            quiet.and_then(|of| all.remove(&of));
+        }
+        let guessed = all.entry(network).or_insert(Guessed { wrong: 0, at: now });
+        let quiet = now.saturating_duration_since(guessed.at).as_secs();
+        let forgiven = quiet.checked_div(FORGIVEN_AFTER.as_secs()).unwrap_or(0);
+        let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
+        let wrong = guessed.wrong.saturating_sub(forgiven).saturating_add(1);
+        *guessed = Guessed { wrong, at: now };
+        wrong
+    }
+
+    /// Forgets the wrong tokens of an address that has shown the right one where it had shown another.
+    pub(super) fn right(&self, address: IpAddr) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&network(address));
+    }
+}
+
+impl fmt::Debug for Guesses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_struct("Guesses").field("addresses", &all.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn each_address_has_a_count_that_time_forgives() {
+        let (guesses, start) = (Guesses::default(), Instant::now());
+        let (one, same) = (address("10.0.0.1"), address("::ffff:10.0.0.1"));
+        assert_eq!([one, same, one].map(|from| guesses.wrong(from, start)), [1, 2, 3]);
+        assert_eq!(guesses.wrong(address("10.0.0.2"), start), 1);
+        let of_a_network = ["2001:db8::1", "2001:db8::2"].map(address);
+        assert_eq!(of_a_network.map(|from| guesses.wrong(from, start)), [1, 2]);
+        assert_eq!(guesses.wrong(one, start + FORGIVEN_AFTER * 2), 2, "two of three are forgiven");
+        assert_eq!(guesses.wrong(one, start + FORGIVEN_AFTER * 500), 1);
+        guesses.right(address("10.0.0.2"));
+        assert_eq!(guesses.wrong(address("10.0.0.2"), start), 1);
+    }
+
+    #[test]
+    fn no_more_addresses_are_remembered_than_the_bound() {
+        let (guesses, start) = (Guesses::default(), Instant::now());
+        let busy = address("192.0.2.1");
+        for nth in 0..20_000_u32 {
+            let now = start + Duration::from_millis(nth.into());
+            guesses.wrong(IpAddr::V4(nth.into()), now);
+            if nth % 1_000 == 0 {
+                guesses.wrong(busy, now);
+            }
+        }
+        assert_eq!(guesses.0.lock().unwrap().len(), MAX_ADDRESSES);
+        assert!(guesses.wrong(busy, start + Duration::from_secs(20)) > 10, "it goes on guessing");
+    }
+}

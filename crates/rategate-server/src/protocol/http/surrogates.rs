@@ -1,0 +1,120 @@
+//! Text in JSON that is no Unicode: escapes of half a character, such as `"\\ud800"`, which programs that count in UTF-16 send.
+//!
+//! A client of such a program chooses the text, so it is a value like any other. It is written anew as its bytes, `{"base64": ...}`,
+//! which can stand wherever a key or a value can. Bodies without such an escape are never looked at.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::protocol::rls::Bytes;
+
+/// Reads a body, and if it cannot be read for text that is no Unicode, reads it with that as bytes. `room` is where it is written then.
+pub(super) fn read<'a, T, E>(
+    body: &'a [u8],
+    room: &'a mut Vec<u8>,
+    read: impl Fn(&'a [u8]) -> Result<T, E>,
+) -> Result<T, E> {
+    let result = read(body);
+    match result.is_err().then(|| mended(body)).flatten() {
+        Some(mended) => {
+            *room = mended;
+            read(room)
+        }
+        None => result,
+    }
+}
+
+/// Returns the body with each value that has half a character written as its bytes. `None` if it has none.
+fn mended(body: &[u8]) -> Option<Vec<u8>> {
+    let mut mended = Vec::new();
+    let (mut copied, mut at) = (0, 0);
+    while let Some(start) = find(body, at, |byte| byte == b'"') {
+        let end = end_of_text(body, start)?;
+        at = end;
+        let text = body.get(start..end)?;
+        let is_name = find(body, end, |byte| !byte.is_ascii_whitespace())
+            .is_some_and(|next| body.get(next) == Some(&b':'));
+        if is_name || !has_half(text) {
+            continue;
+        }
+        mended.extend_from_slice(body.get(copied..start)?);
+        mended.extend_from_slice(b"{\"base64\":\"");
+        let Bytes(bytes) = serde_json::from_slice(text).ok()?;
+        mended.extend_from_slice(STANDARD.encode(bytes).as_bytes());
+        mended.extend_from_slice(b"\"}");
+        copied = end;
+    }
+    if copied == 0 {
+        return None;
+    }
+    mended.extend_from_slice(body.get(copied..)?);
+    Some(mended)
+}
+
+/// Returns where the first such byte is, from a place on.
+fn find(body: &[u8], from: usize, is_it: impl Fn(u8) -> bool) -> Option<usize> {
+    let place = body.get(from..)?.iter().position(|byte| is_it(*byte))?;
+    from.checked_add(place)
+}
+
+/// Returns where a text ends that begins with the quote at `start`.
+fn end_of_text(body: &[u8], start: usize) -> Option<usize> {
+    let mut at = start.checked_add(1)?;
+    loop {
+        at = find(body, at, |byte| matches!(byte, b'"' | b'\\'))?;
+        let is_escape = body.get(at) == Some(&b'\\');
+        at = at.checked_add(if is_escape { 2 } else { 1 })?;
+        if !is_escape {
+            return Some(at);
+        }
+    }
+}
+
+/// Returns whether a text has an escape of half a character.
+fn has_half(text: &[u8]) -> bool {
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        rest = rest.get(at..).unwrap_or_default();
+        let (first, second) = (unit(rest), rest.get(6..).and_then(unit));
+        let length = match (first, second) {
+            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
+            (Some(0xd800..0xe000), _) => return true,
+            _ => 2,
+        };
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    false
+}
+
+/// Returns the number that an escape like `\\ud800` at the front stands for.
+fn unit(text: &[u8]) -> Option<u16> {
+    let digits = text.strip_prefix(b"\\u")?.get(..4)?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_with_half_a_character_are_written_as_bytes() {
+        let of = |text: &str| mended(text.as_bytes()).map(|text| String::from_utf8(text).unwrap());
+        assert_eq!(of(r#"{"key":"\ud800"}"#).unwrap(), r#"{"key":{"base64":"7aCA"}}"#);
+        let two = r#"{"a":["\udc00x", "\"\\"], "key" : "a\ud83d\ude00\ud83d"}"#;
+        let mended = r#"{"a":[{"base64":"7bCAeA=="}, "\"\\"], "key" : {"base64":"YfCfmIDtoL0="}}"#;
+        assert_eq!(of(two).unwrap(), mended);
+        for whole in [
+            "",
+            "{",
+            "\"",
+            "\"\\",
+            r#"{"key":"\ud83d\ude00"}"#,
+            r#"{"key":"\\ud800"}"#,
+            r#"{"\ud800":1}"#,
+            r#"{"\ud800" : "x"}"#,
+            r#"{"key":"\ud800"#,
+        ] {
+            assert_eq!(of(whole), None, "{whole}");
+        }
+    }
+}

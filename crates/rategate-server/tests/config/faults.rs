@@ -1,0 +1,435 @@
+//! Faults of files: all of them are told at once, each with its place, its line and a sentence.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rategate_server::config::{ConfigError, load, load_text};
+
+/// A file of the native format that says everything there is, a key in each line.
+const NATIVE: &str = r#"
+[server]
+resp = "127.0.0.1:6380"
+http = ["127.0.0.1:8080"]
+grpc = { address = "127.0.0.1:8081", auth = false }
+auth = true
+token = "secret-of-a-test"
+threads = 2
+drain = "10s"
+insecure = false
+[server.limits]
+frame = "64KiB"
+body = 1024
+streams = 10
+idle = "5min"
+[http]
+headers = ["ietf"]
+hosts = ["limits.example.com"]
+trusted_proxies = ["10.0.0.0/8"]
+[grpc]
+shadow = false
+[store]
+kind = "server"
+url = "redis://127.0.0.1:6379"
+database = 0
+prefix = "rategate"
+budget = "20ms"
+queue = 100
+nodes = 3
+[snapshot]
+path = "/tmp/counters"
+every = "1min"
+when_torn = "full"
+[inline]
+keys = 100
+limits = 10
+[log]
+format = "json"
+filter = "info"
+keys = "hashed"
+[tracing]
+otlp = "off"
+sample = "1%"
+service = "rategate"
+[keys]
+total = 1000
+[[rule]]
+name = "api"
+envoy_name = "api"
+domain = "edge"
+match = ["user", { key = "plan", value = "free" }, { key = "path", values = ["a", "b"] }]
+limit = "100/min"
+algorithm = "gcra"
+burst = 10
+enforce = "all"
+quota = false
+replaces = ["other"]
+detailed_metric = false
+keys = 10
+[[rule.schedule]]
+days = ["mon-fri"]
+from = "09:00"
+to = "17:00"
+zone = "Europe/Berlin"
+limit = "10/min"
+burst = 5
+[[rule.tiers]]
+name = "gold"
+key = "user"
+values = ["gold"]
+limit = { permits = 5, unit = "second", multiplier = 1 }
+burst = 5
+keys = 10
+[[rule]]
+name = "other"
+limit = "1/s"
+store = "leased"
+lease = "100ms"
+when_gone = "local"
+"#;
+
+/// A file of Envoy's format, in the same way.
+const ENVOY: &str = "domain: edge
+descriptors:
+  - key: plan
+    value: free
+    rate_limit:
+      name: free
+      unit: minute
+      requests_per_unit: 20
+      unit_multiplier: 2
+      algorithm: gcra
+      burst: 3
+      replaces: [ { name: user } ]
+    shadow_mode: true
+    quota_mode: false
+    detailed_metric: true
+    metadata: { a: 1 }
+    descriptors:
+      - key: user
+        rate_limit:
+          name: user
+          unit: day
+          requests_per_unit: 5
+  - key: path
+    value: /api/*
+    share_threshold: true
+    value_to_metric: true
+    rate_limit:
+      unlimited: true
+";
+
+fn wrong(name: &str, text: &str) -> ConfigError {
+    load_text(name, text).map(|_| panic!("accepted: {text}")).unwrap_err()
+}
+
+/// Where something is wrong, and what.
+fn told(error: &ConfigError) -> Vec<(usize, String)> {
+    let problems = error.problems().iter();
+    problems.map(|problem| (problem.line().unwrap_or(0), problem.message().to_owned())).collect()
+}
+
+/// Asserts that just these lines are complained of, and what of them is said.
+#[track_caller]
+fn assert_told(name: &str, text: &str, expected: &[(usize, &str)]) {
+    let error = wrong(name, text);
+    let told = told(&error);
+    let lines = |all: Vec<usize>| all;
+    assert_eq!(
+        lines(told.iter().map(|(line, _)| *line).collect()),
+        lines(expected.iter().map(|(line, _)| *line).collect()),
+        "{}",
+        error.report()
+    );
+    for ((line, message), (_, part)) in told.iter().zip(expected) {
+        assert!(message.contains(part), "line {line}: {part:?} in {message:?}");
+    }
+}
+
+/// A fault that takes two keys to see is told beside those of single values.
+#[test]
+fn faults_of_the_whole_rule_are_told_with_those_of_its_values() {
+    assert_told(
+        "a.toml",
+        "[[rule]]
+name = \"a\"
+limit = \"5/fortnight\"
+algorithm = \"sliding-log\"
+burst = 5
+lease = \"1s\"
+enforce = \"maybe\"
+quota = 3
+[[rule.schedule]]
+days = []
+zone = \"Mars/Olympus\"
+limit = \"never\"
+burst = 2
+[[rule.tiers]]
+limit = \"x\"
+burst = 0
+[[rule]]
+name = \"b\"
+match = [5, { key = \"\", value = \"x\" }, { key = \"k\", vale = \"y\" }]
+burst = 5
+replaces = [\"a\", \"bb\"]
+",
+        &[
+            (3, "unknown unit"),
+            (5, "burst belongs to"),
+            (6, "a lease belongs to"),
+            (7, "shadow"),
+            (8, "true or false"),
+            (10, "no days"),
+            (11, "no time zone"),
+            (13, "burst belongs to"),
+            (14, "no name"),
+            (14, "for which values"),
+            (14, "no entry without a value"),
+            (15, "N/PERIOD"),
+            (16, "burst belongs to"),
+            (17, "no limit"),
+            (19, "wrong type: 5, not an entry"),
+            (19, "key is empty"),
+            (19, "unknown key `vale`"),
+            (21, "replaces \"bb\""),
+        ],
+    );
+}
+
+/// What is told once has no echo: not as missing, not as what another rule replaces, not in a check that depends on it.
+#[test]
+fn a_fault_is_told_once() {
+    let rule = |lines: &str| format!("[[rule]]\nname = \"a\"\n{lines}");
+    for (text, line) in [
+        (rule("limit = 5\nalgorithm = \"concurency\""), 4),
+        (rule("limit = \"x\""), 3),
+        (rule("limit = { permits = 1, unit = \"fortnight\" }"), 3),
+        (rule("limit = { permits = 1, unit = \"day\", x = 1 }"), 3),
+        (rule("limt = \"1/s\""), 3),
+        (rule("limit = \"1/s\"\nstore = \"lesed\"\nlease = \"1s\"\nwhen_gone = \"deny\""), 4),
+        (
+            rule(
+                "limit = \"1/s\"\nmatch = [5]\n[[rule.tiers]]\nname = \"t\"\nvalues = [\"x\"]\nlimit = \"1/s\"",
+            ),
+            4,
+        ),
+        (
+            rule(
+                "limit = \"1/s\"\nmatch = [\"k\"]\n[[rule.tiers]]\nname = \"t\"\nvalues = 5\nlimit = \"1/s\"",
+            ),
+            7,
+        ),
+        (rule("limit = \"x\"\n[[rule]]\nname = \"b\"\nlimit = \"1/s\"\nreplaces = [\"a\"]"), 3),
+        (
+            rule(
+                "limit = \"x\"\nmatch = [\"k\"]\n[[rule.tiers]]\nname = \"t\"\nvalues = [\"v\"]\nlimit = \"1/s\"\n[[rule]]\nname = \"b\"\nlimit = \"1/s\"\nreplaces = [\"a/t\"]",
+            ),
+            3,
+        ),
+    ] {
+        let error = wrong("a.toml", &text);
+        let told = told(&error);
+        assert!(told.len() == 1 && told[0].0 == line, "{text}\n{}", error.report());
+    }
+}
+
+#[test]
+fn faults_in_envoys_format_are_told_together() {
+    assert_told(
+        "a.yaml",
+        "descriptors:
+  - value: x
+    rate_limit: { unit: fortnight, requests_per_unit: 5, burst: 3 }
+    descriptors:
+      - key: user
+        rate_limit:
+          unit: 5
+          algorithm: gcr
+          store: lent
+          lease: long
+          when_gone: nevr
+  - key: a
+    rate_limit: { unit: day, requests_per_unit: x, burst: 3 }
+",
+        &[
+            (1, "empty domain"),
+            (2, "empty key"),
+            (3, "unknown unit \"fortnight\""),
+            (3, "burst belongs to"),
+            (7, "unknown unit \"5\""),
+            (8, "unknown algorithm"),
+            (9, "unknown place"),
+            (10, "lease"),
+            (11, "unknown answer"),
+            (13, "wrong type: \"x\""),
+            (13, "burst belongs to"),
+        ],
+    );
+}
+
+/// Words of a program that no message may have.
+const FOREIGN: [&str; 24] = [
+    "Some(",
+    "None",
+    "Err(",
+    "Ok(",
+    "[1, 2",
+    "1 values",
+    "struct ",
+    "u64",
+    "usize",
+    "i64",
+    "f64",
+    "invalid type",
+    "invalid value",
+    "variant",
+    "Error",
+    "::",
+    "sequence",
+    "floating point",
+    "nonzero",
+    "deserial",
+    "Unexpected",
+    "unit value",
+    "Breach",
+    "byte array",
+];
+
+/// Loads a file of this name. Returns whether it is refused, and notes each message without a place, an excerpt or plain words.
+fn hold(name: &str, text: &str, wrong: &mut BTreeSet<String>) -> bool {
+    let Err(error) = load_text(name, text) else { return false };
+    let report = error.report();
+    for problem in error.problems().iter().take(50) {
+        let message = [problem.message(), problem.what_to_do().unwrap_or_default()].join("; ");
+        let (Some(line), Some(column)) = (problem.line(), problem.column()) else {
+            wrong.insert(format!("no place: {message}"));
+            continue;
+        };
+        for foreign in FOREIGN.iter().filter(|foreign| message.contains(**foreign)) {
+            wrong.insert(format!("{foreign}: {message}"));
+        }
+        if message.len() > 500 {
+            wrong.insert(format!("too long: {message}"));
+        }
+        // A line that may be a secret is told by its number alone.
+        let written = text.lines().nth(line - 1).unwrap_or_default();
+        let is_secret = ["token ", "password "].iter().any(|word| written.starts_with(word));
+        let is_shown = report.contains(&format!("{line} | "));
+        if !report.contains(&format!("{name}:{line}:{column}")) || is_secret == is_shown {
+            wrong.insert(format!("no excerpt of line {line}: {message}"));
+        }
+    }
+    true
+}
+
+/// Each line of a good file, made wrong in many ways.
+fn broken(text: &str, sign: &str, values: &[&str]) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let with = |nth: usize, line: &str| {
+        let mut all = lines.clone();
+        all[nth] = line;
+        all.join("\n")
+    };
+    let mut all = Vec::new();
+    for (nth, line) in lines.iter().enumerate() {
+        let Some((key, value)) = line.split_once(sign) else { continue };
+        all.extend(values.iter().map(|value| with(nth, &format!("{key}{sign}{value}"))));
+        all.push(with(nth, &format!("{key}x{sign}{value}")));
+        all.push(with(nth, &format!("{line}\n{line}")));
+        all.push(with(nth, ""));
+    }
+    all
+}
+
+/// A configuration that is broken at any one place is refused with a place and a plain sentence, or means something.
+#[test]
+fn a_file_that_is_broken_anywhere_is_told_where_and_how() {
+    let values = [
+        "5",
+        "-1",
+        "0",
+        "1.5",
+        "true",
+        "\"x\"",
+        "\"\"",
+        "[]",
+        "[1, 2]",
+        "{}",
+        "{ a = 1 }",
+        "1979-05-27",
+        "18446744073709551616",
+        "nan",
+        "\"99999999999999999999/s\"",
+    ];
+    let native = broken(NATIVE, " = ", &values);
+    let values = [
+        "5",
+        "-1",
+        "0",
+        "1.5",
+        "1e400",
+        "true",
+        "x",
+        "\"\"",
+        "[]",
+        "[1, 2]",
+        "[[]]",
+        "{}",
+        "{ a: 1 }",
+        "[{ a: 1 }]",
+        "1979-05-27",
+        "340282366920938463463374607431768211456",
+        ".nan",
+        "*a",
+        "!!binary x",
+        "\"",
+    ];
+    let envoy = broken(ENVOY, ": ", &values);
+    let mut wrong = BTreeSet::new();
+    assert!(
+        !hold("a.toml", NATIVE, &mut wrong) && !hold("a.yaml", ENVOY, &mut wrong),
+        "good files"
+    );
+    let mut refused =
+        |name: &str, all: &[String]| all.iter().filter(|text| hold(name, text, &mut wrong)).count();
+    let (native, envoy) = (refused("a.toml", &native), refused("a.yaml", &envoy));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(native > 700 && envoy > 200, "{native} and {envoy} files are refused");
+}
+
+/// A line that is too long for people is shown around the fault, and a fault of many lines by its first.
+#[test]
+fn long_lines_are_shown_in_part() {
+    let many = vec!["\"v\""; 400].join(", ");
+    let rule = format!(
+        "rule = [{{ name = \"a\", match = [{{ key = \"k\", values = [{many}] }}], limit = \"5/fortnight\", burst = 3 }}]"
+    );
+    let report = wrong("a.toml", &rule).report();
+    assert!(report.contains("limit = \"5/fortnight\"") && report.contains("1 | "), "{report}");
+    let line = report.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(line < 300, "{line}: {report}");
+    let long = format!("domain: d\ndescriptors:\n{}", "- key: a\n  value: v\n".repeat(40));
+    let report = wrong("a.yaml", &long).report();
+    assert!(report.contains("5 | - key: a"), "{report}");
+}
+
+/// What belongs to no line of a rule has a place all the same.
+#[test]
+fn settings_that_do_not_go_together_have_a_place() {
+    for (text, line) in [
+        ("[server]\nauth = true\n", 2),
+        ("[server.tls]\ncert = \"c\"\nkey = \"\"\n", 1),
+        ("[server]\nhttp = { address = \"127.0.0.1:1\", tls = true }\n", 2),
+        (
+            "[server]\n[server.tls]\ncert = \"c\"\nkey = \"k\"\n[[rule]]\nname = \"a\"\nlimit = \"x\"",
+            7,
+        ),
+    ] {
+        let error = wrong("a.toml", text);
+        assert!(told(&error).iter().all(|(told, _)| *told == line), "{}", error.report());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.toml"), b"[[rule]]\nname = \"\xff\"").unwrap();
+    let error = load(folder.path()).unwrap_err();
+    assert_eq!(error.problems()[0].line(), Some(2));
+    assert!(error.problems()[0].file().is_some_and(|file| file.ends_with(Path::new("a.toml"))));
+}

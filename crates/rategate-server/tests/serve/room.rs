@@ -1,0 +1,66 @@
+//! What there is no room to count is denied and counted, over every protocol: a client can make up keys and limits.
+
+use crate::clients::Service;
+
+const RULES: &str = "[inline]\nlimits = 1\nkeys = 64\n\
+    [[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
+
+fn no_room(service: &Service, protocol: &str) -> u64 {
+    let name =
+        format!("rategate_calls_refused_total{{protocol=\"{protocol}\",reason=\"no_room\"}}");
+    service.metric(&name).unwrap().parse().unwrap()
+}
+
+/// Limits that come with calls, one more than there are places for.
+#[test]
+fn a_limit_too_many_is_denied() {
+    let service = Service::of(RULES);
+    let mut resp = service.resp();
+    // A table has room for 31 of them.
+    let mut denied = 0;
+    for burst in 1..200 {
+        let told = resp.ask(&["CL.THROTTLE", "k", &burst.to_string(), "1", "3600000"]);
+        assert!(!told[0].starts_with("ERR"), "{told:?}");
+        denied += u64::from(told[0] == "1");
+    }
+    assert!(denied > 100, "{denied}");
+    assert_eq!(no_room(&service, "resp"), denied);
+    let told = resp.ask(&["THROTTLE", "k", "999", "1", "3600000"]);
+    assert_eq!(told, ["0", "999", "0", "1", "1"]);
+    let body = r#"{"limit":"1/h","burst":999,"key":"k"}"#;
+    let (status, answer) = service.http().post("/v1/check", body);
+    assert_eq!(status, 200, "{answer}");
+    assert!(answer.starts_with(r#"{"allowed":false,"#), "{answer}");
+    assert!(answer.contains(r#""verdict":"denied""#), "{answer}");
+    assert!(answer.contains(r#""retry_after_ms":1000"#), "{answer}");
+    let body = r#"{"key":"k","max_burst":999,"count_per_period":1,"period":3600000}"#;
+    let (status, answer) = service.http().post("/throttle", body);
+    assert_eq!((status, answer.contains("\"allowed\":false")), (200, true), "{answer}");
+    assert_eq!(no_room(&service, "http"), 2);
+}
+
+/// Text that is no Unicode, as programs that count in UTF-16 send it, is a key like any other.
+#[test]
+fn half_a_character_is_a_key() {
+    let service = Service::of(RULES);
+    let check = |key: &str| {
+        let (status, answer) =
+            service.http().post("/v1/check", &format!(r#"{{"limit":"1/h","key":"{key}"}}"#));
+        assert_eq!(status, 200, "{answer}");
+        answer.contains("\"allowed\":true")
+    };
+    assert!(check(r"\ud800") && !check(r"\ud800"), "counted");
+    assert!(check(r"\ud801") && check("\u{fffd}"), "each for itself");
+    let throttle = |key: &str| {
+        let body = format!(r#"{{"key":"{key}","max_burst":1,"count_per_period":1,"period":3600}}"#);
+        let (status, answer) = service.http().post("/throttle", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer.contains("\"allowed\":true")
+    };
+    assert!(throttle(r"a\udfff") && !throttle(r"a\udfff"), "counted");
+    // What is wrong besides is told as it is.
+    let (status, answer) =
+        service.http().post("/v1/check", r#"{"rule":"api","key":"\ud800","x":1}"#);
+    assert_eq!(status, 400);
+    assert!(answer.contains("unknown field"), "{answer}");
+}
