@@ -1,6 +1,6 @@
 //! Questions that go out together: which of them one call carries.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use rategate::store::Question;
 
@@ -14,7 +14,7 @@ pub(crate) struct Call {
     pub(crate) is_asking: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shape {
     /// A call each.
     Alone,
@@ -28,7 +28,7 @@ impl Call {
     /// Puts questions together that may go together: in a cluster those of one slot.
     pub(crate) fn gather(items: impl Iterator<Item = Item>, manner: &Manner) -> Vec<Self> {
         let mut calls: Vec<Self> = Vec::new();
-        let mut places: HashMap<(Shape, u16, bool), usize> = HashMap::new();
+        let mut places: BTreeMap<(Shape, u16, bool), usize> = BTreeMap::new();
         for item in items {
             let shape = match item.question() {
                 Some(Question::Decide { .. } | Question::Debit { .. }) => Shape::Decide,

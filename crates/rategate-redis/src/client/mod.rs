@@ -48,25 +48,27 @@
 mod attempts;
 mod call;
 mod config;
+mod connection;
 mod copy;
 pub mod denied;
 mod dial;
 mod driver;
 mod functions;
 mod item;
-mod line;
 mod manner;
 mod node;
-mod panics;
-mod places;
 mod plan;
+mod queue;
 mod remedies;
 mod round;
 mod shared;
 mod slots;
 mod stats;
+mod supervisor;
 #[cfg(feature = "tls")]
 mod tls;
+mod topology;
+mod upkeep;
 
 use std::error::Error;
 use std::fmt;
@@ -147,7 +149,7 @@ impl RedisStore {
         store.driver.get_or_try_init(|| {
             let (shared, dialer) = store.parts_of_a_driver()?;
             let (config, keys) = (Arc::clone(&store.config), store.keys.clone());
-            driver::start_in(&runtime, Arc::clone(&shared), config, keys, dialer);
+            supervisor::start_in(&runtime, Arc::clone(&shared), config, keys, dialer);
             Ok(Driven(shared))
         })?;
         Ok(store)
@@ -155,7 +157,7 @@ impl RedisStore {
 
     fn prepare(config: Config) -> Result<Self, OpenError> {
         let keys = KeySpace::new(&config.prefix).map_err(OpenError::Prefix)?;
-        if config.places.is_empty() {
+        if config.topology.is_empty() {
             return Err(OpenError::NoServer);
         }
         let store = Self { driver: PerProcess::new(), config: Arc::new(config), keys };
@@ -180,7 +182,7 @@ impl RedisStore {
         let driven = self.driver.get_or_try_init(|| {
             let (shared, dialer) = self.parts_of_a_driver().map_err(io::Error::other)?;
             let (config, keys) = (Arc::clone(&self.config), self.keys.clone());
-            driver::start(Arc::clone(&shared), config, keys, dialer)?;
+            supervisor::start(Arc::clone(&shared), config, keys, dialer)?;
             Ok(Driven(shared))
         });
         driven.map(|Driven(shared)| shared)

@@ -1,11 +1,15 @@
 //! A connection to one server: words out, an answer or a refusal back. The only place that names the client
 //! library, with what dials.
 
+use std::future::{Future, ready};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
 
 #[cfg(feature = "tls")]
 use super::dial::Dialer;
@@ -23,7 +27,7 @@ pub(crate) enum Failure {
     Refused {
         fault: Fault,
         /// In its own words.
-        line: String,
+        text: String,
     },
     /// The connection broke, and the answer with it.
     Lost(String),
@@ -31,34 +35,33 @@ pub(crate) enum Failure {
 
 /// A connection to one server, for as many calls at a time as there are clones.
 #[derive(Clone)]
-pub(crate) struct Line {
-    connection: MultiplexedConnection,
+pub(crate) struct Connection {
+    multiplexed: MultiplexedConnection,
     kit: Arc<Kit>,
     state: Arc<State>,
-    /// What carries the words, where this crate has connected.
-    #[cfg(feature = "tls")]
-    _carrier: Option<Arc<Carrier>>,
+    /// Dropped with the last clone, which ends the carrier.
+    _is_open: Arc<oneshot::Sender<()>>,
 }
 
-/// A task that ends with the last clone of its connection.
-#[cfg(feature = "tls")]
-pub(crate) struct Carrier(tokio::task::AbortHandle);
+/// The work that moves the bytes of a connection. It ends with the connection, or with the last clone of it.
+///
+/// The driver does it between its other work, so that an answer is told without another task having to run first.
+pub(crate) type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-#[cfg(feature = "tls")]
-impl Carrier {
-    pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(tokio::spawn(work).abort_handle())
+/// Does work over a connection that nothing carries yet.
+pub(crate) async fn carried<T>(carrier: &mut Carrier, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return done,
+        () = carrier.as_mut() => {}
     }
+    // It has ended, and with it what was still to come. A future that has ended is not asked again.
+    *carrier = Box::pin(ready(()));
+    work.await
 }
 
-#[cfg(feature = "tls")]
-impl Drop for Carrier {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// What all lines of a store have in common.
+/// What all connections of a store have in common.
 pub(crate) struct Kit {
     pub(crate) library: Library,
     pub(crate) script: Script,
@@ -87,27 +90,34 @@ struct State {
     may_evict: AtomicBool,
 }
 
-impl Line {
-    pub(crate) fn new(connection: MultiplexedConnection, kit: Arc<Kit>) -> Self {
-        Self {
-            connection,
-            kit,
-            state: Arc::default(),
-            #[cfg(feature = "tls")]
-            _carrier: None,
-        }
-    }
-
-    /// The connection over a stream of this crate's, with what carries it.
-    #[cfg(feature = "tls")]
-    pub(crate) fn over(self, carrier: Carrier) -> Self {
-        Self { _carrier: Some(Arc::new(carrier)), ..self }
+impl Connection {
+    /// Logs in over a stream, and returns the connection with what carries it.
+    pub(crate) async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        user: &RedisConnectionInfo,
+        kit: Arc<Kit>,
+    ) -> Result<(Self, Carrier), RedisError> {
+        // Time is kept by those who wait; a call under way is not given up by the connection.
+        let quiet = AsyncConnectionConfig::new().set_response_timeout(None);
+        let (multiplexed, work) =
+            MultiplexedConnection::new_with_config(user, stream, quiet).await?;
+        let (is_open, closed) = oneshot::channel();
+        let carrier = async move {
+            tokio::select! {
+                () = work => {}
+                _ = closed => {}
+            }
+        };
+        let connection =
+            Self { multiplexed, kit, state: Arc::default(), _is_open: Arc::new(is_open) };
+        Ok((connection, Box::pin(carrier)))
     }
 
     /// Calls a function, as [`call_all`](Self::call_all) does.
     pub(crate) async fn call(&mut self, command: Command) -> Result<Value, Failure> {
         let shared = Arc::clone(&self.kit.shared);
-        let answered = self.call_all(vec![(command, false)], &shared).await.pop();
+        let command = self.marked(command);
+        let answered = self.call_all(&[(command, false)], &shared).await.pop();
         answered.unwrap_or_else(|| Err(Failure::Lost(String::from("no answer to a call"))))
     }
 
@@ -115,11 +125,9 @@ impl Line {
     /// functions, and those are called again that need it. They have changed nothing before that.
     pub(crate) async fn call_all(
         &mut self,
-        commands: Vec<(Command, bool)>,
+        commands: &[(Command, bool)],
         shared: &Shared,
     ) -> Vec<Result<Value, Failure>> {
-        let commands: Vec<_> =
-            commands.into_iter().map(|(command, asks)| (self.marked(command), asks)).collect();
         let is_script = self.state.uses_scripts.load(Ordering::Relaxed);
         let words = |command: &Command| {
             if is_script {
@@ -175,7 +183,8 @@ impl Line {
         command.eval(&self.kit.script)
     }
 
-    fn marked(&self, command: Command) -> Command {
+    /// Adds the marker that the server is known by, so that the answer says whether it still has it.
+    pub(crate) fn marked(&self, command: Command) -> Command {
         let marker = self.state.marker().clone();
         let command = match marker {
             Some(marker) => command.with_marker(&marker),
@@ -196,7 +205,7 @@ impl Line {
         let count = pipeline.len();
         let told = match count {
             0 => Ok(Vec::new()),
-            _ => self.connection.send_packed_commands(&pipeline, 0, count).await,
+            _ => self.multiplexed.send_packed_commands(&pipeline, 0, count).await,
         };
         let failed = told.as_ref().err().map(failure_of);
         let mut told = told.unwrap_or_default().into_iter();
@@ -224,10 +233,10 @@ impl Line {
         let answered = if is_asking {
             let mut both = Pipeline::with_capacity(2);
             both.cmd("ASKING").add_command(command);
-            let answered = self.connection.send_packed_commands(&both, 1, 1).await;
+            let answered = self.multiplexed.send_packed_commands(&both, 1, 1).await;
             answered.map(|values| values.into_iter().next().unwrap_or_default())
         } else {
-            self.connection.send_packed_command(&command).await
+            self.multiplexed.send_packed_command(&command).await
         };
         answered.map_err(|error| failure_of(&error)).and_then(said)
     }
@@ -320,7 +329,7 @@ fn said(value: redis::Value) -> Result<redis::Value, Failure> {
     }
 }
 
-fn failure_of(error: &redis::RedisError) -> Failure {
+fn failure_of(error: &RedisError) -> Failure {
     match error.code() {
         Some(code) => refusal(code, error.detail().unwrap_or("")),
         None => Failure::Lost(error.to_string()),
@@ -328,8 +337,8 @@ fn failure_of(error: &redis::RedisError) -> Failure {
 }
 
 fn refusal(code: &str, rest: &str) -> Failure {
-    let line = format!("{code} {rest}");
-    Failure::Refused { fault: Fault::of(&line), line }
+    let text = format!("{code} {rest}");
+    Failure::Refused { fault: Fault::of(&text), text }
 }
 
 /// The value without what no function answers.
