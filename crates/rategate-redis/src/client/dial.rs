@@ -79,8 +79,8 @@ async fn make_ready(
 ) -> Result<(String, Option<String>), NotReady> {
     let run = who(connection).await?;
     functions::check(connection).await.map_err(|failure| not_ready(&failure))?;
-    let evicts = evicts(connection).await;
-    hello(connection, keys, slot, &run).await.map_err(|failure| not_ready(&failure))?;
+    let evicts =
+        greet(connection, keys, slot, &run).await.map_err(|failure| not_ready(&failure))?;
     Ok((run, evicts))
 }
 
@@ -195,41 +195,38 @@ async fn who(connection: &mut Connection) -> Result<String, NotReady> {
     Ok(if run.is_empty() { "unknown".to_owned() } else { run })
 }
 
-/// Asks since when the store has lost nothing. A store that does not know us begins now.
-pub(crate) async fn hello(
-    connection: &mut Connection,
-    keys: &KeySpace,
-    slot: Option<u16>,
-    run: &str,
-) -> Result<(), Failure> {
-    let value = connection.call(group::hello(keys, slot, run)).await?;
-    let counts = reply::counts(&value, 1);
-    let counts = counts.map_err(|error| Failure::Lost(error.to_string()))?;
-    let since_us = counts.counts.first().copied().unwrap_or(counts.now_us);
-    connection.intact_since(since_us, counts.now_us, Marker::new(keys, slot, run, since_us));
-    Ok(())
-}
-
-/// A server that was ready is asked whether it still is, what it has lost, and whether it may drop states.
+/// Asks since when a server has lost nothing, and whether it may drop states. Returns the policy by which it drops keys, if
+/// it has one. A server that does not know us begins now.
 pub(crate) async fn greet(
     connection: &mut Connection,
     keys: &KeySpace,
     slot: Option<u16>,
     run: &str,
-) -> Result<(), Failure> {
-    hello(connection, keys, slot, run).await?;
-    evicts(connection).await;
-    Ok(())
+) -> Result<Option<String>, Failure> {
+    let (evicts, evicted) = memory(connection).await;
+    // One that has evicted keys is another server from then on: theirs may have been among them.
+    let run = if evicted == 0 { run.to_owned() } else { format!("{run}-{evicted}") };
+    let value = connection.call(group::hello(keys, slot, &run)).await?;
+    let counts = reply::counts(&value, 1);
+    let counts = counts.map_err(|error| Failure::Lost(error.to_string()))?;
+    let since_us = counts.counts.first().copied().unwrap_or(counts.now_us);
+    connection.intact_since(since_us, counts.now_us, Marker::new(keys, slot, &run, since_us));
+    Ok(evicts)
 }
 
-/// The policy by which the server drops keys that are in use, if it has one. It counts for the connection while there is a
-/// memory to fill.
-async fn evicts(connection: &mut Connection) -> Option<String> {
-    let told = text(&connection.send(&["INFO", "memory"], false).await.ok()?);
+/// The policy by which the server drops keys that are in use, if it has one, and how many it has dropped. The policy counts
+/// for the connection while there is a memory to fill.
+async fn memory(connection: &mut Connection) -> (Option<String>, u64) {
+    let mut told = String::new();
+    for section in ["memory", "stats"] {
+        let Ok(answer) = connection.send(&["INFO", section], false).await else { return (None, 0) };
+        told.push_str(&text(&answer));
+    }
     let policy = field(&told, "maxmemory_policy");
     let is_evicting = policy.starts_with("allkeys-") || policy.starts_with("volatile-");
     connection.evicts(is_evicting && !matches!(field(&told, "maxmemory"), "" | "0"));
-    is_evicting.then(|| policy.to_owned())
+    let evicted = field(&told, "evicted_keys").parse().unwrap_or(0);
+    (is_evicting.then(|| policy.to_owned()), evicted)
 }
 
 /// The value of a line `name:value`.

@@ -82,7 +82,7 @@ impl Driver {
         let (shared, keys) = (Arc::clone(&self.shared), self.manner.keys.clone());
         self.begin(async move {
             let said = caught(&shared, greet(&mut connection, &keys, slot, &run)).await;
-            let said = said.unwrap_or_else(|why| Err(Failure::Lost(why)));
+            let said = said.unwrap_or_else(|why| Err(Failure::Lost(why))).map(|_| ());
             Event::Greeted { node: at, epoch, said }
         });
     }
