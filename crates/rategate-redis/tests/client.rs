@@ -186,7 +186,8 @@ fn a_caller_keeps_its_deadline_whatever_the_driver_does() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let in_a_thread = || limiter.try_acquire(b"k", 1).wait().unwrap();
     let in_a_task = || runtime.block_on(limiter.try_acquire(b"k", 1)).unwrap();
-    for decide in [&in_a_thread as &dyn Fn() -> Decision, &in_a_task] {
+    let callers: [&dyn Fn() -> Decision; 2] = [&in_a_thread, &in_a_task];
+    for decide in callers {
         let begun = Instant::now();
         let decision = decide();
         let took = begun.elapsed();
