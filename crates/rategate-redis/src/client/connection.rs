@@ -2,9 +2,10 @@
 //! library, with what dials.
 
 use std::future::{Future, ready};
+use std::mem;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError};
@@ -13,10 +14,10 @@ use tokio::sync::oneshot;
 
 #[cfg(feature = "tls")]
 use super::dial::Dialer;
+use super::observed::Observed;
 use super::shared::Shared;
-use crate::command::Command;
+use crate::command::{Callee, Command};
 use crate::fault::{Fault, Remedy};
-use crate::group::Marker;
 use crate::library::{Library, Script};
 use crate::reply::Value;
 
@@ -38,7 +39,7 @@ pub(crate) enum Failure {
 pub(crate) struct Connection {
     multiplexed: MultiplexedConnection,
     kit: Arc<Kit>,
-    state: Arc<State>,
+    pub(crate) observed: Arc<Observed>,
     /// Dropped with the last clone, which ends the carrier.
     _is_open: Arc<oneshot::Sender<()>>,
 }
@@ -72,24 +73,6 @@ pub(crate) struct Kit {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What has been learnt of this server.
-#[derive(Default)]
-struct State {
-    uses_scripts: AtomicBool,
-    /// Since when it has lost nothing, by its clock.
-    since_us: AtomicU64,
-    /// The newest that its clock has shown.
-    now_us: AtomicU64,
-    /// What its marker was when it was greeted last.
-    marker: Mutex<Option<Arc<Marker>>>,
-    /// An answer has said that the marker is gone.
-    is_lost: AtomicBool,
-    /// A question was late here, and no greeting has been answered in time since.
-    is_silent: AtomicBool,
-    /// It may drop states of ours when its memory is full.
-    may_evict: AtomicBool,
-}
-
 impl Connection {
     /// Logs in over a stream, and returns the connection with what carries it.
     pub(crate) async fn over(
@@ -109,15 +92,14 @@ impl Connection {
             }
         };
         let connection =
-            Self { multiplexed, kit, state: Arc::default(), _is_open: Arc::new(is_open) };
+            Self { multiplexed, kit, observed: Arc::default(), _is_open: Arc::new(is_open) };
         Ok((connection, Box::pin(carrier)))
     }
 
     /// Calls a function, as [`call_all`](Self::call_all) does.
     pub(crate) async fn call(&mut self, command: Command) -> Result<Value, Failure> {
-        let shared = Arc::clone(&self.kit.shared);
         let command = self.marked(command);
-        let answered = self.call_all(&[(command, false)], &shared).await.pop();
+        let answered = self.call_all(&[(command, false)]).await.pop();
         answered.unwrap_or_else(|| Err(Failure::Lost(String::from("no answer to a call"))))
     }
 
@@ -126,66 +108,75 @@ impl Connection {
     pub(crate) async fn call_all(
         &mut self,
         commands: &[(Command, bool)],
-        shared: &Shared,
     ) -> Vec<Result<Value, Failure>> {
-        let is_script = self.state.uses_scripts.load(Ordering::Relaxed);
-        let words = |command: &Command| {
-            if is_script {
-                command.evalsha(&self.kit.script)
-            } else {
-                command.fcall(self.kit.library)
-            }
+        let is_script = self.observed.uses_scripts();
+        let callee = if is_script {
+            Callee::Hash(&self.kit.script)
+        } else {
+            Callee::Function(self.kit.library)
         };
-        let words = commands.iter().map(|(command, asks)| (words(command), *asks)).collect();
-        let mut answered = self.send_all(words).await;
-        let mut again = Vec::new();
-        for (at, answer) in answered.iter().enumerate() {
-            if let Err(Failure::Refused { fault, .. }) = answer {
-                again.extend(Some((at, fault.remedy())).filter(|(_, remedy)| is_ours(remedy)));
-            }
-        }
-        let Some((_, remedy)) = again.first() else { return answered };
-        match remedy {
-            Remedy::LoadThenRetry => {
-                if let Err(failure) = self.load().await {
-                    for (at, _) in &again {
-                        if let Some(answer) = answered.get_mut(*at) {
-                            *answer = Err(failure.clone());
-                        }
-                    }
-                    return answered;
-                }
-            }
-            _ => shared.stats.load(),
-        }
-        let words = again.iter().filter_map(|(at, remedy)| {
-            let (command, asks) = commands.get(*at)?;
-            shared.stats.resent();
-            Some((self.once_more(command, remedy), *asks))
-        });
-        let words = words.collect();
-        for ((at, _), answer) in again.iter().zip(self.send_all(words).await) {
-            if let Some(place) = answered.get_mut(*at) {
-                *place = answer;
-            }
+        let calls = commands.iter().map(|(command, asks)| (packed(command, callee), *asks));
+        let mut answered = self.send_all(calls.collect()).await;
+        let refused = |answer: &Result<_, _>| match answer {
+            Err(Failure::Refused { fault, .. }) => Some(fault.remedy()).filter(is_ours),
+            _ => None,
+        };
+        let again = answered.iter().enumerate();
+        let again: Vec<_> = again.filter_map(|(at, answer)| Some((at, refused(answer)?))).collect();
+        if !again.is_empty() {
+            // On the heap, because it is rare and large.
+            Box::pin(self.mend(commands, &again, &mut answered)).await;
         }
         answered
     }
 
-    /// The words of a call that was refused for want of what it calls.
-    fn once_more(&self, command: &Command, remedy: &Remedy) -> Vec<Vec<u8>> {
+    /// Loads the library, or sends the script, and calls again what was refused for want of it.
+    async fn mend(
+        &mut self,
+        commands: &[(Command, bool)],
+        again: &[(usize, Remedy)],
+        answered: &mut [Result<Value, Failure>],
+    ) {
+        let mut put = |at: usize, answer| {
+            if let Some(place) = answered.get_mut(at) {
+                *place = answer;
+            }
+        };
+        if again.first().is_some_and(|(_, remedy)| *remedy == Remedy::LoadThenRetry) {
+            if let Err(failure) = self.load().await {
+                for &(at, _) in again {
+                    put(at, Err(failure.clone()));
+                }
+                return;
+            }
+        } else {
+            self.kit.shared.stats.load();
+        }
+        let calls = again.iter().filter_map(|(at, remedy)| {
+            let (command, asks) = commands.get(*at)?;
+            self.kit.shared.stats.resent();
+            Some((self.once_more(command, remedy), *asks))
+        });
+        let calls = calls.collect();
+        for ((at, _), answer) in again.iter().zip(self.send_all(calls).await) {
+            put(*at, answer);
+        }
+    }
+
+    /// A call that was refused for want of what it calls.
+    fn once_more(&self, command: &Command, remedy: &Remedy) -> Cmd {
         if *remedy == Remedy::LoadThenRetry {
-            return command.fcall(self.kit.library);
+            return packed(command, Callee::Function(self.kit.library));
         }
         if *remedy == Remedy::UseScripts {
-            self.state.uses_scripts.store(true, Ordering::Relaxed);
+            self.observed.lacks_functions();
         }
-        command.eval(&self.kit.script)
+        packed(command, Callee::Source(&self.kit.script))
     }
 
     /// Adds the marker that the server is known by, so that the answer says whether it still has it.
     pub(crate) fn marked(&self, command: Command) -> Command {
-        let marker = self.state.marker().clone();
+        let marker = self.observed.marker();
         let command = match marker {
             Some(marker) => command.with_marker(&marker),
             None => command,
@@ -197,10 +188,17 @@ impl Connection {
     }
 
     /// Sends calls in one write. What has to be told that its slot is moved goes after that by itself.
-    async fn send_all(&mut self, calls: Vec<(Vec<Vec<u8>>, bool)>) -> Vec<Result<Value, Failure>> {
+    async fn send_all(&mut self, calls: Vec<(Cmd, bool)>) -> Vec<Result<Value, Failure>> {
+        if let [(call, asks)] = calls.as_slice() {
+            return vec![self.send_one(call, *asks).await.map(value_of)];
+        }
+        Box::pin(self.send_many(calls)).await
+    }
+
+    async fn send_many(&mut self, mut calls: Vec<(Cmd, bool)>) -> Vec<Result<Value, Failure>> {
         let mut pipeline = Pipeline::with_capacity(calls.len());
-        for (words, _) in calls.iter().filter(|(_, asks)| !asks) {
-            pipeline.add_command(command_of(words));
+        for (call, _) in calls.iter_mut().filter(|(_, asks)| !asks) {
+            pipeline.add_command(mem::take(call));
         }
         let count = pipeline.len();
         let told = match count {
@@ -210,14 +208,14 @@ impl Connection {
         let failed = told.as_ref().err().map(failure_of);
         let mut told = told.unwrap_or_default().into_iter();
         let mut answers = Vec::with_capacity(calls.len());
-        for (words, asks) in calls {
+        for (call, asks) in calls {
             answers.push(match (&failed, asks) {
                 (Some(failure), false) => Err(failure.clone()),
                 (None, false) => match told.next() {
-                    Some(value) => said(value).map(|value| value_of(&value)),
+                    Some(value) => said(value).map(value_of),
                     None => Err(Failure::Lost(String::from("fewer answers than calls"))),
                 },
-                (_, true) => self.send(&words, true).await.map(|value| value_of(&value)),
+                (_, true) => self.send_one(&call, true).await.map(value_of),
             });
         }
         answers
@@ -227,18 +225,29 @@ impl Connection {
     pub(crate) async fn send(
         &mut self,
         words: &[impl AsRef<[u8]>],
-        is_asking: bool,
     ) -> Result<redis::Value, Failure> {
-        let command = command_of(words);
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(word.as_ref());
+        }
+        self.send_one(&command, false).await
+    }
+
+    async fn send_one(&mut self, call: &Cmd, is_asking: bool) -> Result<redis::Value, Failure> {
         let answered = if is_asking {
-            let mut both = Pipeline::with_capacity(2);
-            both.cmd("ASKING").add_command(command);
-            let answered = self.multiplexed.send_packed_commands(&both, 1, 1).await;
-            answered.map(|values| values.into_iter().next().unwrap_or_default())
+            Box::pin(self.send_asking(call)).await
         } else {
-            self.multiplexed.send_packed_command(&command).await
+            self.multiplexed.send_packed_command(call).await
         };
         answered.map_err(|error| failure_of(&error)).and_then(said)
+    }
+
+    /// Tells the server first that the slot is moved to it.
+    async fn send_asking(&mut self, call: &Cmd) -> Result<redis::Value, RedisError> {
+        let mut both = Pipeline::with_capacity(2);
+        both.cmd("ASKING").add_command(call.clone());
+        let answered = self.multiplexed.send_packed_commands(&both, 1, 1).await;
+        answered.map(|values| values.into_iter().next().unwrap_or_default())
     }
 
     /// The functions of this program.
@@ -250,69 +259,17 @@ impl Connection {
     pub(crate) async fn load(&mut self) -> Result<(), Failure> {
         self.kit.shared.stats.load();
         let words = self.kit.library.load();
-        self.send(&words, false).await.map(|_| ())
-    }
-
-    /// Keeps what the server was found to have lost, and the marker that it has now.
-    pub(crate) fn intact_since(&self, since_us: u64, now_us: u64, marker: Marker) {
-        self.state.since_us.store(since_us, Ordering::Relaxed);
-        self.state.now_us.fetch_max(now_us, Ordering::Relaxed);
-        *self.state.marker() = Some(Arc::new(marker));
-        self.state.is_lost.store(false, Ordering::Relaxed);
-    }
-
-    /// Keeps whether the server may drop states of ours.
-    pub(crate) fn evicts(&self, may_evict: bool) {
-        self.state.may_evict.store(may_evict, Ordering::Relaxed);
-    }
-
-    /// For how long it has lost nothing, at an instant of its clock, by an answer that came with its marker or without.
-    /// `None` if it may drop states at any time.
-    pub(crate) fn intact_for_ns(&self, now_us: u64, is_marked: bool) -> Option<u64> {
-        self.state.now_us.fetch_max(now_us, Ordering::Relaxed);
-        if !is_marked {
-            self.state.is_lost.store(true, Ordering::Relaxed);
-        }
-        if self.state.may_evict.load(Ordering::Relaxed) {
-            return None;
-        }
-        let since_us = self.state.since_us.load(Ordering::Relaxed);
-        let intact_us = if is_marked { now_us.saturating_sub(since_us) } else { 0 };
-        Some(intact_us.saturating_mul(1_000))
-    }
-
-    /// A question was late.
-    pub(crate) fn falls_silent(&self) {
-        self.state.is_silent.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_silent(&self) -> bool {
-        self.state.is_silent.load(Ordering::Relaxed)
-    }
-
-    /// Ends a silence. Returns whether there was one.
-    pub(crate) fn speaks(&self) -> bool {
-        self.state.is_silent.swap(false, Ordering::Relaxed)
-    }
-
-    /// Whether it has to be greeted again to know what it has lost.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.state.is_lost.load(Ordering::Relaxed)
+        self.send(&words).await.map(|_| ())
     }
 }
 
-impl State {
-    fn marker(&self) -> MutexGuard<'_, Option<Arc<Marker>>> {
-        self.marker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn command_of(words: &[impl AsRef<[u8]>]) -> Cmd {
-    let mut command = Cmd::new();
-    for word in words {
-        command.arg(word.as_ref());
-    }
-    command
+/// A call as the client library sends it.
+fn packed(command: &Command, callee: Callee<'_>) -> Cmd {
+    let mut packed = Cmd::with_capacity(16, 256);
+    command.each_word(callee, |word| {
+        packed.arg(word);
+    });
+    packed
 }
 
 /// Whether a refusal is mended here.
@@ -342,11 +299,11 @@ fn refusal(code: &str, rest: &str) -> Failure {
 }
 
 /// The value without what no function answers.
-fn value_of(value: &redis::Value) -> Value {
+fn value_of(value: redis::Value) -> Value {
     match value {
-        redis::Value::Int(number) => Value::Int(*number),
-        redis::Value::Array(items) => Value::List(items.iter().map(value_of).collect()),
-        redis::Value::BulkString(bytes) => Value::Bytes(bytes.clone()),
+        redis::Value::Int(number) => Value::Int(number),
+        redis::Value::Array(items) => Value::List(items.into_iter().map(value_of).collect()),
+        redis::Value::BulkString(bytes) => Value::Bytes(bytes),
         _ => Value::Other,
     }
 }

@@ -183,7 +183,7 @@ fn failure_of(server: &Server, error: &redis::RedisError) -> Failure {
 async fn who(connection: &mut Connection) -> Result<String, NotReady> {
     let mut told = String::new();
     for section in ["server", "replication"] {
-        let answer = connection.send(&["INFO", section], false).await;
+        let answer = connection.send(&["INFO", section]).await;
         told.push_str(&text(&answer.map_err(|failure| not_ready(&failure))?));
     }
     let of = |name: &str| field(&told, name);
@@ -210,7 +210,7 @@ pub(crate) async fn greet(
     let counts = reply::counts(&value, 1);
     let counts = counts.map_err(|error| Failure::Lost(error.to_string()))?;
     let since_us = counts.counts.first().copied().unwrap_or(counts.now_us);
-    connection.intact_since(since_us, counts.now_us, Marker::new(keys, slot, &run, since_us));
+    connection.observed.intact_since(since_us, Marker::new(keys, slot, &run, since_us));
     Ok(evicts)
 }
 
@@ -219,12 +219,12 @@ pub(crate) async fn greet(
 async fn memory(connection: &mut Connection) -> (Option<String>, u64) {
     let mut told = String::new();
     for section in ["memory", "stats"] {
-        let Ok(answer) = connection.send(&["INFO", section], false).await else { return (None, 0) };
+        let Ok(answer) = connection.send(&["INFO", section]).await else { return (None, 0) };
         told.push_str(&text(&answer));
     }
     let policy = field(&told, "maxmemory_policy");
     let is_evicting = policy.starts_with("allkeys-") || policy.starts_with("volatile-");
-    connection.evicts(is_evicting && !matches!(field(&told, "maxmemory"), "" | "0"));
+    connection.observed.evicts(is_evicting && !matches!(field(&told, "maxmemory"), "" | "0"));
     let evicted = field(&told, "evicted_keys").parse().unwrap_or(0);
     (is_evicting.then(|| policy.to_owned()), evicted)
 }

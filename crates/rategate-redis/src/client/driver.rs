@@ -52,7 +52,7 @@ pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) config: Arc<Config>,
     pub(super) kit: Arc<Kit>,
-    pub(super) manner: Manner,
+    pub(super) manner: Arc<Manner>,
     pub(super) nodes: Vec<Node>,
     pub(super) slots: Slots,
     /// Questions for which no server is known yet.
@@ -103,7 +103,7 @@ impl Driver {
             shared: Arc::clone(shared),
             config: Arc::clone(config),
             kit: Arc::new(kit),
-            manner,
+            manner: Arc::new(manner),
             nodes,
             slots,
             homeless: Queue::default(),
@@ -192,9 +192,9 @@ impl Driver {
                 let connection = node.connection().cloned().filter(|_| !calls.is_empty());
                 let Some(connection) = connection else { break };
                 let (round, epoch) = (node.begin(now), node.epoch);
-                let (kit, manner) = (Arc::clone(&self.kit), self.manner.clone());
+                let (kit, manner) = (Arc::clone(&self.kit), Arc::clone(&self.manner));
                 self.tasks.push(Box::pin(async move {
-                    let called = round::run(calls, connection, manner, &kit);
+                    let called = round::run(calls, connection, &manner, &kit);
                     // The questions were dropped by a panic, and so answered.
                     let outcomes = caught(&kit.shared, called).await;
                     let outcomes = outcomes.unwrap_or_else(|_| vec![Outcome::Lost]);

@@ -12,7 +12,7 @@ pub(crate) async fn check(connection: &mut Connection) -> Result<(), Failure> {
     let library = connection.library();
     let name = library.name();
     let words = ["FUNCTION", "LIST", "LIBRARYNAME", name.as_str(), "WITHCODE"];
-    match connection.send(&words, false).await {
+    match connection.send(&words).await {
         Ok(told) if code_of(&told).as_deref() == Some(library.source().as_str()) => Ok(()),
         // A server that may not be written to says so to the first call.
         Ok(_) => match connection.load().await {

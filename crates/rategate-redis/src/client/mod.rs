@@ -31,8 +31,8 @@
 //!
 //! * **Gathering without delay.** A question goes out at once while fewer than [`Config::rounds`] rounds
 //!   are under way; what comes meanwhile goes together in the next one, up to [`Config::batch`] questions in one write.
-//! * **A budget.** Each question is answered within [`Config::budget`] of when it was put, by the store or by
-//!   [`Gone`], whatever the store does. A grant that comes later is given back.
+//! * **A budget.** Each question is answered within [`Config::budget`] of when it was put, and what the system's timer and
+//!   scheduler add, by the store or by [`Gone`], whatever the store does. A grant that comes later is given back if the store can be reached.
 //! * **Bounds.** So many questions are without an answer at a time, and no more: [`Config::queue`].
 //! * **No answer that was lost is asked for again**: a call goes out a second time only after a refusal that is
 //!   known to have changed nothing.
@@ -57,9 +57,11 @@ mod functions;
 mod item;
 mod manner;
 mod node;
+mod observed;
 mod plan;
 mod queue;
 mod remedies;
+mod repolled;
 mod round;
 mod shared;
 mod slots;

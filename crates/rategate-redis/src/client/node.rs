@@ -120,12 +120,12 @@ impl Node {
     pub(crate) fn greeted(&mut self, now: Instant, budget: Duration) -> bool {
         let Some(since) = self.greeting_since.take() else { return false };
         let is_soon = now.saturating_duration_since(since) <= budget;
-        let is_silent = self.connection().is_some_and(Connection::is_silent);
+        let is_silent = self.connection().is_some_and(|connection| connection.observed.is_silent());
         // One that waited with the others says nothing of how the server is now.
         let is_known = is_soon || !is_silent;
         let every = if is_known { HELLO_EVERY } else { HELLO_EVERY_IN_SILENCE };
         self.hello_at = now.checked_add(every).unwrap_or(now);
-        is_soon && self.connection().is_some_and(Connection::speaks)
+        is_soon && self.connection().is_some_and(|connection| connection.observed.speaks())
     }
 
     /// Queues a question, or tells at once that nobody is there.

@@ -34,7 +34,7 @@ impl Driver {
             }
             // What it has lost, and whether it answers in time again, is known by another greeting.
             let (is_lost, is_silent) = node.connection().map_or((false, false), |connection| {
-                (connection.is_lost(), connection.is_silent())
+                (connection.observed.is_lost(), connection.observed.is_silent())
             });
             if is_lost {
                 node.hello_at = now;

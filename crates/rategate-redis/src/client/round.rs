@@ -37,7 +37,7 @@ pub(crate) enum Outcome {
 pub(crate) async fn run(
     calls: Vec<Call>,
     mut connection: Connection,
-    manner: Manner,
+    manner: &Manner,
     kit: &Kit,
 ) -> Vec<Outcome> {
     let (mut asked, mut commands) = (Vec::with_capacity(calls.len()), Vec::new());
@@ -56,7 +56,7 @@ pub(crate) async fn run(
         }
     }
     kit.shared.stats.round();
-    let Some(answered) = in_time(&commands, &mut asked, &connection, kit).await else {
+    let Some(answered) = in_time(&commands, &mut asked, &connection).await else {
         return vec![Outcome::Forgotten];
     };
     let told = asked.into_iter().zip(&commands).zip(answered);
@@ -79,11 +79,10 @@ async fn in_time(
     commands: &[(Command, bool)],
     asked: &mut [Call],
     connection: &Connection,
-    kit: &Kit,
 ) -> Option<Vec<Result<Value, Failure>>> {
     let given_up = Instant::now().checked_add(FORGOTTEN_AFTER);
     let mut asks = connection.clone();
-    let mut answered = pin!(asks.call_all(commands, &kit.shared));
+    let mut answered = pin!(asks.call_all(commands));
     loop {
         let items = asked.iter().flat_map(|call| &call.items);
         let next = items.filter(|item| item.is_waited_for()).map(|item| item.until).min();
@@ -99,7 +98,7 @@ async fn in_time(
         }
         let items = asked.iter_mut().flat_map(|call| &mut call.items);
         for item in items.filter(|item| item.until <= now) {
-            connection.falls_silent();
+            connection.observed.falls_silent();
             item.late();
         }
     }
@@ -144,7 +143,7 @@ fn tell_all(
     kit: &Kit,
 ) -> Result<Vec<Item>, ReplyError> {
     let said = batch::read(value, items.iter().filter_map(asked))?;
-    let intact_for_ns = connection.intact_for_ns(said.now_us, said.is_marked);
+    let intact_for_ns = connection.observed.intact_for_ns(said.now_us, said.is_marked);
     kit.shared.stats.corrected(said.corrected);
     let (mut back, now) = (Vec::new(), Instant::now());
     for (item, verdict) in items.iter_mut().zip(said.verdicts) {
@@ -178,7 +177,7 @@ fn tell_refunds(
 ) -> Result<Vec<Item>, ReplyError> {
     let said = reply::counts(value, items.len())?;
     kit.shared.stats.corrected(said.corrected);
-    let intact_for_ns = connection.intact_for_ns(said.now_us, true);
+    let intact_for_ns = connection.observed.intact_for_ns(said.now_us, true);
     for (item, count) in items.iter_mut().zip(said.counts) {
         item.hear(Ok(answer(Reply::Count(count), intact_for_ns)));
     }
@@ -215,7 +214,7 @@ fn tell_one(
                 (Reply::Share(Share { permits, fresh, members, changes_in_ns }), now_us, is_marked)
             }
         };
-        let told: Answer = answer(reply, connection.intact_for_ns(now_us, is_marked));
+        let told: Answer = answer(reply, connection.observed.intact_for_ns(now_us, is_marked));
         item.hear(Ok(told));
     }
     Ok(Vec::new())

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use super::config::Config;
 use super::dial::Dialer;
 use super::driver::Driver;
+use super::repolled::repolled;
 use super::shared::Shared;
 use crate::key::KeySpace;
 
@@ -34,7 +35,7 @@ pub(crate) fn start(
         let _closes = Closes(Arc::clone(&shared));
         supervise(&shared, || {
             let driver = Driver::new(&shared, &config, &keys, &dialer);
-            runtime.block_on(driver.run());
+            runtime.block_on(repolled(driver.run()));
         });
         // A name that is still looked up must not hold the thread.
         runtime.shutdown_background();
@@ -52,7 +53,8 @@ pub(crate) fn start_in(
 ) {
     runtime.spawn(async move {
         let _closes = Closes(Arc::clone(&shared));
-        while caught(&shared, Driver::new(&shared, &config, &keys, &dialer).run()).await.is_err() {
+        let drive = || repolled(Driver::new(&shared, &config, &keys, &dialer).run());
+        while caught(&shared, drive()).await.is_err() {
             tokio::time::sleep(PAUSE).await;
         }
     });

@@ -120,7 +120,7 @@ async fn ask_for(
     words: &[&str],
 ) -> Result<redis::Value, Failure> {
     let (mut connection, mut carrier) = connect(guide, config, kit).await?;
-    carried(&mut carrier, connection.send(words, false)).await
+    carried(&mut carrier, connection.send(words)).await
 }
 
 fn odd(guide: &Server) -> Failure {

@@ -138,3 +138,36 @@ fn an_answer_that_nobody_reads_goes_back() {
     fleet.run_to(fleet.now_ns() + 10 * MS);
     assert_eq!(fleet.grants.len(), 1);
 }
+
+/// How many threads of this process have this name, where the system tells.
+fn threads_named(name: &str) -> Option<usize> {
+    let threads = std::fs::read_dir("/proc/self/task").ok()?;
+    let names = threads.filter_map(|thread| {
+        let name = std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()?;
+        Some(name.trim().to_owned())
+    });
+    Some(names.filter(|found| found == name).count())
+}
+
+/// The thread of a limiter that has one ends with its last clone.
+#[test]
+fn a_limiter_that_is_dropped_leaves_no_thread() {
+    let threads = || threads_named("rategate-rounds");
+    let Some(before) = threads() else { return };
+    let soon = |is_so: &dyn Fn(usize) -> bool, mode: Mode| {
+        let begun = Instant::now();
+        while !is_so(threads().unwrap()) {
+            assert!(begun.elapsed() < Duration::from_secs(8), "{mode:?}: {:?}", threads());
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+    for mode in modes() {
+        let limiter = limited(Distributed::builder(Arc::new(MemoryStore::new())));
+        let limiter = limiter.mode(mode).build().unwrap();
+        let clone = limiter.clone();
+        drop(limiter);
+        soon(&|now| now == before + usize::from(mode != Mode::Exact), mode);
+        drop(clone);
+        soon(&|now| now == before, mode);
+    }
+}
