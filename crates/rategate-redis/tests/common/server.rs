@@ -211,8 +211,11 @@ fn spawn(brand: Brand, port: u16, folder: &Path, options: &[String]) -> Child {
 fn answers(port: u16, child: &mut Child) -> bool {
     let until = Instant::now() + STARTED_WITHIN;
     while Instant::now() < until && child.try_wait().is_ok_and(|ended| ended.is_none()) {
-        let pong = Client::connect(port).and_then(|mut client| client.try_call(&["PING"]));
-        if pong.is_ok_and(|pong| pong == Reply::Status("PONG".to_owned())) {
+        // Another test's server may have taken the port, and would answer until this one has ended for it.
+        let own = format!("process_id:{}\r", child.id());
+        let told =
+            Client::connect(port).and_then(|mut client| client.try_call(&["INFO", "server"]));
+        if matches!(told, Ok(Reply::Bulk(told)) if String::from_utf8_lossy(&told).contains(&own)) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(10));
