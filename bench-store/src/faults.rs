@@ -178,13 +178,7 @@ fn stalled(after: Duration) -> Made<Found> {
 
 fn failed_over(after: Duration) -> Made<Found> {
     let mut primary = Server::start(Brand::Redis);
-    primary.client().ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
-    let of = format!("127.0.0.1 {}", primary.port());
-    let replica = Server::with(Brand::Redis, &["--replicaof", &of]);
-    let linked = "master_link_status:up";
-    while !replica.client().ok(&["INFO", "replication"]).text().contains(linked) {
-        thread::sleep(Duration::from_millis(10));
-    }
+    let replica = primary.replica();
     under_load(&[primary.port(), replica.port()], PLAIN, PROMOTED + after, || {
         primary.kill();
         thread::sleep(PROMOTED);

@@ -57,34 +57,60 @@ impl Command {
     /// A call of the function; one that writes nothing in the form that replicas answer.
     #[must_use]
     pub fn fcall(&self, library: Library) -> Vec<Vec<u8>> {
-        let reads = matches!(self.verb, Verb::Peek | Verb::Denied) && library == Library::LIVE;
-        let word: &[u8] = if reads { b"FCALL_RO" } else { b"FCALL" };
-        self.words(word, library.function(self.verb).into_bytes(), None)
+        self.words(Callee::Function(library))
     }
 
     /// A call of the script by its hash.
     #[must_use]
     pub fn evalsha(&self, script: &Script) -> Vec<Vec<u8>> {
-        self.words(b"EVALSHA", script.sha().as_bytes().to_vec(), Some(self.verb))
+        self.words(Callee::Hash(script))
     }
 
     /// A call of the script by its source, after which the store knows it.
     #[must_use]
     pub fn eval(&self, script: &Script) -> Vec<Vec<u8>> {
-        self.words(b"EVAL", script.source().as_bytes().to_vec(), Some(self.verb))
+        self.words(Callee::Source(script))
     }
 
-    fn words(&self, word: &[u8], callee: Vec<u8>, verb: Option<Verb>) -> Vec<Vec<u8>> {
-        let all = self.keys.len().saturating_add(self.args.len()).saturating_add(4);
-        let mut words = Vec::with_capacity(all);
-        words.push(word.to_vec());
-        words.push(callee);
-        words.push(self.keys.len().to_string().into_bytes());
-        words.extend_from_slice(&self.keys);
-        words.extend(verb.map(|verb| verb.in_script().as_bytes().to_vec()));
-        words.extend_from_slice(&self.args);
+    fn words(&self, callee: Callee<'_>) -> Vec<Vec<u8>> {
+        let mut words = Vec::new();
+        self.each_word(callee, |word| words.push(word.to_vec()));
         words
     }
+
+    /// Says the words of a call one after the other.
+    pub(crate) fn each_word(&self, callee: Callee<'_>, mut say: impl FnMut(&[u8])) {
+        match callee {
+            Callee::Function(library) => {
+                let reads = matches!(self.verb, Verb::Peek | Verb::Denied);
+                let reads = reads && library == Library::LIVE;
+                say(if reads { b"FCALL_RO" } else { b"FCALL" });
+                say(library.function(self.verb).as_bytes());
+            }
+            Callee::Hash(script) => {
+                say(b"EVALSHA");
+                say(script.sha().as_bytes());
+            }
+            Callee::Source(script) => {
+                say(b"EVAL");
+                say(script.source().as_bytes());
+            }
+        }
+        say(self.keys.len().to_string().as_bytes());
+        self.keys.iter().for_each(|key| say(key));
+        if !matches!(callee, Callee::Function(_)) {
+            say(self.verb.in_script().as_bytes());
+        }
+        self.args.iter().for_each(|arg| say(arg));
+    }
+}
+
+/// What a call names: a function, or a script by its hash or its source.
+#[derive(Clone, Copy)]
+pub(crate) enum Callee<'a> {
+    Function(Library),
+    Hash(&'a Script),
+    Source(&'a Script),
 }
 
 /// How calls are made.

@@ -10,12 +10,12 @@
 
 mod common;
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::load::{at, config, eventually, key, open, permits};
 use common::server::{Brand, Server};
-use rategate::distributed::{By, Distributed, Sight};
+use rategate::distributed::{By, Decision, Distributed, Sight};
 use rategate::store::{Ask, Beat, Fault, Gone, LeaseId, Question, Rule, Store, Verdict};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -23,18 +23,10 @@ use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::client::{self, Config, OpenError, RedisStore};
 use rategate_redis::denied::{Listed, Version};
-
-fn key(name: &str) -> Arc<[u8]> {
-    Arc::from(name.as_bytes())
-}
-
-fn permits(number: u64) -> NonZeroU64 {
-    NonZeroU64::new(number).unwrap()
-}
+use rategate_redis::library::Library;
 
 fn store(server: &Server) -> Arc<RedisStore> {
-    let config = Config::server(client::Server::tcp("127.0.0.1", server.port()));
-    Arc::new(RedisStore::open(config.prefix("t").budget(Duration::from_secs(5))).unwrap())
+    open(config(server).budget(Duration::from_secs(5)))
 }
 
 #[test]
@@ -68,16 +60,25 @@ fn a_store_decides() {
     }
 }
 
+/// A store that is not there is an answer of each question, with the reason, long before its budget is over. Only where
+/// the budget ends before the connection is refused is the answer that it is late.
 #[test]
 fn nobody_there_is_said_in_time() {
-    let mut server = Server::start(Brand::Redis);
-    server.kill();
-    let config = Config::server(client::Server::tcp("127.0.0.1", server.port()));
-    let store = Arc::new(RedisStore::open(config).unwrap());
+    // No server has this port, and none can take it while the test runs.
+    let config = || Config::server(at(1));
+    let patient = open(config().budget(Duration::from_secs(30)));
+    let hurried = open(config());
     let bucket = Gcra::new("1/60s".parse().unwrap(), 5).unwrap();
-    let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
-    let said = store.decide(&plan, &key("k"), permits(1)).wait();
-    assert!(matches!(said, Err(Fault::Gone(Gone::Unreachable(_)))), "{said:?}");
+    let plan = Arc::new(patient.plan(&[("api", bucket.into())]).unwrap());
+    let begun = Instant::now();
+    for _ in 0..20 {
+        let said = patient.decide(&plan, &key("k"), permits(1)).wait();
+        assert!(matches!(said, Err(Fault::Gone(Gone::Unreachable(_)))), "{said:?}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let said = hurried.decide(&plan, &key("k"), permits(1)).wait();
+    let is_gone = |gone: &Gone| matches!(gone, Gone::Unreachable(_) | Gone::Late);
+    assert!(matches!(&said, Err(Fault::Gone(gone)) if is_gone(gone)), "{said:?}");
 }
 
 /// The rights that the guide names are enough for all that a node does.
@@ -91,8 +92,8 @@ fn the_rights_that_the_guide_names_are_enough() {
     let admin = "user default on nopass ~* &* +@all";
     std::fs::write(&file, format!("{}\n{admin}\n", user.replace("shop", "t"))).unwrap();
     let server = Server::with(Brand::Redis, &["--aclfile", &file.display().to_string()]);
-    let config = Config::server(client::Server::tcp("127.0.0.1", server.port())).prefix("t");
-    let config = config.user("rategate").password("PASSWORD").budget(Duration::from_secs(5));
+    let config =
+        config(&server).user("rategate").password("PASSWORD").budget(Duration::from_secs(5));
     let store = Arc::new(RedisStore::open(config).unwrap());
     let log = SlidingLog::new(9, 60_000_000_000).unwrap();
     let window = FixedWindow::new(9, 60_000_000_000, Anchor::Epoch).unwrap();
@@ -136,18 +137,41 @@ fn the_rights_that_the_guide_names_are_enough() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
+/// Without the right to load functions, or to list them, an operator loads them.
+#[test]
+fn a_user_who_may_not_load_functions_needs_an_operator() {
+    let server = Server::start(Brand::Redis);
+    let guide = include_str!("../../../docs/distributed.md");
+    let user = guide.lines().find(|line| line.starts_with("user rategate on ")).unwrap();
+    let user = user.replace("shop", "t").replace(" +function|load +function|list", "");
+    let words: Vec<&str> = user.split_whitespace().skip(1).collect();
+    server.client().ok(&[&["ACL", "SETUSER"], &words[..]].concat());
+    let store = open(config(&server).user("rategate").password("PASSWORD"));
+    let bucket = Gcra::new("1/60s".parse().unwrap(), 9).unwrap();
+    let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
+    let decide = || store.decide(&plan, &key("k"), permits(1)).wait();
+    let (begun, is_refused) = (
+        Instant::now(),
+        |said: &Result<_, Fault>| matches!(said, Err(Fault::Gone(Gone::Broken(why))) if why.contains("function|load")),
+    );
+    while !is_refused(&decide()) {
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", decide());
+    }
+    server.client().ok(&Library::LIVE.load());
+    eventually(Duration::from_secs(8), "a decision", || decide().is_ok());
+}
+
 /// The driver is a task among those that ask, and ends with them.
 #[test]
 fn a_store_within_a_runtime_needs_no_thread() {
     let server = Server::start(Brand::Redis);
-    let config = || Config::server(client::Server::tcp("127.0.0.1", server.port())).prefix("t");
-    let outside = RedisStore::open_in_runtime(config());
+    let outside = RedisStore::open_in_runtime(config(&server));
     assert!(matches!(outside, Err(OpenError::Driver(_))), "no runtime here");
     let bucket = Gcra::new("1/60s".parse().unwrap(), 5).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = runtime.block_on(async {
         let slow = Duration::from_secs(5);
-        let store = Arc::new(RedisStore::open_in_runtime(config().budget(slow)).unwrap());
+        let store = Arc::new(RedisStore::open_in_runtime(config(&server).budget(slow)).unwrap());
         let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
         let mut granted = 0;
         for _ in 0..9 {
@@ -174,11 +198,17 @@ fn a_caller_keeps_its_deadline_whatever_the_driver_does() {
     let question = Question::Reset { plan, key: key("k") };
     store.put(question, Box::new(|_| std::thread::sleep(Duration::from_millis(900))));
     std::thread::sleep(Duration::from_millis(100));
-    let begun = Instant::now();
-    let decision = limiter.try_acquire(b"k", 1).wait().unwrap();
-    let took = begun.elapsed();
-    assert_eq!((decision.is_granted(), decision.by()), (false, By::Fallback));
-    assert!(took >= Duration::from_millis(20) && took < Duration::from_millis(300), "{took:?}");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let in_a_thread = || limiter.try_acquire(b"k", 1).wait().unwrap();
+    let in_a_task = || runtime.block_on(limiter.try_acquire(b"k", 1)).unwrap();
+    let callers: [&dyn Fn() -> Decision; 2] = [&in_a_thread, &in_a_task];
+    for decide in callers {
+        let begun = Instant::now();
+        let decision = decide();
+        let took = begun.elapsed();
+        assert_eq!((decision.is_granted(), decision.by()), (false, By::Fallback));
+        assert!(took >= Duration::from_millis(20) && took < Duration::from_millis(300), "{took:?}");
+    }
     // What was granted for it afterwards has come back.
     std::thread::sleep(Duration::from_millis(900));
     let before = limiter.peek(b"k", 1).wait().unwrap().remaining().unwrap();
@@ -249,7 +279,7 @@ fn passwords_users_databases_and_sockets_are_as_said() {
     let server = Server::with(Brand::Redis, &["--unixsocket", &path, "--aclfile", &users]);
     let bucket = Gcra::new("1/60s".parse().unwrap(), 5).unwrap();
     let slow = Duration::from_secs(5);
-    for place in [client::Server::Unix(socket), client::Server::tcp("127.0.0.1", server.port())] {
+    for place in [client::Server::Unix(socket), at(server.port())] {
         let config = Config::server(place).prefix("t").budget(slow).user("teller").database(3);
         let wrong = Arc::new(RedisStore::open(config.clone().password("simsim")).unwrap());
         let plan = Arc::new(wrong.plan(&[("api", bucket.into())]).unwrap());
@@ -278,24 +308,24 @@ fn what_was_opened_is_closed() {
     };
     // The first runtime of a process opens what all share, and what stays: a pipe for signals.
     open_and_close();
-    common::load::eventually(Duration::from_secs(8), "the first one's thread ends", || {
+    eventually(Duration::from_secs(8), "the first one's thread ends", || {
         count("task").unwrap() <= threads
     });
     let files = count("fd").unwrap();
     for _ in 0..30 {
         open_and_close();
     }
-    common::load::eventually(Duration::from_secs(8), "threads and files end", || {
+    eventually(Duration::from_secs(8), "threads and files end", || {
         count("task").unwrap() <= threads && count("fd").unwrap() <= files
     });
-    common::load::eventually(Duration::from_secs(8), "connections end", || {
+    eventually(Duration::from_secs(8), "connections end", || {
         server.client().ok(&["INFO", "clients"]).text().contains("connected_clients:1\r")
     });
 }
 
 #[test]
 fn nonsense_is_refused_when_a_store_is_opened() {
-    let place = client::Server::tcp("127.0.0.1", 1);
+    let place = at(1);
     assert!(RedisStore::open(Config::server(place).prefix("a{b")).is_err());
     assert!(RedisStore::open(Config::cluster([])).is_err());
     assert!(RedisStore::open(Config::sentinel("shop", [])).is_err());

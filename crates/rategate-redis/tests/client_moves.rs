@@ -25,16 +25,6 @@ use rategate_redis::key::KeySpace;
 
 const SOON: Duration = Duration::from_secs(12);
 
-/// A primary and a replica of it that has all it has.
-fn pair(brand: Brand) -> (Server, Server) {
-    let primary = Server::start(brand);
-    primary.client().ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
-    let of = format!("127.0.0.1 {}", primary.port());
-    let replica = Server::with(brand, &["--replicaof", &of]);
-    linked(&replica);
-    (primary, replica)
-}
-
 /// Nobody asks, so nothing is done: hardly any processor time is used.
 fn idles() {
     let used = || {
@@ -62,16 +52,11 @@ fn intact_for_ns(store: &Arc<RedisStore>, plan: &Arc<SharedPlan>) -> u64 {
     said.unwrap()
 }
 
-fn linked(replica: &Server) {
-    eventually(SOON, "a replica is linked", || {
-        replica.client().ok(&["INFO", "replication"]).text().contains("master_link_status:up")
-    });
-}
-
 #[test]
 fn a_replica_that_takes_over_by_hand_is_found() {
     for brand in Brand::installed() {
-        let (mut primary, replica) = pair(brand);
+        let mut primary = Server::start(brand);
+        let replica = primary.replica();
         let places = [at(primary.port()), at(replica.port())];
         let store = open(Config::primary_of(places));
         let plan = plan(&store, 60);
@@ -104,7 +89,8 @@ fn a_replica_that_takes_over_by_hand_is_found() {
 
 #[test]
 fn a_primary_that_becomes_a_replica_under_load_fails_no_call() {
-    let (primary, replica) = pair(Brand::Redis);
+    let primary = Server::start(Brand::Redis);
+    let replica = primary.replica();
     let places = [at(primary.port()), at(replica.port())];
     let store = open(Config::primary_of(places).budget(Duration::from_secs(10)));
     let plan = plan(&store, 5_000);
@@ -119,13 +105,14 @@ fn a_primary_that_becomes_a_replica_under_load_fails_no_call() {
     println!("{} granted, faults {:?}, {:?}", told.granted, told.faults, store.stats());
     assert!(told.faults.len() < 40, "{:?}", told.faults);
     assert!(told.granted > 0 && told.granted <= 5_000);
-    linked(&primary);
+    primary.is_linked();
     assert_eq!(decide(&store, &plan, "k0").map(|_| ()), Ok(()));
 }
 
 #[test]
 fn sentinels_say_who_took_over() {
-    let (mut primary, replica) = pair(Brand::Redis);
+    let mut primary = Server::start(Brand::Redis);
+    let replica = primary.replica();
     let file = std::env::temp_dir().join(format!("rategate-sentinel-{}", std::process::id()));
     let text = format!(
         "sentinel monitor shop 127.0.0.1 {} 1\nsentinel down-after-milliseconds shop 300\nsentinel failover-timeout shop 2000\n",

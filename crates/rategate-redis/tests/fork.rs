@@ -17,15 +17,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use child::in_child;
+use common::load::config;
 use common::server::{Brand, Server};
 use rategate::distributed::Distributed;
 use rategate::store::{Ask, Key, Store, Verdict};
 use rategate_core::gcra::Gcra;
-use rategate_redis::client::{self, Config, RedisStore};
+use rategate_redis::client::RedisStore;
 
 fn open(server: &Server) -> RedisStore {
-    let config = Config::server(client::Server::tcp("127.0.0.1", server.port()));
-    RedisStore::open(config.prefix("t").budget(Duration::from_secs(3))).unwrap()
+    RedisStore::open(config(server).budget(Duration::from_secs(3))).unwrap()
 }
 
 /// Five permits, and none that comes back within the test.

@@ -157,11 +157,7 @@ fn what_a_store_refuses_is_known() {
         assert_eq!(Fault::of(refused.error()).remedy(), Remedy::LoadThenRetry, "{refused:?}");
         client.ok(&Library::LIVE.load());
         client.ok(&words);
-        client.ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
-        let port = server.port().to_string();
-        let mut replica =
-            Server::with(server.brand(), &["--replicaof", &format!("127.0.0.1 {port}")]);
-        wait_for_link(&mut replica.client());
+        let mut replica = server.replica();
         let refused = replica.client().call(&words);
         assert_eq!(Fault::of(refused.error()).remedy(), Remedy::RefreshThenRetry, "{refused:?}");
         // It has the functions and the states from its primary, and may be looked at.
@@ -178,19 +174,6 @@ fn what_a_store_refuses_is_known() {
         assert_eq!(Fault::of(refused.error()), Fault::FunctionMissing, "{refused:?}");
         replica.kill();
     }
-}
-
-fn wait_for_link(replica: &mut Client) {
-    let is_up = |replica: &mut Client| {
-        replica.ok(&["INFO", "replication"]).text().contains("master_link_status:up")
-    };
-    for _ in 0..500 {
-        if is_up(replica) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("the replica has no link to its primary");
 }
 
 #[test]

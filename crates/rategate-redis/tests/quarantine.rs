@@ -118,3 +118,43 @@ fn a_store_that_may_drop_states_is_not_trusted() {
         assert!(recovers(&store, &plan, "k", SOON));
     }
 }
+
+/// Evicted states leave no trace of their own, and by the time of the next greeting the policy may be the right one again:
+/// how many keys the server has evicted tells.
+#[test]
+fn states_that_were_evicted_a_moment_ago_are_missed() {
+    for brand in Brand::installed() {
+        let server = Server::start(brand);
+        let store = open(config(&server).budget(Duration::from_secs(1)));
+        let limiter = quarantined(&store);
+        settle(&limiter);
+        let mut admin = server.client();
+        // Keys that end soon go first: the marker stays.
+        admin.ok(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
+        let large = "x".repeat(1 << 16);
+        for name in 0..20 {
+            admin.ok(&["SET", &format!("large {name}"), &large, "EX", "100"]);
+        }
+        let told = admin.ok(&["INFO", "memory"]).text();
+        let used = told.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+        server.set_maxmemory(used.parse::<u64>().unwrap() - (8 << 16));
+        admin.ok(&["SET", "one more", &large]);
+        admin.ok(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+        server.set_maxmemory(0);
+        let stats = admin.ok(&["INFO", "stats"]).text();
+        assert!(!stats.contains("evicted_keys:0\r"), "{stats}");
+        eventually(SOON, "it is noticed", || {
+            let _ = limiter.peek(b"other", 1).wait();
+            limiter.health().sight == Sight::Quarantined
+        });
+        let begun = Instant::now();
+        settle(&limiter);
+        assert!(begun.elapsed() > WINDOW / 2, "{:?}", begun.elapsed());
+        // A count that was set back may hide one that rose.
+        admin.ok(&["CONFIG", "RESETSTAT"]);
+        eventually(SOON, "it is doubted again", || {
+            let _ = limiter.peek(b"other", 1).wait();
+            limiter.health().sight == Sight::Quarantined
+        });
+    }
+}

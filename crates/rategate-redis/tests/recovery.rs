@@ -91,12 +91,7 @@ fn a_server_that_stood_still_grants_soon() {
 #[test]
 fn a_replica_that_takes_over_grants_soon() {
     let mut primary = Server::start(Brand::Redis);
-    primary.client().ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
-    let of = format!("127.0.0.1 {}", primary.port());
-    let replica = Server::with(Brand::Redis, &["--replicaof", &of]);
-    eventually(SOON, "a replica is linked", || {
-        replica.client().ok(&["INFO", "replication"]).text().contains("master_link_status:up")
-    });
+    let replica = primary.replica();
     let store = open(Config::primary_of([at(primary.port()), at(replica.port())]));
     let promote = || {
         replica.client().ok(&["REPLICAOF", "NO", "ONE"]);

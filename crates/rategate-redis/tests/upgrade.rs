@@ -79,7 +79,13 @@ fn functions_of_our_name_with_another_source_are_replaced() {
         let store = open(config(&server));
         let plan = plan(&store, 5);
         assert!(recovers(&store, &plan, "other", SOON));
-        let granted = (0..50).filter(|_| decide(&store, &plan, "k") == Ok(true)).count();
-        assert_eq!(granted, 5);
+        let granted = |name| (0..50).filter(|_| decide(&store, &plan, name) == Ok(true)).count();
+        assert_eq!(granted("k"), 5);
+        // A node that is connected calls what it finds, until its next connection is made ready.
+        server.client().ok(&["FUNCTION", "LOAD", "REPLACE", &patched]);
+        assert_eq!(granted("l"), 50);
+        server.client().ok(&["CLIENT", "KILL", "TYPE", "normal"]);
+        assert!(recovers(&store, &plan, "another", SOON));
+        assert_eq!(granted("m"), 5);
     }
 }

@@ -1,7 +1,5 @@
 //! Questions that go out together: which of them one call carries.
 
-use std::collections::HashMap;
-
 use rategate::store::Question;
 
 use super::item::Item;
@@ -11,10 +9,13 @@ use super::manner::Manner;
 pub(crate) struct Call {
     pub(crate) items: Vec<Item>,
     pub(crate) shape: Shape,
+    slot: u16,
     pub(crate) is_asking: bool,
+    /// No other question joins it.
+    is_closed: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A call each.
     Alone,
@@ -28,7 +29,6 @@ impl Call {
     /// Puts questions together that may go together: in a cluster those of one slot.
     pub(crate) fn gather(items: impl Iterator<Item = Item>, manner: &Manner) -> Vec<Self> {
         let mut calls: Vec<Self> = Vec::new();
-        let mut places: HashMap<(Shape, u16, bool), usize> = HashMap::new();
         for item in items {
             let shape = match item.question() {
                 Some(Question::Decide { .. } | Question::Debit { .. }) => Shape::Decide,
@@ -36,16 +36,16 @@ impl Call {
                 Some(Question::Refund { .. }) => Shape::Refund,
                 _ => Shape::Alone,
             };
-            let is_asking = item.is_asking;
-            if shape == Shape::Alone || item.is_alone {
-                calls.push(Self { items: vec![item], shape, is_asking });
-                continue;
-            }
+            let (is_asking, is_closed) = (item.is_asking, shape == Shape::Alone || item.is_alone);
             let slot = if manner.is_cluster { manner.slot_of(&item.task) } else { 0 };
-            let place = *places.entry((shape, slot, is_asking)).or_insert(calls.len());
-            match calls.get_mut(place) {
+            let is_its = |call: &&mut Self| {
+                !is_closed
+                    && !call.is_closed
+                    && (call.shape, call.slot, call.is_asking) == (shape, slot, is_asking)
+            };
+            match calls.iter_mut().find(is_its) {
                 Some(call) => call.items.push(item),
-                None => calls.push(Self { items: vec![item], shape, is_asking }),
+                None => calls.push(Self { items: vec![item], shape, slot, is_asking, is_closed }),
             }
         }
         // What comes back first: it may be what the others want.

@@ -66,7 +66,7 @@ impl fmt::Display for Server {
 
 /// How the server that decides is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Places {
+pub(crate) enum Topology {
     One(Server),
     /// Whichever says first that it is a primary.
     PrimaryOf(Vec<Server>),
@@ -100,7 +100,7 @@ impl fmt::Debug for Warn {
 /// Which store, and how long to wait for it.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub(crate) places: Places,
+    pub(crate) topology: Topology,
     pub(crate) user: Option<String>,
     pub(crate) password: Secret,
     pub(crate) database: i64,
@@ -122,32 +122,32 @@ impl Config {
     /// One server, which is a primary.
     #[must_use]
     pub fn server(server: Server) -> Self {
-        Self::of(Places::One(server))
+        Self::of(Topology::One(server))
     }
 
     /// Servers of which one is the primary: the first to say that it is. Each is asked again after a failure, so
     /// a failover by hand is found. Two that both say so are a human's to mend.
     #[must_use]
     pub fn primary_of(servers: impl IntoIterator<Item = Server>) -> Self {
-        Self::of(Places::PrimaryOf(servers.into_iter().collect()))
+        Self::of(Topology::PrimaryOf(servers.into_iter().collect()))
     }
 
     /// The primary that sentinels know by this name.
     #[must_use]
     pub fn sentinel(name: &str, sentinels: impl IntoIterator<Item = Server>) -> Self {
         let sentinels = sentinels.into_iter().collect();
-        Self::of(Places::Sentinel { name: name.to_owned(), sentinels })
+        Self::of(Topology::Sentinel { name: name.to_owned(), sentinels })
     }
 
     /// A cluster, of which these servers tell the rest.
     #[must_use]
     pub fn cluster(servers: impl IntoIterator<Item = Server>) -> Self {
-        Self::of(Places::Cluster(servers.into_iter().collect()))
+        Self::of(Topology::Cluster(servers.into_iter().collect()))
     }
 
-    fn of(places: Places) -> Self {
+    fn of(topology: Topology) -> Self {
         Self {
-            places,
+            topology,
             user: None,
             password: Secret::default(),
             database: 0,
@@ -270,7 +270,7 @@ impl Config {
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.places, Places::Cluster(_))
+        matches!(self.topology, Topology::Cluster(_))
     }
 }
 

@@ -1,20 +1,19 @@
 //! A connection made ready: who is it, has it the functions, since when has it lost nothing.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::store::Gone;
+use redis::RedisConnectionInfo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 #[cfg(feature = "tls")]
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
-};
+use tokio_rustls::client::TlsStream;
 
 use super::config::{Config, Server};
+use super::connection::{Carrier, Connection, Failure, Kit, carried};
 use super::functions;
-#[cfg(feature = "tls")]
-use super::line::Carrier;
-use super::line::{Failure, Kit, Line};
 use super::slots::text;
 use crate::fault::{Fault, Remedy};
 use crate::group::{self, Marker};
@@ -26,7 +25,8 @@ pub(crate) const READY_WITHIN: Duration = Duration::from_secs(1);
 
 /// A server that decides.
 pub(crate) struct Ready {
-    pub(crate) line: Line,
+    pub(crate) connection: Connection,
+    pub(crate) carrier: Carrier,
     /// Which run of the server this is.
     pub(crate) run: String,
     /// It drops keys of ours when its memory is full.
@@ -37,7 +37,7 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 pub(crate) struct NotReady {
     pub(crate) gone: Gone,
-    /// Somebody else may be the primary.
+    /// Another server may be the primary.
     pub(crate) is_elsewhere: bool,
 }
 
@@ -59,18 +59,29 @@ pub(crate) async fn dial(
 ) -> Result<Ready, NotReady> {
     kit.shared.stats.dial();
     let ready = async {
-        let mut line =
-            connect(&server, &config, kit).await.map_err(|failure| not_ready(&failure))?;
-        let run = who(&mut line).await?;
-        functions::check(&mut line).await.map_err(|failure| not_ready(&failure))?;
-        let evicts = evicts(&mut line).await;
-        hello(&mut line, &keys, slot, &run).await.map_err(|failure| not_ready(&failure))?;
-        Ok(Ready { line, run, evicts })
+        let connected = connect(&server, &config, kit).await;
+        let (mut connection, mut carrier) = connected.map_err(|failure| not_ready(&failure))?;
+        let made_ready = make_ready(&mut connection, &keys, slot);
+        let (run, evicts) = carried(&mut carrier, made_ready).await?;
+        Ok(Ready { connection, carrier, run, evicts })
     };
     match tokio::time::timeout(READY_WITHIN, ready).await {
         Ok(ready) => ready,
         Err(_) => Err(unreachable(format!("{server} does not answer"))),
     }
+}
+
+/// Returns which run of the server this is, and the policy by which it drops keys, if it has one.
+async fn make_ready(
+    connection: &mut Connection,
+    keys: &KeySpace,
+    slot: Option<u16>,
+) -> Result<(String, Option<String>), NotReady> {
+    let run = who(connection).await?;
+    functions::check(connection).await.map_err(|failure| not_ready(&failure))?;
+    let evicts =
+        greet(connection, keys, slot, &run).await.map_err(|failure| not_ready(&failure))?;
+    Ok((run, evicts))
 }
 
 /// By what servers are reached: the checked part of a configuration.
@@ -84,24 +95,16 @@ pub(crate) struct Dialer {
 impl Dialer {
     /// Reads certificates, where servers are reached by TLS. The error says which is wrong.
     pub(crate) fn new(config: &Config) -> Result<Self, String> {
-        let is_needed = config.places.are_by_tls();
+        let is_needed = config.topology.are_by_tls();
         let tls = is_needed.then(|| config.tls.client()).transpose()?;
         Ok(Self { tls: tls.map(Arc::new) })
     }
 
     /// Connects by TLS.
-    async fn secured(
-        &self,
-        (host, port): (&str, u16),
-        user: &RedisConnectionInfo,
-        quiet: AsyncConnectionConfig,
-    ) -> Result<(MultiplexedConnection, Carrier), redis::RedisError> {
-        let missing = || std::io::Error::other("no server of the configuration is reached by TLS");
+    async fn secured(&self, host: &str, port: u16) -> io::Result<TlsStream<TcpStream>> {
+        let missing = || io::Error::other("no server of the configuration is reached by TLS");
         let tls = self.tls.clone().ok_or_else(missing)?;
-        let stream = super::tls::connect(tls, host, port).await?;
-        let (connection, carries) =
-            MultiplexedConnection::new_with_config(user, stream, quiet).await?;
-        Ok((connection, Carrier::spawn(carries)))
+        super::tls::connect(tls, host, port).await
     }
 }
 
@@ -109,7 +112,7 @@ impl Dialer {
 impl Dialer {
     /// Refuses servers that are reached by TLS.
     pub(crate) fn new(config: &Config) -> Result<Self, String> {
-        if config.places.are_by_tls() {
+        if config.topology.are_by_tls() {
             return Err(String::from(
                 "a server is reached by TLS: enable the feature `tls` of rategate-redis",
             ));
@@ -118,13 +121,12 @@ impl Dialer {
     }
 }
 
-/// A connection alone.
+/// Connects, and logs in. Nothing is asked yet.
 pub(crate) async fn connect(
     server: &Server,
     config: &Config,
     kit: Arc<Kit>,
-) -> Result<Line, Failure> {
-    let lost = |error: redis::RedisError| failure_of(server, &error);
+) -> Result<(Connection, Carrier), Failure> {
     let mut user = RedisConnectionInfo::default().set_db(config.database).set_skip_set_lib_name();
     if let Some(name) = &config.user {
         user = user.set_username(name);
@@ -132,37 +134,44 @@ pub(crate) async fn connect(
     if let Some(password) = &config.password.0 {
         user = user.set_password(password);
     }
-    // Time is kept by whoever waits; a call under way is not given up by the connection.
-    let quiet = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(READY_WITHIN))
-        .set_response_timeout(None);
-    let address = match server {
-        Server::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
-        Server::Unix(path) => ConnectionAddr::Unix(path.clone()),
-        #[cfg(feature = "tls")]
-        Server::Tls(host, port) => {
-            let secured = kit.dialer.secured((host, *port), &user, quiet).await;
-            let (connection, carrier) = secured.map_err(lost)?;
-            kit.shared.stats.connection();
-            return Ok(Line::new(connection, kit).over(carrier));
+    let shared = Arc::clone(&kit.shared);
+    let stream = stream_to(server, &kit).await;
+    let stream = stream.map_err(|error| Failure::Lost(format!("{server}: {error}")))?;
+    let connected = Connection::over(stream, &user, kit).await;
+    let connected = connected.map_err(|error| failure_of(server, &error))?;
+    shared.stats.connection();
+    Ok(connected)
+}
+
+/// What bytes go over.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+async fn stream_to(server: &Server, kit: &Kit) -> io::Result<Box<dyn Stream>> {
+    #[cfg(not(feature = "tls"))]
+    let _ = kit;
+    match server {
+        Server::Tcp(host, port) => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream))
         }
+        #[cfg(unix)]
+        Server::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
+        #[cfg(not(unix))]
+        Server::Unix(_) => Err(io::Error::other("no sockets in the file system here")),
+        #[cfg(feature = "tls")]
+        Server::Tls(host, port) => Ok(Box::new(kit.dialer.secured(host, *port).await?)),
         // None was let in when the store was opened, and servers tell of others of their own kind.
         #[cfg(not(feature = "tls"))]
-        Server::Tls(..) => return Err(Failure::Lost(format!("{server}: no TLS"))),
-    };
-    let settings = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-    let info = address.into_connection_info().map_err(lost)?;
-    let info = info.set_redis_settings(user).set_tcp_settings(settings);
-    let client = Client::open(info).map_err(lost)?;
-    let connection =
-        client.get_multiplexed_async_connection_with_config(&quiet).await.map_err(lost)?;
-    kit.shared.stats.connection();
-    Ok(Line::new(connection, kit))
+        Server::Tls(..) => Err(io::Error::other("no TLS")),
+    }
 }
 
 fn failure_of(server: &Server, error: &redis::RedisError) -> Failure {
     let detail = error.detail().unwrap_or("");
-    let refused = |line: String| Failure::Refused { fault: Fault::of(&line), line };
+    let refused = |text: String| Failure::Refused { fault: Fault::of(&text), text };
     match (error.code(), error.kind()) {
         (Some(code), _) => refused(format!("{code} {detail}")),
         (None, redis::ErrorKind::AuthenticationFailed) => refused(format!("WRONGPASS {error}")),
@@ -171,10 +180,10 @@ fn failure_of(server: &Server, error: &redis::RedisError) -> Failure {
 }
 
 /// Which run of which server this is, if it is a primary.
-async fn who(line: &mut Line) -> Result<String, NotReady> {
+async fn who(connection: &mut Connection) -> Result<String, NotReady> {
     let mut told = String::new();
     for section in ["server", "replication"] {
-        let answer = line.send(&["INFO", section], false).await;
+        let answer = connection.send(&["INFO", section]).await;
         told.push_str(&text(&answer.map_err(|failure| not_ready(&failure))?));
     }
     let of = |name: &str| field(&told, name);
@@ -186,41 +195,38 @@ async fn who(line: &mut Line) -> Result<String, NotReady> {
     Ok(if run.is_empty() { "unknown".to_owned() } else { run })
 }
 
-/// Asks since when the store has lost nothing. A store that does not know us begins now.
-pub(crate) async fn hello(
-    line: &mut Line,
+/// Asks since when a server has lost nothing, and whether it may drop states. Returns the policy by which it drops keys, if
+/// it has one. A server that does not know us begins now.
+pub(crate) async fn greet(
+    connection: &mut Connection,
     keys: &KeySpace,
     slot: Option<u16>,
     run: &str,
-) -> Result<(), Failure> {
-    let value = line.call(group::hello(keys, slot, run)).await?;
+) -> Result<Option<String>, Failure> {
+    let (evicts, evicted) = memory(connection).await;
+    // One that has evicted keys is another server from then on: theirs may have been among them.
+    let run = if evicted == 0 { run.to_owned() } else { format!("{run}-{evicted}") };
+    let value = connection.call(group::hello(keys, slot, &run)).await?;
     let counts = reply::counts(&value, 1);
     let counts = counts.map_err(|error| Failure::Lost(error.to_string()))?;
     let since_us = counts.counts.first().copied().unwrap_or(counts.now_us);
-    line.intact_since(since_us, counts.now_us, Marker::new(keys, slot, run, since_us));
-    Ok(())
+    connection.observed.intact_since(since_us, Marker::new(keys, slot, &run, since_us));
+    Ok(evicts)
 }
 
-/// A server that was ready is asked whether it still is, what it has lost, and whether it may drop states.
-pub(crate) async fn greet(
-    line: &mut Line,
-    keys: &KeySpace,
-    slot: Option<u16>,
-    run: &str,
-) -> Result<(), Failure> {
-    hello(line, keys, slot, run).await?;
-    evicts(line).await;
-    Ok(())
-}
-
-/// The policy by which the server drops keys that are in use, if it has one. It counts for the line while there is a
-/// memory to fill.
-async fn evicts(line: &mut Line) -> Option<String> {
-    let told = text(&line.send(&["INFO", "memory"], false).await.ok()?);
+/// The policy by which the server drops keys that are in use, if it has one, and how many it has dropped. The policy counts
+/// for the connection while there is a memory to fill.
+async fn memory(connection: &mut Connection) -> (Option<String>, u64) {
+    let mut told = String::new();
+    for section in ["memory", "stats"] {
+        let Ok(answer) = connection.send(&["INFO", section]).await else { return (None, 0) };
+        told.push_str(&text(&answer));
+    }
     let policy = field(&told, "maxmemory_policy");
     let is_evicting = policy.starts_with("allkeys-") || policy.starts_with("volatile-");
-    line.evicts(is_evicting && !matches!(field(&told, "maxmemory"), "" | "0"));
-    is_evicting.then(|| policy.to_owned())
+    connection.observed.evicts(is_evicting && !matches!(field(&told, "maxmemory"), "" | "0"));
+    let evicted = field(&told, "evicted_keys").parse().unwrap_or(0);
+    (is_evicting.then(|| policy.to_owned()), evicted)
 }
 
 /// The value of a line `name:value`.
@@ -232,8 +238,8 @@ fn field<'a>(told: &'a str, name: &str) -> &'a str {
 fn not_ready(failure: &Failure) -> NotReady {
     match failure {
         Failure::Lost(why) => unreachable(why.clone()),
-        Failure::Refused { fault, line } => NotReady {
-            gone: gone_of(fault, line),
+        Failure::Refused { fault, text } => NotReady {
+            gone: gone_of(fault, text),
             is_elsewhere: matches!(fault.remedy(), Remedy::RefreshThenRetry | Remedy::GoTo { .. }),
         },
     }
@@ -244,8 +250,8 @@ const fn unreachable(why: String) -> NotReady {
 }
 
 /// A refusal, in the library's words.
-pub(crate) fn gone_of(fault: &Fault, line: &str) -> Gone {
-    let line: String = line.chars().take(200).collect();
-    let why = format!("{fault} ({line})");
+pub(crate) fn gone_of(fault: &Fault, text: &str) -> Gone {
+    let text: String = text.chars().take(200).collect();
+    let why = format!("{fault} ({text})");
     if fault.remedy() == Remedy::Report { Gone::Broken(why) } else { Gone::Unable(why) }
 }

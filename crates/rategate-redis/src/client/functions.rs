@@ -2,20 +2,20 @@
 
 use redis::Value;
 
-use super::line::{Failure, Line};
+use super::connection::{Connection, Failure};
 use super::slots::text;
 use crate::fault::Remedy;
 
 /// Loads the functions, unless the server has those of this program, letter by letter. A library of the same name and
 /// another source is replaced. A server that lacks functions, or does not let this user look, is left as it is.
-pub(crate) async fn check(line: &mut Line) -> Result<(), Failure> {
-    let library = line.library();
+pub(crate) async fn check(connection: &mut Connection) -> Result<(), Failure> {
+    let library = connection.library();
     let name = library.name();
     let words = ["FUNCTION", "LIST", "LIBRARYNAME", name.as_str(), "WITHCODE"];
-    match line.send(&words, false).await {
+    match connection.send(&words).await {
         Ok(told) if code_of(&told).as_deref() == Some(library.source().as_str()) => Ok(()),
         // A server that may not be written to says so to the first call.
-        Ok(_) => match line.load().await {
+        Ok(_) => match connection.load().await {
             Err(Failure::Lost(why)) => Err(Failure::Lost(why)),
             _ => Ok(()),
         },

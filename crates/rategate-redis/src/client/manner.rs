@@ -12,7 +12,6 @@ use crate::key::KeySpace;
 use crate::returns::{self, Refunds};
 
 /// How calls are made.
-#[derive(Clone)]
 pub(crate) struct Manner {
     pub(crate) keys: KeySpace,
     pub(crate) settings: Settings,

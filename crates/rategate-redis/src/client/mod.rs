@@ -31,8 +31,8 @@
 //!
 //! * **Gathering without delay.** A question goes out at once while fewer than [`Config::rounds`] rounds
 //!   are under way; what comes meanwhile goes together in the next one, up to [`Config::batch`] questions in one write.
-//! * **A budget.** Each question is answered within [`Config::budget`] of when it was put, by the store or by
-//!   [`Gone`], whatever the store does. A grant that comes later is given back.
+//! * **A budget.** Each question is answered within [`Config::budget`] of when it was put, and what the system's timer and
+//!   scheduler add, by the store or by [`Gone`], whatever the store does. A grant that comes later is given back if the store can be reached.
 //! * **Bounds.** So many questions are without an answer at a time, and no more: [`Config::queue`].
 //! * **No answer that was lost is asked for again**: a call goes out a second time only after a refusal that is
 //!   known to have changed nothing.
@@ -48,25 +48,29 @@
 mod attempts;
 mod call;
 mod config;
+mod connection;
 mod copy;
 pub mod denied;
 mod dial;
 mod driver;
 mod functions;
 mod item;
-mod line;
 mod manner;
 mod node;
-mod panics;
-mod places;
+mod observed;
 mod plan;
+mod queue;
 mod remedies;
+mod repolled;
 mod round;
 mod shared;
 mod slots;
 mod stats;
+mod supervisor;
 #[cfg(feature = "tls")]
 mod tls;
+mod topology;
+mod upkeep;
 
 use std::error::Error;
 use std::fmt;
@@ -147,7 +151,7 @@ impl RedisStore {
         store.driver.get_or_try_init(|| {
             let (shared, dialer) = store.parts_of_a_driver()?;
             let (config, keys) = (Arc::clone(&store.config), store.keys.clone());
-            driver::start_in(&runtime, Arc::clone(&shared), config, keys, dialer);
+            supervisor::start_in(&runtime, Arc::clone(&shared), config, keys, dialer);
             Ok(Driven(shared))
         })?;
         Ok(store)
@@ -155,7 +159,7 @@ impl RedisStore {
 
     fn prepare(config: Config) -> Result<Self, OpenError> {
         let keys = KeySpace::new(&config.prefix).map_err(OpenError::Prefix)?;
-        if config.places.is_empty() {
+        if config.topology.is_empty() {
             return Err(OpenError::NoServer);
         }
         let store = Self { driver: PerProcess::new(), config: Arc::new(config), keys };
@@ -180,7 +184,7 @@ impl RedisStore {
         let driven = self.driver.get_or_try_init(|| {
             let (shared, dialer) = self.parts_of_a_driver().map_err(io::Error::other)?;
             let (config, keys) = (Arc::clone(&self.config), self.keys.clone());
-            driver::start(Arc::clone(&shared), config, keys, dialer)?;
+            supervisor::start(Arc::clone(&shared), config, keys, dialer)?;
             Ok(Driven(shared))
         });
         driven.map(|Driven(shared)| shared)

@@ -1,14 +1,14 @@
 //! A server: its connection, and what is to be asked there.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rategate::store::{Fault, Gone};
 
 use super::attempts::Attempts;
 use super::config::Server;
+use super::connection::Connection;
 use super::item::Item;
-use super::line::Line;
+use super::queue::Queue;
 
 /// How often a server that is ready is asked whether it still is, and what it has lost.
 pub(crate) const HELLO_EVERY: Duration = Duration::from_secs(1);
@@ -24,9 +24,9 @@ pub(crate) struct Node {
     pub(crate) server: Server,
     /// Some slot that it has. Whoever has none is not asked, and need not be there.
     pub(crate) slot: Option<u16>,
-    pub(crate) queue: VecDeque<Item>,
+    pub(crate) queue: Queue,
     /// Permits of late grants on their way back: nobody waits for them.
-    returns: VecDeque<Item>,
+    returns: Queue,
     link: Link,
     /// Which connection this is: what came over another does not count for it.
     pub(crate) epoch: u64,
@@ -49,7 +49,7 @@ struct Round {
 }
 
 enum Link {
-    Up(Line),
+    Up(Connection),
     /// Not yet, or no longer; why, once that is known.
     Down(Option<Gone>),
 }
@@ -59,8 +59,8 @@ impl Node {
         Self {
             server,
             slot: None,
-            queue: VecDeque::new(),
-            returns: VecDeque::new(),
+            queue: Queue::default(),
+            returns: Queue::default(),
             takes: Duration::ZERO,
             link: Link::Down(None),
             epoch: 0,
@@ -73,15 +73,15 @@ impl Node {
         }
     }
 
-    pub(crate) const fn line(&self) -> Option<&Line> {
+    pub(crate) const fn connection(&self) -> Option<&Connection> {
         match &self.link {
-            Link::Up(line) => Some(line),
+            Link::Up(connection) => Some(connection),
             Link::Down(_) => None,
         }
     }
 
-    pub(crate) fn up(&mut self, line: Line, run: String, now: Instant) {
-        self.link = Link::Up(line);
+    pub(crate) fn up(&mut self, connection: Connection, run: String, now: Instant) {
+        self.link = Link::Up(connection);
         self.run = run;
         self.epoch = self.epoch.wrapping_add(1);
         self.rounds.clear();
@@ -101,16 +101,15 @@ impl Node {
     /// It could not be reached. Who asks meanwhile hears why, at once.
     pub(crate) fn failed(&mut self, gone: Gone) {
         if let Link::Down(why) = &mut self.link {
-            for item in &mut self.queue {
+            for mut item in self.queue.drain() {
                 item.hear(Err(Fault::Gone(gone.clone())));
             }
-            self.queue.clear();
             *why = Some(gone);
         }
     }
 
     /// Whether a connection is of use: there is none, or it owes an answer for too long.
-    pub(crate) fn lacks_line(&self, now: Instant, patience: Duration) -> bool {
+    pub(crate) fn lacks_connection(&self, now: Instant, patience: Duration) -> bool {
         match self.link {
             Link::Down(_) => true,
             Link::Up(_) => self.owes_at(patience).is_some_and(|at| at <= now),
@@ -121,12 +120,12 @@ impl Node {
     pub(crate) fn greeted(&mut self, now: Instant, budget: Duration) -> bool {
         let Some(since) = self.greeting_since.take() else { return false };
         let is_soon = now.saturating_duration_since(since) <= budget;
-        let is_silent = self.line().is_some_and(Line::is_silent);
+        let is_silent = self.connection().is_some_and(|connection| connection.observed.is_silent());
         // One that waited with the others says nothing of how the server is now.
         let is_known = is_soon || !is_silent;
         let every = if is_known { HELLO_EVERY } else { HELLO_EVERY_IN_SILENCE };
         self.hello_at = now.checked_add(every).unwrap_or(now);
-        is_soon && self.line().is_some_and(Line::speaks)
+        is_soon && self.connection().is_some_and(|connection| connection.observed.speaks())
     }
 
     /// Queues a question, or tells at once that nobody is there.
@@ -134,24 +133,25 @@ impl Node {
         if let Link::Down(Some(gone)) = &self.link {
             item.hear(Err(Fault::Gone(gone.clone())));
         } else if item.is_waited_for() {
-            self.queue.push_back(item);
+            self.queue.push(item);
         } else {
             // What finds no place ages out of the store instead.
             if self.returns.len() >= MAX_RETURNS {
-                self.returns.pop_front();
+                drop(self.returns.pop());
             }
-            self.returns.push_back(item);
+            self.returns.push(item);
         }
     }
 
     /// Takes what goes out together: so many questions, and some of what comes back. A question that would be answered
     /// too late by how long rounds take is told so, and not sent: it would be decided for nobody.
     pub(crate) fn next_round(&mut self, most: usize, now: Instant) -> Vec<Item> {
-        let back = self.returns.len().min(RETURNS_OF_ROUND);
-        let mut items: Vec<Item> = self.returns.drain(..back).collect();
+        let mut items: Vec<Item> =
+            std::iter::from_fn(|| self.returns.pop()).take(RETURNS_OF_ROUND).collect();
+        let back = items.len();
         let takes = now.checked_add(self.takes).unwrap_or(now);
         while items.len().saturating_sub(back) < most
-            && let Some(mut item) = self.queue.pop_front()
+            && let Some(mut item) = self.queue.pop()
         {
             if item.until <= takes && item.is_past_half(now) {
                 item.shed();
@@ -185,16 +185,16 @@ impl Node {
     pub(crate) fn retire(&mut self, now: Instant) -> impl Iterator<Item = Item> {
         self.broke(now);
         self.slot = None;
-        self.queue.drain(..).chain(self.returns.drain(..))
+        self.queue.drain().chain(self.returns.drain())
     }
 
     pub(crate) fn has_room(&self, rounds: usize) -> bool {
         matches!(self.link, Link::Up(_)) && self.rounds.len() < rounds
     }
 
-    /// When the oldest of what comes back is dropped.
-    pub(crate) fn returned_at(&self) -> Option<Instant> {
-        self.returns.front().map(|item| item.until)
+    /// Returns when the first of what waits is late.
+    pub(crate) fn late_at(&self) -> Option<Instant> {
+        self.queue.late_at().into_iter().chain(self.returns.late_at()).min()
     }
 
     /// Whether there is nothing to be sent.
@@ -229,14 +229,9 @@ impl Node {
         self.rounds.retain(|round| round.id != id);
     }
 
-    /// Tells those whose time is over.
+    /// Answers those whose time is over.
     pub(crate) fn expire(&mut self, now: Instant) {
-        for queue in [&mut self.queue, &mut self.returns] {
-            while queue.front().is_some_and(|item| item.until <= now) {
-                if let Some(mut item) = queue.pop_front() {
-                    item.late();
-                }
-            }
-        }
+        self.queue.expire(now);
+        self.returns.expire(now);
     }
 }

@@ -30,11 +30,12 @@ impl Driver {
             let is_lost = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Lost));
             if is_lost && node.epoch == epoch {
                 node.broke(now);
-                self.search.is_wanted |= self.config.places.may_move();
+                self.search.is_wanted |= self.config.topology.may_move();
             }
             // What it has lost, and whether it answers in time again, is known by another greeting.
-            let (is_lost, is_silent) =
-                node.line().map_or((false, false), |line| (line.is_lost(), line.is_silent()));
+            let (is_lost, is_silent) = node.connection().map_or((false, false), |connection| {
+                (connection.observed.is_lost(), connection.observed.is_silent())
+            });
             if is_lost {
                 node.hello_at = now;
             } else if is_silent {
@@ -50,8 +51,8 @@ impl Driver {
                         self.route(item);
                     }
                 }
-                Outcome::Refused { fault, line, items } => {
-                    self.refused(at, &fault, &line, items, now);
+                Outcome::Refused { fault, text, items } => {
+                    self.refused(at, &fault, &text, items, now);
                 }
                 Outcome::Lost | Outcome::Forgotten => {}
             }
@@ -59,11 +60,11 @@ impl Driver {
     }
 
     /// Nothing was changed by it: some go out again, within their time.
-    fn refused(&mut self, at: usize, fault: &Refusal, line: &str, items: Vec<Item>, now: Instant) {
+    fn refused(&mut self, at: usize, fault: &Refusal, text: &str, items: Vec<Item>, now: Instant) {
         let remedy = fault.remedy();
         let is_elsewhere = matches!(remedy, Remedy::RefreshThenRetry | Remedy::GoTo { .. })
             || matches!(fault, Refusal::ClusterDown | Refusal::MasterDown);
-        self.search.is_wanted |= is_elsewhere && self.config.places.may_move();
+        self.search.is_wanted |= is_elsewhere && self.config.topology.may_move();
         let is_many = items.len() > 1;
         let goes_to = match (&remedy, fault) {
             (Remedy::GoTo { address, asking }, _) => {
@@ -77,11 +78,11 @@ impl Driver {
                 node.slot.get_or_insert(*slot);
             }
         }
-        let gone = gone_of(fault, line);
+        let gone = gone_of(fault, text);
         for mut item in items {
             let may_help = match &remedy {
                 Remedy::GoTo { .. } => goes_to.is_some(),
-                Remedy::RefreshThenRetry => self.config.places.may_move(),
+                Remedy::RefreshThenRetry => self.config.topology.may_move(),
                 // Flushed once more, since they were loaded.
                 Remedy::RetrySoon | Remedy::LoadThenRetry | Remedy::SendScript => true,
                 // Among many it may be another's fault.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rategate::store::{Answer, Fault, Gone, Question, Reply, Share};
 
 use super::call::{Call, Shape};
+use super::connection::{Connection, Failure, Kit};
 use super::item::Item;
-use super::line::{Failure, Kit, Line};
 use super::manner::Manner;
 use super::plan::answer;
 use crate::batch;
@@ -26,7 +26,7 @@ pub(crate) enum Outcome {
     /// Everybody has heard. Those go back of which nobody did.
     Answered(Vec<Item>),
     /// Nothing was changed, and nobody has heard.
-    Refused { fault: Refusal, line: String, items: Vec<Item> },
+    Refused { fault: Refusal, text: String, items: Vec<Item> },
     /// Nobody knows; everybody has heard that. The connection is of no use any more.
     Lost,
     /// The answer did not come at all.
@@ -36,16 +36,17 @@ pub(crate) enum Outcome {
 /// Asks for all calls of a round in one pipeline, and tells everybody in time.
 pub(crate) async fn run(
     calls: Vec<Call>,
-    mut line: Line,
-    manner: Manner,
+    mut connection: Connection,
+    manner: &Manner,
     kit: &Kit,
 ) -> Vec<Outcome> {
-    let mut asked: Vec<(Call, Command)> = Vec::with_capacity(calls.len());
+    let (mut asked, mut commands) = (Vec::with_capacity(calls.len()), Vec::new());
     for mut call in calls {
         match manner.command(&call.items, call.shape) {
             Ok(command) => {
                 kit.shared.stats.call(call.items.len());
-                asked.push((call, command));
+                commands.push((connection.marked(command), call.is_asking));
+                asked.push(call);
             }
             Err(error) => {
                 for item in &mut call.items {
@@ -55,34 +56,35 @@ pub(crate) async fn run(
         }
     }
     kit.shared.stats.round();
-    let commands = asked.iter().map(|(call, command)| (command.clone(), call.is_asking)).collect();
-    let answered = in_time(commands, &mut asked, &line, kit).await;
-    let Some(answered) = answered else { return vec![Outcome::Forgotten] };
-    let outcome = |((mut call, command), answered): ((Call, Command), _)| match answered {
-        Ok(value) => tell(&mut call.items, call.shape, &command, &value, &mut line, kit),
-        Err(Failure::Refused { fault, line }) => {
-            Outcome::Refused { fault, line, items: call.items }
+    let Some(answered) = in_time(&commands, &mut asked, &connection).await else {
+        return vec![Outcome::Forgotten];
+    };
+    let told = asked.into_iter().zip(&commands).zip(answered);
+    told.map(|((mut call, (command, _)), answered)| match answered {
+        Ok(value) => tell(&mut call.items, call.shape, command, &value, &mut connection, kit),
+        Err(Failure::Refused { fault, text }) => {
+            Outcome::Refused { fault, text, items: call.items }
         }
         Err(Failure::Lost(why)) => {
             lose(&mut call.items, kit, &Gone::Unreachable(why));
             Outcome::Lost
         }
-    };
-    asked.into_iter().zip(answered).map(outcome).collect()
+    })
+    .collect()
 }
 
-/// Waits for the answers; who waits for longer than the budget is told so. `None` if no answer comes at all.
+/// Waits for the answers; those that are not there within the budget of their question are late. `None` if no answer
+/// comes at all.
 async fn in_time(
-    commands: Vec<(Command, bool)>,
-    asked: &mut [(Call, Command)],
-    line: &Line,
-    kit: &Kit,
+    commands: &[(Command, bool)],
+    asked: &mut [Call],
+    connection: &Connection,
 ) -> Option<Vec<Result<Value, Failure>>> {
     let given_up = Instant::now().checked_add(FORGOTTEN_AFTER);
-    let mut asks = line.clone();
-    let mut answered = pin!(async move { asks.call_all(commands, &kit.shared).await });
+    let mut asks = connection.clone();
+    let mut answered = pin!(asks.call_all(commands));
     loop {
-        let items = asked.iter().flat_map(|(call, _)| &call.items);
+        let items = asked.iter().flat_map(|call| &call.items);
         let next = items.filter(|item| item.is_waited_for()).map(|item| item.until).min();
         let next = next.or(given_up)?;
         tokio::select! {
@@ -94,9 +96,9 @@ async fn in_time(
         if given_up.is_none_or(|until| until <= now) {
             return None;
         }
-        let items = asked.iter_mut().flat_map(|(call, _)| &mut call.items);
+        let items = asked.iter_mut().flat_map(|call| &mut call.items);
         for item in items.filter(|item| item.until <= now) {
-            line.falls_silent();
+            connection.observed.falls_silent();
             item.late();
         }
     }
@@ -115,13 +117,13 @@ fn tell(
     shape: Shape,
     command: &Command,
     value: &Value,
-    line: &mut Line,
+    connection: &mut Connection,
     kit: &Kit,
 ) -> Outcome {
     let told = match shape {
-        Shape::Alone => tell_one(items, command, value, line, kit),
-        Shape::Refund => tell_refunds(items, value, line, kit),
-        Shape::Decide | Shape::Peek => tell_all(items, shape, value, line, kit),
+        Shape::Alone => tell_one(items, command, value, connection, kit),
+        Shape::Refund => tell_refunds(items, value, connection, kit),
+        Shape::Decide | Shape::Peek => tell_all(items, shape, value, connection, kit),
     };
     told.map_or_else(
         |error| {
@@ -137,11 +139,11 @@ fn tell_all(
     items: &mut [Item],
     shape: Shape,
     value: &Value,
-    line: &Line,
+    connection: &Connection,
     kit: &Kit,
 ) -> Result<Vec<Item>, ReplyError> {
     let said = batch::read(value, items.iter().filter_map(asked))?;
-    let intact_for_ns = line.intact_for_ns(said.now_us, said.is_marked);
+    let intact_for_ns = connection.observed.intact_for_ns(said.now_us, said.is_marked);
     kit.shared.stats.corrected(said.corrected);
     let (mut back, now) = (Vec::new(), Instant::now());
     for (item, verdict) in items.iter_mut().zip(said.verdicts) {
@@ -170,12 +172,12 @@ fn tell_all(
 fn tell_refunds(
     items: &mut [Item],
     value: &Value,
-    line: &Line,
+    connection: &Connection,
     kit: &Kit,
 ) -> Result<Vec<Item>, ReplyError> {
     let said = reply::counts(value, items.len())?;
     kit.shared.stats.corrected(said.corrected);
-    let intact_for_ns = line.intact_for_ns(said.now_us, true);
+    let intact_for_ns = connection.observed.intact_for_ns(said.now_us, true);
     for (item, count) in items.iter_mut().zip(said.counts) {
         item.hear(Ok(answer(Reply::Count(count), intact_for_ns)));
     }
@@ -186,7 +188,7 @@ fn tell_one(
     items: &mut [Item],
     command: &Command,
     value: &Value,
-    line: &Line,
+    connection: &Connection,
     kit: &Kit,
 ) -> Result<Vec<Item>, ReplyError> {
     for item in items {
@@ -212,7 +214,7 @@ fn tell_one(
                 (Reply::Share(Share { permits, fresh, members, changes_in_ns }), now_us, is_marked)
             }
         };
-        let told: Answer = answer(reply, line.intact_for_ns(now_us, is_marked));
+        let told: Answer = answer(reply, connection.observed.intact_for_ns(now_us, is_marked));
         item.hear(Ok(told));
     }
     Ok(Vec::new())

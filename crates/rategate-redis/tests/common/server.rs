@@ -115,6 +115,26 @@ impl Server {
         Client::connect(self.port).unwrap()
     }
 
+    /// A replica that has all that this server has.
+    pub(crate) fn replica(&self) -> Self {
+        self.client().ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+        let of = format!("127.0.0.1 {}", self.port);
+        let replica = Self::with(self.brand, &["--replicaof", &of]);
+        replica.is_linked();
+        replica
+    }
+
+    /// Waits until a replica has all that its primary has.
+    pub(crate) fn is_linked(&self) {
+        let until = Instant::now() + STARTED_WITHIN;
+        let is_up =
+            || self.client().ok(&["INFO", "replication"]).text().contains("master_link_status:up");
+        while !is_up() {
+            assert!(Instant::now() < until, "{:?}: no link to the primary", self.brand);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// As if the machine had lost its power.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
@@ -191,8 +211,11 @@ fn spawn(brand: Brand, port: u16, folder: &Path, options: &[String]) -> Child {
 fn answers(port: u16, child: &mut Child) -> bool {
     let until = Instant::now() + STARTED_WITHIN;
     while Instant::now() < until && child.try_wait().is_ok_and(|ended| ended.is_none()) {
-        let pong = Client::connect(port).and_then(|mut client| client.try_call(&["PING"]));
-        if pong.is_ok_and(|pong| pong == Reply::Status("PONG".to_owned())) {
+        // Another test's server may have taken the port, and would answer until this one has ended for it.
+        let own = format!("process_id:{}\r", child.id());
+        let told =
+            Client::connect(port).and_then(|mut client| client.try_call(&["INFO", "server"]));
+        if matches!(told, Ok(Reply::Bulk(told)) if String::from_utf8_lossy(&told).contains(&own)) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rategate_core::node::{BreakerTerms, GuardError, MemberTerms, Terms, TermsError, guarded};
 
 use super::counts::Counters;
+use super::deadline::TaskDeadlines;
 use super::fallback::Fallback;
 use super::inner::{Inner, Way};
 use super::leased::Leasing;
@@ -210,6 +211,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
                 way,
                 rounds: Rounds::new(),
                 counters: Counters::default(),
+                deadlines: TaskDeadlines::new(),
             },
             self.is_attended,
         ))

@@ -3,11 +3,12 @@
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use oneshot::{RecvTimeoutError, TryRecvError};
 
-use super::overdue::Overdue;
+use super::deadline::Deadline;
 use crate::store::{Fault, LeaseId, Receipt};
 use crate::wait::assert_may_block;
 
@@ -121,18 +122,26 @@ pub enum By {
 
 /// Where a decision is waited for.
 pub(super) type Told = oneshot::Sender<Result<Decision, Fault>>;
+/// Where a decision comes.
+pub(super) type Awaited = oneshot::Receiver<Result<Decision, Fault>>;
 
 /// A decision, at once or when the store has answered: a future, or a [call](Self::wait) that blocks.
 ///
-/// It ends within the store's time budget. Whoever drops it gives up the decision; permits go back.
+/// It ends within the store's time budget and a quarter of that, in a task and in a thread alike, however late the store's own
+/// thread may be. A task that is itself not run in time is late by that much.
+///
+/// Dropped before the store has answered, or before that answer was read, it gives up the decision: permits go back. A
+/// decision that was there at once was made, and its permits are spent unless the grant is
+/// [refunded](super::Distributed::refund).
 #[derive(Debug)]
-#[must_use = "whoever drops it gives up the decision"]
+#[must_use = "a decision that is dropped before the store has answered is given up"]
 pub struct Deciding(State);
 
 #[derive(Debug)]
 enum State {
+    /// Decided, and `None` once that was told.
     Now(Option<Result<Decision, Fault>>),
-    Later(oneshot::Receiver<Result<Decision, Fault>>, Option<Box<dyn Overdue>>),
+    Later(Awaited, Arc<dyn Deadline>),
 }
 
 impl Deciding {
@@ -140,16 +149,9 @@ impl Deciding {
         Self(State::Now(Some(decision)))
     }
 
-    pub(super) const fn later(heard: oneshot::Receiver<Result<Decision, Fault>>) -> Self {
-        Self(State::Later(heard, None))
-    }
-
-    /// The same with a deadline, which counts for a thread that [waits](Self::wait).
-    pub(super) fn later_or(
-        heard: oneshot::Receiver<Result<Decision, Fault>>,
-        overdue: impl Overdue + 'static,
-    ) -> Self {
-        Self(State::Later(heard, Some(Box::new(overdue))))
+    /// A decision of the store, or one without it at the deadline.
+    pub(super) fn later(heard: Awaited, deadline: Arc<dyn Deadline>) -> Self {
+        Self(State::Later(heard, deadline))
     }
 
     /// Blocks this thread until it is decided: no longer than the budget and a quarter of it, however late the store's own
@@ -160,20 +162,18 @@ impl Deciding {
     /// # Errors
     ///
     /// [`Fault`], never [`Fault::Gone`]: that is what the limiter was told to do about.
-    pub fn wait(self) -> Result<Decision, Fault> {
-        match self.0 {
-            State::Now(decision) => decision.unwrap_or(Err(Fault::Closed)),
-            State::Later(heard, overdue) => match heard.try_recv() {
+    pub fn wait(mut self) -> Result<Decision, Fault> {
+        if let State::Later(heard, deadline) = &self.0 {
+            let decision = match heard.try_recv() {
                 Err(TryRecvError::Empty) => {
                     assert_may_block();
-                    match overdue {
-                        None => heard.recv().unwrap_or(Err(Fault::Closed)),
-                        Some(overdue) => wait_until(&heard, overdue.as_ref()),
-                    }
+                    wait_until(heard, deadline.as_ref())
                 }
                 heard => heard.unwrap_or(Err(Fault::Closed)),
-            },
+            };
+            self.0 = State::Now(Some(decision));
         }
+        self.take()
     }
 
     /// The decision, if no answer of the store is needed for it.
@@ -181,10 +181,17 @@ impl Deciding {
     /// # Errors
     ///
     /// Itself, if one is.
-    pub fn at_once(self) -> Result<Result<Decision, Fault>, Self> {
-        match self.0 {
-            State::Now(decision) => Ok(decision.unwrap_or(Err(Fault::Closed))),
+    pub fn at_once(mut self) -> Result<Result<Decision, Fault>, Self> {
+        match &self.0 {
+            State::Now(_) => Ok(self.take()),
             State::Later(..) => Err(self),
+        }
+    }
+
+    fn take(&mut self) -> Result<Decision, Fault> {
+        match &mut self.0 {
+            State::Now(decision) => decision.take().unwrap_or(Err(Fault::Closed)),
+            State::Later(..) => Err(Fault::Closed),
         }
     }
 }
@@ -193,30 +200,46 @@ impl Future for Deciding {
     type Output = Result<Decision, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            State::Now(decision) => Poll::Ready(decision.take().unwrap_or(Err(Fault::Closed))),
-            State::Later(heard, _) => {
-                Pin::new(heard).poll(context).map(|heard| heard.unwrap_or(Err(Fault::Closed)))
-            }
+        if let State::Later(heard, deadline) = &mut self.0 {
+            let decision = match Pin::new(&mut *heard).poll(context) {
+                Poll::Ready(decision) => decision.unwrap_or(Err(Fault::Closed)),
+                Poll::Pending if deadline.left().is_some() => {
+                    Arc::clone(deadline).watch(context.waker());
+                    return Poll::Pending;
+                }
+                Poll::Pending => at_deadline(heard, deadline.as_ref()),
+            };
+            self.0 = State::Now(Some(decision));
+        }
+        Poll::Ready(self.take())
+    }
+}
+
+impl Drop for Deciding {
+    fn drop(&mut self) {
+        let State::Later(heard, deadline) = &self.0 else { return };
+        if let Ok(Ok(Decision::Granted(grant))) = heard.try_recv() {
+            deadline.give_up(grant);
         }
     }
 }
 
-fn wait_until(
-    heard: &oneshot::Receiver<Result<Decision, Fault>>,
-    overdue: &dyn Overdue,
-) -> Result<Decision, Fault> {
-    while let Some(left) = overdue.left() {
+fn wait_until(heard: &Awaited, deadline: &dyn Deadline) -> Result<Decision, Fault> {
+    while let Some(left) = deadline.left() {
         match heard.recv_timeout(left) {
             Ok(decision) => return decision,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(Fault::Closed),
         }
     }
-    // What comes from now on goes back.
+    at_deadline(heard, deadline)
+}
+
+/// The last look, and the decision without the store. What comes from now on goes back.
+fn at_deadline(heard: &Awaited, deadline: &dyn Deadline) -> Result<Decision, Fault> {
     match heard.try_recv() {
         Ok(decision) => decision,
-        Err(TryRecvError::Empty) => Ok(overdue.decide()),
+        Err(TryRecvError::Empty) => Ok(deadline.decide()),
         Err(TryRecvError::Disconnected) => Err(Fault::Closed),
     }
 }

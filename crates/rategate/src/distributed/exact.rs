@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use super::deadline::PendingCall;
 use super::decision::{By, Deciding, Decision, Grant};
 use super::inner::Inner;
-use super::overdue::Asking;
 use super::watch::Worth;
 use crate::clock::Clock;
 use crate::store::{Fault, Key, LeaseId, Question, Reply, Store, Verdict};
@@ -38,8 +38,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             return self.now(Ok(self.without_store(&key, permits, for_ns, takes)));
         }
         let (told, heard) = oneshot::channel();
-        let overdue =
-            Asking { inner: Arc::clone(self), key: Arc::clone(&key), permits, takes, asked_ns };
+        let deadline = PendingCall::new(self, Arc::clone(&key), permits, takes, asked_ns);
         let inner = Arc::clone(self);
         let plan = Arc::clone(&self.store_plan);
         let asked_key = Arc::clone(&key);
@@ -60,7 +59,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 }
             }),
         );
-        Deciding::later_or(heard, overdue)
+        Deciding::later(heard, deadline)
     }
 
     fn decided(

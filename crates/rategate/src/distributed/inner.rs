@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
 
 use super::counts::Counters;
+use super::deadline::TaskDeadlines;
 use super::decision::{By, Deciding, Decision, Grant, Told};
 use super::fallback::Fallback;
 use super::leased::{Entry, Leasing};
@@ -31,6 +32,7 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) way: Way,
     pub(super) rounds: Rounds<Round>,
     pub(super) counters: Counters,
+    pub(super) deadlines: TaskDeadlines,
 }
 
 /// How calls are decided.

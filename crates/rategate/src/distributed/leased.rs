@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rategate_core::node::{Errand, ErrandId, Leased, Local, Terms};
 
+use super::deadline::PendingCall;
 use super::decision::{By, Deciding, Decision, Told};
 use super::inner::{Inner, Round};
 use super::watch::Worth;
@@ -143,7 +144,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 let (told, heard) = oneshot::channel();
                 let until_ns = now_ns.saturating_add(self.budget_ns);
                 state.waiting.push_back(Waiting { told, permits, until_ns, heard: 0 });
-                Deciding::later(heard)
+                let key = Arc::clone(&entry.key);
+                Deciding::later(heard, PendingCall::new(self, key, permits, true, now_ns))
             }
         };
         state.chores(now_ns, &mut chores);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rategate_core::node::{BeatId, Heard, Member, MemberTerms, Resize};
 
-use super::decision::{Deciding, Told};
+use super::decision::{Awaited, Told};
 use super::inner::{Inner, Round, Way};
 use super::shared_out::SharedOut;
 use super::watch::Worth;
@@ -118,14 +118,14 @@ impl Membership {
     }
 
     /// Waits for the first word. The call is handed back if that has come.
-    pub(super) fn wait_for_word(&self, key: &[u8], permits: NonZeroU64) -> Option<Deciding> {
+    pub(super) fn wait_for_word(&self, key: &[u8], permits: NonZeroU64) -> Option<Awaited> {
         let mut state = self.state();
         if state.has_heard {
             return None;
         }
         let (told, heard) = oneshot::channel();
         state.waiting.push(Waiting { told, key: Key::from(key), permits });
-        Some(Deciding::later(heard))
+        Some(heard)
     }
 
     fn sign_of_life(&self, length_ns: u64) -> Beat {

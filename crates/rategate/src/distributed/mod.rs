@@ -16,8 +16,8 @@
 //!
 //! # Without the store
 //!
-//! No call waits longer than the store's time budget. After some failures in a row the store is not asked at all
-//! but for one probe now and then, and each call is answered [as was said for that](WhenGone); one answer, and all is as
+//! No call waits longer than the store's time budget, or a quarter more if the store's own thread gets no processor. After some
+//! failures in a row the store is not asked at all but for one probe now and then, and each call is answered [as was said for that](WhenGone); one answer, and all is as
 //! before. [`Distributed::health`] says what is in force, and each change is told once (feature `tracing`).
 //!
 //! A store that takes over from another one may have lost what that one had granted just before. With
@@ -57,6 +57,7 @@
 mod acquire;
 mod builder;
 mod counts;
+mod deadline;
 mod decision;
 mod exact;
 mod fallback;
@@ -65,7 +66,6 @@ mod inner;
 mod leased;
 mod member;
 mod mode;
-mod overdue;
 mod portion;
 mod rounds;
 mod shared_out;
@@ -114,7 +114,7 @@ impl<S: Store> Distributed<S> {
 
 impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Asks for permits of a key: all of them, or none. The answer is there at once where this node can
-    /// decide, and within the store's budget otherwise. No permits are granted without a question.
+    /// decide, and otherwise within the budget, or a quarter more at the caller's own [deadline](Deciding). No permits are granted without a question.
     pub fn try_acquire(&self, key: &[u8], permits: u64) -> Deciding {
         self.inner().try_acquire(key, permits)
     }

@@ -11,6 +11,7 @@ use rategate_core::limit::Limit;
 use rategate_core::verdict::Verdict;
 
 use super::builder::SetupError;
+use super::deadline::PendingCall;
 use super::decision::{By, Deciding, Decision};
 use super::inner::Inner;
 use super::member::{Change, Membership, Shown};
@@ -180,8 +181,11 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         key: &[u8],
         permits: NonZeroU64,
     ) -> Deciding {
-        let waiting = shared.membership.wait_for_word(key, permits);
-        waiting.unwrap_or_else(|| self.now(Ok(self.share_decides(shared, key, permits, None))))
+        let Some(heard) = shared.membership.wait_for_word(key, permits) else {
+            return self.now(Ok(self.share_decides(shared, key, permits, None)));
+        };
+        let asked_ns = self.clock.now_ns();
+        Deciding::later(heard, PendingCall::new(self, Key::from(key), permits, true, asked_ns))
     }
 
     /// A decision with the share there is, or without the store if that has lapsed.

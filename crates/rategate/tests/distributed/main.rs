@@ -9,6 +9,7 @@
 )]
 
 mod acquire;
+mod deadline;
 mod exact;
 mod fleet;
 mod gone;

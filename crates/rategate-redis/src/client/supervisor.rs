@@ -1,7 +1,9 @@
-//! Panics of the driver's: a task that panics is a task that failed, and a driver that panics starts again.
+//! Where a driver runs, in a thread or as a task, and its panics: a task that panics is a task that failed, and a driver
+//! that panics starts again.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,10 +11,64 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
+use super::config::Config;
+use super::dial::Dialer;
+use super::driver::Driver;
+use super::repolled::repolled;
 use super::shared::Shared;
+use crate::key::KeySpace;
 
 /// How long a driver that panicked stays away.
-pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Starts the thread of a driver. It ends when the store is closed.
+pub(crate) fn start(
+    shared: Arc<Shared>,
+    config: Arc<Config>,
+    keys: KeySpace,
+    dialer: Dialer,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let body = move || {
+        let _closes = Closes(Arc::clone(&shared));
+        supervise(&shared, || {
+            let driver = Driver::new(&shared, &config, &keys, &dialer);
+            runtime.block_on(repolled(driver.run()));
+        });
+        // A name that is still looked up must not hold the thread.
+        runtime.shutdown_background();
+    };
+    thread::Builder::new().name("rategate-redis".to_owned()).spawn(body).map(|_| ())
+}
+
+/// Runs the driver as a task of this runtime instead, until the store is closed or the runtime ends.
+pub(crate) fn start_in(
+    runtime: &Handle,
+    shared: Arc<Shared>,
+    config: Arc<Config>,
+    keys: KeySpace,
+    dialer: Dialer,
+) {
+    runtime.spawn(async move {
+        let _closes = Closes(Arc::clone(&shared));
+        let drive = || repolled(Driver::new(&shared, &config, &keys, &dialer).run());
+        while caught(&shared, drive()).await.is_err() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
+}
+
+/// Closes the queue however the driver ends, so that no question waits for it.
+struct Closes(Arc<Shared>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        self.0.close();
+        self.0.take(&mut Vec::new(), false);
+    }
+}
 
 /// Runs work to its end, or to its panic, whose words are returned.
 pub(crate) async fn caught<T>(shared: &Shared, work: impl Future<Output = T>) -> Result<T, String> {
@@ -32,7 +88,7 @@ pub(crate) async fn caught<T>(shared: &Shared, work: impl Future<Output = T>) ->
 }
 
 /// Runs a driver until it returns. One that panics starts again after a pause, with nothing of what it knew.
-pub(crate) fn supervise(shared: &Arc<Shared>, mut drive: impl FnMut()) {
+fn supervise(shared: &Arc<Shared>, mut drive: impl FnMut()) {
     while catch_unwind(AssertUnwindSafe(&mut drive)).is_err() {
         shared.stats.panic();
         thread::sleep(PAUSE);

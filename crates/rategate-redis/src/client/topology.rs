@@ -5,12 +5,12 @@ use std::sync::Arc;
 use rategate::store::Gone;
 use tokio::task::JoinSet;
 
-use super::config::{Config, Places, Server};
+use super::config::{Config, Server, Topology};
+use super::connection::{Failure, Kit, carried};
 use super::dial::{READY_WITHIN, connect};
-use super::line::{Failure, Kit};
 use super::slots::{Owner, number, owners, text};
 
-impl Places {
+impl Topology {
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::One(_) => false,
@@ -56,11 +56,11 @@ pub(crate) async fn find(
     known: Vec<Server>,
 ) -> Result<Vec<Owner>, Gone> {
     kit.shared.stats.search();
-    if let Places::One(server) = &config.places {
+    if let Topology::One(server) = &config.topology {
         return Ok(whole(server.clone()));
     }
     let mut asked = JoinSet::new();
-    for guide in config.places.guides(known) {
+    for guide in config.topology.guides(known) {
         let (config, kit) = (Arc::clone(&config), Arc::clone(&kit));
         asked.spawn(
             async move { tokio::time::timeout(READY_WITHIN, ask(&guide, &config, kit)).await },
@@ -73,7 +73,7 @@ pub(crate) async fn find(
             Ok(Ok(Err(failure))) => {
                 why = match failure {
                     Failure::Lost(why) => why,
-                    Failure::Refused { line, .. } => line,
+                    Failure::Refused { text, .. } => text,
                 }
             }
             Ok(Err(_)) | Err(_) => {}
@@ -83,21 +83,21 @@ pub(crate) async fn find(
 }
 
 async fn ask(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Vec<Owner>, Failure> {
-    match &config.places {
-        Places::One(server) => Ok(whole(server.clone())),
-        Places::PrimaryOf(_) => {
-            let told = connect(guide, config, kit).await?.send(&["ROLE"], false).await?;
+    match &config.topology {
+        Topology::One(server) => Ok(whole(server.clone())),
+        Topology::PrimaryOf(_) => {
+            let told = ask_for(guide, config, kit, &["ROLE"]).await?;
             let redis::Value::Array(words) = told else { return Err(odd(guide)) };
             match words.first().map(text).as_deref() {
                 Some("master") => Ok(whole(guide.clone())),
                 _ => Err(Failure::Lost(format!("{guide} is no primary"))),
             }
         }
-        Places::Sentinel { name, .. } => {
+        Topology::Sentinel { name, .. } => {
             // A sentinel has no databases.
             let config = Config { database: 0, ..config.clone() };
             let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name];
-            let told = connect(guide, &config, kit).await?.send(&words, false).await?;
+            let told = ask_for(guide, &config, kit, &words).await?;
             let redis::Value::Array(words) = told else {
                 return Err(Failure::Lost(format!("{guide} knows no {name}")));
             };
@@ -105,12 +105,22 @@ async fn ask(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Vec<Owner
             let port = number(port).ok_or_else(|| odd(guide))?;
             Ok(whole(guide.beside(&text(host), port)))
         }
-        Places::Cluster(_) => {
-            let told =
-                connect(guide, config, kit).await?.send(&["CLUSTER", "SLOTS"], false).await?;
+        Topology::Cluster(_) => {
+            let told = ask_for(guide, config, kit, &["CLUSTER", "SLOTS"]).await?;
             owners(guide, &told).ok_or_else(|| odd(guide))
         }
     }
+}
+
+/// Asks once, over a connection of its own.
+async fn ask_for(
+    guide: &Server,
+    config: &Config,
+    kit: Arc<Kit>,
+    words: &[&str],
+) -> Result<redis::Value, Failure> {
+    let (mut connection, mut carrier) = connect(guide, config, kit).await?;
+    carried(&mut carrier, connection.send(words)).await
 }
 
 fn odd(guide: &Server) -> Failure {

@@ -1,0 +1,309 @@
+//! A connection to one server: words out, an answer or a refusal back. The only place that names the client
+//! library, with what dials.
+
+use std::future::{Future, ready};
+use std::mem;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
+
+#[cfg(feature = "tls")]
+use super::dial::Dialer;
+use super::observed::Observed;
+use super::shared::Shared;
+use crate::command::{Callee, Command};
+use crate::fault::{Fault, Remedy};
+use crate::library::{Library, Script};
+use crate::reply::Value;
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// The server refused.
+    Refused {
+        fault: Fault,
+        /// In its own words.
+        text: String,
+    },
+    /// The connection broke, and the answer with it.
+    Lost(String),
+}
+
+/// A connection to one server, for as many calls at a time as there are clones.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    multiplexed: MultiplexedConnection,
+    kit: Arc<Kit>,
+    pub(crate) observed: Arc<Observed>,
+    /// Dropped with the last clone, which ends the carrier.
+    _is_open: Arc<oneshot::Sender<()>>,
+}
+
+/// The work that moves the bytes of a connection. It ends with the connection, or with the last clone of it.
+///
+/// The driver does it between its other work, so that an answer is told without another task having to run first.
+pub(crate) type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Does work over a connection that nothing carries yet.
+pub(crate) async fn carried<T>(carrier: &mut Carrier, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return done,
+        () = carrier.as_mut() => {}
+    }
+    // It has ended, and with it what was still to come. A future that has ended is not asked again.
+    *carrier = Box::pin(ready(()));
+    work.await
+}
+
+/// What all connections of a store have in common.
+pub(crate) struct Kit {
+    pub(crate) library: Library,
+    pub(crate) script: Script,
+    /// What time it is, for tests.
+    pub(crate) clock: Option<Arc<AtomicU64>>,
+    #[cfg(feature = "tls")]
+    pub(crate) dialer: Dialer,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Connection {
+    /// Logs in over a stream, and returns the connection with what carries it.
+    pub(crate) async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        user: &RedisConnectionInfo,
+        kit: Arc<Kit>,
+    ) -> Result<(Self, Carrier), RedisError> {
+        // Time is kept by those who wait; a call under way is not given up by the connection.
+        let quiet = AsyncConnectionConfig::new().set_response_timeout(None);
+        let (multiplexed, work) =
+            MultiplexedConnection::new_with_config(user, stream, quiet).await?;
+        let (is_open, closed) = oneshot::channel();
+        let carrier = async move {
+            tokio::select! {
+                () = work => {}
+                _ = closed => {}
+            }
+        };
+        let connection =
+            Self { multiplexed, kit, observed: Arc::default(), _is_open: Arc::new(is_open) };
+        Ok((connection, Box::pin(carrier)))
+    }
+
+    /// Calls a function, as [`call_all`](Self::call_all) does.
+    pub(crate) async fn call(&mut self, command: Command) -> Result<Value, Failure> {
+        let command = self.marked(command);
+        let answered = self.call_all(&[(command, false)]).await.pop();
+        answered.unwrap_or_else(|| Err(Failure::Lost(String::from("no answer to a call"))))
+    }
+
+    /// Calls functions, in one write; the library is loaded where it is missing, or the script is sent where there are no
+    /// functions, and those are called again that need it. They have changed nothing before that.
+    pub(crate) async fn call_all(
+        &mut self,
+        commands: &[(Command, bool)],
+    ) -> Vec<Result<Value, Failure>> {
+        let is_script = self.observed.uses_scripts();
+        let callee = if is_script {
+            Callee::Hash(&self.kit.script)
+        } else {
+            Callee::Function(self.kit.library)
+        };
+        let calls = commands.iter().map(|(command, asks)| (packed(command, callee), *asks));
+        let mut answered = self.send_all(calls.collect()).await;
+        let refused = |answer: &Result<_, _>| match answer {
+            Err(Failure::Refused { fault, .. }) => Some(fault.remedy()).filter(is_ours),
+            _ => None,
+        };
+        let again = answered.iter().enumerate();
+        let again: Vec<_> = again.filter_map(|(at, answer)| Some((at, refused(answer)?))).collect();
+        if !again.is_empty() {
+            // On the heap, because it is rare and large.
+            Box::pin(self.mend(commands, &again, &mut answered)).await;
+        }
+        answered
+    }
+
+    /// Loads the library, or sends the script, and calls again what was refused for want of it.
+    async fn mend(
+        &mut self,
+        commands: &[(Command, bool)],
+        again: &[(usize, Remedy)],
+        answered: &mut [Result<Value, Failure>],
+    ) {
+        let mut put = |at: usize, answer| {
+            if let Some(place) = answered.get_mut(at) {
+                *place = answer;
+            }
+        };
+        if again.first().is_some_and(|(_, remedy)| *remedy == Remedy::LoadThenRetry) {
+            if let Err(failure) = self.load().await {
+                for &(at, _) in again {
+                    put(at, Err(failure.clone()));
+                }
+                return;
+            }
+        } else {
+            self.kit.shared.stats.load();
+        }
+        let calls = again.iter().filter_map(|(at, remedy)| {
+            let (command, asks) = commands.get(*at)?;
+            self.kit.shared.stats.resent();
+            Some((self.once_more(command, remedy), *asks))
+        });
+        let calls = calls.collect();
+        for ((at, _), answer) in again.iter().zip(self.send_all(calls).await) {
+            put(*at, answer);
+        }
+    }
+
+    /// A call that was refused for want of what it calls.
+    fn once_more(&self, command: &Command, remedy: &Remedy) -> Cmd {
+        if *remedy == Remedy::LoadThenRetry {
+            return packed(command, Callee::Function(self.kit.library));
+        }
+        if *remedy == Remedy::UseScripts {
+            self.observed.lacks_functions();
+        }
+        packed(command, Callee::Source(&self.kit.script))
+    }
+
+    /// Adds the marker that the server is known by, so that the answer says whether it still has it.
+    pub(crate) fn marked(&self, command: Command) -> Command {
+        let marker = self.observed.marker();
+        let command = match marker {
+            Some(marker) => command.with_marker(&marker),
+            None => command,
+        };
+        match &self.kit.clock {
+            Some(clock) => command.at_us(clock.load(Ordering::Relaxed)),
+            None => command,
+        }
+    }
+
+    /// Sends calls in one write. What has to be told that its slot is moved goes after that by itself.
+    async fn send_all(&mut self, calls: Vec<(Cmd, bool)>) -> Vec<Result<Value, Failure>> {
+        if let [(call, asks)] = calls.as_slice() {
+            return vec![self.send_one(call, *asks).await.map(value_of)];
+        }
+        Box::pin(self.send_many(calls)).await
+    }
+
+    async fn send_many(&mut self, mut calls: Vec<(Cmd, bool)>) -> Vec<Result<Value, Failure>> {
+        let mut pipeline = Pipeline::with_capacity(calls.len());
+        for (call, _) in calls.iter_mut().filter(|(_, asks)| !asks) {
+            pipeline.add_command(mem::take(call));
+        }
+        let count = pipeline.len();
+        let told = match count {
+            0 => Ok(Vec::new()),
+            _ => self.multiplexed.send_packed_commands(&pipeline, 0, count).await,
+        };
+        let failed = told.as_ref().err().map(failure_of);
+        let mut told = told.unwrap_or_default().into_iter();
+        let mut answers = Vec::with_capacity(calls.len());
+        for (call, asks) in calls {
+            answers.push(match (&failed, asks) {
+                (Some(failure), false) => Err(failure.clone()),
+                (None, false) => match told.next() {
+                    Some(value) => said(value).map(value_of),
+                    None => Err(Failure::Lost(String::from("fewer answers than calls"))),
+                },
+                (_, true) => self.send_one(&call, true).await.map(value_of),
+            });
+        }
+        answers
+    }
+
+    /// Sends any words.
+    pub(crate) async fn send(
+        &mut self,
+        words: &[impl AsRef<[u8]>],
+    ) -> Result<redis::Value, Failure> {
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(word.as_ref());
+        }
+        self.send_one(&command, false).await
+    }
+
+    async fn send_one(&mut self, call: &Cmd, is_asking: bool) -> Result<redis::Value, Failure> {
+        let answered = if is_asking {
+            Box::pin(self.send_asking(call)).await
+        } else {
+            self.multiplexed.send_packed_command(call).await
+        };
+        answered.map_err(|error| failure_of(&error)).and_then(said)
+    }
+
+    /// Tells the server first that the slot is moved to it.
+    async fn send_asking(&mut self, call: &Cmd) -> Result<redis::Value, RedisError> {
+        let mut both = Pipeline::with_capacity(2);
+        both.cmd("ASKING").add_command(call.clone());
+        let answered = self.multiplexed.send_packed_commands(&both, 1, 1).await;
+        answered.map(|values| values.into_iter().next().unwrap_or_default())
+    }
+
+    /// The functions of this program.
+    pub(crate) fn library(&self) -> Library {
+        self.kit.library
+    }
+
+    /// Loads the library.
+    pub(crate) async fn load(&mut self) -> Result<(), Failure> {
+        self.kit.shared.stats.load();
+        let words = self.kit.library.load();
+        self.send(&words).await.map(|_| ())
+    }
+}
+
+/// A call as the client library sends it.
+fn packed(command: &Command, callee: Callee<'_>) -> Cmd {
+    let mut packed = Cmd::with_capacity(16, 256);
+    command.each_word(callee, |word| {
+        packed.arg(word);
+    });
+    packed
+}
+
+/// Whether a refusal is mended here.
+const fn is_ours(remedy: &Remedy) -> bool {
+    matches!(remedy, Remedy::LoadThenRetry | Remedy::UseScripts | Remedy::SendScript)
+}
+
+fn said(value: redis::Value) -> Result<redis::Value, Failure> {
+    match value {
+        redis::Value::ServerError(error) => {
+            Err(refusal(error.code(), error.details().unwrap_or("")))
+        }
+        value => Ok(value),
+    }
+}
+
+fn failure_of(error: &RedisError) -> Failure {
+    match error.code() {
+        Some(code) => refusal(code, error.detail().unwrap_or("")),
+        None => Failure::Lost(error.to_string()),
+    }
+}
+
+fn refusal(code: &str, rest: &str) -> Failure {
+    let text = format!("{code} {rest}");
+    Failure::Refused { fault: Fault::of(&text), text }
+}
+
+/// The value without what no function answers.
+fn value_of(value: redis::Value) -> Value {
+    match value {
+        redis::Value::Int(number) => Value::Int(number),
+        redis::Value::Array(items) => Value::List(items.into_iter().map(value_of).collect()),
+        redis::Value::BulkString(bytes) => Value::Bytes(bytes),
+        _ => Value::Other,
+    }
+}

@@ -1,0 +1,130 @@
+//! Work that wakes itself is polled again at once.
+//!
+//! The parts of a driver wake each other: a round that writes wakes what carries its connection, and a reply wakes its
+//! round. A runtime takes such a wake for a yield: it queues the task again, and wakes another of its threads to look for it.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+/// How often it is polled before the runtime has its turn.
+const MAX_POLLS: u8 = 32;
+
+const IDLE: u8 = 0;
+const POLLED: u8 = 1;
+const WOKEN: u8 = 2;
+
+/// Wakes the task, unless that is polled just now and will be once more.
+#[derive(Default)]
+struct OwnWaker {
+    state: AtomicU8,
+    task: AtomicWaker,
+}
+
+impl Wake for OwnWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let (order, state) = (Ordering::AcqRel, &self.state);
+        // Of a wake and the end of a poll one comes first: that end finds it, or it finds nobody polled.
+        if state.compare_exchange(POLLED, WOKEN, order, Ordering::Acquire) == Err(IDLE) {
+            self.task.wake();
+        }
+    }
+}
+
+/// Does the work, and polls it again wherever it has woken itself.
+pub(crate) async fn repolled<T>(work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let own = Arc::new(OwnWaker::default());
+    let waker = Waker::from(Arc::clone(&own));
+    poll_fn(|context| {
+        own.task.register(context.waker());
+        for _ in 0..MAX_POLLS {
+            own.state.store(POLLED, Ordering::Release);
+            if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return Poll::Ready(done);
+            }
+            let ends =
+                own.state.compare_exchange(POLLED, IDLE, Ordering::AcqRel, Ordering::Acquire);
+            if ends.is_ok() {
+                return Poll::Pending;
+            }
+        }
+        own.state.store(IDLE, Ordering::Release);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::task::ready;
+    use std::thread;
+
+    use super::*;
+
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Wakes itself so often, and is polled once more for each.
+    fn restless(times: u32) -> impl Future<Output = u32> {
+        let mut polls = 1..;
+        poll_fn(move |context| {
+            let polls = polls.next().unwrap_or(times);
+            if polls <= times {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(polls)
+        })
+    }
+
+    #[test]
+    fn a_wake_of_its_own_asks_nothing_of_the_runtime() {
+        let count = Arc::new(Count(AtomicU32::new(0)));
+        let waker = Waker::from(Arc::clone(&count));
+        let mut context = Context::from_waker(&waker);
+        let mut work = pin!(repolled(restless(5)));
+        assert_eq!(work.as_mut().poll(&mut context), Poll::Ready(6));
+        assert_eq!(count.0.load(Ordering::SeqCst), 0);
+        // Work that never rests leaves the runtime its turn.
+        let mut work = pin!(repolled(restless(100)));
+        assert!(work.as_mut().poll(&mut context).is_pending());
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    }
+
+    /// Wakes from another thread, at any instant of a poll: none is lost.
+    #[test]
+    fn no_wake_of_others_is_lost() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (told, mut heard) = tokio::sync::mpsc::channel(1);
+        let tells = thread::spawn(move || {
+            for number in 0..20_000_u32 {
+                told.blocking_send(number).unwrap();
+            }
+        });
+        let mut expected = 0..20_000_u32;
+        runtime.block_on(repolled(poll_fn(|context| {
+            while let Some(number) = ready!(heard.poll_recv(context)) {
+                assert_eq!(Some(number), expected.next());
+            }
+            Poll::Ready(())
+        })));
+        tells.join().unwrap();
+        assert_eq!(expected.next(), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! What keeps servers ready to be asked: connecting, greeting, and looking for who has which slots.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rategate::store::{Fault, Gone};
+
+use super::attempts::Attempts;
+use super::connection::Failure;
+use super::dial::{NotReady, Ready, dial, greet};
+use super::driver::{Driver, Event};
+use super::slots::{Owner, Slots};
+use super::supervisor::caught;
+use super::topology::find;
+use crate::fault::Remedy;
+
+/// Looking for the primary, or for the servers of a cluster.
+pub(super) struct Search {
+    pub(super) is_wanted: bool,
+    attempts: Attempts,
+}
+
+impl Search {
+    pub(super) const fn new(is_wanted: bool, now: Instant) -> Self {
+        Self { is_wanted, attempts: Attempts::new(now) }
+    }
+
+    /// When the next search is due: one is wanted, or one has no end yet.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.attempts.due_at().filter(|_| self.is_wanted || self.attempts.are_under_way())
+    }
+}
+
+impl Driver {
+    /// Connects, greets and searches, as far as it is time.
+    pub(super) fn tend(&mut self, now: Instant) {
+        for at in 0..self.nodes.len() {
+            self.connect_if_due(at, now);
+            self.greet_if_due(at, now);
+        }
+        if self.search.due_at().is_some_and(|at| at <= now) {
+            self.search.is_wanted = false;
+            self.search.attempts.begin(now);
+            let known = self.nodes.iter().map(|node| node.server.clone()).collect();
+            let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
+            self.begin(async move {
+                let shared = Arc::clone(&kit.shared);
+                let found = caught(&shared, find(config, kit, known)).await;
+                Event::Found(found.unwrap_or_else(|why| Err(Gone::Broken(why))))
+            });
+        }
+    }
+
+    fn connect_if_due(&mut self, at: usize, now: Instant) {
+        let (patience, is_cluster) = (self.config.patience(), self.manner.is_cluster);
+        let Some(node) = self.nodes.get_mut(at) else { return };
+        if node.dials_at(patience).is_none_or(|at| at > now) {
+            return;
+        }
+        node.dials.begin(now);
+        let (server, slot) = (node.server.clone(), node.slot.filter(|_| is_cluster));
+        let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
+        let keys = self.manner.keys.clone();
+        self.begin(async move {
+            let shared = Arc::clone(&kit.shared);
+            let ready = caught(&shared, dial(server, config, kit, keys, slot)).await;
+            let ready = ready.unwrap_or_else(|why| Err(NotReady::panicked(&why)));
+            Event::Dialed { node: at, ready }
+        });
+    }
+
+    fn greet_if_due(&mut self, at: usize, now: Instant) {
+        let is_cluster = self.manner.is_cluster;
+        let Some(node) = self.nodes.get_mut(at) else { return };
+        if node.greeting_since.is_some() || node.hello_at > now {
+            return;
+        }
+        let Some(mut connection) = node.connection().cloned() else { return };
+        node.greeting_since = Some(now);
+        let (epoch, run, slot) = (node.epoch, node.run.clone(), node.slot.filter(|_| is_cluster));
+        let (shared, keys) = (Arc::clone(&self.shared), self.manner.keys.clone());
+        self.begin(async move {
+            let said = caught(&shared, greet(&mut connection, &keys, slot, &run)).await;
+            let said = said.unwrap_or_else(|why| Err(Failure::Lost(why))).map(|_| ());
+            Event::Greeted { node: at, epoch, said }
+        });
+    }
+
+    pub(super) fn dialed(&mut self, at: usize, ready: Result<Ready, NotReady>, now: Instant) {
+        let patience = self.config.patience();
+        let Some(node) = self.nodes.get_mut(at) else { return };
+        match ready {
+            Ok(Ready { connection, carrier, run, evicts }) => {
+                node.dials.succeeded();
+                // Another attempt was sooner.
+                if !node.lacks_connection(now, patience) {
+                    return;
+                }
+                node.up(connection, run, now);
+                self.shared.stats.revival();
+                let shared = Arc::clone(&self.shared);
+                self.begin(async move {
+                    let _ = caught(&shared, carrier).await;
+                    Event::Carried
+                });
+                if let Some(policy) = evicts {
+                    self.warn_of(at, &policy);
+                }
+            }
+            Err(NotReady { gone, is_elsewhere }) => {
+                node.dials.failed(now);
+                node.failed(gone);
+                self.search.is_wanted |= is_elsewhere && self.config.topology.may_move();
+            }
+        }
+    }
+
+    /// Tells once of a server that drops keys when its memory is full.
+    fn warn_of(&mut self, at: usize, policy: &str) {
+        let (Some(node), false, Some(warn)) =
+            (self.nodes.get(at), self.has_warned, &self.config.warn)
+        else {
+            return;
+        };
+        self.has_warned = true;
+        let text = format!(
+            "{} has maxmemory-policy {policy}: when its memory is full it drops states, and limits begin anew; \
+             noeviction is right",
+            node.server
+        );
+        // Foreign code, whose panic is its own.
+        let _ = catch_unwind(AssertUnwindSafe(|| (warn.0)(&text)));
+    }
+
+    pub(super) fn greeted(
+        &mut self,
+        at: usize,
+        epoch: u64,
+        said: &Result<(), Failure>,
+        now: Instant,
+    ) {
+        let Some(node) = self.nodes.get_mut(at).filter(|node| node.epoch == epoch) else { return };
+        let is_back = node.greeted(now, self.config.budget);
+        match said {
+            Ok(()) if is_back => self.shared.stats.revival(),
+            Ok(()) => {}
+            Err(Failure::Lost(_)) => {
+                node.broke(now);
+                self.search.is_wanted |= self.config.topology.may_move();
+            }
+            Err(Failure::Refused { fault, .. }) => {
+                let is_elsewhere =
+                    matches!(fault.remedy(), Remedy::RefreshThenRetry | Remedy::GoTo { .. });
+                self.search.is_wanted |= is_elsewhere && self.config.topology.may_move();
+            }
+        }
+    }
+
+    pub(super) fn found(&mut self, owners: Result<Vec<Owner>, Gone>, now: Instant) {
+        let owners = match owners {
+            Ok(owners) => owners,
+            Err(gone) => {
+                for mut item in self.homeless.drain() {
+                    item.hear(Err(Fault::Gone(gone.clone())));
+                }
+                self.nowhere = Some(gone);
+                self.search.is_wanted = true;
+                self.search.attempts.failed(now);
+                return;
+            }
+        };
+        self.nowhere = None;
+        self.search.attempts.succeeded();
+        let mut slots = Slots::new();
+        for (server, ranges) in owners {
+            let node = self.place_of(server, now);
+            for slot in ranges.into_iter().flat_map(|(first, last)| first..=last) {
+                slots.set(slot, node);
+            }
+        }
+        // A server that is gone and has no successor yet is no reason to ask all others over and over.
+        if self.slots == slots {
+            self.search.attempts.in_vain(now);
+        }
+        self.slots = slots;
+        let mut homeless = std::mem::take(&mut self.homeless);
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            node.slot = self.slots.any_of(at);
+            // What waits for a server that has nothing any more waits for the wrong one.
+            if node.slot.is_none() {
+                node.retire(now).for_each(|item| homeless.push(item));
+            }
+        }
+        for item in homeless.drain() {
+            self.route(item);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The deadline of a caller: it does not depend on the store's own thread to be told that it is late.
+//!
+//! A thread that blocks keeps its deadline by itself. Tasks are woken at theirs by one sleep on the limiter's clock, set
+//! for the first of them. It is not taken back when that one is answered, so most calls set no timer.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use super::decision::{Decision, Grant};
+use super::inner::Inner;
+use crate::clock::Clock;
+use crate::panics::quietly;
+use crate::process::PerProcess;
+use crate::store::{Key, Store};
+use crate::wait::{Sleep, ThreadTimer, Timer as _};
+
+/// A call that has its own deadline, and what it does then.
+pub(super) trait Deadline: Send + Sync {
+    /// Returns how long the caller may wait yet; `None` once that is over.
+    fn left(&self) -> Option<Duration>;
+
+    /// Decides without the store.
+    fn decide(&self) -> Decision;
+
+    /// Gives back a grant that the caller does not wait for any more.
+    fn give_up(&self, grant: Grant);
+
+    /// Has this task woken at the deadline, in place of the one named before.
+    fn watch(self: Arc<Self>, task: &Waker);
+
+    /// Takes the task that is to be woken.
+    fn task(&self) -> Option<Waker>;
+}
+
+/// A call that waits for an answer of the store.
+pub(super) struct PendingCall<S: Store, C: Clock + 'static> {
+    inner: Arc<Inner<S, C>>,
+    key: Key,
+    permits: NonZeroU64,
+    takes: bool,
+    until_ns: u64,
+    task: Mutex<Option<Waker>>,
+}
+
+impl<S: Store, C: Clock + 'static> PendingCall<S, C> {
+    /// A call that was made at `asked_ns`. Its deadline is the budget and a quarter: a store that says itself that it is
+    /// late goes before this.
+    pub(super) fn new(
+        inner: &Arc<Inner<S, C>>,
+        key: Key,
+        permits: NonZeroU64,
+        takes: bool,
+        asked_ns: u64,
+    ) -> Arc<Self> {
+        let budget_ns = inner.budget_ns.saturating_add(inner.budget_ns >> 2);
+        let until_ns = asked_ns.saturating_add(budget_ns);
+        let (inner, task) = (Arc::clone(inner), Mutex::new(None));
+        Arc::new(Self { inner, key, permits, takes, until_ns, task })
+    }
+
+    fn named(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Store, C: Clock + 'static> Deadline for PendingCall<S, C> {
+    fn left(&self) -> Option<Duration> {
+        let left_ns = self.until_ns.saturating_sub(self.inner.clock.now_ns());
+        (left_ns > 0).then(|| Duration::from_nanos(left_ns))
+    }
+
+    fn decide(&self) -> Decision {
+        let decision = self.inner.without_store(&self.key, self.permits, None, self.takes);
+        self.inner.counters.add(&decision);
+        decision
+    }
+
+    fn give_up(&self, grant: Grant) {
+        if self.takes {
+            self.inner.refund(Arc::clone(&self.key), self.permits, grant);
+        }
+    }
+
+    fn watch(self: Arc<Self>, task: &Waker) {
+        let mut named = self.named();
+        if named.as_ref().is_some_and(|known| known.will_wake(task)) {
+            return;
+        }
+        let before = named.replace(task.clone());
+        drop(named);
+        // A first task is new to the sleep, as is one that comes after a wake that was too early.
+        if before.is_none() {
+            let call: Weak<Self> = Arc::downgrade(&self);
+            if self.inner.deadlines.get_or_init(Deadlines::default).add(self.until_ns, call) {
+                self.inner.wake_late_tasks();
+            }
+        }
+    }
+
+    fn task(&self) -> Option<Waker> {
+        self.named().take()
+    }
+}
+
+impl fmt::Debug for dyn Deadline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deadline")
+    }
+}
+
+/// The tasks of a limiter that wait. A forked child, which has none of them, has its own.
+pub(super) type TaskDeadlines = PerProcess<Deadlines>;
+
+/// The deadlines of tasks, and the sleep that is set for the first of them.
+#[derive(Default)]
+pub(super) struct Deadlines(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// In the order of their deadlines. One that is answered stays here, without the call, until it comes first.
+    calls: VecDeque<(u64, Weak<dyn Deadline>)>,
+    /// For which instant the sleep is set, if it is.
+    set_ns: Option<u64>,
+    sleep: Option<Sleep>,
+    /// How often it was set.
+    turn: u64,
+}
+
+impl Deadlines {
+    /// Adds a call. Returns whether the sleep has to be set for it.
+    fn add(&self, until_ns: u64, call: Weak<dyn Deadline>) -> bool {
+        let mut state = self.state();
+        state.drop_answered();
+        let at = state.calls.partition_point(|&(other_ns, _)| other_ns <= until_ns);
+        state.calls.insert(at, (until_ns, call));
+        state.set_ns.is_none_or(|set_ns| until_ns < set_ns)
+    }
+
+    /// Takes the calls whose deadline has come. Returns them, and when to come again in which turn.
+    fn take_late(&self, now_ns: u64) -> (Vec<Arc<dyn Deadline>>, Option<u64>, u64) {
+        let mut state = self.state();
+        let late = state.calls.partition_point(|&(until_ns, _)| until_ns <= now_ns);
+        let late = state.calls.drain(..late).filter_map(|(_, call)| call.upgrade()).collect();
+        state.drop_answered();
+        state.turn = state.turn.wrapping_add(1);
+        state.set_ns = state.calls.front().map(|&(until_ns, _)| until_ns);
+        let before = state.sleep.take();
+        let (set_ns, turn) = (state.set_ns, state.turn);
+        drop(state);
+        quietly(|| drop(before));
+        (late, set_ns, turn)
+    }
+
+    /// Keeps a sleep, unless another turn has set one meanwhile.
+    fn keep(&self, sleep: Sleep, turn: u64) {
+        let mut state = self.state();
+        let unused = if state.turn == turn { state.sleep.replace(sleep) } else { Some(sleep) };
+        drop(state);
+        quietly(|| drop(unused));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn drop_answered(&mut self) {
+        while self.calls.front().is_some_and(|(_, call)| call.strong_count() == 0) {
+            self.calls.pop_front();
+        }
+    }
+}
+
+impl<S: Store, C: Clock + 'static> Inner<S, C> {
+    /// Wakes the tasks whose deadline has come, and sets the sleep for the next.
+    fn wake_late_tasks(self: &Arc<Self>) {
+        let deadlines = self.deadlines.get_or_init(Deadlines::default);
+        loop {
+            let (late, next_ns, turn) = deadlines.take_late(self.clock.now_ns());
+            for task in late.iter().filter_map(|call| call.task()) {
+                // Foreign code, whose panic is its own.
+                quietly(|| task.wake());
+            }
+            let Some(next_ns) = next_ns else { return };
+            let waker = Waker::from(Arc::new(Bell(Arc::downgrade(self))));
+            if let (sleep, Poll::Pending) = begin(&self.clock, next_ns, &waker) {
+                return deadlines.keep(sleep, turn);
+            }
+        }
+    }
+}
+
+/// Begins a sleep by the clock's timer, or by a thread if it has none to give.
+fn begin(clock: &impl Clock, until_ns: u64, waker: &Waker) -> (Sleep, Poll<()>) {
+    let polled = |mut sleep: Sleep| {
+        let polled = sleep.as_mut().poll(&mut Context::from_waker(waker));
+        (sleep, polled)
+    };
+    let begun = catch_unwind(AssertUnwindSafe(|| polled(clock.sleep_until(until_ns))));
+    begun.unwrap_or_else(|payload| {
+        quietly(|| drop(payload));
+        polled(ThreadTimer.after(until_ns.saturating_sub(clock.now_ns())))
+    })
+}
+
+/// What the sleep wakes.
+struct Bell<S: Store, C: Clock + 'static>(Weak<Inner<S, C>>);
+
+impl<S: Store, C: Clock + 'static> Wake for Bell<S, C> {
+    fn wake(self: Arc<Self>) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.wake_late_tasks();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Callers keep their deadline by themselves: a store whose own thread never says anything holds nobody up.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use rategate::distributed::{Builder, By, Deciding, Decision, Distributed, Leases, Mode, Shares};
+use rategate::store::{Hear, MemoryStore, PlanError, Question, Rule, Store};
+use rategate::{Clock, Gcra};
+
+use crate::fleet::Fleet;
+use crate::{MS, S, nonzero};
+
+/// A store that never answers.
+#[derive(Default)]
+struct Silent {
+    plans: MemoryStore,
+    unanswered: Mutex<Vec<Hear>>,
+}
+
+impl Store for Silent {
+    type Plan = <MemoryStore as Store>::Plan;
+
+    fn plan(&self, rules: &[(&str, Rule)]) -> Result<Self::Plan, PlanError> {
+        self.plans.plan(rules)
+    }
+
+    fn put(&self, _: Question<Self::Plan>, hear: Hear) {
+        self.unanswered.lock().unwrap().push(hear);
+    }
+}
+
+/// Counts how often it is woken, and unparks a thread.
+struct Woken(AtomicU64, Thread);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        self.1.unpark();
+    }
+}
+
+fn woken() -> Arc<Woken> {
+    Arc::new(Woken(AtomicU64::new(0), thread::current()))
+}
+
+fn modes() -> [Mode; 3] {
+    let leases = Leases::new(nonzero(100 * MS), nonzero(20));
+    [Mode::Exact, Mode::Leased(leases), Mode::SharedOut(Shares::new(nonzero(S)))]
+}
+
+fn limited<T: Store, C: Clock + Clone + 'static>(builder: Builder<T, C>) -> Builder<T, C> {
+    builder.limit("calls", Gcra::new("100/s".parse().unwrap(), 10).unwrap())
+}
+
+/// As an executor does: it polls whenever it is woken.
+fn run(deciding: Deciding) -> Decision {
+    let (woken, mut deciding) = (woken(), pin!(deciding));
+    let waker = Waker::from(woken);
+    loop {
+        match deciding.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(decision) => return decision.unwrap(),
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// In real time, in threads and in tasks, in each mode, with no thread of the limiter's own.
+#[test]
+fn a_store_that_says_nothing_keeps_nobody_waiting() {
+    for mode in modes() {
+        for decide in [run, |deciding: Deciding| deciding.wait().unwrap()] {
+            let (told, heard) = mpsc::channel();
+            thread::spawn(move || {
+                let builder = limited(Distributed::builder(Arc::new(Silent::default())));
+                let limiter = builder.mode(mode).unattended().build().unwrap();
+                let begun = Instant::now();
+                let decision = decide(limiter.try_acquire(b"key", 1));
+                told.send((decision, begun.elapsed())).unwrap();
+            });
+            let (decision, took) = heard.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert_eq!((decision.is_granted(), decision.by()), (false, By::Fallback), "{mode:?}");
+            assert!(took >= Duration::from_millis(25), "{mode:?}: {took:?}");
+        }
+    }
+}
+
+/// To the nanosecond, on a clock that is moved by hand: the budget and a quarter of it.
+#[test]
+fn each_task_is_woken_at_its_deadline() {
+    for mode in modes() {
+        let mut fleet = Fleet::new(1);
+        let node = fleet.join(|builder| limited(builder).mode(mode));
+        let begun_ns = fleet.now_ns();
+        let (first, second) = (woken(), woken());
+        let poll = |deciding: &mut std::pin::Pin<Box<Deciding>>, woken: &Arc<Woken>| {
+            let waker = Waker::from(Arc::clone(woken));
+            deciding.as_mut().poll(&mut Context::from_waker(&waker))
+        };
+        let mut one = Box::pin(fleet.nodes[node].node.try_acquire(b"key", 1));
+        assert!(poll(&mut one, &first).is_pending());
+        fleet.clock.set(begun_ns + 10 * MS);
+        let mut two = Box::pin(fleet.nodes[node].node.try_acquire(b"key", 1));
+        // One that is answered before leaves the next its deadline.
+        let mut gone = Box::pin(fleet.nodes[node].node.try_acquire(b"key", 1));
+        assert!(poll(&mut gone, &first).is_pending() && poll(&mut two, &second).is_pending());
+        drop(gone);
+        let count = |woken: &Arc<Woken>| woken.0.load(Ordering::SeqCst);
+        for (at_ns, woken) in [(25 * MS - 1, [0, 0]), (25 * MS, [1, 0]), (35 * MS - 1, [1, 0])] {
+            fleet.clock.set(begun_ns + at_ns);
+            assert_eq!([count(&first), count(&second)], woken, "{mode:?} at {at_ns}");
+        }
+        assert!(poll(&mut two, &second).is_pending());
+        fleet.clock.set(begun_ns + 35 * MS);
+        assert_eq!([count(&first), count(&second)], [1, 1], "{mode:?}");
+        for mut deciding in [one, two] {
+            let Poll::Ready(decision) = poll(&mut deciding, &first) else { panic!("{mode:?}") };
+            assert_eq!(decision.unwrap().by(), By::Fallback, "{mode:?}");
+        }
+    }
+}
+
+/// A call that is dropped with its answer unread has used nothing.
+#[test]
+fn an_answer_that_nobody_reads_goes_back() {
+    let mut fleet = Fleet::new(2);
+    let one = Gcra::new("1/h".parse().unwrap(), 1).unwrap();
+    let node = fleet.join(|builder| builder.limit("one", one));
+    let deciding = fleet.nodes[node].node.try_acquire(b"key", 1);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    drop(deciding);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    fleet.call(node, b"key", 1);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    assert_eq!(fleet.grants.len(), 1);
+}
+
+/// How many threads of this process have this name, where the system tells.
+fn threads_named(name: &str) -> Option<usize> {
+    let threads = std::fs::read_dir("/proc/self/task").ok()?;
+    let names = threads.filter_map(|thread| {
+        let name = std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()?;
+        Some(name.trim().to_owned())
+    });
+    Some(names.filter(|found| found == name).count())
+}
+
+/// The thread of a limiter that has one ends with its last clone.
+#[test]
+fn a_limiter_that_is_dropped_leaves_no_thread() {
+    let threads = || threads_named("rategate-rounds");
+    let Some(before) = threads() else { return };
+    let soon = |is_so: &dyn Fn(usize) -> bool, mode: Mode| {
+        let begun = Instant::now();
+        while !is_so(threads().unwrap()) {
+            assert!(begun.elapsed() < Duration::from_secs(8), "{mode:?}: {:?}", threads());
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+    for mode in modes() {
+        let limiter = limited(Distributed::builder(Arc::new(MemoryStore::new())));
+        let limiter = limiter.mode(mode).build().unwrap();
+        let clone = limiter.clone();
+        drop(limiter);
+        soon(&|now| now == before + usize::from(mode != Mode::Exact), mode);
+        drop(clone);
+        soon(&|now| now == before, mode);
+    }
+}
