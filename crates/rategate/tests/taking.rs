@@ -15,7 +15,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rategate::TwoTimeline;
-use rategate::{AcquireError, AsyncLimiter, Clock, Gcra, Grant, ManualClock, Mode, SlidingLog};
+use rategate::{
+    AcquireError, AsyncLimiter, Clock, Concurrent, Gcra, Grant, ManualClock, Mode, SlidingLog,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -26,6 +28,10 @@ fn poll(wait: &mut Wait<'_>) -> Option<Result<Grant, AcquireError>> {
         Poll::Ready(ended) => Some(ended),
         Poll::Pending => None,
     }
+}
+
+fn wait_for<L: Concurrent, C: Clock + 'static>(limiter: &AsyncLimiter<L, C>) -> Wait<'_> {
+    Box::pin(limiter.acquire(1))
 }
 
 /// When a wait has started, in milliseconds.
@@ -45,7 +51,7 @@ fn one_in_100_ms() -> (AsyncLimiter<rategate::Ledger<SlidingLog>, ManualClock>, 
 fn a_reservation_stands_behind_all_who_wait_however_late_the_first_was() {
     let (limiter, clock) = one_in_100_ms();
     let _all = limiter.limiter().clone().with_grace(Duration::from_secs(60));
-    let mut waits: Vec<Wait<'_>> = (0..24).map(|_| Box::pin(limiter.acquire(1)) as _).collect();
+    let mut waits: Vec<Wait<'_>> = (0..24).map(|_| wait_for(&limiter)).collect();
     assert!(waits.iter_mut().all(|wait| poll(wait).is_none()));
     assert_eq!(limiter.limiter().peek(1), Ok(Some(Duration::from_millis(2_500))));
     clock.advance(5_000 * MS);
@@ -79,7 +85,7 @@ fn what_is_held_is_withdrawn_also_after_the_limit_has_become_one_that_promises()
     let of = |mode| TwoTimeline::new("10/s".parse().unwrap(), mode, None);
     let limiter = AsyncLimiter::with_clock(of(Mode::Strict), clock.clone());
     limiter.limiter().acquire(1).unwrap();
-    let mut waits: Vec<Wait<'_>> = (0..3).map(|_| Box::pin(limiter.acquire(1)) as _).collect();
+    let mut waits: Vec<Wait<'_>> = (0..3).map(|_| wait_for(&limiter)).collect();
     assert!(waits.iter_mut().all(|wait| poll(wait).is_none()));
     clock.advance(100 * MS);
     limiter.limiter().reconfigure(of(Mode::Average)).unwrap();
@@ -104,7 +110,7 @@ fn waiters_that_are_all_later_than_the_grace_period_start() {
     let clock = ManualClock::stepped();
     let limiter = AsyncLimiter::with_clock(SlidingLog::new(1, MS).unwrap(), clock.clone());
     let _all = limiter.limiter().clone().with_grace(Duration::from_millis(1));
-    let mut waits: Vec<Wait<'_>> = (0..20).map(|_| Box::pin(limiter.acquire(1)) as _).collect();
+    let mut waits: Vec<Wait<'_>> = (0..20).map(|_| wait_for(&limiter)).collect();
     let mut rounds = 0;
     while !waits.is_empty() {
         // Each is polled 5 ms after it may have been woken.
@@ -140,7 +146,7 @@ fn waiters_that_return_keep_their_order_and_their_deadlines() {
     for tries in [false, true] {
         let (limiter, clock) = one_in_100_ms();
         let mut first: Wait<'_> = Box::pin(limiter.acquire_within(1, Duration::from_millis(235)));
-        let mut others: [Wait<'_>; 2] = [(); 2].map(|()| Box::pin(limiter.acquire(1)) as _);
+        let mut others: [Wait<'_>; 2] = [(); 2].map(|()| wait_for(&limiter));
         assert!(poll(&mut first).is_none() && others.iter_mut().all(|wait| poll(wait).is_none()));
         for _ in 0..24 {
             clock.advance(5 * MS);

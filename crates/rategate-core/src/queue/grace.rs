@@ -7,6 +7,7 @@ pub const MAX_GRACE_NS: u64 = 60_000_000_000;
 
 /// A grace period, as set, or a few times the largest lateness seen.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "all are lengths, and wear their unit")]
 pub(super) struct Grace {
     set_ns: Option<u64>,
     largest_late_ns: u64,
