@@ -130,6 +130,7 @@ mod gate;
 mod keyed;
 mod limiter;
 mod local;
+mod on_demand;
 mod panics;
 mod permit;
 mod process;

@@ -560,7 +560,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Whether the limiter has been closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.alarm().is_raised()
+        self.shared.is_closed()
     }
 
     /// What the limiter's clock shows, in nanoseconds since its origin.
@@ -618,9 +618,11 @@ impl<L: Concurrent, C> Clone for Limiter<L, C> {
     }
 }
 
-impl<L: Concurrent + fmt::Debug, C: fmt::Debug> fmt::Debug for Limiter<L, C> {
+/// One line: the policy, what remains and how many wait, as far as that can be read without waiting
+/// for another thread.
+impl<L: Concurrent, C: Clock> fmt::Debug for Limiter<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.fmt(f)
+        self.shared.fmt_as(f, "Limiter", &[])
     }
 }
 

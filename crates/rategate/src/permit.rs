@@ -178,7 +178,8 @@ impl<L: Concurrent, C: Clock> Drop for Permit<L, C> {
 
 impl<L: Concurrent, C: Clock> fmt::Debug for Permit<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Permit");
-        shown.field("permits", &self.permits).field("grant", &self.grant).finish_non_exhaustive()
+        let own: [(&str, &dyn fmt::Debug); 2] =
+            [("permits", &self.permits), ("start_ns", &self.grant.start_ns())];
+        self.shared.fmt_as(f, "Permit", &own)
     }
 }

@@ -116,6 +116,9 @@ impl<L: Concurrent, C: Clock> Drop for Reservation<L, C> {
 
 impl<L: Concurrent, C: Clock> fmt::Debug for Reservation<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reservation").field("grant", &self.promise.grant).finish_non_exhaustive()
+        let grant = &self.promise.grant;
+        let own: [(&str, &dyn fmt::Debug); 2] =
+            [("permits", &grant.permits), ("start_ns", &grant.start_ns)];
+        self.shared.fmt_as(f, "Reservation", &own)
     }
 }

@@ -6,8 +6,9 @@
 //! out, so that nobody overtakes.
 
 use std::cell::Cell;
+use std::fmt::{self, Debug};
 use std::num::NonZeroU64;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -20,42 +21,62 @@ use rategate_core::verdict::{self, Verdict};
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
+use crate::on_demand::{Batches, OnDemand};
 use crate::panics::quietly;
 use crate::stats::LimitStats;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::turn::{Collected, Ear, State, Turn, Woken};
 use crate::twins::Twins;
-use crate::wait::{Alarm, Listeners, Precision, Waiter, Wake};
+use crate::wait::{Alarm, Precision, Waiter, Wake};
 
 /// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
 /// alone.
-#[derive(Debug)]
 pub(crate) struct Shared<L: Concurrent, C> {
     twins: Twins<L::Twin>,
-    state: Mutex<State<L>>,
+    state: Mutex<Locked<L>>,
     clock: C,
-    /// Raised when the limiter is closed.
-    alarm: Alarm,
-    /// Tasks that wait for a reservation, to be told the same.
-    listeners: Listeners,
-    waiter: Waiter,
-    hands: Hands,
-    /// Absent unless somebody wants them: then a call pays for one look.
-    stats: OnceLock<LimitStats>,
-    /// Wakes whoever sets the timer of the tasks that wait. Absent until one has asked.
-    timekeeper: OnceLock<Waker>,
+    on_demand: OnceLock<Box<OnDemand>>,
+    /// Makes what sets the timer of the tasks that wait. Absent unless there are handles for tasks.
+    times_tasks: OnceLock<fn(&Arc<Self>) -> Waker>,
 }
 
-/// What handles with permits in hand look at before they use one. Rarely written, and apart from what
-/// is.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Hands {
-    /// Counts changes of the numbers, and the closing. Written under the lock; a handle that sees it
-    /// late uses permits that it has, as if it had been a little faster.
-    epoch: AtomicU64,
-    /// The newest reading by a handle that took a batch, or by a caller who had to wait.
-    seen_ns: AtomicU64,
+/// What is behind the lock: from the first decision there on all of it, before that no more than the
+/// twin does not have.
+enum Locked<L: Concurrent> {
+    Seed(L::Seed),
+    Grown(Box<State<L>>),
+}
+
+impl<L: Concurrent> Locked<L> {
+    fn new(limit: L, twin: &L::Twin) -> Self {
+        match limit.seed(twin) {
+            Some(seed) => Self::Seed(seed),
+            None => Self::Grown(Box::new(State::new(limit))),
+        }
+    }
+
+    fn state(&mut self) -> &mut State<L> {
+        loop {
+            match self {
+                Self::Grown(state) => return state,
+                Self::Seed(seed) => {
+                    *self = Self::Grown(Box::new(State::new(L::grown(seed))));
+                }
+            }
+        }
+    }
+
+    /// Returns how many permits remain by what is here, and how many callers wait.
+    fn seen(&self, now_ns: u64) -> (u64, u32) {
+        match self {
+            Self::Grown(state) if state.is_line_empty() => {
+                (state.limit.remaining(now_ns), state.waiting())
+            }
+            Self::Grown(state) => (0, state.waiting()),
+            // The twin has it.
+            Self::Seed(_) => (0, 0),
+        }
+    }
 }
 
 /// A start that the limit has promised.
@@ -69,8 +90,10 @@ pub(crate) struct Promise {
 impl<L: Concurrent, C> Shared<L, C> {
     /// The limit as it is, when nobody else can ask it any more.
     pub(crate) fn into_limit(self) -> L {
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut limit = state.limit;
+        let mut limit = match self.state.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Locked::Seed(seed) => L::grown(&seed),
+            Locked::Grown(state) => state.limit,
+        };
         limit.seal(self.twins.current());
         limit
     }
@@ -78,43 +101,43 @@ impl<L: Concurrent, C> Shared<L, C> {
 
 impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn new(mut limit: L, clock: C) -> Self {
-        Self {
-            twins: Twins::new(limit.twin(clock.now_ns())),
-            state: Mutex::new(State::new(limit)),
-            clock,
-            alarm: Alarm::new(),
-            listeners: Listeners::default(),
-            waiter: Waiter::new(Precision::default(), 0),
-            hands: Hands::default(),
-            stats: OnceLock::new(),
-            timekeeper: OnceLock::new(),
-        }
+        let twins = Twins::new(limit.twin(clock.now_ns()));
+        let state = Mutex::new(Locked::new(limit, twins.current()));
+        let (on_demand, times_tasks) = (OnceLock::new(), OnceLock::new());
+        Self { twins, state, clock, on_demand, times_tasks }
     }
 
-    pub(crate) const fn alarm(&self) -> &Alarm {
-        &self.alarm
+    /// What is made when it is first needed.
+    pub(crate) fn on_demand(&self) -> &OnDemand {
+        self.on_demand.get_or_init(Box::default)
     }
 
-    pub(crate) const fn listeners(&self) -> &Listeners {
-        &self.listeners
+    pub(crate) fn alarm(&self) -> &Alarm {
+        &self.on_demand().alarm
+    }
+
+    /// Whether the limiter has been closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.on_demand.get().is_some_and(|on_demand| on_demand.alarm.is_raised())
     }
 
     pub(crate) const fn clock(&self) -> &C {
         &self.clock
     }
 
-    pub(crate) const fn waiter(&self) -> &Waiter {
-        &self.waiter
+    pub(crate) fn waiter(&self) -> &Waiter {
+        &self.on_demand().waiter
     }
 
     #[inline]
     pub(crate) fn stats(&self) -> Option<&LimitStats> {
-        self.stats.get()
+        self.on_demand.get()?.stats.get()
     }
 
     /// Begins to count, unless somebody has before.
     pub(crate) fn count_as(&self, name: &str) {
-        self.stats.get_or_init(|| LimitStats::new(name, self.remaining().unwrap_or(0)));
+        let stats = &self.on_demand().stats;
+        stats.get_or_init(|| LimitStats::new(name, self.remaining().unwrap_or(0)));
     }
 
     /// Takes note of how a wait for so many has ended.
@@ -125,8 +148,16 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    pub(crate) const fn timekeeper(&self) -> &OnceLock<Waker> {
-        &self.timekeeper
+    /// Has the timer of waiting tasks made by `make`, when one first waits.
+    pub(crate) fn time_tasks_by(&self, make: fn(&Arc<Self>) -> Waker) {
+        let _ = self.times_tasks.set(make);
+    }
+
+    /// Sees to it that there is a timer. Before a task waits.
+    pub(crate) fn time_tasks(self: &Arc<Self>) {
+        if let Some(make) = self.times_tasks.get() {
+            self.on_demand().timekeeper.get_or_init(|| make(self));
+        }
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -137,11 +168,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.turn_even_if_closed(|turn| {
             // Sealed for good by now, and under the lock, so that no decision is still on its way
             // once this returns.
-            self.alarm.raise();
+            self.alarm().raise();
             turn.close();
             self.new_epoch();
         });
-        self.listeners.call();
+        self.on_demand().listeners.call();
         if let Some(stats) = self.stats() {
             stats.saw_close();
         }
@@ -153,17 +184,15 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         change: impl FnOnce(&mut L, Option<&L::Twin>, u64) -> T,
     ) -> Result<T, Closed> {
         let mut woken = Woken::default();
-        let mut state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
+        let mut locked = self.lock_open()?;
+        let state = locked.state();
         let now_ns = self.clock.now_ns();
         if state.is_queued(now_ns) {
-            let mut turn = Turn::new(&mut state, &mut woken, now_ns);
+            let mut turn = Turn::new(state, &mut woken, now_ns);
             turn.serve();
             let changed = turn.change(|limit, now_ns| change(limit, None, now_ns));
             self.new_epoch();
-            self.end_turn(state, woken, now_ns);
+            self.end_turn(locked, woken, now_ns);
             return Ok(changed);
         }
         let changed = change(&mut state.limit, Some(self.twins.current()), now_ns);
@@ -172,36 +201,38 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         Ok(changed)
     }
 
+    /// What handles with batches look at, if there are any. Under the lock no handle is missed: it has
+    /// made this before it asks for its batch.
+    fn batches(&self) -> Option<&Batches> {
+        self.on_demand.get()?.batches()
+    }
+
     fn new_epoch(&self) {
-        self.hands.epoch.fetch_add(1, Ordering::Release);
+        if let Some(batches) = self.batches() {
+            batches.next_epoch();
+        }
     }
 
-    #[inline]
-    pub(crate) fn epoch(&self) -> u64 {
-        self.hands.epoch.load(Ordering::Acquire)
-    }
-
-    /// The newest time that somebody has seen who took a batch or had to wait.
-    #[inline]
-    pub(crate) fn seen_ns(&self) -> u64 {
-        self.hands.seen_ns.load(Ordering::Relaxed)
+    /// Notes the time that a caller has seen who took a batch or had to wait.
+    fn saw_ns(&self, now_ns: u64) {
+        if let Some(batches) = self.batches() {
+            batches.saw_ns(now_ns);
+        }
     }
 
     /// How many permits a handle takes at a time, and the epoch for which that holds.
     pub(crate) fn batch(&self) -> Result<(u64, u64), Closed> {
-        let state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
+        let batches = self.on_demand().batches_or_new();
+        let mut locked = self.lock_open()?;
         // The numbers alone say it, so the twin stays open.
-        Ok((self.epoch(), state.limit.batch()))
+        Ok((batches.epoch(), locked.state().limit.batch()))
     }
 
     #[inline]
     pub(crate) fn draw(&self, least: u64, most: u64) -> Draw {
         let draw = self.twins.current().draw(|| self.clock.now_ns(), least, most);
         if let Draw::Taken(drawn) = draw {
-            self.hands.seen_ns.fetch_max(drawn.start_ns, Ordering::Relaxed);
+            self.saw_ns(drawn.start_ns);
         }
         draw
     }
@@ -333,14 +364,14 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                 Ok(Joined::Granted(grant)) => return Ok(Ok(Grant::as_promised(&grant))),
                 Err(turned) => return Err(AcquireError::turned(turned, request.max_wait_ns)),
             };
-            self.hands.seen_ns.fetch_max(turn.now_ns, Ordering::Relaxed);
+            self.saw_ns(turn.now_ns);
             let due_ns = turn.due_ns(&place);
             Ok(Err((place, due_ns, turn.slack_ns(), turn.takes())))
         })??;
         match joined {
             Ok(grant) => Ok(grant),
             Err((place, due_ns, slack_ns, takes)) => {
-                let waiter = self.waiter.as_to(precision, slack_ns).taking(takes);
+                let waiter = self.waiter().as_to(precision, slack_ns).taking(takes);
                 self.wait_in_line(&place, due_ns, &waiter, &alarm, abort)
             }
         }
@@ -380,7 +411,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// What has come of a task's wait, if it has ended, or may end now.
     pub(crate) fn collect(&self, place: &Place, waker: &Waker) -> Option<Collected> {
         // For a wait that has ended nobody needs to know the time.
-        if let Some(outcome) = self.lock().collect(place) {
+        if let Some(outcome) = self.lock().state().collect(place) {
             return Some(Collected::Ended(outcome));
         }
         self.turn_even_if_closed(|turn| {
@@ -409,12 +440,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Gives up a place in line. A grant that has come to it goes back as far as it can.
     pub(crate) fn leave(&self, place: &Place) {
-        let mut state = self.lock();
-        if let Some(ear) = state.leave_from_behind(place) {
-            drop(state);
+        let mut locked = self.lock();
+        if let Some(ear) = locked.state().leave_from_behind(place) {
+            drop(locked);
             return quietly(|| drop(ear));
         }
-        self.take_turn(state, |turn| {
+        self.take_turn(locked, |turn| {
             turn.serve();
             if let Some(Outcome::Granted(grant)) = turn.leave(place) {
                 turn.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));
@@ -458,7 +489,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     ) -> Result<Promise, AcquireError> {
         self.turn(|turn| match turn.reserve(permits, max_wait_ns) {
             Some(Ok(Verdict::Granted(grant))) => {
-                self.hands.seen_ns.fetch_max(turn.now_ns, Ordering::Relaxed);
+                self.saw_ns(turn.now_ns);
                 Ok(Promise { grant, slack_ns: turn.slack_ns() })
             }
             Some(Ok(Verdict::Denied(denial))) => {
@@ -483,9 +514,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         promise: &Promise,
         precision: Precision,
     ) -> Result<Grant, AcquireError> {
-        let waiter = self.waiter.as_to(precision, promise.slack_ns);
+        let waiter = self.waiter().as_to(precision, promise.slack_ns);
         if let Some(place) = self.wait_for_promise(promise) {
-            let (due_ns, abort) = (Some(promise.grant.start_ns), Some(&self.alarm));
+            let (due_ns, abort) = (Some(promise.grant.start_ns), Some(self.alarm()));
             let (alarm, waiter) = (Alarm::of_one_wait(abort), waiter.taking(true));
             let taken = self.wait_in_line(&place, due_ns, &waiter, &alarm, abort);
             return taken.map_err(|error| match error {
@@ -493,7 +524,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                 error => error,
             });
         }
-        match waiter.wait(&self.clock, promise.grant.start_ns, &self.alarm) {
+        match waiter.wait(&self.clock, promise.grant.start_ns, self.alarm()) {
             Wake::Raised if self.cancel(promise) => Err(AcquireError::Closed),
             Wake::Raised | Wake::Due => {
                 Ok(Grant::as_promised(&promise.grant).starting(self.clock.now_ns()))
@@ -531,14 +562,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// A turn for a limit that counts operations in flight. For all others nothing has to be done.
     fn turn_in_flight(&self, act: impl FnOnce(&mut Turn<'_, L>) -> bool) -> Result<bool, Closed> {
-        let state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
-        if !state.limit.counts_in_flight() {
+        let mut locked = self.lock_open()?;
+        if !locked.state().limit.counts_in_flight() {
             return Ok(false);
         }
-        Ok(self.take_turn(state, |turn| {
+        Ok(self.take_turn(locked, |turn| {
             turn.serve();
             act(turn)
         }))
@@ -551,11 +579,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// One turn, at one reading of the clock, with the queue served up to then.
     pub(crate) fn turn<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> Result<T, Closed> {
-        let state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
-        Ok(self.take_turn(state, |turn| {
+        Ok(self.take_turn(self.lock_open()?, |turn| {
             turn.serve();
             act(turn)
         }))
@@ -574,11 +598,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         &self,
         act: impl FnOnce(&mut Turn<'_, L>) -> T,
     ) -> Result<T, Closed> {
-        let state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
-        Ok(self.take_turn(state, act))
+        Ok(self.take_turn(self.lock_open()?, act))
     }
 
     /// A turn that serves only as many as `act` does.
@@ -588,31 +608,38 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     fn take_turn<T>(
         &self,
-        state: MutexGuard<'_, State<L>>,
+        locked: MutexGuard<'_, Locked<L>>,
         act: impl FnOnce(&mut Turn<'_, L>) -> T,
     ) -> T {
         // It wakes when it is dropped, which is after the lock even where something panics.
         let mut woken = Woken::default();
-        let mut state = state;
+        let mut locked = locked;
+        let state = locked.state();
         state.limit.seal(self.twins.current());
         // Inside the lock: a reading from outside could be overtaken by another's.
         let now_ns = self.clock.now_ns();
-        let mut turn = Turn::new(&mut state, &mut woken, now_ns);
+        let mut turn = Turn::new(state, &mut woken, now_ns);
         let result = act(&mut turn);
-        self.end_turn(state, woken, now_ns);
+        self.end_turn(locked, woken, now_ns);
         result
     }
 
     /// Ends a turn, and then wakes whom it has made due.
-    fn end_turn(&self, state: MutexGuard<'_, State<L>>, woken: Woken, now_ns: u64) {
-        let must_arm = self.close_turn(state, &woken, now_ns);
+    fn end_turn(&self, locked: MutexGuard<'_, Locked<L>>, woken: Woken, now_ns: u64) {
+        let must_arm = self.close_turn(locked, &woken, now_ns);
         self.wake(woken, must_arm);
     }
 
     /// Hands the state to the twin if nobody waits, and lets go of the lock. Returns whether the timer of
     /// the tasks has to be set anew.
-    fn close_turn(&self, mut state: MutexGuard<'_, State<L>>, woken: &Woken, now_ns: u64) -> bool {
-        if !state.is_queued(now_ns) && !self.alarm.is_raised() {
+    fn close_turn(
+        &self,
+        mut locked: MutexGuard<'_, Locked<L>>,
+        woken: &Woken,
+        now_ns: u64,
+    ) -> bool {
+        let state = locked.state();
+        if !state.is_queued(now_ns) && !self.is_closed() {
             state.limit.open(self.twins.current(), now_ns);
         }
         state.must_arm(woken)
@@ -620,49 +647,115 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     fn wake(&self, woken: Woken, must_arm: bool) {
         drop(woken);
-        if must_arm && let Some(timekeeper) = self.timekeeper.get() {
+        if must_arm && let Some(timekeeper) = self.on_demand().timekeeper.get() {
             timekeeper.wake_by_ref();
         }
     }
 
     /// A turn that goes on until it is [released](Hold::release).
     pub(crate) fn hold(&self) -> Result<Hold<'_, L, C>, Closed> {
-        let mut state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
-        state.limit.seal(self.twins.current());
+        let mut locked = self.lock_open()?;
+        locked.state().limit.seal(self.twins.current());
         let now_ns = self.clock.now_ns();
-        let mut hold = Hold { shared: self, state, woken: Woken::default(), now_ns };
-        Turn::new(&mut hold.state, &mut hold.woken, now_ns).serve();
+        let mut hold = Hold { shared: self, locked, woken: Woken::default(), now_ns };
+        hold.turn().serve();
         Ok(hold)
+    }
+
+    /// The lock of a limiter that is not closed.
+    fn lock_open(&self) -> Result<MutexGuard<'_, Locked<L>>, Closed> {
+        let locked = self.lock();
+        if self.is_closed() { Err(Closed) } else { Ok(locked) }
     }
 
     /// A panic in a decision leaves the state as the core left it, which is never half a decision
     /// that would grant too much.
-    fn lock(&self) -> MutexGuard<'_, State<L>> {
+    fn lock(&self) -> MutexGuard<'_, Locked<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<L: Concurrent, C: Clock> Shared<L, C> {
+    /// Writes a debug form of one line, for a handle with such a name and such fields of its own: with
+    /// the policy, what remains and how many wait. It does not wait for the lock. While another thread
+    /// holds that, only what can be read besides is said.
+    pub(crate) fn fmt_as(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        name: &str,
+        own: &[(&str, &dyn Debug)],
+    ) -> fmt::Result {
+        let mut shown = f.debug_struct(name);
+        for (name, value) in own {
+            shown.field(name, value);
+        }
+        let now_ns = self.clock.now_ns();
+        let free = self.twins.current().remaining(now_ns);
+        let locked = match self.state.try_lock() {
+            Ok(locked) => Some(locked),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        // Written down under the lock, and handed on without it: a formatter may run anything.
+        let seen = locked.map(|locked| (format!("{:?}", PolicyOf(&locked)), locked.seen(now_ns)));
+        if let Some((policy, _)) = &seen {
+            shown.field("policy", &format_args!("{policy}"));
+        }
+        if let Some(remaining) =
+            free.or_else(|| seen.as_ref().map(|(_, (remaining, _))| *remaining))
+        {
+            shown.field("remaining", &remaining);
+        }
+        if let Some((_, (_, waiting))) = &seen {
+            shown.field("waiting", waiting);
+        }
+        if self.is_closed() {
+            shown.field("closed", &true);
+        }
+        if seen.is_some() { shown.finish() } else { shown.finish_non_exhaustive() }
+    }
+}
+
+impl<L: Concurrent, C: Clock> Debug for Shared<L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_as(f, "Limiter", &[])
+    }
+}
+
+/// The numbers in force, to be shown.
+struct PolicyOf<'a, L: Concurrent>(&'a Locked<L>);
+
+impl<L: Concurrent> Debug for PolicyOf<'_, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Locked::Seed(seed) => seed.fmt(f),
+            Locked::Grown(state) => state.limit.fmt_policy(f),
+        }
     }
 }
 
 /// The lock in somebody's hands, who has those of others as well.
 pub(crate) struct Hold<'a, L: Concurrent, C> {
     shared: &'a Shared<L, C>,
-    state: MutexGuard<'a, State<L>>,
+    locked: MutexGuard<'a, Locked<L>>,
     woken: Woken,
     now_ns: u64,
 }
 
 impl<'a, L: Concurrent, C: Clock> Hold<'a, L, C> {
+    fn turn(&mut self) -> Turn<'_, L> {
+        Turn::new(self.locked.state(), &mut self.woken, self.now_ns)
+    }
+
     /// Decides something behind all who wait; see [`Turn::behind_all`].
     pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
-        Turn::new(&mut self.state, &mut self.woken, self.now_ns).behind_all(decide)
+        self.turn().behind_all(decide)
     }
 
     /// Lets go of the lock. What it returns wakes others, and is to be called when no lock is held.
     pub(crate) fn release(self) -> impl FnOnce() + use<'a, L, C> {
-        let Self { shared, state, woken, now_ns } = self;
-        let must_arm = shared.close_turn(state, &woken, now_ns);
+        let Self { shared, locked, woken, now_ns } = self;
+        let must_arm = shared.close_turn(locked, &woken, now_ns);
         move || shared.wake(woken, must_arm)
     }
 }

@@ -1,6 +1,7 @@
 //! The operation throttle: a loop calls it after each operation, and it sleeps whenever enough
 //! delay has added up to be worth a sleep.
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -43,7 +44,6 @@ use crate::wait::Alarm;
 /// assert_eq!(clock.now_ns(), 30_000_000, "exactly 60 intervals");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Throttle<C = MonotonicClock> {
     pacer: Pacer,
     /// The same schedule without batches, which tells when an operation is paid for.
@@ -147,6 +147,19 @@ impl<C: Clock> Throttle<C> {
             unbatched: pacer_of(self.rate, 0, self.catch_up),
             ..self
         }
+    }
+}
+
+/// One line: the numbers, and how far the operations so far are paid for.
+impl<C: Clock> fmt::Debug for Throttle<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owed_ns = self.paid_ns.saturating_sub(self.clock.now_ns());
+        f.debug_struct("Throttle")
+            .field("rate", &self.rate)
+            .field("min_sleep", &Duration::from_nanos(self.min_sleep_ns))
+            .field("catch_up", &self.catch_up)
+            .field("owed", &Duration::from_nanos(owed_ns))
+            .finish_non_exhaustive()
     }
 }
 

@@ -246,8 +246,8 @@ impl<L: Concurrent, C> Clone for AsyncLimiter<L, C> {
     }
 }
 
-impl<L: Concurrent + fmt::Debug, C: fmt::Debug> fmt::Debug for AsyncLimiter<L, C> {
+impl<L: Concurrent, C: Clock> fmt::Debug for AsyncLimiter<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.limiter.fmt(f)
+        self.limiter.shared().fmt_as(f, "AsyncLimiter", &[])
     }
 }

@@ -41,6 +41,7 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
     /// Those of [`Reservation::wait`].
     pub fn wait(self) -> Ready<L, C> {
         let shared = Arc::clone(self.reservation.shared());
+        shared.time_tasks();
         let place = shared.wait_for_promise(self.reservation.promise());
         Ready { reservation: Some(self.reservation), place, sleep: None, id: None, shared }
     }
@@ -84,10 +85,10 @@ pub struct Ready<L: Concurrent, C: Clock> {
 impl<L: Concurrent, C: Clock> Ready<L, C> {
     /// Whether the start has come, or will not count any more.
     fn poll_due(&mut self, start_ns: u64, context: &mut Context<'_>) -> Poll<()> {
-        self.id = Some(self.shared.listeners().listen(self.id, context.waker().clone()));
+        self.id = Some(self.shared.on_demand().listeners.listen(self.id, context.waker().clone()));
         loop {
             let left_ns = start_ns.saturating_sub(self.shared.now_ns());
-            if left_ns == 0 || self.shared.alarm().is_raised() {
+            if left_ns == 0 || self.shared.is_closed() {
                 return Poll::Ready(());
             }
             let clock = self.shared.clock();
@@ -132,7 +133,7 @@ impl<L: Concurrent, C: Clock> Drop for Ready<L, C> {
             }
         }
         if let Some(id) = self.id {
-            self.shared.listeners().leave(id);
+            self.shared.on_demand().listeners.leave(id);
         }
     }
 }
