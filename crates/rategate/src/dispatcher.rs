@@ -171,6 +171,8 @@ impl Dispatcher {
 
     /// Runs all tasks taken so far, each at its instant, and returns when the last has ended.
     ///
+    /// Blocks the thread: not for one that drives tasks.
+    ///
     /// `None` where a task shuts down its own dispatcher: the work is not over yet. The tasks
     /// behind it still run, in order and each at its instant, and the thread ends after the last.
     /// `None` also in a forked child, which has no part in the work.
@@ -181,6 +183,8 @@ impl Dispatcher {
 
     /// Lets the task that runs come to its end and drops the rest unrun, the one that waits for
     /// its instant included. One whose instant has just come still runs: its permit is spent.
+    ///
+    /// Blocks the thread until that task has ended: not for one that drives tasks.
     ///
     /// `None` where a task aborts its own dispatcher: the work is not over yet. `None` also in a
     /// forked child, where it ends nothing.

@@ -341,6 +341,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
     /// Takes `permits` if they may start within `longest`, and waits until then.
     ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
+    /// `tokio` it panics on a thread that drives tasks.
+    ///
     /// # Errors
     ///
     /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
@@ -354,6 +357,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Takes `permits`, and waits until they may start, unless somebody raises the alarm before: the
     /// caller who gives up, or whoever wants all of some kind to. An interrupted wait gives back all
     /// that it held, and those behind it move up.
+    ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
+    /// `tokio` it panics on a thread that drives tasks.
     ///
     /// ```
     /// use std::thread;

@@ -126,6 +126,9 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
 
     /// Takes `permits`, and waits until they may start.
     ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
+    /// `tokio` it panics on a thread that drives tasks.
+    ///
     /// # Errors
     ///
     /// Those of [`Limiter::acquire`](crate::Limiter::acquire).

@@ -68,6 +68,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Takes `permits`, waits until they may start, and gives them as a value whose drop ends the
     /// operation.
     ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter::permit`](crate::AsyncLimiter::permit). In a debug build
+    /// with the feature `tokio` it panics on a thread that drives tasks.
+    ///
     /// # Errors
     ///
     /// Those of [`acquire`](Self::acquire).

@@ -62,9 +62,12 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
         &self.shared
     }
 
-    /// Blocks until the start, and takes the permits then. Where the limit bounds what starts, they
+    /// Waits until the start, and takes the permits then. Where the limit bounds what starts, they
     /// count from the instant of taking; a thread that wakes too late to fit before what was promised to
     /// others waits on, first in line.
+    ///
+    /// Blocks the thread: in a task, use [`AsyncReservation::wait`](crate::AsyncReservation::wait). In a debug build
+    /// with the feature `tokio` it panics on a thread that drives tasks.
     ///
     /// If the start has come already, the grant is the caller's even where the limiter is closed: its
     /// permits are spent.

@@ -106,8 +106,9 @@ impl<C: Clock> Throttle<C> {
     }
 
     /// To be called after each operation. Sleeps once, if enough is owed, and returns how long it
-    /// meant to sleep; zero if it did not. What the sleep got wrong is carried into the next. The
-    /// sleep blocks the thread: not for one that drives tasks.
+    /// meant to sleep; zero if it did not. What the sleep got wrong is carried into the next.
+    ///
+    /// Blocks the thread: not for one that drives tasks. In a debug build with the feature `tokio` it panics there.
     ///
     /// # Errors
     ///
@@ -133,6 +134,8 @@ impl<C: Clock> Throttle<C> {
 
     /// Sleeps off what is still owed and was not worth a sleep, so that N operations take exactly N
     /// intervals, never less. Returns how long that was to take.
+    ///
+    /// Blocks the thread: not for one that drives tasks. In a debug build with the feature `tokio` it panics there.
     pub fn finish(self) -> Duration {
         let tail_ns = self.paid_ns.saturating_sub(self.clock.now_ns());
         // Nobody holds this alarm, so the wait ends at its instant.
