@@ -19,6 +19,8 @@
 //! * **Ceiling.** With one slice `T`: strict, `ceil(W / T)` in any half-open window; burst `b`,
 //!   `ceil((W + 2 ns) b / T)` (theory 3.2; the two nanoseconds are explained at [`Mode::Burst`]);
 //!   average and damped with a catch-up bound, `ceil((W + catch_up) / T)` (theory 3.6).
+//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
+//!   instants.
 //! * **Wait.** `start - ideal` for each operation. Forfeited time moves the dispatch timeline only;
 //!   the wait keeps telling of it (the two accounts of theory 3.5).
 //! * **Retry.** Exact.

@@ -51,7 +51,7 @@ use crate::wait::{Alarm, Precision};
 /// let limiter = Limiter::new(Gcra::new("1000/s".parse()?, 1)?);
 /// std::thread::scope(|scope| {
 ///     for _ in 0..4 {
-///         scope.spawn(|| limiter.acquire(1).map(|grant| grant.start_ns()));
+///         scope.spawn(|| limiter.acquire(1).map(|grant| grant.release_ns()));
 ///     }
 /// });
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -181,7 +181,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// let limiter = Limiter::new(TwoTimeline::new("2000/s".parse()?, Mode::Average, None));
     /// let exact = limiter.clone().with_precision(Precision::Spin);
-    /// assert!(exact.acquire(1)?.start_ns() <= exact.acquire(1)?.start_ns());
+    /// assert!(exact.acquire(1)?.release_ns() <= exact.acquire(1)?.release_ns());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]

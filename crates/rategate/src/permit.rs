@@ -32,7 +32,7 @@ use crate::shared::Shared;
 /// let permit = limiter.permit(1)?;
 /// clock.advance(70); // the request is on its way, and then the answer comes
 /// permit.commit();
-/// assert_eq!(limiter.permit(1)?.grant().start_ns(), 1_070);
+/// assert_eq!(limiter.permit(1)?.grant().release_ns(), 1_070);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a permit ends its operation"]
@@ -182,7 +182,7 @@ impl<L: Concurrent, C: Clock> Drop for Permit<L, C> {
 impl<L: Concurrent, C: Clock> fmt::Debug for Permit<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own: [(&str, &dyn fmt::Debug); 2] =
-            [("permits", &self.permits), ("start_ns", &self.grant.start_ns())];
+            [("permits", &self.permits), ("release_ns", &self.grant.release_ns())];
         self.shared.fmt_as(f, "Permit", &own)
     }
 }

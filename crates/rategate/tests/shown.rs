@@ -62,7 +62,7 @@ fn a_lock_is_not_waited_for() {
     let limiter = Limiter::with_clock(Concurrency::new(4).unwrap(), ManualClock::new());
     let permit = limiter.permit(3).unwrap();
     assert!(line(&limiter).ends_with("remaining: 1, waiting: 0 }"), "{limiter:?}");
-    let start = "Permit { permits: 3, start_ns: 0, policy: Concurrency";
+    let start = "Permit { permits: 3, release_ns: 0, policy: Concurrency";
     assert!(line(&permit).starts_with(start), "{permit:?}");
     let shown = limiter.with_limit(|_| line(&limiter));
     assert_eq!(shown, "Limiter { .. }");
@@ -75,7 +75,7 @@ fn what_is_made_of_a_limiter_shows_it() {
     let policy = "policy: Gcra { rate: 10/s, burst: 1 }, remaining: 0, waiting: 0 }";
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     let reservation = limiter.reserve(1).unwrap();
-    let own = "permits: 1, start_ns: 100000000";
+    let own = "permits: 1, promised_ns: 100000000";
     assert_eq!(line(&reservation), format!("Reservation {{ {own}, {policy}"));
     drop(reservation);
     let local = limiter.local().unwrap();

@@ -150,7 +150,7 @@ fn act<L: Concurrent, C: Clock>(
         3 => {
             // Given back in time, or spent at the instant that was promised.
             if let Ok(reservation) = limiter.reserve_within(1, shortly) {
-                let start_ns = reservation.start_ns();
+                let start_ns = reservation.promised_ns();
                 if !reservation.cancel() {
                     starts.push(Start { start_ns, scheduled_ns: start_ns });
                 }
@@ -354,7 +354,7 @@ fn act_locally(
         }
         5..=14 => {
             if let Decision::Granted(grant) = limiter.try_acquire(1).unwrap() {
-                let start_ns = grant.start_ns();
+                let start_ns = grant.release_ns();
                 starts.push(Start { start_ns, scheduled_ns: start_ns });
             }
         }

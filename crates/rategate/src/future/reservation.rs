@@ -28,10 +28,11 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
         Self { reservation }
     }
 
-    /// The first nanosecond at which the operation may start, on the limiter's clock.
+    /// Returns the promised start: the first nanosecond at which the operation may start, on the
+    /// limiter's clock.
     #[must_use]
-    pub const fn start_ns(&self) -> u64 {
-        self.reservation.start_ns()
+    pub const fn promised_ns(&self) -> u64 {
+        self.reservation.promised_ns()
     }
 
     /// Waits until the start, and takes the permits then. Dropped before, it gives them back.
@@ -47,7 +48,7 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
     }
 
     /// Uses the permits without waiting here. The operation must not start before
-    /// [`Grant::start_ns`].
+    /// [`Grant::promised_ns`].
     #[must_use = "it says when the operation may start"]
     pub fn keep(self) -> Grant {
         self.reservation.keep()
@@ -104,7 +105,7 @@ impl<L: Concurrent, C: Clock> Future for Ready<L, C> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // Polled again after its end, like any future that is fused.
-        let start_ns = self.reservation.as_ref().map(Reservation::start_ns);
+        let start_ns = self.reservation.as_ref().map(Reservation::promised_ns);
         let Some(start_ns) = start_ns else { return Poll::Pending };
         ready!(self.poll_due(start_ns, context));
         let Self { shared, place, reservation, .. } = &mut *self;
