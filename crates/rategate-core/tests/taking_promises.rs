@@ -41,6 +41,26 @@ fn waiters_in_time_start_as_promised() {
     assert!(line.queue.is_idle(3 * S));
 }
 
+/// So do promises that were given before anybody waited for one: those behind are in nobody's way.
+#[test]
+fn promises_of_before_are_taken_in_time() {
+    let mut line = used_up();
+    let promised = [1, 2].map(|_| {
+        let Ok(Verdict::Granted(grant)) = line.limit.reserve(0, 1, None) else {
+            panic!("it waits")
+        };
+        grant
+    });
+    for (grant, at_ns) in promised.iter().zip([S, 2 * S]) {
+        let Queued { queue, limit, woken, .. } = &mut line;
+        let place = queue.wait_for_promise(limit, 5, 0, grant).unwrap();
+        let Some(Outcome::Granted(grant)) = queue.take(limit, at_ns, &place, || 7, woken) else {
+            panic!("in time")
+        };
+        assert_eq!((grant.start_ns, grant.promised_ns), (at_ns, at_ns));
+    }
+}
+
 /// One that comes late holds its permits meanwhile, and counts from when it comes. A promise that its
 /// owner keeps alone stays where it is: the late one starts behind it.
 #[test]

@@ -6,9 +6,8 @@
 //! out, so that nobody overtakes.
 
 use std::cell::Cell;
-use std::fmt::{self, Debug};
 use std::num::NonZeroU64;
-use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use rategate_core::limit::Limit;
 use rategate_core::queue::{Joined, Outcome, Place, Request};
 use rategate_core::verdict::{self, Verdict};
 
+use self::locked::Locked;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
@@ -25,9 +25,12 @@ use crate::on_demand::{Batches, OnDemand};
 use crate::panics::quietly;
 use crate::stats::LimitStats;
 use crate::sync::{Mutex, MutexGuard};
-use crate::turn::{Collected, Ear, State, Turn, Woken};
+use crate::turn::{Collected, Ear, Turn, Woken};
 use crate::twins::Twins;
 use crate::wait::{Alarm, Precision, Waiter, Wake};
+
+mod locked;
+mod shown;
 
 /// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
 /// alone.
@@ -38,45 +41,6 @@ pub(crate) struct Shared<L: Concurrent, C> {
     on_demand: OnceLock<Box<OnDemand>>,
     /// Makes what sets the timer of the tasks that wait. Absent unless there are handles for tasks.
     times_tasks: OnceLock<fn(&Arc<Self>) -> Waker>,
-}
-
-/// What is behind the lock: from the first decision there on all of it, before that no more than the
-/// twin does not have.
-enum Locked<L: Concurrent> {
-    Seed(L::Seed),
-    Grown(Box<State<L>>),
-}
-
-impl<L: Concurrent> Locked<L> {
-    fn new(limit: L, twin: &L::Twin) -> Self {
-        match limit.seed(twin) {
-            Some(seed) => Self::Seed(seed),
-            None => Self::Grown(Box::new(State::new(limit))),
-        }
-    }
-
-    fn state(&mut self) -> &mut State<L> {
-        loop {
-            match self {
-                Self::Grown(state) => return state,
-                Self::Seed(seed) => {
-                    *self = Self::Grown(Box::new(State::new(L::grown(seed))));
-                }
-            }
-        }
-    }
-
-    /// Returns how many permits remain by what is here, and how many callers wait.
-    fn seen(&self, now_ns: u64) -> (u64, u32) {
-        match self {
-            Self::Grown(state) if state.is_line_empty() => {
-                (state.limit.remaining(now_ns), state.waiting())
-            }
-            Self::Grown(state) => (0, state.waiting()),
-            // The twin has it.
-            Self::Seed(_) => (0, 0),
-        }
-    }
 }
 
 /// A start that the limit has promised.
@@ -672,65 +636,6 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// that would grant too much.
     fn lock(&self) -> MutexGuard<'_, Locked<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<L: Concurrent, C: Clock> Shared<L, C> {
-    /// Writes a debug form of one line, for a handle with such a name and such fields of its own: with
-    /// the policy, what remains and how many wait. It does not wait for the lock. While another thread
-    /// holds that, only what can be read besides is said.
-    pub(crate) fn fmt_as(
-        &self,
-        f: &mut fmt::Formatter<'_>,
-        name: &str,
-        own: &[(&str, &dyn Debug)],
-    ) -> fmt::Result {
-        let mut shown = f.debug_struct(name);
-        for (name, value) in own {
-            shown.field(name, value);
-        }
-        let now_ns = self.clock.now_ns();
-        let free = self.twins.current().remaining(now_ns);
-        let locked = match self.state.try_lock() {
-            Ok(locked) => Some(locked),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        // Written down under the lock, and handed on without it: a formatter may run anything.
-        let seen = locked.map(|locked| (format!("{:?}", PolicyOf(&locked)), locked.seen(now_ns)));
-        if let Some((policy, _)) = &seen {
-            shown.field("policy", &format_args!("{policy}"));
-        }
-        if let Some(remaining) =
-            free.or_else(|| seen.as_ref().map(|(_, (remaining, _))| *remaining))
-        {
-            shown.field("remaining", &remaining);
-        }
-        if let Some((_, (_, waiting))) = &seen {
-            shown.field("waiting", waiting);
-        }
-        if self.is_closed() {
-            shown.field("closed", &true);
-        }
-        if seen.is_some() { shown.finish() } else { shown.finish_non_exhaustive() }
-    }
-}
-
-impl<L: Concurrent, C: Clock> Debug for Shared<L, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.fmt_as(f, "Limiter", &[])
-    }
-}
-
-/// The numbers in force, to be shown.
-struct PolicyOf<'a, L: Concurrent>(&'a Locked<L>);
-
-impl<L: Concurrent> Debug for PolicyOf<'_, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Locked::Seed(seed) => seed.fmt(f),
-            Locked::Grown(state) => state.limit.fmt_policy(f),
-        }
     }
 }
 
