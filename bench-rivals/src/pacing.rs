@@ -107,11 +107,11 @@ fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -
 /// One thread's loop. The grant itself says when it started, so no clock is read for the record.
 fn take(limiter: &Shared<TwoTimeline>, recorded_ns: Range<u64>, mut log: Starts) -> Starts {
     while let Ok(grant) = limiter.acquire(1) {
-        if grant.start_ns() >= recorded_ns.end {
+        if grant.release_ns() >= recorded_ns.end {
             break;
         }
-        if grant.start_ns() >= recorded_ns.start {
-            log.note(grant.start_ns(), grant.scheduled_ns());
+        if grant.release_ns() >= recorded_ns.start {
+            log.note(grant.release_ns(), grant.scheduled_ns());
         }
     }
     log

@@ -309,7 +309,7 @@ type Average<C> = AsyncLimiter<Ledger<TwoTimeline>, C>;
 async fn take<C: Clock>(limiter: &Average<C>, until_ns: u64) -> u32 {
     let mut granted = 0;
     while let Ok(grant) = limiter.acquire(1).await {
-        if grant.start_ns() >= until_ns {
+        if grant.release_ns() >= until_ns {
             break;
         }
         granted += 1;

@@ -48,6 +48,7 @@ pub mod flight;
 pub mod laws;
 pub mod members;
 pub mod scenarios;
+pub mod stopwatch;
 pub mod traffic;
 
 mod asker;

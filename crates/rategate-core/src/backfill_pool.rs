@@ -16,6 +16,8 @@
 //!   the longest time between refills by hand (theory 4.2), and zero where the pool refills itself
 //!   at each grant. The ratio bounds the *pool*: a short window
 //!   may see all of it at once.
+//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
+//!   instants.
 //! * **Carry.** The fraction `(ratio - 1) x` of a refill is carried into the next, so that many
 //!   small refills move as much as a large one while active permits are at `pool` or above.
 //! * **Two ways to fill.** Without a rate, only [`Policy::refill`] adds permits, and a denial names

@@ -20,6 +20,8 @@
 //! * **Ceiling.** At most N effects in any window `[t, t + M)`, each of them at any instant from its
 //!   grant to its commit (theory 2.5 d, e). By a clock that runs slower than this one, the same
 //!   holds with [a guard](CommitLog::with_clock_error_ppm).
+//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
+//!   instants.
 //! * **Commit.** [`release`](crate::limit::Limit::release) commits: the slot cools from the reading
 //!   of the clock that comes with the call. More than are held commit nothing more.
 //! * **Forgo.** [`forgo`](crate::limit::Limit::forgo) frees held slots at once: for operations that

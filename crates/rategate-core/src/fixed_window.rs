@@ -12,6 +12,8 @@
 //! * **Units.** Nanoseconds. The grid starts at the clock's zero, or at the first grant.
 //! * **Ceiling.** At most N permits in each window `[k M, (k + 1) M)`; in a window of length W at
 //!   any phase at most `N (ceil(W / M) + 1)`.
+//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
+//!   instants.
 //! * **Retry.** Exact: the next border, or sooner if the request fits now.
 //! * **Clock.** Going backwards stays in the newest window; at the end of 64 bits nothing wraps.
 //! * **Refund.** Exact within the grant's window, under the same numbers; later there is nothing to

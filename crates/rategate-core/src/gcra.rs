@@ -15,6 +15,8 @@
 //! * **Units.** Instants and lengths are nanoseconds; the TAT keeps the fraction of one exactly.
 //! * **Ceiling.** Any half-open window of `W` ns sees at most `ceil((W + tau) / T)` permits, with
 //!   `T` one permit's time and `tau = (burst - 1) T` (theory 1.1; ITU-T I.371).
+//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
+//!   instants.
 //! * **Retry.** Exact: one nanosecond sooner the request is still denied.
 //! * **Clock.** Going backwards denies more, never less; at the end of 64 bits nothing wraps.
 //! * **Rounding.** Instants round up, against the caller, and never accumulate: a promised start

@@ -145,6 +145,20 @@ impl<P: Policy> Ledger<P> {
         (self.all_booked(), self.floor_ns.max(last_ns))
     }
 
+    /// Returns what the clock shows, if but for what has started this cannot be told from a ledger that
+    /// is made now.
+    pub(crate) fn as_if_made_at(&self) -> Option<u64> {
+        let is_fresh = self.is_alone()
+            && self.booked.is_none()
+            && self.floor_ns <= self.latest_ns
+            && self.busy_until_ns <= self.latest_ns
+            && (self.next_serial, self.undone_from, self.changed_from) == (1, 1, 1)
+            && self.first_on_time == 0
+            && self.past == Past::NONE
+            && self.calm == u64::MAX;
+        is_fresh.then_some(self.latest_ns)
+    }
+
     /// Goes on from a state that was kept elsewhere for a while.
     pub(crate) fn resume(&mut self, state: P::State) {
         self.started = state;

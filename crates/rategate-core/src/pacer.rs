@@ -16,6 +16,8 @@
 //!   permits, with `T` one permit's time (theory 1.4). It is an average limiter and promises no
 //!   less: see [`two_timeline`](crate::two_timeline) for spacing, and
 //!   [`sliding_log`](crate::sliding_log) for windows.
+//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
+//!   instants.
 //! * **Catch-up.** A caller that falls behind by more than `catch_up` gives up the rest of the gap.
 //!   `None` is the operation throttle's own behaviour: every lost moment is made up for, sometime,
 //!   at full speed.

@@ -48,9 +48,12 @@ pub trait Policy: Clone + Debug + PartialEq {
             Err(Refusal::Exceeds(_)) => {}
             opening => return opening,
         }
-        // More than ever start together: first those that are held, and they at the soonest now.
+        // More than ever start together: first those that are held, and they at the soonest now, but
+        // not before what the state knows of: starts never decrease.
         let mut state = state.clone();
-        let Held { from_ns: start_ns, permits: held } = held;
+        let Held { from_ns, permits: held } = held;
+        let first = self.opening(&state, from_ns, NonZeroU64::MIN);
+        let start_ns = first.map_or(from_ns, |first| first.start_ns.max(from_ns));
         self.take(&mut state, Taken { from_ns: start_ns, start_ns, permits: held });
         self.opening(&state, from_ns, permits)
     }

@@ -17,6 +17,8 @@
 //! * **Ceiling.** At most N permits in any window `[t, t + M)`, at every phase (theory 2.2, the slot
 //!   argument). With a guard G the same holds for effects that come up to G apart (theory 2.5 a):
 //!   a grant stays in the log for M + G.
+//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
+//!   instants.
 //! * **Best possible.** No schedule in order of asking grants any request sooner (theory 2.3).
 //! * **Retry.** Exact; equality passes, since windows are half-open.
 //! * **Resolution.** With a grid of Q ns a grant counts as made at the next point of the grid: the

@@ -19,6 +19,8 @@
 //! * **Ceiling.** With one slice `T`: strict, `ceil(W / T)` in any half-open window; burst `b`,
 //!   `ceil((W + 2 ns) b / T)` (theory 3.2; the two nanoseconds are explained at [`Mode::Burst`]);
 //!   average and damped with a catch-up bound, `ceil((W + catch_up) / T)` (theory 3.6).
+//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
+//!   instants.
 //! * **Wait.** `start - ideal` for each operation. Forfeited time moves the dispatch timeline only;
 //!   the wait keeps telling of it (the two accounts of theory 3.5).
 //! * **Retry.** Exact.
@@ -256,19 +258,14 @@ impl TwoTimeline {
         if let Some(slice_ns) = state.dispatch.slice_on_ramp_ns() {
             let step_ns =
                 mul_div_ceil(slice_ns, ratio.denominator().get(), ratio.numerator().get().into());
-            let gate_ns = u128::from(start_ns).saturating_add(step_ns.unwrap_or(u128::MAX));
-            state.gate_ns = state.gate_ns.max(gate_ns);
+            state.gate_ns = u128::from(start_ns).saturating_add(step_ns.unwrap_or(u128::MAX));
             state.unpaid = 0;
             return;
         }
         let Some((step_ns, rest, parts)) = self.pace().and_then(|pace| self.step(pace)) else {
             return;
         };
-        let Some(late_ns) = u128::from(start_ns).checked_sub(state.gate_ns) else {
-            // What is held for a waiter fits before a promise, whose gate is further on, or starts behind it.
-            state.gate_ns = state.gate_ns.max(u128::from(start_ns).saturating_add(step_ns));
-            return;
-        };
+        let late_ns = u128::from(start_ns).saturating_sub(state.gate_ns);
         state.unpaid = state.unpaid.saturating_sub(late_ns.saturating_mul(parts));
         state.unpaid = state.unpaid.saturating_add(rest);
         state.gate_ns = u128::from(start_ns).saturating_add(step_ns);

@@ -160,6 +160,12 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
                     starts.push((grant.start_ns, 1));
                 }
             }
+            2 => {
+                // Its owner waits for it, and comes late like all others.
+                if let Some(start_ns) = line.promise(now_ns, id) {
+                    coming.push((start_ns + random.between(0, lateness), id));
+                }
+            }
             _ => drop(line.ask(now_ns, id, Request::of(permits))),
         }
         for id in std::mem::take(&mut line.woken.settled) {

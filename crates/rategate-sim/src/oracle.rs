@@ -32,3 +32,31 @@ pub fn fullest_window(grants: &[(u64, u64)], window_ns: u64) -> (u64, u64) {
     }
     (most, most_from_ns)
 }
+
+/// Returns how many of the windows of `window_ns` that begin with a grant hold more than `most`
+/// permits. `grants` are `(start, permits)`, in any order.
+///
+/// ```
+/// use rategate_sim::oracle::windows_over;
+///
+/// let grants = [(800, 1), (900, 1), (1_100, 1), (1_200, 1)];
+/// assert_eq!(windows_over(&grants, 1_000, 2), 2);
+/// assert_eq!(windows_over(&grants, 100, 1), 0, "900 is not in [800, 900)");
+/// ```
+#[must_use]
+pub fn windows_over(grants: &[(u64, u64)], window_ns: u64, most: u64) -> usize {
+    let mut sorted = grants.to_vec();
+    sorted.sort_unstable_by_key(|&(start_ns, _)| start_ns);
+    let (mut inside, mut ahead) = (0_u64, sorted.iter().peekable());
+    let is_over = |&(from_ns, permits): &(u64, u64)| {
+        while let Some((_, entering)) =
+            ahead.next_if(|&&(start_ns, _)| start_ns.saturating_sub(from_ns) < window_ns)
+        {
+            inside = inside.saturating_add(*entering);
+        }
+        let is_over = inside > most;
+        inside = inside.saturating_sub(permits);
+        is_over
+    };
+    sorted.iter().map(is_over).filter(|&is_over| is_over).count()
+}

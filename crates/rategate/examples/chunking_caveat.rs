@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let gate = Limiter::with_clock(SlidingLog::new(5, SECOND_NS)?, ManualClock::new());
     let mut at_ns = Vec::new();
     for _item in (0..50).collect::<Vec<u32>>() {
-        at_ns.push(gate.acquire(1)?.start_ns());
+        at_ns.push(gate.acquire(1)?.release_ns());
     }
     println!("action gated: at most {} actions within a second", most_in_a_second(&at_ns));
     assert_eq!(most_in_a_second(&at_ns), PER_SECOND);

@@ -28,7 +28,7 @@ fn virtual_loop() -> Result<(), Box<dyn Error>> {
     let mut starts_ms = Vec::new();
     println!("Iteration   Start  Finish");
     for iteration in 1..=10 {
-        let at_ms = gate.acquire(1)?.start_ns() / MS;
+        let at_ms = gate.acquire(1)?.release_ns() / MS;
         clock.advance(250 * MS);
         println!("{iteration:>9} {at_ms:>7} {:>7}", gate.now_ns() / MS);
         starts_ms.push(at_ms);
@@ -42,7 +42,7 @@ fn virtual_threads() -> Result<(), Box<dyn Error>> {
     let gate = Limiter::with_clock(SlidingLog::new(2, 1_000 * MS)?, ManualClock::stepped());
     let starts_ms = Mutex::new(Vec::new());
     in_threads(10, || {
-        let at_ms = gate.reserve(1)?.keep().start_ns() / MS;
+        let at_ms = gate.reserve(1)?.keep().promised_ns() / MS;
         starts_ms.lock().unwrap_or_else(PoisonError::into_inner).push(at_ms);
         Ok(())
     })?;
@@ -66,7 +66,7 @@ fn real_threads() -> Result<(), Box<dyn Error>> {
     let mut grants = grants.into_inner().unwrap_or_else(PoisonError::into_inner);
     grants.sort_unstable_by_key(rategate::Grant::promised_ns);
     for grant in &grants {
-        let late_ns = grant.start_ns() - grant.promised_ns();
+        let late_ns = grant.release_ns() - grant.promised_ns();
         println!("real: promised at {:>9} ns, {late_ns:>7} ns late", grant.promised_ns());
     }
     for window in grants.windows(3) {

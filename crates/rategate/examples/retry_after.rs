@@ -56,7 +56,7 @@ fn retry<L: rategate::Concurrent>(
 ) -> Result<u64, LimiterError> {
     loop {
         match limiter.try_acquire(1)? {
-            Decision::Granted(grant) => return Ok(grant.start_ns()),
+            Decision::Granted(grant) => return Ok(grant.release_ns()),
             Decision::Denied(denial) => {
                 *denied.lock().unwrap_or_else(PoisonError::into_inner) += 1;
                 // Never zero. Somebody else may still be first, so this is a loop.

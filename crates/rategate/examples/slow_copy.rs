@@ -20,6 +20,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let page = limiter.acquire(50)?;
     assert_eq!(limiter.settle(&page, 250)?, Settled::Owed { permits: 200 });
     let next = limiter.acquire(50)?;
-    assert_eq!(next.start_ns(), 800_000_000);
+    assert_eq!(next.release_ns(), 800_000_000);
     Ok(())
 }

@@ -32,8 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::new(TwoTimeline::new("500/s".parse()?, Mode::Strict, None));
     for _ in 0..10 {
         let grant = limiter.acquire(1)?;
-        println!("      real: {:>9} ns, wait {:?}", grant.start_ns(), grant.wait());
-        assert!(grant.start_ns() >= grant.scheduled_ns());
+        println!("      real: {:>9} ns, wait {:?}", grant.release_ns(), grant.wait());
+        assert!(grant.release_ns() >= grant.scheduled_ns());
     }
     Ok(())
 }

@@ -48,9 +48,22 @@ impl Decision {
 }
 
 /// Permits that are the caller's, and when. Instants are on the limiter's clock.
+///
+/// ```text
+///   scheduled            promised      release
+///   ----+-------------------+------------+------> time
+///       |<----------- wait ------------->|
+///                           |<-  late  ->|
+/// ```
+///
+/// | instant | what it says |
+/// |---|---|
+/// | [`scheduled_ns`](Self::scheduled_ns) | when the operation should have started |
+/// | [`promised_ns`](Self::promised_ns) | from when on it could have started |
+/// | [`release_ns`](Self::release_ns) | when the caller really passed |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    start_ns: u64,
+    release_ns: u64,
     promised_ns: u64,
     /// The instant at which the limit counts it.
     booked_ns: u64,
@@ -60,19 +73,19 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Returns the release instant: when the operation starts. For a caller that waited, it is the reading
+    /// Returns the release instant: when the caller really passed. For a caller that waited, it is the reading
     /// at which it took its permits, which is what the limit counts; where the limit promises instants,
     /// the instant of waking.
     ///
     /// A try on an average schedule that is behind looks at the clock only once in so many operations, and
     /// a [`Local`](crate::Local) handle once for each batch; their grants tell of that reading.
     #[must_use]
-    pub const fn start_ns(&self) -> u64 {
-        self.start_ns
+    pub const fn release_ns(&self) -> u64 {
+        self.release_ns
     }
 
     /// Returns the promised start: the first nanosecond at which the caller could have started. Never
-    /// after [`start_ns`](Self::start_ns); the difference is how late the caller woke.
+    /// after [`release_ns`](Self::release_ns); the difference is how late the caller woke.
     #[must_use]
     pub const fn promised_ns(&self) -> u64 {
         self.promised_ns
@@ -85,10 +98,11 @@ impl Grant {
         self.scheduled_ns
     }
 
-    /// How long the operation stood in the queue: `start - scheduled`.
+    /// Returns how long the operation stood in the queue: from the scheduled time to the release
+    /// instant.
     #[must_use]
     pub const fn wait(&self) -> Duration {
-        Duration::from_nanos(self.start_ns.saturating_sub(self.scheduled_ns))
+        Duration::from_nanos(self.release_ns.saturating_sub(self.scheduled_ns))
     }
 
     /// How many permits it is of.
@@ -111,9 +125,9 @@ impl Grant {
 
     /// A grant to an operation that starts at once.
     #[inline]
-    pub(crate) const fn at(start_ns: u64, scheduled_ns: u64, permits: u64, spare: Spare) -> Self {
-        let (promised_ns, booked_ns) = (start_ns, start_ns);
-        Self { start_ns, promised_ns, booked_ns, scheduled_ns, permits, spare }
+    pub(crate) const fn at(release_ns: u64, scheduled_ns: u64, permits: u64, spare: Spare) -> Self {
+        let (promised_ns, booked_ns) = (release_ns, release_ns);
+        Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, spare }
     }
 
     /// What the core has to know when some of it comes back.
@@ -131,9 +145,9 @@ impl Grant {
         Self { promised_ns, ..Self::at(start_ns, scheduled_ns, permits, spare) }
     }
 
-    /// The same grant to an operation that starts at `start_ns`, if that is later.
-    pub(crate) fn starting(self, start_ns: u64) -> Self {
-        Self { start_ns: start_ns.max(self.booked_ns), ..self }
+    /// The same grant to an operation that is released at `release_ns`, if that is later.
+    pub(crate) fn starting(self, release_ns: u64) -> Self {
+        Self { release_ns: release_ns.max(self.booked_ns), ..self }
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
 use rategate_core::concurrent::Concurrent;
@@ -16,6 +17,7 @@ use crate::error::AcquireError;
 use crate::limiter::Limiter;
 use crate::panics::quietly;
 use crate::process::OfProcess;
+use crate::shared::Shared;
 use crate::wait::Alarm;
 
 /// The most tasks that a dispatcher's queue can be made for.
@@ -43,7 +45,7 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 /// let (sent, starts) = channel();
 /// for _ in 0..5 {
 ///     let sent = sent.clone();
-///     dispatcher.submit(move |grant| sent.send(grant.start_ns() / 1_000_000).unwrap())?;
+///     dispatcher.submit(move |grant| sent.send(grant.release_ns() / 1_000_000).unwrap())?;
 /// }
 /// assert_eq!(dispatcher.shutdown().map(|report| report.ran), Some(5));
 /// assert_eq!(starts.try_iter().collect::<Vec<_>>(), [0, 0, 1_000, 1_000, 2_000]);
@@ -58,18 +60,35 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 /// The thread stays with the parent, and so do the tasks and the limiter that it has. In the child
 /// the dispatcher takes no task ([`SubmitError::Forked`]), its ends return `None` at once, and
 /// its drop does nothing. Make another one there.
-#[derive(Debug)]
 pub struct Dispatcher {
     worker: OfProcess<Worker>,
 }
 
 /// The thread, and what reaches it.
-#[derive(Debug)]
 struct Worker {
     /// Absent once no more tasks are taken.
     queue: Option<SyncSender<Task>>,
     thread: Option<JoinHandle<Report>>,
     alarm: Alarm,
+    limiter: Box<dyn Shown>,
+}
+
+/// The limiter that a thread has, to be shown: not kept, so that it ends with the thread.
+trait Shown: Send + Sync {
+    fn fmt_as(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result;
+}
+
+impl<L, C> Shown for Weak<Shared<L, C>>
+where
+    L: Concurrent + Send,
+    C: Clock,
+{
+    fn fmt_as(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+        match self.upgrade() {
+            Some(shared) => shared.fmt_as(f, name, &[]),
+            None => f.debug_struct(name).finish_non_exhaustive(),
+        }
+    }
 }
 
 /// What a dispatcher did with its tasks. Every task submitted is in one of the first three numbers.
@@ -112,13 +131,14 @@ impl Dispatcher {
         let (queue, tasks) = sync_channel(capacity.clamp(1, MAX_QUEUE));
         let alarm = limiter.shared().alarm().below();
         let heard = alarm.clone();
+        let shown = Box::new(Arc::downgrade(limiter.shared()));
         let thread =
             thread::Builder::new().name("rategate-dispatcher".to_owned()).spawn(move || {
                 let report = dispatch(&limiter, &tasks, &heard);
                 drop_quietly(limiter);
                 report
             })?;
-        let worker = Worker { queue: Some(queue), thread: Some(thread), alarm };
+        let worker = Worker { queue: Some(queue), thread: Some(thread), alarm, limiter: shown };
         Ok(Self { worker: OfProcess::new(worker) })
     }
 
@@ -151,6 +171,8 @@ impl Dispatcher {
 
     /// Runs all tasks taken so far, each at its instant, and returns when the last has ended.
     ///
+    /// Blocks the thread: not for one that drives tasks.
+    ///
     /// `None` where a task shuts down its own dispatcher: the work is not over yet. The tasks
     /// behind it still run, in order and each at its instant, and the thread ends after the last.
     /// `None` also in a forked child, which has no part in the work.
@@ -161,6 +183,8 @@ impl Dispatcher {
 
     /// Lets the task that runs come to its end and drops the rest unrun, the one that waits for
     /// its instant included. One whose instant has just come still runs: its permit is spent.
+    ///
+    /// Blocks the thread until that task has ended: not for one that drives tasks.
     ///
     /// `None` where a task aborts its own dispatcher: the work is not over yet. `None` also in a
     /// forked child, where it ends nothing.
@@ -261,6 +285,16 @@ impl SubmitError {
     pub fn into_task(self) -> Task {
         match self {
             Self::QueueFull(task) | Self::Closed(task) | Self::Forked(task) => task,
+        }
+    }
+}
+
+/// One line: the policy, what remains and how many wait, while its thread has the limiter.
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.worker.get() {
+            Some(worker) => worker.limiter.fmt_as(f, "Dispatcher"),
+            None => f.debug_struct("Dispatcher").finish_non_exhaustive(),
         }
     }
 }

@@ -131,6 +131,7 @@ mod keyed;
 mod limiter;
 mod local;
 mod numbers;
+mod on_demand;
 mod panics;
 mod permit;
 mod process;

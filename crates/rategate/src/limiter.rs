@@ -51,7 +51,7 @@ use crate::wait::{Alarm, Precision};
 /// let limiter = Limiter::new(Gcra::new("1000/s".parse()?, 1)?);
 /// std::thread::scope(|scope| {
 ///     for _ in 0..4 {
-///         scope.spawn(|| limiter.acquire(1).map(|grant| grant.start_ns()));
+///         scope.spawn(|| limiter.acquire(1).map(|grant| grant.release_ns()));
 ///     }
 /// });
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -176,7 +176,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// let limiter = Limiter::new(TwoTimeline::new("2000/s".parse()?, Mode::Average, None));
     /// let exact = limiter.clone().with_precision(Precision::Spin);
-    /// assert!(exact.acquire(1)?.start_ns() <= exact.acquire(1)?.start_ns());
+    /// assert!(exact.acquire(1)?.release_ns() <= exact.acquire(1)?.release_ns());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -336,6 +336,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
     /// Takes `permits` if they may start within `longest`, and waits until then.
     ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
+    /// `tokio` it panics on a thread that drives tasks.
+    ///
     /// # Errors
     ///
     /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
@@ -349,6 +352,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Takes `permits`, and waits until they may start, unless somebody raises the alarm before: the
     /// caller who gives up, or whoever wants all of some kind to. An interrupted wait gives back all
     /// that it held, and those behind it move up.
+    ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
+    /// `tokio` it panics on a thread that drives tasks.
     ///
     /// ```
     /// use std::thread;
@@ -555,7 +561,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Whether the limiter has been closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.alarm().is_raised()
+        self.shared.is_closed()
     }
 
     /// What the limiter's clock shows, in nanoseconds since its origin.
@@ -613,9 +619,11 @@ impl<L: Concurrent, C> Clone for Limiter<L, C> {
     }
 }
 
-impl<L: Concurrent + fmt::Debug, C: fmt::Debug> fmt::Debug for Limiter<L, C> {
+/// One line: the policy, what remains and how many wait, as far as that can be read without waiting
+/// for another thread.
+impl<L: Concurrent, C: Clock> fmt::Debug for Limiter<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.fmt(f)
+        self.shared.fmt_as(f, "Limiter", &[])
     }
 }
 

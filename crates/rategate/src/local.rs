@@ -10,6 +10,7 @@ use rategate_core::queue::Request;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError};
+use crate::on_demand::Batches;
 use crate::shared::Shared;
 use crate::wait::Precision;
 
@@ -62,6 +63,7 @@ const LASTS_NS: u64 = 1_000_000;
 /// permits from the others, once.
 pub struct Local<L: Concurrent, C: Clock = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
+    batches: Arc<Batches>,
     precision: Precision,
     class: ClassId,
     /// How many permits to take at a time, by the numbers in force at `epoch`.
@@ -82,9 +84,22 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         precision: Precision,
         class: ClassId,
     ) -> Result<Self, Closed> {
+        let batches = Arc::clone(shared.on_demand().batches_or_new());
         let (epoch, batch) = shared.batch()?;
         let (left, calls, start_ns, until_ns, drawn) = (0, 0, 0, 0, None);
-        Ok(Self { shared, precision, class, batch, epoch, left, calls, start_ns, until_ns, drawn })
+        Ok(Self {
+            shared,
+            batches,
+            precision,
+            class,
+            batch,
+            epoch,
+            left,
+            calls,
+            start_ns,
+            until_ns,
+            drawn,
+        })
     }
 
     /// Takes `permits` at once, or says how long until they could be taken. Never waits.
@@ -110,6 +125,9 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     }
 
     /// Takes `permits`, and waits until they may start.
+    ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
+    /// `tokio` it panics on a thread that drives tasks.
     ///
     /// # Errors
     ///
@@ -142,7 +160,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     #[inline]
     fn take_held(&mut self, permits: u64) -> Option<Grant> {
         // Two words that hardly anybody ever writes.
-        let lasts = self.shared.seen_ns() < self.until_ns && self.shared.epoch() == self.epoch;
+        let lasts = self.batches.seen_ns() < self.until_ns && self.batches.epoch() == self.epoch;
         let left = self.left.checked_sub(permits).filter(|_| lasts && permits > 0)?;
         self.left = left;
         self.calls = self.calls.wrapping_add(1);
@@ -154,13 +172,13 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     fn try_shared(&mut self, permits: u64) -> Result<Decision, LimiterError> {
         // A request that would soon use up a batch is the limiter's; what is in hand stays there.
         let is_small = (1..=self.batch >> 2).contains(&permits);
-        if !is_small && self.shared.epoch() == self.epoch {
+        if !is_small && self.batches.epoch() == self.epoch {
             return self.try_limiter(permits);
         }
         if self.drawn.is_some() {
             self.give_back();
         }
-        if self.shared.epoch() != self.epoch {
+        if self.batches.epoch() != self.epoch {
             (self.epoch, self.batch) = self.shared.batch()?;
         }
         if is_small {
@@ -214,7 +232,7 @@ impl<L: Concurrent, C: Clock> Drop for Local<L, C> {
 
 impl<L: Concurrent, C: Clock> fmt::Debug for Local<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Local");
-        shown.field("held", &self.left).field("batch", &self.batch).finish_non_exhaustive()
+        let own: [(&str, &dyn fmt::Debug); 2] = [("held", &self.left), ("batch", &self.batch)];
+        self.shared.fmt_as(f, "Local", &own)
     }
 }

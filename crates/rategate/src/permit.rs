@@ -32,7 +32,7 @@ use crate::shared::Shared;
 /// let permit = limiter.permit(1)?;
 /// clock.advance(70); // the request is on its way, and then the answer comes
 /// permit.commit();
-/// assert_eq!(limiter.permit(1)?.grant().start_ns(), 1_070);
+/// assert_eq!(limiter.permit(1)?.grant().release_ns(), 1_070);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a permit ends its operation"]
@@ -67,6 +67,9 @@ impl Error for Expired {}
 impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Takes `permits`, waits until they may start, and gives them as a value whose drop ends the
     /// operation.
+    ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter::permit`](crate::AsyncLimiter::permit). In a debug build
+    /// with the feature `tokio` it panics on a thread that drives tasks.
     ///
     /// # Errors
     ///
@@ -178,7 +181,8 @@ impl<L: Concurrent, C: Clock> Drop for Permit<L, C> {
 
 impl<L: Concurrent, C: Clock> fmt::Debug for Permit<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Permit");
-        shown.field("permits", &self.permits).field("grant", &self.grant).finish_non_exhaustive()
+        let own: [(&str, &dyn fmt::Debug); 2] =
+            [("permits", &self.permits), ("release_ns", &self.grant.release_ns())];
+        self.shared.fmt_as(f, "Permit", &own)
     }
 }

@@ -24,9 +24,9 @@ use crate::wait::Precision;
 /// let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000_000_000)?, ManualClock::new());
 /// let first = limiter.reserve(1)?.keep();
 /// let second = limiter.reserve(1)?;
-/// assert_eq!((first.start_ns(), second.start_ns()), (0, 1_000_000_000));
+/// assert_eq!((first.promised_ns(), second.promised_ns()), (0, 1_000_000_000));
 /// drop(second);
-/// assert_eq!(limiter.reserve(1)?.start_ns(), 1_000_000_000, "given back");
+/// assert_eq!(limiter.reserve(1)?.promised_ns(), 1_000_000_000, "given back");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a reservation is cancelled"]
@@ -47,10 +47,11 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
         Self { shared, precision, promise, settled: false }
     }
 
-    /// The first nanosecond at which the operation may start, on the limiter's clock.
+    /// Returns the promised start: the first nanosecond at which the operation may start, on the
+    /// limiter's clock.
     #[must_use]
-    pub const fn start_ns(&self) -> u64 {
-        self.promise.grant.start_ns
+    pub const fn promised_ns(&self) -> u64 {
+        self.promise.grant.promised_ns
     }
 
     pub(crate) const fn promise(&self) -> &Promise {
@@ -62,9 +63,12 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
         &self.shared
     }
 
-    /// Blocks until the start, and takes the permits then. Where the limit bounds what starts, they
+    /// Waits until the start, and takes the permits then. Where the limit bounds what starts, they
     /// count from the instant of taking; a thread that wakes too late to fit before what was promised to
     /// others waits on, first in line.
+    ///
+    /// Blocks the thread: in a task, use [`AsyncReservation::wait`](crate::AsyncReservation::wait). In a debug build
+    /// with the feature `tokio` it panics on a thread that drives tasks.
     ///
     /// If the start has come already, the grant is the caller's even where the limiter is closed: its
     /// permits are spent.
@@ -79,7 +83,7 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
     }
 
     /// Uses the permits without waiting here, also where the limiter has been closed since. The
-    /// operation must not start before [`Grant::start_ns`].
+    /// operation must not start before [`Grant::promised_ns`].
     #[must_use = "it says when the operation may start"]
     pub fn keep(mut self) -> Grant {
         self.settled = true;
@@ -116,6 +120,9 @@ impl<L: Concurrent, C: Clock> Drop for Reservation<L, C> {
 
 impl<L: Concurrent, C: Clock> fmt::Debug for Reservation<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reservation").field("grant", &self.promise.grant).finish_non_exhaustive()
+        let grant = &self.promise.grant;
+        let own: [(&str, &dyn fmt::Debug); 2] =
+            [("permits", &grant.permits), ("promised_ns", &grant.promised_ns)];
+        self.shared.fmt_as(f, "Reservation", &own)
     }
 }

@@ -17,46 +17,31 @@ use rategate_core::limit::Limit;
 use rategate_core::queue::{Joined, Outcome, Place, Request};
 use rategate_core::verdict::{self, Verdict};
 
+use self::locked::Locked;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
 use crate::numbers::Numbers;
+use crate::on_demand::{Batches, OnDemand};
 use crate::panics::quietly;
 use crate::stats::LimitStats;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::turn::{Collected, Ear, State, Turn, Woken};
+use crate::sync::{Mutex, MutexGuard};
+use crate::turn::{Collected, Ear, Turn, Woken};
 use crate::twins::Twins;
-use crate::wait::{Alarm, Listeners, Precision, Waiter, Wake};
+use crate::wait::{Alarm, Precision, Waiter, Wake};
+
+mod locked;
+mod shown;
 
 /// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
 /// alone.
-#[derive(Debug)]
 pub(crate) struct Shared<L: Concurrent, C> {
     twins: Twins<L::Twin>,
-    state: Mutex<State<L>>,
+    state: Mutex<Locked<L>>,
     clock: C,
-    /// Raised when the limiter is closed.
-    alarm: Alarm,
-    /// Tasks that wait for a reservation, to be told the same.
-    listeners: Listeners,
-    waiter: Waiter,
-    hands: Hands,
-    /// Absent unless somebody wants them: then a call pays for one look.
-    stats: OnceLock<LimitStats>,
-    /// Wakes whoever sets the timer of the tasks that wait. Absent until one has asked.
-    timekeeper: OnceLock<Waker>,
-}
-
-/// What handles with permits in hand look at before they use one. Rarely written, and apart from what
-/// is.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Hands {
-    /// Counts changes of the numbers, and the closing. Written under the lock; a handle that sees it
-    /// late uses permits that it has, as if it had been a little faster.
-    epoch: AtomicU64,
-    /// The newest reading by a handle that took a batch, or by a caller who had to wait.
-    seen_ns: AtomicU64,
+    on_demand: OnceLock<Box<OnDemand>>,
+    /// Makes what sets the timer of the tasks that wait. Absent unless there are handles for tasks.
+    times_tasks: OnceLock<fn(&Arc<Self>) -> Waker>,
 }
 
 /// A start that the limit has promised.
@@ -70,8 +55,10 @@ pub(crate) struct Promise {
 impl<L: Concurrent, C> Shared<L, C> {
     /// The limit as it is, when nobody else can ask it any more.
     pub(crate) fn into_limit(self) -> L {
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut limit = state.limit;
+        let mut limit = match self.state.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Locked::Seed(seed) => L::grown(&seed),
+            Locked::Grown(state) => state.limit,
+        };
         limit.seal(self.twins.current());
         limit
     }
@@ -79,43 +66,43 @@ impl<L: Concurrent, C> Shared<L, C> {
 
 impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn new(mut limit: L, clock: C) -> Self {
-        Self {
-            twins: Twins::new(limit.twin(clock.now_ns())),
-            state: Mutex::new(State::new(limit)),
-            clock,
-            alarm: Alarm::new(),
-            listeners: Listeners::default(),
-            waiter: Waiter::new(Precision::default(), 0),
-            hands: Hands::default(),
-            stats: OnceLock::new(),
-            timekeeper: OnceLock::new(),
-        }
+        let twins = Twins::new(limit.twin(clock.now_ns()));
+        let state = Mutex::new(Locked::new(limit, twins.current()));
+        let (on_demand, times_tasks) = (OnceLock::new(), OnceLock::new());
+        Self { twins, state, clock, on_demand, times_tasks }
     }
 
-    pub(crate) const fn alarm(&self) -> &Alarm {
-        &self.alarm
+    /// What is made when it is first needed.
+    pub(crate) fn on_demand(&self) -> &OnDemand {
+        self.on_demand.get_or_init(Box::default)
     }
 
-    pub(crate) const fn listeners(&self) -> &Listeners {
-        &self.listeners
+    pub(crate) fn alarm(&self) -> &Alarm {
+        &self.on_demand().alarm
+    }
+
+    /// Whether the limiter has been closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.on_demand.get().is_some_and(|on_demand| on_demand.alarm.is_raised())
     }
 
     pub(crate) const fn clock(&self) -> &C {
         &self.clock
     }
 
-    pub(crate) const fn waiter(&self) -> &Waiter {
-        &self.waiter
+    pub(crate) fn waiter(&self) -> &Waiter {
+        &self.on_demand().waiter
     }
 
     #[inline]
     pub(crate) fn stats(&self) -> Option<&LimitStats> {
-        self.stats.get()
+        self.on_demand.get()?.stats.get()
     }
 
     /// Begins to count, unless somebody has before.
     pub(crate) fn count_as(&self, name: &str) {
-        self.stats.get_or_init(|| LimitStats::new(name, self.remaining().unwrap_or(0)));
+        let stats = &self.on_demand().stats;
+        stats.get_or_init(|| LimitStats::new(name, self.remaining().unwrap_or(0)));
     }
 
     /// Takes note of how a wait for so many has ended.
@@ -126,8 +113,16 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    pub(crate) const fn timekeeper(&self) -> &OnceLock<Waker> {
-        &self.timekeeper
+    /// Has the timer of waiting tasks made by `make`, when one first waits.
+    pub(crate) fn time_tasks_by(&self, make: fn(&Arc<Self>) -> Waker) {
+        let _ = self.times_tasks.set(make);
+    }
+
+    /// Sees to it that there is a timer. Before a task waits.
+    pub(crate) fn time_tasks(self: &Arc<Self>) {
+        if let Some(make) = self.times_tasks.get() {
+            self.on_demand().timekeeper.get_or_init(|| make(self));
+        }
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -138,11 +133,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.turn_even_if_closed(|turn| {
             // Sealed for good by now, and under the lock, so that no decision is still on its way
             // once this returns.
-            self.alarm.raise();
+            self.alarm().raise();
             turn.close();
             self.new_epoch();
         });
-        self.listeners.call();
+        self.on_demand().listeners.call();
         if let Some(stats) = self.stats() {
             stats.saw_close();
         }
@@ -151,17 +146,15 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// Puts other numbers into force. With the twin, while the queue is empty: it may be open then.
     pub(crate) fn change_numbers<N: Numbers<L>>(&self, numbers: N) -> Result<N::Outcome, Closed> {
         let mut woken = Woken::default();
-        let mut state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
+        let mut locked = self.lock_open()?;
+        let state = locked.state();
         let now_ns = self.clock.now_ns();
         if state.is_queued(now_ns) {
-            let mut turn = Turn::new(&mut state, &mut woken, now_ns);
+            let mut turn = Turn::new(state, &mut woken, now_ns);
             turn.serve();
             let changed = turn.change(|limit, now_ns| numbers.put_into(limit, None, now_ns));
             self.new_epoch();
-            self.end_turn(state, woken, now_ns);
+            self.end_turn(locked, woken, now_ns);
             return Ok(changed);
         }
         let changed = numbers.put_into(&mut state.limit, Some(self.twins.current()), now_ns);
@@ -170,36 +163,38 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         Ok(changed)
     }
 
+    /// What handles with batches look at, if there are any. Under the lock no handle is missed: it has
+    /// made this before it asks for its batch.
+    fn batches(&self) -> Option<&Batches> {
+        self.on_demand.get()?.batches()
+    }
+
     fn new_epoch(&self) {
-        self.hands.epoch.fetch_add(1, Ordering::Release);
+        if let Some(batches) = self.batches() {
+            batches.next_epoch();
+        }
     }
 
-    #[inline]
-    pub(crate) fn epoch(&self) -> u64 {
-        self.hands.epoch.load(Ordering::Acquire)
-    }
-
-    /// The newest time that somebody has seen who took a batch or had to wait.
-    #[inline]
-    pub(crate) fn seen_ns(&self) -> u64 {
-        self.hands.seen_ns.load(Ordering::Relaxed)
+    /// Notes the time that a caller has seen who took a batch or had to wait.
+    fn saw_ns(&self, now_ns: u64) {
+        if let Some(batches) = self.batches() {
+            batches.saw_ns(now_ns);
+        }
     }
 
     /// How many permits a handle takes at a time, and the epoch for which that holds.
     pub(crate) fn batch(&self) -> Result<(u64, u64), Closed> {
-        let state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
+        let batches = self.on_demand().batches_or_new();
+        let mut locked = self.lock_open()?;
         // The numbers alone say it, so the twin stays open.
-        Ok((self.epoch(), state.limit.batch()))
+        Ok((batches.epoch(), locked.state().limit.batch()))
     }
 
     #[inline]
     pub(crate) fn draw(&self, least: u64, most: u64) -> Draw {
         let draw = self.twins.current().draw(|| self.clock.now_ns(), least, most);
         if let Draw::Taken(drawn) = draw {
-            self.hands.seen_ns.fetch_max(drawn.start_ns, Ordering::Relaxed);
+            self.saw_ns(drawn.start_ns);
         }
         draw
     }
@@ -331,14 +326,14 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                 Ok(Joined::Granted(grant)) => return Ok(Ok(Grant::as_promised(&grant))),
                 Err(turned) => return Err(AcquireError::turned(turned, request.max_wait_ns)),
             };
-            self.hands.seen_ns.fetch_max(turn.now_ns, Ordering::Relaxed);
+            self.saw_ns(turn.now_ns);
             let due_ns = turn.due_ns(&place);
             Ok(Err((place, due_ns, turn.slack_ns(), turn.takes())))
         })??;
         match joined {
             Ok(grant) => Ok(grant),
             Err((place, due_ns, slack_ns, takes)) => {
-                let waiter = self.waiter.as_to(precision, slack_ns).taking(takes);
+                let waiter = self.waiter().as_to(precision, slack_ns).taking(takes);
                 self.wait_in_line(&place, due_ns, &waiter, &alarm, abort)
             }
         }
@@ -378,7 +373,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// What has come of a task's wait, if it has ended, or may end now.
     pub(crate) fn collect(&self, place: &Place, waker: &Waker) -> Option<Collected> {
         // For a wait that has ended nobody needs to know the time.
-        if let Some(outcome) = self.lock().collect(place) {
+        if let Some(outcome) = self.lock().state().collect(place) {
             return Some(Collected::Ended(outcome));
         }
         self.turn_even_if_closed(|turn| {
@@ -407,12 +402,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Gives up a place in line. A grant that has come to it goes back as far as it can.
     pub(crate) fn leave(&self, place: &Place) {
-        let mut state = self.lock();
-        if let Some(ear) = state.leave_from_behind(place) {
-            drop(state);
+        let mut locked = self.lock();
+        if let Some(ear) = locked.state().leave_from_behind(place) {
+            drop(locked);
             return quietly(|| drop(ear));
         }
-        self.take_turn(state, |turn| {
+        self.take_turn(locked, |turn| {
             turn.serve();
             if let Some(Outcome::Granted(grant)) = turn.leave(place) {
                 turn.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));
@@ -456,7 +451,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     ) -> Result<Promise, AcquireError> {
         self.turn(|turn| match turn.reserve(permits, max_wait_ns) {
             Some(Ok(Verdict::Granted(grant))) => {
-                self.hands.seen_ns.fetch_max(turn.now_ns, Ordering::Relaxed);
+                self.saw_ns(turn.now_ns);
                 Ok(Promise { grant, slack_ns: turn.slack_ns() })
             }
             Some(Ok(Verdict::Denied(denial))) => {
@@ -481,9 +476,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         promise: &Promise,
         precision: Precision,
     ) -> Result<Grant, AcquireError> {
-        let waiter = self.waiter.as_to(precision, promise.slack_ns);
+        let waiter = self.waiter().as_to(precision, promise.slack_ns);
         if let Some(place) = self.wait_for_promise(promise) {
-            let (due_ns, abort) = (Some(promise.grant.start_ns), Some(&self.alarm));
+            let (due_ns, abort) = (Some(promise.grant.start_ns), Some(self.alarm()));
             let (alarm, waiter) = (Alarm::of_one_wait(abort), waiter.taking(true));
             let taken = self.wait_in_line(&place, due_ns, &waiter, &alarm, abort);
             return taken.map_err(|error| match error {
@@ -491,7 +486,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                 error => error,
             });
         }
-        match waiter.wait(&self.clock, promise.grant.start_ns, &self.alarm) {
+        match waiter.wait(&self.clock, promise.grant.start_ns, self.alarm()) {
             Wake::Raised if self.cancel(promise) => Err(AcquireError::Closed),
             Wake::Raised | Wake::Due => {
                 Ok(Grant::as_promised(&promise.grant).starting(self.clock.now_ns()))
@@ -529,14 +524,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// A turn for a limit that counts operations in flight. For all others nothing has to be done.
     fn turn_in_flight(&self, act: impl FnOnce(&mut Turn<'_, L>) -> bool) -> Result<bool, Closed> {
-        let state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
-        if !state.limit.counts_in_flight() {
+        let mut locked = self.lock_open()?;
+        if !locked.state().limit.counts_in_flight() {
             return Ok(false);
         }
-        Ok(self.take_turn(state, |turn| {
+        Ok(self.take_turn(locked, |turn| {
             turn.serve();
             act(turn)
         }))
@@ -549,11 +541,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// One turn, at one reading of the clock, with the queue served up to then.
     pub(crate) fn turn<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> Result<T, Closed> {
-        let state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
-        Ok(self.take_turn(state, |turn| {
+        Ok(self.take_turn(self.lock_open()?, |turn| {
             turn.serve();
             act(turn)
         }))
@@ -572,11 +560,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         &self,
         act: impl FnOnce(&mut Turn<'_, L>) -> T,
     ) -> Result<T, Closed> {
-        let state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
-        Ok(self.take_turn(state, act))
+        Ok(self.take_turn(self.lock_open()?, act))
     }
 
     /// A turn that serves only as many as `act` does.
@@ -586,31 +570,38 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     fn take_turn<T>(
         &self,
-        state: MutexGuard<'_, State<L>>,
+        locked: MutexGuard<'_, Locked<L>>,
         act: impl FnOnce(&mut Turn<'_, L>) -> T,
     ) -> T {
         // It wakes when it is dropped, which is after the lock even where something panics.
         let mut woken = Woken::default();
-        let mut state = state;
+        let mut locked = locked;
+        let state = locked.state();
         state.limit.seal(self.twins.current());
         // Inside the lock: a reading from outside could be overtaken by another's.
         let now_ns = self.clock.now_ns();
-        let mut turn = Turn::new(&mut state, &mut woken, now_ns);
+        let mut turn = Turn::new(state, &mut woken, now_ns);
         let result = act(&mut turn);
-        self.end_turn(state, woken, now_ns);
+        self.end_turn(locked, woken, now_ns);
         result
     }
 
     /// Ends a turn, and then wakes whom it has made due.
-    fn end_turn(&self, state: MutexGuard<'_, State<L>>, woken: Woken, now_ns: u64) {
-        let must_arm = self.close_turn(state, &woken, now_ns);
+    fn end_turn(&self, locked: MutexGuard<'_, Locked<L>>, woken: Woken, now_ns: u64) {
+        let must_arm = self.close_turn(locked, &woken, now_ns);
         self.wake(woken, must_arm);
     }
 
     /// Hands the state to the twin if nobody waits, and lets go of the lock. Returns whether the timer of
     /// the tasks has to be set anew.
-    fn close_turn(&self, mut state: MutexGuard<'_, State<L>>, woken: &Woken, now_ns: u64) -> bool {
-        if !state.is_queued(now_ns) && !self.alarm.is_raised() {
+    fn close_turn(
+        &self,
+        mut locked: MutexGuard<'_, Locked<L>>,
+        woken: &Woken,
+        now_ns: u64,
+    ) -> bool {
+        let state = locked.state();
+        if !state.is_queued(now_ns) && !self.is_closed() {
             state.limit.open(self.twins.current(), now_ns);
         }
         state.must_arm(woken)
@@ -618,27 +609,30 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     fn wake(&self, woken: Woken, must_arm: bool) {
         drop(woken);
-        if must_arm && let Some(timekeeper) = self.timekeeper.get() {
+        if must_arm && let Some(timekeeper) = self.on_demand().timekeeper.get() {
             timekeeper.wake_by_ref();
         }
     }
 
     /// A turn that goes on until it is [released](Hold::release).
     pub(crate) fn hold(&self) -> Result<Hold<'_, L, C>, Closed> {
-        let mut state = self.lock();
-        if self.alarm.is_raised() {
-            return Err(Closed);
-        }
-        state.limit.seal(self.twins.current());
+        let mut locked = self.lock_open()?;
+        locked.state().limit.seal(self.twins.current());
         let now_ns = self.clock.now_ns();
-        let mut hold = Hold { shared: self, state, woken: Woken::default(), now_ns };
-        Turn::new(&mut hold.state, &mut hold.woken, now_ns).serve();
+        let mut hold = Hold { shared: self, locked, woken: Woken::default(), now_ns };
+        hold.turn().serve();
         Ok(hold)
+    }
+
+    /// The lock of a limiter that is not closed.
+    fn lock_open(&self) -> Result<MutexGuard<'_, Locked<L>>, Closed> {
+        let locked = self.lock();
+        if self.is_closed() { Err(Closed) } else { Ok(locked) }
     }
 
     /// A panic in a decision leaves the state as the core left it, which is never half a decision
     /// that would grant too much.
-    fn lock(&self) -> MutexGuard<'_, State<L>> {
+    fn lock(&self) -> MutexGuard<'_, Locked<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -646,21 +640,25 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 /// The lock in somebody's hands, who has those of others as well.
 pub(crate) struct Hold<'a, L: Concurrent, C> {
     shared: &'a Shared<L, C>,
-    state: MutexGuard<'a, State<L>>,
+    locked: MutexGuard<'a, Locked<L>>,
     woken: Woken,
     now_ns: u64,
 }
 
 impl<'a, L: Concurrent, C: Clock> Hold<'a, L, C> {
+    fn turn(&mut self) -> Turn<'_, L> {
+        Turn::new(self.locked.state(), &mut self.woken, self.now_ns)
+    }
+
     /// Decides something behind all who wait; see [`Turn::behind_all`].
     pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
-        Turn::new(&mut self.state, &mut self.woken, self.now_ns).behind_all(decide)
+        self.turn().behind_all(decide)
     }
 
     /// Lets go of the lock. What it returns wakes others, and is to be called when no lock is held.
     pub(crate) fn release(self) -> impl FnOnce() + use<'a, L, C> {
-        let Self { shared, state, woken, now_ns } = self;
-        let must_arm = shared.close_turn(state, &woken, now_ns);
+        let Self { shared, locked, woken, now_ns } = self;
+        let must_arm = shared.close_turn(locked, &woken, now_ns);
         move || shared.wake(woken, must_arm)
     }
 }

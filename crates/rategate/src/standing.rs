@@ -74,7 +74,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Returns a number that is another after each change of the limit's numbers, and after the closing. Takes no lock.
     #[must_use]
     pub fn changes(&self) -> u64 {
-        self.shared().epoch()
+        self.shared().on_demand().batches_or_new().epoch()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The operation throttle: a loop calls it after each operation, and it sleeps whenever enough
 //! delay has added up to be worth a sleep.
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -43,7 +44,6 @@ use crate::wait::Alarm;
 /// assert_eq!(clock.now_ns(), 30_000_000, "exactly 60 intervals");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Throttle<C = MonotonicClock> {
     pacer: Pacer,
     /// The same schedule without batches, which tells when an operation is paid for.
@@ -106,8 +106,9 @@ impl<C: Clock> Throttle<C> {
     }
 
     /// To be called after each operation. Sleeps once, if enough is owed, and returns how long it
-    /// meant to sleep; zero if it did not. What the sleep got wrong is carried into the next. The
-    /// sleep blocks the thread: not for one that drives tasks.
+    /// meant to sleep; zero if it did not. What the sleep got wrong is carried into the next.
+    ///
+    /// Blocks the thread: not for one that drives tasks. In a debug build with the feature `tokio` it panics there.
     ///
     /// # Errors
     ///
@@ -133,6 +134,8 @@ impl<C: Clock> Throttle<C> {
 
     /// Sleeps off what is still owed and was not worth a sleep, so that N operations take exactly N
     /// intervals, never less. Returns how long that was to take.
+    ///
+    /// Blocks the thread: not for one that drives tasks. In a debug build with the feature `tokio` it panics there.
     pub fn finish(self) -> Duration {
         let tail_ns = self.paid_ns.saturating_sub(self.clock.now_ns());
         // Nobody holds this alarm, so the wait ends at its instant.
@@ -147,6 +150,19 @@ impl<C: Clock> Throttle<C> {
             unbatched: pacer_of(self.rate, 0, self.catch_up),
             ..self
         }
+    }
+}
+
+/// One line: the numbers, and how far the operations so far are paid for.
+impl<C: Clock> fmt::Debug for Throttle<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owed_ns = self.paid_ns.saturating_sub(self.clock.now_ns());
+        f.debug_struct("Throttle")
+            .field("rate", &self.rate)
+            .field("min_sleep", &Duration::from_nanos(self.min_sleep_ns))
+            .field("catch_up", &self.catch_up)
+            .field("owed", &Duration::from_nanos(owed_ns))
+            .finish_non_exhaustive()
     }
 }
 

@@ -84,11 +84,24 @@ pub(crate) enum Collected {
 #[derive(Debug)]
 pub(crate) struct State<L> {
     pub(crate) limit: L,
+    /// Absent until a caller waits, or says how to.
+    waits: Option<Box<WaitQueue<L>>>,
+}
+
+/// A limit's wait queue, and what the timer of its tasks needs to know.
+#[derive(Debug)]
+struct WaitQueue<L> {
     queue: Queue<Ear, L>,
     /// How many of those who wait are tasks. Threads look after themselves.
     tasks: u32,
     /// When the timer of the tasks will serve the queue.
     armed_ns: u64,
+}
+
+impl<L: Provisional> Default for WaitQueue<L> {
+    fn default() -> Self {
+        Self { queue: Queue::new(Bounds::default()), tasks: 0, armed_ns: u64::MAX }
+    }
 }
 
 /// The limit and its queue, in the hands of whoever has the lock.
@@ -99,37 +112,54 @@ pub(crate) struct Turn<'a, L> {
 }
 
 impl<L: Provisional> State<L> {
-    pub(crate) fn new(limit: L) -> Self {
-        Self { limit, queue: Queue::new(Bounds::default()), tasks: 0, armed_ns: u64::MAX }
+    pub(crate) const fn new(limit: L) -> Self {
+        Self { limit, waits: None }
     }
 
     /// Whether somebody waits, or has been granted what has not reached it.
     pub(crate) fn is_queued(&self, now_ns: u64) -> bool {
-        !self.queue.is_idle(now_ns)
+        self.waits.as_ref().is_some_and(|waits| !waits.queue.is_idle(now_ns))
     }
 
     /// What has come of a wait, once.
     pub(crate) fn collect(&mut self, place: &Place) -> Option<Outcome> {
-        self.queue.collect(place)
+        self.waits.as_mut()?.queue.collect(place)
     }
 
     /// Gives up a place in line that needs no turn for it. Its ear is to be dropped when the lock is
     /// free.
     pub(crate) fn leave_from_behind(&mut self, place: &Place) -> Option<Ear> {
-        let ear = self.queue.leave_from_behind(place)?;
-        self.tasks = self.tasks.saturating_sub(u32::from(matches!(ear, Ear::Task(_))));
+        let waits = self.waits.as_mut()?;
+        let ear = waits.queue.leave_from_behind(place)?;
+        waits.tasks = waits.tasks.saturating_sub(u32::from(matches!(ear, Ear::Task(_))));
         Some(ear)
     }
 
     /// At the end of a turn: whether the timer of the tasks has to be set anew.
     pub(crate) fn must_arm(&mut self, woken: &Woken) -> bool {
-        self.tasks = self.tasks.saturating_sub(woken.tasks);
-        let next_ns = self.queue.next_ns().filter(|_| self.tasks > 0);
-        let Some(next_ns) = next_ns.filter(|&next_ns| next_ns < self.armed_ns) else {
+        let Some(waits) = &mut self.waits else { return false };
+        waits.tasks = waits.tasks.saturating_sub(woken.tasks);
+        let next_ns = waits.queue.next_ns().filter(|_| waits.tasks > 0);
+        let Some(next_ns) = next_ns.filter(|&next_ns| next_ns < waits.armed_ns) else {
             return false;
         };
-        self.armed_ns = next_ns;
+        waits.armed_ns = next_ns;
         true
+    }
+
+    /// Returns how many wait.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waits.as_ref().map_or(0, |waits| waits.queue.waiting())
+    }
+
+    /// Whether nobody waits for a start to come.
+    pub(crate) fn is_line_empty(&self) -> bool {
+        self.waits.as_ref().is_none_or(|waits| waits.queue.is_empty())
+    }
+
+    /// Returns the limit and its wait queue, which is made if there is none.
+    fn with_queue(&mut self) -> (&mut L, &mut WaitQueue<L>) {
+        (&mut self.limit, self.waits.get_or_insert_default())
     }
 }
 
@@ -141,14 +171,19 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// Grants all whose starts have come.
     pub(crate) fn serve(&mut self) {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.serve(limit, self.now_ns, self.woken);
+        if let State { limit, waits: Some(waits) } = &mut *self.state {
+            waits.queue.serve(limit, self.now_ns, self.woken);
+        }
     }
 
     /// Grants at most `most` of them. Returns whether there may be more.
     pub(crate) fn serve_some(&mut self, most: usize) -> bool {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.serve_some(limit, self.now_ns, most, self.woken)
+        match &mut *self.state {
+            State { limit, waits: Some(waits) } => {
+                waits.queue.serve_some(limit, self.now_ns, most, self.woken)
+            }
+            State { waits: None, .. } => false,
+        }
     }
 
     /// Decides something that gives nothing back and changes no number. Whoever waits has been
@@ -156,8 +191,12 @@ impl<'a, L: Provisional> Turn<'a, L> {
     ///
     /// `None` if somebody waits for what no clock foretells: nothing can pass before that.
     pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.behind_all(limit, self.now_ns, self.woken, decide)
+        match &mut *self.state {
+            State { limit, waits: Some(waits) } => {
+                waits.queue.behind_all(limit, self.now_ns, self.woken, decide)
+            }
+            State { limit, waits: None } => Some(decide(limit, self.now_ns)),
+        }
     }
 
     /// Promises permits the first start behind all who wait. `None` as for
@@ -167,8 +206,12 @@ impl<'a, L: Provisional> Turn<'a, L> {
         permits: u64,
         max_wait_ns: Option<u64>,
     ) -> Option<Result<Verdict, ExceedsCapacity>> {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.reserve(limit, self.now_ns, permits, max_wait_ns, self.woken)
+        match &mut *self.state {
+            State { limit, waits: Some(waits) } => {
+                waits.queue.reserve(limit, self.now_ns, permits, max_wait_ns, self.woken)
+            }
+            State { limit, waits: None } => Some(limit.reserve(self.now_ns, permits, max_wait_ns)),
+        }
     }
 
     /// The same for a question about `permits`, of which more than could ever pass will not pass later
@@ -187,21 +230,32 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// Changes the limit, or gives it something back. Whoever waits is booked anew afterwards.
     pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut L, u64) -> T) -> T {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.unbook(limit, self.now_ns);
-        let changed = change(limit, self.now_ns);
-        queue.serve(limit, self.now_ns, self.woken);
+        self.change_with(|limit, _, now_ns| change(limit, now_ns))
+    }
+
+    /// Changes the limit together with its wait queue, if there is one.
+    fn change_with<T>(
+        &mut self,
+        change: impl FnOnce(&mut L, Option<&mut Queue<Ear, L>>, u64) -> T,
+    ) -> T {
+        let State { limit, waits } = &mut *self.state;
+        let Some(waits) = waits else { return change(limit, None, self.now_ns) };
+        waits.queue.unbook(limit, self.now_ns);
+        let changed = change(limit, Some(&mut waits.queue), self.now_ns);
+        waits.queue.serve(limit, self.now_ns, self.woken);
         changed
     }
 
     /// Takes permits of a grant back, for the good of whoever waits and of the class that had them.
     pub(crate) fn refund(&mut self, class: ClassId, grant: &Grant, permits: u64) -> u64 {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.unbook(limit, self.now_ns);
-        let back = limit.refund(self.now_ns, grant, permits);
-        queue.settle(class, back, 0);
-        queue.serve(limit, self.now_ns, self.woken);
-        back
+        self.change_with(|limit, queue, now_ns| {
+            let back = limit.refund(now_ns, grant, permits);
+            // A class in which nobody waits can only be charged more.
+            if let Some(queue) = queue {
+                queue.settle(class, back, 0);
+            }
+            back
+        })
     }
 
     /// Makes good for an estimate of somebody of this class.
@@ -211,14 +265,17 @@ impl<'a, L: Provisional> Turn<'a, L> {
         grant: &Grant,
         actual: u64,
     ) -> Result<Settled, DebtError> {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.unbook(limit, self.now_ns);
-        let settled = limit.settle(self.now_ns, grant, actual);
-        if settled.is_ok() {
-            queue.settle(class, grant.permits, actual);
+        if actual > grant.permits {
+            // What the class owes is to be remembered, also where other classes come later.
+            self.state.with_queue();
         }
-        queue.serve(limit, self.now_ns, self.woken);
-        settled
+        self.change_with(|limit, queue, now_ns| {
+            let settled = limit.settle(now_ns, grant, actual);
+            if let Some(queue) = queue.filter(|_| settled.is_ok()) {
+                queue.settle(class, grant.permits, actual);
+            }
+            settled
+        })
     }
 
     /// Stands in line, unless the permits are there. Of those before, nobody is granted here if that
@@ -228,16 +285,11 @@ impl<'a, L: Provisional> Turn<'a, L> {
         request: Request,
         ear: impl FnOnce() -> Ear,
     ) -> Result<Joined, Turned> {
-        if !self.state.queue.has_line_for(request) {
-            self.serve();
+        let (limit, WaitQueue { queue, tasks, .. }) = self.state.with_queue();
+        if !queue.has_line_for(request) {
+            queue.serve(limit, self.now_ns, self.woken);
         }
-        let State { limit, queue, tasks, .. } = &mut *self.state;
-        let ear = || {
-            let ear = ear();
-            *tasks = tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));
-            ear
-        };
-        queue.join(limit, self.now_ns, request, ear, self.woken)
+        queue.join(limit, self.now_ns, request, counted(ear, tasks), self.woken)
     }
 
     /// Ends a wait whose start has come, by taking its permits now; or tells how it has ended. A
@@ -250,13 +302,8 @@ impl<'a, L: Provisional> Turn<'a, L> {
         if let Some(outcome) = self.state.collect(place) {
             return Some(Collected::Ended(outcome));
         }
-        let State { limit, queue, tasks, .. } = &mut *self.state;
-        let ear = || {
-            let ear = ear();
-            *tasks = tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));
-            ear
-        };
-        let outcome = queue.take(limit, self.now_ns, place, ear, self.woken);
+        let (limit, WaitQueue { queue, tasks, .. }) = self.state.with_queue();
+        let outcome = queue.take(limit, self.now_ns, place, counted(ear, tasks), self.woken);
         // What has been taken may have been held for longer than it needs to be now.
         queue.serve(limit, self.now_ns, self.woken);
         match outcome? {
@@ -267,30 +314,34 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// Has a promise that has not started waited for in line: its permits are taken by the waiter.
     pub(crate) fn wait_for_promise(&mut self, grant: &Grant) -> Option<Place> {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.wait_for_promise(limit, self.now_ns, grant.scheduled_ns, grant)
+        let (limit, waits) = self.state.with_queue();
+        waits.queue.wait_for_promise(limit, self.now_ns, grant.scheduled_ns, grant)
     }
 
     /// Sets whether waiters start at the instants that they were promised.
     pub(crate) fn set_promises_instants(&mut self, promises_instants: bool) {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.unbook(limit, self.now_ns);
-        queue.set_promises_instants(promises_instants);
-        queue.serve(limit, self.now_ns, self.woken);
+        self.state.with_queue();
+        self.change_with(|_, queue, _| {
+            if let Some(queue) = queue {
+                queue.set_promises_instants(promises_instants);
+            }
+        });
     }
 
-    pub(crate) const fn set_grace(&mut self, grace_ns: Option<u64>) {
-        self.state.queue.set_grace(grace_ns);
+    pub(crate) fn set_grace(&mut self, grace_ns: Option<u64>) {
+        self.state.with_queue().1.queue.set_grace(grace_ns);
     }
 
     /// Whether waiters take, so that a late wake costs some of the rate.
     pub(crate) fn takes(&self) -> bool {
-        self.state.queue.takes(&self.state.limit)
+        let State { limit, waits } = &*self.state;
+        waits.as_ref().map_or_else(|| !limit.keeps_schedule(), |waits| waits.queue.takes(limit))
     }
 
     /// Wakes whoever waits there by another waker from now on.
     pub(crate) fn listen(&mut self, place: &Place, waker: &Waker) {
-        if let Some(ear) = self.state.queue.waiter_mut(place)
+        if let Some(waits) = &mut self.state.waits
+            && let Some(ear) = waits.queue.waiter_mut(place)
             && !matches!(ear, Ear::Task(known) if known.will_wake(waker))
         {
             self.woken.gone.push(replace(ear, Ear::Task(waker.clone())));
@@ -299,14 +350,14 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// Until when a thread has to wait, as far as a clock can tell.
     pub(crate) fn due_ns(&mut self, place: &Place) -> Option<u64> {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.due_ns(limit, place, self.woken)
+        let State { limit, waits } = &mut *self.state;
+        waits.as_mut()?.queue.due_ns(limit, place, self.woken)
     }
 
     /// Gives up a place in line. Returns how the wait had ended, if it had.
     pub(crate) fn leave(&mut self, place: &Place) -> Option<Outcome> {
-        let State { limit, queue, .. } = &mut *self.state;
-        match queue.leave(limit, self.now_ns, place, self.woken)? {
+        let State { limit, waits } = &mut *self.state;
+        match waits.as_mut()?.queue.leave(limit, self.now_ns, place, self.woken)? {
             Left::InTime(ear) => {
                 self.woken.leaves(ear);
                 None
@@ -317,7 +368,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
     }
 
     pub(crate) fn add_class(&mut self, weight: NonZeroU64) -> Result<ClassId, TooManyClasses> {
-        let State { limit, queue, .. } = &mut *self.state;
+        let (limit, WaitQueue { queue, .. }) = self.state.with_queue();
         queue.unbook(limit, self.now_ns);
         let class = queue.add_class(weight);
         queue.serve(limit, self.now_ns, self.woken);
@@ -325,33 +376,43 @@ impl<'a, L: Provisional> Turn<'a, L> {
     }
 
     pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
-        self.state.queue.set_bounds(bounds);
+        self.state.with_queue().1.queue.set_bounds(bounds);
     }
 
     pub(crate) fn waiting(&self) -> u32 {
-        self.state.queue.waiting()
+        self.state.waiting()
     }
 
     /// Whether nobody waits for a start to come.
-    pub(crate) const fn is_line_empty(&self) -> bool {
-        self.state.queue.is_empty()
+    pub(crate) fn is_line_empty(&self) -> bool {
+        self.state.is_line_empty()
     }
 
     /// Ends all waits.
     pub(crate) fn close(&mut self) {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.close(limit, self.now_ns, self.woken);
+        let (limit, waits) = self.state.with_queue();
+        waits.queue.close(limit, self.now_ns, self.woken);
     }
 
     /// When the next wait is due, for the timer of the tasks, which serves the queue then.
     pub(crate) fn arm(&mut self) -> Option<u64> {
-        let next_ns = self.state.queue.next_ns().filter(|_| self.state.tasks > self.woken.tasks);
-        self.state.armed_ns = next_ns.unwrap_or(u64::MAX);
+        let waits = self.state.waits.as_mut()?;
+        let next_ns = waits.queue.next_ns().filter(|_| waits.tasks > self.woken.tasks);
+        waits.armed_ns = next_ns.unwrap_or(u64::MAX);
         next_ns
     }
 
     /// How late the queue may be served without a loss to the rate, as far as the limit knows.
     pub(crate) fn slack_ns(&self) -> u64 {
         self.state.limit.slack_ns()
+    }
+}
+
+/// Counts a waiter among the tasks, if it is one.
+fn counted(ear: impl FnOnce() -> Ear, tasks: &mut u32) -> impl FnOnce() -> Ear {
+    move || {
+        let ear = ear();
+        *tasks = tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));
+        ear
     }
 }

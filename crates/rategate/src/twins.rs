@@ -15,14 +15,34 @@ const GROWTHS: usize = 18;
 #[derive(Debug)]
 pub(crate) struct Twins<T> {
     first: T,
-    larger: [OnceLock<Box<T>>; GROWTHS],
+    /// Absent until it has grown.
+    larger: OnceLock<Box<Larger<T>>>,
+}
+
+#[derive(Debug)]
+struct Larger<T> {
+    twins: [OnceLock<Box<T>>; GROWTHS],
     /// How often it has grown. Written under the limiter's lock.
     growths: AtomicUsize,
 }
 
+impl<T> Default for Larger<T> {
+    fn default() -> Self {
+        Self { twins: Default::default(), growths: AtomicUsize::new(0) }
+    }
+}
+
+impl<T> Larger<T> {
+    fn last(&self) -> Option<&T> {
+        // Acquire: the twin that was put there before the count.
+        let last = self.growths.load(Ordering::Acquire).checked_sub(1)?;
+        self.twins.get(last)?.get().map(|twin| &**twin)
+    }
+}
+
 impl<T: Twin> Twins<T> {
-    pub(crate) fn new(first: T) -> Self {
-        Self { first, larger: Default::default(), growths: AtomicUsize::new(0) }
+    pub(crate) const fn new(first: T) -> Self {
+        Self { first, larger: OnceLock::new() }
     }
 
     /// The twin in use. Where twins do not grow, this costs nothing.
@@ -31,10 +51,7 @@ impl<T: Twin> Twins<T> {
         if !T::GROWS {
             return &self.first;
         }
-        // Acquire: the twin that was put there before the count.
-        let last = self.growths.load(Ordering::Acquire).checked_sub(1);
-        let larger = last.and_then(|last| self.larger.get(last)?.get());
-        larger.map_or(&self.first, |larger| larger)
+        self.larger.get().and_then(|larger| larger.last()).unwrap_or(&self.first)
     }
 
     /// Puts a larger twin in place of a sealed one that the limit has outgrown. Only by the holder
@@ -43,10 +60,11 @@ impl<T: Twin> Twins<T> {
         if !T::GROWS || !limit.has_outgrown(self.current()) {
             return;
         }
-        let growths = self.growths.load(Ordering::Relaxed);
-        if let Some(place) = self.larger.get(growths) {
+        let larger = self.larger.get_or_init(Box::default);
+        let growths = larger.growths.load(Ordering::Relaxed);
+        if let Some(place) = larger.twins.get(growths) {
             let _ = place.set(Box::new(limit.twin(now_ns)));
-            self.growths.store(growths.saturating_add(1), Ordering::Release);
+            larger.growths.store(growths.saturating_add(1), Ordering::Release);
         }
     }
 }

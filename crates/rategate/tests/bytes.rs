@@ -117,7 +117,7 @@ fn whoever_granted_takes_back() {
     let second = limiter.try_acquire(15).unwrap().granted().unwrap();
     assert!(limiter.try_acquire(5).unwrap().is_granted());
     let waited = limiter.acquire(4).unwrap();
-    assert_eq!(waited.start_ns(), 900 * MS);
+    assert_eq!(waited.release_ns(), 900 * MS);
     assert_eq!(limiter.refund(&second, 15), Ok(11), "4 have been earned again");
     assert_eq!(limiter.refund(&waited, 9), Ok(4));
     assert_eq!(limiter.remaining(), Ok(15));
@@ -135,7 +135,7 @@ fn a_debt_is_waited_for_by_the_next() {
     assert_eq!(limiter.settle(&page, 150), Ok(Settled::Owed { permits: 110 }));
     assert_eq!(clock.now_ns(), 0, "nobody waits for a debt");
     let next = limiter.acquire(50).unwrap();
-    assert_eq!(next.start_ns(), S);
+    assert_eq!(next.release_ns(), S);
     assert_eq!(limiter.settle(&next, 20), Ok(Settled::Back { permits: 30 }));
     let too_large = limiter.settle(&page, u64::MAX);
     assert!(matches!(too_large, Err(SettleError::Debt(DebtError::TooLarge { .. }))));

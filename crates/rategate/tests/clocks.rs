@@ -76,7 +76,7 @@ fn the_monotonic_clock_keeps_to_the_systems_time() {
 fn undersleeping_wakes_nobody_early() {
     let clock = ManualClock::with_sleep(|asked_ns| asked_ns / 3);
     let limiter = Limiter::with_clock(SlidingLog::new(2, 1_000).unwrap(), clock.clone());
-    let starts: Vec<u64> = (0..9).map(|_| limiter.acquire(1).unwrap().start_ns()).collect();
+    let starts: Vec<u64> = (0..9).map(|_| limiter.acquire(1).unwrap().release_ns()).collect();
     assert_eq!(starts, [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000]);
 }
 
@@ -89,7 +89,7 @@ fn oversleeping_keeps_the_bound_or_the_rate() {
         let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
         let limiter = if is_promised { limiter.with_promised_starts() } else { limiter };
         let grants = (0..5).map(|_| limiter.acquire(1).unwrap());
-        grants.map(|grant| (grant.promised_ns(), grant.start_ns())).collect::<Vec<_>>()
+        grants.map(|grant| (grant.promised_ns(), grant.release_ns())).collect::<Vec<_>>()
     };
     assert_eq!(
         played(false),
@@ -199,11 +199,11 @@ fn the_end_of_the_clock_and_a_clock_going_back_are_harmless() {
     let clock = ManualClock::new();
     clock.set(u64::MAX - 1_500);
     let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
-    assert_eq!(limiter.acquire(1).unwrap().start_ns(), u64::MAX - 1_500);
+    assert_eq!(limiter.acquire(1).unwrap().release_ns(), u64::MAX - 1_500);
     clock.set(5);
     assert!(!limiter.try_acquire(1).unwrap().is_granted(), "going back earns nothing");
     clock.set(u64::MAX - 1_500);
-    assert_eq!(limiter.acquire(1).unwrap().start_ns(), u64::MAX - 500);
+    assert_eq!(limiter.acquire(1).unwrap().release_ns(), u64::MAX - 500);
     let past_end = limiter.acquire(1).unwrap_err().to_string();
     assert!(past_end.ends_with("past the end of the clock"), "{past_end}");
     let late = limiter.acquire_within(1, Duration::from_nanos(1)).unwrap_err().to_string();

@@ -30,13 +30,13 @@ fn dispatching_obeys_the_bound_of_blocking() {
     let (done, runs) = channel();
     for task in 0..51 * 5 {
         let done = done.clone();
-        dispatcher.submit(move |grant| done.send((task, grant.start_ns())).unwrap()).unwrap();
+        dispatcher.submit(move |grant| done.send((task, grant.release_ns())).unwrap()).unwrap();
     }
     let report = dispatcher.shutdown().unwrap();
     assert_eq!(report, Report { ran: 51 * 5, ..Report::default() });
 
     let blocking = Limiter::with_clock(policy, ManualClock::new());
-    let ideal = (0..51 * 5).map(|task| (task, blocking.acquire(1).unwrap().start_ns()));
+    let ideal = (0..51 * 5).map(|task| (task, blocking.acquire(1).unwrap().release_ns()));
     assert_eq!(runs.try_iter().collect::<Vec<_>>(), ideal.collect::<Vec<_>>());
 }
 
@@ -50,7 +50,7 @@ fn a_slow_task_is_followed_by_no_burst() {
     for task in 0..10 {
         let (clock, starts) = (clock.clone(), Arc::clone(&starts));
         let run = move |grant: rategate::Grant| {
-            starts.lock().unwrap().push(grant.start_ns());
+            starts.lock().unwrap().push(grant.release_ns());
             clock.advance(if task == 3 { 7 * S } else { MS });
         };
         dispatcher.submit(run).unwrap();
@@ -71,7 +71,7 @@ fn a_sampler_at_any_phase_counts_51() {
     for task in 0..600 {
         let (clock, done) = (clock.clone(), done.clone());
         let run = move |grant: rategate::Grant| {
-            done.send(grant.start_ns()).unwrap();
+            done.send(grant.release_ns()).unwrap();
             // The same work in each round of 51, or a slow one would cost its round a start.
             clock.advance(task % 51 * 37 % 11 * MS);
         };
@@ -161,7 +161,7 @@ fn aborting_drops_the_rest() {
     let report = dispatcher.abort().unwrap();
     assert_eq!(report, Report { ran: 1, dropped: 4, ..Report::default() });
     assert!(!limiter.is_closed());
-    assert_eq!(limiter.reserve(1).unwrap().start_ns(), S);
+    assert_eq!(limiter.reserve(1).unwrap().promised_ns(), S);
     let (held, released) = sync_channel::<()>(1);
     let dispatcher = Dispatcher::new(limiter, 10).unwrap();
     dispatcher.submit(move |_| drop(held)).unwrap();
@@ -208,7 +208,7 @@ fn ended_from_inside(
     let (done, runs) = channel();
     for task in 0..4 {
         let done = done.clone();
-        dispatcher.submit(move |grant| done.send((task, grant.start_ns())).unwrap()).unwrap();
+        dispatcher.submit(move |grant| done.send((task, grant.release_ns())).unwrap()).unwrap();
     }
     drop(done);
     give.send(dispatcher).unwrap();

@@ -211,7 +211,7 @@ fn a_dropped_wait_loses_nothing() {
     assert_eq!((held, limiter.limiter().waiting()), (Some(1), Ok(1)));
     assert!(rest.size_hint() == (2, Some(2)));
     play(&clock, &mut behind, 9 * S);
-    assert_eq!(behind[0].result.take().unwrap().unwrap().start_ns(), S);
+    assert_eq!(behind[0].result.take().unwrap().unwrap().release_ns(), S);
 }
 
 /// Dropped after its grant and before its poll, a stream gives the permit back.

@@ -28,7 +28,7 @@ fn a_loop_starts_at_the_ideal_instants() {
         let clock = ManualClock::new();
         let gate = Limiter::with_clock(SlidingLog::new(permits, S).unwrap(), clock.clone());
         let starts = [(); 10].map(|()| {
-            let start_ns = gate.acquire(1).unwrap().start_ns();
+            let start_ns = gate.acquire(1).unwrap().release_ns();
             clock.advance(250 * MS);
             start_ns / MS
         });
@@ -87,7 +87,7 @@ fn gate_the_action_not_the_enumeration() {
 
     let clock = ManualClock::new();
     let gate = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), clock);
-    let actions: Vec<u64> = chunk.iter().map(|_| gate.acquire(1).unwrap().start_ns()).collect();
+    let actions: Vec<u64> = chunk.iter().map(|_| gate.acquire(1).unwrap().release_ns()).collect();
     let ideal: Vec<u64> = (0..50).map(|action| action / 5 * S).collect();
     assert_eq!(actions, ideal);
 }

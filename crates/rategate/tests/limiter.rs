@@ -31,7 +31,7 @@ fn log(
 fn blocking_mode_sends_51_a_second() {
     let clock = ManualClock::new();
     let limiter = log(51, S, &clock);
-    let starts: Vec<u64> = (0..51 * 4).map(|_| limiter.acquire(1).unwrap().start_ns()).collect();
+    let starts: Vec<u64> = (0..51 * 4).map(|_| limiter.acquire(1).unwrap().release_ns()).collect();
     let ideal: Vec<u64> = (0..51 * 4).map(|send| send / 51 * S).collect();
     assert_eq!(starts, ideal);
 }
@@ -43,7 +43,7 @@ fn windows_slide() {
     let limiter = log(2, S, &clock);
     let starts = [800, 900, 1_100, 1_200].map(|at_ms| {
         clock.set(at_ms * MS);
-        limiter.reserve(1).unwrap().keep().start_ns() / MS
+        limiter.reserve(1).unwrap().keep().release_ns() / MS
     });
     assert_eq!(starts, [800, 900, 1_800, 1_900]);
 }
@@ -57,7 +57,7 @@ fn the_oven_never_holds_seven() {
     let mut starts = Vec::new();
     for pizza in 0..60 {
         clock.advance(pizza * 17 % 300 * S);
-        starts.push(oven.acquire(1).unwrap().start_ns());
+        starts.push(oven.acquire(1).unwrap().release_ns());
     }
     assert!(starts.windows(7).all(|seven| seven[6] - seven[0] >= half_hour_ns));
 }
@@ -103,8 +103,8 @@ fn a_deadline_that_cannot_be_met_fails_at_once() {
     assert!(limiter.reserve_within(1, Duration::ZERO).is_err());
     clock.advance(MS);
     let grant = limiter.acquire_within(1, Duration::from_millis(999)).unwrap();
-    assert_eq!((grant.start_ns(), grant.wait()), (S, Duration::from_millis(999)));
-    assert_eq!(limiter.acquire_within(1, Duration::MAX).unwrap().start_ns(), 2 * S);
+    assert_eq!((grant.release_ns(), grant.wait()), (S, Duration::from_millis(999)));
+    assert_eq!(limiter.acquire_within(1, Duration::MAX).unwrap().release_ns(), 2 * S);
 }
 
 /// S4.7, S4.14, X4.4: nothing per something and something per nothing are refused; a period may be
@@ -116,10 +116,10 @@ fn limits_that_cannot_be_meant_are_refused() {
     let clock = ManualClock::new();
     let limiter = log(1, 50 * 86_400 * S, &clock);
     limiter.acquire(1).unwrap();
-    assert_eq!(limiter.acquire(1).unwrap().start_ns(), 50 * 86_400 * S, "fifty days");
+    assert_eq!(limiter.acquire(1).unwrap().release_ns(), 50 * 86_400 * S, "fifty days");
     let limiter = log(1, u64::MAX, &ManualClock::new());
     assert!(limiter.acquire(1).is_ok());
-    assert_eq!(limiter.acquire(1).unwrap().start_ns(), u64::MAX);
+    assert_eq!(limiter.acquire(1).unwrap().release_ns(), u64::MAX);
 }
 
 /// X0.5: waits that time cannot help are errors at once.
@@ -152,7 +152,7 @@ fn zero_permits_pass_and_too_many_are_an_error() {
     assert!(limiter.try_acquire(0).unwrap().is_granted());
     assert_eq!(limiter.acquire(0).unwrap().wait(), Duration::ZERO);
     assert_eq!(limiter.peek(0), Ok(Some(Duration::ZERO)));
-    assert_eq!(limiter.reserve(0).unwrap().start_ns(), 0);
+    assert_eq!(limiter.reserve(0).unwrap().promised_ns(), 0);
     for permits in [3, u64::MAX] {
         let Err(AcquireError::ExceedsCapacity(error)) = limiter.acquire(permits) else {
             panic!("{permits} fit")
@@ -168,22 +168,22 @@ fn zero_permits_pass_and_too_many_are_an_error() {
 fn reservations_are_given_back_unless_used() {
     let clock = ManualClock::new();
     let limiter = log(1, S, &clock);
-    assert_eq!(limiter.reserve(1).unwrap().wait().unwrap().start_ns(), 0);
+    assert_eq!(limiter.reserve(1).unwrap().wait().unwrap().release_ns(), 0);
     let second = limiter.reserve(1).unwrap();
     let third = limiter.reserve(1).unwrap();
-    assert_eq!((second.start_ns(), third.start_ns()), (S, 2 * S));
+    assert_eq!((second.promised_ns(), third.promised_ns()), (S, 2 * S));
     assert!(second.cancel());
     let instead = limiter.reserve(1).unwrap();
-    assert_eq!(instead.start_ns(), S, "the place is taken by the next that fits");
+    assert_eq!(instead.promised_ns(), S, "the place is taken by the next that fits");
     drop(third);
     drop(instead);
     let kept = limiter.reserve(1).unwrap().keep();
-    assert_eq!((kept.start_ns(), kept.wait()), (S, Duration::from_secs(1)));
+    assert_eq!((kept.release_ns(), kept.wait()), (S, Duration::from_secs(1)));
     let late = limiter.reserve(1).unwrap();
     clock.set(2 * S);
     assert!(!late.cancel(), "it has started");
     let waited = limiter.reserve(1).unwrap().wait().unwrap();
-    assert_eq!((waited.start_ns(), waited.scheduled_ns()), (3 * S, 2 * S));
+    assert_eq!((waited.release_ns(), waited.scheduled_ns()), (3 * S, 2 * S));
 }
 
 /// S3.12: the limit changes while it is in use, and promises are kept.
@@ -194,9 +194,9 @@ fn reconfiguring_keeps_promises() {
     limiter.acquire(1).unwrap();
     let promised = limiter.reserve(1).unwrap();
     limiter.reconfigure(SlidingLog::new(1, 5 * S).unwrap()).unwrap();
-    assert_eq!(promised.start_ns(), S);
-    assert_eq!(limiter.reserve(1).unwrap().keep().start_ns(), 6 * S);
-    assert_eq!(promised.wait().unwrap().start_ns(), S);
+    assert_eq!(promised.promised_ns(), S);
+    assert_eq!(limiter.reserve(1).unwrap().keep().release_ns(), 6 * S);
+    assert_eq!(promised.wait().unwrap().release_ns(), S);
     limiter.reconfigure(SlidingLog::new(4, 5 * S).unwrap()).unwrap();
     assert_eq!(
         limiter.remaining(),
@@ -217,7 +217,7 @@ fn several_limits_pass_together() {
     limiter.acquire(10).unwrap();
     clock.advance(500 * MS);
     assert_eq!(limiter.remaining(), Ok(2));
-    assert_eq!(limiter.acquire(3).unwrap().start_ns(), 2 * S);
+    assert_eq!(limiter.acquire(3).unwrap().release_ns(), 2 * S);
     limiter.reconfigure(&policies(20)).unwrap();
     assert_eq!(limiter.remaining(), Ok(7));
     let [rate, window] = policies(5);

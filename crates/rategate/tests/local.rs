@@ -35,7 +35,7 @@ fn a_batch_is_taken_in_one_step_and_used_one_by_one() {
     assert_eq!((limiter.remaining(), local.held()), (Ok(63_500), 499));
     for left in (0..499).rev() {
         let Decision::Granted(grant) = local.try_acquire(1).unwrap() else { panic!("in hand") };
-        assert_eq!((grant.start_ns(), grant.remaining(), local.held()), (0, left, left));
+        assert_eq!((grant.release_ns(), grant.remaining(), local.held()), (0, left, left));
     }
     assert_eq!(limiter.remaining(), Ok(63_500));
     assert!(granted(local.try_acquire(600)), "more than a batch");
@@ -103,7 +103,7 @@ fn a_batch_expires() {
     clock.advance(2 * MS);
     assert!(granted(busy.try_acquire(1)), "whoever takes a batch moves the time");
     let Decision::Granted(grant) = idle.try_acquire(1).unwrap() else { panic!("a new batch") };
-    assert_eq!((grant.start_ns(), idle.held()), (2 * MS, 499));
+    assert_eq!((grant.release_ns(), idle.held()), (2 * MS, 499));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn others_have_batches_of_one() {
     assert_eq!(local.batch(), 1);
     assert!(granted(local.try_acquire(1)) && granted(log.try_acquire(1)));
     assert!(!granted(local.try_acquire(1)));
-    assert_eq!(local.acquire(1).unwrap().start_ns(), MS);
+    assert_eq!(local.acquire(1).unwrap().release_ns(), MS);
     let slow =
         Limiter::with_clock(Gcra::new("1000/s".parse().unwrap(), 500).unwrap(), clock.clone());
     assert_eq!(slow.local().unwrap().batch(), 1);

@@ -28,7 +28,7 @@ fn commits(permits: u64, period_ns: u64) -> (Commits, ManualClock) {
 fn a_permit_commits_where_it_is_dropped() {
     let (limiter, clock) = commits(2, 1_000);
     let (first, second) = (limiter.permit(1).unwrap(), limiter.permit(1).unwrap());
-    assert_eq!((first.permits(), first.grant().start_ns()), (1, 0));
+    assert_eq!((first.permits(), first.grant().release_ns()), (1, 0));
     assert!(limiter.try_permit(1).unwrap().is_err());
     clock.advance(300);
     drop(first);
@@ -37,7 +37,7 @@ fn a_permit_commits_where_it_is_dropped() {
     assert_eq!(limiter.peek(1), Ok(Some(Duration::from_nanos(800))));
     assert_eq!(limiter.peek(2), Ok(Some(Duration::from_micros(1))));
     // Waiting, as `acquire` does.
-    assert_eq!(limiter.permit(1).unwrap().grant().start_ns(), 1_300);
+    assert_eq!(limiter.permit(1).unwrap().grant().release_ns(), 1_300);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn the_time_runs_from_the_promised_start() {
         }
         clock.set(1_007);
         let permit = waiting.join().unwrap();
-        assert_eq!((permit.grant().promised_ns(), permit.grant().start_ns()), (1_000, 1_007));
+        assert_eq!((permit.grant().promised_ns(), permit.grant().release_ns()), (1_000, 1_007));
         let expired = permit.start_within(Duration::from_nanos(5)).unwrap_err();
         assert_eq!(expired.late(), Duration::from_nanos(2));
     });
@@ -181,7 +181,11 @@ fn a_reservation_dropped_after_its_start_has_ended() {
     let reserved = peer.reserve(1).unwrap();
     clock.advance(70);
     drop(reserved);
-    assert_eq!(peer.acquire(1).unwrap().start_ns(), 1_070, "it may have had its effect until then");
+    assert_eq!(
+        peer.acquire(1).unwrap().release_ns(),
+        1_070,
+        "it may have had its effect until then"
+    );
 
     let log = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
     drop(log.reserve(1).unwrap());

@@ -192,7 +192,7 @@ impl<'a, L: Subject> Run<'a, L> {
                 match (reserved, name) {
                     (Err(error), _) => Told::refused(&error),
                     (Ok(reservation), name) => {
-                        let start_ns = Some(reservation.start_ns());
+                        let start_ns = Some(reservation.promised_ns());
                         match name {
                             Some(name) => drop(self.reserved.insert(name, (step, reservation))),
                             None => drop(reservation.keep()),

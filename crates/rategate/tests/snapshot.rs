@@ -109,7 +109,7 @@ fn answers(limiter: &OnClock<Ledger<AnyPolicy>>, clock: &ManualClock, from_ns: u
         let (peeked, left) = (limiter.peek(1).unwrap(), limiter.remaining().unwrap());
         let told = match limiter.try_acquire(1 + random.below(2)) {
             Ok(Decision::Granted(grant)) => {
-                format!("{} {} {}", grant.start_ns(), grant.scheduled_ns(), grant.remaining())
+                format!("{} {} {}", grant.release_ns(), grant.scheduled_ns(), grant.remaining())
             }
             other => format!("{other:?}"),
         };
@@ -283,7 +283,7 @@ fn promises_count_as_taken_and_those_in_line_do_not() {
     let limiter = AsyncLimiter::with_clock(log, clock.clone());
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     let promised = limiter.limiter().reserve(1).unwrap();
-    assert_eq!(promised.start_ns(), S);
+    assert_eq!(promised.promised_ns(), S);
     let mut waiting = pin!(limiter.acquire(1));
     let mut context = Context::from_waker(Waker::noop());
     assert!(waiting.as_mut().poll(&mut context).is_pending());

@@ -40,7 +40,7 @@ struct Start {
 impl Start {
     fn of(grant: &Grant) -> Self {
         Self {
-            start_ns: grant.start_ns(),
+            start_ns: grant.release_ns(),
             promised_ns: grant.promised_ns(),
             scheduled_ns: grant.scheduled_ns(),
         }
@@ -166,7 +166,7 @@ fn act<L: Concurrent, C: Clock>(
         3 => {
             // Given back in time, or spent at the instant that was promised.
             if let Ok(reservation) = limiter.reserve_within(1, shortly) {
-                let start_ns = reservation.start_ns();
+                let start_ns = reservation.promised_ns();
                 if !reservation.cancel() {
                     starts.push(Start::at(start_ns));
                 }

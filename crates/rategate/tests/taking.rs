@@ -36,7 +36,7 @@ fn wait_for<L: Concurrent, C: Clock + 'static>(limiter: &AsyncLimiter<L, C>) -> 
 
 /// When a wait has started, in milliseconds.
 fn started(wait: &mut Wait<'_>) -> Option<u64> {
-    poll(wait).map(|grant| grant.unwrap().start_ns() / MS)
+    poll(wait).map(|grant| grant.unwrap().release_ns() / MS)
 }
 
 /// One permit in any 100 ms, and that of the first taken at zero.
@@ -57,7 +57,7 @@ fn a_reservation_stands_behind_all_who_wait_however_late_the_first_was() {
     clock.advance(5_000 * MS);
     assert_eq!(started(&mut waits[0]), Some(5_000));
     // The other 23 from 5.1 s to 7.3 s.
-    let promised = limiter.limiter().reserve(1).unwrap().keep().start_ns();
+    let promised = limiter.limiter().reserve(1).unwrap().keep().promised_ns();
     assert!(promised >= 7_400 * MS, "{promised}");
 }
 
@@ -69,7 +69,7 @@ fn a_waiter_that_is_a_little_late_each_time_is_not_passed_by_reservations_for_ev
     let mut next_ms = 100;
     for _ in 0..4 {
         clock.advance(next_ms * MS + MS - clock.now_ns());
-        let promised_ms = limiter.limiter().reserve(1).unwrap().keep().start_ns() / MS;
+        let promised_ms = limiter.limiter().reserve(1).unwrap().keep().promised_ns() / MS;
         clock.advance(MS);
         if started(&mut wait).is_some() {
             return;
@@ -135,7 +135,7 @@ fn a_change_that_changes_nothing_lets_no_late_reservation_through() {
         }
         clock.advance(108 * MS);
         assert!(poll(&mut waited).is_none(), "another is promised 92 ms later");
-        assert_eq!(kept.keep().start_ns(), 200 * MS);
+        assert_eq!(kept.keep().promised_ns(), 200 * MS);
         clock.advance(192 * MS);
         assert_eq!(started(&mut waited), Some(300));
     }

@@ -63,7 +63,7 @@ fn tasks_start_as_threads_do() {
             Task::new(async move {
                 for _ in 0..3 {
                     let grant = limiter.acquire(1).await.unwrap();
-                    starts.lock().unwrap().push((grant.start_ns() / MS, task));
+                    starts.lock().unwrap().push((grant.release_ns() / MS, task));
                 }
             })
         })
@@ -87,7 +87,7 @@ fn the_line_is_in_order_of_the_first_poll_and_has_one_timer() {
     let mut tasks: Vec<_> = made
         .into_iter()
         .rev()
-        .map(|(n, future)| Task::new(async move { (n, future.await.unwrap().start_ns()) }))
+        .map(|(n, future)| Task::new(async move { (n, future.await.unwrap().release_ns()) }))
         .collect();
     assert_eq!((clock.sleeping(), limiter.limiter().waiting()), (1, Ok(20)));
     play(&clock, &mut tasks, 100 * S);
@@ -137,14 +137,14 @@ fn a_dropped_future_leaves_the_line() {
     std::mem::forget(tasks[4].future.take());
     play(&clock, &mut tasks, 100 * S);
     let second_of = |task: &Task<'_, Result<rategate::Grant, _>>| {
-        task.result.map(|result| result.unwrap().start_ns() / S)
+        task.result.map(|result| result.unwrap().release_ns() / S)
     };
     let starts: Vec<_> = tasks.iter().map(second_of).collect();
     // The one that was forgotten costs a grace period of 10 ms.
     assert_eq!(starts, [None, Some(1), Some(2), None, None, Some(3), Some(4), None]);
     assert_eq!(limiter.limiter().waiting(), Ok(0));
     let next = limiter.reserve(1).unwrap();
-    assert_eq!(next.start_ns(), 5 * S + 10 * MS, "nothing else lost");
+    assert_eq!(next.promised_ns(), 5 * S + 10 * MS, "nothing else lost");
 }
 
 /// A wait that borrows nothing goes wherever it likes, outlives its handle, and leaves the line as any
@@ -165,7 +165,7 @@ fn an_owned_wait_is_as_good() {
         tasks.iter_mut().for_each(Task::run);
     }
     let start_of = |task: &Task<'_, Result<rategate::Grant, _>>| {
-        task.result.map(|result| result.unwrap().start_ns())
+        task.result.map(|result| result.unwrap().release_ns())
     };
     assert_eq!(tasks.iter().map(start_of).collect::<Vec<_>>(), [Some(S), None, Some(2 * S), None]);
     handle.close();
@@ -203,7 +203,7 @@ fn deadlines_are_known_at_once() {
     let Some(Err(AcquireError::TooLong(error))) = waiting[1].result else { panic!() };
     assert_eq!((error.wait().as_secs(), error.retry_after().as_secs()), (2, 1));
     let reserved = limiter.reserve_within(1, Duration::from_secs(3)).unwrap();
-    assert_eq!(reserved.start_ns(), 3 * S);
+    assert_eq!(reserved.promised_ns(), 3 * S);
     let Decision::Denied(denial) = limiter.try_acquire(1).unwrap() else { panic!() };
     assert_eq!(denial.retry_after_ns().unwrap().get(), 4 * S);
     assert_eq!(limiter.limiter().remaining(), Ok(0));
@@ -250,7 +250,7 @@ fn closing_wakes_all_tasks() {
     assert_eq!(waiting.result, Some(Err(AcquireError::Closed)));
     assert_eq!(Task::new(limiter.acquire(1)).result, Some(Err(AcquireError::Closed)));
     assert_eq!(limiter.try_acquire(1), Err(LimiterError::Closed));
-    assert_eq!(kept.start_ns(), 0);
+    assert_eq!(kept.release_ns(), 0);
 }
 
 /// A reservation waits by the clock, and goes back when it is dropped before its start.
@@ -262,7 +262,7 @@ fn reservations_wait_or_go_back() {
     let mut tasks: Vec<_> = tasks.into_iter().map(|reserved| Task::new(reserved.wait())).collect();
     tasks[1].future = None;
     play(&clock, &mut tasks, 9 * S);
-    assert_eq!(tasks[2].result.unwrap().unwrap().start_ns(), 2 * S);
+    assert_eq!(tasks[2].result.unwrap().unwrap().release_ns(), 2 * S);
     assert!(limiter.reserve(1).unwrap().cancel());
 }
 
@@ -276,7 +276,7 @@ fn tasks_in_line_are_served_by_new_numbers() {
     limiter.limiter().reconfigure(gcra("1/s", 1)).unwrap();
     play(&clock, &mut tasks, 10 * S);
     let starts: Vec<_> =
-        tasks.iter().map(|task| task.result.unwrap().unwrap().start_ns()).collect();
+        tasks.iter().map(|task| task.result.unwrap().unwrap().release_ns()).collect();
     assert_eq!(starts, [S, 2 * S, 3 * S]);
 }
 
@@ -344,7 +344,7 @@ fn coarse_timers_lose_no_rate() {
             .map(|_| {
                 let (limiter, granted) = (&limiter, &granted);
                 Task::new(async move {
-                    while limiter.acquire(1).await.unwrap().start_ns() < 3 * S {
+                    while limiter.acquire(1).await.unwrap().release_ns() < 3 * S {
                         granted.fetch_add(1, Ordering::Relaxed);
                     }
                 })
@@ -379,7 +379,7 @@ fn wakes_close_together_are_gathered() {
     let average = TwoTimeline::new("100000/s".parse().unwrap(), Mode::Average, None);
     let limiter = AsyncLimiter::with_clock(average, Timed::new(clock.clone(), timer));
     let mut tasks =
-        vec![Task::new(async { while limiter.acquire(1).await.unwrap().start_ns() < S {} })];
+        vec![Task::new(async { while limiter.acquire(1).await.unwrap().release_ns() < S {} })];
     play(&clock, &mut tasks, 2 * S);
     let wakes = timer.1.load(Ordering::Relaxed);
     assert!((990..=1_010).contains(&wakes), "{wakes}");
@@ -413,7 +413,7 @@ fn no_runtime_is_needed() {
     block_on(async {
         for _ in 0..20 {
             let grant = limiter.acquire(1).await.unwrap();
-            assert!(grant.start_ns() >= grant.promised_ns());
+            assert!(grant.release_ns() >= grant.promised_ns());
         }
     });
     assert!(limiter.limiter().now_ns() - from_ns >= 19 * MS);

@@ -55,7 +55,7 @@ fn ten_threads_share_a_gate_to_the_millisecond() {
     let starts = Mutex::new(Vec::new());
     simulate(&clock, 10, |_| {
         let grant = limiter.clone().acquire(1).unwrap();
-        starts.lock().unwrap().push(grant.start_ns() / MS);
+        starts.lock().unwrap().push(grant.release_ns() / MS);
         action(&clock, 250 * MS);
     });
     let mut starts = starts.into_inner().unwrap();
@@ -95,7 +95,7 @@ fn every_sleeping_thread_is_told_of_new_numbers() {
                 thread::yield_now();
             }
             let grant = thread.join().unwrap().unwrap();
-            assert_eq!((grant.start_ns(), grant.promised_ns()), (second * S, second * S));
+            assert_eq!((grant.release_ns(), grant.promised_ns()), (second * S, second * S));
         }
     });
 }
@@ -150,7 +150,7 @@ fn no_slot_is_given_twice() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..150 {
-                    let start_ns = limiter.reserve(1).unwrap().keep().start_ns();
+                    let start_ns = limiter.reserve(1).unwrap().keep().release_ns();
                     starts.lock().unwrap().push(start_ns);
                 }
             });
@@ -176,7 +176,7 @@ fn a_million_requests_of_ten_threads() {
                 let mut random = thread + 1;
                 for _ in 0..100_000 {
                     match limiter.try_acquire(1).unwrap() {
-                        Decision::Granted(grant) => starts.lock().unwrap().push(grant.start_ns()),
+                        Decision::Granted(grant) => starts.lock().unwrap().push(grant.release_ns()),
                         Decision::Denied(denial) => {
                             let retry_after = denial.retry_after().unwrap();
                             assert!(
@@ -246,11 +246,11 @@ fn closing_takes_back_no_start_that_has_come() {
     let [first, second, third, fourth] = reserved;
     let grants = [first, second].map(|reserved| reserved.wait().unwrap());
     assert_eq!(
-        grants.map(|grant| (grant.promised_ns(), grant.start_ns())),
+        grants.map(|grant| (grant.promised_ns(), grant.release_ns())),
         [(0, S + 5), (S, S + 5)]
     );
     assert_eq!(third.wait(), Err(AcquireError::Closed));
-    assert_eq!(fourth.keep().start_ns(), 3 * S);
+    assert_eq!(fourth.keep().release_ns(), 3 * S);
 }
 
 /// X4.6: in real time too, a waiter of an hour wakes when the limiter is closed.
@@ -274,7 +274,7 @@ fn a_waiter_is_served_by_new_numbers() {
     let limiter = Limiter::with_clock(rate("1/s"), clock.clone());
     limiter.acquire(1).unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| limiter.acquire(1).unwrap().start_ns());
+        let waiting = scope.spawn(|| limiter.acquire(1).unwrap().release_ns());
         while clock.waiting() < 1 {
             thread::yield_now();
         }
@@ -284,7 +284,7 @@ fn a_waiter_is_served_by_new_numbers() {
             thread::yield_now();
         }
         assert_eq!(waiting.join().unwrap(), 60 * S, "later");
-        let waiting = scope.spawn(|| limiter.acquire(1).unwrap().start_ns());
+        let waiting = scope.spawn(|| limiter.acquire(1).unwrap().release_ns());
         while clock.waiting() < 1 {
             thread::yield_now();
         }
@@ -294,7 +294,7 @@ fn a_waiter_is_served_by_new_numbers() {
     });
     let reserved = limiter.reserve(1).unwrap();
     limiter.reconfigure(rate("1/h")).unwrap();
-    assert_eq!(reserved.start_ns(), 62 * S);
+    assert_eq!(reserved.promised_ns(), 62 * S);
 }
 
 /// Threads that ask in an order start in that order, whatever they ask for.
@@ -308,7 +308,7 @@ fn starts_come_in_the_order_of_asking() {
         // One nanosecond apart, so that the order of asking is known.
         action(&clock, u64::try_from(thread).unwrap() + 1);
         let grant = limiter.acquire([5, 1, 4, 1, 2, 3][thread]).unwrap();
-        starts.lock().unwrap().push((thread, grant.start_ns()));
+        starts.lock().unwrap().push((thread, grant.release_ns()));
     });
     let mut starts = starts.into_inner().unwrap();
     starts.sort_unstable();
@@ -344,7 +344,7 @@ fn a_log_grows_and_shrinks_under_load() {
             scope.spawn(|| {
                 for _ in 0..60_000 {
                     if let Decision::Granted(grant) = limiter.try_acquire(1).unwrap() {
-                        starts.lock().unwrap().push(grant.start_ns());
+                        starts.lock().unwrap().push(grant.release_ns());
                     }
                     clock.advance(MS / 50);
                 }

@@ -124,7 +124,7 @@ fn by_threads<L: Concurrent + Send, C: Clock>(
                     && let Ok(grant) = limiter.acquire(1)
                 {
                     own.1.push(clock.now_ns());
-                    own.0.push(grant.start_ns());
+                    own.0.push(grant.release_ns());
                 }
                 gather(&all, own);
             });
@@ -156,7 +156,7 @@ where
                     && let Ok(grant) = limiter.acquire(1).await
                 {
                     own.1.push(clock.now_ns());
-                    own.0.push(grant.start_ns());
+                    own.0.push(grant.release_ns());
                 }
                 gather(&all, own);
             }));

@@ -19,6 +19,8 @@
 //! * **Units.** Instants and lengths are nanoseconds.
 //! * **Ceiling.** At most N permits in any window `[t, t + M)`, at every phase; with a guard G the same
 //!   for effects that come up to G apart, as in the sliding log.
+//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
+//!   instants.
 //! * **Rate.** A grant counts as made at the next point of the grid of Q ns, never sooner, so its
 //!   place is free less than Q late: under lasting demand at least N / (M + G + Q), and N / (M + G)
 //!   if Q divides M + G (theory 6.2). If not said otherwise, Q is a thousandth of M: 0.1 % at most.

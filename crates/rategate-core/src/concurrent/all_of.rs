@@ -27,6 +27,8 @@
 //! policies, rates `never` and `unlimited`, and states beyond the end of the clock stay with the
 //! ledgers. So do tries that find all slots in the hands of others, of which there are 16.
 
+use core::convert::Infallible;
+use core::fmt;
 use core::num::NonZeroU64;
 
 use super::cell::{Cell, Copied, Replaced, Words};
@@ -218,6 +220,20 @@ impl Twin for Bundle {
 
 impl Concurrent for AllOf {
     type Twin = Bundle;
+    /// Several ledgers are kept as they are.
+    type Seed = Infallible;
+
+    fn seed(&self, _twin: &Self::Twin) -> Option<Infallible> {
+        None
+    }
+
+    fn grown(seed: &Infallible) -> Self {
+        match *seed {}
+    }
+
+    fn fmt_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.policies()).finish()
+    }
 
     fn twin(&mut self, now_ns: u64) -> Bundle {
         let twin = Bundle::sealed(self.policies());

@@ -132,10 +132,6 @@ impl Numbers {
 }
 
 impl Bucket {
-    fn numbers_in_force(&self) -> Numbers {
-        Numbers::from_fields(self.word.numbers(self.word.load()))
-    }
-
     /// What has come back. Looked up before a grant: what comes back meanwhile then counts against it.
     #[inline]
     fn past(&self) -> Past {
@@ -269,6 +265,8 @@ impl Owned<Gcra> for Bucket {
 
     fn change(&self, old: &Gcra, new: &Gcra, now_ns: u64) -> bool {
         let Kind::Paced(pace) = old.rate().0 else { return false };
+        // An attempt that fails may have written over the numbers of before.
+        self.change.forget();
         // Whoever is granted something meanwhile makes it start again. Not for ever.
         for _ in 0..CHANGE_ATTEMPTS {
             let seen = self.word.load();
@@ -283,7 +281,7 @@ impl Owned<Gcra> for Bucket {
                 return false;
             };
             if self.word.replace(seen, numbers.to_fields(), value) {
-                self.change.note(before, now_ns, value);
+                self.change.note(value);
                 return true;
             }
         }
@@ -291,12 +289,14 @@ impl Owned<Gcra> for Bucket {
     }
 
     fn take_back(&self, policy: &Gcra, drawn: Drawn, left: u64, now_ns: u64, past: Past) -> u64 {
-        let numbers = self.numbers_in_force();
         let Kind::Paced(pace) = policy.rate().0 else { return 0 };
+        let seen = self.word.load();
+        let numbers = Numbers::from_fields(self.word.numbers(seen));
+        let old = Numbers::from_fields(self.word.other_numbers(seen));
         // After a change under the lock, a twin that is still sealed has the old numbers.
         let are_in_force = numbers.are_of(policy, pace);
         let Some(now) = numbers.at(now_ns).filter(|_| are_in_force) else { return 0 };
-        self.change.refundable(drawn.mark, numbers, now, past).min(left)
+        self.change.refundable(drawn.mark, numbers, old, now, past).min(left)
     }
 
     fn note_past(&self, past: Past) {
@@ -304,45 +304,38 @@ impl Owned<Gcra> for Bucket {
     }
 }
 
-/// What has happened to batches that are still in somebody's hands. Written under the ledger's lock
-/// only.
+/// The last change of the numbers, for batches that were taken before it. Written under the ledger's
+/// lock only.
+///
+/// The numbers of before are in the slot that the word does not name, and their successors' origin
+/// is the instant of the change. One more word says what else there is to know.
 #[derive(Debug)]
 struct Change {
-    /// The base of the numbers before, and one permit in their parts.
-    old_base: AtomicU64,
-    old_parts_per_permit: AtomicU64,
-    /// The instant of the change in the old parts, and the TAT that the new numbers began with.
-    old_now: AtomicU64,
+    /// The TAT that the new numbers began with; [`FORGOTTEN`] where the other slot does not hold the
+    /// numbers of before.
     new_value: AtomicU64,
 }
 
+/// No value of a word is as large.
+const FORGOTTEN: u64 = u64::MAX;
+
 impl Change {
-    fn none() -> Self {
-        let nothing = || AtomicU64::new(u64::MAX);
-        Self {
-            old_base: nothing(),
-            old_parts_per_permit: nothing(),
-            old_now: nothing(),
-            new_value: nothing(),
-        }
+    const fn none() -> Self {
+        Self { new_value: AtomicU64::new(FORGOTTEN) }
     }
 
     fn forget(&self) {
-        self.old_base.store(u64::MAX, Ordering::Relaxed);
+        self.new_value.store(FORGOTTEN, Ordering::Relaxed);
     }
 
-    fn note(&self, old: Numbers, now_ns: u64, new_value: u64) {
-        // Off the scale is long ago: nothing of before can come back.
-        let old_now = old.at(now_ns).unwrap_or(u64::MAX);
-        self.old_base.store(old.base, Ordering::Relaxed);
-        self.old_parts_per_permit.store(old.parts_per_permit, Ordering::Relaxed);
-        self.old_now.store(old_now, Ordering::Relaxed);
+    fn note(&self, new_value: u64) {
         self.new_value.store(new_value, Ordering::Relaxed);
     }
 
-    /// How many permits of a batch may come back at `now`.
-    fn refundable(&self, mark: Mark, numbers: Numbers, now: u64, past: Past) -> u64 {
-        let was_before = mark.base == self.old_base.load(Ordering::Relaxed);
+    /// How many permits of a batch may come back at `now`, by the numbers in force and those before.
+    fn refundable(&self, mark: Mark, numbers: Numbers, old: Numbers, now: u64, past: Past) -> u64 {
+        let new_value = self.new_value.load(Ordering::Relaxed);
+        let was_before = new_value != FORGOTTEN && mark.base == old.base;
         let permits = if let Some(returned) = past.returned_since(mark.past) {
             // By so much the TAT is less than the batch has left it.
             let returned = returned.saturating_mul(numbers.parts_per_permit);
@@ -351,9 +344,10 @@ impl Change {
                 .then(|| ahead.checked_div(numbers.parts_per_permit))
                 .flatten()
         } else if was_before && past.is_one_change_since(mark.past) {
-            let ahead = mark.value.saturating_sub(self.old_now.load(Ordering::Relaxed));
-            let then = ahead.checked_div(self.old_parts_per_permit.load(Ordering::Relaxed));
-            let ahead = self.new_value.load(Ordering::Relaxed).saturating_sub(now);
+            // Off the scale is long ago: nothing of before can come back.
+            let changed = old.at(numbers.origin_ns).unwrap_or(u64::MAX);
+            let then = mark.value.saturating_sub(changed).checked_div(old.parts_per_permit);
+            let ahead = new_value.saturating_sub(now);
             then.min(ahead.checked_div(numbers.parts_per_permit))
         } else {
             None

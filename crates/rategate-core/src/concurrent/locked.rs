@@ -1,5 +1,8 @@
 //! Several limits on a target without 64-bit atomics: always behind their lock.
 
+use core::convert::Infallible;
+use core::fmt;
+
 use super::{Concurrent, NoTwin};
 use crate::all_of::AllOf;
 use crate::any_policy::AnyPolicy;
@@ -7,6 +10,20 @@ use crate::error::LimitError;
 
 impl Concurrent for AllOf {
     type Twin = NoTwin;
+    /// Several ledgers are kept as they are.
+    type Seed = Infallible;
+
+    fn seed(&self, _twin: &Self::Twin) -> Option<Infallible> {
+        None
+    }
+
+    fn grown(seed: &Infallible) -> Self {
+        match *seed {}
+    }
+
+    fn fmt_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.policies()).finish()
+    }
 
     fn twin(&mut self, _now_ns: u64) -> NoTwin {
         NoTwin

@@ -61,7 +61,7 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
-use core::fmt::Debug;
+use core::fmt::{self, Debug};
 use core::num::NonZeroU64;
 
 use crate::ledger::Ledger;
@@ -275,7 +275,7 @@ pub trait Twin: Debug + Send + Sync {
 /// A policy with a twin.
 ///
 /// A policy of one's own that has none says so: `type Twin = NoTwin`.
-pub trait Twinned: Policy {
+pub trait Twinned: Policy + Send {
     /// The twin.
     type Twin: Owned<Self>;
 
@@ -348,6 +348,24 @@ pub trait Concurrent: Provisional {
     /// The twin.
     type Twin: Twin;
 
+    /// What is kept of a limit to which nothing has happened, while its twin answers. Its debug form is
+    /// that of the numbers in force.
+    type Seed: Debug + Send;
+
+    /// Returns all that has to be kept of a limit whose state is in `twin`, if nothing has happened
+    /// to it that a fresh one would not know of. `None` keeps the limit as it is.
+    fn seed(&self, twin: &Self::Twin) -> Option<Self::Seed>;
+
+    /// Returns the limit that a seed is of. The twin is to be [sealed](Self::seal) into it.
+    fn grown(seed: &Self::Seed) -> Self;
+
+    /// Writes the debug form of the numbers in force.
+    ///
+    /// # Errors
+    ///
+    /// Those of the formatter.
+    fn fmt_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+
     /// A twin of this limit, open where that can be.
     fn twin(&mut self, now_ns: u64) -> Self::Twin;
 
@@ -391,8 +409,37 @@ impl<P: Twinned> Ledger<P> {
     }
 }
 
+/// A ledger that nothing has happened to: its numbers, and what its clock showed when it was made.
+#[derive(Clone)]
+pub struct Seed<P> {
+    policy: P,
+    made_ns: u64,
+}
+
+impl<P: Debug> Debug for Seed<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.policy.fmt(f)
+    }
+}
+
 impl<P: Twinned> Concurrent for Ledger<P> {
     type Twin = P::Twin;
+    type Seed = Seed<P>;
+
+    fn seed(&self, twin: &P::Twin) -> Option<Seed<P>> {
+        let made_ns = self.as_if_made_at()?;
+        // What the twin does not hold, the ledger has to.
+        twin.remaining(made_ns)?;
+        Some(Seed { policy: self.policy().clone(), made_ns })
+    }
+
+    fn grown(seed: &Seed<P>) -> Self {
+        Self::new(seed.policy.clone(), seed.made_ns)
+    }
+
+    fn fmt_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.policy().fmt(f)
+    }
 
     fn twin(&mut self, now_ns: u64) -> P::Twin {
         let twin = P::Twin::new(self.policy());

@@ -21,7 +21,7 @@
 //! bits are used up, after decades at round rates and some seconds at the worst; a thread would have to
 //! stand still between its load and its swap for that long, and find the very same value.
 
-use super::sync::{AtomicU64, Ordering, Padded, fence};
+use super::sync::{AtomicU64, Ordering, fence};
 
 const SEALED: u64 = 1;
 const WHICH: u64 = 2;
@@ -31,10 +31,13 @@ const VALUE_SHIFT: u32 = 2;
 pub(super) const SPAN: u64 = u64::MAX >> VALUE_SHIFT;
 
 /// A word and two slots of `F` numbers.
+///
+/// They are not padded: each call reads the numbers only together with the word, so a cache line
+/// that holds both is fetched once for both.
 #[derive(Debug)]
 pub(super) struct Word<const F: usize> {
-    word: Padded<AtomicU64>,
-    slots: Padded<[[AtomicU64; F]; 2]>,
+    word: AtomicU64,
+    slots: [[AtomicU64; F]; 2],
 }
 
 /// A word as somebody has read it.
@@ -83,24 +86,30 @@ impl<const F: usize> Word<F> {
     /// A sealed word.
     pub(super) fn sealed() -> Self {
         let slot = || core::array::from_fn(|_| AtomicU64::new(0));
-        Self { word: Padded(AtomicU64::new(SEALED)), slots: Padded([slot(), slot()]) }
+        Self { word: AtomicU64::new(SEALED), slots: [slot(), slot()] }
     }
 
     /// `Acquire`: whoever sees a word sees the numbers it names.
     #[inline]
     pub(super) fn load(&self) -> Seen {
-        Seen(self.word.0.load(Ordering::Acquire))
+        Seen(self.word.load(Ordering::Acquire))
     }
 
     /// The numbers that `seen` names. They may be torn, unless the word is still the same
     /// afterwards.
     #[inline]
     pub(super) fn numbers(&self, seen: Seen) -> [u64; F] {
-        let [even, odd] = &self.slots.0;
+        let [even, odd] = &self.slots;
         let slot = if seen.0 & WHICH == 0 { even } else { odd };
         core::array::from_fn(|field| {
             slot.get(field).map_or(0, |number| number.load(Ordering::Relaxed))
         })
+    }
+
+    /// Returns the numbers that `seen` does not name: those of before, unless others have been written
+    /// there since. Only by the holder of the ledger's lock.
+    pub(super) fn other_numbers(&self, seen: Seen) -> [u64; F] {
+        self.numbers(Seen(seen.0 ^ WHICH))
     }
 
     /// Whether the word is what it was, and so whatever was read meanwhile is whole.
@@ -110,7 +119,7 @@ impl<const F: usize> Word<F> {
     #[inline]
     pub(super) fn is_still(&self, seen: Seen) -> bool {
         fence(Ordering::Acquire);
-        self.word.0.load(Ordering::Relaxed) == seen.0
+        self.word.load(Ordering::Relaxed) == seen.0
     }
 
     /// Moves the value, if the word is still the same: the step that linearises a grant.
@@ -121,7 +130,7 @@ impl<const F: usize> Word<F> {
     pub(super) fn swap(&self, seen: Seen, value: u64) -> bool {
         fence(Ordering::Acquire);
         let new = seen.with_value(value).0;
-        self.word.0.compare_exchange_weak(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.word.compare_exchange_weak(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Adds to the value whatever it is, and says what it was. What is added to a sealed word is
@@ -129,37 +138,37 @@ impl<const F: usize> Word<F> {
     #[inline]
     pub(super) fn add(&self, amount: u64) -> Seen {
         fence(Ordering::Acquire);
-        Seen(self.word.0.fetch_add(amount << VALUE_SHIFT, Ordering::AcqRel))
+        Seen(self.word.fetch_add(amount << VALUE_SHIFT, Ordering::AcqRel))
     }
 
     /// Takes back what was added.
     pub(super) fn subtract(&self, amount: u64) {
-        self.word.0.fetch_sub(amount << VALUE_SHIFT, Ordering::AcqRel);
+        self.word.fetch_sub(amount << VALUE_SHIFT, Ordering::AcqRel);
     }
 
     /// Ends all swaps. Returns the last word, or `None` if it was sealed before.
     pub(super) fn seal(&self) -> Option<Seen> {
-        let last = Seen(self.word.0.fetch_or(SEALED, Ordering::AcqRel));
+        let last = Seen(self.word.fetch_or(SEALED, Ordering::AcqRel));
         (!last.is_sealed()).then_some(last)
     }
 
     /// Opens a sealed word at `value`, which keeps the numbers of before.
     pub(super) fn reopen(&self, value: u64) {
         let last = Seen(self.load().0 & !SEALED);
-        self.word.0.store(last.with_value(value).0, Ordering::Release);
+        self.word.store(last.with_value(value).0, Ordering::Release);
     }
 
     /// Opens a sealed word at `value` with new numbers.
     pub(super) fn open(&self, numbers: [u64; F], value: u64) {
         let other = self.write_other(self.load(), numbers);
-        self.word.0.store(other.with_value(value).0, Ordering::Release);
+        self.word.store(other.with_value(value).0, Ordering::Release);
     }
 
     /// Puts new numbers and a new value in place of the old ones at one stroke, if the word is still
     /// the same. Only by the holder of the ledger's lock.
     pub(super) fn replace(&self, seen: Seen, numbers: [u64; F], value: u64) -> bool {
         let new = self.write_other(seen, numbers).with_value(value).0;
-        self.word.0.compare_exchange(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.word.compare_exchange(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Writes numbers into the slot that `seen` does not name, and answers an open word that does.
@@ -170,7 +179,7 @@ impl<const F: usize> Word<F> {
     fn write_other(&self, seen: Seen, numbers: [u64; F]) -> Seen {
         let other = (seen.0 ^ WHICH) & WHICH;
         fence(Ordering::Release);
-        let [even, odd] = &self.slots.0;
+        let [even, odd] = &self.slots;
         let slot = if other == 0 { even } else { odd };
         for (field, number) in slot.iter().zip(numbers) {
             field.store(number, Ordering::Relaxed);

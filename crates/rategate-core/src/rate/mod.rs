@@ -35,7 +35,7 @@ mod text;
 pub(crate) use float::Digits;
 
 /// How many permits per time: an exact fraction, or one of the two ends, by name only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate(pub(crate) Kind);
 
 /// Crate-wide, so that policies can tell the three apart; a user compares with the constants.
@@ -143,6 +143,13 @@ impl Rate {
             side.and_then(NonZeroU64::new).ok_or(RateError::NotRepresentable)
         };
         Ok(Self(Kind::Paced(Pace::new(reduce(permits)?, reduce(period_ns)?))))
+    }
+}
+
+/// As the text that is read: `10/s`.
+impl fmt::Debug for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use rategate_core::provisional::Provisional;
 use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
+use rategate_core::verdict::Verdict;
 
 /// Waiters are numbers.
 #[derive(Debug, Default)]
@@ -124,6 +125,21 @@ impl<L: Provisional> Queued<L> {
         max_wait_ns: Option<u64>,
     ) -> Result<(), Turned> {
         self.ask(now_ns, id, Request::of(permits).within(max_wait_ns))
+    }
+
+    /// Promises one permit, which its owner will wait for. Returns the promised start, if there is one
+    /// that has not come.
+    pub(crate) fn promise(&mut self, now_ns: u64, id: u32) -> Option<u64> {
+        let Self { queue, limit, woken, .. } = self;
+        let Some(Ok(Verdict::Granted(grant))) = queue.reserve(limit, now_ns, 1, None, woken) else {
+            return None;
+        };
+        let Some(place) = queue.wait_for_promise(limit, now_ns, now_ns, &grant) else {
+            self.starts.insert(id, (grant.start_ns, 1));
+            return None;
+        };
+        self.places.insert(id, (place, 1));
+        Some(grant.start_ns)
     }
 
     pub(crate) fn ask(&mut self, now_ns: u64, id: u32, request: Request) -> Result<(), Turned> {

@@ -124,7 +124,7 @@ impl<K: Key + ?Sized> DenyCopy<K> {
     }
 
     /// Asks the store, and replaces the list if there is another. Blocks this thread until the store has answered, or
-    /// for [as long as that may take](super::denied).
+    /// for [as long as that may take](super::denied): in a task, use [`refresh_async`](Self::refresh_async).
     ///
     /// # Errors
     ///

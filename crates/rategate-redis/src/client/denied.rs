@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rategate::store::{Fault, Gone};
+use rategate::store::{Fault, Gone, assert_may_block};
 
 use super::item::Item;
 use super::{RedisStore, no_driver};
@@ -105,19 +105,29 @@ pub struct Told<A> {
 }
 
 impl<A> Told<A> {
-    /// Blocks this thread until the answer is there.
+    /// Blocks the thread until the answer is there: in a task, await it instead. In a debug build with the feature
+    /// `tokio` of `rategate` it panics on a thread that drives tasks.
     ///
     /// # Errors
     ///
     /// [`Fault`].
     pub fn wait(self) -> Result<A, Fault> {
-        self.heard.recv().unwrap_or(Err(Fault::Closed))
+        match self.heard.try_recv() {
+            Err(oneshot::TryRecvError::Empty) => {
+                assert_may_block();
+                self.heard.recv().unwrap_or(Err(Fault::Closed))
+            }
+            heard => heard.unwrap_or(Err(Fault::Closed)),
+        }
     }
 
-    /// Blocks for so long at most: `None` if there is no answer yet. Once one was had, there is no other
+    /// Blocks the thread for so long at most, as [`wait`](Self::wait) does: `None` if there is no answer yet. Once one was had, there is no other
     /// than [`Fault::Closed`].
     #[must_use = "the answer is gone with it"]
     pub fn wait_for(&self, time: Duration) -> Option<Result<A, Fault>> {
+        if !self.heard.has_message() && !time.is_zero() {
+            assert_may_block();
+        }
         match self.heard.recv_timeout(time) {
             Ok(answer) => Some(answer),
             Err(oneshot::RecvTimeoutError::Timeout) => None,

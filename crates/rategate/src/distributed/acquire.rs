@@ -38,8 +38,10 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         }
     }
 
-    /// Waits as [`acquire_within`](Self::acquire_within) does, and blocks the thread meanwhile: not for one that drives
-    /// tasks.
+    /// Waits as [`acquire_within`](Self::acquire_within) does.
+    ///
+    /// Blocks the thread: in a task, use [`acquire_within`](Self::acquire_within). In a debug build with the feature
+    /// `tokio` it panics on a thread that drives tasks.
     ///
     /// # Errors
     ///

@@ -197,13 +197,15 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         let fallback = Fallback::new(self.when_gone, &rules, &self.clock, self.most_keys)
             .map_err(SetupError::Plan)?;
         let watch = Watch::new(self.store.parts(), self.breaker, quarantine_ns, now_ns);
+        let holds = rules.iter().any(|(_, rule)| matches!(rule, Rule::InFlight(..)));
         Ok(Distributed::start(
             Inner {
                 name: self.name,
+                limits: self.rules,
                 store: self.store,
                 store_plan,
                 most,
-                holds: rules.iter().any(|(_, rule)| matches!(rule, Rule::InFlight(..))),
+                holds,
                 clock: self.clock,
                 budget_ns: self.budget_ns,
                 watch,

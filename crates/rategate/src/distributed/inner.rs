@@ -13,11 +13,13 @@ use super::shared_out::SharedOut;
 use super::watch::{Change, Watch};
 use crate::clock::Clock;
 use crate::stats::events;
-use crate::store::{Fault, Key, Store};
+use crate::store::{Fault, Key, Rule, Store};
 use rategate_core::error::ExceedsCapacity;
 
 pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) name: String,
+    /// The limits by their labels, to be shown.
+    pub(super) limits: Vec<(String, Rule)>,
     pub(super) store: Arc<S>,
     pub(super) store_plan: Arc<S::Plan>,
     /// The most permits of one call.

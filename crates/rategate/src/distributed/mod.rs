@@ -265,10 +265,28 @@ impl<S: Store, C: Clock + Clone + 'static> Drop for Owner<S, C> {
     }
 }
 
+/// One line: the limits and how they are kept. What remains is known to the store.
 impl<S: Store, C: Clock + Clone + 'static> fmt::Debug for Distributed<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = self.inner();
-        f.debug_struct("Distributed").field("name", &inner.name).finish_non_exhaustive()
+        let mode = match &inner.way {
+            Way::Exact => "exact",
+            Way::Leased(_) => "leased",
+            Way::SharedOut(_) => "shared out",
+        };
+        f.debug_struct("Distributed")
+            .field("name", &inner.name)
+            .field("mode", &format_args!("{mode}"))
+            .field("limits", &Limits(&inner.limits))
+            .finish_non_exhaustive()
+    }
+}
+
+struct Limits<'a>(&'a [(String, Rule)]);
+
+impl fmt::Debug for Limits<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.iter().map(|(label, rule)| (label, rule))).finish()
     }
 }
 

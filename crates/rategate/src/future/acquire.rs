@@ -30,7 +30,7 @@ use crate::turn::Ear;
 /// holds its permits for the [grace period](crate::Limiter::with_grace), once, and lets nobody over.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Acquire<'a, L: Concurrent, C: Clock> {
-    shared: &'a Shared<L, C>,
+    shared: &'a Arc<Shared<L, C>>,
     wait: Wait,
 }
 
@@ -65,7 +65,7 @@ enum State {
 }
 
 impl<'a, L: Concurrent, C: Clock> Acquire<'a, L, C> {
-    pub(super) const fn new(shared: &'a Shared<L, C>, request: Request) -> Self {
+    pub(super) const fn new(shared: &'a Arc<Shared<L, C>>, request: Request) -> Self {
         Self { shared, wait: Wait::new(request) }
     }
 
@@ -87,7 +87,7 @@ impl Wait {
 
     fn poll<L: Concurrent, C: Clock>(
         &mut self,
-        shared: &Shared<L, C>,
+        shared: &Arc<Shared<L, C>>,
         max_wait_ns: Option<u64>,
         context: &Context<'_>,
     ) -> Poll<Result<Grant, AcquireError>> {
@@ -100,7 +100,7 @@ impl Wait {
 
     fn poll_uncounted<L: Concurrent, C: Clock>(
         &mut self,
-        shared: &Shared<L, C>,
+        shared: &Arc<Shared<L, C>>,
         max_wait_ns: Option<u64>,
         context: &Context<'_>,
     ) -> Poll<Result<Grant, AcquireError>> {
@@ -111,6 +111,7 @@ impl Wait {
                 if let Some(grant) = shared.take_at_once(permits) {
                     return Poll::Ready(Ok(grant));
                 }
+                shared.time_tasks();
                 let request = Request { permits, max_wait_ns, class };
                 let ear = || Ear::Task(context.waker().clone());
                 match shared.turn_to_join(|turn| turn.join(request, ear)) {

@@ -40,13 +40,13 @@ struct Watch {
     granted: u32,
 }
 
-/// Makes sure that somebody sets a timer for the tasks that wait.
-pub(super) fn install<L, C>(shared: &Arc<Shared<L, C>>)
+/// Has a timer made for the tasks that wait, once the first does.
+pub(super) fn install<L, C>(shared: &Shared<L, C>)
 where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
 {
-    shared.timekeeper().get_or_init(|| {
+    shared.time_tasks_by(|shared| {
         let (shared, watch) = (Arc::downgrade(shared), TryMutex::default());
         Waker::from(Arc::new(Driver { shared, called: AtomicBool::new(false), watch }))
     });

@@ -39,7 +39,7 @@ use crate::permit::Permit;
 /// let limiter = AsyncLimiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, clock);
 /// for page in ["first", "second", "third"] {
 ///     let grant = limiter.acquire(1).await?;
-///     println!("{page} at {} ns", grant.start_ns());
+///     println!("{page} at {} ns", grant.release_ns());
 /// }
 /// assert_eq!(limiter.limiter().now_ns(), 1_000_000_000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -246,8 +246,8 @@ impl<L: Concurrent, C> Clone for AsyncLimiter<L, C> {
     }
 }
 
-impl<L: Concurrent + fmt::Debug, C: fmt::Debug> fmt::Debug for AsyncLimiter<L, C> {
+impl<L: Concurrent, C: Clock> fmt::Debug for AsyncLimiter<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.limiter.fmt(f)
+        self.limiter.shared().fmt_as(f, "AsyncLimiter", &[])
     }
 }

@@ -28,10 +28,11 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
         Self { reservation }
     }
 
-    /// The first nanosecond at which the operation may start, on the limiter's clock.
+    /// Returns the promised start: the first nanosecond at which the operation may start, on the
+    /// limiter's clock.
     #[must_use]
-    pub const fn start_ns(&self) -> u64 {
-        self.reservation.start_ns()
+    pub const fn promised_ns(&self) -> u64 {
+        self.reservation.promised_ns()
     }
 
     /// Waits until the start, and takes the permits then. Dropped before, it gives them back.
@@ -41,12 +42,13 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
     /// Those of [`Reservation::wait`].
     pub fn wait(self) -> Ready<L, C> {
         let shared = Arc::clone(self.reservation.shared());
+        shared.time_tasks();
         let place = shared.wait_for_promise(self.reservation.promise());
         Ready { reservation: Some(self.reservation), place, sleep: None, id: None, shared }
     }
 
     /// Uses the permits without waiting here. The operation must not start before
-    /// [`Grant::start_ns`].
+    /// [`Grant::promised_ns`].
     #[must_use = "it says when the operation may start"]
     pub fn keep(self) -> Grant {
         self.reservation.keep()
@@ -84,10 +86,10 @@ pub struct Ready<L: Concurrent, C: Clock> {
 impl<L: Concurrent, C: Clock> Ready<L, C> {
     /// Whether the start has come, or will not count any more.
     fn poll_due(&mut self, start_ns: u64, context: &mut Context<'_>) -> Poll<()> {
-        self.id = Some(self.shared.listeners().listen(self.id, context.waker().clone()));
+        self.id = Some(self.shared.on_demand().listeners.listen(self.id, context.waker().clone()));
         loop {
             let left_ns = start_ns.saturating_sub(self.shared.now_ns());
-            if left_ns == 0 || self.shared.alarm().is_raised() {
+            if left_ns == 0 || self.shared.is_closed() {
                 return Poll::Ready(());
             }
             let clock = self.shared.clock();
@@ -103,7 +105,7 @@ impl<L: Concurrent, C: Clock> Future for Ready<L, C> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // Polled again after its end, like any future that is fused.
-        let start_ns = self.reservation.as_ref().map(Reservation::start_ns);
+        let start_ns = self.reservation.as_ref().map(Reservation::promised_ns);
         let Some(start_ns) = start_ns else { return Poll::Pending };
         ready!(self.poll_due(start_ns, context));
         let Self { shared, place, reservation, .. } = &mut *self;
@@ -132,7 +134,7 @@ impl<L: Concurrent, C: Clock> Drop for Ready<L, C> {
             }
         }
         if let Some(id) = self.id {
-            self.shared.listeners().leave(id);
+            self.shared.on_demand().listeners.leave(id);
         }
     }
 }

@@ -70,6 +70,8 @@ impl GateError {
 
 impl<T, L: Concurrent, C: Clock> ByteLimited<T, L, C> {
     /// Lets the bytes of `inner` pass `limiter`, which may be shared.
+    ///
+    /// Reading and writing block the thread: in a task, use `AsyncByteLimited` of the features `futures` and `tokio`.
     pub fn new(inner: T, limiter: &Limiter<L, C>) -> Self {
         Self { inner, limiter: limiter.clone(), chunk: DEFAULT_CHUNK }
     }

@@ -40,6 +40,8 @@ use crate::limiter::{Limiter, exact_ns};
 /// ```
 pub trait RateLimitedExt: Iterator + Sized {
     /// Lets each item pass `limiter` when it is pulled. The limiter may be shared.
+    ///
+    /// Pulling blocks the thread: in a task, use `RateLimitedStreamExt` of the feature `futures`.
     fn rate_limited<L: Concurrent, C: Clock>(
         self,
         limiter: &Limiter<L, C>,

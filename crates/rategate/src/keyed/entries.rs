@@ -1,6 +1,7 @@
 //! The states behind a shard's lock: in one row, so that a sweep goes on where the last one ended, and
 //! found by an index of their hashes.
 
+use std::fmt;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -51,7 +52,6 @@ where
 }
 
 /// A key's limit, in as much as it needs.
-#[derive(Debug)]
 pub(super) enum Kept<P: Twinned, C>
 where
     Ledger<P>: Concurrent,
@@ -64,6 +64,18 @@ where
     Limiter(Limiter<Ledger<P>, C>),
     /// Nothing, for a moment.
     Taken,
+}
+
+impl<P: Twinned, C> fmt::Debug for Kept<P, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(state) => f.debug_tuple("State").field(state).finish(),
+            Self::Ledger(ledger) => f.debug_tuple("Ledger").field(ledger).finish(),
+            // Its clock may be one that cannot be read here.
+            Self::Limiter(_) => f.write_str("Limiter"),
+            Self::Taken => f.write_str("Taken"),
+        }
+    }
 }
 
 impl<I: Words, P: Twinned, C> Entries<I, P, C> {

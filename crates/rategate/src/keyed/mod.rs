@@ -598,12 +598,16 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock> Clone for Keyed<K, P, C> {
     }
 }
 
+/// One line: the policies, and how full the table is.
 impl<K: Key + ?Sized, P: Twinned, C: Clock> fmt::Debug for Keyed<K, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keyed")
-            .field("keys", &self.len())
-            .field("room", &self.room())
-            .field("overflows", &self.overflows())
-            .finish_non_exhaustive()
+        let mut shown = f.debug_struct("Keyed");
+        match self.table.policies_if_free().as_deref() {
+            Some([only]) => shown.field("policy", only),
+            Some(tiers) => shown.field("policies", &tiers),
+            None => &mut shown,
+        };
+        shown.field("keys", &self.len()).field("room", &self.room());
+        shown.field("overflows", &self.overflows()).finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 
 use rategate_core::bare::Bare;
 use rategate_core::concurrent::Twinned;
@@ -528,6 +528,16 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
 
 /// What is counted.
 impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
+    /// Returns the policies in force, in the order of their tiers, unless another thread changes them.
+    pub(super) fn policies_if_free(&self) -> Option<Vec<P>> {
+        let plans = match self.plans.try_lock() {
+            Ok(plans) => plans,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(plans.in_force().map(|(_, plan)| plan.policy.clone()).collect())
+    }
+
     pub(super) fn keys(&self) -> usize {
         usize::try_from(self.tally.keys.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }

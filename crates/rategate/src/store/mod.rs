@@ -69,6 +69,9 @@ pub use reply::{Answer, Denial, Grant, Receipt, Reply, Share, Verdict};
 pub use rule::{PlanError, Rule};
 
 pub use crate::process::{OfProcess, PerProcess};
+// Stores of other crates block for their answers too.
+#[doc(hidden)]
+pub use crate::wait::assert_may_block;
 
 /// What hears the answer to a question.
 pub type Hear = Box<dyn FnOnce(Result<Answer, Fault>) + Send>;

@@ -7,7 +7,7 @@
 /// within `spawn_blocking` or `block_in_place` may block.
 #[inline]
 #[track_caller]
-pub(crate) fn assert_may_block() {
+pub fn assert_may_block() {
     #[cfg(all(feature = "tokio", debug_assertions, not(loom)))]
     {
         // Whether a thread may block, tokio says by a panic of its own alone, whose message says what is wrong.

@@ -11,7 +11,7 @@ mod timer;
 mod waiter;
 
 pub use self::alarm::{Alarm, Wake};
-pub(crate) use self::blocking::assert_may_block;
+pub use self::blocking::assert_may_block;
 pub(crate) use self::listeners::Listeners;
 pub use self::precision::{Precision, Wait};
 pub(crate) use self::real::on_real_time;

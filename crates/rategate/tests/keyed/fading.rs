@@ -89,7 +89,7 @@ fn a_clock_that_goes_back_earns_nothing() {
             clock.set(now_ns);
             let key = random.below(5);
             if let Ok(rategate::Decision::Granted(grant)) = keyed.try_acquire(&key, 1) {
-                grants.entry(key).or_default().push(grant.start_ns());
+                grants.entry(key).or_default().push(grant.release_ns());
             }
         }
         for (key, starts) in &mut grants {

@@ -254,7 +254,7 @@ impl<P: Twinned> World<P> {
         let theirs = ideal.reserve_within(permits, longest);
         match (ours, theirs) {
             (Ok(ours), Ok(theirs)) => {
-                assert_eq!(ours.start_ns(), theirs.start_ns(), "{what}");
+                assert_eq!(ours.promised_ns(), theirs.promised_ns(), "{what}");
                 self.ideal.promised.push(key);
                 self.ideal.used.insert(key);
                 self.held.push((ours, theirs));
@@ -270,7 +270,7 @@ impl<P: Twinned> World<P> {
         if self.random.below(2) == 0 {
             assert_eq!(ours.cancel(), theirs.cancel(), "{what}");
         } else {
-            self.ideal.kept.push((key, ours.start_ns()));
+            self.ideal.kept.push((key, ours.promised_ns()));
             let _ = (ours.keep(), theirs.keep());
         }
     }

@@ -25,10 +25,10 @@ fn a_wait_is_of_the_same_limit() {
     let (keyed, clock) = table::<str, _>(bucket("1/s", 1), 10, Overflow::Refuse);
     assert_eq!(passes(&keyed, "a"), Some(true));
     let limiter = keyed.limiter("a").unwrap();
-    assert_eq!(limiter.acquire(1).unwrap().start_ns(), S);
+    assert_eq!(limiter.acquire(1).unwrap().release_ns(), S);
     assert_eq!(passes(&keyed, "a"), Some(false));
     assert_eq!(passes(&keyed, "b"), Some(true));
-    assert_eq!(keyed.limiter("a").unwrap().acquire(1).unwrap().start_ns(), 2 * S);
+    assert_eq!(keyed.limiter("a").unwrap().acquire(1).unwrap().release_ns(), 2 * S);
     clock.set(3 * S);
     assert_eq!(passes(&keyed, "a"), Some(true));
     assert_eq!(limiter.remaining(), Ok(0));
@@ -58,7 +58,7 @@ fn a_reservation_is_of_the_same_limit() {
     assert_eq!(passes(&keyed, &1), Some(true));
     let first = keyed.limiter(&1).unwrap().reserve(1).unwrap();
     let second = keyed.limiter(&1).unwrap().reserve(1).unwrap();
-    assert_eq!((first.start_ns(), second.start_ns()), (S, 2 * S));
+    assert_eq!((first.promised_ns(), second.promised_ns()), (S, 2 * S));
     clock.set(S / 2);
     assert_eq!(keyed.peek(&1, 1), Ok(Some(Duration::from_millis(2_500))));
     assert!(second.cancel());

@@ -120,8 +120,8 @@ fn quick_two_tasks_go_on_in_order_behind_one_who_leaves() {
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let [first, second, third] = [(); 3].map(|()| acquiring(&limiter, 1).waiting());
         let leaver = start(move || drop(first));
-        let [second, third] =
-            [second, third].map(|task| start(move || task.finish_once_woken().unwrap().start_ns()));
+        let [second, third] = [second, third]
+            .map(|task| start(move || task.finish_once_woken().unwrap().release_ns()));
         hand.set(S);
         leaver.join().unwrap();
         hand.set(2 * S);

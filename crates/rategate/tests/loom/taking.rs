@@ -22,7 +22,7 @@ fn waiting(hand: &crate::world::Hand) -> (Tasks<rategate::FixedWindow>, Task<cra
 fn quick_a_try_does_not_take_what_is_held() {
     explore(|hand| {
         let (limiter, task) = waiting(hand);
-        let taker = start(move || task.finish_once_woken().unwrap().start_ns());
+        let taker = start(move || task.finish_once_woken().unwrap().release_ns());
         let thief = start({
             let limiter = limiter.clone();
             move || limiter.try_acquire(1).unwrap().is_granted()
@@ -41,7 +41,7 @@ fn quick_what_is_left_untaken_goes_to_the_next() {
         let second = acquiring(&limiter, 1).waiting();
         hand.set(S);
         let leaver = start(move || drop(first));
-        let taker = start(move || second.finish_once_woken().unwrap().start_ns());
+        let taker = start(move || second.finish_once_woken().unwrap().release_ns());
         leaver.join().unwrap();
         assert_eq!(taker.join().unwrap(), S);
         assert_eq!(limiter.limiter().waiting(), Ok(0));
@@ -62,7 +62,7 @@ fn quick_one_that_is_withdrawn_starts_later() {
         let [first, second] = tasks.map(|task| {
             let taken = Waker::from(Arc::clone(&taken));
             start(move || {
-                let started_ns = task.finish_once_woken().unwrap().start_ns();
+                let started_ns = task.finish_once_woken().unwrap().release_ns();
                 taken.wake();
                 started_ns
             })
@@ -83,7 +83,7 @@ fn quick_one_that_is_withdrawn_starts_later() {
 fn quick_a_change_comes_before_taking_or_after() {
     explore(|hand| {
         let (limiter, task) = waiting(hand);
-        let taker = start(move || task.finish_once_woken().unwrap().start_ns());
+        let taker = start(move || task.finish_once_woken().unwrap().release_ns());
         hand.set(S);
         limiter.limiter().reconfigure(at_each(3)).unwrap();
         hand.set(3 * S);
@@ -103,7 +103,7 @@ fn quick_closing_ends_a_wait_or_finds_it_taken() {
         hand.set(S);
         limiter.close();
         match taker.join().unwrap() {
-            Ok(grant) => assert_eq!(grant.start_ns(), S),
+            Ok(grant) => assert_eq!(grant.release_ns(), S),
             Err(error) => assert_eq!(error, AcquireError::Closed),
         }
     });

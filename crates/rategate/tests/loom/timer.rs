@@ -48,7 +48,7 @@ fn after_a_task(hand: &Hand, second: impl FnOnce(&Tasks<FixedWindow>) -> Grant +
     assert_eq!(first.promised_ns(), S);
     hand.set(3 * S);
     let second = second.join().unwrap();
-    assert!(first.start_ns() < second.start_ns(), "{first:?} {second:?}");
+    assert!(first.release_ns() < second.release_ns(), "{first:?} {second:?}");
     assert_eq!(limiter.limiter().waiting(), Ok(0));
 }
 

@@ -1,0 +1,53 @@
+//! Theory 10.1, by a stopwatch: lines that `pace --at-most` lets through, by the clock of the one that reads
+//! them.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::time::Instant;
+
+use common::{Session, seq};
+use rategate_sim::oracle::windows_over;
+
+const MOST: u64 = 20;
+/// A window of 50 ms, less 1 ms by which a line may come later than the one a window before.
+const WINDOW_NS: u64 = 49_000_000;
+const LINES: u32 = 160;
+
+/// When each line has come, in nanoseconds since the first.
+fn arrivals(arguments: &[&str]) -> Vec<(u64, u64)> {
+    let mut session = Session::start(arguments);
+    session.write(&seq(LINES));
+    drop(session.stdin.take());
+    let since = Instant::now();
+    let lines = BufReader::new(&mut session.stdout).lines();
+    let arrivals: Vec<(u64, u64)> = lines
+        .map(|line| {
+            line.unwrap();
+            (u64::try_from(since.elapsed().as_nanos()).unwrap(), 1)
+        })
+        .collect();
+    assert!(session.child.wait().unwrap().success());
+    assert_eq!(arrivals.len(), usize::try_from(LINES).unwrap());
+    arrivals
+}
+
+/// Between the limiter's reading and the reader's there are a pipe and two processes, which may lose their
+/// processors: a run in which at most 2 % of the windows are over is enough. With twice as many in a window
+/// there is no such run.
+fn keeps_the_window(arguments: &[&str]) -> bool {
+    (0..12).any(|_| windows_over(&arrivals(arguments), WINDOW_NS, MOST) * 50 <= 160)
+}
+
+#[test]
+fn lines_keep_the_window() {
+    assert!(keeps_the_window(&["pace", "unlimited", "--at-most", "20/50ms"]));
+    assert!(keeps_the_window(&["pace", "2000/s", "--burst", "30", "--at-most", "20/50ms"]));
+    assert!(!keeps_the_window(&["pace", "unlimited", "--at-most", "40/50ms"]));
+}

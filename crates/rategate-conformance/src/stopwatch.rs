@@ -1,0 +1,129 @@
+//! Real starts by a stopwatch: whatever waits for a limiter lets no more through than the limiter
+//! promises, by the limiter's own reading of each start, or else by a clock that is read right after the call.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rategate::{Clock, Grant, MonotonicClock, SlidingLog};
+use rategate_sim::oracle::windows_over;
+
+/// At most so many permits in any window, in the log of these tests.
+pub const MOST: u64 = 20;
+/// The length of the window.
+pub const WINDOW_NS: u64 = 50_000_000;
+
+/// How long callers are let go on, and how often at most.
+const LAP: Duration = Duration::from_millis(280);
+const LAPS: usize = 12;
+
+/// The log of these tests.
+#[must_use]
+pub fn log() -> SlidingLog {
+    log_of(1)
+}
+
+/// The same log with so many permits for one.
+#[must_use]
+pub fn log_of(permits: u64) -> SlidingLog {
+    SlidingLog::new(MOST * permits, WINDOW_NS).unwrap()
+}
+
+/// Starts as they come: by the limiter's reading, or by the caller's right after the call.
+#[derive(Debug)]
+pub struct Stopwatch {
+    clock: MonotonicClock,
+    until: Instant,
+    released: Mutex<Vec<(u64, u64)>>,
+    passed: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Stopwatch {
+    fn start() -> Self {
+        let until = Instant::now() + LAP;
+        let (released, passed) = (Mutex::default(), Mutex::default());
+        Self { clock: MonotonicClock::new(), until, released, passed }
+    }
+
+    /// Whether callers are to go on.
+    pub fn runs(&self) -> bool {
+        Instant::now() < self.until
+    }
+
+    /// Notes a start that has a grant: by that.
+    pub fn took(&self, grant: &Grant) {
+        held(&self.released).push((grant.release_ns(), grant.permits()));
+    }
+
+    /// Notes a start that has none: by the clock, right after the call.
+    pub fn passed(&self, permits: u64) {
+        let now_ns = self.clock.now_ns();
+        held(&self.passed).push((now_ns, permits));
+    }
+}
+
+fn held<T>(starts: &Mutex<T>) -> MutexGuard<'_, T> {
+    starts.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has callers race for a [log of so many permits for one](log_of) for some laps, each with a limiter of
+/// its own.
+///
+/// By the limiter's readings no window may be over. Where the callers' clock alone tells, a lap in which
+/// at most 2 % are is enough: between the limiter's reading and the caller's a thread may lose its
+/// processor, on a busy machine in each lap, and then a start looks later than it was. A wrapper that passes
+/// callers without their permits has no such lap, nor has one that passes them by promised instants: there
+/// 17 % and more are over.
+pub fn race(permits: u64, lap: impl Fn(&Arc<Stopwatch>)) {
+    let most = MOST * permits;
+    let mut seen = Vec::new();
+    for _ in 0..LAPS {
+        let watch = Arc::new(Stopwatch::start());
+        lap(&watch);
+        let (released, passed) = (held(&watch.released), held(&watch.passed));
+        assert_eq!(windows_over(&released, WINDOW_NS, most), 0, "by the limiter's readings");
+        let all: u64 = released.iter().chain(&*passed).map(|&(_, permits)| permits).sum();
+        let windows = u64::try_from(LAP.as_nanos()).unwrap() / WINDOW_NS;
+        assert!(all >= most * windows / 4, "{all} of {most} in each of {windows} windows");
+        let over = windows_over(&passed, WINDOW_NS, most);
+        if over * 50 <= passed.len() {
+            return;
+        }
+        seen.push((over, passed.len()));
+    }
+    panic!("windows over, of how many, in each lap: {seen:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+    use std::thread;
+
+    use super::*;
+    use rategate::Limiter;
+
+    /// The judge itself: who does not wait is caught in each lap, and so is who waits for instants that
+    /// others have used.
+    #[test]
+    fn a_wrapper_that_does_not_wait_is_caught() {
+        let not_at_all = |watch: &Arc<Stopwatch>| {
+            while watch.runs() {
+                watch.passed(1);
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        assert!(catch_unwind(|| race(1, not_at_all)).is_err());
+        let for_another = |watch: &Arc<Stopwatch>| {
+            let limiters = [Limiter::new(log()), Limiter::new(log())];
+            thread::scope(|scope| {
+                for limiter in &limiters {
+                    scope.spawn(|| {
+                        while watch.runs() {
+                            watch.took(&limiter.acquire(1).unwrap());
+                        }
+                    });
+                }
+            });
+        };
+        assert!(catch_unwind(|| race(1, for_another)).is_err());
+    }
+}

@@ -1,0 +1,43 @@
+//! Threads that drive tasks of a runtime must not block for the answer about a deny list: debug builds say so.
+
+#![cfg(all(feature = "client", debug_assertions))]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate_redis::client::{Config, RedisStore, Server};
+use rategate_redis::denied::Version;
+use tokio::task::spawn_blocking;
+
+/// A store that does not answer: the port takes connections and says nothing.
+fn silent() -> (TcpListener, RedisStore) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, RedisStore::open(Config::server(Server::tcp("127.0.0.1", port))).unwrap())
+}
+
+/// Whether `call` panics, in words that say what is wrong.
+fn refuses<T>(call: impl FnOnce() -> T) -> bool {
+    let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return false };
+    let said = payload.downcast_ref::<String>().map(String::as_str);
+    let said = said.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap();
+    assert!(said.contains("Cannot block the current thread from within a runtime"), "{said}");
+    true
+}
+
+#[tokio::test]
+async fn a_thread_that_drives_tasks_may_not_wait_for_a_list() {
+    let (_listener, store) = silent();
+    let fetch = || store.fetch_denied(b"list", Version::NONE);
+    assert!(refuses(|| fetch().wait()));
+    assert!(refuses(|| fetch().wait_for(Duration::from_millis(50))));
+    // A look is no wait.
+    assert!(fetch().wait_for(Duration::ZERO).is_none());
+    assert!(fetch().await.is_err());
+    let store = Arc::new(store);
+    let waited = spawn_blocking(move || store.fetch_denied(b"list", Version::NONE).wait());
+    assert!(waited.await.unwrap().is_err());
+}

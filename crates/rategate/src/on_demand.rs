@@ -1,0 +1,83 @@
+//! The parts of a limiter that are made when a caller first needs them: a limiter whose callers only
+//! try has none of them.
+
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+
+use crate::stats::LimitStats;
+use crate::sync::{AtomicU64, Ordering};
+use crate::wait::{Alarm, Listeners, Precision, Waiter};
+
+/// What waits, statistics, batches and the closing of a limiter need.
+#[derive(Debug)]
+pub(crate) struct OnDemand {
+    /// Raised when the limiter is closed.
+    pub(crate) alarm: Alarm,
+    /// Tasks that wait for a reservation, to be told the same.
+    pub(crate) listeners: Listeners,
+    pub(crate) waiter: Waiter,
+    /// Absent unless asked for.
+    pub(crate) stats: OnceLock<LimitStats>,
+    /// Sets the timer of the tasks that wait. Absent until one does.
+    pub(crate) timekeeper: OnceLock<Waker>,
+    /// Absent until a handle takes batches, or a caller asks how often the numbers have changed.
+    batches: OnceLock<Arc<Batches>>,
+}
+
+/// What handles with batches look at before they use one. Rarely written, and apart from what is.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Batches {
+    /// Counts changes of the numbers, and the closing. Written under the lock; a handle that sees it
+    /// late uses permits that it has, as if it had been a little faster.
+    epoch: AtomicU64,
+    /// The newest reading by a handle that took a batch, or by a caller that had to wait.
+    seen_ns: AtomicU64,
+}
+
+impl Batches {
+    /// Returns a number that is another after each change of the numbers, and after the closing.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Returns the newest time seen by a caller who took a batch or had to wait.
+    #[inline]
+    pub(crate) fn seen_ns(&self) -> u64 {
+        self.seen_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn next_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn saw_ns(&self, now_ns: u64) {
+        self.seen_ns.fetch_max(now_ns, Ordering::Relaxed);
+    }
+}
+
+impl OnDemand {
+    /// Returns what handles with batches look at, if there may be any.
+    pub(crate) fn batches(&self) -> Option<&Batches> {
+        self.batches.get().map(|batches| &**batches)
+    }
+
+    /// Returns what handles with batches look at, for one of them to keep.
+    pub(crate) fn batches_or_new(&self) -> &Arc<Batches> {
+        self.batches.get_or_init(Arc::default)
+    }
+}
+
+impl Default for OnDemand {
+    fn default() -> Self {
+        Self {
+            alarm: Alarm::new(),
+            listeners: Listeners::default(),
+            waiter: Waiter::new(Precision::default(), 0),
+            stats: OnceLock::new(),
+            timekeeper: OnceLock::new(),
+            batches: OnceLock::new(),
+        }
+    }
+}

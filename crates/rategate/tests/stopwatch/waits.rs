@@ -1,0 +1,206 @@
+//! The verbs that wait, of all limiters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rategate::distributed::Distributed;
+use rategate::store::MemoryStore;
+use rategate::{Alarm, AsyncLimiter, Gcra, Keyed, Ledger, Limiter, Reservation, SlidingLog};
+use rategate_conformance::stopwatch::{WINDOW_NS, log, race};
+
+use crate::by_threads;
+
+const LONG: Duration = Duration::from_secs(60);
+
+type Log = Ledger<SlidingLog>;
+
+/// All verbs of threads, beside each other.
+#[test]
+fn threads() {
+    race(1, |watch| {
+        let (limiter, alarm) = (Limiter::new(log()), Alarm::new());
+        by_threads(
+            watch,
+            12,
+            |number| number,
+            |number| {
+                let grant = match *number % 5 {
+                    0 => limiter.acquire(1),
+                    1 => limiter.acquire_within(1, LONG),
+                    2 => limiter.acquire_unless(1, &alarm),
+                    3 => limiter.permit(1).map(|permit| permit.grant()),
+                    _ => limiter.local().unwrap().acquire(1),
+                };
+                watch.took(&grant.unwrap());
+            },
+        );
+    });
+}
+
+#[test]
+fn classes() {
+    race(1, |watch| {
+        let limiter = Limiter::new(log());
+        let class = |number: usize| limiter.class(if number < 4 { 3 } else { 1 }).unwrap();
+        by_threads(watch, 12, class, |class| watch.took(&class.acquire(1).unwrap()));
+    });
+}
+
+/// The limiters of keys share what a key has used.
+#[test]
+fn limiters_of_keys() {
+    race(1, |watch| {
+        let table: Keyed<str, SlidingLog> = Keyed::new(log());
+        let limiter = |_| table.limiter("key").unwrap();
+        by_threads(watch, 12, limiter, |limiter| watch.took(&limiter.acquire(1).unwrap()));
+    });
+}
+
+#[test]
+fn several_limits() {
+    race(1, |watch| {
+        let wide = Gcra::new("2000/s".parse().unwrap(), 30).unwrap();
+        let limiter = Limiter::all_of([log().into(), wide.into()]);
+        by_threads(watch, 12, |_| (), |()| watch.took(&limiter.acquire(1).unwrap()));
+    });
+}
+
+/// The start of a reservation that has come before its owner waits for it is kept as it was promised. One
+/// that is so close may come between the look and the wait, and is given back.
+const CLOSE_NS: u64 = 25_000_000;
+
+/// Owners that wait for their reservations, beside callers that wait in line.
+#[test]
+fn reservations() {
+    race(1, |watch| {
+        let limiter = Limiter::new(log());
+        by_threads(
+            watch,
+            16,
+            |number| number % 2 == 0,
+            |reserves| {
+                let held = reserves.then(|| limiter.reserve(1).unwrap());
+                let is_far =
+                    |held: &Reservation<Log>| held.promised_ns() > limiter.now_ns() + CLOSE_NS;
+                let grant = match held.filter(is_far) {
+                    Some(held) => held.wait(),
+                    None => limiter.acquire(1),
+                };
+                watch.took(&grant.unwrap());
+            },
+        );
+    });
+}
+
+fn distributed() -> Distributed<MemoryStore> {
+    Distributed::builder(Arc::new(MemoryStore::new())).limit("log", log()).build().unwrap()
+}
+
+#[test]
+fn threads_of_a_limit_in_a_store() {
+    race(1, |watch| {
+        let limiter = distributed();
+        let start = |(): &mut ()| {
+            let decision = limiter.acquire_within_blocking(b"key", 1, 1 << 40).unwrap();
+            assert!(decision.is_granted());
+            watch.passed(1);
+        };
+        by_threads(watch, 6, |_| (), start);
+    });
+}
+
+#[cfg(feature = "tokio")]
+mod tasks {
+    use super::*;
+    use crate::by_tasks;
+
+    #[test]
+    fn tasks() {
+        race(1, |watch| {
+            let limiter: AsyncLimiter<Log> = AsyncLimiter::new(log());
+            by_tasks(watch, 32, |watch| {
+                let limiter = limiter.clone();
+                async move {
+                    while watch.runs() {
+                        watch.took(&limiter.acquire(1).await.unwrap());
+                        watch.took(&limiter.acquire_within(1, LONG).await.unwrap());
+                        watch.took(&limiter.acquire_owned(1).await.unwrap());
+                        watch.took(&limiter.permit(1).await.unwrap().grant());
+                    }
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn reservations_of_tasks() {
+        race(1, |watch| {
+            let limiter: AsyncLimiter<Log> = AsyncLimiter::new(log());
+            by_tasks(watch, 12, |watch| {
+                let limiter = limiter.clone();
+                async move {
+                    while watch.runs() {
+                        let reservation = limiter.reserve(1).unwrap();
+                        let now_ns = limiter.limiter().now_ns();
+                        if reservation.promised_ns() > now_ns + CLOSE_NS {
+                            watch.took(&reservation.wait().await.unwrap());
+                        }
+                        watch.took(&limiter.acquire(1).await.unwrap());
+                    }
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn tasks_of_a_limit_in_a_store() {
+        race(1, |watch| {
+            let limiter = distributed();
+            by_tasks(watch, 8, |watch| {
+                let limiter = limiter.clone();
+                async move {
+                    while watch.runs() {
+                        let decision = limiter.acquire_within(b"key", 1, 1 << 40).await.unwrap();
+                        assert!(decision.is_granted());
+                        watch.passed(1);
+                    }
+                }
+            });
+        });
+    }
+
+    /// Theory 10.7, by the real clock: futures that are forgotten when their start has come cost a
+    /// grace period each, once, and let no one over.
+    #[test]
+    fn forgotten_futures_let_no_one_over() {
+        use std::future::poll_fn;
+        use std::pin::Pin;
+
+        race(1, |watch| {
+            let limiter: AsyncLimiter<Log> = AsyncLimiter::new(log());
+            let limiter = AsyncLimiter::from(
+                limiter.limiter().clone().with_grace(Duration::from_nanos(WINDOW_NS / 10)),
+            );
+            by_tasks(watch, 16, |watch| {
+                let limiter = limiter.clone();
+                async move {
+                    let mut turn = 0;
+                    while watch.runs() {
+                        turn += 1;
+                        if turn % 4 == 0 {
+                            let mut leaked = Box::pin(limiter.acquire_owned(1));
+                            let polled = poll_fn(|context| {
+                                std::task::Poll::Ready(Pin::new(&mut leaked).poll(context))
+                            });
+                            match polled.await {
+                                std::task::Poll::Ready(grant) => watch.took(&grant.unwrap()),
+                                std::task::Poll::Pending => std::mem::forget(leaked),
+                            }
+                        }
+                        watch.took(&limiter.acquire(1).await.unwrap());
+                    }
+                }
+            });
+        });
+    }
+}
