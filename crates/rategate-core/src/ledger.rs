@@ -13,6 +13,7 @@
 //! of the limit has left a place free does a later call start sooner than a promise: it takes the
 //! first place in which it and every promise behind it conform to the policy.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
 
@@ -30,7 +31,7 @@ pub struct Ledger<P: Policy> {
     started: P::State,
     /// What has started and the first promises, up to the newest booking. Absent before the first promise, when
     /// `started` says the same, and after a cancel or a change until the next booking.
-    booked: Option<Booked<P::State>>,
+    booked: Option<Box<Booked<P::State>>>,
     /// Not yet started, by start and then by order of asking.
     promises: VecDeque<Promise>,
     /// Permits of waiters whose start has come and who have not taken them.
@@ -456,24 +457,24 @@ impl<P: Policy> Ledger<P> {
                 self.booked = None;
             } else {
                 let state = self.started_with_all();
-                self.booked = Some(Booked { promises: self.promises.len(), state });
+                self.book_up_to(self.promises.len(), state);
             }
             self.note_grants();
             return ticket;
         }
         let place = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
-        let mut state = match self.booked.take() {
-            Some(booked) if booked.promises == place => booked.state,
-            booked => {
-                self.booked = booked;
-                self.booked_before(place)
-            }
-        };
-        let ticket = ticket(self.policy.busy_until_ns(&state, taken));
+        if self.booked.as_ref().is_none_or(|booked| booked.promises != place) {
+            let state = self.booked_before(place);
+            self.book_up_to(place, state);
+        }
+        let state = self.booked.as_ref().map_or(&self.started, |booked| &booked.state);
+        let ticket = ticket(self.policy.busy_until_ns(state, taken));
         let promise = Promise { serial, taken, floor_ns, is_provisional: false };
         self.promises.insert(place, promise);
-        self.policy.take(&mut state, taken);
-        self.booked = Some(Booked { promises: place.saturating_add(1), state });
+        if let Some(booked) = &mut self.booked {
+            self.policy.take(&mut booked.state, taken);
+            booked.promises = place.saturating_add(1);
+        }
         self.note_grants();
         ticket
     }
@@ -510,6 +511,15 @@ impl<P: Policy> Ledger<P> {
         }
     }
 
+    /// Keeps a state with the first so many promises, where the one of before was.
+    fn book_up_to(&mut self, promises: usize, state: P::State) {
+        let booked = Booked { promises, state };
+        match &mut self.booked {
+            Some(before) => **before = booked,
+            None => self.booked = Some(Box::new(booked)),
+        }
+    }
+
     /// Returns the same from what has started alone.
     fn started_with_all(&self) -> P::State {
         self.with_taken(self.started.clone(), 0, self.promises.len())
@@ -521,8 +531,8 @@ impl<P: Policy> Ledger<P> {
             self.promises.get(last).is_some_and(|promise| promise.taken.start_ns <= from_ns)
         };
         match &self.booked {
-            Some(Booked { promises, state }) if promises.checked_sub(1).is_some_and(starts_by) => {
-                (*promises, state.clone())
+            Some(booked) if booked.promises.checked_sub(1).is_some_and(starts_by) => {
+                (booked.promises, booked.state.clone())
             }
             _ => (0, self.started.clone()),
         }
@@ -584,9 +594,9 @@ impl<P: Policy> Limit for Ledger<P> {
                 self.booked = None;
             } else {
                 self.policy.take(&mut self.started, first.taken);
-                self.booked = self.booked.take().and_then(|booked| {
-                    let promises = booked.promises.checked_sub(1)?;
-                    Some(Booked { promises, ..booked })
+                self.booked = self.booked.take().and_then(|mut booked| {
+                    booked.promises = booked.promises.checked_sub(1)?;
+                    Some(booked)
                 });
             }
             self.promises.pop_front();
