@@ -356,6 +356,60 @@ fn closing_ends_the_waits_of_those_that_are_due() {
     assert_eq!(line.limit.remaining(S), 2);
 }
 
+/// One that came too late for its hold, and comes after the closing, hears of it.
+#[test]
+fn closing_ends_the_wait_of_one_that_is_withdrawn() {
+    let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    (0..2).for_each(|id| line.join(0, id, 1, None).unwrap());
+    line.queue.serve(&mut line.limit, S, &mut line.woken);
+    line.queue.serve(&mut line.limit, S + MIN_GRACE_NS, &mut line.woken);
+    assert_eq!(line.limit.remaining(S + MIN_GRACE_NS), 1, "withdrawn");
+    line.queue.close(&mut line.limit, S + MIN_GRACE_NS, &mut line.woken);
+    assert_eq!(line.take(2 * S, 1), Some(Outcome::Closed));
+    assert!(line.queue.is_idle(2 * S));
+}
+
+/// Waiters that are all later than the shortest grace period do not take the hold from each other for
+/// ever: the period follows their lateness.
+#[test]
+fn waiters_that_are_all_late_get_on() {
+    let period_ns = 50 * MS;
+    let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, period_ns).unwrap(), 0));
+    (0..8).for_each(|id| line.join(0, id, 1, None).unwrap());
+    let late_ns = 3 * MIN_GRACE_NS;
+    let (mut now_ns, mut coming) = (0, Coming::new());
+    while line.starts.len() < 8 {
+        line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
+        let woken = std::mem::take(&mut line.woken.settled);
+        coming.extend(woken.into_iter().map(|id| (now_ns + late_ns, id)));
+        for (_, id) in coming.extract_if(.., |come| come.0 <= now_ns).collect::<Vec<_>>() {
+            let _ = line.take(now_ns, id);
+        }
+        line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
+        let next_ns = line.queue.next_ns().into_iter();
+        let next_ns = next_ns.chain(coming.iter().map(|come| come.0)).min();
+        now_ns = next_ns.unwrap_or(now_ns).max(now_ns + 1);
+        // Each window, each lateness, and what the first ones lose to the short period.
+        assert!(now_ns < 8 * (period_ns + late_ns) + 4 * late_ns, "{:?}", line.starts);
+    }
+}
+
+/// What is held for one that is late is not given to a call in a gap before a promise.
+#[test]
+fn a_gap_before_a_promise_is_kept_for_what_is_held() {
+    let mut line = Queued::taking(Ledger::new(SlidingLog::new(4, S).unwrap(), 0));
+    line.join(0, 0, 4, None).unwrap();
+    (1..4).for_each(|id| line.join(0, id, 1, None).unwrap());
+    line.queue.serve(&mut line.limit, S, &mut line.woken);
+    (1..3).for_each(|id| assert!(line.take(S, id).is_some()));
+    let Queued { queue, limit, woken, .. } = &mut line;
+    let reserved = queue.reserve(limit, S, 3, None, woken);
+    assert!(matches!(reserved, Some(Ok(Verdict::Granted(grant))) if grant.start_ns == 2 * S));
+    let tried = queue.behind_all(limit, S + 5, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
+    assert!(matches!(tried, Some(Ok(Verdict::Denied(_)))), "{tried:?}");
+    assert!(matches!(line.take(S + 9, 3), Some(Outcome::Granted(_))));
+}
+
 /// A pool and a schedule that keeps its promises, for contrast: only the schedule is not shifted.
 #[test]
 fn a_schedule_promises_instants() {

@@ -1,11 +1,11 @@
 //! The parts of a limiter that are made when a caller first needs them: a limiter whose callers only
 //! try has none of them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Waker;
 
 use crate::stats::LimitStats;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, OnceLock, Ordering};
 use crate::wait::{Alarm, Listeners, Precision, Waiter};
 
 /// What waits, statistics, batches and the closing of a limiter need.

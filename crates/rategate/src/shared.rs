@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::numbers::Numbers;
 use crate::on_demand::{Batches, OnDemand};
 use crate::panics::quietly;
 use crate::stats::LimitStats;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, OnceLock};
 use crate::turn::{Collected, Ear, Turn, Woken};
 use crate::twins::Twins;
 use crate::wait::{Alarm, Precision, Waiter, Wake};
@@ -115,7 +115,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Has the timer of waiting tasks made by `make`, when one first waits.
     pub(crate) fn time_tasks_by(&self, make: fn(&Arc<Self>) -> Waker) {
-        let _ = self.times_tasks.set(make);
+        self.times_tasks.get_or_init(|| make);
     }
 
     /// Sees to it that there is a timer. Before a task waits.

@@ -6,6 +6,8 @@
 //! on the order in which one is counted.
 
 #[cfg(loom)]
+pub(crate) use self::once::OnceLock;
+#[cfg(loom)]
 pub(crate) use self::tried::TryMutex;
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -18,7 +20,7 @@ pub(crate) use loom::{
 #[cfg(not(loom))]
 pub(crate) use std::{
     sync::{
-        Condvar, Mutex, Mutex as TryMutex, MutexGuard,
+        Condvar, Mutex, Mutex as TryMutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     thread_local,
@@ -32,6 +34,42 @@ pub(crate) fn zeroed(words: usize) -> Option<Box<[AtomicU64]>> {
 #[cfg(loom)]
 pub(crate) fn zeroed(words: usize) -> Option<Box<[AtomicU64]>> {
     Some((0..words).map(|_| AtomicU64::new(0)).collect())
+}
+
+/// A value that is made once. The model checker has none, and has to see that what a thread makes is there for
+/// those that find it.
+#[cfg(loom)]
+mod once {
+    use std::sync;
+
+    use super::{AtomicBool, Mutex, Ordering};
+
+    #[derive(Debug)]
+    pub(crate) struct OnceLock<T> {
+        value: sync::OnceLock<T>,
+        is_made: AtomicBool,
+        making: Mutex<()>,
+    }
+
+    impl<T> OnceLock<T> {
+        pub(crate) fn new() -> Self {
+            let (is_made, making) = (AtomicBool::new(false), Mutex::new(()));
+            Self { value: sync::OnceLock::new(), is_made, making }
+        }
+
+        pub(crate) fn get(&self) -> Option<&T> {
+            self.value.get().filter(|_| self.is_made.load(Ordering::Acquire))
+        }
+
+        pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+            self.get().unwrap_or_else(|| {
+                let _making = self.making.lock();
+                let value = self.value.get_or_init(make);
+                self.is_made.store(true, Ordering::Release);
+                value
+            })
+        }
+    }
 }
 
 /// A mutex that is tried. The model checker takes letting go of a lock for no step of its own, which

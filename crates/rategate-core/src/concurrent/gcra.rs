@@ -235,7 +235,8 @@ impl Twin for Bucket {
 impl Owned<Gcra> for Bucket {
     fn new(_policy: &Gcra) -> Self {
         let past = AtomicU64::new(Past::UNKNOWN.bits());
-        Self { word: Word::sealed(), past, change: Change::none() }
+        let change = Change { new_value: AtomicU64::new(FORGOTTEN) };
+        Self { word: Word::sealed(), past, change }
     }
 
     fn seal(&self, policy: &Gcra) -> Option<State> {
@@ -320,10 +321,6 @@ struct Change {
 const FORGOTTEN: u64 = u64::MAX;
 
 impl Change {
-    const fn none() -> Self {
-        Self { new_value: AtomicU64::new(FORGOTTEN) }
-    }
-
     fn forget(&self) {
         self.new_value.store(FORGOTTEN, Ordering::Relaxed);
     }

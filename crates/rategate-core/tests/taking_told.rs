@@ -1,0 +1,95 @@
+//! Laws of what waiters are told: one that sleeps until the start that it was told is woken where it may start
+//! sooner, and one that was told none where its turn comes.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod common;
+
+use common::S;
+use common::queued::Queued;
+use rategate_core::ledger::Ledger;
+use rategate_core::queue::MIN_GRACE_NS;
+use rategate_core::sliding_log::SlidingLog;
+
+type Line = Queued<Ledger<SlidingLog>>;
+
+/// One in any second: the first has been taken, and `waiters` more are in line.
+fn line_of(waiters: u32) -> Line {
+    let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    (0..=waiters).for_each(|id| line.join(0, id, 1, None).unwrap());
+    line
+}
+
+fn told(line: &mut Line, id: u32) -> Option<u64> {
+    let Queued { queue, limit, woken, places, .. } = line;
+    queue.due_ns(limit, &places[&id].0, woken)
+}
+
+/// Serves the queue, and returns who was woken to take, and who to ask again.
+fn served(line: &mut Line, now_ns: u64) -> (Vec<u32>, Vec<u32>) {
+    line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
+    (std::mem::take(&mut line.woken.settled), std::mem::take(&mut line.woken.moved))
+}
+
+/// One that is due and leaves, or does not come, makes room: those behind it sleep no longer than they
+/// have to.
+#[test]
+fn those_behind_one_that_is_gone_are_told_again() {
+    for does_leave in [true, false] {
+        let mut line = line_of(3);
+        let starts = [1, 2, 3].map(|id| told(&mut line, id));
+        assert_eq!(starts, [Some(S), Some(2 * S), Some(3 * S)]);
+        assert_eq!(served(&mut line, S).0, [1]);
+        let gone_ns = S + MIN_GRACE_NS;
+        if does_leave {
+            let (place, _) = line.places.remove(&1).unwrap();
+            let Queued { queue, limit, woken, .. } = &mut line;
+            queue.leave(limit, gone_ns, &place, woken).unwrap();
+        }
+        let (woken, moved) = served(&mut line, gone_ns);
+        assert_eq!((woken, moved), (vec![2], vec![3]), "leaves: {does_leave}");
+        assert!(line.take(gone_ns, 2).is_some());
+        assert_eq!(told(&mut line, 3), Some(gone_ns + S));
+    }
+}
+
+/// One whose start was to come before that of the head, because those before it are late, is told none,
+/// and is woken when it is the head. In a long line; in a short one all are told anew.
+#[test]
+fn one_that_is_told_no_start_is_woken_as_the_head() {
+    let mut line = line_of(20);
+    let starts = [1, 2, 3].map(|id| told(&mut line, id));
+    assert_eq!(starts, [Some(S), Some(2 * S), Some(3 * S)]);
+    line.queue.set_grace(Some(10 * S));
+    assert_eq!(served(&mut line, S).0, [1]);
+    let late_ns = 2 * S + S / 2;
+    assert!(line.take(late_ns, 1).is_some());
+    assert!(served(&mut line, late_ns).0.is_empty());
+    assert_eq!((told(&mut line, 2), told(&mut line, 3)), (Some(late_ns + S), None));
+    assert_eq!(served(&mut line, late_ns + S), (vec![2], vec![3]), "it waits for a word");
+    assert!(line.take(late_ns + S, 2).is_some());
+    assert_eq!(told(&mut line, 3), Some(late_ns + 2 * S));
+    // Nobody else is woken for nothing.
+    assert_eq!(served(&mut line, late_ns + S), (vec![], vec![]));
+}
+
+/// Several that came too late are first in line in the order of coming.
+#[test]
+fn those_that_come_back_are_served_in_the_order_of_coming() {
+    let mut line = line_of(4);
+    for (id, step) in [(1, 0), (2, 1)] {
+        assert_eq!(served(&mut line, S + step * MIN_GRACE_NS).0, [id]);
+    }
+    let now_ns = S + 2 * MIN_GRACE_NS;
+    line.pass(now_ns);
+    assert_eq!(line.starts[&3], (now_ns, 1));
+    assert!([1, 2].iter().all(|&id| line.take(now_ns + 5, id).is_none()));
+    line.pass(9 * S);
+    let starts = [1, 2, 4].map(|id| line.starts[&id].0);
+    assert_eq!(starts, [1, 2, 3].map(|seconds| now_ns + seconds * S));
+}
