@@ -6,6 +6,7 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::ready;
 use std::sync::{Arc, Mutex};
@@ -179,6 +180,70 @@ async fn who_stops_waiting_gives_back() {
         assert!(polled.await.is_pending());
     }
     assert_eq!(limiter.peek(1).unwrap(), Some(Duration::from_secs(1)));
+}
+
+/// One response cannot hold a crowd for longer than to its reset, nor those that come when the crowd has gone.
+#[tokio::test]
+async fn one_header_holds_a_crowd_until_its_reset() {
+    let clock = ManualClock::stepped();
+    let fields: &[(&str, &str)] = &[("ratelimit", r#""x";r=1;t=3600"#)];
+    let (server, asked_ns) = scripted(&clock, &[(200, fields)]);
+    let slept = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&slept);
+    let layer = PaceLayer::new(move |time: Duration| {
+        notes.lock().unwrap().push(time);
+        std::future::pending()
+    });
+    let client = layer.clock(clock.clone()).layer(server);
+    assert_eq!(send(&client).await.unwrap(), 200);
+    let mut crowd = Vec::new();
+    for _ in 0..100 {
+        let mut waiting = Box::pin(send(&client));
+        let polled = std::future::poll_fn(|context| ready_now(waiting.as_mut().poll(context)));
+        assert!(polled.await.is_pending());
+        crowd.push(waiting);
+    }
+    assert_eq!(slept.lock().unwrap().iter().max(), Some(&Duration::from_secs(3600)));
+
+    // They give up, the oldest first.
+    crowd.into_iter().for_each(drop);
+    let mut waiting = Box::pin(send(&client));
+    let polled = std::future::poll_fn(|context| ready_now(waiting.as_mut().poll(context)));
+    assert!(polled.await.is_pending());
+    assert_eq!(slept.lock().unwrap().last(), Some(&Duration::from_secs(1800)));
+    assert_eq!(asked_ns.lock().unwrap().len(), 1);
+}
+
+/// A request that comes after the reset finds none that sleeps on past it.
+#[tokio::test]
+async fn those_that_slept_until_the_reset_are_sent_then() {
+    let clock = ManualClock::stepped();
+    let fields: &[(&str, &str)] = &[("ratelimit", r#""x";r=1;t=60"#)];
+    let (server, asked_ns) = scripted(&clock, &[(200, fields)]);
+    let hands = clock.clone();
+    let layer = PaceLayer::new(move |time: Duration| {
+        let (clock, until_ns) =
+            (hands.clone(), hands.now_ns() + u64::try_from(time.as_nanos()).unwrap());
+        std::future::poll_fn(move |_| {
+            let is_over = clock.now_ns() >= until_ns;
+            if is_over { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+    });
+    let client = layer.clock(clock.clone()).layer(server);
+    assert_eq!(send(&client).await.unwrap(), 200);
+    let mut crowd: VecDeque<_> = (0..5).map(|_| Box::pin(send(&client))).collect();
+    for (at_s, sent) in [(0, 0), (29, 0), (30, 1), (59, 1), (60, 5)] {
+        clock.set(at_s * S);
+        for _ in 0..crowd.len() {
+            let mut waiting = crowd.pop_front().unwrap();
+            let polled = std::future::poll_fn(|context| ready_now(waiting.as_mut().poll(context)));
+            if polled.await.is_pending() {
+                crowd.push_back(waiting);
+            }
+        }
+        assert_eq!(asked_ns.lock().unwrap().len(), 1 + sent, "at {at_s} s");
+    }
+    assert_eq!(send(&client).await.unwrap(), 200);
 }
 
 fn ready_now<T>(poll: std::task::Poll<T>) -> std::task::Poll<std::task::Poll<T>> {

@@ -13,7 +13,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::learn::{LONGEST_HOLD, Lesson, learn};
-use super::pace::Lessons;
+use super::pace::{Lessons, Ticket};
 
 /// How a client waits for a hold to end, which is its runtime's business. Closures that make a future do:
 /// `tokio::time::sleep`.
@@ -41,7 +41,10 @@ where
 /// **One state for all.** Clones of the layer, all services that it makes and their clones share
 /// limiter and lessons. They are about one server: make a layer for each.
 ///
-/// A request that waits and is dropped gives its place back, as far as it can be used still.
+/// No request waits past the reset, which is at most [`longest_hold`](Self::longest_hold) away. Those that wait then
+/// start together: nothing is known of what comes after it. Until then they start in the order of asking. A
+/// request that is dropped while it waits leaves its place to the next one that comes; those that sleep already keep
+/// their instants.
 ///
 /// A 429 is returned to the caller as any other response. Who wants the request to be sent again puts
 /// a retry around this service, and needs no delay there: the next call waits here.
@@ -208,18 +211,20 @@ impl PaceLayer {
     async fn turn(&self) -> Result<(), NoTurn> {
         let longest_ns = u64::try_from(self.rules.longest_wait.as_nanos()).unwrap_or(u64::MAX);
         let deadline_ns = self.now_ns().saturating_add(longest_ns);
+        let mut place = Place::new(self);
         loop {
-            let booked = Booked::new(self);
-            if booked.start_ns > deadline_ns {
-                let wait_ns = booked.start_ns.saturating_sub(self.now_ns());
-                return Err(NoTurn::TooLong(Duration::from_nanos(wait_ns)));
+            while let Err(again_ns) = place.start(self.now_ns()) {
+                if again_ns > deadline_ns {
+                    let wait_ns = again_ns.saturating_sub(self.now_ns());
+                    return Err(NoTurn::TooLong(Duration::from_nanos(wait_ns)));
+                }
+                self.sleep_until(again_ns).await;
             }
-            self.sleep_until(booked.start_ns).await;
             if let Some(limiter) = &self.rules.limiter {
                 let left = Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns()));
                 limiter.turn_within(left).await.map_err(NoTurn::of)?;
             }
-            booked.keep();
+            place.started_ns = None;
             // A hold may have come while this one waited. A permit is spent then: used later than
             // promised, it could meet others, and be more than the limit.
             if !self.lessons().holds(self.now_ns()) {
@@ -257,28 +262,31 @@ impl NoTurn {
     }
 }
 
-/// A start that is given back unless it is kept.
-struct Booked<'l> {
+/// A request among those that wait. Dropped, it leaves them, and takes back a start that it has not used.
+struct Place<'l> {
     layer: &'l PaceLayer,
-    start_ns: u64,
-    is_kept: bool,
+    ticket: Ticket,
+    started_ns: Option<u64>,
 }
 
-impl<'l> Booked<'l> {
+impl<'l> Place<'l> {
     fn new(layer: &'l PaceLayer) -> Self {
-        let start_ns = layer.lessons().book(layer.now_ns());
-        Self { layer, start_ns, is_kept: false }
+        Self { layer, ticket: layer.lessons().join(), started_ns: None }
     }
 
-    fn keep(mut self) {
-        self.is_kept = true;
+    fn start(&mut self, now_ns: u64) -> Result<(), u64> {
+        self.layer.lessons().start(now_ns, self.ticket)?;
+        self.started_ns = Some(now_ns);
+        Ok(())
     }
 }
 
-impl Drop for Booked<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if !self.is_kept {
-            self.layer.lessons().give_back(self.start_ns);
+        let mut lessons = self.layer.lessons();
+        lessons.leave(self.ticket);
+        if let Some(start_ns) = self.started_ns {
+            lessons.take_back(start_ns);
         }
     }
 }

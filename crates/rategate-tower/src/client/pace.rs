@@ -1,5 +1,6 @@
 //! What a client has learnt, and when its next request may start. Time is an argument.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::learn::Lesson;
@@ -9,29 +10,70 @@ use super::learn::Lesson;
 pub(super) struct Lessons {
     /// Nothing starts before this.
     hold_until_ns: u64,
-    /// Until this starts are `step_ns` apart.
+    /// Until this starts are `step_ns` apart. From then on nothing is known, and nothing held back.
     spread_until_ns: u64,
     step_ns: u64,
-    /// The newest start that has been given out.
+    /// The newest start.
     last_start_ns: Option<u64>,
+    /// Requests that wait for their start, by ticket: the oldest first.
+    waiting: VecDeque<Ticket>,
+    next_ticket: u64,
     /// Requests that have started and not been answered: the server may not have counted them yet.
     in_flight: u64,
 }
 
+/// The order in which requests have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ticket(u64);
+
 impl Lessons {
-    /// A start for one request: now or later.
-    pub(super) fn book(&mut self, now_ns: u64) -> u64 {
-        let mut start_ns = now_ns.max(self.hold_until_ns);
-        if let (Some(last_ns), true) = (self.last_start_ns, now_ns < self.spread_until_ns) {
-            // Those who come late in the line keep their distance, also beyond the reset.
-            start_ns = start_ns.max(last_ns.saturating_add(self.step_ns));
-        }
-        self.last_start_ns = self.last_start_ns.max(Some(start_ns));
-        start_ns
+    /// Puts a request behind those that wait.
+    pub(super) fn join(&mut self) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket = self.next_ticket.saturating_add(1);
+        self.waiting.push_back(ticket);
+        ticket
     }
 
-    /// Gives back a start that was not used. Only the newest can be: others stand behind the rest.
-    pub(super) fn give_back(&mut self, start_ns: u64) {
+    /// Takes a request that will not start out of the line. Those behind move up when they ask again.
+    pub(super) fn leave(&mut self, ticket: Ticket) {
+        if let Ok(index) = self.waiting.binary_search(&ticket) {
+            self.waiting.remove(index);
+        }
+    }
+
+    /// Starts a waiting request at `now_ns`, or says when to ask again.
+    ///
+    /// # Errors
+    ///
+    /// The instant from which the request may start, as far as is known: never later than the reset
+    /// and the end of the hold.
+    pub(super) fn start(&mut self, now_ns: u64, ticket: Ticket) -> Result<(), u64> {
+        let ahead = self.waiting.partition_point(|other| *other < ticket);
+        let start_ns = self.start_ns(now_ns, ahead);
+        if start_ns > now_ns {
+            return Err(start_ns);
+        }
+        // Those ahead have missed their turn. They start as soon as they ask.
+        self.waiting.drain(..ahead);
+        self.leave(ticket);
+        self.last_start_ns = Some(now_ns);
+        Ok(())
+    }
+
+    /// When a request with so many ahead of it may start.
+    fn start_ns(&self, now_ns: u64, ahead: usize) -> u64 {
+        let free_ns = now_ns.max(self.hold_until_ns);
+        let Some(last_ns) = self.last_start_ns.filter(|_| now_ns < self.spread_until_ns) else {
+            return free_ns;
+        };
+        let ahead_ns = self.step_ns.saturating_mul(u64::try_from(ahead).unwrap_or(u64::MAX));
+        let next_ns = last_ns.saturating_add(self.step_ns).max(self.hold_until_ns);
+        free_ns.max(next_ns.saturating_add(ahead_ns).min(self.spread_until_ns))
+    }
+
+    /// Takes back a start at `start_ns` that was not used, if none has come after it.
+    pub(super) fn take_back(&mut self, start_ns: u64) {
         if self.last_start_ns == Some(start_ns) {
             self.last_start_ns = start_ns.checked_sub(self.step_ns);
         }
@@ -79,7 +121,7 @@ fn ns(time: Duration) -> u64 {
 mod tests {
     use std::time::Duration;
 
-    use super::{Lesson, Lessons};
+    use super::{Lesson, Lessons, Ticket};
 
     const S: u64 = 1_000_000_000;
 
@@ -91,10 +133,32 @@ mod tests {
         Lesson::Hold(Duration::from_secs(seconds))
     }
 
+    /// A start for a request that comes now, or when it should ask again.
+    fn ask(lessons: &mut Lessons, now_ns: u64) -> Result<(), u64> {
+        let ticket = lessons.join();
+        lessons.start(now_ns, ticket)
+    }
+
+    /// Requests that come together, each with the instant at which it has to ask again.
+    fn crowd(lessons: &mut Lessons, now_ns: u64, requests: usize) -> Vec<(Ticket, u64)> {
+        let mut waiting = Vec::new();
+        for _ in 0..requests {
+            let ticket = lessons.join();
+            if let Err(again_ns) = lessons.start(now_ns, ticket) {
+                waiting.push((ticket, again_ns));
+            }
+        }
+        waiting
+    }
+
+    fn seconds(waiting: &[(Ticket, u64)]) -> Vec<u64> {
+        waiting.iter().map(|(_, again_ns)| again_ns / S).collect()
+    }
+
     #[test]
     fn without_lessons_everything_starts_at_once() {
         let mut lessons = Lessons::default();
-        assert_eq!([0, 0, 5, 3].map(|now_ns| lessons.book(now_ns)), [0, 0, 5, 3]);
+        assert_eq!([0, 0, 5, 3].map(|now_ns| ask(&mut lessons, now_ns)), [Ok(()); 4]);
     }
 
     #[test]
@@ -102,22 +166,25 @@ mod tests {
         let mut lessons = Lessons::default();
         lessons.take(S, hold(5));
         lessons.take(S, hold(2));
-        assert_eq!(lessons.book(2 * S), 6 * S);
+        assert_eq!(ask(&mut lessons, 2 * S), Err(6 * S));
         assert!(lessons.holds(6 * S - 1) && !lessons.holds(6 * S));
-        assert_eq!(lessons.book(6 * S), 6 * S);
+        assert_eq!(ask(&mut lessons, 6 * S), Ok(()));
         lessons.take(u64::MAX, hold(1));
-        assert_eq!(lessons.book(7 * S), u64::MAX);
+        assert_eq!(ask(&mut lessons, 7 * S), Err(u64::MAX));
     }
 
     #[test]
     fn what_remains_is_spread_over_the_time_until_the_reset() {
         let mut lessons = Lessons::default();
-        assert_eq!(lessons.book(0), 0);
+        assert_eq!(ask(&mut lessons, 0), Ok(()));
         lessons.take(0, spread(4, 5));
-        let starts = [(); 4].map(|()| lessons.book(0));
-        assert_eq!(starts, [S, 2 * S, 3 * S, 4 * S]);
+        let waiting = crowd(&mut lessons, 0, 4);
+        assert_eq!(seconds(&waiting), [1, 2, 3, 4]);
+        for (ticket, again_ns) in waiting {
+            assert_eq!(lessons.start(again_ns, ticket), Ok(()));
+        }
         // After the reset nothing is known, and nothing held back.
-        assert_eq!([(); 2].map(|()| lessons.book(5 * S)), [5 * S, 5 * S]);
+        assert_eq!([(); 2].map(|()| ask(&mut lessons, 5 * S)), [Ok(()); 2]);
     }
 
     /// One after another, as a loop does: each response tells what is left after it.
@@ -126,7 +193,10 @@ mod tests {
         let mut lessons = Lessons::default();
         let (mut now_ns, mut passed) = (0, 0);
         for remaining in (0..10).rev() {
-            now_ns = lessons.book(now_ns);
+            let ticket = lessons.join();
+            while let Err(again_ns) = lessons.start(now_ns, ticket) {
+                now_ns = again_ns;
+            }
             lessons.begin();
             passed += u64::from(now_ns < 10 * S);
             let left_ns = (10 * S).saturating_sub(now_ns);
@@ -138,33 +208,96 @@ mod tests {
             lessons.end();
         }
         assert_eq!(passed, 10);
-        assert_eq!(lessons.book(now_ns), 10 * S, "and no sooner than the reset");
+        assert_eq!(ask(&mut lessons, now_ns), Err(10 * S), "and no sooner than the reset");
     }
 
     #[test]
     fn requests_in_flight_count_as_used() {
         let mut lessons = Lessons::default();
         for _ in 0..4 {
-            let _ = lessons.book(0);
+            assert_eq!(ask(&mut lessons, 0), Ok(()));
             lessons.begin();
         }
         // Four remain, and three others may be among them.
         lessons.take(0, spread(4, 10));
-        assert_eq!(lessons.book(0), 5 * S);
-        // None for sure: not before the reset.
+        assert_eq!(seconds(&crowd(&mut lessons, 0, 1)), [5]);
+        // None for sure: at the reset.
         lessons.take(0, spread(2, 10));
-        assert_eq!(lessons.book(0), 15 * S);
+        assert_eq!(seconds(&crowd(&mut lessons, 0, 2)), [10, 10]);
+    }
+
+    /// The reset is the latest start, however many wait.
+    #[test]
+    fn a_crowd_waits_until_the_reset_and_no_longer() {
+        let mut lessons = Lessons::default();
+        assert_eq!(ask(&mut lessons, 0), Ok(()));
+        lessons.take(0, spread(1, 3600));
+        let waiting = crowd(&mut lessons, 0, 100);
+        assert_eq!(seconds(&waiting)[..3], [1800, 3600, 3600]);
+        assert_eq!(seconds(&waiting)[99], 3600);
+        for (ticket, _) in waiting {
+            assert_eq!(lessons.start(3600 * S, ticket), Ok(()));
+        }
+        assert_eq!(ask(&mut lessons, 3600 * S), Ok(()));
+    }
+
+    /// Each that leaves makes room, in whatever order they leave.
+    #[test]
+    fn requests_that_leave_are_in_the_way_of_none() {
+        for is_oldest_first in [true, false] {
+            let mut lessons = Lessons::default();
+            assert_eq!(ask(&mut lessons, 0), Ok(()));
+            lessons.take(0, spread(9, 10));
+            let mut waiting = crowd(&mut lessons, 0, 5);
+            assert_eq!(seconds(&waiting), [1, 2, 3, 4, 5]);
+            if !is_oldest_first {
+                waiting.reverse();
+            }
+            for (ticket, _) in waiting {
+                lessons.leave(ticket);
+            }
+            assert_eq!(seconds(&crowd(&mut lessons, 0, 1)), [1], "{is_oldest_first}");
+        }
+    }
+
+    /// A request that has moved up does not start together with the one ahead of it.
+    #[test]
+    fn starts_stay_apart_when_one_in_the_middle_leaves() {
+        let mut lessons = Lessons::default();
+        assert_eq!(ask(&mut lessons, 0), Ok(()));
+        lessons.take(0, spread(9, 10));
+        let waiting = crowd(&mut lessons, 0, 3);
+        lessons.leave(waiting[0].0);
+        let late = crowd(&mut lessons, 0, 1)[0];
+        assert_eq!(late.1, 3 * S, "two are ahead");
+        assert_eq!(lessons.start(2 * S, waiting[1].0), Ok(()));
+        assert_eq!(lessons.start(3 * S, late.0), Err(4 * S), "one is ahead, and due");
+        assert_eq!(lessons.start(3 * S, waiting[2].0), Ok(()));
+        assert_eq!(lessons.start(4 * S, late.0), Ok(()));
+    }
+
+    /// A future that is never polled again holds back nothing but its own start.
+    #[test]
+    fn a_request_that_misses_its_start_is_passed() {
+        let mut lessons = Lessons::default();
+        assert_eq!(ask(&mut lessons, 0), Ok(()));
+        lessons.take(0, spread(9, 10));
+        let waiting = crowd(&mut lessons, 0, 3);
+        assert_eq!(lessons.start(2 * S, waiting[1].0), Ok(()));
+        assert_eq!(lessons.start(3 * S, waiting[2].0), Ok(()));
+        assert_eq!(lessons.start(3 * S, waiting[0].0), Err(4 * S), "next, and a step apart");
+        assert_eq!(lessons.start(4 * S, waiting[0].0), Ok(()));
     }
 
     #[test]
-    fn the_newest_start_can_be_given_back() {
+    fn a_start_that_was_not_used_is_free_for_the_next() {
         let mut lessons = Lessons::default();
-        let _ = lessons.book(0);
+        assert_eq!(ask(&mut lessons, 0), Ok(()));
         lessons.take(0, spread(9, 10));
-        let starts = [(); 3].map(|()| lessons.book(0));
-        assert_eq!(starts, [S, 2 * S, 3 * S]);
-        lessons.give_back(3 * S);
-        lessons.give_back(S);
-        assert_eq!(lessons.book(0), 3 * S);
+        assert_eq!(ask(&mut lessons, S), Ok(()));
+        lessons.take_back(S);
+        assert_eq!(ask(&mut lessons, S), Ok(()));
+        lessons.take_back(0);
+        assert_eq!(ask(&mut lessons, S), Err(2 * S));
     }
 }
