@@ -19,7 +19,7 @@ use crate::body::ResponseBody;
 use crate::future::{ResponseFuture, Waiting};
 use crate::gate::{Ask, Gate, Named, Outcome, Pass, Told, refused};
 use crate::headers::{Followed, Headers, write_retry_after};
-use crate::key::{Key, KeySource, NameSource};
+use crate::key::{Key, KeySource, NameSource, StoreNames};
 use crate::refusal::{Answers, Form, Reason, Refusal};
 
 /// Limits the requests that reach a service.
@@ -79,8 +79,8 @@ pub struct RateLimitLayer {
 
 /// A choice of what becomes of a request that has no key.
 ///
-/// Where none is made, the request shares a limit if the client has left the key out, and is refused with a 500 if the
-/// [server has](KeySource::lacks).
+/// Where none is made, the request shares a limit if the client has left the key out, is refused with a 400 if it has
+/// given [more than one](KeySource::is_ambiguous), and with a 500 if the [server](KeySource::lacks) has left it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
@@ -202,8 +202,8 @@ impl RateLimitLayer {
         S: Store,
         C: Clock + Clone + 'static,
     {
-        let names: Arc<dyn NameSource> = Arc::new(source);
-        let source: Arc<dyn KeySource> = Arc::<dyn NameSource>::clone(&names);
+        let names = Arc::new(StoreNames(Arc::new(source)));
+        let source: Arc<dyn KeySource> = Arc::<StoreNames>::clone(&names);
         Self::of(Arc::new(Named { limiter, names }), Some(source))
     }
 
@@ -230,11 +230,13 @@ impl RateLimitLayer {
         self
     }
 
-    /// Turns away clients on a deny list, before anything else is asked: `source` says whose a request is, and need
-    /// not be that of the limit. A request without such a key is on no list.
+    /// Turns away clients on a deny list, before anything is taken: `source` says whose a request is, and need
+    /// not be that of the limit. A request without such a key is on no list. One that is
+    /// [ambiguous](KeySource::is_ambiguous), such as by a header that comes twice, is refused with a 400, unless
+    /// [`missing`](Self::missing) is to share or to pass.
     ///
-    /// The answer is that of a request over the limit, a 429, with the exact time until the entry ends; it takes
-    /// nothing from the limit. [`answer`](Self::answer) can make a 403 of it. The list is a handle, consulted in some
+    /// The answer is that of a request over the limit, a 429, with the exact time until the entry ends, or until the limit
+    /// lets the request pass if that is later; it takes nothing from the limit. A limit in a store is not asked for it. [`answer`](Self::answer) can make a 403 of it. The list is a handle, consulted in some
     /// tens of nanoseconds without a lock; somebody has to keep it up to date, such as a thread with a
     /// [`DenyFile`](rategate::deny::DenyFile):
     ///
@@ -318,7 +320,8 @@ impl RateLimitLayer {
     /// Chooses what becomes of a request without a key.
     ///
     /// Without a choice it depends on who has left the key out. The client, such as one without an API key: the
-    /// request shares a limit with all others without one. The server, such as axum without
+    /// request shares a limit with all others without one. A client that gives more than one, such as a header twice, is
+    /// refused with a 400: the deny list could not know it. The server, such as axum without
     /// `into_make_service_with_connect_info` behind a [`peer`](crate::key::peer): the request is refused with a 500,
     /// and the log says once what is lacking, as an error of `tracing`. Clients that cannot be told apart would
     /// otherwise share one limit, or a deny list would be without effect.
@@ -452,41 +455,66 @@ where
 
 impl Rules {
     fn decide(&self, head: &Parts) -> Pass {
-        if let Some(denied) = &self.denied {
-            match denied.source.key(head) {
-                Some(key) => {
-                    if let Some(wait) = denied.list.denied_for(&key) {
-                        let refusal = Refusal::new(Reason::OnDenyList, Some(wait));
-                        return Pass::Now(Outcome::Refused(refusal, None));
-                    }
-                }
-                None if self.lacks(&*denied.source, head) => {
-                    return Pass::Now(refused(Reason::KeyNotProvided));
-                }
-                None => {}
+        let listed_for = match self.listed_for(head) {
+            Ok(listed_for) => listed_for,
+            Err(reason) => return Pass::Now(refused(reason)),
+        };
+        let ask = self.ask(head);
+        if let Some(wait) = listed_for {
+            // Both have to let it pass.
+            let limit = ask.ok().and_then(|ask| self.gate.wait(ask));
+            let refusal = Refusal::new(Reason::OnDenyList, Some(wait).max(limit));
+            return Pass::Now(Outcome::Refused(refusal, None));
+        }
+        match ask {
+            Ok(ask) => self.gate.pass(head, ask),
+            Err(outcome) => Pass::Now(outcome),
+        }
+    }
+
+    /// For how long the client of a request is on the deny list.
+    fn listed_for(&self, head: &Parts) -> Result<Option<Duration>, Reason> {
+        let Some(denied) = &self.denied else { return Ok(None) };
+        match (denied.source.key(head), self.missing) {
+            (Some(key), _) => Ok(denied.list.denied_for(&key)),
+            (None, Some(Missing::Share | Missing::Pass)) => Ok(None),
+            (None, None | Some(Missing::Refuse)) => {
+                self.why_no_key(&*denied.source, head).map_or(Ok(None), Err)
             }
         }
+    }
+
+    /// What the limit is asked, or what becomes of a request for which it is not.
+    fn ask(&self, head: &Parts) -> Result<Ask, Outcome> {
         let key = match &self.source {
             None => Key::nobody(),
             Some(source) => match (source.key(head), self.missing) {
                 (Some(key), _) => key,
-                (None, None) if self.lacks(&**source, head) => {
-                    return Pass::Now(refused(Reason::KeyNotProvided));
-                }
-                (None, None | Some(Missing::Share)) => Key::nobody(),
-                (None, Some(Missing::Refuse)) => return Pass::Now(refused(Reason::NoKey)),
-                (None, Some(Missing::Pass)) => return Pass::Now(Outcome::Passed(None, None)),
+                (None, Some(Missing::Share)) => Key::nobody(),
+                (None, Some(Missing::Refuse)) => return Err(refused(Reason::NoKey)),
+                (None, Some(Missing::Pass)) => return Err(Outcome::Passed(None, None)),
+                (None, None) => match self.why_no_key(&**source, head) {
+                    Some(reason) => return Err(refused(reason)),
+                    None => Key::nobody(),
+                },
             },
         };
-        match self.cost.as_ref().map_or(1, |cost| cost(head)) {
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
+        if cost == 0 {
             // What takes nothing leaves no trace: no key, no place in a table.
-            0 => Pass::Now(Outcome::Passed(None, None)),
-            cost => {
-                let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
-                let may_return = self.returns.is_some();
-                self.gate.pass(head, Ask { key, cost, longest_wait, tells, may_return })
-            }
+            return Err(Outcome::Passed(None, None));
         }
+        let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
+        let may_return = self.returns.is_some();
+        Ok(Ask { key, cost, longest_wait, tells, may_return })
+    }
+
+    /// Why a request without a key is refused where nothing is chosen for it.
+    fn why_no_key(&self, source: &dyn KeySource, head: &Parts) -> Option<Reason> {
+        if source.is_ambiguous(head) {
+            return Some(Reason::AmbiguousKey);
+        }
+        self.lacks(source, head).then_some(Reason::KeyNotProvided)
     }
 
     /// Whether it is the server's mistake that a request has no key, and nothing was chosen for that. The log says so
@@ -499,7 +527,7 @@ impl Rules {
             tracing::error!(
                 extension,
                 "requests have no extension `{extension}`, which tells clients apart, and are answered with 500; \
-                 the server has to add it before the rate limit layer (axum does by \
+                 the server has to add it before the rate limit layer (axum adds `ConnectInfo` by \
                  `into_make_service_with_connect_info`), or `RateLimitLayer::missing` has to say what becomes of them"
             );
         }

@@ -30,6 +30,9 @@ pub enum Reason {
     TooCostly,
     /// The request has no key, and [`Missing::Refuse`](crate::Missing::Refuse) was chosen: 400.
     NoKey,
+    /// The request names its client more than once, such as by a header that comes twice, and
+    /// [`missing`](crate::RateLimitLayer::missing) does not say what to do then: 400.
+    AmbiguousKey,
     /// The table of keys is full, and [`Overflow::Refuse`](rategate::Overflow::Refuse) was chosen, or
     /// it has no room for what it would have to remember of the request: 503.
     TooManyKeys,
@@ -65,8 +68,10 @@ impl Refusal {
         self.reason
     }
 
-    /// How long until the same request passes, if nobody else comes first: exact, and never zero. For a client on the
-    /// deny list, how long until its entry ends.
+    /// How long until the same request passes, if no other request comes first: exact, and never zero. For a client on the
+    /// deny list, until its entry has ended and the limit lets the request pass; of a limit in a store, until the entry
+    /// has ended. For permits in flight in a store, the end of the oldest lease: the latest instant, as a response may end
+    /// before.
     /// `None` where time alone cannot help, or nobody knows.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
@@ -84,7 +89,7 @@ impl Refusal {
     pub const fn status(&self) -> StatusCode {
         match self.reason {
             Reason::OverLimit | Reason::OnDenyList => StatusCode::TOO_MANY_REQUESTS,
-            Reason::TooCostly | Reason::NoKey => StatusCode::BAD_REQUEST,
+            Reason::TooCostly | Reason::NoKey | Reason::AmbiguousKey => StatusCode::BAD_REQUEST,
             Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed | Reason::Undecided => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -102,6 +107,7 @@ impl Refusal {
             }
             Reason::TooCostly => "The request costs more than could ever pass at once.",
             Reason::NoKey => "The request does not say whose it is.",
+            Reason::AmbiguousKey => "The request says more than once whose it is.",
             Reason::TooManyKeys => "There is no room for another client.",
             Reason::TooManyWaiting => "There is no room for another request that waits.",
             Reason::Closed => "The limiter is closed.",
@@ -123,7 +129,7 @@ impl Refusal {
     const fn grpc_status(&self) -> u8 {
         match self.reason {
             Reason::OverLimit | Reason::OnDenyList => 8, // RESOURCE_EXHAUSTED
-            Reason::TooCostly | Reason::NoKey => 3,      // INVALID_ARGUMENT
+            Reason::TooCostly | Reason::NoKey | Reason::AmbiguousKey => 3, // INVALID_ARGUMENT
             Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed | Reason::Undecided => 14, // UNAVAILABLE
             Reason::NoSuchTier | Reason::KeyNotProvided => 13, // INTERNAL
         }

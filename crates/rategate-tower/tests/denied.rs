@@ -15,9 +15,9 @@ use std::time::{Duration, SystemTime};
 
 use http::{Request, Response, StatusCode};
 use rategate::deny::{DenyFile, DenyList, write};
-use rategate::{Ledger, Limiter, SlidingLog};
+use rategate::{Keyed, Ledger, Limiter, SlidingLog};
 use rategate_tower::key::{self, Key, KeySource};
-use rategate_tower::{Form, RateLimitLayer, Reason};
+use rategate_tower::{Form, Missing, RateLimitLayer, Reason};
 use tower::{Layer, Service, service_fn};
 
 fn limiter() -> Limiter<Ledger<SlidingLog>> {
@@ -30,12 +30,17 @@ fn wall_ns() -> u64 {
 }
 
 fn ask(layer: &RateLimitLayer, user: Option<&str>) -> Response<String> {
+    ask_as(layer, user.as_slice())
+}
+
+/// A request with these names of its user.
+fn ask_as(layer: &RateLimitLayer, users: &[&str]) -> Response<String> {
     let mut service = layer.layer(service_fn(|_: Request<()>| {
         ready(Ok::<_, Infallible>(Response::new(String::from("within"))))
     }));
     let mut request = Request::get("/");
-    if let Some(user) = user {
-        request = request.header("x-user", user);
+    for user in users {
+        request = request.header("x-user", *user);
     }
     let answer = service.call(request.body(()).unwrap());
     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
@@ -66,6 +71,60 @@ fn a_listed_client_is_refused_until_its_entry_ends() {
     assert_eq!(ask(&layer, Some("quiet")).status(), 200);
     assert_eq!(ask(&layer, None).status(), 200, "without a key nobody is listed");
     assert_eq!(ask(&layer, Some("quiet")).status(), 429, "the limit is there still");
+}
+
+/// A client on the list does not get in by saying its name twice.
+#[test]
+fn a_name_that_comes_twice_is_refused() {
+    let source = || key::header("x-user".parse().unwrap());
+    let list: DenyList<Key> = DenyList::new(10);
+    list.replace([(list.id(&Key::of(b"noisy".as_slice())), u64::MAX)]);
+    let twice = |layer: &RateLimitLayer| {
+        let statuses = [["noisy", "noisy"], ["quiet", "noisy"], ["quiet", "quiet"]];
+        statuses.map(|users| ask_as(layer, &users).status().as_u16())
+    };
+    let layer = RateLimitLayer::new(limiter()).deny(list.clone(), source());
+    assert_eq!(twice(&layer), [400; 3]);
+    assert_eq!(ask(&layer, None).status(), 200, "without a name no client is listed");
+    assert_eq!(twice(&layer.clone().missing(Missing::Refuse)), [400; 3]);
+    let several = (key::method(), (key::path(), source()));
+    assert_eq!(twice(&RateLimitLayer::new(limiter()).deny(list.clone(), several)), [400; 3]);
+    let boxed: Vec<Box<dyn KeySource>> = vec![Box::new(key::method()), Box::new(source())];
+    assert_eq!(twice(&RateLimitLayer::new(limiter()).deny(list.clone(), boxed)), [400; 3]);
+    // Unless that is chosen.
+    let layer = RateLimitLayer::new(limiter()).deny(list, source());
+    assert_eq!(twice(&layer.missing(Missing::Pass)), [200; 3]);
+
+    // The same holds for the key of a limit.
+    let keyed = Keyed::new(SlidingLog::new(3, 3_600_000_000_000).unwrap());
+    let layer = RateLimitLayer::keyed(keyed.clone(), source());
+    assert_eq!(twice(&layer), [400; 3]);
+    assert!(keyed.is_empty());
+    assert_eq!(twice(&layer.missing(Missing::Share)), [200; 3]);
+}
+
+/// A client that is over its limit too is told the later of the two instants.
+#[test]
+fn the_wait_is_that_of_the_list_and_of_the_limit() {
+    let source = || key::header("x-user".parse().unwrap());
+    let hour = 3_600_000_000_000;
+    let keyed = Keyed::new(SlidingLog::new(1, hour).unwrap());
+    let one = Limiter::new(SlidingLog::new(1, hour).unwrap());
+    for layer in [RateLimitLayer::keyed(keyed, source()), RateLimitLayer::new(one)] {
+        let list: DenyList<Key> = DenyList::new(10);
+        let layer = layer.deny(list.clone(), source());
+        let told = |for_ns: u64| {
+            list.replace([(list.id(&Key::of(b"noisy".as_slice())), wall_ns() + for_ns)]);
+            let refused = ask(&layer, Some("noisy"));
+            assert_eq!(refused.status(), 429);
+            refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap()
+        };
+        assert!((1..=60).contains(&told(60_000_000_000)), "the limit would let it pass");
+        list.replace([]);
+        assert_eq!(ask(&layer, Some("noisy")).status(), 200);
+        assert!((3_590..=3_600).contains(&told(60_000_000_000)));
+        assert!((7_190..=7_200).contains(&told(2 * hour)));
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ use rategate::{Concurrency, Gcra, ManualClock, SlidingLog};
 use rategate_redis::client::RedisStore;
 use rategate_tower::headers::{Headers, QuotaPolicy};
 use rategate_tower::key::{self, MAX_CLIENT_NAME_BYTES, NameSource};
-use rategate_tower::{RateLimitLayer, ResponseBody};
+use rategate_tower::{Missing, RateLimitLayer, ResponseBody};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower::{Layer, ServiceExt, service_fn};
@@ -183,6 +183,30 @@ async fn a_name_has_a_bound() {
     );
     let longer = [status(&layer, &long("a", 1)).await, status(&layer, &long("b", 1)).await];
     assert_eq!(longer, [200, 429]);
+}
+
+/// What is chosen for requests without a key holds for names that are none: none of them gets a limit beside it.
+#[tokio::test]
+async fn a_name_that_is_none_is_treated_as_chosen() {
+    let of = |missing: Option<Missing>| {
+        let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, MINUTE).unwrap());
+        let layer = RateLimitLayer::distributed(limiter, user());
+        missing.map_or(layer.clone(), |missing| layer.missing(missing))
+    };
+    let long = "a".repeat(MAX_CLIENT_NAME_BYTES + 1);
+    let table = [
+        (Some(Missing::Refuse), [400, 400, 400]),
+        (Some(Missing::Pass), [200, 200, 200]),
+        (Some(Missing::Share), [200, 429, 429]),
+        (None, [200, 429, 429]),
+    ];
+    for (missing, expected) in table {
+        let layer = of(missing);
+        let statuses =
+            [status(&layer, "").await, status(&layer, &long).await, status(&layer, "").await];
+        assert_eq!(statuses, expected, "{missing:?}");
+        assert_eq!([status(&layer, "a").await, status(&layer, "a").await], [200, 429]);
+    }
 }
 
 /// The example, as two servers with one store, which each have connections of their own.

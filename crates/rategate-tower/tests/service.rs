@@ -209,6 +209,46 @@ async fn a_request_without_a_key_is_treated_as_chosen() {
     assert!(keyed.is_empty());
 }
 
+/// What an outer layer has taken stays taken where an inner one refuses, so the limit for each client is the outer one,
+/// and gives back what the limit of all has refused.
+#[tokio::test]
+async fn two_layers_share_as_the_docs_say() {
+    let clock = ManualClock::new();
+    let log = |permits| SlidingLog::new(permits, S).unwrap();
+    let of = |for_all, for_each| {
+        let keyed = Keyed::with_clock(log(for_each), Room::default(), clock.clone());
+        let for_each = RateLimitLayer::keyed(keyed.clone(), key::path());
+        (RateLimitLayer::new(Limiter::with_clock(log(for_all), clock.clone())), for_each, keyed)
+    };
+    let within = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(""))));
+    let paths = ["/a", "/a", "/a", "/b"];
+    let request = |path| Request::get(path).body(()).unwrap();
+
+    let (for_all, for_each, _) = of(3, 1);
+    let outside = for_all.layer(for_each.layer(within));
+    let mut statuses = Vec::new();
+    for path in paths {
+        statuses.push(outside.clone().oneshot(request(path)).await.unwrap().status().as_u16());
+    }
+    assert_eq!(statuses, [200, 429, 429, 429], "one client has used up what is for all");
+
+    let (for_all, for_each, _) = of(3, 1);
+    let inside = for_each.layer(for_all.layer(within));
+    let mut statuses = Vec::new();
+    for path in paths {
+        statuses.push(inside.clone().oneshot(request(path)).await.unwrap().status().as_u16());
+    }
+    assert_eq!(statuses, [200, 429, 429, 200]);
+
+    let (for_all, for_each, keyed) = of(1, 2);
+    let for_each = for_each.refund_when(|head| head.status == 429);
+    let inside = for_each.layer(for_all.layer(within));
+    for (path, status, left) in [("/a", 200, 1), ("/b", 429, 2), ("/b", 429, 2)] {
+        assert_eq!(inside.clone().oneshot(request(path)).await.unwrap().status(), status);
+        assert_eq!(keyed.remaining(&key::Key::of(path)), Ok(left), "{path}");
+    }
+}
+
 #[tokio::test]
 async fn what_costs_nothing_takes_no_place_in_the_table() {
     let keyed = Keyed::new(SlidingLog::new(1, S).unwrap());

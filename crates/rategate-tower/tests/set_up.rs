@@ -75,6 +75,29 @@ async fn a_missing_extension_is_a_500_and_one_error_in_the_log() {
     }
 }
 
+#[derive(Clone)]
+struct UserId(u32);
+
+/// An extension that authentication should have added is the server's to add, as an address is.
+#[tokio::test]
+async fn so_it_is_for_any_extension() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let layer = layer(key::extension(|user: &UserId| user.0));
+    let guard = tracing::subscriber::set_default(subscriber);
+    assert_eq!([ask(&layer).await.0, ask(&layer).await.0], [500, 500]);
+    drop(guard);
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(log.matches("UserId`").count(), 1, "{log}");
+    let request = |user| Request::get("/").extension(UserId(user));
+    assert_eq!(ask_as(&layer, request(1)).await.0, 200);
+    assert_eq!(ask_as(&layer, request(2)).await.0, 200, "another user");
+    let share = layer.missing(Missing::Share);
+    assert_eq!([ask(&share).await.0, ask(&share).await.0], [200, 429]);
+}
+
 #[tokio::test]
 async fn so_it_is_for_sources_made_of_it() {
     let behind = |trust| key::client(peer(), Field::XForwardedFor, trust);

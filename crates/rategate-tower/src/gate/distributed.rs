@@ -12,13 +12,13 @@ use rategate::store::{Fault, LeaseId, Store};
 
 use super::taken::{InFlight, Taken};
 use super::{Ask, Gate, Outcome, Pass, Told, refused};
-use crate::key::{MAX_CLIENT_NAME_BYTES, NameSource};
+use crate::key::StoreNames;
 use crate::refusal::{Reason, Refusal};
 
 /// A limiter over a store, and what its keys are called there.
 pub(crate) struct Named<S: Store, C: Clock + Clone + 'static> {
     pub(crate) limiter: Distributed<S, C>,
-    pub(crate) names: Arc<dyn NameSource>,
+    pub(crate) names: Arc<StoreNames>,
 }
 
 /// A request, as the store knows it.
@@ -31,7 +31,7 @@ struct Call<S: Store, C: Clock + Clone + 'static> {
 
 impl<S: Store, C: Clock + Clone + 'static> Gate for Named<S, C> {
     fn pass(&self, head: &Parts, ask: Ask) -> Pass {
-        let name = self.names.name(head).filter(|name| name.len() <= MAX_CLIENT_NAME_BYTES);
+        let name = self.names.name(head);
         let limiter = self.limiter.clone();
         let lease = limiter.counts_in_flight().then(fresh_lease);
         // The empty name is that of all requests without one.

@@ -34,6 +34,10 @@ where
         }
     }
 
+    fn wait(&self, ask: Ask) -> Option<Duration> {
+        Self::peek(self, &ask.key, ask.cost).ok().flatten()
+    }
+
     fn changes(&self) -> u64 {
         Self::changes(self)
     }

@@ -19,6 +19,10 @@ where
         decide(&Of { limiter: self, known: () }, ask)
     }
 
+    fn wait(&self, ask: Ask) -> Option<Duration> {
+        Self::peek(self, ask.cost).ok().flatten()
+    }
+
     fn changes(&self) -> u64 {
         Self::changes(self)
     }

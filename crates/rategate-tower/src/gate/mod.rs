@@ -67,6 +67,12 @@ pub(crate) trait Gate: Send + Sync {
     /// for gates whose keys have names.
     fn pass(&self, head: &Parts, ask: Ask) -> Pass;
 
+    /// Returns how long until the request could pass, if that is known without asking another process. Takes nothing.
+    fn wait(&self, ask: Ask) -> Option<Duration> {
+        let _ = ask;
+        None
+    }
+
     /// Another number after each change of the limit.
     fn changes(&self) -> u64 {
         0

@@ -43,6 +43,7 @@ use rategate::{HashedId, Hashing, Seeds};
 pub use self::address::{Peer, peer};
 pub use self::client::{Client, Field, Trust, client};
 pub use self::forwarded::MAX_HOPS;
+pub(crate) use self::name::StoreNames;
 pub use self::name::{MAX_CLIENT_NAME_BYTES, NameSource};
 pub use self::named::named_address;
 pub use self::network::{Network, NetworkError};
@@ -136,6 +137,16 @@ pub trait KeySource: Send + Sync {
         let _ = head;
         None
     }
+
+    /// Says that there is no key because the request names its client more than once. It is asked only where there is
+    /// no key.
+    ///
+    /// Such a request is answered with a 400 unless [`missing`](crate::RateLimitLayer::missing) says otherwise: a
+    /// client must not get round a deny list, or into the limit of others, by saying its name twice.
+    fn is_ambiguous(&self, head: &Parts) -> bool {
+        let _ = head;
+        false
+    }
 }
 
 impl<T: KeySource + ?Sized> KeySource for Box<T> {
@@ -145,6 +156,10 @@ impl<T: KeySource + ?Sized> KeySource for Box<T> {
 
     fn lacks(&self, head: &Parts) -> Option<&'static str> {
         (**self).lacks(head)
+    }
+
+    fn is_ambiguous(&self, head: &Parts) -> bool {
+        (**self).is_ambiguous(head)
     }
 }
 
@@ -158,6 +173,10 @@ impl<T: KeySource> KeySource for Vec<T> {
     fn lacks(&self, head: &Parts) -> Option<&'static str> {
         self.iter().find_map(|source| source.lacks(head))
     }
+
+    fn is_ambiguous(&self, head: &Parts) -> bool {
+        self.iter().any(|source| source.is_ambiguous(head))
+    }
 }
 
 /// Both together; missing if one of them is.
@@ -169,6 +188,10 @@ impl<A: KeySource, B: KeySource> KeySource for (A, B) {
     fn lacks(&self, head: &Parts) -> Option<&'static str> {
         self.0.lacks(head).or_else(|| self.1.lacks(head))
     }
+
+    fn is_ambiguous(&self, head: &Parts) -> bool {
+        self.0.is_ambiguous(head) || self.1.is_ambiguous(head)
+    }
 }
 
 /// All three together; missing if one of them is.
@@ -179,5 +202,9 @@ impl<A: KeySource, B: KeySource, C: KeySource> KeySource for (A, B, C) {
 
     fn lacks(&self, head: &Parts) -> Option<&'static str> {
         self.0.lacks(head).or_else(|| self.1.lacks(head)).or_else(|| self.2.lacks(head))
+    }
+
+    fn is_ambiguous(&self, head: &Parts) -> bool {
+        self.0.is_ambiguous(head) || self.1.is_ambiguous(head) || self.2.is_ambiguous(head)
     }
 }

@@ -1,12 +1,13 @@
 //! Names of clients as bytes, which are the same in every process.
 
 use std::hash::Hash;
+use std::sync::Arc;
 
 use http::request::Parts;
 
-use super::{By, Client, Extension, Header, KeySource, Method, Path, Peer};
+use super::{By, Client, Extension, Header, Key, KeySource, Method, Path, Peer};
 
-/// The longest name, in bytes. A request with a longer one shares the limit of those without a key.
+/// The longest name, in bytes. A request with a longer one has no key.
 pub const MAX_CLIENT_NAME_BYTES: usize = 1_024;
 
 /// A source that names the client of a request by bytes, for a limit that several processes keep together.
@@ -15,7 +16,8 @@ pub const MAX_CLIENT_NAME_BYTES: usize = 1_024;
 /// goes to the store as it is: what should not be readable there, such as an API key, has to be hashed
 /// before, in [`by`](super::by).
 ///
-/// It is missing where the key is. One of more than [`MAX_CLIENT_NAME_BYTES`] is not told apart from others. Sources
+/// It is missing where the key is. One that is empty, or of more than [`MAX_CLIENT_NAME_BYTES`], counts as missing:
+/// [`RateLimitLayer::missing`](crate::RateLimitLayer::missing) says what becomes of the request. Sources
 /// [`by`](super::by) and [`extension`](super::extension) have names if their values are bytes or text.
 ///
 /// ```
@@ -103,6 +105,30 @@ impl<A: NameSource, B: NameSource> NameSource for (A, B) {
 impl<A: NameSource, B: NameSource, C: NameSource> NameSource for (A, B, C) {
     fn name(&self, head: &Parts) -> Option<Vec<u8>> {
         joined([self.0.name(head), self.1.name(head), self.2.name(head)])
+    }
+}
+
+/// A source of names as one of keys, which has a key where it has a name that a store is asked about.
+pub(crate) struct StoreNames(pub(crate) Arc<dyn NameSource>);
+
+impl StoreNames {
+    /// The name that the store knows the client by: never the empty one, which is that of all requests without one.
+    pub(crate) fn name(&self, head: &Parts) -> Option<Vec<u8>> {
+        self.0.name(head).filter(|name| (1..=MAX_CLIENT_NAME_BYTES).contains(&name.len()))
+    }
+}
+
+impl KeySource for StoreNames {
+    fn key(&self, head: &Parts) -> Option<Key> {
+        Some(Key::of(&self.name(head)?))
+    }
+
+    fn lacks(&self, head: &Parts) -> Option<&'static str> {
+        self.0.lacks(head)
+    }
+
+    fn is_ambiguous(&self, head: &Parts) -> bool {
+        self.0.is_ambiguous(head)
     }
 }
 

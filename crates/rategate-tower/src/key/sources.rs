@@ -16,7 +16,8 @@ pub struct Header(HeaderName);
 /// The value of a header, byte for byte.
 ///
 /// A header that comes twice is no key: one value may be what counts for the service, and the other
-/// a fresh one for each request.
+/// a fresh one for each request. Such a request is [ambiguous](KeySource::is_ambiguous), and refused with a 400 unless
+/// [`missing`](crate::RateLimitLayer::missing) says otherwise.
 ///
 /// A client chooses its headers. A key that has not been checked by authentication lets it choose a
 /// fresh limit for each request; the table stays bounded, but the limit is none.
@@ -39,6 +40,10 @@ impl Header {
 impl KeySource for Header {
     fn key(&self, head: &Parts) -> Option<Key> {
         Some(Key::of(self.value(head)?))
+    }
+
+    fn is_ambiguous(&self, head: &Parts) -> bool {
+        head.headers.get_all(&self.0).into_iter().nth(1).is_some()
     }
 }
 
@@ -100,8 +105,12 @@ pub struct Extension<T, F> {
 /// A value made of the extension `T`, which something before this layer has put into the request:
 /// the route's template, or the user whom authentication has found.
 ///
-/// axum has the template in `MatchedPath`, for a layer added with `route_layer` or `layer` to a router
-/// that has the routes already:
+/// A request without the extension is answered with a 500, and the log says so once, unless
+/// [`missing`](crate::RateLimitLayer::missing) says otherwise. Where some requests have none, such as those of users who
+/// have not logged in, choose what becomes of them there, or make `T` an `Option`.
+///
+/// axum has the template in `MatchedPath`, for a layer added with `route_layer` to a router that has the routes
+/// already. With `layer` it would stand before the answer to unknown paths too, which have no template:
 ///
 /// ```
 /// use axum::extract::MatchedPath;
@@ -136,6 +145,10 @@ where
 {
     fn key(&self, head: &Parts) -> Option<Key> {
         Some(Key::of(&self.value(head)?))
+    }
+
+    fn lacks(&self, head: &Parts) -> Option<&'static str> {
+        head.extensions.get::<T>().is_none().then(std::any::type_name::<T>)
     }
 }
 
