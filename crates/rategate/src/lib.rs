@@ -135,6 +135,7 @@ mod on_demand;
 mod panics;
 mod permit;
 mod process;
+mod random;
 pub mod replay;
 mod reservation;
 mod several;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use rategate::Clock;
 use rategate::distributed::{By, Deciding, Decision, Grant};
-use rategate::store::{Asked, Fault as StoreFault};
+use rategate::store::{Asked, Fault as StoreFault, LeaseId};
 use smallvec::SmallVec;
 
 use super::answer::{Answer, Decided, Part, Verdict};
@@ -180,7 +180,7 @@ async fn decide<C: Clock + Clone + 'static>(
     }
     // All are asked before the first answer is waited for, so together they take as long as one.
     let questions: Result<Vec<Question>, Fault> =
-        apart.iter().map(|item| question(&inner, &live, item)).collect();
+        apart.iter().map(|item| question(&live, item)).collect();
     let mut questions = questions?;
     let mut seen = Seen::default();
     for (item, question) in apart.iter().zip(&mut questions) {
@@ -234,11 +234,7 @@ fn decide_here<C: Clock + Clone + 'static>(
 }
 
 /// Asks the store of an item.
-fn question<C: Clock + Clone + 'static>(
-    inner: &Inner<C>,
-    live: &Live<C>,
-    item: &Apart,
-) -> Result<Question, Fault> {
+fn question<C: Clock + Clone + 'static>(live: &Live<C>, item: &Apart) -> Result<Question, Fault> {
     let Some((ruled, remote)) = live.remote(item.rule) else { return Err(Fault::NotLoaded) };
     let key = key::in_store(&ruled.rule.name, &item.key);
     let never = Verdict::Denied { retry_after_ns: None, enforced: ruled.is_enforced(&item.key) };
@@ -253,7 +249,7 @@ fn question<C: Clock + Clone + 'static>(
         }
         // Permits in flight without a name of the caller's: they end by themselves.
         Verb::Take if ruled.is_in_flight() => {
-            State::Deciding(remote.hold(&key, item.permits, inner.new_lease()))
+            State::Deciding(remote.hold(&key, item.permits, LeaseId::random()))
         }
         Verb::Take => State::Deciding(remote.take(&key, item.permits)),
         Verb::Peek => State::Looking(remote.peek(&key, item.permits), None),

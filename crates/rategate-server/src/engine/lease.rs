@@ -11,11 +11,9 @@
 //! A lease is of a rule by its name, with a limit of so many at a time ([`Concurrency`](rategate::Concurrency)).
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rategate::store::{Fault as StoreFault, LeaseId};
 use rategate::{AnyPolicy, Clock};
@@ -88,21 +86,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }))
     }
 
-    /// A name that no other lease has.
+    /// Draws a name that no other lease has, in this process or another.
     #[must_use]
     pub fn new_lease(&self) -> LeaseName {
-        LeaseName(self.inner.new_lease().0)
-    }
-}
-
-impl<C: Clock> Inner<C> {
-    /// A name that no other permits in flight have.
-    pub(super) fn new_lease(&self) -> LeaseId {
-        let count = self.leases.fetch_add(1, Ordering::Relaxed);
-        // Seeded by the system each time.
-        let (first, second) = (RandomState::new(), RandomState::new());
-        let words = u128::from(first.hash_one(count)) << 64 | u128::from(second.hash_one(count));
-        LeaseId(words.to_le_bytes())
+        LeaseName(LeaseId::random().0)
     }
 }
 

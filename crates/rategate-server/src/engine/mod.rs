@@ -94,7 +94,6 @@ struct Inner<C: Clock> {
     spent: Spent,
     /// For rules whose counters are not in tables.
     remotes: Remotes<C>,
-    leases: AtomicU64,
     /// By how much the wall clock was ahead of the engine's at the last tick, in ns, wrapping.
     wall_ahead_ns: AtomicU64,
     /// One change at a time. In it are the rules of before, while somebody still decides by them: ten thousand take milliseconds to
@@ -138,7 +137,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             observer,
             spent: Spent::default(),
             remotes: Remotes::new(store),
-            leases: AtomicU64::new(0),
             wall_ahead_ns: AtomicU64::new(0),
             loading: Mutex::new(None),
             clock,

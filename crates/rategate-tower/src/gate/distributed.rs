@@ -1,6 +1,5 @@
 //! A limit that several processes keep together, as requests are decided by it.
 
-use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +32,7 @@ impl<S: Store, C: Clock + Clone + 'static> Gate for Named<S, C> {
     fn pass(&self, head: &Parts, ask: Ask) -> Pass {
         let name = self.names.name(head);
         let limiter = self.limiter.clone();
-        let lease = limiter.counts_in_flight().then(fresh_lease);
+        let lease = limiter.counts_in_flight().then(LeaseId::random);
         // The empty name is that of all requests without one.
         let call = Arc::new(Call { limiter, name: name.unwrap_or_default().into(), lease });
         match (lease, ask.longest_wait) {
@@ -122,16 +121,4 @@ impl<S: Store, C: Clock + Clone + 'static> Drop for Flight<S, C> {
         // Sent, and not waited for. What does not arrive ends by its time.
         drop(limiter.release(name, self.permits, self.lease));
     }
-}
-
-/// A name that no other request has.
-fn fresh_lease() -> LeaseId {
-    // Each state has random keys of its own.
-    let word = |number: u64| RandomState::new().hash_one(number);
-    let [low, high] = [word(0), word(1)].map(u64::to_le_bytes);
-    let mut name = [0; 16];
-    for (to, from) in name.iter_mut().zip(low.into_iter().chain(high)) {
-        *to = from;
-    }
-    LeaseId(name)
 }

@@ -1,7 +1,6 @@
 //! Membership: how large this node's part is, what of late has changed in it, and who waits for the first word.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +11,7 @@ use super::inner::{Inner, Round, Way};
 use super::shared_out::SharedOut;
 use super::watch::Worth;
 use crate::clock::Clock;
+use crate::random::random_id;
 use crate::store::{Answer, Beat, Fault, Key, Question, Reply, Share, Store};
 
 /// A node's membership in the group of those who share a limit.
@@ -85,7 +85,7 @@ impl Membership {
         };
         Self {
             group: Key::from(label.as_bytes()),
-            me: nobody_elses(),
+            me: random_id(),
             length_ns: terms.length_ns().get(),
             total,
             memory_ns,
@@ -227,14 +227,4 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         member.state().machine.leave();
         self.store.put(Question::Beat(member.sign_of_life(0)), Box::new(|_| ()));
     }
-}
-
-/// 128 bits that nobody else has.
-fn nobody_elses() -> [u8; 16] {
-    let half = |number: u8| RandomState::new().hash_one(number).to_ne_bytes();
-    let mut bytes = [0; 16];
-    for (to, from) in bytes.iter_mut().zip(half(0).into_iter().chain(half(1))) {
-        *to = from;
-    }
-    bytes
 }

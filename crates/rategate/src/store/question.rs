@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::reply::Receipt;
+use crate::random::random_id;
 
 /// Whose limit it is: any bytes.
 pub type Key = Arc<[u8]>;
@@ -12,6 +13,14 @@ pub type Key = Arc<[u8]>;
 /// is another lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseId(pub [u8; 16]);
+
+impl LeaseId {
+    /// Draws a name that no other holder has, in this process or another, by the system's randomness.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(random_id())
+    }
+}
 
 /// A question to a store.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use child::in_child;
-use rategate::store::PerProcess;
+use rategate::store::{LeaseId, PerProcess};
 use rategate::{AsyncLimiter, Dispatcher, Gcra, Ledger, Limiter, SubmitError, ThreadTimer, Timer};
 use smol::future::block_on;
 
@@ -138,6 +138,16 @@ fn values_belong_to_a_process() {
         assert_eq!(values.get_or_init(make).0, std::process::id());
         drop(values);
     });
+}
+
+/// A name that a child draws is not the one that its parent draws next.
+#[test]
+fn names_are_drawn_apart() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("names_are_drawn_apart");
+    // What a thread draws from is set up.
+    let _ = LeaseId::random();
+    in_child(|| std::fs::write(&path, LeaseId::random().0).unwrap());
+    assert_ne!(std::fs::read(&path).unwrap(), LeaseId::random().0);
 }
 
 /// Another thread waits while the process forks.
