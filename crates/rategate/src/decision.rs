@@ -98,6 +98,11 @@ impl Grant {
         self.scheduled_ns
     }
 
+    /// Returns the instant at which the limit counts it.
+    pub(crate) const fn counted_ns(&self) -> u64 {
+        self.booked_ns
+    }
+
     /// Returns how long the operation stood in the queue: from the scheduled time to the release
     /// instant.
     #[must_use]

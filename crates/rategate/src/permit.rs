@@ -122,8 +122,9 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     }
 
     /// Starts the operation, if no more than `longest` has passed by the limiter's clock since the
-    /// first instant at which it might have. A thread that was held up meanwhile learns of it here,
-    /// and a guard of `longest` covers all the others.
+    /// instant from which the limit counts it: the [start](Grant::start_ns), or the
+    /// [promise](Grant::promised_ns) where the limit keeps promised instants. A thread that was held up
+    /// meanwhile learns of it here, and a guard of `longest` covers all the others.
     ///
     /// ```
     /// use std::time::Duration;
@@ -144,7 +145,7 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     /// [`Expired`] if more has passed. The operation must not start, so its permits are given back as
     /// far as the policy can: as [`forgo`](Self::forgo) does.
     pub fn start_within(self, longest: Duration) -> Result<Self, Expired> {
-        let passed_ns = self.shared.now_ns().saturating_sub(self.grant.promised_ns());
+        let passed_ns = self.shared.now_ns().saturating_sub(self.grant.counted_ns());
         match passed_ns.saturating_sub(whole_ns(longest)) {
             0 => Ok(self),
             late_ns => {
