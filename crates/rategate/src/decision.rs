@@ -163,8 +163,9 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// How long until the same try passes, if nobody else comes first: exact, so one nanosecond
-    /// sooner it is still denied. `None` where time alone cannot help; never zero.
+    /// Returns how long until the same try passes, if no other call comes first: exact, so one nanosecond
+    /// sooner it is still denied. A waiter that is due and has not taken its permits moves that instant: it may take them
+    /// later than was foreseen here, or leave. `None` where time alone cannot help; never zero.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after_ns.map(|wait_ns| Duration::from_nanos(wait_ns.get()))

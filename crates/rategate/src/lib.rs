@@ -77,16 +77,19 @@
 //!
 //! # Contract
 //!
-//! * **Ceiling.** Each policy's own, at the instants of [`Grant::promised_ns`]. An operation that
-//!   wakes late may come closer to the next; where the other side counts arrivals,
-//!   [`SlidingLog::with_guard`] makes room for that.
+//! * **Ceiling.** Each policy's own, `C(W)`, for real starts: a waiter takes its permits when it runs, and
+//!   [`Grant::start_ns`] is what the limit counts. Schedules (average and damped [`TwoTimeline`], [`Pacer`]), limits
+//!   [with promised starts](Limiter::with_promised_starts), and reservations whose owner sleeps alone hold it for promised
+//!   instants ([`Grant::promised_ns`]); real starts then obey `C(W + d)`, `d` being the largest lateness. Where the
+//!   other side counts arrivals, [`SlidingLog::with_guard`] makes room for their delay.
 //! * **Never early.** No wait ends before its instant, whatever the sleep of the platform does. The
 //!   exception is [`Throttle::wait`], which keeps an average: it sleeps once, and what the sleep
 //!   got wrong goes into the next.
 //! * **Order.** Whoever waits is served in the order of asking, threads and tasks in one line, and no
 //!   try overtakes them. With [classes](Limiter::class), that is so within each. Who leaves the line makes room for those behind. Only a place among
 //!   [reservations](Reservation) that is given back goes to the next caller who fits in.
-//! * **Exact retry.** A denial says when to come again; one nanosecond sooner is too soon.
+//! * **Exact retry.** A denial says when to come again; one nanosecond sooner is too soon. That holds while no waiter is
+//!   due that has not taken its permits: one that takes late, or leaves, moves the instant.
 //! * **Nothing lost.** Whoever drops a [`Reservation`] before its start, is woken before it by
 //!   [`Limiter::close`], or finds the deadline too near has used up nothing.
 //! * **Three kinds of no.** "Not yet" is a [`Denial`] or [`TooLong`] with a time; "never" is an

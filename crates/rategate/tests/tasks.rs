@@ -19,8 +19,8 @@ use std::thread;
 use std::time::Duration;
 
 use rategate::{
-    AcquireError, AsyncLimiter, Concurrency, Decision, Gcra, Limiter, LimiterError, ManualClock,
-    Mode, QueueBounds, Sleep, SlidingLog, Timed, Timer, TwoTimeline, WhenFull,
+    AcquireError, AsyncLimiter, Clock, Concurrency, Decision, Gcra, Limiter, LimiterError,
+    ManualClock, Mode, QueueBounds, Sleep, SlidingLog, Timed, Timer, TwoTimeline, WhenFull,
 };
 
 use executor::{Task, play};
@@ -49,6 +49,58 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 fn gcra(rate: &str, burst: u64) -> Gcra {
     Gcra::new(rate.parse().unwrap(), burst).unwrap()
+}
+
+fn is_pending<F: Future>(future: &mut std::pin::Pin<Box<F>>) -> bool {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+}
+
+/// Each future that is forgotten holds its permits for one grace period.
+#[test]
+fn forgotten_futures_cost_a_grace_period_each() {
+    for forgotten in [1, 5] {
+        let clock = ManualClock::stepped();
+        let limiter = AsyncLimiter::with_clock(gcra("1000/s", 1), clock.clone());
+        let _ = limiter.limiter().try_acquire(1).unwrap();
+        for _ in 0..forgotten {
+            let mut future = Box::pin(limiter.acquire(1));
+            assert!(is_pending(&mut future));
+            std::mem::forget(future);
+        }
+        let mut last = Box::pin(limiter.acquire(1));
+        while is_pending(&mut last) {
+            clock.advance(100 * US);
+        }
+        let waited_ms = clock.now_ns() / MS;
+        let graces_ms = 10 * forgotten;
+        let permits_ms = forgotten + 1;
+        assert!((graces_ms..=graces_ms + permits_ms + 1).contains(&waited_ms), "{waited_ms} ms");
+    }
+}
+
+/// A denial is exact but for a waiter that is due: one that leaves makes it shorter, one that takes late longer.
+#[test]
+fn a_waiter_that_is_due_moves_the_retry() {
+    for leaves in [true, false] {
+        let clock = ManualClock::stepped();
+        let limiter = AsyncLimiter::with_clock(gcra("1000/s", 1), clock.clone());
+        let _ = limiter.limiter().try_acquire(1).unwrap();
+        let mut waiting = Box::pin(limiter.acquire(1));
+        assert!(is_pending(&mut waiting));
+        clock.advance(1_400 * US);
+        let Decision::Denied(denial) = limiter.limiter().try_acquire(1).unwrap() else {
+            panic!("a waiter is due")
+        };
+        let told = denial.retry_after().unwrap();
+        if leaves {
+            drop(waiting);
+            assert!(limiter.limiter().try_acquire(1).unwrap().is_granted(), "before {told:?}");
+        } else {
+            clock.advance(u64::try_from(told.as_nanos()).unwrap());
+            assert!(!limiter.limiter().try_acquire(1).unwrap().is_granted(), "after {told:?}");
+            assert!(!is_pending(&mut waiting));
+        }
+    }
 }
 
 /// S0.36: the async form has the starts of the blocking one, on a clock that nobody waits for.

@@ -6,7 +6,7 @@
 //!
 //! | mode | round trips | never more than, in any window | while the store is gone |
 //! |---|---|---|---|
-//! | [`Exact`](Mode::Exact) | one for each call, many in one | the limit | [`WhenGone`], at once |
+//! | [`Exact`](Mode::Exact) | one for each call, many in one | the limit, as the store decides | [`WhenGone`], at once |
 //! | [`Leased`](Mode::Leased) | one for as many permits as a node needs in a part of a lease | the limit and what was borrowed when the window began; exactly the limit [with a guard](Leases::with_guard) | what was borrowed first, for one lease at most |
 //! | [`SharedOut`](Mode::SharedOut) | one for each sign of life | the limit | its share, for one and a half signs of life |
 //!
@@ -16,8 +16,9 @@
 //!
 //! # Without the store
 //!
-//! No call waits longer than the store's time budget, or a quarter more if the store's own thread gets no processor. After some
-//! failures in a row the store is not asked at all but for one probe now and then, and each call is answered [as was said for that](WhenGone); one answer, and all is as
+//! No question waits for the store longer than its time budget and a quarter of it; only a call that is told to wait for
+//! permits, by [`acquire_within`](Distributed::acquire_within), asks again. After some failures in a row the store is not asked at all
+//! but for one probe now and then, and each call is answered [as was said for that](WhenGone); one answer, and all is as
 //! before. [`Distributed::health`] says what is in force, and each change is told once (feature `tracing`).
 //!
 //! A store that takes over from another one may have lost what that one had granted just before. With

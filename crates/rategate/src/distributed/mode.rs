@@ -6,7 +6,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// The store decides each call: one round trip, and never a permit too many.
+    /// The store decides each call: one round trip, and by the store's decisions never a permit too many. A node acts when
+    /// the reply has come, so what nodes do stays within the limit in windows shorter by the time budget.
     Exact,
     /// A node borrows permits for a time and hands them out itself.
     Leased(Leases),
