@@ -175,8 +175,9 @@ impl RateLimitLayer {
     ///
     /// A request waits for the store, as long as its budget says at most, without blocking its thread. With
     /// [`wait_within`](Self::wait_within) it asks again when a denial says that it may help; there is no line. With
-    /// a limit of permits in flight it holds them until its response has ended, or their time in the store is over, and
-    /// does not wait for them. A [header](Self::headers) field says how many requests remain only where the limiter knows.
+    /// a limit of permits in flight it holds them until its response has ended, and does not wait for them: they are
+    /// [renewed](Distributed::keep) meanwhile, and end by themselves only if this process dies or cannot reach the store for
+    /// the time that they are held. A [header](Self::headers) field says how many requests remain only where the limiter knows.
     ///
     /// ```
     /// use std::sync::Arc;

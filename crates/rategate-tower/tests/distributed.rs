@@ -40,7 +40,7 @@ use rategate_tower::key::{self, MAX_CLIENT_NAME_BYTES, NameSource};
 use rategate_tower::{Missing, RateLimitLayer, ResponseBody};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tower::{Layer, ServiceExt, service_fn};
+use tower::{Layer, Service as _, ServiceExt, service_fn};
 
 const MINUTE: u64 = 60_000_000_000;
 
@@ -113,6 +113,38 @@ async fn a_request_waits_for_a_permit_of_the_store() {
         assert_eq!(status(&layer, "a").await, 200);
     }
     assert!(from.elapsed() >= Duration::from_millis(100));
+}
+
+/// A client that leaves before its request was looked at has taken nothing, though the store has answered.
+#[tokio::test]
+async fn a_request_dropped_before_its_first_poll_takes_nothing() {
+    let store = Arc::new(MemoryStore::new());
+    let in_flight = Rule::InFlight(Concurrency::new(1).unwrap(), NonZeroU64::new(MINUTE).unwrap());
+    let spent = Gcra::new("1/h".parse().unwrap(), 1).unwrap();
+    for rule in [in_flight, spent.into()] {
+        let layer = RateLimitLayer::distributed(limiter(&store, rule), user());
+        let within = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(""))));
+        let request = Request::get("/").header("x-user", "a").body(()).unwrap();
+        drop(layer.layer(within).call(request));
+        assert_eq!(status(&layer, "a").await, 200, "{rule:?}");
+    }
+}
+
+/// A response that takes longer than a lease is in flight until its body has ended.
+#[tokio::test]
+async fn a_long_response_keeps_its_lease() {
+    let store = Arc::new(MemoryStore::new());
+    let lease = Duration::from_millis(200);
+    let lease_ns = NonZeroU64::new(200_000_000).unwrap();
+    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), lease_ns);
+    let layer = RateLimitLayer::distributed(limiter(&store, rule), user());
+    let kept = ask(&layer, "a", 200).await;
+    for _ in 0..4 {
+        tokio::time::sleep(lease / 2).await;
+        assert_eq!(status(&layer, "a").await, 429, "its body is there");
+    }
+    drop(kept);
+    assert_eq!(status(&layer, "a").await, 200);
 }
 
 /// Requests in flight are held in the store until their responses have ended.

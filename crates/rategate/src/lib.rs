@@ -124,6 +124,7 @@
 
 mod clock;
 mod decision;
+mod delivery;
 pub mod deny;
 mod dispatcher;
 pub mod distributed;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use rategate::Clock;
-use rategate::distributed::{By, Deciding, Decision, Denial, Distributed, Grant};
+use rategate::distributed::{By, Deciding, Decision, Denial, Distributed, Grant, LeaseGuard};
 use rategate::store::{Fault, LeaseId, Store};
 
 use super::taken::{InFlight, Taken};
@@ -81,7 +81,8 @@ impl<S: Store, C: Clock + Clone + 'static> Call<S, C> {
         let call = Arc::clone(self);
         match (self.lease, grant.by) {
             (Some(lease), By::Store) => {
-                Some(Taken::InFlight(Box::new(Flight { call, permits, lease })))
+                let guard = call.limiter.keep(&call.name, permits, lease);
+                Some(Taken::InFlight(Box::new(Flight(guard))))
             }
             // What this node let pass without the store is held nowhere.
             (Some(_), _) => None,
@@ -103,22 +104,12 @@ fn denied(denial: Denial, ask: Ask) -> Outcome {
     Outcome::Refused(Refusal::new(reason, retry_after), told)
 }
 
-/// Permits in flight that a store holds.
-struct Flight<S: Store, C: Clock + Clone + 'static> {
-    call: Arc<Call<S, C>>,
-    permits: NonZeroU64,
-    lease: LeaseId,
-}
+/// Permits in flight that a store holds, renewed until this is dropped.
+struct Flight<S: Store, C: Clock + Clone + 'static>(
+    #[expect(dead_code, reason = "its drop")] LeaseGuard<S, C>,
+);
 
 impl<S: Store, C: Clock + Clone + 'static> InFlight for Flight<S, C> {
     /// Of permits in flight in a store nothing remains in either case.
     fn had_no_effect(&mut self) {}
-}
-
-impl<S: Store, C: Clock + Clone + 'static> Drop for Flight<S, C> {
-    fn drop(&mut self) {
-        let Call { limiter, name, .. } = &*self.call;
-        // Sent, and not waited for. What does not arrive ends by its time.
-        drop(limiter.release(name, self.permits, self.lease));
-    }
 }

@@ -13,6 +13,7 @@ use super::fallback::Fallback;
 use super::inner::{Inner, Way};
 use super::leased::Leasing;
 use super::mode::{Leases, Mode, Shares, WhenGone};
+use super::renewals::Renewals;
 use super::rounds::Rounds;
 use super::shared_out::SharedOut;
 use super::watch::Watch;
@@ -157,7 +158,8 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         Self { is_attended: false, ..self }
     }
 
-    /// The limiter. In the modes other than exact it has a thread, which ends with its last clone.
+    /// The limiter. In the modes other than exact, and where it [keeps](Distributed::keep) permits in flight, it has a thread,
+    /// which ends with its last clone.
     ///
     /// # Errors
     ///
@@ -197,7 +199,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         let fallback = Fallback::new(self.when_gone, &rules, &self.clock, self.most_keys)
             .map_err(SetupError::Plan)?;
         let watch = Watch::new(self.store.parts(), self.breaker, quarantine_ns, now_ns);
-        let holds = rules.iter().any(|(_, rule)| matches!(rule, Rule::InFlight(..)));
+        let held_ns = rules.iter().filter_map(|(_, rule)| in_flight_ns(rule)).min();
         Ok(Distributed::start(
             Inner {
                 name: self.name,
@@ -205,13 +207,14 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
                 store: self.store,
                 store_plan,
                 most,
-                holds,
+                held_ns,
                 clock: self.clock,
                 budget_ns: self.budget_ns,
                 watch,
                 fallback,
                 way,
                 rounds: Rounds::new(),
+                renewals: Renewals::default(),
                 counters: Counters::default(),
                 deadlines: TaskDeadlines::new(),
             },
@@ -253,6 +256,14 @@ impl Leases {
         let terms = Terms::new(self.length_ns, most, self.drift_ppm);
         let paused = |terms: Terms| terms.with_pause_ns(pause_ns).with_longest_pause_ns(longest_ns);
         terms.map(paused).map_err(SetupError::Terms)
+    }
+}
+
+/// For how long permits are held, where they are in flight.
+const fn in_flight_ns(rule: &Rule) -> Option<NonZeroU64> {
+    match rule {
+        Rule::InFlight(_, length_ns) => Some(*length_ns),
+        Rule::Bucket(_) | Rule::Log(_) | Rule::Window(_) => None,
     }
 }
 

@@ -8,6 +8,7 @@ use super::deadline::TaskDeadlines;
 use super::decision::{By, Deciding, Decision, Grant, Told};
 use super::fallback::Fallback;
 use super::leased::{Entry, Leasing};
+use super::renewals::Renewals;
 use super::rounds::Rounds;
 use super::shared_out::SharedOut;
 use super::watch::{Change, Watch};
@@ -24,8 +25,8 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) store_plan: Arc<S::Plan>,
     /// The most permits of one call.
     pub(super) most: u64,
-    /// Whether a limit is of permits in flight.
-    pub(super) holds: bool,
+    /// For how long permits in flight are held, in ns: the shortest, where several limits are of them; `None` where none is.
+    pub(super) held_ns: Option<NonZeroU64>,
     pub(super) clock: C,
     /// How long a call waits for the store, in ns.
     pub(super) budget_ns: u64,
@@ -33,6 +34,7 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) fallback: Fallback<C>,
     pub(super) way: Way,
     pub(super) rounds: Rounds<Round>,
+    pub(super) renewals: Renewals,
     pub(super) counters: Counters,
     pub(super) deadlines: TaskDeadlines,
 }
@@ -50,6 +52,8 @@ pub(super) enum Round {
     Key(Weak<Entry>),
     /// A sign of life.
     Beat,
+    /// Permits in flight that are kept.
+    Renewals,
 }
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
@@ -172,6 +176,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                         self.beat(shared);
                     }
                 }
+                Round::Renewals => self.renewal_round(),
                 Round::Key(entry) => {
                     if let Some(entry) = entry.upgrade() {
                         self.leased_round(&entry);

@@ -68,6 +68,7 @@ mod leased;
 mod member;
 mod mode;
 mod portion;
+mod renewals;
 mod rounds;
 mod shared_out;
 mod watch;
@@ -78,10 +79,12 @@ pub use counts::{Calls, Counts};
 pub use decision::{By, Deciding, Decision, Denial, Grant};
 pub use health::{Health, Sight};
 pub use mode::{Leases, Mode, Shares, WhenGone};
+pub use renewals::LeaseGuard;
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::inner::{Inner, Way};
 use self::leased::Entry;
@@ -103,6 +106,8 @@ struct Owner<S: Store, C: Clock + Clone + 'static> {
     inner: Arc<Inner<S, C>>,
     /// What is borrowed is the maker's, and so is the thread: a forked child ends neither.
     made_here: OfProcess<()>,
+    /// Whether there is no thread to be started, or none any more.
+    needs_no_thread: AtomicBool,
 }
 
 impl<S: Store> Distributed<S> {
@@ -146,12 +151,12 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         OneKey { limiter: self.clone(), key: Key::from(key), entry }
     }
 
-    /// Permits in flight, under a name that nobody else has, until they are [released](Self::release), or their time is
-    /// over and nobody has [renewed](Self::renew) them.
+    /// Permits in flight, under a name that no other holder has, until they are [released](Self::release), or their time is
+    /// over and they have not been [renewed](Self::renew). A [guard](Self::keep) does both.
     ///
     /// A limiter without a limit of permits in flight has nothing to hold: [`Fault::Question`].
     pub fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding {
-        if !self.inner().holds {
+        if self.inner().held_ns.is_none() {
             let why = "no limit is of permits in flight, so nothing can be held: `try_acquire` asks for permits";
             return self.inner().now(Err(Fault::Question(why.to_owned())));
         }
@@ -164,7 +169,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Whether a limit is of permits in flight, so that they are [held](Self::hold) instead of asked for.
     #[must_use]
     pub fn counts_in_flight(&self) -> bool {
-        self.inner().holds
+        self.inner().held_ns.is_some()
     }
 
     /// Lets what was [held](Self::hold) go on for its full time from now. Says 0 if it had ended: the permits may be
@@ -237,13 +242,24 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         let inner = Arc::new(inner);
         inner.begin();
         let needs_rounds = !matches!(inner.way, Way::Exact);
-        if needs_rounds && is_attended {
-            let inner = Arc::clone(&inner);
-            let name = String::from("rategate-rounds");
-            // Without a thread borrowed permits age out instead of going back, and shares lapse.
-            let _ = std::thread::Builder::new().name(name).spawn(move || inner.keep_attending());
+        let needs_no_thread = AtomicBool::new(!is_attended);
+        let owner = Owner { inner, made_here: OfProcess::new(()), needs_no_thread };
+        let limiter = Self { owner: Arc::new(owner) };
+        if needs_rounds {
+            limiter.attend_in_background();
         }
-        Self { owner: Arc::new(Owner { inner, made_here: OfProcess::new(()) }) }
+        limiter
+    }
+
+    /// Starts the thread that does what is due, if that is for this limiter to do and it has none.
+    fn attend_in_background(&self) {
+        if self.owner.needs_no_thread.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let inner = Arc::clone(self.inner());
+        let name = String::from("rategate-rounds");
+        // Without a thread borrowed permits age out instead of going back, shares lapse, and permits in flight end.
+        let _ = std::thread::Builder::new().name(name).spawn(move || inner.keep_attending());
     }
 
     fn inner(&self) -> &Arc<Inner<S, C>> {

@@ -9,12 +9,13 @@ use std::task::{Context, Poll};
 use super::{
     Answer, Fault, Gone, Grant, Key, LeaseId, Question, Receipt, Reply, Share, Store, Verdict,
 };
+use crate::delivery::{Delivery, HandBack};
 use crate::store::Beat;
 use crate::wait::assert_may_block;
 
 /// Questions as futures, for a store that is shared.
 ///
-/// A future that is dropped gives up its answer: permits that come after that go back to the store.
+/// A future that is dropped gives up its answer: permits go back to the store, be they granted before or after that.
 pub trait Ask<P> {
     /// Puts any question.
     fn ask(&self, question: Question<P>) -> Asked<Answer>;
@@ -98,9 +99,11 @@ impl<S: Store> Ask<S::Plan> for Arc<S> {
         self.put(
             question,
             Box::new(move |answer| {
-                if let (Err(unheard), Some(unclaimed)) = (told.send(answer), unclaimed) {
-                    unclaimed.give_back(unheard.into_inner());
-                }
+                let hand_back = unclaimed.map(|unclaimed| -> HandBack<_> {
+                    Box::new(move |unheard| unclaimed.give_back(unheard))
+                });
+                // One that is not taken goes back by itself.
+                let _ = told.send(Delivery::new(answer, hand_back));
             }),
         );
         Asked { heard, read: |answer| Some(answer.clone()) }
@@ -113,7 +116,7 @@ impl<S: Store> Ask<S::Plan> for Arc<S> {
 #[derive(Debug)]
 #[must_use = "whoever drops it gives up the answer"]
 pub struct Asked<A> {
-    heard: oneshot::Receiver<Result<Answer, Fault>>,
+    heard: oneshot::Receiver<Delivery<Result<Answer, Fault>>>,
     read: fn(&Answer) -> Option<A>,
 }
 
@@ -128,11 +131,11 @@ impl<A> Asked<A> {
         let heard = match self.heard.try_recv() {
             Err(oneshot::TryRecvError::Empty) => {
                 assert_may_block();
-                self.heard.recv().unwrap_or(Err(Fault::Closed))
+                self.heard.recv().ok()
             }
-            heard => heard.unwrap_or(Err(Fault::Closed)),
+            heard => heard.ok(),
         };
-        heard.and_then(|answer| understood(self.read, &answer))
+        understood(self.read, heard)
     }
 
     fn read_as<B>(self, read: fn(&Answer) -> Option<B>) -> Asked<B> {
@@ -145,9 +148,7 @@ impl<A> Future for Asked<A> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let read = self.read;
-        Pin::new(&mut self.heard).poll(context).map(|heard| {
-            heard.unwrap_or(Err(Fault::Closed)).and_then(|answer| understood(read, &answer))
-        })
+        Pin::new(&mut self.heard).poll(context).map(|heard| understood(read, heard.ok()))
     }
 }
 
@@ -185,8 +186,13 @@ impl<S: Store> Unclaimed<S> {
     }
 }
 
-fn understood<A>(read: fn(&Answer) -> Option<A>, answer: &Answer) -> Result<A, Fault> {
-    read(answer).ok_or_else(|| Fault::Gone(Gone::Broken("an answer to another question".into())))
+/// Takes an answer, if there is one, and reads it.
+fn understood<A>(
+    read: fn(&Answer) -> Option<A>,
+    heard: Option<Delivery<Result<Answer, Fault>>>,
+) -> Result<A, Fault> {
+    let answer = heard.and_then(Delivery::take).unwrap_or(Err(Fault::Closed))?;
+    read(&answer).ok_or_else(|| Fault::Gone(Gone::Broken("an answer to another question".into())))
 }
 
 fn verdict(answer: &Answer) -> Option<Verdict> {

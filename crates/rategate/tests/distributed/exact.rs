@@ -1,13 +1,15 @@
 //! Exact: what the store says, and nothing else.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use rategate::SlidingLog;
-use rategate::distributed::{By, Deciding, Decision, SetupError};
-use rategate::store::{Fault, LeaseId, Rule};
+use rategate::distributed::{By, Deciding, Decision, Distributed, SetupError};
+use rategate::store::{Ask, Fault, Key, LeaseId, MemoryStore, Rule, Store, Verdict};
 use rategate::{Concurrency, ExceedsCapacity, Gcra};
 
 use crate::fleet::Fleet;
+use crate::wire::Way;
 use crate::{MS, S, nonzero};
 
 /// S3.17: one state that all share, and no node asks another.
@@ -57,6 +59,79 @@ fn a_dropped_call_takes_nothing() {
     fleet.call(node, b"key", 1);
     fleet.run_to(fleet.now_ns() + 10 * MS);
     assert_eq!(fleet.grants.len(), 1);
+}
+
+/// Nor has a caller that goes away when the answer is there, and has not been looked at.
+#[test]
+fn a_call_dropped_after_its_answer_takes_nothing() {
+    let mut fleet = Fleet::new(3);
+    let rate = "1/h".parse().unwrap();
+    let node = fleet.join(|builder| builder.limit("one", Gcra::new(rate, 1).unwrap()));
+    let deciding = fleet.nodes[node].node.try_acquire(b"key", 1);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    drop(deciding);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    fleet.call(node, b"key", 1);
+    fleet.run_to(fleet.now_ns() + 10 * MS);
+    assert_eq!(fleet.grants.len(), 1);
+}
+
+/// What was held under a name is free, not at the end of its time but at once.
+#[test]
+fn a_hold_dropped_after_its_answer_has_ended() {
+    let store = Arc::new(MemoryStore::new());
+    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(3_600 * S));
+    let limiter = Distributed::builder(store).limit("one", rule).build().unwrap();
+    drop(limiter.hold(b"key", 1, LeaseId([1; 16])));
+    let again = limiter.hold(b"key", 1, LeaseId([2; 16])).wait().unwrap();
+    assert!(again.is_granted());
+    let third = limiter.hold(b"key", 1, LeaseId([3; 16])).wait().unwrap();
+    assert!(!third.is_granted(), "one that is taken is not given back");
+}
+
+/// Permits are renewed as long as their guard lives, also while a third of the renewals is lost, and are free when it is
+/// dropped. Nothing is left of it then.
+#[test]
+fn a_guard_keeps_permits_in_flight() {
+    let mut fleet = Fleet::new(7);
+    let length_ns = 300 * MS;
+    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(length_ns));
+    let node = fleet.join(move |builder| builder.limit("one", rule));
+    let hold = |fleet: &mut Fleet, name: u8| {
+        let held = fleet.nodes[node].node.hold(b"key", 1, LeaseId([name; 16]));
+        fleet.run_to(fleet.now_ns() + 5 * MS);
+        held.wait().unwrap().is_granted()
+    };
+    assert!(hold(&mut fleet, 1));
+    let guard = fleet.nodes[node].node.keep(b"key", nonzero(1), LeaseId([1; 16]));
+    for step in 0..20 {
+        fleet.set_all(if step % 3 == 1 { Way::Cut } else { Way::Open { longest_ns: MS } });
+        fleet.run_to(fleet.now_ns() + 100 * MS);
+        fleet.set_all(Way::Open { longest_ns: MS });
+        fleet.run_to(fleet.now_ns() + 5 * MS);
+        assert!(!hold(&mut fleet, 2), "after {step} steps");
+    }
+    drop(guard);
+    fleet.run_to(fleet.now_ns() + 5 * MS);
+    assert!(hold(&mut fleet, 3));
+    let asked = fleet.nodes[node].wire.asked();
+    fleet.run_to(fleet.now_ns() + 10 * length_ns);
+    assert_eq!(fleet.nodes[node].wire.asked(), asked, "none is renewed any more");
+    assert!(hold(&mut fleet, 4), "without a guard a hold ends");
+}
+
+/// The same for a question to the store itself.
+#[test]
+fn a_question_dropped_after_its_answer_takes_nothing() {
+    let store = Arc::new(MemoryStore::new());
+    let one = Rule::from(Gcra::new("1/h".parse().unwrap(), 1).unwrap());
+    let (plan, key) = (Arc::new(store.plan(&[("one", one)]).unwrap()), Key::from(&b"key"[..]));
+    drop(store.decide(&plan, &key, nonzero(1)));
+    drop(store.debit(&plan, &key, nonzero(1)));
+    let Verdict::Granted(grant) = store.decide(&plan, &key, nonzero(1)).wait().unwrap() else {
+        panic!("none of it was taken")
+    };
+    assert_eq!(grant.remaining, 0);
 }
 
 #[test]
