@@ -18,7 +18,7 @@ use common::folder;
 use common::service::Service;
 use common::serving::{Serving, answers, free_place, on_path};
 
-/// What the guide leaves to whoever includes its file. All its folders are the test's.
+/// The part that the guide leaves to those who include its file. All its folders are the test's, which is a proxy itself.
 const OUTER: &str = "\
 worker_processes 1;
 daemon off;
@@ -33,6 +33,8 @@ http {
     fastcgi_temp_path fastcgi;
     uwsgi_temp_path uwsgi;
     scgi_temp_path scgi;
+    set_real_ip_from 127.0.0.1;
+    real_ip_header X-Real-IP;
     include rategate.conf;
 }
 ";
@@ -43,7 +45,8 @@ struct Nginx {
 }
 
 /// The question of the guide's file, and what its comments say in place of it.
-const BY_ADDRESS: &str = "limit=5/min&burst=5&key=$remote_addr&deny=403;";
+const BY_ADDRESS: &str = "limit=5/min&burst=5&deny=403;
+        proxy_set_header X-Forwarded-For $remote_addr;";
 const BY_FIELD: &str = "limit=5/min&burst=5&from=header:X-Api-Key&deny=403;
         proxy_set_header X-Api-Key $http_x_api_key;";
 
@@ -118,7 +121,7 @@ fn place(service: &Service) -> &str {
 
 #[test]
 fn nginx_passes_what_the_limit_allows_and_denies_the_rest() {
-    let (app, serving) = (app(), Serving::start(&[]));
+    let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
     let Some(nginx) = Nginx::start("nginx_passes", serving.place("http"), place(&app)) else {
         return;
     };
@@ -141,9 +144,21 @@ fn nginx_passes_what_the_limit_allows_and_denies_the_rest() {
     assert!(status != 200 && !head.contains("ratelimit"), "{head}");
 }
 
+/// A client has all addresses of its /64, and one counter for them.
+#[test]
+fn addresses_of_one_network_are_one_client() {
+    let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
+    let Some(nginx) = Nginx::start("nginx_v6", serving.place("http"), place(&app)) else { return };
+    let from = |address: &str| nginx.get("/page", &format!("X-Real-IP: {address}\r\n")).0;
+    let own = (1..=6).map(|host| from(&format!("2001:db8:1:2::{host}")));
+    assert_eq!(own.collect::<Vec<_>>(), [200, 200, 200, 200, 200, 429]);
+    assert_eq!(from("2001:db8:1:3::1"), 200, "another network is another client");
+    assert_eq!((from("192.0.2.1"), from("192.0.2.2")), (200, 200));
+}
+
 #[test]
 fn a_403_of_the_application_stays_one() {
-    let (app, serving) = (app(), Serving::start(&[]));
+    let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
     let Some(nginx) = Nginx::start("nginx_403", serving.place("http"), place(&app)) else { return };
     let (status, head) = nginx.get("/forbidden", "");
     assert_eq!(status, 403, "{head}");
@@ -197,7 +212,7 @@ fn hostile(nth: u64) -> Vec<u8> {
 /// No field of a client gets a request past a limit that is used up: neither by what it says nor by an error about it.
 #[test]
 fn no_field_of_a_client_passes_a_limit_that_is_used_up() {
-    let (app, serving) = (app(), Serving::start(&[]));
+    let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
     let Some(nginx) = Nginx::start("nginx_used_up", serving.place("http"), place(&app)) else {
         return;
     };
@@ -220,7 +235,7 @@ fn no_field_of_a_client_passes_a_limit_that_is_used_up() {
 /// Whatever a key is, it is one key: so many pass, and no more.
 #[test]
 fn a_key_in_a_field_is_that_key_whatever_its_bytes() {
-    let (app, serving) = (app(), Serving::start(&[]));
+    let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
     let limiter = serving.place("http");
     let Some(nginx) = Nginx::asking("nginx_field", limiter, place(&app), BY_FIELD) else { return };
     for nth in (0..800).filter(|nth| *nth != 11) {
@@ -245,7 +260,7 @@ fn an_answer_that_is_no_decision_lets_nothing_pass() {
     let file = folder.join("rategate.toml");
     std::fs::write(&file, "[server]\nauth = true\n").unwrap();
     let guarded = Serving::with_token(&["--config", file.to_str().unwrap()], "s3cret");
-    let open = Serving::start(&[]);
+    let open = Serving::behind_proxies("127.0.0.1");
     let table = [
         (&guarded, BY_ADDRESS),
         (&open, "rule=nowhere&key=$remote_addr&deny=403;"),

@@ -23,14 +23,26 @@ impl Serving {
 
     /// Whoever changes something has to show the token.
     pub fn with_token(arguments: &[&str], token: &str) -> Self {
-        let free = ["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rategate"));
-        command.arg("serve").args(free).args(arguments);
-        command.env_remove("RATEGATE_SERVER_TOKEN");
+        let mut command = Self::command(arguments);
         if !token.is_empty() {
             command.env("RATEGATE_SERVER_TOKEN", token);
         }
         Self::of(command)
+    }
+
+    /// Believes what proxies of these networks report.
+    pub fn behind_proxies(networks: &str) -> Self {
+        let mut command = Self::command(&[]);
+        command.env("RATEGATE_HTTP_TRUSTED_PROXIES", networks);
+        Self::of(command)
+    }
+
+    fn command(arguments: &[&str]) -> Command {
+        let free = ["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rategate"));
+        command.arg("serve").args(free).args(arguments);
+        command.env_remove("RATEGATE_SERVER_TOKEN");
+        command
     }
 
     /// As the command says, which prints where it listens.
