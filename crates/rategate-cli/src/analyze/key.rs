@@ -1,6 +1,8 @@
 //! Who a caller is: from what the log writes to the name that counts.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+
+use rategate::deny::AddressGroups;
 
 use super::args::AnalyzeArgs;
 use crate::failure::Failure;
@@ -49,13 +51,19 @@ impl Source {
 #[derive(Debug)]
 pub(super) struct Namer {
     source: Source,
-    v4_bits: u8,
-    v6_bits: u8,
+    groups: AddressGroups,
+    /// Whether each IPv4 address is a caller of its own, and so the name as it is written.
+    is_v4_whole: bool,
 }
 
 impl Namer {
     pub(super) fn new(source: Source, args: &AnalyzeArgs) -> Self {
-        Self { source, v4_bits: args.group_v4, v6_bits: args.group_v6 }
+        Self::grouped(source, args.group_v4, args.group_v6)
+    }
+
+    fn grouped(source: Source, v4_bits: u8, v6_bits: u8) -> Self {
+        let groups = AddressGroups::default().with_v4(v4_bits).with_v6(v6_bits);
+        Self { source, groups, is_v4_whole: v4_bits == 32 }
     }
 
     /// The name of a caller, which is written to `name` if it is not what the log writes.
@@ -77,29 +85,12 @@ impl Namer {
     /// The network of an address, unless the address as it is written is the name.
     fn network(&self, written: &[u8]) -> Option<String> {
         let is_v4 = !written.contains(&b':');
-        if is_v4 && (self.v4_bits == 32 || !written.first()?.is_ascii_digit()) {
+        if is_v4 && (self.is_v4_whole || !written.first()?.is_ascii_digit()) {
             return None;
         }
         let text = std::str::from_utf8(written).ok()?;
         let address = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok()?;
-        match address.to_canonical() {
-            IpAddr::V4(address) => {
-                let mask = u32::MAX.checked_shl(32_u32.saturating_sub(self.v4_bits.into()));
-                let network = Ipv4Addr::from_bits(address.to_bits() & mask.unwrap_or(0));
-                Some(match self.v4_bits {
-                    32 => network.to_string(),
-                    bits => format!("{network}/{bits}"),
-                })
-            }
-            IpAddr::V6(address) => {
-                let mask = u128::MAX.checked_shl(128_u32.saturating_sub(self.v6_bits.into()));
-                let network = Ipv6Addr::from_bits(address.to_bits() & mask.unwrap_or(0));
-                Some(match self.v6_bits {
-                    128 => network.to_string(),
-                    bits => format!("{network}/{bits}"),
-                })
-            }
-        }
+        Some(self.groups.name(address))
     }
 }
 
@@ -132,7 +123,7 @@ mod tests {
             (24, 64, "10.1.2.300", "10.1.2.300"),
             (24, 64, ":::", ":::"),
         ] {
-            let namer = Namer { source: Source::Addr, v4_bits, v6_bits };
+            let namer = Namer::grouped(Source::Addr, v4_bits, v6_bits);
             let mut scratch = Vec::new();
             let group = namer.name(written.as_bytes(), &mut scratch);
             assert_eq!(String::from_utf8_lossy(group), name, "{written}");

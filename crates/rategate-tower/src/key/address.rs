@@ -1,11 +1,12 @@
 //! The peer's address, and which addresses count as one client.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Extensions;
 use http::request::Parts;
+use rategate::deny::AddressGroups;
 
 use super::{Key, KeySource};
 
@@ -20,7 +21,7 @@ pub struct Peer {
     is_there: fn(&Extensions) -> bool,
     /// Its type.
     extension: &'static str,
-    grouping: Grouping,
+    groups: AddressGroups,
 }
 
 /// The address of the peer, found in the extension `T`.
@@ -62,7 +63,7 @@ where
         lookup: Arc::new(lookup),
         is_there: |extensions| extensions.get::<T>().is_some(),
         extension: std::any::type_name::<T>(),
-        grouping: Grouping::default(),
+        groups: AddressGroups::default(),
     }
 }
 
@@ -70,7 +71,7 @@ impl Peer {
     /// Counts all IPv4 addresses with the same first `bits` as one client. 32 if not given.
     #[must_use]
     pub fn group_v4(mut self, bits: u8) -> Self {
-        self.grouping.v4_bits = bits;
+        self.groups = self.groups.with_v4(bits);
         self
     }
 
@@ -78,7 +79,7 @@ impl Peer {
     /// providers give a household 56.
     #[must_use]
     pub fn group_v6(mut self, bits: u8) -> Self {
-        self.grouping.v6_bits = bits;
+        self.groups = self.groups.with_v6(bits);
         self
     }
 
@@ -87,14 +88,14 @@ impl Peer {
         Some((self.lookup)(&head.extensions)?.to_canonical())
     }
 
-    pub(super) const fn grouping(&self) -> Grouping {
-        self.grouping
+    pub(super) const fn groups(&self) -> AddressGroups {
+        self.groups
     }
 }
 
 impl KeySource for Peer {
     fn key(&self, head: &Parts) -> Option<Key> {
-        Some(Key::of(&self.grouping.group(self.address(head)?)))
+        Some(Key::of(&self.groups.first(self.address(head)?)))
     }
 
     fn lacks(&self, head: &Parts) -> Option<&'static str> {
@@ -104,94 +105,6 @@ impl KeySource for Peer {
 
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peer").field("grouping", &self.grouping).finish_non_exhaustive()
-    }
-}
-
-/// How many leading bits of an address tell clients apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grouping {
-    v4_bits: u8,
-    v6_bits: u8,
-}
-
-impl Default for Grouping {
-    fn default() -> Self {
-        Self { v4_bits: 32, v6_bits: 64 }
-    }
-}
-
-impl Grouping {
-    /// The group as text: an address, or a network if it has more than one.
-    pub(super) fn name(self, address: IpAddr) -> String {
-        let first = self.group(address);
-        let (bits, most) = match first {
-            IpAddr::V4(_) => (self.v4_bits, 32),
-            IpAddr::V6(_) => (self.v6_bits, 128),
-        };
-        if bits >= most { first.to_string() } else { format!("{first}/{bits}") }
-    }
-
-    /// The first address of the group. More bits than there are count as all.
-    pub(super) fn group(self, address: IpAddr) -> IpAddr {
-        match address.to_canonical() {
-            IpAddr::V4(address) => {
-                Ipv4Addr::from_bits(address.to_bits() & v4_mask(self.v4_bits)).into()
-            }
-            IpAddr::V6(address) => {
-                Ipv6Addr::from_bits(address.to_bits() & v6_mask(self.v6_bits)).into()
-            }
-        }
-    }
-}
-
-/// The first `bits` of 32 set.
-pub(super) fn v4_mask(bits: u8) -> u32 {
-    let rest = 32_u32.saturating_sub(bits.into());
-    u32::MAX.checked_shl(rest).unwrap_or(0)
-}
-
-/// The first `bits` of 128 set.
-pub(super) fn v6_mask(bits: u8) -> u128 {
-    let rest = 128_u32.saturating_sub(bits.into());
-    u128::MAX.checked_shl(rest).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-
-    use super::{Grouping, v4_mask, v6_mask};
-
-    fn address(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn addresses_are_grouped_by_their_first_bits() {
-        let table = [
-            ("192.0.2.1", 32, 64, "192.0.2.1"),
-            ("192.0.2.1", 24, 64, "192.0.2.0"),
-            ("192.0.2.1", 0, 64, "0.0.0.0"),
-            ("192.0.2.1", 200, 64, "192.0.2.1"),
-            ("2001:db8:1:2:3:4:5:6", 32, 64, "2001:db8:1:2::"),
-            ("2001:db8:1:2:3:4:5:6", 32, 56, "2001:db8:1::"),
-            ("2001:db8:1:2:3:4:5:6", 32, 128, "2001:db8:1:2:3:4:5:6"),
-            ("2001:db8:1:2:3:4:5:6", 32, 0, "::"),
-            ("2001:db8:1:2:3:4:5:6", 32, 255, "2001:db8:1:2:3:4:5:6"),
-            // Mapped into IPv6, it would share a group with all of IPv4.
-            ("::ffff:192.0.2.1", 32, 64, "192.0.2.1"),
-            ("::ffff:192.0.2.1", 24, 64, "192.0.2.0"),
-        ];
-        for (given, v4_bits, v6_bits, group) in table {
-            let grouping = Grouping { v4_bits, v6_bits };
-            assert_eq!(grouping.group(address(given)), address(group), "{given} {grouping:?}");
-        }
-    }
-
-    #[test]
-    fn masks_at_their_edges() {
-        assert_eq!((v4_mask(0), v4_mask(1), v4_mask(32)), (0, 1 << 31, u32::MAX));
-        assert_eq!((v6_mask(0), v6_mask(1), v6_mask(128)), (0, 1 << 127, u128::MAX));
+        f.debug_struct("Peer").field("groups", &self.groups).finish_non_exhaustive()
     }
 }

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
+use rategate::deny::AddressGroups;
 
-use super::address::{Grouping, Peer};
+use super::address::Peer;
 use super::forwarded::{MAX_HOPS, Report, forwarded, x_forwarded_for};
 use super::network::Network;
 use super::{Key, KeySource};
@@ -99,7 +100,7 @@ impl Client {
     pub fn name(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<String> {
         let peer = peer.map(|peer| peer.to_canonical());
         Some(match self.who_of(peer, headers)? {
-            Who::Address(address) => self.peer.grouping().name(address),
+            Who::Address(address) => self.peer.groups().name(address),
             Who::Hidden { by: Some(by), name } => format!("{name}@{by}"),
             Who::Hidden { by: None, name } => name.to_owned(),
         })
@@ -136,7 +137,7 @@ impl Client {
 
 impl KeySource for Client {
     fn key(&self, head: &Parts) -> Option<Key> {
-        Some(self.who(head)?.key(self.peer.grouping()))
+        Some(self.who(head)?.key(self.peer.groups()))
     }
 
     fn lacks(&self, head: &Parts) -> Option<&'static str> {
@@ -154,9 +155,9 @@ enum Who<'h> {
 }
 
 impl Who<'_> {
-    fn key(self, grouping: Grouping) -> Key {
+    fn key(self, groups: AddressGroups) -> Key {
         match self {
-            Self::Address(address) => Key::of(&grouping.group(address)),
+            Self::Address(address) => Key::of(&groups.first(address)),
             Self::Hidden { by, name } => Key::of(&(by, name)),
         }
     }

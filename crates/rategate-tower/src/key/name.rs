@@ -35,7 +35,7 @@ pub trait NameSource: KeySource {
 
 impl NameSource for Peer {
     fn name(&self, head: &Parts) -> Option<Vec<u8>> {
-        Some(self.grouping().name(self.address(head)?).into_bytes())
+        Some(self.groups().name(self.address(head)?).into_bytes())
     }
 }
 

@@ -5,8 +5,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::address::{v4_mask, v6_mask};
-
 /// A range of addresses: an address and how many of its leading bits count.
 ///
 /// ```
@@ -86,6 +84,16 @@ impl FromStr for Network {
         }
         Ok(Self { first, bits })
     }
+}
+
+/// The first `bits` of 32 set.
+fn v4_mask(bits: u8) -> u32 {
+    u32::MAX.checked_shl(32_u32.saturating_sub(bits.into())).unwrap_or(0)
+}
+
+/// The first `bits` of 128 set.
+fn v6_mask(bits: u8) -> u128 {
+    u128::MAX.checked_shl(128_u32.saturating_sub(bits.into())).unwrap_or(0)
 }
 
 impl fmt::Display for NetworkError {

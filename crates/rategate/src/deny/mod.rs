@@ -12,6 +12,7 @@
 //! | a list from a store that changes | `DenyCopy` of `rategate-redis` |
 //! | a list from anywhere else | [`DenyList::replace`] |
 //! | to write such a file | [`write()`] |
+//! | the name of a caller by its address | [`AddressGroups::name`] |
 //!
 //! # Smallest example
 //!
@@ -42,6 +43,7 @@
 //! writes nothing, so readers do not wait for each other, nor for a list that is being replaced. The list is replaced
 //! as a whole: a reader sees the old one or the new one, never a part of each.
 
+mod address;
 mod file;
 mod table;
 mod text;
@@ -57,6 +59,7 @@ use crate::keyed::{Hashing, Key, Seeds};
 
 use self::table::Table;
 
+pub use self::address::AddressGroups;
 pub use self::file::{DenyFile, Refreshed, read, write};
 pub use self::text::{Entry, FileError, MAX_NAME_BYTES, Wrong, escaped};
 
