@@ -128,6 +128,7 @@ mod error;
 mod future;
 mod gate;
 mod keyed;
+mod lead;
 mod limiter;
 mod local;
 mod panics;

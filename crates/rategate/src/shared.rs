@@ -25,7 +25,10 @@ use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::turn::{Collected, Ear, State, Turn, Woken};
 use crate::twins::Twins;
-use crate::wait::{Alarm, Listeners, Precision, Waiter, Wake};
+use crate::wait::{Alarm, Listeners, Precision, Waiter, Wake, spin_until};
+
+/// How long a thread waits for a word before it looks at the line.
+const LONGEST_SILENCE: Duration = Duration::from_millis(250);
 
 /// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
 /// alone.
@@ -80,7 +83,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn new(mut limit: L, clock: C) -> Self {
         Self {
             twins: Twins::new(limit.twin(clock.now_ns())),
-            state: Mutex::new(State::new(limit)),
+            state: Mutex::new(State::new(limit, clock.is_real_time())),
             clock,
             alarm: Alarm::new(),
             listeners: Listeners::default(),
@@ -335,12 +338,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             };
             self.hands.seen_ns.fetch_max(turn.now_ns, Ordering::Relaxed);
             let due_ns = turn.due_ns(&place);
-            Ok(Err((place, due_ns, turn.slack_ns(), turn.takes())))
+            let waiter = self.waiter.as_to(precision, turn.slack_ns());
+            Ok(Err((place, due_ns, waiter.taking(turn.takes(), turn.margin_ns()))))
         })??;
         match joined {
             Ok(grant) => Ok(grant),
-            Err((place, due_ns, slack_ns, takes)) => {
-                let waiter = self.waiter.as_to(precision, slack_ns).taking(takes);
+            Err((place, due_ns, waiter)) => {
                 self.wait_in_line(&place, due_ns, &waiter, &alarm, abort)
             }
         }
@@ -356,8 +359,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     ) -> Result<Grant, AcquireError> {
         loop {
             let _ = match due_ns {
-                Some(due_ns) => waiter.wait(&self.clock, due_ns, alarm),
-                None => alarm.wait_on(|| Some(Duration::MAX)),
+                Some(due_ns) => waiter.wait(&self.clock, due_ns, alarm, || self.tell_ahead(place)),
+                None => self.wait_for_word(alarm),
             };
             // Before the look: what is settled after it raises the alarm again.
             alarm.lower();
@@ -377,19 +380,40 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
+    /// Has the next thread wake before this one takes: between its reading and its return it should wake
+    /// nobody.
+    fn tell_ahead(&self, place: &Place) {
+        self.take_turn(self.lock(), |turn| turn.tell_ahead(place));
+    }
+
+    /// Waits until the alarm is raised. In real time it also ends after a while, for the sake of a line that was
+    /// copied into a forked child: those before are not there, and tell nobody.
+    fn wait_for_word(&self, alarm: &Alarm) -> Wake {
+        let longest = if self.clock.is_real_time() { LONGEST_SILENCE } else { Duration::MAX };
+        let from = Cell::new(true);
+        alarm.wait_on(|| from.replace(false).then_some(longest))
+    }
+
     /// What has come of a task's wait, if it has ended, or may end now.
     pub(crate) fn collect(&self, place: &Place, waker: &Waker) -> Option<Collected> {
         // For a wait that has ended nobody needs to know the time.
         if let Some(outcome) = self.lock().collect(place) {
             return Some(Collected::Ended(outcome));
         }
-        self.turn_even_if_closed(|turn| {
-            let collected = turn.collect(place, || Ear::Task(waker.clone()));
-            if collected.is_none() {
+        let look = |turn: &mut Turn<'_, L>| {
+            turn.collect(place, || Ear::Task(waker.clone())).ok_or_else(|| {
                 turn.listen(place, waker);
+                turn.near_start_ns(place)
+            })
+        };
+        match self.turn_even_if_closed(look) {
+            Ok(collected) => Some(collected),
+            Err(None) => None,
+            Err(Some(start_ns)) => {
+                let _ = spin_until(start_ns, &self.alarm, || self.clock.now_ns());
+                self.turn_even_if_closed(look).ok()
             }
-            collected
-        })
+        }
     }
 
     /// Has a promise that has not started waited for in line. `None` where it has started, or the limit
@@ -486,14 +510,14 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let waiter = self.waiter.as_to(precision, promise.slack_ns);
         if let Some(place) = self.wait_for_promise(promise) {
             let (due_ns, abort) = (Some(promise.grant.start_ns), Some(&self.alarm));
-            let (alarm, waiter) = (Alarm::of_one_wait(abort), waiter.taking(true));
+            let (alarm, waiter) = (Alarm::of_one_wait(abort), waiter.taking(true, 0));
             let taken = self.wait_in_line(&place, due_ns, &waiter, &alarm, abort);
             return taken.map_err(|error| match error {
                 AcquireError::Interrupted => AcquireError::Closed,
                 error => error,
             });
         }
-        match waiter.wait(&self.clock, promise.grant.start_ns, &self.alarm) {
+        match waiter.wait(&self.clock, promise.grant.start_ns, &self.alarm, || ()) {
             Wake::Raised if self.cancel(promise) => Err(AcquireError::Closed),
             Wake::Raised | Wake::Due => {
                 Ok(Grant::as_promised(&promise.grant).starting(self.clock.now_ns()))

@@ -9,11 +9,14 @@ use std::task::Waker;
 use rategate_core::error::{DebtError, ExceedsCapacity};
 use rategate_core::fair::{ClassId, TooManyClasses};
 use rategate_core::provisional::Provisional;
-use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
+use rategate_core::queue::{
+    Bounds, Joined, Left, Outcome, Place, Queue, Request, Rousing, Turned, Wakes,
+};
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
+use crate::lead::{Lead, MAX_LEAD_NS};
 use crate::panics::quietly;
-use crate::wait::Alarm;
+use crate::wait::{Alarm, EARLY_NS, margin_ns};
 
 /// What somebody who waits is woken by.
 #[derive(Clone, Debug)]
@@ -56,6 +59,13 @@ impl Wakes<Ear> for Woken {
             self.ears.push(Ear::Thread(Arc::clone(alarm)));
         }
     }
+
+    /// A thread wakes before its start by itself.
+    fn roused(&mut self, ear: &Ear) {
+        if let Ear::Task(waker) = ear {
+            self.ears.push(Ear::Task(waker.clone()));
+        }
+    }
 }
 
 impl Drop for Woken {
@@ -80,6 +90,10 @@ pub(crate) enum Collected {
     Ended(Outcome),
 }
 
+/// How many threads at the front of the line wait for their starts by themselves, so that one of them
+/// takes while the next wakes. Those behind wait for a word.
+const MOST_TOLD: usize = 2;
+
 /// What is behind a limiter's lock.
 #[derive(Debug)]
 pub(crate) struct State<L> {
@@ -89,6 +103,10 @@ pub(crate) struct State<L> {
     tasks: u32,
     /// When the timer of the tasks will serve the queue.
     armed_ns: u64,
+    /// Absent where no wake comes before its start: on a clock that does not run by itself.
+    lead: Option<Lead>,
+    /// What waiters leave their callers to read a clock.
+    margin_ns: u64,
 }
 
 /// The limit and its queue, in the hands of whoever has the lock.
@@ -99,8 +117,28 @@ pub(crate) struct Turn<'a, L> {
 }
 
 impl<L: Provisional> State<L> {
-    pub(crate) fn new(limit: L) -> Self {
-        Self { limit, queue: Queue::new(Bounds::default()), tasks: 0, armed_ns: u64::MAX }
+    /// The state of a limit whose clock runs by itself, or not.
+    pub(crate) fn new(limit: L, is_real_time: bool) -> Self {
+        let queue = Queue::new(Bounds::default());
+        let lead = is_real_time.then(Lead::default);
+        Self { limit, queue, tasks: 0, armed_ns: u64::MAX, lead, margin_ns: 0 }
+    }
+
+    /// Whether waiters wake before their starts, because the limit makes up for no lateness. The model checker
+    /// has them told as if they did; on its clock none could look for a start.
+    fn is_early(&self) -> bool {
+        let loses = self.queue.takes(&self.limit) && self.limit.slack_ns() < EARLY_NS;
+        loses && (self.lead.is_some() || cfg!(loom))
+    }
+
+    /// When the head of the queue is roused, where tasks are woken before their starts.
+    fn rousing(&self) -> Option<Rousing> {
+        self.lead.as_ref().filter(|_| self.is_early()).map(Lead::rousing)
+    }
+
+    /// When the timer of the tasks has to serve the queue.
+    fn next_ns(&self) -> Option<u64> {
+        self.queue.next_ns_with(self.rousing())
     }
 
     /// Whether somebody waits, or has been granted what has not reached it.
@@ -124,7 +162,7 @@ impl<L: Provisional> State<L> {
     /// At the end of a turn: whether the timer of the tasks has to be set anew.
     pub(crate) fn must_arm(&mut self, woken: &Woken) -> bool {
         self.tasks = self.tasks.saturating_sub(woken.tasks);
-        let next_ns = self.queue.next_ns().filter(|_| self.tasks > 0);
+        let next_ns = self.next_ns().filter(|_| self.tasks > 0);
         let Some(next_ns) = next_ns.filter(|&next_ns| next_ns < self.armed_ns) else {
             return false;
         };
@@ -143,6 +181,34 @@ impl<'a, L: Provisional> Turn<'a, L> {
     pub(crate) fn serve(&mut self) {
         let State { limit, queue, .. } = &mut *self.state;
         queue.serve(limit, self.now_ns, self.woken);
+    }
+
+    /// Rouses the task at the head of the queue if its start is near. Where the timer for `woke_ns` has woken
+    /// a task now, how late its poll will be is noted.
+    pub(crate) fn rouse(&mut self, woke_ns: Option<u64>) {
+        let Some(rousing) = self.state.rousing() else { return };
+        let State { queue, lead, .. } = &mut *self.state;
+        queue.rouse(self.now_ns.saturating_add(rousing.lead_ns), self.woken);
+        if let (Some(lead), Some(woke_ns)) = (lead, woke_ns)
+            && !self.woken.ears.is_empty()
+        {
+            lead.woke(woke_ns);
+        }
+    }
+
+    /// Returns the start of a task that has been polled so short a time before it that it is not worth a
+    /// timer.
+    pub(crate) fn near_start_ns(&mut self, place: &Place) -> Option<u64> {
+        self.state.rousing()?;
+        let start_ns = self.state.queue.head_start_ns(place)?;
+        let is_near = start_ns.saturating_sub(self.now_ns) <= MAX_LEAD_NS;
+        is_near.then(|| start_ns.saturating_add(self.state.margin_ns))
+    }
+
+    /// Returns how long after its start a waiter should take, so that callers that read a clock right
+    /// afterwards see no less than what the limit allows.
+    pub(crate) const fn margin_ns(&self) -> u64 {
+        self.state.margin_ns
     }
 
     /// Grants at most `most` of them. Returns whether there may be more.
@@ -250,17 +316,28 @@ impl<'a, L: Provisional> Turn<'a, L> {
         if let Some(outcome) = self.state.collect(place) {
             return Some(Collected::Ended(outcome));
         }
-        let State { limit, queue, tasks, .. } = &mut *self.state;
+        let State { limit, queue, tasks, lead, .. } = &mut *self.state;
+        if let Some(lead) = lead
+            && (queue.is_due(place) || queue.head_start_ns(place).is_some())
+        {
+            lead.polled(self.now_ns);
+        }
         let ear = || {
             let ear = ear();
             *tasks = tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));
             ear
         };
         let outcome = queue.take(limit, self.now_ns, place, ear, self.woken);
+        let span_ns = limit.counts_for_ns();
         // What has been taken may have been held for longer than it needs to be now.
         queue.serve(limit, self.now_ns, self.woken);
+        // The next may start so soon that the timer would be late.
+        self.rouse(None);
         match outcome? {
-            Outcome::Granted(grant) => Some(Collected::Taken(grant)),
+            Outcome::Granted(grant) => {
+                self.state.margin_ns = margin_ns(span_ns);
+                Some(Collected::Taken(grant))
+            }
             ended => Some(Collected::Ended(ended)),
         }
     }
@@ -299,8 +376,16 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// Until when a thread has to wait, as far as a clock can tell.
     pub(crate) fn due_ns(&mut self, place: &Place) -> Option<u64> {
+        let most_told = if self.state.is_early() { MOST_TOLD } else { usize::MAX };
         let State { limit, queue, .. } = &mut *self.state;
+        queue.set_most_told(most_told);
         queue.due_ns(limit, place, self.woken)
+    }
+
+    /// Tells the next thread behind those who are told, before the start of this one.
+    pub(crate) fn tell_ahead(&mut self, place: &Place) {
+        let State { limit, queue, .. } = &mut *self.state;
+        queue.tell_ahead(limit, place, self.woken);
     }
 
     /// Gives up a place in line. Returns how the wait had ended, if it had.
@@ -345,7 +430,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// When the next wait is due, for the timer of the tasks, which serves the queue then.
     pub(crate) fn arm(&mut self) -> Option<u64> {
-        let next_ns = self.state.queue.next_ns().filter(|_| self.state.tasks > self.woken.tasks);
+        let next_ns = self.state.next_ns().filter(|_| self.state.tasks > self.woken.tasks);
         self.state.armed_ns = next_ns.unwrap_or(u64::MAX);
         next_ns
     }

@@ -85,13 +85,16 @@ impl Watch {
     /// Grants what is due, and sets the timer for what comes next.
     fn look<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>, waker: &Waker) {
         let left_ns = |until_ns: u64| until_ns.saturating_sub(shared.now_ns());
+        // What roused the head, if it is the timer.
+        let mut woke_ns = None;
         loop {
             // A wake that was due, whatever comes next: those that would follow at once are gathered.
             if self.sleep.is_some() && left_ns(self.wake_ns) == 0 {
                 shared.waiter().woken(self.wake_ns);
+                woke_ns = Some(self.wake_ns);
                 self.drop_sleep();
             }
-            let Some((next_ns, slack_ns)) = self.serve(shared) else {
+            let Some((next_ns, slack_ns)) = self.serve(shared, woke_ns) else {
                 self.drop_sleep();
                 return;
             };
@@ -119,12 +122,17 @@ impl Watch {
     }
 
     /// Grants what is due. Returns when the next is, and how late it may be served.
-    fn serve<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>) -> Option<(u64, u64)> {
+    fn serve<L: Concurrent, C: Clock>(
+        &mut self,
+        shared: &Shared<L, C>,
+        woke_ns: Option<u64>,
+    ) -> Option<(u64, u64)> {
         let mut granted = 0_u32;
         loop {
             let (next_ns, slack_ns, left, has_more, takes) = shared.turn_to_serve(|turn| {
                 let before = turn.waiting();
                 let has_more = turn.serve_some(BATCH);
+                turn.rouse(woke_ns);
                 granted = granted.saturating_add(before.saturating_sub(turn.waiting()));
                 (turn.arm(), turn.slack_ns(), turn.waiting(), has_more, turn.takes())
             });

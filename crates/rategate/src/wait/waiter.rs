@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Alarm, Precision, Wait, Wake};
+use super::{Alarm, Precision, Wait, Wake, early_awake};
 use crate::clock::Clock;
 
 /// Wakes that would come closer together than this are coalesced by [`Precision::Auto`].
 const CLOSE_NS: u64 = 400_000;
 
 /// Limits that make up for less lateness than this are waited for with a last spin.
-const EARLY_NS: u64 = 60_000;
+pub(crate) const EARLY_NS: u64 = 60_000;
 
 /// The least time between two wakes that are coalesced.
 pub(crate) const GATHER_NS: u64 = 1_000_000;
@@ -24,6 +24,8 @@ pub(crate) struct Waiter {
     gather_ns: u64,
     /// Whether what a wake is late by is lost to the limit.
     is_early: bool,
+    /// How long after its start such a wait ends.
+    margin_ns: u64,
     /// When the last wake was due; zero before the first. When it really came is of no use: one
     /// late wake would bring the next start closer, have it coalesced, and that the one after it.
     /// It is a hint and orders nothing, so relaxed will do.
@@ -34,12 +36,12 @@ impl Waiter {
     /// A waiter that coalesces wakes over at most `gather_ns`; with zero, it never does.
     pub(crate) fn new(precision: Precision, gather_ns: u64) -> Self {
         let gather_ns = gather_ns.min(GATHER_NS);
-        Self { precision, gather_ns, is_early: false, last_wake_ns: Arc::default() }
+        Self { precision, gather_ns, is_early: false, margin_ns: 0, last_wake_ns: Arc::default() }
     }
 
     /// The same manner for a limit that makes up for so little that a wake should not be late at all.
-    pub(crate) fn taking(self, takes: bool) -> Self {
-        Self { is_early: takes && self.gather_ns < EARLY_NS, ..self }
+    pub(crate) fn taking(self, takes: bool, margin_ns: u64) -> Self {
+        Self { is_early: takes && self.gather_ns < EARLY_NS, margin_ns, ..self }
     }
 
     /// Another manner of waiting, for the same limit.
@@ -50,7 +52,15 @@ impl Waiter {
 
     /// Blocks until `clock` shows `until_ns` or more, or `alarm` is raised. Never ends early; late
     /// by `gather_ns` at most, and by what the clock's own waits are.
-    pub(crate) fn wait<C: Clock>(&self, clock: &C, until_ns: u64, alarm: &Alarm) -> Wake {
+    ///
+    /// Where it wakes before the instant, it does `awake` then.
+    pub(crate) fn wait<C: Clock>(
+        &self,
+        clock: &C,
+        until_ns: u64,
+        alarm: &Alarm,
+        awake: impl FnOnce(),
+    ) -> Wake {
         if alarm.is_raised() {
             return Wake::Raised;
         }
@@ -59,7 +69,12 @@ impl Waiter {
             return Wake::Due;
         }
         let wait = self.planned(until_ns);
-        let wake = clock.wait_as(wait, alarm);
+        let is_sharp = wait.precision() != Precision::Coalesced;
+        let wake = if self.is_early && is_sharp && clock.is_real_time() {
+            early_awake(clock, wait, self.margin_ns, alarm, awake)
+        } else {
+            clock.wait_as(wait, alarm)
+        };
         if wake == Wake::Due {
             self.woken(wait.wake_ns());
         }
@@ -79,12 +94,10 @@ impl Waiter {
         match self.precision {
             // A limit that makes up for less than a plain sleep is late by would lose some of its rate.
             Precision::Auto if !close || self.gather_ns < CLOSE_NS => {
-                Wait::exactly(until_ns, Precision::Precise).early(self.is_early)
+                Wait::exactly(until_ns, Precision::Precise)
             }
             Precision::Auto | Precision::Coalesced => self.gathered(until_ns, last_wake_ns),
-            exact @ (Precision::Precise | Precision::Spin) => {
-                Wait::exactly(until_ns, exact).early(self.is_early)
-            }
+            exact @ (Precision::Precise | Precision::Spin) => Wait::exactly(until_ns, exact),
         }
     }
 
@@ -145,7 +158,7 @@ mod tests {
     fn late_waits_of(late_ns: u64, waiter: &Waiter, every_ns: u64, busy_ns: u64) -> Vec<Wait> {
         let clock = Recorder { late_ns, ..Recorder::default() };
         for due_ns in (0..100_000_000).step_by(usize::try_from(every_ns).unwrap()) {
-            assert_eq!(waiter.wait(&clock, due_ns, &Alarm::new()), Wake::Due);
+            assert_eq!(waiter.wait(&clock, due_ns, &Alarm::new(), || ()), Wake::Due);
             assert!(clock.now_ns() >= due_ns, "never early");
             clock.now_ns.fetch_add(busy_ns, Ordering::Relaxed);
         }
@@ -222,8 +235,8 @@ mod tests {
     fn what_is_due_moves_no_wake() {
         let (clock, waiter) = (Recorder::default(), Waiter::new(Precision::Coalesced, GATHER_NS));
         clock.now_ns.store(5_000_000, Ordering::Relaxed);
-        assert_eq!(waiter.wait(&clock, 5_000_000, &Alarm::new()), Wake::Due);
-        assert_eq!(waiter.wait(&clock, 5_100_000, &Alarm::new()), Wake::Due);
+        assert_eq!(waiter.wait(&clock, 5_000_000, &Alarm::new(), || ()), Wake::Due);
+        assert_eq!(waiter.wait(&clock, 5_100_000, &Alarm::new(), || ()), Wake::Due);
         assert_eq!(clock.now_ns(), 5_100_000);
     }
 
@@ -233,7 +246,7 @@ mod tests {
         for precision in ALL {
             let (clock, waiter) = (ManualClock::new(), Waiter::new(precision, GATHER_NS));
             for due_ns in (1..5_000).map(|k| k * 1_000) {
-                assert_eq!(waiter.wait(&clock, due_ns, &Alarm::new()), Wake::Due);
+                assert_eq!(waiter.wait(&clock, due_ns, &Alarm::new(), || ()), Wake::Due);
                 assert_eq!(clock.now_ns(), due_ns);
             }
         }
@@ -247,17 +260,17 @@ mod tests {
                 let waiter = Waiter::new(precision, GATHER_NS);
                 let begin_ns = clock.now_ns();
                 for due_ns in (1..40).map(|k| begin_ns + k * 150_000) {
-                    assert_eq!(waiter.wait(clock, due_ns, &Alarm::new()), Wake::Due);
+                    assert_eq!(waiter.wait(clock, due_ns, &Alarm::new(), || ()), Wake::Due);
                     assert!(clock.now_ns() >= due_ns);
                 }
                 let alarm = Alarm::new();
                 thread::scope(|scope| {
-                    let waiting = scope.spawn(|| waiter.wait(clock, u64::MAX, &alarm));
+                    let waiting = scope.spawn(|| waiter.wait(clock, u64::MAX, &alarm, || ()));
                     thread::sleep(Duration::from_millis(3));
                     alarm.raise();
                     assert_eq!(waiting.join().unwrap(), Wake::Raised);
                 });
-                assert_eq!(waiter.wait(clock, 0, &alarm), Wake::Raised, "before everything");
+                assert_eq!(waiter.wait(clock, 0, &alarm, || ()), Wake::Raised, "before everything");
             }
         }
         check(&MonotonicClock::new());
