@@ -3,6 +3,7 @@
 
 use std::mem::replace;
 use std::num::NonZeroU64;
+use std::process;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -101,8 +102,9 @@ pub(crate) struct State<L> {
     queue: Queue<Ear, L>,
     /// How many of those who wait are tasks. Threads look after themselves.
     tasks: u32,
-    /// When the timer of the tasks will serve the queue.
+    /// When the timer of the tasks will serve the queue, and in which process it is set.
     armed_ns: u64,
+    armed_in: u32,
     /// Absent where no wake comes before its start: on a clock that does not run by itself.
     lead: Option<Lead>,
     /// What waiters leave their callers to read a clock.
@@ -121,7 +123,7 @@ impl<L: Provisional> State<L> {
     pub(crate) fn new(limit: L, is_real_time: bool) -> Self {
         let queue = Queue::new(Bounds::default());
         let lead = is_real_time.then(Lead::default);
-        Self { limit, queue, tasks: 0, armed_ns: u64::MAX, lead, margin_ns: 0 }
+        Self { limit, queue, tasks: 0, armed_ns: u64::MAX, armed_in: 0, lead, margin_ns: 0 }
     }
 
     /// Whether waiters wake before their starts, because the limit makes up for no lateness. The model checker
@@ -157,6 +159,14 @@ impl<L: Provisional> State<L> {
         let ear = self.queue.leave_from_behind(place)?;
         self.tasks = self.tasks.saturating_sub(u32::from(matches!(ear, Ear::Task(_))));
         Some(ear)
+    }
+
+    /// Notes that a task of this process waits. In a forked child the timer that the parent has set is not.
+    fn waits_here(&mut self) {
+        let here = process::id();
+        if replace(&mut self.armed_in, here) != here {
+            self.armed_ns = u64::MAX;
+        }
     }
 
     /// At the end of a turn: whether the timer of the tasks has to be set anew.
@@ -298,12 +308,18 @@ impl<'a, L: Provisional> Turn<'a, L> {
             self.serve();
         }
         let State { limit, queue, tasks, .. } = &mut *self.state;
+        let mut is_task = false;
         let ear = || {
             let ear = ear();
-            *tasks = tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));
+            is_task = matches!(ear, Ear::Task(_));
+            *tasks = tasks.saturating_add(u32::from(is_task));
             ear
         };
-        queue.join(limit, self.now_ns, request, ear, self.woken)
+        let joined = queue.join(limit, self.now_ns, request, ear, self.woken);
+        if is_task {
+            self.state.waits_here();
+        }
+        joined
     }
 
     /// Ends a wait whose start has come, by taking its permits now; or tells how it has ended. A
@@ -367,6 +383,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// Wakes whoever waits there by another waker from now on.
     pub(crate) fn listen(&mut self, place: &Place, waker: &Waker) {
+        self.state.waits_here();
         if let Some(ear) = self.state.queue.waiter_mut(place)
             && !matches!(ear, Ear::Task(known) if known.will_wake(waker))
         {

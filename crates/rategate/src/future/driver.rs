@@ -13,6 +13,7 @@ use rategate_core::concurrent::Concurrent;
 
 use crate::clock::Clock;
 use crate::panics::quietly;
+use crate::process::PerProcess;
 use crate::shared::Shared;
 use crate::sync::{AtomicBool, Ordering, TryMutex};
 use crate::wait::{GATHER_NS, Precision, Sleep, ThreadTimer, Timer};
@@ -23,9 +24,16 @@ const BATCH: usize = 64;
 /// Sets the timer, and serves the queue when it wakes.
 struct Driver<L: Concurrent, C> {
     shared: Weak<Shared<L, C>>,
-    /// Whether somebody has called since the last look.
+    /// A fork copies the watch as it is, held for ever if another thread held it, so a child has its own.
+    post: PerProcess<Post>,
+}
+
+/// The watch, and the calls for it.
+#[derive(Default)]
+struct Post {
+    /// Whether there has been a call since the last look.
     called: AtomicBool,
-    /// Held by whoever looks. Others who call leave it to him.
+    /// Held by the thread that looks. Others that call leave it to that.
     watch: TryMutex<Watch>,
 }
 
@@ -47,8 +55,7 @@ where
     C: Clock + 'static,
 {
     shared.timekeeper().get_or_init(|| {
-        let (shared, watch) = (Arc::downgrade(shared), TryMutex::default());
-        Waker::from(Arc::new(Driver { shared, called: AtomicBool::new(false), watch }))
+        Waker::from(Arc::new(Driver { shared: Arc::downgrade(shared), post: PerProcess::new() }))
     });
 }
 
@@ -65,14 +72,15 @@ where
         // Whoever holds the watch looks at the flag once more after he has let go of it, so a call
         // is never lost. All of these are swaps, the last look too: of a call and that look one
         // comes first, and is seen by the other, or the other finds the watch free.
-        self.called.swap(true, Ordering::AcqRel);
-        while self.called.fetch_or(false, Ordering::AcqRel) {
-            let mut watch = match self.watch.try_lock() {
+        let Post { called, watch } = self.post.get_or_init(Post::default);
+        called.swap(true, Ordering::AcqRel);
+        while called.fetch_or(false, Ordering::AcqRel) {
+            let mut watch = match watch.try_lock() {
                 Ok(watch) => watch,
                 Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
                 Err(TryLockError::WouldBlock) => return,
             };
-            while self.called.swap(false, Ordering::AcqRel) {
+            while called.swap(false, Ordering::AcqRel) {
                 if let Some(shared) = self.shared.upgrade() {
                     watch.look(&shared, &Waker::from(Arc::clone(self)));
                 }
