@@ -17,9 +17,11 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
-    /// Returns when tasks are roused and made due.
+    /// Returns when tasks are roused and made due. A poll that is not late then looks at the clock for the whole
+    /// lead, so it is a quarter shorter than the mean: a little of the rate for much of that time.
     pub(crate) const fn rousing(&self) -> Rousing {
-        Rousing { lead_ns: self.late_ns, patience_ns: PATIENCE_NS }
+        let lead_ns = self.late_ns.saturating_sub(self.late_ns >> 2);
+        Rousing { lead_ns, patience_ns: PATIENCE_NS }
     }
 
     /// Notes that a task is woken by a timer that was set for `for_ns`.
@@ -40,11 +42,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lead_is_the_mean_lateness_within_its_bound() {
+    fn the_lead_is_most_of_the_mean_lateness_within_its_bound() {
         let mut lead = Lead::default();
         lead.polled(5_000_000);
         assert_eq!(lead.rousing().lead_ns, 0, "a poll by itself tells nothing");
-        for (late_ns, ideal) in [(40_000, 39_900..=40_000), (1 << 40, 99_900..=MAX_LEAD_NS)] {
+        for (late_ns, ideal) in [(40_000, 29_900..=30_000), (1 << 40, 74_900..=75_000)] {
             for at_ns in (0..200).map(|n| n * 1_000_000) {
                 lead.woke(at_ns);
                 lead.polled(at_ns.saturating_add(late_ns));

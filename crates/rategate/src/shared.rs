@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
+use std::process;
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -27,8 +28,8 @@ use crate::turn::{Collected, Ear, State, Turn, Woken};
 use crate::twins::Twins;
 use crate::wait::{Alarm, Listeners, Precision, Waiter, Wake, spin_until};
 
-/// How long a thread waits for a word before it looks at the line.
-const LONGEST_SILENCE: Duration = Duration::from_millis(250);
+/// How long a thread of a forked child waits for a word before it looks at the line.
+const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
 /// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
 /// alone.
@@ -47,6 +48,8 @@ pub(crate) struct Shared<L: Concurrent, C> {
     stats: OnceLock<LimitStats>,
     /// Wakes whoever sets the timer of the tasks that wait. Absent until one has asked.
     timekeeper: OnceLock<Waker>,
+    /// The process in which all who wait are known to be there.
+    made_in: u32,
 }
 
 /// What handles with permits in hand look at before they use one. Rarely written, and apart from what
@@ -91,6 +94,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             hands: Hands::default(),
             stats: OnceLock::new(),
             timekeeper: OnceLock::new(),
+            made_in: process::id(),
         }
     }
 
@@ -359,7 +363,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     ) -> Result<Grant, AcquireError> {
         loop {
             let _ = match due_ns {
-                Some(due_ns) => waiter.wait(&self.clock, due_ns, alarm, || self.tell_ahead(place)),
+                Some(due_ns) => waiter.wait(&self.clock, due_ns, alarm),
                 None => self.wait_for_word(alarm),
             };
             // Before the look: what is settled after it raises the alarm again.
@@ -380,18 +384,13 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Has the next thread wake before this one takes: between its reading and its return it should wake
-    /// nobody.
-    fn tell_ahead(&self, place: &Place) {
-        self.take_turn(self.lock(), |turn| turn.tell_ahead(place));
-    }
-
-    /// Waits until the alarm is raised. In real time it also ends after a while, for the sake of a line that was
-    /// copied into a forked child: those before are not there, and tell nobody.
+    /// Waits until the alarm is raised. In a forked child it also ends after a while: threads that waited at the
+    /// fork stand in line there, and tell nothing to those behind.
     fn wait_for_word(&self, alarm: &Alarm) -> Wake {
-        let longest = if self.clock.is_real_time() { LONGEST_SILENCE } else { Duration::MAX };
-        let from = Cell::new(true);
-        alarm.wait_on(|| from.replace(false).then_some(longest))
+        let is_copy = process::id() != self.made_in;
+        let longest = if is_copy { LONGEST_SILENCE } else { Duration::MAX };
+        let is_first = Cell::new(true);
+        alarm.wait_on(|| (!is_copy || is_first.replace(false)).then_some(longest))
     }
 
     /// What has come of a task's wait, if it has ended, or may end now.
@@ -517,7 +516,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                 error => error,
             });
         }
-        match waiter.wait(&self.clock, promise.grant.start_ns, &self.alarm, || ()) {
+        match waiter.wait(&self.clock, promise.grant.start_ns, &self.alarm) {
             Wake::Raised if self.cancel(promise) => Err(AcquireError::Closed),
             Wake::Raised | Wake::Due => {
                 Ok(Grant::as_promised(&promise.grant).starting(self.clock.now_ns()))

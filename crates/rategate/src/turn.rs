@@ -91,10 +91,6 @@ pub(crate) enum Collected {
     Ended(Outcome),
 }
 
-/// How many threads at the front of the line wait for their starts by themselves, so that one of them
-/// takes while the next wakes. Those behind wait for a word.
-const MOST_TOLD: usize = 2;
-
 /// What is behind a limiter's lock.
 #[derive(Debug)]
 pub(crate) struct State<L> {
@@ -126,16 +122,10 @@ impl<L: Provisional> State<L> {
         Self { limit, queue, tasks: 0, armed_ns: u64::MAX, armed_in: 0, lead, margin_ns: 0 }
     }
 
-    /// Whether waiters wake before their starts, because the limit makes up for no lateness. The model checker
-    /// has them told as if they did; on its clock none could look for a start.
-    fn is_early(&self) -> bool {
-        let loses = self.queue.takes(&self.limit) && self.limit.slack_ns() < EARLY_NS;
-        loses && (self.lead.is_some() || cfg!(loom))
-    }
-
     /// When the head of the queue is roused, where tasks are woken before their starts.
     fn rousing(&self) -> Option<Rousing> {
-        self.lead.as_ref().filter(|_| self.is_early()).map(Lead::rousing)
+        let loses = self.queue.takes(&self.limit) && self.limit.slack_ns() < EARLY_NS;
+        self.lead.as_ref().filter(|_| loses).map(Lead::rousing)
     }
 
     /// When the timer of the tasks has to serve the queue.
@@ -393,16 +383,8 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// Until when a thread has to wait, as far as a clock can tell.
     pub(crate) fn due_ns(&mut self, place: &Place) -> Option<u64> {
-        let most_told = if self.state.is_early() { MOST_TOLD } else { usize::MAX };
         let State { limit, queue, .. } = &mut *self.state;
-        queue.set_most_told(most_told);
         queue.due_ns(limit, place, self.woken)
-    }
-
-    /// Tells the next thread behind those who are told, before the start of this one.
-    pub(crate) fn tell_ahead(&mut self, place: &Place) {
-        let State { limit, queue, .. } = &mut *self.state;
-        queue.tell_ahead(limit, place, self.woken);
     }
 
     /// Gives up a place in line. Returns how the wait had ended, if it had.

@@ -6,7 +6,7 @@
 
 use core::num::NonZeroU64;
 
-use super::{Place, Queue, Wakes};
+use super::{Queue, Wakes};
 use crate::error::ExceedsCapacity;
 use crate::provisional::Provisional;
 use crate::verdict::{Grant, Verdict};
@@ -14,16 +14,12 @@ use crate::verdict::{Grant, Verdict};
 /// Waiters up to this many are forecast anew whenever the forecast is stale.
 const FEW: u32 = 16;
 
-/// The first in line are not told anew for less lateness than this: they look at the queue before they
-/// start, and their own clocks tell them no better.
-pub(super) const SLIGHTLY_NS: u64 = 10_000;
-
 /// A copy of the limit in which all in line are booked, as far as they have been.
 #[derive(Debug)]
 pub(super) struct Forecast<L> {
     pub(super) limit: L,
-    /// By how much a waiter has started later than forecast, at most.
-    late_ns: u64,
+    /// Whether a waiter has started later than forecast.
+    is_stale: bool,
     /// How many starts have come since it was made, of how many that it told.
     pub(super) settled: u32,
     told: u32,
@@ -33,69 +29,24 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Forecasts the starts of all in line, as far as they can be known.
     pub(super) fn forecast_all(&mut self, limit: &L, wakes: &mut impl Wakes<W>) {
         if self.forecast.as_ref().is_some_and(|forecast| {
-            forecast.late_ns > 0
+            forecast.is_stale
                 && (forecast.told <= FEW || forecast.settled >= forecast.told.div_ceil(8))
         }) {
             self.drop_forecast(false);
         }
         let waiting = self.seats.waiting;
-        let mut forecast = self.begin_forecast(limit);
-        forecast.told = forecast.told.max(waiting);
-        while self.book_next(&mut forecast.limit, wakes) {}
-        self.forecast = Some(forecast);
-    }
-
-    /// Forecasts the starts of the first `most` in line.
-    pub(super) fn forecast_first(&mut self, limit: &L, most: usize, wakes: &mut impl Wakes<W>) {
-        if self.forecast.as_ref().is_some_and(|forecast| forecast.late_ns > SLIGHTLY_NS) {
-            self.drop_forecast(false);
-        }
-        if self.booked.len() >= most {
-            return;
-        }
-        let mut forecast = self.begin_forecast(limit);
-        while self.booked.len() < most && self.book_next(&mut forecast.limit, wakes) {}
-        let told = u32::try_from(self.booked.len()).unwrap_or(u32::MAX);
-        forecast.told = forecast.told.max(told);
-        self.forecast = Some(forecast);
-    }
-
-    /// Takes the forecast to go on with, or begins one.
-    fn begin_forecast(&mut self, limit: &L) -> Forecast<L> {
         let mut forecast = self.forecast.take().unwrap_or_else(|| {
             let limit = limit.forecast(limit.clamp(0));
-            Forecast { limit, late_ns: 0, settled: 0, told: 0 }
+            Forecast { limit, is_stale: false, settled: 0, told: 0 }
         });
         if let Some(start_ns) = self.head.and_then(|head| head.start_ns)
             && self.booked.is_empty()
         {
             forecast.limit.not_before(start_ns);
         }
-        forecast
-    }
-
-    /// Tells the first `most` in line, those that have not been told, that they may ask for their starts.
-    pub(super) fn tell_first(&mut self, limit: &L, most: usize, wakes: &mut impl Wakes<W>) {
-        if most == usize::MAX || self.untold.is_empty() || self.seats.waiting < 2 {
-            return;
-        }
-        self.forecast_first(limit, most, wakes);
-        for booked in self.booked.iter().take(most) {
-            if self.untold.remove(&booked.seat)
-                && booked.seat != self.newcomer
-                && let Some(waiting) = self.seats.at(booked.seat)
-            {
-                wakes.moved(&waiting.waiter);
-            }
-        }
-    }
-
-    /// Tells one more than [are told](Self::set_most_told), where a waiter is the head of the queue. Called
-    /// by a waiter before its start, it saves it from doing so between its start and its return.
-    pub fn tell_ahead(&mut self, limit: &L, place: &Place, wakes: &mut impl Wakes<W>) {
-        if self.takes(limit) && self.head.is_some_and(|head| head.seat == place.0) {
-            self.tell_first(limit, self.most_told.saturating_add(1), wakes);
-        }
+        forecast.told = forecast.told.max(waiting);
+        while self.book_next(&mut forecast.limit, wakes) {}
+        self.forecast = Some(forecast);
     }
 
     /// Forgets what was forecast. Waiters who have been told are told again if they may start
@@ -104,8 +55,7 @@ impl<W, L: Provisional> Queue<W, L> {
         if self.forecast.take().is_none() {
             return;
         }
-        let told = self.booked.len().min(self.most_told);
-        let told = u32::try_from(told).unwrap_or(u32::MAX);
+        let told = u32::try_from(self.booked.len()).unwrap_or(u32::MAX);
         self.rebooked = if may_be_earlier { self.rebooked.saturating_add(told) } else { 0 };
         self.booked.clear();
         self.ahead = None;
@@ -115,7 +65,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Compares a start that has come with what was told before.
     pub(super) fn note_start(&mut self, told_ns: u64, start_ns: u64) {
         if let Some(forecast) = &mut self.forecast {
-            forecast.late_ns = forecast.late_ns.max(start_ns.saturating_sub(told_ns));
+            forecast.is_stale |= start_ns > told_ns;
         }
     }
 

@@ -10,9 +10,11 @@
 //! up for no lateness that is lost to the rate. So its owner may have the head roused before: it runs, waits
 //! for the instant by itself, and takes.
 
-use super::forecast::SLIGHTLY_NS;
 use super::{Place, Queue, Wakes};
 use crate::provisional::Provisional;
+
+/// A head that has been roused is not roused anew for a start that is later by no more than this.
+const SLIGHTLY_NS: u64 = 10_000;
 
 /// How long before its start the head is roused, and for how long after its start it is left alone then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -124,8 +124,6 @@ pub struct Queue<W, L> {
     is_changed: bool,
     /// Whether waiters start at the instants that they were promised, whatever the policy.
     promises_instants: bool,
-    /// How many at the front of the line are told their starts, where waiters take.
-    most_told: usize,
     is_closed: bool,
     /// The waiters that hold permits which they have not taken, by when they were woken.
     due: VecDeque<u32>,
@@ -167,7 +165,6 @@ impl<W, L: Provisional> Queue<W, L> {
             rebooked: 0,
             is_changed: false,
             promises_instants: false,
-            most_told: usize::MAX,
             is_closed: false,
             due: VecDeque::new(),
             returning: VecDeque::new(),
@@ -186,15 +183,6 @@ impl<W, L: Provisional> Queue<W, L> {
     /// comes after [`unbook`](Self::unbook), like a change of the limit.
     pub const fn set_promises_instants(&mut self, promises_instants: bool) {
         self.promises_instants = promises_instants;
-    }
-
-    /// Sets how many waiters at the front of the line are told their starts by [`due_ns`](Self::due_ns)
-    /// where waiters take. Those behind are told by [`Wakes::moved`] that they have come so far, and wait
-    /// for nothing else: lateness of those before would have them wake in vain. The head is always told.
-    ///
-    /// One more may be [told ahead](Self::tell_ahead). With at least two, the line goes on where the head is stopped: the second serves the queue.
-    pub const fn set_most_told(&mut self, most_told: usize) {
-        self.most_told = most_told;
     }
 
     /// Sets how long a waiter whose start has come may leave its permits untaken. `None` chooses: a few
@@ -427,8 +415,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// `None` where that is up to somebody's act. Books all before it, and ends the waits that turn
     /// out to be in vain, which may be this one's.
     ///
-    /// Where waiters take, it is the soonest that may be; those before may come late. One that is not
-    /// among those who are [told](Self::set_most_told) has its deadline alone.
+    /// Where waiters take, it is the soonest that may be; those before may come late.
     pub fn due_ns(
         &mut self,
         limit: &mut L,
@@ -440,11 +427,7 @@ impl<W, L: Provisional> Queue<W, L> {
         }
         let head = self.head.filter(|_| self.takes(limit));
         if head.is_none_or(|head| head.seat != place.0) || self.rebooked > 0 {
-            if head.is_some() && self.most_told < usize::MAX {
-                self.forecast_first(limit, self.most_told.saturating_add(1), wakes);
-            } else {
-                self.book_all(limit, wakes);
-            }
+            self.book_all(limit, wakes);
         }
         let deadline_ns = self.deadlines.get(&place.0).copied();
         let Some(head) = head else {
@@ -454,18 +437,11 @@ impl<W, L: Provisional> Queue<W, L> {
         let start_ns = if head.seat == place.0 {
             [head.start_ns, self.withdrawal_ns()].into_iter().flatten().min()
         } else {
-            let mut told = self.booked.iter().take(self.most_told.saturating_add(1));
-            let ours = told.rfind(|booked| booked.seat == place.0);
+            let ours = self.booked.iter().rfind(|booked| booked.seat == place.0);
             // One that was to start before the head does has been overtaken by lateness. It is told when
             // it is the head itself: all such would wake at each of the starts before.
             let is_of_use = |start_ns: &u64| head.start_ns.is_some_and(|ns| *start_ns >= ns);
-            let ours_ns = ours.map(|booked| booked.grant.start_ns);
-            if self.most_told < usize::MAX {
-                // The few who are told see to it that the line goes on without the head.
-                ours_ns.zip(head.start_ns).map(|(ours_ns, head_ns)| ours_ns.max(head_ns))
-            } else {
-                ours_ns.filter(is_of_use)
-            }
+            ours.map(|booked| booked.grant.start_ns).filter(is_of_use)
         };
         if start_ns.is_none() {
             self.untold.insert(place.0);

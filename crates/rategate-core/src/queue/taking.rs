@@ -139,9 +139,7 @@ impl<W, L: Provisional> Queue<W, L> {
             self.drop_forecast(true);
         }
         self.withdraw_overdue(limit, now_ns);
-        let has_more = (0..most).all(|_| self.serve_head(limit, now_ns, wakes));
-        self.tell_first(limit, self.most_told, wakes);
-        has_more
+        (0..most).all(|_| self.serve_head(limit, now_ns, wakes))
     }
 
     fn serve_head(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {

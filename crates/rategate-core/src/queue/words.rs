@@ -12,8 +12,7 @@ pub trait Wakes<W> {
     /// dropped where that does no harm.
     fn turned_away(&mut self, _waiter: W) {}
 
-    /// This one's start, which it may have been told, has become another; or it is among those now
-    /// who are [told](super::Queue::set_most_told) theirs.
+    /// This one's start, which it may have been told, has become another.
     fn moved(&mut self, waiter: &W);
 
     /// This one is the head of the queue, and its start is near: see [`rouse`](super::Queue::rouse).

@@ -14,7 +14,6 @@ pub use self::alarm::{Alarm, Wake};
 pub(crate) use self::blocking::assert_may_block;
 pub(crate) use self::listeners::Listeners;
 pub use self::precision::{Precision, Wait};
-use self::real::early_awake;
 pub(crate) use self::real::{margin_ns, on_real_time, spin_until};
 pub use self::thread_timer::ThreadTimer;
 pub use self::timer::{Sleep, Timer};

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Alarm, Precision, Wait, Wake};
-use crate::clock::Clock;
 
 /// How long before its start a wait begins to spin: longer than a precise wake is late as a rule.
 const SPIN_NS: u64 = 60_000;
@@ -17,10 +16,16 @@ pub(crate) fn on_real_time(wait: Wait, alarm: &Alarm, mut now_ns: impl FnMut() -
     let wake_ns = wait.wake_ns();
     match wait.precision() {
         Precision::Auto | Precision::Coalesced => asleep(wake_ns, alarm, now_ns),
-        Precision::Precise => sharply_asleep(wake_ns, alarm, now_ns),
+        Precision::Precise => match wait.early_ns() {
+            Some(margin_ns) => early_awake(wake_ns, margin_ns, alarm, now_ns),
+            None => sharply_asleep(wake_ns, alarm, now_ns),
+        },
         Precision::Spin => {
             match sharply_asleep(wake_ns.saturating_sub(SPIN_NS), alarm, &mut now_ns) {
-                Wake::Due => spin_until(wake_ns, alarm, now_ns),
+                Wake::Due => {
+                    let margin_ns = wait.early_ns().unwrap_or(0);
+                    spin_until(wake_ns.saturating_add(margin_ns), alarm, now_ns)
+                }
                 Wake::Raised => Wake::Raised,
             }
         }
@@ -47,34 +52,24 @@ fn sharply_asleep(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64)
 /// which orders nothing.
 static LATE_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Waits on a clock that runs by itself, for a limit that makes up for no lateness: sleeps as much shorter as
-/// sleeps have been late, does `awake`, and looks at the clock for the rest.
-pub(super) fn early_awake<C: Clock>(
-    clock: &C,
-    wait: Wait,
+/// Sleeps as much shorter as sleeps have been late, and spins the rest, and `margin_ns` more.
+fn early_awake(
+    until_ns: u64,
     margin_ns: u64,
     alarm: &Alarm,
-    awake: impl FnOnce(),
+    mut now_ns: impl FnMut() -> u64,
 ) -> Wake {
-    let late_ns = match wait.precision() {
-        Precision::Spin => SPIN_NS,
-        _ => LATE_NS.load(Ordering::Relaxed),
-    };
-    let until_ns = wait.wake_ns();
+    let late_ns = LATE_NS.load(Ordering::Relaxed);
     let wake_ns = until_ns.saturating_sub(late_ns);
-    if clock.now_ns() < wake_ns {
-        let asleep = Wait::exactly(wake_ns, Precision::Precise);
-        if clock.wait_as(asleep, alarm) == Wake::Raised {
+    if now_ns() < wake_ns {
+        if sharply_asleep(wake_ns, alarm, &mut now_ns) == Wake::Raised {
             return Wake::Raised;
         }
-        if wait.precision() != Precision::Spin {
-            let seen_ns = clock.now_ns().saturating_sub(wake_ns).min(SPIN_NS);
-            let learnt_ns = late_ns.saturating_mul(15).saturating_add(seen_ns) >> 4;
-            LATE_NS.store(learnt_ns, Ordering::Relaxed);
-        }
+        let seen_ns = now_ns().saturating_sub(wake_ns).min(SPIN_NS);
+        let learnt_ns = late_ns.saturating_mul(15).saturating_add(seen_ns) >> 4;
+        LATE_NS.store(learnt_ns, Ordering::Relaxed);
     }
-    awake();
-    spin_until(until_ns.saturating_add(margin_ns), alarm, || clock.now_ns())
+    spin_until(until_ns.saturating_add(margin_ns), alarm, now_ns)
 }
 
 /// Returns what an early wait leaves for the caller to read its clock, on a limit that counts a start for

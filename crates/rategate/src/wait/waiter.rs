@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Alarm, Precision, Wait, Wake, early_awake};
+use super::{Alarm, Precision, Wait, Wake};
 use crate::clock::Clock;
 
 /// Wakes that would come closer together than this are coalesced by [`Precision::Auto`].
@@ -40,6 +40,7 @@ impl Waiter {
     }
 
     /// The same manner for a limit that makes up for so little that a wake should not be late at all.
+    /// It ends `margin_ns` late, so that callers have the time to read their clocks.
     pub(crate) fn taking(self, takes: bool, margin_ns: u64) -> Self {
         Self { is_early: takes && self.gather_ns < EARLY_NS, margin_ns, ..self }
     }
@@ -52,15 +53,7 @@ impl Waiter {
 
     /// Blocks until `clock` shows `until_ns` or more, or `alarm` is raised. Never ends early; late
     /// by `gather_ns` at most, and by what the clock's own waits are.
-    ///
-    /// Where it wakes before the instant, it does `awake` then.
-    pub(crate) fn wait<C: Clock>(
-        &self,
-        clock: &C,
-        until_ns: u64,
-        alarm: &Alarm,
-        awake: impl FnOnce(),
-    ) -> Wake {
+    pub(crate) fn wait<C: Clock>(&self, clock: &C, until_ns: u64, alarm: &Alarm) -> Wake {
         if alarm.is_raised() {
             return Wake::Raised;
         }
@@ -69,12 +62,7 @@ impl Waiter {
             return Wake::Due;
         }
         let wait = self.planned(until_ns);
-        let is_sharp = wait.precision() != Precision::Coalesced;
-        let wake = if self.is_early && is_sharp && clock.is_real_time() {
-            early_awake(clock, wait, self.margin_ns, alarm, awake)
-        } else {
-            clock.wait_as(wait, alarm)
-        };
+        let wake = clock.wait_as(wait, alarm);
         if wake == Wake::Due {
             self.woken(wait.wake_ns());
         }
@@ -94,11 +82,17 @@ impl Waiter {
         match self.precision {
             // A limit that makes up for less than a plain sleep is late by would lose some of its rate.
             Precision::Auto if !close || self.gather_ns < CLOSE_NS => {
-                Wait::exactly(until_ns, Precision::Precise)
+                Wait::exactly(until_ns, Precision::Precise).early(self.early())
             }
             Precision::Auto | Precision::Coalesced => self.gathered(until_ns, last_wake_ns),
-            exact @ (Precision::Precise | Precision::Spin) => Wait::exactly(until_ns, exact),
+            exact @ (Precision::Precise | Precision::Spin) => {
+                Wait::exactly(until_ns, exact).early(self.early())
+            }
         }
+    }
+
+    fn early(&self) -> Option<u64> {
+        self.is_early.then_some(self.margin_ns)
     }
 
     fn gathered(&self, until_ns: u64, last_wake_ns: u64) -> Wait {
@@ -158,7 +152,7 @@ mod tests {
     fn late_waits_of(late_ns: u64, waiter: &Waiter, every_ns: u64, busy_ns: u64) -> Vec<Wait> {
         let clock = Recorder { late_ns, ..Recorder::default() };
         for due_ns in (0..100_000_000).step_by(usize::try_from(every_ns).unwrap()) {
-            assert_eq!(waiter.wait(&clock, due_ns, &Alarm::new(), || ()), Wake::Due);
+            assert_eq!(waiter.wait(&clock, due_ns, &Alarm::new()), Wake::Due);
             assert!(clock.now_ns() >= due_ns, "never early");
             clock.now_ns.fetch_add(busy_ns, Ordering::Relaxed);
         }
@@ -235,8 +229,8 @@ mod tests {
     fn what_is_due_moves_no_wake() {
         let (clock, waiter) = (Recorder::default(), Waiter::new(Precision::Coalesced, GATHER_NS));
         clock.now_ns.store(5_000_000, Ordering::Relaxed);
-        assert_eq!(waiter.wait(&clock, 5_000_000, &Alarm::new(), || ()), Wake::Due);
-        assert_eq!(waiter.wait(&clock, 5_100_000, &Alarm::new(), || ()), Wake::Due);
+        assert_eq!(waiter.wait(&clock, 5_000_000, &Alarm::new()), Wake::Due);
+        assert_eq!(waiter.wait(&clock, 5_100_000, &Alarm::new()), Wake::Due);
         assert_eq!(clock.now_ns(), 5_100_000);
     }
 
@@ -246,7 +240,7 @@ mod tests {
         for precision in ALL {
             let (clock, waiter) = (ManualClock::new(), Waiter::new(precision, GATHER_NS));
             for due_ns in (1..5_000).map(|k| k * 1_000) {
-                assert_eq!(waiter.wait(&clock, due_ns, &Alarm::new(), || ()), Wake::Due);
+                assert_eq!(waiter.wait(&clock, due_ns, &Alarm::new()), Wake::Due);
                 assert_eq!(clock.now_ns(), due_ns);
             }
         }
@@ -260,17 +254,17 @@ mod tests {
                 let waiter = Waiter::new(precision, GATHER_NS);
                 let begin_ns = clock.now_ns();
                 for due_ns in (1..40).map(|k| begin_ns + k * 150_000) {
-                    assert_eq!(waiter.wait(clock, due_ns, &Alarm::new(), || ()), Wake::Due);
+                    assert_eq!(waiter.wait(clock, due_ns, &Alarm::new()), Wake::Due);
                     assert!(clock.now_ns() >= due_ns);
                 }
                 let alarm = Alarm::new();
                 thread::scope(|scope| {
-                    let waiting = scope.spawn(|| waiter.wait(clock, u64::MAX, &alarm, || ()));
+                    let waiting = scope.spawn(|| waiter.wait(clock, u64::MAX, &alarm));
                     thread::sleep(Duration::from_millis(3));
                     alarm.raise();
                     assert_eq!(waiting.join().unwrap(), Wake::Raised);
                 });
-                assert_eq!(waiter.wait(clock, 0, &alarm, || ()), Wake::Raised, "before everything");
+                assert_eq!(waiter.wait(clock, 0, &alarm), Wake::Raised, "before everything");
             }
         }
         check(&MonotonicClock::new());

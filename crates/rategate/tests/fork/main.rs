@@ -234,7 +234,7 @@ fn a_watch_that_is_held_at_the_fork_is_not_in_the_child() {
     });
 }
 
-/// Threads that wait at the fork are not in the child, and hold its own up for a while only.
+/// Threads that wait at the fork are not in the child. Each holds its own up for one grace period.
 #[test]
 fn threads_that_wait_at_the_fork_do_not_stop_those_of_the_child() {
     let limiter = Limiter::new(slow());

@@ -111,44 +111,6 @@ fn quick_a_thread_moves_up_when_a_reservation_is_given_back() {
     });
 }
 
-/// Only the first in line know their starts. A thread behind them waits for a word, which comes when those
-/// before leave, and from nowhere else.
-#[test]
-fn quick_a_thread_behind_those_who_are_told_moves_up() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
-        assert!(limiter.try_acquire(1).unwrap().is_granted());
-        let before = [(); 3].map(|()| acquiring(&limiter, 1).waiting());
-        let thread = start({
-            let limiter = limiter.clone();
-            move || limiter.limiter().acquire(1).unwrap().promised_ns()
-        });
-        before.into_iter().for_each(drop);
-        hand.set(S);
-        assert_eq!(thread.join().unwrap(), S);
-    });
-}
-
-/// The same where they take.
-#[test]
-fn quick_a_thread_behind_those_who_are_told_is_told_when_they_take() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(3), hand.clone());
-        assert!(limiter.try_acquire(3).unwrap().is_granted());
-        let before = [(); 3].map(|()| acquiring(&limiter, 1).waiting());
-        let thread = start({
-            let limiter = limiter.clone();
-            move || limiter.limiter().acquire(1).unwrap().promised_ns()
-        });
-        hand.set(S);
-        for task in before {
-            assert_eq!(task.finish().unwrap().start_ns(), S);
-        }
-        hand.set(2 * S);
-        assert_eq!(thread.join().unwrap(), 2 * S);
-    });
-}
-
 /// The first of three tasks leaves while the timer fires. The others start in their order, without
 /// a gap.
 #[test]
