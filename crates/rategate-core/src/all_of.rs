@@ -276,6 +276,12 @@ impl Provisional for AllOf {
         self.limits.iter().any(Provisional::counts_in_flight)
     }
 
+    /// The shortest, so that the others lose no more by it.
+    fn counts_for_ns(&self) -> u64 {
+        let spans_ns = self.limits.iter().map(Provisional::counts_for_ns);
+        spans_ns.filter(|&span_ns| span_ns > 0).min().unwrap_or(0)
+    }
+
     fn hold(&mut self, permits: NonZeroU64) {
         self.limits.iter_mut().for_each(|limit| limit.hold(permits));
     }

@@ -691,6 +691,11 @@ impl<P: Policy> Provisional for Ledger<P> {
         self.policy.counts_in_flight()
     }
 
+    fn counts_for_ns(&self) -> u64 {
+        let fresh_ns = self.policy.fresh_at_ns(&self.started);
+        fresh_ns.map_or(0, |fresh_ns| fresh_ns.saturating_sub(self.latest_ns))
+    }
+
     fn hold(&mut self, permits: NonZeroU64) {
         self.held = self.held.saturating_add(permits.get());
     }

@@ -35,6 +35,12 @@ pub trait Provisional: Limit + Clone {
     /// Whether any policy here counts operations in flight.
     fn counts_in_flight(&self) -> bool;
 
+    /// Returns for how long what has just been taken will count, as far as the policy tells; zero where it
+    /// does not. A waiter judges by it how little time is none.
+    fn counts_for_ns(&self) -> u64 {
+        0
+    }
+
     /// Holds permits for a waiter whose start has come.
     fn hold(&mut self, permits: NonZeroU64);
 

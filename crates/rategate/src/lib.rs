@@ -132,6 +132,7 @@ mod error;
 mod future;
 mod gate;
 mod keyed;
+mod lead;
 mod limiter;
 mod local;
 mod numbers;

@@ -1,6 +1,7 @@
 //! The parts of a limiter that are made when a caller first needs them: a limiter whose callers only
 //! try has none of them.
 
+use std::process;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -18,6 +19,8 @@ pub(crate) struct OnDemand {
     pub(crate) waiter: Waiter,
     /// Absent unless asked for.
     pub(crate) stats: OnceLock<LimitStats>,
+    /// The process in which all who wait are known to be there.
+    pub(crate) made_in: u32,
     /// Sets the timer of the tasks that wait. Absent until one does.
     pub(crate) timekeeper: OnceLock<Waker>,
     /// Absent until a handle takes batches, or a caller asks how often the numbers have changed.
@@ -76,6 +79,7 @@ impl Default for OnDemand {
             listeners: Listeners::default(),
             waiter: Waiter::new(Precision::default(), 0),
             stats: OnceLock::new(),
+            made_in: process::id(),
             timekeeper: OnceLock::new(),
             batches: OnceLock::new(),
         }

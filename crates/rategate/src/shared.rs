@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
+use std::process;
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -28,10 +29,13 @@ use crate::stats::LimitStats;
 use crate::sync::{Mutex, MutexGuard, OnceLock};
 use crate::turn::{Collected, Ear, Turn, Woken};
 use crate::twins::Twins;
-use crate::wait::{Alarm, Precision, Waiter, Wake};
+use crate::wait::{Alarm, Precision, Waiter, Wake, spin_until};
 
 mod locked;
 mod shown;
+
+/// How long a thread of a forked child waits for a word before it looks at the line.
+const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
 /// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
 /// alone.
@@ -150,7 +154,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let state = locked.state();
         let now_ns = self.clock.now_ns();
         if state.is_queued(now_ns) {
-            let mut turn = Turn::new(state, &mut woken, now_ns);
+            let mut turn = Turn::new(state, &mut woken, now_ns).on(&self.clock);
             turn.serve();
             let changed = turn.change(|limit, now_ns| numbers.put_into(limit, None, now_ns));
             self.new_epoch();
@@ -328,12 +332,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             };
             self.saw_ns(turn.now_ns);
             let due_ns = turn.due_ns(&place);
-            Ok(Err((place, due_ns, turn.slack_ns(), turn.takes())))
+            let waiter = self.waiter().as_to(precision, turn.slack_ns());
+            Ok(Err((place, due_ns, waiter.taking(turn.takes(), turn.margin_ns()))))
         })??;
         match joined {
             Ok(grant) => Ok(grant),
-            Err((place, due_ns, slack_ns, takes)) => {
-                let waiter = self.waiter().as_to(precision, slack_ns).taking(takes);
+            Err((place, due_ns, waiter)) => {
                 self.wait_in_line(&place, due_ns, &waiter, &alarm, abort)
             }
         }
@@ -350,7 +354,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         loop {
             let _ = match due_ns {
                 Some(due_ns) => waiter.wait(&self.clock, due_ns, alarm),
-                None => alarm.wait_on(|| Some(Duration::MAX)),
+                None => self.wait_for_word(alarm),
             };
             // Before the look: what is settled after it raises the alarm again.
             alarm.lower();
@@ -370,19 +374,35 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
+    /// Waits until the alarm is raised. In a forked child it also ends after a while: threads that waited at the
+    /// fork stand in line there, and tell nothing to those behind.
+    fn wait_for_word(&self, alarm: &Alarm) -> Wake {
+        let is_copy = process::id() != self.on_demand().made_in;
+        let longest = if is_copy { LONGEST_SILENCE } else { Duration::MAX };
+        let is_first = Cell::new(true);
+        alarm.wait_on(|| (!is_copy || is_first.replace(false)).then_some(longest))
+    }
+
     /// What has come of a task's wait, if it has ended, or may end now.
     pub(crate) fn collect(&self, place: &Place, waker: &Waker) -> Option<Collected> {
         // For a wait that has ended nobody needs to know the time.
         if let Some(outcome) = self.lock().state().collect(place) {
             return Some(Collected::Ended(outcome));
         }
-        self.turn_even_if_closed(|turn| {
-            let collected = turn.collect(place, || Ear::Task(waker.clone()));
-            if collected.is_none() {
+        let look = |turn: &mut Turn<'_, L>| {
+            turn.collect(place, || Ear::Task(waker.clone())).ok_or_else(|| {
                 turn.listen(place, waker);
+                turn.near_start_ns(place)
+            })
+        };
+        match self.turn_even_if_closed(look) {
+            Ok(collected) => Some(collected),
+            Err(None) => None,
+            Err(Some(start_ns)) => {
+                let _ = spin_until(start_ns, self.alarm(), || self.clock.now_ns());
+                self.turn_even_if_closed(look).ok()
             }
-            collected
-        })
+        }
     }
 
     /// Has a promise that has not started waited for in line. `None` where it has started, or the limit
@@ -479,7 +499,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let waiter = self.waiter().as_to(precision, promise.slack_ns);
         if let Some(place) = self.wait_for_promise(promise) {
             let (due_ns, abort) = (Some(promise.grant.start_ns), Some(self.alarm()));
-            let (alarm, waiter) = (Alarm::of_one_wait(abort), waiter.taking(true));
+            let (alarm, waiter) = (Alarm::of_one_wait(abort), waiter.taking(true, 0));
             let taken = self.wait_in_line(&place, due_ns, &waiter, &alarm, abort);
             return taken.map_err(|error| match error {
                 AcquireError::Interrupted => AcquireError::Closed,
@@ -580,7 +600,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         state.limit.seal(self.twins.current());
         // Inside the lock: a reading from outside could be overtaken by another's.
         let now_ns = self.clock.now_ns();
-        let mut turn = Turn::new(state, &mut woken, now_ns);
+        let mut turn = Turn::new(state, &mut woken, now_ns).on(&self.clock);
         let result = act(&mut turn);
         self.end_turn(locked, woken, now_ns);
         result
@@ -604,7 +624,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if !state.is_queued(now_ns) && !self.is_closed() {
             state.limit.open(self.twins.current(), now_ns);
         }
-        state.must_arm(woken)
+        state.must_arm(woken, self.clock.is_real_time())
     }
 
     fn wake(&self, woken: Woken, must_arm: bool) {
@@ -647,7 +667,7 @@ pub(crate) struct Hold<'a, L: Concurrent, C> {
 
 impl<'a, L: Concurrent, C: Clock> Hold<'a, L, C> {
     fn turn(&mut self) -> Turn<'_, L> {
-        Turn::new(self.locked.state(), &mut self.woken, self.now_ns)
+        Turn::new(self.locked.state(), &mut self.woken, self.now_ns).on(&self.shared.clock)
     }
 
     /// Decides something behind all who wait; see [`Turn::behind_all`].

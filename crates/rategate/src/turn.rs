@@ -3,17 +3,22 @@
 
 use std::mem::replace;
 use std::num::NonZeroU64;
+use std::process;
 use std::sync::Arc;
 use std::task::Waker;
 
 use rategate_core::error::{DebtError, ExceedsCapacity};
 use rategate_core::fair::{ClassId, TooManyClasses};
 use rategate_core::provisional::Provisional;
-use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
+use rategate_core::queue::{
+    Bounds, Joined, Left, Outcome, Place, Queue, Request, Rousing, Turned, Wakes,
+};
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
+use crate::clock::Clock;
+use crate::lead::{Lead, MAX_LEAD_NS};
 use crate::panics::quietly;
-use crate::wait::Alarm;
+use crate::wait::{Alarm, EARLY_NS, margin_ns};
 
 /// What somebody who waits is woken by.
 #[derive(Clone, Debug)]
@@ -56,6 +61,13 @@ impl Wakes<Ear> for Woken {
             self.ears.push(Ear::Thread(Arc::clone(alarm)));
         }
     }
+
+    /// A thread wakes before its start by itself.
+    fn roused(&mut self, ear: &Ear) {
+        if let Ear::Task(waker) = ear {
+            self.ears.push(Ear::Task(waker.clone()));
+        }
+    }
 }
 
 impl Drop for Woken {
@@ -94,13 +106,24 @@ struct WaitQueue<L> {
     queue: Queue<Ear, L>,
     /// How many of those who wait are tasks. Threads look after themselves.
     tasks: u32,
-    /// When the timer of the tasks will serve the queue.
+    /// When the timer of the tasks will serve the queue, and in which process it is set.
     armed_ns: u64,
+    armed_in: u32,
+    lead: Lead,
+    /// What waiters leave their callers to read a clock.
+    margin_ns: u64,
 }
 
 impl<L: Provisional> Default for WaitQueue<L> {
     fn default() -> Self {
-        Self { queue: Queue::new(Bounds::default()), tasks: 0, armed_ns: u64::MAX }
+        Self {
+            queue: Queue::new(Bounds::default()),
+            tasks: 0,
+            armed_ns: u64::MAX,
+            armed_in: 0,
+            lead: Lead::default(),
+            margin_ns: 0,
+        }
     }
 }
 
@@ -109,11 +132,26 @@ pub(crate) struct Turn<'a, L> {
     state: &'a mut State<L>,
     woken: &'a mut Woken,
     pub(crate) now_ns: u64,
+    /// Whether the clock runs by itself.
+    is_real_time: bool,
 }
 
 impl<L: Provisional> State<L> {
     pub(crate) const fn new(limit: L) -> Self {
         Self { limit, waits: None }
+    }
+
+    /// When the head of the queue is roused, where tasks are woken before their starts: not on a clock that does not
+    /// run by itself.
+    fn rousing(&self, is_real_time: bool) -> Option<Rousing> {
+        let waits = self.waits.as_ref().filter(|_| is_real_time)?;
+        let loses = waits.queue.takes(&self.limit) && self.limit.slack_ns() < EARLY_NS;
+        loses.then(|| waits.lead.rousing())
+    }
+
+    /// When the timer of the tasks has to serve the queue.
+    fn next_ns(&self, is_real_time: bool) -> Option<u64> {
+        self.waits.as_ref()?.queue.next_ns_with(self.rousing(is_real_time))
     }
 
     /// Whether somebody waits, or has been granted what has not reached it.
@@ -135,11 +173,20 @@ impl<L: Provisional> State<L> {
         Some(ear)
     }
 
+    /// Notes that a task of this process waits. In a forked child the timer that the parent has set is not.
+    fn waits_here(&mut self) {
+        let (here, waits) = (process::id(), self.waits.get_or_insert_default());
+        if replace(&mut waits.armed_in, here) != here {
+            waits.armed_ns = u64::MAX;
+        }
+    }
+
     /// At the end of a turn: whether the timer of the tasks has to be set anew.
-    pub(crate) fn must_arm(&mut self, woken: &Woken) -> bool {
+    pub(crate) fn must_arm(&mut self, woken: &Woken, is_real_time: bool) -> bool {
+        let next_ns = self.next_ns(is_real_time);
         let Some(waits) = &mut self.waits else { return false };
         waits.tasks = waits.tasks.saturating_sub(woken.tasks);
-        let next_ns = waits.queue.next_ns().filter(|_| waits.tasks > 0);
+        let next_ns = next_ns.filter(|_| waits.tasks > 0);
         let Some(next_ns) = next_ns.filter(|&next_ns| next_ns < waits.armed_ns) else {
             return false;
         };
@@ -166,7 +213,12 @@ impl<L: Provisional> State<L> {
 impl<'a, L: Provisional> Turn<'a, L> {
     pub(crate) fn new(state: &'a mut State<L>, woken: &'a mut Woken, now_ns: u64) -> Self {
         let now_ns = state.limit.clamp(now_ns);
-        Self { state, woken, now_ns }
+        Self { state, woken, now_ns, is_real_time: false }
+    }
+
+    /// The same on a clock that may run by itself.
+    pub(crate) fn on(self, clock: &impl Clock) -> Self {
+        Self { is_real_time: clock.is_real_time(), ..self }
     }
 
     /// Grants all whose starts have come.
@@ -174,6 +226,35 @@ impl<'a, L: Provisional> Turn<'a, L> {
         if let State { limit, waits: Some(waits) } = &mut *self.state {
             waits.queue.serve(limit, self.now_ns, self.woken);
         }
+    }
+
+    /// Rouses the task at the head of the queue if its start is near. Where the timer for `woke_ns` has woken
+    /// a task now, how late its poll will be is noted.
+    pub(crate) fn rouse(&mut self, woke_ns: Option<u64>) {
+        let Some(rousing) = self.state.rousing(self.is_real_time) else { return };
+        let (_, WaitQueue { queue, lead, .. }) = self.state.with_queue();
+        queue.rouse(self.now_ns.saturating_add(rousing.lead_ns), self.woken);
+        if let Some(woke_ns) = woke_ns
+            && !self.woken.ears.is_empty()
+        {
+            lead.woke(woke_ns);
+        }
+    }
+
+    /// Returns the start of a task that has been polled so short a time before it that it is not worth a
+    /// timer.
+    pub(crate) fn near_start_ns(&mut self, place: &Place) -> Option<u64> {
+        self.state.rousing(self.is_real_time)?;
+        let waits = self.state.waits.as_ref()?;
+        let start_ns = waits.queue.head_start_ns(place)?;
+        let is_near = start_ns.saturating_sub(self.now_ns) <= MAX_LEAD_NS;
+        is_near.then(|| start_ns.saturating_add(waits.margin_ns))
+    }
+
+    /// Returns how long after its start a waiter should take, so that callers that read a clock right
+    /// afterwards see no less than what the limit allows.
+    pub(crate) fn margin_ns(&self) -> u64 {
+        self.state.waits.as_ref().map_or(0, |waits| waits.margin_ns)
     }
 
     /// Grants at most `most` of them. Returns whether there may be more.
@@ -289,7 +370,17 @@ impl<'a, L: Provisional> Turn<'a, L> {
         if !queue.has_line_for(request) {
             queue.serve(limit, self.now_ns, self.woken);
         }
-        queue.join(limit, self.now_ns, request, counted(ear, tasks), self.woken)
+        let mut is_task = false;
+        let ear = || {
+            let ear = ear();
+            is_task = matches!(ear, Ear::Task(_));
+            ear
+        };
+        let joined = queue.join(limit, self.now_ns, request, counted(ear, tasks), self.woken);
+        if is_task {
+            self.state.waits_here();
+        }
+        joined
     }
 
     /// Ends a wait whose start has come, by taking its permits now; or tells how it has ended. A
@@ -302,12 +393,21 @@ impl<'a, L: Provisional> Turn<'a, L> {
         if let Some(outcome) = self.state.collect(place) {
             return Some(Collected::Ended(outcome));
         }
-        let (limit, WaitQueue { queue, tasks, .. }) = self.state.with_queue();
+        let (limit, WaitQueue { queue, tasks, lead, .. }) = self.state.with_queue();
+        if queue.is_due(place) || queue.head_start_ns(place).is_some() {
+            lead.polled(self.now_ns);
+        }
         let outcome = queue.take(limit, self.now_ns, place, counted(ear, tasks), self.woken);
+        let span_ns = limit.counts_for_ns();
         // What has been taken may have been held for longer than it needs to be now.
         queue.serve(limit, self.now_ns, self.woken);
+        // The next may start so soon that the timer would be late.
+        self.rouse(None);
         match outcome? {
-            Outcome::Granted(grant) => Some(Collected::Taken(grant)),
+            Outcome::Granted(grant) => {
+                self.state.with_queue().1.margin_ns = margin_ns(span_ns);
+                Some(Collected::Taken(grant))
+            }
             ended => Some(Collected::Ended(ended)),
         }
     }
@@ -340,6 +440,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// Wakes whoever waits there by another waker from now on.
     pub(crate) fn listen(&mut self, place: &Place, waker: &Waker) {
+        self.state.waits_here();
         if let Some(waits) = &mut self.state.waits
             && let Some(ear) = waits.queue.waiter_mut(place)
             && !matches!(ear, Ear::Task(known) if known.will_wake(waker))
@@ -396,8 +497,9 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// When the next wait is due, for the timer of the tasks, which serves the queue then.
     pub(crate) fn arm(&mut self) -> Option<u64> {
+        let next_ns = self.state.next_ns(self.is_real_time);
         let waits = self.state.waits.as_mut()?;
-        let next_ns = waits.queue.next_ns().filter(|_| waits.tasks > self.woken.tasks);
+        let next_ns = next_ns.filter(|_| waits.tasks > self.woken.tasks);
         waits.armed_ns = next_ns.unwrap_or(u64::MAX);
         next_ns
     }

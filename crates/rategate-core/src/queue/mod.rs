@@ -89,14 +89,16 @@ pub use self::bounds::{Bounds, MAX_WAITERS, WhenFull};
 use self::forecast::Forecast;
 use self::grace::Grace;
 pub use self::grace::{MAX_GRACE_NS, MIN_GRACE_NS};
+use self::head::Head;
+pub use self::head::Rousing;
 use self::seats::{NONE, Seats};
-use self::taking::Head;
 pub use self::words::{Joined, Left, Outcome, Place, Request, Turned, Wakes};
 
 mod booking;
 mod bounds;
 mod forecast;
 mod grace;
+mod head;
 mod joining;
 mod seats;
 mod taking;
@@ -238,9 +240,15 @@ impl<W, L: Provisional> Queue<W, L> {
     /// somebody's act.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
+        self.next_ns_with(None)
+    }
+
+    /// The same where the head is [roused](Self::rouse) some time before its start.
+    #[must_use]
+    pub fn next_ns_with(&self, rousing: Option<Rousing>) -> Option<u64> {
         let booked = self.booked.front().filter(|_| self.forecast.is_none());
         let start_ns = booked.map(|booked| booked.grant.start_ns);
-        let head_ns = self.head.and_then(|head| head.start_ns);
+        let head_ns = self.head.and_then(|head| head.serve_ns(rousing));
         let withdrawal_ns = self.withdrawal_ns().filter(|_| !self.is_empty());
         let deadline_ns = self.by_deadline.first().map(|&(deadline_ns, _)| deadline_ns);
         [start_ns, head_ns, withdrawal_ns, deadline_ns].into_iter().flatten().min()

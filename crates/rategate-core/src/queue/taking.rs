@@ -13,21 +13,12 @@
 
 use core::num::NonZeroU64;
 
+use super::head::Head;
 use super::seats::{Due, NONE, Waiting};
 use super::{Outcome, Place, Queue, Wakes};
 use crate::fair::ClassId;
 use crate::provisional::Provisional;
 use crate::verdict::{Grant, Refusal, Ticket};
-
-/// The first waiter whose start has not come, and when that will be as things stand: not sooner.
-/// `None` where no clock can tell.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
-    pub(super) seat: u32,
-    pub(super) start_ns: Option<u64>,
-    /// Whether nothing has happened since that could make it another.
-    pub(super) is_current: bool,
-}
 
 impl<W, L: Provisional> Queue<W, L> {
     /// Whether waiters take, instead of being granted an instant.
@@ -187,7 +178,8 @@ impl<W, L: Provisional> Queue<W, L> {
             return true;
         }
         self.tell_first(seat, start_ns, wakes);
-        self.head = Some(Head { seat, start_ns, is_current: true });
+        let is_roused = before.is_some_and(|head| head.is_roused_for(start_ns));
+        self.head = Some(Head { seat, start_ns, is_current: true, is_roused });
         self.expire(now_ns, wakes)
     }
 

@@ -14,6 +14,9 @@ pub trait Wakes<W> {
 
     /// This one's start, which it may have been told, has become another.
     fn moved(&mut self, waiter: &W);
+
+    /// This one is the head of the queue, and its start is near: see [`rouse`](super::Queue::rouse).
+    fn roused(&mut self, _waiter: &W) {}
 }
 
 /// What somebody asks for who may wait.

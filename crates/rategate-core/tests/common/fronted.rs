@@ -190,6 +190,10 @@ impl<L: Concurrent> Provisional for Fronted<L> {
         self.limit.borrow().counts_in_flight()
     }
 
+    fn counts_for_ns(&self) -> u64 {
+        self.limit.borrow().counts_for_ns()
+    }
+
     fn hold(&mut self, permits: NonZeroU64) {
         self.owned(0, |limit, _| limit.hold(permits));
     }

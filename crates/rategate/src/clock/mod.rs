@@ -51,6 +51,15 @@ pub trait Clock: Send + Sync {
         let _ = self.wait(self.now_ns().saturating_add(asked_ns), &Alarm::new());
     }
 
+    /// Returns whether readings go on by themselves, in real time, so that looking at the clock again and
+    /// again is a way to wait. What is provided here says no.
+    ///
+    /// On a clock of which this is true, waiters of a limit that makes up for no lateness look at it for
+    /// the last microseconds before their starts, tasks in their polls.
+    fn is_real_time(&self) -> bool {
+        false
+    }
+
     /// How tasks wait on this clock. What is provided here is right for any clock that runs with
     /// real time.
     fn timer(&self) -> &dyn Timer {
@@ -79,6 +88,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn sleep(&self, asked_ns: u64) {
         (**self).sleep(asked_ns);
+    }
+
+    fn is_real_time(&self) -> bool {
+        (**self).is_real_time()
     }
 
     fn timer(&self) -> &dyn Timer {

@@ -126,6 +126,10 @@ impl Clock for MonotonicClock {
         self.wait_really(wait, alarm)
     }
 
+    fn is_real_time(&self) -> bool {
+        true
+    }
+
     fn sleep(&self, asked_ns: u64) {
         assert_may_block();
         thread::sleep(Duration::from_nanos(asked_ns));

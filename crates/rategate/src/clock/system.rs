@@ -81,6 +81,10 @@ impl Clock for SystemClock {
         on_real_time(wait, alarm, || self.now_ns())
     }
 
+    fn is_real_time(&self) -> bool {
+        true
+    }
+
     fn sleep(&self, asked_ns: u64) {
         assert_may_block();
         std::thread::sleep(Duration::from_nanos(asked_ns));

@@ -13,6 +13,7 @@ use rategate_core::concurrent::Concurrent;
 
 use crate::clock::Clock;
 use crate::panics::quietly;
+use crate::process::PerProcess;
 use crate::shared::Shared;
 use crate::sync::{AtomicBool, Ordering, TryMutex};
 use crate::wait::{GATHER_NS, Precision, Sleep, ThreadTimer, Timer};
@@ -23,9 +24,16 @@ const BATCH: usize = 64;
 /// Sets the timer, and serves the queue when it wakes.
 struct Driver<L: Concurrent, C> {
     shared: Weak<Shared<L, C>>,
-    /// Whether somebody has called since the last look.
+    /// A fork copies the watch as it is, held for ever if another thread held it, so a child has its own.
+    post: PerProcess<Post>,
+}
+
+/// The watch, and the calls for it.
+#[derive(Default)]
+struct Post {
+    /// Whether there has been a call since the last look.
     called: AtomicBool,
-    /// Held by whoever looks. Others who call leave it to him.
+    /// Held by the thread that looks. Others that call leave it to that.
     watch: TryMutex<Watch>,
 }
 
@@ -47,8 +55,7 @@ where
     C: Clock + 'static,
 {
     shared.time_tasks_by(|shared| {
-        let (shared, watch) = (Arc::downgrade(shared), TryMutex::default());
-        Waker::from(Arc::new(Driver { shared, called: AtomicBool::new(false), watch }))
+        Waker::from(Arc::new(Driver { shared: Arc::downgrade(shared), post: PerProcess::new() }))
     });
 }
 
@@ -65,14 +72,15 @@ where
         // Whoever holds the watch looks at the flag once more after he has let go of it, so a call
         // is never lost. All of these are swaps, the last look too: of a call and that look one
         // comes first, and is seen by the other, or the other finds the watch free.
-        self.called.swap(true, Ordering::AcqRel);
-        while self.called.fetch_or(false, Ordering::AcqRel) {
-            let mut watch = match self.watch.try_lock() {
+        let Post { called, watch } = self.post.get_or_init(Post::default);
+        called.swap(true, Ordering::AcqRel);
+        while called.fetch_or(false, Ordering::AcqRel) {
+            let mut watch = match watch.try_lock() {
                 Ok(watch) => watch,
                 Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
                 Err(TryLockError::WouldBlock) => return,
             };
-            while self.called.swap(false, Ordering::AcqRel) {
+            while called.swap(false, Ordering::AcqRel) {
                 if let Some(shared) = self.shared.upgrade() {
                     watch.look(&shared, &Waker::from(Arc::clone(self)));
                 }
@@ -85,13 +93,16 @@ impl Watch {
     /// Grants what is due, and sets the timer for what comes next.
     fn look<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>, waker: &Waker) {
         let left_ns = |until_ns: u64| until_ns.saturating_sub(shared.now_ns());
+        // What roused the head, if it is the timer.
+        let mut woke_ns = None;
         loop {
             // A wake that was due, whatever comes next: those that would follow at once are gathered.
             if self.sleep.is_some() && left_ns(self.wake_ns) == 0 {
                 shared.waiter().woken(self.wake_ns);
+                woke_ns = Some(self.wake_ns);
                 self.drop_sleep();
             }
-            let Some((next_ns, slack_ns)) = self.serve(shared) else {
+            let Some((next_ns, slack_ns)) = self.serve(shared, woke_ns) else {
                 self.drop_sleep();
                 return;
             };
@@ -119,12 +130,17 @@ impl Watch {
     }
 
     /// Grants what is due. Returns when the next is, and how late it may be served.
-    fn serve<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>) -> Option<(u64, u64)> {
+    fn serve<L: Concurrent, C: Clock>(
+        &mut self,
+        shared: &Shared<L, C>,
+        woke_ns: Option<u64>,
+    ) -> Option<(u64, u64)> {
         let mut granted = 0_u32;
         loop {
             let (next_ns, slack_ns, left, has_more, takes) = shared.turn_to_serve(|turn| {
                 let before = turn.waiting();
                 let has_more = turn.serve_some(BATCH);
+                turn.rouse(woke_ns);
                 granted = granted.saturating_add(before.saturating_sub(turn.waiting()));
                 (turn.arm(), turn.slack_ns(), turn.waiting(), has_more, turn.takes())
             });

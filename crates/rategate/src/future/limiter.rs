@@ -70,7 +70,9 @@ use crate::permit::Permit;
 /// `TokioTimer` and `AsyncIoTimer`.
 ///
 /// A timer that wakes late delays those who wait. A task takes its permits when it is polled, and they
-/// count from then, so real starts obey the bound; what lateness costs is rate, as with threads. An
+/// count from then, so real starts obey the bound; what lateness costs is rate, as with threads. So a limit that makes
+/// up for no lateness has the first task woken before its start, by most of what its polls have been late on average and 100 us
+/// at most, on a clock that [runs in real time](Clock::is_real_time). A poll in that time waits in place. An
 /// [average](crate::Mode::Average) schedule loses nothing with a timer of any coarseness, and a bucket nothing
 /// that its burst makes up for.
 ///

@@ -53,6 +53,10 @@ impl<C: Clock, T: Timer> Clock for Timed<C, T> {
         self.clock.sleep(asked_ns);
     }
 
+    fn is_real_time(&self) -> bool {
+        self.clock.is_real_time()
+    }
+
     fn timer(&self) -> &dyn Timer {
         &self.timer
     }

@@ -5,7 +5,7 @@
 /// None of them starts an operation early. Each wait is for an absolute instant. On a schedule, one that
 /// ends late moves that operation alone. On a limit that counts real starts, what lateness the burst does
 /// not make up for is lost to the rate; so a precise wait for such a limit sleeps as much shorter as
-/// wakes have been late of late, and looks at the clock for the rest, at most 60 us.
+/// wakes have been late on average, and looks at the clock for the rest, at most 60 us.
 ///
 /// | precision | a thread wakes | late by | processor time |
 /// |---|---|---|---|
@@ -50,8 +50,8 @@ pub struct Wait {
     until_ns: u64,
     wake_ns: u64,
     precision: Precision,
-    /// Whether what it is late by is lost to the limit.
-    is_early: bool,
+    /// Where what it is late by is lost to the limit: how long after its start it ends.
+    early_ns: Option<u64>,
 }
 
 impl Wait {
@@ -62,18 +62,18 @@ impl Wait {
 
     /// A wait that ends at its start, and as exactly as `precision` says.
     pub(crate) const fn exactly(until_ns: u64, precision: Precision) -> Self {
-        Self { until_ns, wake_ns: until_ns, precision, is_early: false }
+        Self { until_ns, wake_ns: until_ns, precision, early_ns: None }
     }
 
-    /// The same wait, for a caller that loses by lateness: a precise one sleeps as much shorter as
-    /// wakes have been late of late, and spins the rest.
-    pub(crate) const fn early(self, is_early: bool) -> Self {
-        Self { is_early, ..self }
+    /// The same wait, for a caller that loses by lateness: a precise one sleeps as much shorter as wakes have
+    /// been late on average, and spins the rest. It ends by so much after its start.
+    pub(crate) const fn early(self, early_ns: Option<u64>) -> Self {
+        Self { early_ns, ..self }
     }
 
-    /// Whether the last of it is spent looking at the clock.
-    pub(crate) const fn is_early(&self) -> bool {
-        self.is_early
+    /// How long after its start it ends, if the last of it is spent looking at the clock.
+    pub(crate) const fn early_ns(&self) -> Option<u64> {
+        self.early_ns
     }
 
     /// A wait for `until_ns` that ends together with others at `wake_ns`, if that is later.

@@ -16,11 +16,16 @@ pub(crate) fn on_real_time(wait: Wait, alarm: &Alarm, mut now_ns: impl FnMut() -
     let wake_ns = wait.wake_ns();
     match wait.precision() {
         Precision::Auto | Precision::Coalesced => asleep(wake_ns, alarm, now_ns),
-        Precision::Precise if wait.is_early() => early_awake(wake_ns, alarm, now_ns),
-        Precision::Precise => sharply_asleep(wake_ns, alarm, now_ns),
+        Precision::Precise => match wait.early_ns() {
+            Some(margin_ns) => early_awake(wake_ns, margin_ns, alarm, now_ns),
+            None => sharply_asleep(wake_ns, alarm, now_ns),
+        },
         Precision::Spin => {
             match sharply_asleep(wake_ns.saturating_sub(SPIN_NS), alarm, &mut now_ns) {
-                Wake::Due => spinning(wake_ns, alarm, now_ns),
+                Wake::Due => {
+                    let margin_ns = wait.early_ns().unwrap_or(0);
+                    spin_until(wake_ns.saturating_add(margin_ns), alarm, now_ns)
+                }
                 Wake::Raised => Wake::Raised,
             }
         }
@@ -47,13 +52,15 @@ fn sharply_asleep(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64)
 /// which orders nothing.
 static LATE_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Sleeps as much shorter as sleeps have been late, and spins the rest.
-fn early_awake(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
+/// Sleeps as much shorter as sleeps have been late, and spins the rest, and `margin_ns` more.
+fn early_awake(
+    until_ns: u64,
+    margin_ns: u64,
+    alarm: &Alarm,
+    mut now_ns: impl FnMut() -> u64,
+) -> Wake {
     let late_ns = LATE_NS.load(Ordering::Relaxed);
     let wake_ns = until_ns.saturating_sub(late_ns);
-    // Starts that follow each other to the nanosecond would be too close by the clock of a caller, who
-    // reads it some hundred nanoseconds after the limiter.
-    let until_ns = until_ns.saturating_add(margin_ns(until_ns.saturating_sub(now_ns())));
     if now_ns() < wake_ns {
         if sharply_asleep(wake_ns, alarm, &mut now_ns) == Wake::Raised {
             return Wake::Raised;
@@ -62,16 +69,19 @@ fn early_awake(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) ->
         let learnt_ns = late_ns.saturating_mul(15).saturating_add(seen_ns) >> 4;
         LATE_NS.store(learnt_ns, Ordering::Relaxed);
     }
-    spinning(until_ns, alarm, now_ns)
+    spin_until(until_ns.saturating_add(margin_ns), alarm, now_ns)
 }
 
-/// What an early wait for a start `ahead_ns` away leaves for the caller to read its clock.
-const fn margin_ns(ahead_ns: u64) -> u64 {
-    let share_ns = ahead_ns >> 9;
-    if share_ns < 2_000 { share_ns } else { 2_000 }
+/// Returns what an early wait leaves for the caller to read its clock, on a limit that counts a start for
+/// `span_ns`: starts that follow each other to the nanosecond would be too close by the readings of callers,
+/// who read theirs some hundred nanoseconds after the limiter.
+pub(crate) const fn margin_ns(span_ns: u64) -> u64 {
+    let share_ns = span_ns >> 10;
+    if share_ns < 4_000 { share_ns } else { 4_000 }
 }
 
-fn spinning(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
+/// Looks at a clock that runs by itself until it shows `until_ns`, or the alarm is raised.
+pub(crate) fn spin_until(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
     loop {
         if alarm.is_raised() {
             return Wake::Raised;

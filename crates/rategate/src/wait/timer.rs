@@ -10,8 +10,9 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Something that ends a wait on time for tasks, as a runtime's timer does.
 ///
 /// A limiter has one such wait at a time, however many tasks wait in its queue: for the start of
-/// the first. So a timer need not be fast. It may be coarse too: a wake that comes late delays those
-/// tasks, and takes nothing from the rate.
+/// the first. So a timer need not be fast. It may be coarse where the limit makes up for that: on a schedule and a
+/// bucket with a burst a late wake delays those tasks, and takes nothing from the rate. On a log, a window or a bucket
+/// of one it costs rate; [`ThreadTimer`](crate::ThreadTimer) is late the least.
 ///
 /// Every [`Clock`](crate::Clock) has a timer: [`ThreadTimer`](crate::ThreadTimer), unless it says otherwise. To use a
 /// runtime's own, see [`Timed`](crate::Timed).

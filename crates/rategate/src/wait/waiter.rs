@@ -10,7 +10,7 @@ use crate::clock::Clock;
 const CLOSE_NS: u64 = 400_000;
 
 /// Limits that make up for less lateness than this are waited for with a last spin.
-const EARLY_NS: u64 = 60_000;
+pub(crate) const EARLY_NS: u64 = 60_000;
 
 /// The least time between two wakes that are coalesced.
 pub(crate) const GATHER_NS: u64 = 1_000_000;
@@ -24,6 +24,8 @@ pub(crate) struct Waiter {
     gather_ns: u64,
     /// Whether what a wake is late by is lost to the limit.
     is_early: bool,
+    /// How long after its start such a wait ends.
+    margin_ns: u64,
     /// When the last wake was due; zero before the first. When it really came is of no use: one
     /// late wake would bring the next start closer, have it coalesced, and that the one after it.
     /// It is a hint and orders nothing, so relaxed will do.
@@ -34,12 +36,13 @@ impl Waiter {
     /// A waiter that coalesces wakes over at most `gather_ns`; with zero, it never does.
     pub(crate) fn new(precision: Precision, gather_ns: u64) -> Self {
         let gather_ns = gather_ns.min(GATHER_NS);
-        Self { precision, gather_ns, is_early: false, last_wake_ns: Arc::default() }
+        Self { precision, gather_ns, is_early: false, margin_ns: 0, last_wake_ns: Arc::default() }
     }
 
     /// The same manner for a limit that makes up for so little that a wake should not be late at all.
-    pub(crate) fn taking(self, takes: bool) -> Self {
-        Self { is_early: takes && self.gather_ns < EARLY_NS, ..self }
+    /// It ends `margin_ns` late, so that callers have the time to read their clocks.
+    pub(crate) fn taking(self, takes: bool, margin_ns: u64) -> Self {
+        Self { is_early: takes && self.gather_ns < EARLY_NS, margin_ns, ..self }
     }
 
     /// Another manner of waiting, for the same limit.
@@ -79,13 +82,17 @@ impl Waiter {
         match self.precision {
             // A limit that makes up for less than a plain sleep is late by would lose some of its rate.
             Precision::Auto if !close || self.gather_ns < CLOSE_NS => {
-                Wait::exactly(until_ns, Precision::Precise).early(self.is_early)
+                Wait::exactly(until_ns, Precision::Precise).early(self.early())
             }
             Precision::Auto | Precision::Coalesced => self.gathered(until_ns, last_wake_ns),
             exact @ (Precision::Precise | Precision::Spin) => {
-                Wait::exactly(until_ns, exact).early(self.is_early)
+                Wait::exactly(until_ns, exact).early(self.early())
             }
         }
+    }
+
+    fn early(&self) -> Option<u64> {
+        self.is_early.then_some(self.margin_ns)
     }
 
     fn gathered(&self, until_ns: u64, last_wake_ns: u64) -> Wait {

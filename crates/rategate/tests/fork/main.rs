@@ -9,15 +9,22 @@
 
 mod child;
 
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{TryRecvError, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Wake, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use child::in_child;
 use rategate::store::{LeaseId, PerProcess};
-use rategate::{AsyncLimiter, Dispatcher, Gcra, Ledger, Limiter, SubmitError, ThreadTimer, Timer};
+use rategate::{
+    AsyncLimiter, Dispatcher, Gcra, Ledger, Limiter, MonotonicClock, Sleep, SubmitError,
+    ThreadTimer, Timed, Timer,
+};
 use smol::future::block_on;
 
 /// One every 20 ms.
@@ -33,7 +40,7 @@ fn wait_once(limiter: &AsyncLimiter<Ledger<Gcra>>) {
         assert!(second.promised_ns() - first.promised_ns() >= 20_000_000);
     });
     // The timer's thread wakes a task before it has let go of the limiter. A fork just then would copy its locks.
-    std::thread::sleep(Duration::from_millis(20));
+    thread::sleep(Duration::from_millis(20));
 }
 
 #[test]
@@ -156,7 +163,7 @@ fn a_fork_beside_tasks_that_wait() {
     let (going, ended) = channel::<()>();
     // What a process makes once, it has made before: a fork in the middle of that is the caller's to avoid.
     wait_once(&AsyncLimiter::new(slow()));
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(move || {
             let limiter = AsyncLimiter::new(Gcra::new("2000/s".parse().unwrap(), 1).unwrap());
             while ended.try_recv() == Err(TryRecvError::Empty) {
@@ -168,5 +175,89 @@ fn a_fork_beside_tasks_that_wait() {
         for _ in 0..20 {
             in_child(|| wait_once(&AsyncLimiter::new(slow())));
         }
+    });
+}
+
+/// Polls a wait of the parent's, which lasts.
+fn begin(wait: &mut (impl Future + Unpin)) {
+    assert!(Pin::new(wait).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+/// The timer that the parent has set for a task of its own is not the child's, though it would be in time.
+#[test]
+fn a_task_of_the_child_is_woken_behind_one_of_the_parent() {
+    let limiter = AsyncLimiter::new(slow());
+    block_on(limiter.acquire(1)).unwrap();
+    let mut parents = limiter.acquire_owned(1);
+    begin(&mut parents);
+    in_child(|| assert!(block_on(limiter.acquire(1)).is_ok()));
+    block_on(parents).unwrap();
+}
+
+/// A task that waits at the fork is polled on in the child, and in the parent.
+#[test]
+fn a_task_that_waits_at_the_fork_goes_on_in_the_child() {
+    let limiter = AsyncLimiter::new(slow());
+    for _ in 0..10 {
+        block_on(limiter.acquire(1)).unwrap();
+        let waits = Mutex::new(Some(limiter.acquire_owned(1)));
+        begin(waits.lock().unwrap().as_mut().unwrap());
+        in_child(|| assert!(block_on(waits.lock().unwrap().take().unwrap()).is_ok()));
+        block_on(waits.into_inner().unwrap().unwrap()).unwrap();
+    }
+}
+
+/// Stops the thread that sets it, once, until a fork has been made.
+struct Stopped {
+    is_armed: AtomicBool,
+    reached: Barrier,
+    forked: Barrier,
+}
+
+impl Timer for &'static Stopped {
+    fn after(&self, ns: u64) -> Sleep {
+        if self.is_armed.swap(false, Ordering::SeqCst) {
+            self.reached.wait();
+            self.forked.wait();
+        }
+        ThreadTimer.after(ns)
+    }
+}
+
+/// A thread that sets the timer holds the watch while the process forks.
+#[test]
+fn a_watch_that_is_held_at_the_fork_is_not_in_the_child() {
+    let (reached, forked) = (Barrier::new(2), Barrier::new(2));
+    let stopped = Stopped { is_armed: AtomicBool::new(true), reached, forked };
+    let stopped: &'static Stopped = Box::leak(Box::new(stopped));
+    let limiter = AsyncLimiter::with_clock(slow(), Timed::new(MonotonicClock::new(), stopped));
+    block_on(limiter.acquire(1)).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| block_on(limiter.acquire(1)).unwrap());
+        stopped.reached.wait();
+        let child = catch_unwind(AssertUnwindSafe(|| {
+            in_child(|| assert!(block_on(limiter.acquire(1)).is_ok()));
+        }));
+        stopped.forked.wait();
+        let _ = waits.join().unwrap();
+        child.unwrap();
+    });
+}
+
+/// Threads that wait at the fork are not in the child. Each holds its own up for one grace period.
+#[test]
+fn threads_that_wait_at_the_fork_do_not_stop_those_of_the_child() {
+    let limiter = Limiter::new(slow());
+    limiter.acquire(1).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..5 {
+            scope.spawn(|| limiter.acquire(1).unwrap());
+        }
+        while limiter.waiting().unwrap() < 4 {
+            thread::yield_now();
+        }
+        // None of them is between two waits now, with the lock in its hands.
+        thread::sleep(Duration::from_millis(5));
+        in_child(|| assert!(limiter.acquire(1).is_ok()));
     });
 }

@@ -1,0 +1,65 @@
+//! The head of a line is roused before its start: once for each start, and no other waiter.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::queue::{Bounds, Queue, Request, Rousing, Wakes};
+use rategate_core::sliding_log::SlidingLog;
+
+const S: u64 = 1_000_000_000;
+
+/// Who has been woken, and who roused.
+#[derive(Default)]
+struct Words {
+    said: Vec<u32>,
+    roused: Vec<u32>,
+}
+
+impl Wakes<u32> for Words {
+    fn settled(&mut self, id: u32) {
+        self.said.push(id);
+    }
+
+    fn moved(&mut self, id: &u32) {
+        self.said.push(*id);
+    }
+
+    fn roused(&mut self, id: &u32) {
+        self.roused.push(*id);
+    }
+}
+
+/// The head is roused once for each start, `lead_ns` before, and left alone for a while after it.
+#[test]
+fn the_head_is_roused_once() {
+    let mut limit = Ledger::new(SlidingLog::new(1, S).unwrap(), 0);
+    let (mut queue, mut words) = (Queue::new(Bounds::default()), Words::default());
+    for id in 0..3 {
+        let _ = queue.join(&mut limit, 0, Request::of(1), || id, &mut words).unwrap();
+    }
+    let rousing = Some(Rousing { lead_ns: 300, patience_ns: 70 });
+    assert_eq!(queue.next_ns(), Some(S));
+    assert_eq!(queue.next_ns_with(rousing), Some(S - 300));
+    assert!(!queue.rouse(S - 1, &mut words), "it is not so far yet");
+    assert!(queue.rouse(S, &mut words));
+    assert!(!queue.rouse(S, &mut words), "once");
+    assert_eq!(words.roused, [1]);
+    assert_eq!(queue.next_ns_with(rousing), Some(S + 70));
+    queue.serve(&mut limit, S + 70, &mut words);
+    assert_eq!(
+        words.said,
+        [1],
+        "it is due, run or not; the other has been told nothing that is wrong"
+    );
+    // A change of the limit makes it another start.
+    queue.unbook(&mut limit, S + 71);
+    limit.pass_to(S + 71);
+    queue.serve(&mut limit, S + 71, &mut words);
+    assert!(queue.rouse(u64::MAX, &mut words), "the next one");
+    assert_eq!(words.roused, [1, 2]);
+}
