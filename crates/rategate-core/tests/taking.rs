@@ -410,6 +410,44 @@ fn a_gap_before_a_promise_is_kept_for_what_is_held() {
     assert!(matches!(line.take(S + 9, 3), Some(Outcome::Granted(_))));
 }
 
+/// Classes whose waiters take share by weight, each start charged once.
+#[test]
+fn classes_share_by_weight_where_waiters_take() {
+    let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, MS).unwrap(), 0));
+    let heavy = line.queue.add_class(3.try_into().unwrap()).unwrap();
+    for id in 0..400 {
+        let request = Request::of(1);
+        let request = if id % 2 == 0 { request } else { request.in_class(heavy) };
+        line.ask(0, id, request).unwrap();
+    }
+    line.pass(200 * MS);
+    let of_heavy = line.in_order.iter().filter(|&id| id % 2 == 1).count();
+    assert!((149..=152).contains(&of_heavy), "{of_heavy} of {}", line.in_order.len());
+}
+
+/// One that came too late is charged when it is due, and not again when it comes back.
+#[test]
+fn one_that_comes_back_is_charged_once() {
+    let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let other = line.queue.add_class(1.try_into().unwrap()).unwrap();
+    line.join(0, 0, 1, None).unwrap();
+    // In turns: 1 and 3 of the first class, 2 and 4 of the other.
+    for id in 1..7 {
+        let request = Request::of(1);
+        line.ask(0, id, if id % 2 == 1 { request } else { request.in_class(other) }).unwrap();
+    }
+    line.queue.serve(&mut line.limit, S, &mut line.woken);
+    let late = std::mem::take(&mut line.woken.settled);
+    let [late] = late[..] else { panic!("{late:?}") };
+    line.pass(S + MIN_GRACE_NS);
+    assert_eq!(line.take(S + MIN_GRACE_NS + 5, late), None);
+    line.pass(9 * S);
+    let classes: Vec<u32> = line.in_order.iter().skip(1).map(|id| id % 2).collect();
+    let first = late % 2;
+    // The other class used the start that was lost; from then on they go on in turns.
+    assert_eq!(classes, [1 - first, first, first, 1 - first, first, 1 - first]);
+}
+
 /// A pool and a schedule that keeps its promises, for contrast: only the schedule is not shifted.
 #[test]
 fn a_schedule_promises_instants() {

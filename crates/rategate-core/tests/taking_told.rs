@@ -13,8 +13,10 @@ mod common;
 use common::S;
 use common::queued::Queued;
 use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
 use rategate_core::queue::MIN_GRACE_NS;
 use rategate_core::sliding_log::SlidingLog;
+use rategate_core::verdict::{Grant, Verdict};
 
 type Line = Queued<Ledger<SlidingLog>>;
 
@@ -92,4 +94,20 @@ fn those_that_come_back_are_served_in_the_order_of_coming() {
     line.pass(9 * S);
     let starts = [1, 2, 4].map(|id| line.starts[&id].0);
     assert_eq!(starts, [1, 2, 3].map(|seconds| now_ns + seconds * S));
+}
+
+/// A reservation stands behind all who wait, and the next one behind it.
+#[test]
+fn reservations_stand_behind_those_in_line() {
+    let mut line = line_of(2);
+    let Queued { queue, limit, woken, .. } = &mut line;
+    for start_ns in [3 * S, 4 * S] {
+        let reserved = queue.reserve(limit, 5, 1, None, woken);
+        let is_next = |grant: Grant| grant.start_ns == start_ns;
+        assert!(matches!(reserved, Some(Ok(Verdict::Granted(grant))) if is_next(grant)));
+    }
+    let tried = queue.behind_all(limit, 5, woken, |limit, now_ns| limit.peek(now_ns, 1));
+    assert_eq!(tried, Some(Ok(Some(5 * S - 5))));
+    line.pass(2 * S);
+    assert_eq!([1, 2].map(|id| line.starts[&id].0), [S, 2 * S]);
 }
