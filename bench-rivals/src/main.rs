@@ -16,6 +16,7 @@ mod pacing;
 mod paths;
 mod report;
 mod rivals;
+mod truth;
 mod waiting;
 
 use std::env;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use rategate_bench::engines::{self, Made};
 use rategate_bench::harness::Plan;
-use rategate_bench::machine;
+use rategate_bench::{machine, starts};
 use serde_json::{Value, json};
 
 const FULL: Plan = Plan { rounds: 31, lap: Duration::from_millis(6), cpu_used: Some(cpu::used) };
@@ -34,6 +35,16 @@ fn main() -> ExitCode {
     let quick = match env::args().skip(1).collect::<Vec<_>>().as_slice() {
         [] => false,
         [flag] if flag == "--quick" => true,
+        [flag, rest @ ..] if flag == "--truth" && (rest.is_empty() || *rest == ["--quick"]) => {
+            let lap = Duration::from_millis(if rest.is_empty() { 2_000 } else { 200 });
+            return match truth::all(lap) {
+                Ok(rows) => {
+                    print!("{}", starts::as_text(&rows));
+                    ExitCode::SUCCESS
+                }
+                Err(error) => failed(&*error),
+            };
+        }
         [flag] if flag == "--waiting" => {
             return match waiting::all(Duration::from_secs(3)) {
                 Ok(rows) => {
@@ -71,7 +82,9 @@ fn main() -> ExitCode {
             };
         }
         _ => {
-            eprintln!("usage: rategate-bench-rivals [--quick | --waiting | --keyed [--quick]]");
+            eprintln!(
+                "usage: rategate-bench-rivals [--quick | --waiting | --keyed [--quick] | --truth [--quick]]"
+            );
             return ExitCode::from(2);
         }
     };

@@ -10,3 +10,7 @@ pub mod floors;
 #[path = "../../crates/rategate-cli/src/bench/harness.rs"]
 pub mod harness;
 pub mod machine;
+#[path = "../../crates/rategate-cli/src/bench/starts.rs"]
+pub mod starts;
+#[path = "../../crates/rategate-cli/src/bench/truth.rs"]
+pub mod truth;

@@ -3,6 +3,7 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test computes in plain numbers and may panic"
 )]
@@ -11,10 +12,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use rategate::{AsyncLimiter, Clock, Gcra, ManualClock, MonotonicClock, SlidingLog};
+use rategate::{Alarm, AsyncLimiter, Clock, Gcra, ManualClock, MonotonicClock, SlidingLog, Wake};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -26,7 +27,7 @@ struct Called {
     thread: thread::Thread,
 }
 
-impl Wake for Called {
+impl std::task::Wake for Called {
     fn wake(self: Arc<Self>) {
         self.at_ns.fetch_min(self.clock.now_ns(), Ordering::SeqCst);
         self.thread.unpark();
@@ -82,6 +83,45 @@ fn a_poll_near_the_start_waits_for_it() {
             "{last_ns:?} {start_ns}"
         );
     }
+}
+
+/// A clock that runs by itself: 100 ns from each reading to the next.
+#[derive(Default)]
+struct Running(AtomicU64);
+
+impl Clock for Running {
+    fn now_ns(&self) -> u64 {
+        self.0.fetch_add(100, Ordering::SeqCst) + 100
+    }
+
+    fn wait(&self, _until_ns: u64, _alarm: &Alarm) -> Wake {
+        unreachable!("no thread waits here")
+    }
+
+    fn is_real_time(&self) -> bool {
+        true
+    }
+}
+
+/// Callers have time to read a clock of their own: a task that waits for its start in the poll takes 4 us
+/// after it where the window is long.
+#[test]
+fn a_start_leaves_a_margin() {
+    let policy = SlidingLog::new(1, 5 * MS).unwrap();
+    let limiter = AsyncLimiter::with_clock(policy, Running::default());
+    let mut context = Context::from_waker(Waker::noop());
+    let mut late_ns = Vec::new();
+    for _ in 0..10 {
+        let mut wait = limiter.acquire(1);
+        let grant = loop {
+            if let Poll::Ready(taken) = Pin::new(&mut wait).poll(&mut context) {
+                break taken.unwrap();
+            }
+        };
+        late_ns.push(grant.start_ns() - grant.promised_ns());
+    }
+    // The first does not wait, and before the second has taken it is not known how long the window is.
+    assert!(late_ns[2..].iter().all(|late_ns| (4_000..5_000).contains(late_ns)), "{late_ns:?}");
 }
 
 /// On a clock moved by hand a poll before the start leaves at once, however near that is.

@@ -1,0 +1,136 @@
+//! Real starts of the same buckets beside other people's limiters: same loop, same laps, same judge.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use governor::Quota;
+use governor::clock::{Clock as _, DefaultClock};
+use rategate::{Clock as _, Gcra, MonotonicClock, Precision, Rate};
+use rategate_bench::engines::Made;
+use rategate_bench::starts::{self, CALLERS, Limit, Row, Start};
+use rategate_bench::truth;
+use ratelimit::Ratelimiter;
+
+use crate::rivals::governor_of;
+
+/// Measures each bucket with each limiter, for so long at a time.
+pub(crate) fn all(lap: Duration) -> Made<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (name, burst) in [("2000/s burst 1", 1), ("2000/s burst 5", 5)] {
+        let limit = truth::bucket(name, 500_000, burst);
+        let rate: Rate = "2000/s".parse()?;
+        let ours = Gcra::new(rate, u64::try_from(burst)?)?;
+        for callers in CALLERS {
+            rows.push(truth::by_threads(limit, &ours, Precision::Auto, callers, lap)?);
+            rows.push(governor_threads(limit, callers, lap)?);
+            rows.push(ratelimit_threads(limit, callers, lap)?);
+            rows.push(truth::by_tasks(limit, &ours, callers, lap)?);
+            rows.push(governor_tasks(limit, callers, lap)?);
+            rows.push(leaky_bucket_tasks(limit, callers, lap)?);
+        }
+    }
+    for row in &mut rows {
+        if ["threads", "tasks"].contains(&row.by.as_str()) {
+            row.by.insert_str(0, "rategate, ");
+        }
+    }
+    Ok(rows)
+}
+
+fn quota(limit: Limit) -> Made<Quota> {
+    let burst = NonZeroU32::new(u32::try_from(limit.burst)?).ok_or("a burst of nothing")?;
+    let interval = Duration::from_secs_f64(1.0 / limit.per_s);
+    Ok(Quota::with_period(interval).ok_or("an interval of nothing")?.allow_burst(burst))
+}
+
+/// A start of a limiter that does not tell when that was.
+fn untold(clock: MonotonicClock) -> Start {
+    Start { limiter_ns: None, caller_ns: clock.now_ns() }
+}
+
+/// Threads that ask, and sleep for as long as the denial says.
+fn governor_threads(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
+    let limiter = governor_of(quota(limit)?);
+    let (clock, theirs) = (MonotonicClock::new(), DefaultClock::default());
+    let until = truth::end(limit, lap);
+    starts::row(limit, "governor, threads", callers, || {
+        Ok(starts::by_threads(callers, || {
+            let mut own = Vec::new();
+            while Instant::now() < until {
+                while let Err(denial) = limiter.check() {
+                    thread::sleep(denial.wait_time_from(theirs.now()));
+                }
+                own.push(untold(clock));
+            }
+            own
+        }))
+    })
+}
+
+/// The same of the crate `ratelimit`.
+fn ratelimit_threads(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
+    let burst = u64::try_from(limit.burst)?;
+    let limiter = Ratelimiter::builder(2_000).max_tokens(burst).initial_available(burst).build()?;
+    let clock = MonotonicClock::new();
+    let until = truth::end(limit, lap);
+    starts::row(limit, "ratelimit, threads", callers, || {
+        Ok(starts::by_threads(callers, || {
+            let mut own = Vec::new();
+            while Instant::now() < until {
+                while let Err(error) = limiter.try_wait() {
+                    let ratelimit::TryWaitError::Insufficient(wait) = error else { return own };
+                    thread::sleep(wait);
+                }
+                own.push(untold(clock));
+            }
+            own
+        }))
+    })
+}
+
+fn governor_tasks(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
+    let limiter = Arc::new(governor_of(quota(limit)?));
+    let clock = MonotonicClock::new();
+    let until = truth::end(limit, lap);
+    starts::row(limit, "governor, tasks", callers, || {
+        Ok(starts::by_tasks(callers, || {
+            let limiter = Arc::clone(&limiter);
+            async move {
+                let mut own = Vec::new();
+                while Instant::now() < until {
+                    limiter.until_ready().await;
+                    own.push(untold(clock));
+                }
+                own
+            }
+        })?)
+    })
+}
+
+/// A permit for each interval; tokio's timer, by which it refills, counts whole milliseconds.
+fn leaky_bucket_tasks(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
+    let limiter = leaky_bucket::RateLimiter::builder()
+        .refill(1)
+        .interval(Duration::from_secs_f64(1.0 / limit.per_s))
+        .max(limit.burst)
+        .initial(limit.burst)
+        .build();
+    let limiter = Arc::new(limiter);
+    let clock = MonotonicClock::new();
+    let until = truth::end(limit, lap);
+    starts::row(limit, "leaky-bucket, tasks", callers, || {
+        Ok(starts::by_tasks(callers, || {
+            let limiter = Arc::clone(&limiter);
+            async move {
+                let mut own = Vec::new();
+                while Instant::now() < until {
+                    limiter.acquire_one().await;
+                    own.push(untold(clock));
+                }
+                own
+            }
+        })?)
+    })
+}
