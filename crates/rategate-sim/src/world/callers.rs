@@ -194,8 +194,9 @@ impl<L: Subject> World<'_, L> {
         let Some(grant) = thread.grant.take() else { return };
         let (asked_ns, caller) = (thread.asked_ns, thread.caller);
         let more = thread.begun < caller.operations;
-        // It starts now, whenever it might have: by the limit's clock, which never goes back.
-        let started_ns = if self.limits.takes() { grant.start_ns } else { self.now_ns };
+        // It starts now, whatever the grant says of that.
+        let started_ns =
+            if self.limits.takes() { self.limits.clamp(self.now_ns) } else { self.now_ns };
         self.happened.grants.push((started_ns, caller.permits));
         // Behind its last operation a caller asks too, and has nothing more to do.
         if more {

@@ -301,14 +301,17 @@ impl<'s, L: Subject> World<'s, L> {
     }
 
     fn promise_arrival(&mut self, index: usize, grant: Grant) {
+        // One that takes starts now, whatever the grant says of that. Others are promised an instant.
+        let start_ns =
+            if self.limits.takes() { self.limits.clamp(self.now_ns) } else { grant.start_ns };
         if let Some(operation) = self.happened.operations.get_mut(index) {
             operation.scheduled_ns = Some(grant.scheduled_ns);
             operation.promised_ns = Some(grant.promised_ns);
-            operation.start_ns = Some(grant.start_ns);
-            operation.end_ns = Some(grant.start_ns);
+            operation.start_ns = Some(start_ns);
+            operation.end_ns = Some(start_ns);
             operation.outcome = Outcome::Granted;
-            self.happened.grants.push((grant.start_ns, operation.permits));
-            self.cause_at_reading(grant.start_ns, Event::Start { operation: index });
+            self.happened.grants.push((start_ns, operation.permits));
+            self.cause_at_reading(start_ns, Event::Start { operation: index });
         }
     }
 
