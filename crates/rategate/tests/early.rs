@@ -118,7 +118,7 @@ fn a_start_leaves_a_margin() {
                 break taken.unwrap();
             }
         };
-        late_ns.push(grant.start_ns() - grant.promised_ns());
+        late_ns.push(grant.release_ns() - grant.promised_ns());
     }
     // The first does not wait, and before the second has taken it is not known how long the window is.
     assert!(late_ns[2..].iter().all(|late_ns| (4_000..5_000).contains(late_ns)), "{late_ns:?}");
