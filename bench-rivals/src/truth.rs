@@ -109,12 +109,13 @@ fn governor_tasks(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
     })
 }
 
-/// A permit for each interval; tokio's timer, by which it refills, counts whole milliseconds.
+/// In its finest grain: what a millisecond lets through, each millisecond. A bucket of one permit it has not.
 fn leaky_bucket_tasks(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
+    let refill = 2;
     let limiter = leaky_bucket::RateLimiter::builder()
-        .refill(1)
-        .interval(Duration::from_secs_f64(1.0 / limit.per_s))
-        .max(limit.burst)
+        .refill(refill)
+        .interval(Duration::from_millis(1))
+        .max(limit.burst.max(refill))
         .initial(limit.burst)
         .build();
     let limiter = Arc::new(limiter);

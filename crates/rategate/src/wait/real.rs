@@ -74,10 +74,9 @@ fn early_awake(
 
 /// Returns what an early wait leaves for the caller to read its clock, on a limit that counts a start for
 /// `span_ns`: starts that follow each other to the nanosecond would be too close by the readings of callers,
-/// who read theirs some hundred nanoseconds after the limiter.
+/// who read theirs some hundred nanoseconds after the limiter, and some microseconds on a busy machine.
 pub(crate) const fn margin_ns(span_ns: u64) -> u64 {
-    let share_ns = span_ns >> 10;
-    if share_ns < 4_000 { share_ns } else { 4_000 }
+    if span_ns < 1_000_000 { span_ns >> 10 } else { 4_000 }
 }
 
 /// Looks at a clock that runs by itself until it shows `until_ns`, or the alarm is raised.
@@ -140,6 +139,26 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+
+    /// What is left to callers is at most four thousandths of what the limit allows, and near nothing of a short gap.
+    #[test]
+    fn the_margin_follows_the_time_for_which_a_start_counts() {
+        let of = [0, 10_000, 500_000, 1_000_000, u64::MAX].map(margin_ns);
+        assert_eq!(of, [0, 9, 488, 4_000, 4_000]);
+    }
+
+    /// An early wait ends after its start by the margin, and no more than a look later.
+    #[test]
+    fn an_early_wait_ends_after_its_margin() {
+        for precision in [Precision::Precise, Precision::Spin] {
+            let now_ns = AtomicU64::new(0);
+            let wait = Wait::exactly(50_000, precision).early(Some(700));
+            let look = || now_ns.fetch_add(10, Ordering::Relaxed);
+            assert_eq!(on_real_time(wait, &Alarm::new(), look), Wake::Due);
+            let ended_ns = now_ns.into_inner();
+            assert!((50_700..50_720).contains(&ended_ns), "{ended_ns}");
+        }
+    }
 
     /// A precise wait leaves the thread's timer slack as it was.
     #[cfg(target_os = "linux")]
