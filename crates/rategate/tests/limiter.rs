@@ -13,6 +13,9 @@ use rategate::{
     Limiter, LimiterError, ManualClock, Mode, Rate, Ratio, ReconfigureError, SlidingLog,
     TwoTimeline,
 };
+use rategate_core::limit::Limit;
+use rategate_core::policy::Policy;
+use rategate_core::refund::Past;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -245,4 +248,30 @@ fn a_pool_takes_permits_from_outside() {
     while limiter.try_acquire(1).unwrap().is_granted() {}
     assert_eq!(limiter.refill(3), Ok(true));
     assert_eq!(limiter.remaining(), Ok(3));
+}
+
+/// A limit that has been used before goes on from where it was, with or without a lock-free form.
+#[test]
+fn a_used_limit_goes_on() {
+    let in_flight = Concurrency::new(4).unwrap();
+    let mut used = Ledger::new(in_flight, 0);
+    assert!(used.try_acquire(0, 3).is_ok());
+    let resumed = Ledger::with_state(in_flight, *used.state(), 0);
+    assert_eq!(Limiter::over(resumed, ManualClock::new()).remaining(), Ok(1));
+    assert_eq!(Limiter::over(used, ManualClock::new()).remaining(), Ok(1));
+
+    let bucket = Gcra::new("1/s".parse().unwrap(), 4).unwrap();
+    let mut used = Ledger::new(bucket, 0);
+    assert!(used.try_acquire(0, 3).is_ok());
+    let resumed = Ledger::with_state(bucket, *used.state(), 0);
+    assert_eq!(Limiter::over(resumed, ManualClock::new()).remaining(), Ok(1));
+    let limiter = Limiter::over(used, ManualClock::new());
+    assert_eq!(limiter.remaining(), Ok(1));
+
+    // Its grants can come back, whatever has come back before.
+    let past = Past::after_changes(3);
+    let limiter =
+        Limiter::over(Ledger::resumed(bucket, bucket.fresh(0), past, 0), ManualClock::new());
+    let grant = limiter.acquire(3).unwrap();
+    assert_eq!(limiter.refund(&grant, 3), Ok(3));
 }
