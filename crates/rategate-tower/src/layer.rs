@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::future::{ResponseFuture, Waiting};
-use crate::gate::{Ask, Gate, Named, Outcome, Pass, Told, refused};
+use crate::gate::{Ask, Gate, Named, One, Outcome, Pass, Told, refused};
 use crate::headers::{Followed, Headers, write_retry_after};
 use crate::key::{Key, KeySource, NameSource, StoreNames};
 use crate::refusal::{Answers, Form, Reason, Refusal};
@@ -133,7 +133,7 @@ impl RateLimitLayer {
         L: Concurrent + Send + 'static,
         C: Clock + 'static,
     {
-        Self::of(Arc::new(limiter), None)
+        Self::of(Arc::new(One::new(limiter)), None)
     }
 
     /// One limit for each key that `source` names.

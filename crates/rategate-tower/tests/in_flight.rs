@@ -4,14 +4,15 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::{pending, ready};
+use std::future::{pending, poll_fn, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::{Router, routing::get};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use rategate::{
     AnyPolicy, Clock, CommitLog, Concurrency, Concurrent, Gcra, Hashing, Keyed, Limiter,
@@ -138,6 +139,58 @@ fn a_service_that_fails_and_a_client_that_leaves_have_ended() {
     assert_eq!(limiter.remaining(), Ok(1));
 }
 
+/// A service that panics, as it is called or as it answers, has ended.
+#[test]
+fn a_service_that_panics_has_ended() {
+    let limiter = limiter(1);
+    let layer = RateLimitLayer::new(limiter.clone());
+    let called =
+        service_fn(|_: Request<()>| -> std::future::Ready<Result<Response<Frames>, Infallible>> {
+            panic!("as it is called")
+        });
+    let answering = service_fn(|_: Request<()>| {
+        poll_fn(|_| -> Poll<Result<Response<Frames>, Infallible>> { panic!("as it answers") })
+    });
+    let outcome = catch_unwind(AssertUnwindSafe(|| drop(layer.layer(called).call(request("/")))));
+    assert!(outcome.is_err());
+    assert_eq!(limiter.remaining(), Ok(1));
+    let mut response = Box::pin(layer.layer(answering).call(request("/")));
+    let outcome = catch_unwind(AssertUnwindSafe(|| response.as_mut().poll(&mut now()).is_ready()));
+    assert!(outcome.is_err());
+    drop(response);
+    assert_eq!(limiter.remaining(), Ok(1));
+}
+
+/// What does not count is in flight all the same until it has ended.
+#[test]
+fn a_refund_frees_no_permit_before_the_end() {
+    let limiter = limiter(1);
+    let layer = RateLimitLayer::new(limiter.clone()).refund_when(|head| head.status == 200);
+    let answer = send(&layer);
+    assert_eq!((limiter.remaining(), status(&layer)), (Ok(0), 429));
+    drop(answer);
+    assert_eq!((limiter.remaining(), status(&layer)), (Ok(1), 200));
+}
+
+/// A connection that was upgraded is no request any more: the body of a 101 is empty, and its end is the end.
+#[test]
+fn an_upgrade_ends_with_its_empty_body() {
+    let limiter = limiter(1);
+    let layer = RateLimitLayer::new(limiter.clone());
+    let within = service_fn(|_: Request<()>| {
+        let mut answer = Response::new(Frames::default());
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        ready(Ok::<_, Infallible>(answer))
+    });
+    let Poll::Ready(Ok(mut answer)) = pin!(layer.layer(within).call(request("/"))).poll(&mut now())
+    else {
+        panic!("it answers at once")
+    };
+    assert_eq!((answer.status().as_u16(), limiter.remaining()), (101, Ok(0)));
+    assert!(read(&mut answer).is_none());
+    assert_eq!(limiter.remaining(), Ok(1), "though the connection goes on");
+}
+
 #[test]
 fn each_client_has_its_own_in_flight() {
     let room = Room::for_keys(1_000);
@@ -232,6 +285,10 @@ fn limits_of_any_policy_are_held_if_they_count_what_is_in_flight() {
     let kept = send(&layer);
     assert_eq!((any.remaining(), status(&layer)), (Ok(4), 200), "nothing is in flight");
     drop(kept);
+    any.reconfigure(oven).unwrap();
+    held(&layer, &any);
+    any.reconfigure(bucket).unwrap();
+    drop(send(&layer));
     any.reconfigure(oven).unwrap();
     held(&layer, &any);
 }

@@ -159,6 +159,16 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     /// A drop does the same.
     pub fn commit(self) {}
 
+    /// Returns the grant, and leaves the operation to the caller to end: nothing releases its permits any more, unless
+    /// [`Limiter::release`](crate::Limiter::release) or [`Limiter::forgo`](crate::Limiter::forgo) does.
+    ///
+    /// It is for limits that turn out to count nothing in flight: it takes no lock, as a drop may.
+    #[must_use = "the permits may be to be released"]
+    pub fn into_grant(mut self) -> Grant {
+        self.permits = 0;
+        self.grant
+    }
+
     /// Gives the permits back at once, as far as the policy can: the operation provably had no
     /// effect, and never will. One that failed may have had its effect all the same, and
     /// [commits](Self::commit).

@@ -7,7 +7,7 @@ use http::request::Parts;
 use rategate::{Clock, Decision, Keyed, KeyedError, Ledger, Limiter, Twinned};
 
 use super::limiter::Of;
-use super::taken::{Taken, may_count_in_flight};
+use super::taken::{Known, Taken, may_count_in_flight};
 use super::{Answer, Ask, Gate, Limit, Pass, Passage, Turn, decide, refused};
 use crate::headers::Numbers;
 use crate::key::Key;
@@ -29,7 +29,7 @@ where
         // too. So the key's limiter is kept meanwhile.
         let known = of_key.known();
         match self.limiter(&ask.key) {
-            Ok(limiter) => decide(&Of { limiter: &limiter, known }, ask),
+            Ok(limiter) => decide(&Of { limiter: &limiter, known: &known }, ask),
             Err(error) => Pass::Now(refused(reason(error))),
         }
     }
@@ -62,8 +62,8 @@ where
     P: Twinned,
     C: Clock + Clone,
 {
-    fn known(&self) -> Arc<Known<P, C>> {
-        Arc::new(Known { keyed: self.keyed.clone(), key: self.key })
+    fn known(&self) -> Arc<OfTable<P, C>> {
+        Arc::new(OfTable { keyed: self.keyed.clone(), key: self.key })
     }
 }
 
@@ -106,18 +106,27 @@ where
             Err(KeyedError::TableFull) => return Err(Reason::TooManyWaiting),
             Err(error) => return Err(reason(error)),
         };
-        Of { limiter: &limiter, known }.wait(ask, longest)
+        Of { limiter: &limiter, known: &known }.wait(ask, longest)
     }
 }
 
 /// A key whose limiter was in use. A table sees that it is in use no more when it is asked for that key, or by
 /// chance; so it is asked.
-struct Known<P: Twinned, C: Clock + Clone> {
+struct OfTable<P: Twinned, C: Clock + Clone> {
     keyed: Keyed<Key, P, C>,
     key: Key,
 }
 
-impl<P: Twinned, C: Clock + Clone> Drop for Known<P, C> {
+impl<P, C> Known for Arc<OfTable<P, C>>
+where
+    P: Twinned + Send + Sync + 'static,
+    P::State: Send,
+    Ledger<P>: Send,
+    C: Clock + Clone + 'static,
+{
+}
+
+impl<P: Twinned, C: Clock + Clone> Drop for OfTable<P, C> {
     fn drop(&mut self) {
         let _ = self.keyed.remaining(&self.key);
     }

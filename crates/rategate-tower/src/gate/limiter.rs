@@ -5,44 +5,56 @@ use std::time::Duration;
 use http::request::Parts;
 use rategate::{AsyncLimiter, Clock, Concurrent, Decision, Grant, Limiter, LimiterError, Permit};
 
-use super::taken::{Taken, give_back, in_flight, may_count_in_flight};
+use super::taken::{Known, Remembered, Taken, give_back, in_flight, may_count_in_flight};
 use super::{Answer, Ask, Gate, Limit, Outcome, Pass, Passage, Turn, decide, waited_for};
 use crate::headers::Numbers;
 use crate::refusal::Reason;
 
-impl<L, C> Gate for Limiter<L, C>
+/// One limiter for all requests.
+pub(crate) struct One<L: Concurrent, C: Clock> {
+    limiter: Limiter<L, C>,
+    known: Remembered,
+}
+
+impl<L: Concurrent, C: Clock> One<L, C> {
+    pub(crate) fn new(limiter: Limiter<L, C>) -> Self {
+        Self { limiter, known: Remembered::default() }
+    }
+}
+
+impl<L, C> Gate for One<L, C>
 where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
 {
     fn pass(&self, _head: &Parts, ask: Ask) -> Pass {
-        decide(&Of { limiter: self, known: () }, ask)
+        decide(&Of { limiter: &self.limiter, known: &self.known }, ask)
     }
 
     fn wait(&self, ask: Ask) -> Option<Duration> {
-        Self::peek(self, ask.cost).ok().flatten()
+        self.limiter.peek(ask.cost).ok().flatten()
     }
 
     fn changes(&self) -> u64 {
-        Self::changes(self)
+        self.limiter.changes()
     }
 
     fn numbers(&self, _tier: usize) -> Option<Numbers> {
-        self.with_limit(|limit| Numbers::of_limit(limit))
+        self.limiter.with_limit(|limit| Numbers::of_limit(limit))
     }
 }
 
 /// A limiter, and what has to be kept as long as a request has something of it.
 pub(super) struct Of<'a, L: Concurrent, C: Clock, K> {
     pub(super) limiter: &'a Limiter<L, C>,
-    pub(super) known: K,
+    pub(super) known: &'a K,
 }
 
 impl<L, C, K> Limit for Of<'_, L, C, K>
 where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
-    K: Clone + Send + Sync + 'static,
+    K: Known,
 {
     fn try_take(&self, ask: Ask) -> Answer {
         let refusal = |error| match error {
@@ -77,15 +89,14 @@ impl<L, C, K> Of<'_, L, C, K>
 where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
-    K: Clone + Send + Sync + 'static,
+    K: Known,
 {
     /// A permit as what the request has taken.
     fn held(&self, permit: Permit<L, C>, ask: Ask) -> Passage {
-        let grant = permit.grant();
-        match in_flight(self.limiter, permit, self.known.clone()) {
-            None => self.spent(grant, ask),
-            taken => Passage { grant, taken },
+        if !self.known.counts_in_flight(self.limiter) {
+            return self.spent(permit.into_grant(), ask);
         }
+        Passage { grant: permit.grant(), taken: Some(in_flight(permit, self.known.clone())) }
     }
 
     fn spent(&self, grant: Grant, ask: Ask) -> Passage {
@@ -104,10 +115,10 @@ impl<L, C, K> InLine<L, C, K>
 where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
-    K: Clone + Send + Sync + 'static,
+    K: Known,
 {
     async fn wait(self, ask: Ask, longest: Duration) -> Outcome {
-        let limit = Of { limiter: self.line.limiter(), known: self.known.clone() };
+        let limit = Of { limiter: self.line.limiter(), known: &self.known };
         let waited = if may_count_in_flight::<L>() {
             let permit = self.line.permit_within(ask.cost, longest).await;
             permit.map(|permit| limit.held(permit, ask))

@@ -16,6 +16,7 @@ use crate::key::Key;
 use crate::refusal::{Reason, Refusal};
 
 pub(crate) use self::distributed::Named;
+pub(crate) use self::limiter::One;
 pub(crate) use self::taken::{InFlight, Taken};
 
 /// A request, as far as a limit is concerned.

@@ -1,6 +1,8 @@
 //! What a request has taken, and how it comes back: by the head of its response, or when its body has ended.
 
 use std::any::TypeId;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rategate::{
     BackfillPool, Clock, CompactLog, Concurrent, FixedWindow, Gcra, Grant, Ledger, Limiter, Pacer,
@@ -86,21 +88,45 @@ pub(super) fn may_count_in_flight<L: 'static>() -> bool {
     !never.contains(&TypeId::of::<L>())
 }
 
-/// What a permit has taken, if the limit counts what is in flight. `known` is kept as long, and dropped after it.
-pub(super) fn in_flight<L, C, K>(
-    limiter: &Limiter<L, C>,
-    permit: Permit<L, C>,
-    known: K,
-) -> Option<Taken>
+/// What is known of a limiter. A request that has permits of it in flight keeps this, and drops it after them.
+pub(super) trait Known: Clone + Send + Sync + 'static {
+    /// Whether the limiter counts what is in flight. Which policy a limit has may be known at run time only, and
+    /// change. Asked after a permit was taken: a change that comes later does not make it one in flight.
+    fn counts_in_flight<L: Concurrent, C: Clock>(&self, limiter: &Limiter<L, C>) -> bool {
+        // Nothing is released here.
+        limiter.release(0).unwrap_or(false)
+    }
+}
+
+/// The answer of a limiter, asked once and after each change of its limit: it takes the lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Remembered(Arc<AtomicU64>);
+
+impl Known for Remembered {
+    fn counts_in_flight<L: Concurrent, C: Clock>(&self, limiter: &Limiter<L, C>) -> bool {
+        // From 1 on, so that it is not what is remembered at first.
+        let number = || limiter.changes().saturating_add(1).saturating_mul(2);
+        let changes = number();
+        let remembered = self.0.load(Ordering::Relaxed);
+        if remembered & !1 == changes {
+            return remembered & 1 == 1;
+        }
+        let counts = limiter.release(0).unwrap_or(false);
+        if number() == changes {
+            self.0.store(changes | u64::from(counts), Ordering::Relaxed);
+        }
+        counts
+    }
+}
+
+/// A permit in flight as what a request has taken.
+pub(super) fn in_flight<L, C, K>(permit: Permit<L, C>, known: K) -> Taken
 where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
     K: Send + Sync + 'static,
 {
-    // Which policy a limit has may be known at run time only, and change. Nothing is released here.
-    let counts = limiter.release(0).unwrap_or(false);
-    let flight = Flight { permit: Some(permit), had_no_effect: false, _known: known };
-    counts.then(|| Taken::InFlight(Box::new(flight)))
+    Taken::InFlight(Box::new(Flight { permit: Some(permit), had_no_effect: false, _known: known }))
 }
 
 /// What gives back a grant of a limiter.
