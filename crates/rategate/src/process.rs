@@ -6,7 +6,9 @@
 //!
 //! The process is known by its id, which is a system call of some 50 ns: it is asked for where a wait begins or a
 //! request leaves the process, never where a permit is there. A descendant that is given the id of an ancestor that is gone
-//! takes the ancestor's value for its own; ids return only after all others were used.
+//! takes the ancestor's value for its own. Ids return only after all others were used, but each namespace of process ids
+//! counts from 1: the first process of a new one, forked by the first process of a container, has its parent's id. Such a
+//! child has to make its limiters and stores anew, or to start another program.
 
 use std::convert::Infallible;
 use std::fmt;
