@@ -6,9 +6,11 @@
 //! on the order in which one is counted.
 
 #[cfg(loom)]
-pub(crate) use self::once::OnceLock;
+pub(crate) use self::once::{OnceLock, PerProcess};
 #[cfg(loom)]
 pub(crate) use self::tried::TryMutex;
+#[cfg(not(loom))]
+pub(crate) use crate::process::PerProcess;
 #[cfg(loom)]
 pub(crate) use loom::{
     sync::{
@@ -68,6 +70,20 @@ mod once {
                 self.is_made.store(true, Ordering::Release);
                 value
             })
+        }
+    }
+
+    /// A value of the one process that a model has.
+    #[derive(Debug)]
+    pub(crate) struct PerProcess<T>(OnceLock<T>);
+
+    impl<T> PerProcess<T> {
+        pub(crate) fn new() -> Self {
+            Self(OnceLock::new())
+        }
+
+        pub(crate) fn get_or_init(&self, make: impl Fn() -> T) -> &T {
+            self.0.get_or_init(make)
         }
     }
 }

@@ -13,9 +13,8 @@ use rategate_core::concurrent::Concurrent;
 
 use crate::clock::Clock;
 use crate::panics::quietly;
-use crate::process::PerProcess;
 use crate::shared::Shared;
-use crate::sync::{AtomicBool, Ordering, TryMutex};
+use crate::sync::{AtomicBool, Ordering, PerProcess, TryMutex};
 use crate::wait::{GATHER_NS, Precision, Sleep, ThreadTimer, Timer};
 
 /// How many are granted before the lock is free for a moment, and they are woken.
