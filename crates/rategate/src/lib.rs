@@ -78,7 +78,7 @@
 //! # Contract
 //!
 //! * **Ceiling.** Each policy's own, `C(W)`, for real starts: a waiter takes its permits when it runs, and
-//!   [`Grant::start_ns`] is what the limit counts. Schedules (average and damped [`TwoTimeline`], [`Pacer`]), limits
+//!   [`Grant::release_ns`] is what the limit counts. Schedules (average and damped [`TwoTimeline`], [`Pacer`]), limits
 //!   [with promised starts](Limiter::with_promised_starts), and reservations whose owner sleeps alone hold it for promised
 //!   instants ([`Grant::promised_ns`]); real starts then obey `C(W + d)`, `d` being the largest lateness. Where the
 //!   other side counts arrivals, [`SlidingLog::with_guard`] makes room for their delay.

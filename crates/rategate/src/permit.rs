@@ -122,7 +122,7 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     }
 
     /// Starts the operation, if no more than `longest` has passed by the limiter's clock since the
-    /// instant from which the limit counts it: the [start](Grant::start_ns), or the
+    /// instant from which the limit counts it: the [start](Grant::release_ns), or the
     /// [promise](Grant::promised_ns) where the limit keeps promised instants. A thread that was held up
     /// meanwhile learns of it here, and a guard of `longest` covers all the others.
     ///
