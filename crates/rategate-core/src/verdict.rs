@@ -10,7 +10,7 @@ use crate::refund::{Past, Rest};
 #[must_use = "a grant that nobody acts on is a permit lost"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All the permits are the caller's, from [`Grant::release_ns`] on.
+    /// All the permits are the caller's, from [`Grant::start_ns`] on.
     Granted(Grant),
     /// Nothing was taken.
     Denied(Denial),
