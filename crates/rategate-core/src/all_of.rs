@@ -138,7 +138,7 @@ impl AllOf {
     /// Goes on at `now_ns` from states that were kept elsewhere for a while.
     pub(crate) fn resume(&mut self, now_ns: u64, states: impl Iterator<Item = AnyState>) {
         for (limit, state) in self.limits.iter_mut().zip(states) {
-            limit.resume(state);
+            limit.resume(state, now_ns);
         }
         self.pass_to(now_ns);
     }

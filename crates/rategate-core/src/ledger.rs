@@ -160,8 +160,9 @@ impl<P: Policy> Ledger<P> {
         is_fresh.then_some(self.latest_ns)
     }
 
-    /// Goes on from a state that was kept elsewhere for a while.
-    pub(crate) fn resume(&mut self, state: P::State) {
+    /// Goes on from a state that was kept elsewhere for a while, and decided on until `newest_ns`.
+    pub(crate) fn resume(&mut self, state: P::State, newest_ns: u64) {
+        self.latest_ns = self.latest_ns.max(newest_ns);
         self.started = state;
         self.booked = None;
         self.calm = 0;

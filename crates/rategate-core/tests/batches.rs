@@ -46,7 +46,7 @@ fn a_batch_comes_back_as_of_the_change() {
     let twin = ledger.twin(0);
     let batch = drawn(&twin, 0);
     let _ = drawn(&twin, 0);
-    ledger.change(&twin, 2 * MS, bucket("500/s"));
+    ledger.change(&twin, || 2 * MS, bucket("500/s"));
     assert_eq!(twin.remaining(2 * MS), Some(BURST - 18));
     assert_eq!(returned(&mut ledger, &twin, 2 * MS, batch), 8);
 
@@ -54,7 +54,7 @@ fn a_batch_comes_back_as_of_the_change() {
     let mut ledger = Ledger::new(bucket("1000/s"), 0);
     let twin = ledger.twin(0);
     let batch = drawn(&twin, 0);
-    ledger.change(&twin, 2 * MS, bucket("500/s"));
+    ledger.change(&twin, || 2 * MS, bucket("500/s"));
     let _ = drawn(&twin, 12 * MS);
     assert_eq!(returned(&mut ledger, &twin, 12 * MS, batch), 3);
 }
@@ -68,7 +68,7 @@ fn a_change_under_the_lock_ends_all_batches() {
         let twin = ledger.twin(0);
         if had_changed {
             let _ = drawn(&twin, 0);
-            ledger.change(&twin, 0, bucket("2000/s"));
+            ledger.change(&twin, || 0, bucket("2000/s"));
         }
         let batch = drawn(&twin, 0);
         ledger.seal(&twin);
@@ -84,7 +84,7 @@ fn a_second_change_ends_the_batches_of_the_first() {
     let mut ledger = Ledger::new(bucket("1000/s"), 0);
     let twin = ledger.twin(0);
     let batch = drawn(&twin, 0);
-    ledger.change(&twin, MS, bucket("500/s"));
-    ledger.change(&twin, 2 * MS, bucket("1000/s"));
+    ledger.change(&twin, || MS, bucket("500/s"));
+    ledger.change(&twin, || 2 * MS, bucket("1000/s"));
     assert_eq!(returned(&mut ledger, &twin, 2 * MS, batch), 0);
 }

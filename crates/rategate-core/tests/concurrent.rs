@@ -363,6 +363,21 @@ fn a_step_back_earns_nothing() {
     assert!(matches!(twin.try_acquire(|| 2 * S + MS, 1), Answer::Granted { .. }));
 }
 
+/// By the newest grant of a log others had left it. A caller whose clock is behind that finds no more room, whatever
+/// has come back.
+#[test]
+fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
+    let mut ledger = Ledger::new(SlidingLog::new(2, 100).unwrap(), 0);
+    let twin = ledger.twin(0);
+    for now_ns in [0, 0, 105] {
+        assert!(matches!(twin.try_acquire(|| now_ns, 1), Answer::Granted { .. }));
+    }
+    ledger.seal(&twin);
+    assert_eq!(ledger.credit(99, 1), 1);
+    let Ok(Verdict::Granted(grant)) = ledger.try_acquire(99, 1) else { unreachable!() };
+    assert_eq!(grant.start_ns, 105);
+}
+
 /// However much time has been forfeited, the twin comes back with the next operation, and tells the
 /// whole wait.
 #[test]

@@ -145,7 +145,7 @@ impl Pair {
     }
 
     fn changes(&mut self, what: &str, now_ns: u64, policies: &[AnyPolicy]) {
-        let own = self.limit.change(&self.twin, now_ns, policies);
+        let own = self.limit.change(&self.twin, || now_ns, policies);
         assert_eq!(own, self.alone.reconfigure(now_ns, policies), "{what}");
         self.pass_to(now_ns);
     }
@@ -292,7 +292,7 @@ fn what_has_no_twin_is_the_ledgers() {
 fn a_change_that_does_not_fit_leaves_the_twin_open() {
     let mut pair = Pair::new(&[gcra("10/s", 2), gcra("1/s", 9)], 0);
     for wrong in [vec![gcra("1/s", 1)], vec![window(1, 1, Anchor::Epoch), gcra("1/s", 1)]] {
-        let refused = pair.limit.change(&pair.twin, 5, &wrong);
+        let refused = pair.limit.change(&pair.twin, || 5, &wrong);
         assert_eq!(refused, Err(LimitError::OtherPolicy));
         assert_eq!(pair.twin.peek(5, 1), Some(0));
     }

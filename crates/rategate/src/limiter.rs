@@ -500,7 +500,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`Closed`].
     pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
         let grant = grant.as_granted();
-        self.shared.turn(|turn| turn.refund(self.class, &grant, permits))
+        self.shared.turn_in_order(|turn| turn.refund(self.class, &grant, permits))
     }
 
     /// Makes good for an estimate, once it is known that the operation took `actual` permits: what was
@@ -525,7 +525,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`SettleError`]. There is a most that one call may owe.
     pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, SettleError> {
         let grant = grant.as_granted();
-        Ok(self.shared.turn(|turn| turn.settle(self.class, &grant, actual))??)
+        Ok(self.shared.turn_in_order(|turn| turn.settle(self.class, &grant, actual))??)
     }
 
     /// Takes note that operations have ended. Returns whether a policy here counts operations in

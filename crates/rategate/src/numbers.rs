@@ -11,8 +11,13 @@ use crate::{AllOf, AnyPolicy, Ledger, LimitError, Twinned};
 pub(crate) trait Numbers<L: Concurrent> {
     type Outcome;
 
-    /// Puts them into force, in the lock-free form as well if it is given.
-    fn put_into(self, limit: &mut L, twin: Option<&L::Twin>, now_ns: u64) -> Self::Outcome;
+    /// Puts them into force at a reading of `read_ns`, in the lock-free form as well if it is given.
+    fn put_into(
+        self,
+        limit: &mut L,
+        twin: Option<&L::Twin>,
+        read_ns: impl Fn() -> u64 + Copy,
+    ) -> Self::Outcome;
 }
 
 impl<P: Twinned> Numbers<Ledger<P>> for P {
@@ -22,11 +27,11 @@ impl<P: Twinned> Numbers<Ledger<P>> for P {
         self,
         limit: &mut Ledger<P>,
         twin: Option<&<Ledger<P> as Concurrent>::Twin>,
-        now_ns: u64,
+        read_ns: impl Fn() -> u64 + Copy,
     ) {
         match twin {
-            Some(twin) => limit.change(twin, now_ns, self),
-            None => limit.reconfigure(now_ns, self),
+            Some(twin) => limit.change(twin, read_ns, self),
+            None => limit.reconfigure(read_ns(), self),
         }
     }
 }
@@ -38,11 +43,11 @@ impl Numbers<AllOf> for &[AnyPolicy] {
         self,
         limit: &mut AllOf,
         twin: Option<&<AllOf as Concurrent>::Twin>,
-        now_ns: u64,
+        read_ns: impl Fn() -> u64 + Copy,
     ) -> Self::Outcome {
         match twin {
-            Some(twin) => limit.change(twin, now_ns, self),
-            None => limit.reconfigure(now_ns, self),
+            Some(twin) => limit.change(twin, read_ns, self),
+            None => limit.reconfigure(read_ns(), self),
         }
     }
 }

@@ -152,16 +152,17 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let mut woken = Woken::default();
         let mut locked = self.lock_open()?;
         let state = locked.state();
-        let now_ns = self.clock.now_ns();
+        let read_ns = || self.clock.now_in_order_ns();
+        let now_ns = read_ns();
         if state.is_queued(now_ns) {
             let mut turn = Turn::new(state, &mut woken, now_ns).on(&self.clock);
             turn.serve();
-            let changed = turn.change(|limit, now_ns| numbers.put_into(limit, None, now_ns));
+            let changed = turn.change(|limit, now_ns| numbers.put_into(limit, None, || now_ns));
             self.new_epoch();
             self.end_turn(locked, woken, now_ns);
             return Ok(changed);
         }
-        let changed = numbers.put_into(&mut state.limit, Some(self.twins.current()), now_ns);
+        let changed = numbers.put_into(&mut state.limit, Some(self.twins.current()), read_ns);
         self.twins.grow_for(&mut state.limit, now_ns);
         self.new_epoch();
         Ok(changed)
@@ -427,7 +428,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             drop(locked);
             return quietly(|| drop(ear));
         }
-        self.take_turn(locked, |turn| {
+        self.take_turn_at(locked, C::now_in_order_ns, |turn| {
             turn.serve();
             if let Some(Outcome::Granted(grant)) = turn.leave(place) {
                 turn.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));
@@ -556,7 +557,18 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// A change of the limit that may help those who wait.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut L, u64) -> T) -> Result<T, Closed> {
-        self.turn(|turn| turn.change(change))
+        self.turn_in_order(|turn| turn.change(change))
+    }
+
+    /// The same at a reading that is not before those of any decision so far, for what depends on when these were.
+    pub(crate) fn turn_in_order<T>(
+        &self,
+        act: impl FnOnce(&mut Turn<'_, L>) -> T,
+    ) -> Result<T, Closed> {
+        Ok(self.take_turn_at(self.lock_open()?, C::now_in_order_ns, |turn| {
+            turn.serve();
+            act(turn)
+        }))
     }
 
     /// One turn, at one reading of the clock, with the queue served up to then.
@@ -593,13 +605,22 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         locked: MutexGuard<'_, Locked<L>>,
         act: impl FnOnce(&mut Turn<'_, L>) -> T,
     ) -> T {
+        self.take_turn_at(locked, C::now_ns, act)
+    }
+
+    fn take_turn_at<T>(
+        &self,
+        locked: MutexGuard<'_, Locked<L>>,
+        read_ns: impl Fn(&C) -> u64,
+        act: impl FnOnce(&mut Turn<'_, L>) -> T,
+    ) -> T {
         // It wakes when it is dropped, which is after the lock even where something panics.
         let mut woken = Woken::default();
         let mut locked = locked;
         let state = locked.state();
         state.limit.seal(self.twins.current());
         // Inside the lock: a reading from outside could be overtaken by another's.
-        let now_ns = self.clock.now_ns();
+        let now_ns = read_ns(&self.clock);
         let mut turn = Turn::new(state, &mut woken, now_ns).on(&self.clock);
         let result = act(&mut turn);
         self.end_turn(locked, woken, now_ns);

@@ -266,7 +266,7 @@ impl Concurrent for AllOf {
 }
 
 impl AllOf {
-    /// Puts new numbers for all the policies into force at `now_ns`, and into the twin.
+    /// Puts new numbers for all the policies into force at a reading of `read_ns`, and into the twin.
     ///
     /// # Errors
     ///
@@ -274,10 +274,11 @@ impl AllOf {
     pub fn change(
         &mut self,
         twin: &Bundle,
-        now_ns: u64,
+        read_ns: impl Fn() -> u64 + Copy,
         policies: &[AnyPolicy],
     ) -> Result<(), LimitError> {
         self.seal(twin);
+        let now_ns = read_ns();
         let changed = self.reconfigure(now_ns, policies);
         self.open(twin, now_ns);
         changed

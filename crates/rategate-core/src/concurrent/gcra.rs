@@ -264,29 +264,27 @@ impl Owned<Gcra> for Bucket {
         true
     }
 
-    fn change(&self, old: &Gcra, new: &Gcra, now_ns: u64) -> bool {
-        let Kind::Paced(pace) = old.rate().0 else { return false };
+    fn change(&self, old: &Gcra, new: &Gcra, read_ns: impl Fn() -> u64 + Copy) -> Option<u64> {
+        let Kind::Paced(pace) = old.rate().0 else { return None };
         // An attempt that fails may have written over the numbers of before.
         self.change.forget();
         // Whoever is granted something meanwhile makes it start again. Not for ever.
         for _ in 0..CHANGE_ATTEMPTS {
             let seen = self.word.load();
             if seen.is_sealed() {
-                return false;
+                return None;
             }
+            let now_ns = read_ns();
             let before = Numbers::from_fields(self.word.numbers(seen));
             let mut state = state_at(before, seen.value(), pace);
             new.rebase(&mut state, old, now_ns);
-            let Some((numbers, value)) = before.followed_by(seen.value(), new, &state, now_ns)
-            else {
-                return false;
-            };
+            let (numbers, value) = before.followed_by(seen.value(), new, &state, now_ns)?;
             if self.word.replace(seen, numbers.to_fields(), value) {
                 self.change.note(value);
-                return true;
+                return Some(now_ns);
             }
         }
-        false
+        None
     }
 
     fn take_back(&self, policy: &Gcra, drawn: Drawn, left: u64, now_ns: u64, past: Past) -> u64 {

@@ -35,7 +35,7 @@ impl Concurrent for AllOf {
 }
 
 impl AllOf {
-    /// Puts new numbers for all the policies into force at `now_ns`.
+    /// Puts new numbers for all the policies into force at a reading of `read_ns`.
     ///
     /// # Errors
     ///
@@ -43,9 +43,9 @@ impl AllOf {
     pub fn change(
         &mut self,
         _twin: &NoTwin,
-        now_ns: u64,
+        read_ns: impl Fn() -> u64 + Copy,
         policies: &[AnyPolicy],
     ) -> Result<(), LimitError> {
-        self.reconfigure(now_ns, policies)
+        self.reconfigure(read_ns(), policies)
     }
 }

@@ -25,8 +25,10 @@
 //! * **Clocks.** Each thread brings its own reading. One that is older than another's earns nothing:
 //!   bounds hold for any disorder of the readings. Whoever is denied has read the clock after the
 //!   state, so a thread that was held up in between is told no more than is true; a denial can be
-//!   wrong by the disorder of the clocks alone (tens of nanoseconds between the cores of one
+//!   wrong by the disorder of the clocks alone (tenths of a microsecond between the cores of one
 //!   processor).
+//!   Permits that come back and new numbers are the exceptions: what they leave depends on what has been earned by
+//!   now, so they need a reading that is not before those of the grants so far.
 //!
 //! Orderings, in all twins: a swap is `AcqRel` and a load of a word `Acquire`, so whoever sees a
 //! state sees the numbers it was made with; the fields of a configuration are read `Relaxed` and
@@ -313,11 +315,20 @@ pub trait Owned<P: Policy>: Twin + Sized {
     /// twin, and only by the holder of the ledger's lock.
     fn open(&self, policy: &P, state: &P::State, now_ns: u64) -> bool;
 
-    /// Goes on with the numbers of `new` at `now_ns`, at one stroke, without a moment in which it is
-    /// sealed. Returns whether it could; otherwise nothing has changed. Only by the holder of the
+    /// Goes on with the numbers of `new` at a reading of `read_ns`, at one stroke, without a moment in which it is
+    /// sealed. Returns that reading; `None` if it could not, and nothing has changed then. Only by the holder of the
     /// ledger's lock.
-    fn change(&self, _old: &P, _new: &P, _now_ns: u64) -> bool {
-        false
+    ///
+    /// The clock is read after the state that is replaced, so not before any grant that is in it: by an earlier
+    /// reading permits would count as used longer than they have been, and shrink with the new numbers.
+    fn change(&self, _old: &P, _new: &P, _read_ns: impl Fn() -> u64 + Copy) -> Option<u64> {
+        None
+    }
+
+    /// Returns the newest reading of the clock that a state out of this twin tells of, where a decision by an
+    /// earlier one could pass the limit.
+    fn newest_ns(&self, _policy: &P, _state: &P::State) -> u64 {
+        0
     }
 
     /// How many of the last `left` permits of a batch to put back at `now_ns`, so that the state is as
@@ -395,14 +406,15 @@ pub trait Concurrent: Provisional {
 impl<P: Twinned> Ledger<P> {
     /// Puts `policy` into force, in the twin if it is open. Whoever tries meanwhile sees the old
     /// numbers or the new ones; where those fit into the twin's word, nobody waits for the change.
-    pub fn change(&mut self, twin: &P::Twin, now_ns: u64, policy: P) {
-        let now_ns = self.clamp(now_ns);
-        if twin.change(self.policy(), &policy, now_ns) {
+    pub fn change(&mut self, twin: &P::Twin, read_ns: impl Fn() -> u64 + Copy, policy: P) {
+        let latest_ns = self.clamp(0);
+        if let Some(now_ns) = twin.change(self.policy(), &policy, || read_ns().max(latest_ns)) {
             // The state here is stale; only the numbers count.
             self.reconfigure(now_ns, policy);
             twin.note_past(self.past());
         } else {
             self.seal(twin);
+            let now_ns = self.clamp(read_ns());
             self.reconfigure(now_ns, policy);
             self.open(twin, now_ns);
         }
@@ -449,7 +461,9 @@ impl<P: Twinned> Concurrent for Ledger<P> {
 
     fn seal(&mut self, twin: &P::Twin) {
         if let Some(state) = twin.seal(self.policy()) {
-            self.resume(state);
+            // An earlier reading must not find what a later one has let go.
+            let newest_ns = twin.newest_ns(self.policy(), &state);
+            self.resume(state, newest_ns);
         }
     }
 

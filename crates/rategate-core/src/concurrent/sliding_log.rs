@@ -437,6 +437,13 @@ impl Owned<SlidingLog> for Ring {
         true
     }
 
+    /// Permits that had left by the newest grant are not in the state: once the grant is given back, a
+    /// caller whose clock is behind would find their places free.
+    fn newest_ns(&self, policy: &SlidingLog, state: &State) -> u64 {
+        // On a grid a grant was made less than a step before it counts as made.
+        state.newest_ns().saturating_sub(policy.resolution_ns().saturating_sub(1))
+    }
+
     fn note_past(&self, past: Past) {
         self.past.store(past.bits(), Ordering::Release);
     }

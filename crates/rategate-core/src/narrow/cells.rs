@@ -188,6 +188,19 @@ impl Cells {
         Some(Ok((self.value(next), spare)))
     }
 
+    /// Returns `now_ns`, or the first instant of the cell if that is later.
+    #[inline]
+    pub(super) const fn start_ns(self, value: u64, now_ns: u64) -> u64 {
+        let number = self.cell(value, self.number_at(now_ns)).number;
+        let before_ns = number.saturating_sub(1).saturating_mul(self.cell_ns.get());
+        let first_ns = if self.counts_later {
+            before_ns.saturating_add(1)
+        } else {
+            number.saturating_mul(self.cell_ns.get())
+        };
+        if now_ns < first_ns && number > 0 { first_ns } else { now_ns }
+    }
+
     #[inline]
     pub(super) fn remaining(self, value: u64, now_ns: u64) -> u64 {
         let cell = self.cell(value, self.number_at(now_ns));

@@ -152,6 +152,18 @@ impl Narrow {
         }
     }
 
+    /// Returns when a grant that left `value` behind has started, by a caller who read `now_ns`: that instant, or
+    /// a later one if others had read that before.
+    #[inline]
+    #[must_use]
+    pub const fn start_ns(self, value: u64, now_ns: u64) -> u64 {
+        match self.0 {
+            // A bucket's bound holds for any disorder of the readings.
+            Form::Bucket(_) => now_ns,
+            Form::Cells(cells) => cells.start_ns(value, now_ns),
+        }
+    }
+
     /// The most permits that a try could take.
     #[must_use]
     #[inline]

@@ -33,7 +33,8 @@ impl<P: Twinned> Fronted<Ledger<P>> {
 
     pub(crate) fn set(&mut self, now_ns: u64, policy: P) {
         self.latest_ns = self.latest_ns.max(now_ns);
-        self.limit.get_mut().change(&self.twin, self.latest_ns, policy);
+        let latest_ns = self.latest_ns;
+        self.limit.get_mut().change(&self.twin, || latest_ns, policy);
     }
 
     pub(crate) fn state(&self, now_ns: u64) -> P::State {
@@ -246,6 +247,7 @@ impl<P: OfScenario> Subject for Fronted<Ledger<P>> {
 impl Subject for Fronted<AllOf> {
     fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
         self.latest_ns = self.latest_ns.max(now_ns);
-        self.limit.get_mut().change(&self.twin, self.latest_ns, policies)
+        let latest_ns = self.latest_ns;
+        self.limit.get_mut().change(&self.twin, || latest_ns, policies)
     }
 }

@@ -127,7 +127,7 @@ impl Shared {
         }
         let mut limit = self.limit.lock().unwrap();
         if let Change(at_ns, policies) = act {
-            limit.change(&self.twin, at_ns, &model.policies[policies]).unwrap();
+            limit.change(&self.twin, || at_ns, &model.policies[policies]).unwrap();
             return Some(Event { act, locked: true, grant: None, told: Told::Turned });
         }
         limit.seal(&self.twin);

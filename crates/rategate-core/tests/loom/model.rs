@@ -299,7 +299,7 @@ impl<P: Twinned> Shared<P> {
         let mut ledger = self.ledger.lock().unwrap();
         let at_ns = self.read(at_ns);
         if let Act::Change(_, policy) = act {
-            ledger.change(&self.twin, at_ns, model.policies[policy].clone());
+            ledger.change(&self.twin, || at_ns, model.policies[policy].clone());
             return Told::Set { policy };
         }
         ledger.seal(&self.twin);

@@ -31,6 +31,16 @@ pub trait Clock: Send + Sync {
     /// while they hold the alarm. It must neither block nor call a limiter or an alarm.
     fn now_ns(&self) -> u64;
 
+    /// Returns a reading that is not before any other that the caller knows of: made before by the same thread, or
+    /// by another whose effects it has seen, behind a lock for example. What is provided here reads the clock.
+    ///
+    /// A limiter calls this, while it holds the lock of its limit, where a reading that is too early would have it
+    /// give too much: to change its numbers, and to take permits back. A clock whose [`now_ns`](Self::now_ns) is
+    /// faster than it is orderly has this besides.
+    fn now_in_order_ns(&self) -> u64 {
+        self.now_ns()
+    }
+
     /// Blocks until the clock shows `until_ns` or more, or `alarm` is raised. Never returns
     /// [`Wake::Due`] early; an alarm that is already raised goes before everything.
     fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake;
@@ -76,6 +86,10 @@ pub trait Clock: Send + Sync {
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now_ns(&self) -> u64 {
         (**self).now_ns()
+    }
+
+    fn now_in_order_ns(&self) -> u64 {
+        (**self).now_in_order_ns()
     }
 
     fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {

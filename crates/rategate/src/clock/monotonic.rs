@@ -28,8 +28,10 @@ use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
 /// that runs at one rate on all cores, and from the operating system ([`SystemClock`]) elsewhere
 /// and without the feature. What holds is the same:
 ///
-/// * **Never back.** The readings of one thread never decrease. Different cores may disagree by
-///   some tens of nanoseconds. By an older reading than another's nothing is earned.
+/// * **Never back.** The readings of one thread never decrease. Those of different threads may disagree by
+///   some tenths of a microsecond, even where a lock orders them: a processor may read its counter while the lock
+///   before that is still on its way. By an older reading than another's nothing is earned. Where an order is needed,
+///   [`now_in_order_ns`](Clock::now_in_order_ns) has it, for the price of the system's clock besides.
 /// * **On time.** The counter is compared with the system's clock about once a second, by whoever
 ///   reads the clock then, in some microseconds. Its rate is within 1 ppm of the system's, and what
 ///   it is off by is made good by running faster or slower over the next second.
@@ -68,7 +70,7 @@ thread_local! {
 }
 
 /// The newest reading of a thread. The cores' counters, and the two sources of time, agree within
-/// tens of nanoseconds and no better: without this, a reading could be older than the one before.
+/// tenths of a microsecond and no better: without this, a reading could be older than the one before.
 struct Latest {
     ns: Cell<u64>,
     repeats: Cell<u32>,
@@ -116,6 +118,13 @@ impl Clock for MonotonicClock {
     #[inline]
     fn now_ns(&self) -> u64 {
         self.process.now_ns().saturating_sub(self.origin_ns).saturating_add(self.started_ns)
+    }
+
+    /// The operating system reads the processor's counter behind all that came before, and so does who asks for it
+    /// after that.
+    fn now_in_order_ns(&self) -> u64 {
+        let _ = self.process.system.now_ns();
+        self.now_ns()
     }
 
     fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {

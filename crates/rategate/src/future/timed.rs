@@ -41,6 +41,10 @@ impl<C: Clock, T: Timer> Clock for Timed<C, T> {
         self.clock.now_ns()
     }
 
+    fn now_in_order_ns(&self) -> u64 {
+        self.clock.now_in_order_ns()
+    }
+
     fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
         self.clock.wait(until_ns, alarm)
     }

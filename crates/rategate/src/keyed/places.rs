@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use rategate_core::concurrent::Twinned;
 use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
 
 use super::entries::{Entries, Kept};
 use super::key::Id;
@@ -41,6 +42,10 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         let Found::Open(slot, _) = slots.find(home, id) else { return None };
         let seen = slots.seal(slot)?;
         let plan = self.entries.plans.get(seen.plan())?;
+        if let Some(numbers) = plan.narrow {
+            self.now_ns = numbers.start_ns(seen.value(), self.now_ns);
+            self.entries.latest_ns = self.now_ns;
+        }
         let state = plan.policy.widened(seen.value(), self.now_ns)?;
         let bytes = plan.policy.heap_bytes(&state);
         let at = self.entries.insert(id, hash, (seen.plan(), Kept::State(state)), true);
@@ -147,13 +152,20 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         if !matches!(&entry.kept, Kept::Limiter(limiter) if limiter.is_alone()) {
             return;
         }
+        let mut latest_ns = self.now_ns;
         entry.kept = match std::mem::replace(&mut entry.kept, Kept::Taken) {
             Kept::Limiter(limiter) => match limiter.into_limit() {
-                Ok(ledger) => Kept::Ledger(Box::new(ledger)),
+                Ok(ledger) => {
+                    latest_ns = ledger.clamp(latest_ns);
+                    Kept::Ledger(Box::new(ledger))
+                }
                 Err(limiter) => Kept::Limiter(limiter),
             },
             other => other,
         };
+        // Its callers may have read a later time. No decision on what it leaves may be by an earlier one.
+        self.now_ns = latest_ns;
+        self.entries.latest_ns = latest_ns;
         self.account(before, self.heap_bytes(at));
     }
 

@@ -347,7 +347,8 @@ impl Slots {
                 Some(Ok((value, spare))) => {
                     if self.swap(at, seen, Seen::of(value, seen.plan()).0) {
                         let told = tell(plan.numbers, value, now_ns);
-                        return Told::Granted(now_ns, spare.with_past(plan.past), told);
+                        let start_ns = plan.numbers.start_ns(value, now_ns);
+                        return Told::Granted(start_ns, spare.with_past(plan.past), told);
                     }
                 }
                 Some(Err(retry_after_ns)) => {

@@ -251,7 +251,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     }
 
     pub(super) fn give_back(&self, place: &Place<I>, permits: u64) -> Result<u64, KeyedError> {
-        match self.turn(place, |turn| turn.give_back(permits))? {
+        match self.turn_in_order(place, |turn| turn.give_back(permits))? {
             Ruled::Here(back) => Ok(back),
             Ruled::Ask(limiter) => Ok(limiter.give_back(permits)?),
             Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
@@ -275,7 +275,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         if let Some(shared) = self.spill_of(place.tier, grant) {
             return Ok(shared.refund(grant, permits)?);
         }
-        match self.turn(place, |turn| turn.refund(&grant.as_granted(), permits))? {
+        match self.turn_in_order(place, |turn| turn.refund(&grant.as_granted(), permits))? {
             Ruled::Here(back) => Ok(back),
             Ruled::Ask(limiter) => Ok(limiter.refund(grant, permits)?),
             Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
@@ -291,7 +291,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         if let Some(shared) = self.spill_of(place.tier, grant) {
             return Ok(shared.settle(grant, actual)?);
         }
-        match self.turn(place, |turn| turn.settle(&grant.as_granted(), actual))?? {
+        match self.turn_in_order(place, |turn| turn.settle(&grant.as_granted(), actual))?? {
             Ruled::Here(settled) => Ok(settled),
             Ruled::Ask(limiter) => Ok(limiter.settle(grant, actual)?),
             Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
@@ -347,13 +347,31 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         place: &Place<I>,
         act: impl FnOnce(&mut Turn<'_, I, P, C>) -> T,
     ) -> Result<T, KeyedError> {
+        self.turn_at(place, C::now_ns, act)
+    }
+
+    /// The same for what depends on when the decisions so far were made.
+    fn turn_in_order<T>(
+        &self,
+        place: &Place<I>,
+        act: impl FnOnce(&mut Turn<'_, I, P, C>) -> T,
+    ) -> Result<T, KeyedError> {
+        self.turn_at(place, C::now_in_order_ns, act)
+    }
+
+    fn turn_at<T>(
+        &self,
+        place: &Place<I>,
+        read_ns: impl Fn(&C) -> u64,
+        act: impl FnOnce(&mut Turn<'_, I, P, C>) -> T,
+    ) -> Result<T, KeyedError> {
         let tiers = self.spill.len();
         if place.tier >= tiers {
             return Err(KeyedError::NoSuchTier { tier: place.tier, tiers });
         }
         let mut entries = self.lock(place.shard);
         // Inside the lock: a reading from outside could be overtaken by another's.
-        let now_ns = self.clock.now_ns();
+        let now_ns = read_ns(&self.clock);
         let mut late = Vec::new();
         let mut turn = Turn::at(self, &mut entries, *place, &mut late);
         turn.begin(now_ns);
@@ -377,7 +395,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         let mut late = Vec::new();
         for shard in 0..self.shards.len() {
             let mut entries = self.lock(shard);
-            let now_ns = self.clock.now_ns();
+            let now_ns = self.clock.now_in_order_ns();
             // Nobody's place: the whole shard is meant.
             let place = Place { id: I::of([0; 2]), hash: 0, shard, tier };
             let mut turn = Turn::at(self, &mut entries, place, &mut late);

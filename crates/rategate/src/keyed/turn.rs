@@ -84,7 +84,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         self.entries.latest_ns = now_ns;
         self.now_ns = now_ns;
         self.sweep(SWEEP_KNOWN);
-        now_ns
+        self.now_ns
     }
 
     pub(super) fn slots(&self) -> Option<(&'a Slots, Home)> {
@@ -168,8 +168,9 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         &mut self,
         question: impl FnOnce(View<'_, P>, u64) -> T,
     ) -> Ruled<T, P, C> {
+        let brought = self.bring();
         let now_ns = self.now_ns;
-        let Some(at) = self.bring() else {
+        let Some(at) = brought else {
             if !self.has_limit_of_his_own() {
                 return Ruled::NoRoom;
             }
@@ -250,8 +251,8 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         &mut self,
         act: impl FnOnce(&mut Ledger<P>, u64) -> T,
     ) -> Option<Ruled<T, P, C>> {
-        let now_ns = self.now_ns;
         let at = self.bring()?;
+        let now_ns = self.now_ns;
         let before = self.heap_bytes(at);
         self.make_ledger(at);
         let (_, kept) = self.parts(at)?;
@@ -270,8 +271,9 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         &mut self,
         act: impl FnOnce(&mut dyn Limit, u64) -> bool,
     ) -> Ruled<(bool, bool), P, C> {
+        let brought = self.bring();
         let now_ns = self.now_ns;
-        let Some(at) = self.bring() else {
+        let Some(at) = brought else {
             let Some((_, plan)) = self.entries.plans.of_tier(self.place.tier) else {
                 return Ruled::NoRoom;
             };

@@ -330,28 +330,30 @@ impl Average {
 
     /// Goes on with the numbers of `new`. Nothing but average mode, and only while no operation is
     /// due that the old numbers have still to place.
-    pub(super) fn change(&self, old: &TwoTimeline, new: &TwoTimeline, now_ns: u64) -> bool {
-        let Some((pace, new_pace)) = old.constant_pace().zip(new.constant_pace()) else {
-            return false;
-        };
+    pub(super) fn change(
+        &self,
+        old: &TwoTimeline,
+        new: &TwoTimeline,
+        read_ns: impl Fn() -> u64,
+    ) -> Option<u64> {
+        let (pace, new_pace) = old.constant_pace().zip(new.constant_pace())?;
         for _ in 0..CHANGE_ATTEMPTS {
             let seen = self.word.load();
             if seen.is_sealed() {
-                return false;
+                return None;
             }
+            let now_ns = read_ns();
             let numbers = self.numbers(seen);
             let mut state = old.state_of(numbers.origin_ns, numbers.plain(seen.value(), pace));
             new.rebase(&mut state, old, now_ns);
             let plain = new.plain(&state).filter(|&plain| fits(new, plain, now_ns));
-            let followed =
-                plain.and_then(|plain| numbers_for(seen.value(), plain.ideal, new_pace, now_ns));
-            let Some((numbers, value)) = followed else { return false };
+            let (numbers, value) = numbers_for(seen.value(), plain?.ideal, new_pace, now_ns)?;
             if self.word.replace(seen, numbers.to_fields(), value) {
                 self.cached.0.due.store(0, Ordering::Relaxed);
-                return true;
+                return Some(now_ns);
             }
         }
-        false
+        None
     }
 
     pub(super) fn open(&self, policy: &TwoTimeline, pace: Pace, plain: Plain, now_ns: u64) -> bool {

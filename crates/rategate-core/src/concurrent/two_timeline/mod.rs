@@ -90,8 +90,13 @@ impl Owned<TwoTimeline> for Timelines {
             || self.spaced.open(policy, pace, plain, now_ns)
     }
 
-    fn change(&self, old: &TwoTimeline, new: &TwoTimeline, now_ns: u64) -> bool {
-        self.average.change(old, new, now_ns)
+    fn change(
+        &self,
+        old: &TwoTimeline,
+        new: &TwoTimeline,
+        read_ns: impl Fn() -> u64 + Copy,
+    ) -> Option<u64> {
+        self.average.change(old, new, read_ns)
     }
 
     fn note_past(&self, past: Past) {

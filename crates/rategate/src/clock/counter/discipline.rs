@@ -96,10 +96,18 @@ impl Line {
         self.length_ticks == 0
     }
 
-    /// The time by the system's clock, for who has found the line used up or given up. Not before the end of the line:
-    /// somebody may have read that.
-    pub(super) fn beside(&self, system_ns: u64) -> u64 {
-        system_ns.saturating_add(self.lead_ns).max(self.end_ns())
+    /// Returns the time at `now` for a reader who has found the line used up or given up: what the next line begins
+    /// with, so that readers beside the one who draws it agree with him. Not before the end of the line, since others
+    /// may have read that.
+    pub(super) fn goes_on_at(&self, now: Anchor) -> u64 {
+        let right_ns = now.system_ns.saturating_add(self.lead_ns);
+        let since = now.ticks.saturating_sub(self.ticks0);
+        let joined_ns = self.after(since);
+        // After a pause, in which nobody has read anything, the time goes straight to where it
+        // should be, and so it does after a large error.
+        let paused = since / 2 > self.length_ticks;
+        let near = !paused && joined_ns.abs_diff(right_ns) <= JOINED_NS;
+        if near { joined_ns } else { right_ns }.max(self.end_ns())
     }
 
     fn end_ns(&self) -> u64 {
@@ -168,13 +176,7 @@ impl Discipline {
         };
         self.measure(now);
         let right_ns = now.system_ns.saturating_add(self.line.lead_ns);
-        let since = now.ticks.saturating_sub(self.line.ticks0);
-        let joined_ns = self.line.after(since);
-        // After a pause, in which nobody has read anything, the time goes straight to where it
-        // should be, and so it does after a large error.
-        let paused = since / 2 > self.line.length_ticks;
-        let near = !paused && joined_ns.abs_diff(right_ns) <= JOINED_NS;
-        let ns0 = if near { joined_ns } else { right_ns }.max(self.line.end_ns());
+        let ns0 = self.line.goes_on_at(now);
         let off_ns = ns0.abs_diff(right_ns).min(LENGTH_NS >> STEERED_BITS);
         let more = mul_div(self.slope, off_ns, LENGTH_NS);
         let scale = if ns0 < right_ns {

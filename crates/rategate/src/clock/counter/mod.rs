@@ -132,6 +132,7 @@ impl<T: Times> Disciplined<T> {
         }
         // Read again: there may be a new line just now, or it may have been given up.
         let (line, ticks) = self.latch.read(|| self.times.ticks());
-        line.tells(ticks).unwrap_or_else(|| line.beside(self.times.system_ns()))
+        line.tells(ticks)
+            .unwrap_or_else(|| line.goes_on_at(Anchor { ticks, system_ns: self.times.system_ns() }))
     }
 }

@@ -1,0 +1,276 @@
+//! Callers whose clocks disagree: the counters of a machine's cores do by tenths of a microsecond, so that
+//! a call may read an earlier time than one that was decided before it. No caller's own readings go back.
+//! Whatever the callers try, give back and leave, the starts keep the bound of their limit.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use rategate::{
+    Alarm, Anchor, Clock, CompactLog, Concurrent, Decision, FixedWindow, Gcra, Grant, Hashing,
+    Keyed, Ledger, Limiter, ManualClock, Mode, Overflow, Rate, Ratio, Room, SlidingLog, Twinned,
+    TwoTimeline, Wake,
+};
+
+const CALLERS: usize = 3;
+const STEPS: usize = 30;
+const PERIOD_NS: u64 = 1_000;
+const PERMITS: u64 = 4;
+
+/// xorshift64*: small, seeded, good enough for traffic.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % n
+    }
+
+    fn index(&mut self, n: usize) -> usize {
+        usize::try_from(self.below(n.try_into().unwrap())).unwrap()
+    }
+}
+
+/// Time that passes with each reading, and that each caller sees up to `apart_ns` late.
+#[derive(Clone)]
+struct SkewedClock(Arc<Mutex<Readings>>);
+
+struct Readings {
+    random: Random,
+    apart_ns: u64,
+    true_ns: u64,
+    caller: usize,
+    latest_ns: [u64; CALLERS],
+}
+
+impl SkewedClock {
+    fn new(seed: u64, apart_ns: u64) -> Self {
+        let (random, true_ns) = (Random::new(seed), 1_000_000 + apart_ns);
+        let latest_ns = [0; CALLERS];
+        Self(Arc::new(Mutex::new(Readings { random, apart_ns, true_ns, caller: 0, latest_ns })))
+    }
+
+    /// Has `caller` read from now on, `later_ns` later.
+    fn next(&self, caller: usize, later_ns: u64) {
+        let mut readings = self.0.lock().unwrap();
+        readings.caller = caller;
+        readings.true_ns += later_ns;
+    }
+}
+
+impl Clock for SkewedClock {
+    fn now_ns(&self) -> u64 {
+        let mut readings = self.0.lock().unwrap();
+        let Readings { random, apart_ns, true_ns, caller, latest_ns } = &mut *readings;
+        *true_ns += random.below(3);
+        let latest_ns = &mut latest_ns[*caller];
+        *latest_ns = (*latest_ns).max(*true_ns - random.below(*apart_ns + 1));
+        *latest_ns
+    }
+
+    fn now_in_order_ns(&self) -> u64 {
+        let mut readings = self.0.lock().unwrap();
+        let Readings { true_ns, caller, latest_ns, .. } = &mut *readings;
+        latest_ns[*caller] = *true_ns;
+        *true_ns
+    }
+
+    fn wait(&self, _until_ns: u64, _alarm: &Alarm) -> Wake {
+        unreachable!("nobody waits")
+    }
+}
+
+/// Plays some calls on one key of a table, and judges what has started. The first of the policies is in force at
+/// the start; of several the next comes into force now and then.
+fn play<P>(policies: &[P], law: impl Fn(&[u64]) -> Result<(), String>, (seed, apart_ns): (u64, u64))
+where
+    P: Twinned + Send + Sync + Debug,
+    Ledger<P>: Concurrent,
+{
+    let mut random = Random::new(seed);
+    let clock = SkewedClock::new(seed + 1, apart_ns);
+    let room = Room::for_keys(1).or_else(Overflow::Refuse);
+    let keyed: Keyed<u64, P, SkewedClock> =
+        Keyed::with_hashing(policies[0].clone(), room, Hashing::Fast, clock.clone());
+    let mut limiters: [Option<Limiter<Ledger<P>, SkewedClock>>; CALLERS] =
+        std::array::from_fn(|_| keyed.limiter(&7).ok().filter(|_| random.below(2) == 0));
+    let mut grants: Vec<(usize, Grant)> = Vec::new();
+    let mut history = Vec::new();
+    for _ in 0..STEPS {
+        let caller = random.index(CALLERS);
+        clock.next(caller, random.below(PERIOD_NS / PERMITS));
+        let mut note = |what: &str, decision: Decision| {
+            if let Decision::Granted(grant) = decision {
+                history.push(format!("{caller} {what} {}", grant.release_ns()));
+                grants.push((caller, grant));
+            } else {
+                history.push(format!("{caller} {what} denied"));
+            }
+        };
+        match random.below(12) {
+            0..=3 => note("table", keyed.try_acquire(&7, 1).unwrap()),
+            4..=5 => {
+                if let Some(limiter) = &limiters[caller] {
+                    note("limiter", limiter.try_acquire(1).unwrap());
+                }
+            }
+            6..=7 => {
+                limiters[caller] = match limiters[caller].take() {
+                    Some(_) => None,
+                    None => keyed.limiter(&7).ok(),
+                };
+                history.push(format!("{caller} has {}", limiters[caller].is_some()));
+            }
+            8 => {
+                let own = grants.iter().rposition(|&(of, _)| of == caller);
+                if let Some(at) = own {
+                    let grant = grants[at].1;
+                    let back = match &limiters[caller] {
+                        Some(limiter) => limiter.refund(&grant, 1).unwrap(),
+                        None => keyed.refund(&7, &grant, 1).unwrap(),
+                    };
+                    history.push(format!(
+                        "{caller} gives back {back} of {}",
+                        grants[at].1.release_ns()
+                    ));
+                    if back == 1 {
+                        grants.remove(at);
+                    }
+                }
+            }
+            9 if policies.len() > 1 => {
+                let next = random.index(policies.len());
+                history.push(format!("{caller} changes to {next}"));
+                keyed.reconfigure(policies[next].clone()).unwrap();
+            }
+            _ => drop((keyed.remaining(&7), keyed.peek(&7, 1), keyed.release(&7, 1))),
+        }
+    }
+    let mut starts: Vec<u64> = grants.iter().map(|(_, grant)| grant.release_ns()).collect();
+    starts.sort_unstable();
+    if let Err(fault) = law(&starts) {
+        panic!("{fault}: {policies:?}, seed {seed}, {apart_ns} ns apart:\n{}", history.join("\n"));
+    }
+}
+
+/// At most `most` starts within `window_ns`.
+fn at_most(most: u64, window_ns: u64, starts: &[u64]) -> Result<(), String> {
+    for (at, start_ns) in starts.iter().enumerate() {
+        let within = starts[at..].iter().take_while(|later_ns| *later_ns - start_ns < window_ns);
+        let within = u64::try_from(within.count()).unwrap();
+        if within > most {
+            return Err(format!("{within} starts from {start_ns} on within {window_ns} ns"));
+        }
+    }
+    Ok(())
+}
+
+/// What a bucket with 4 permits per us grants at most in some windows.
+fn bucket_law(burst: u64, starts: &[u64]) -> Result<(), String> {
+    (1..10).try_for_each(|n| {
+        let window_ns = n * 170;
+        at_most((window_ns + (burst - 1) * 250).div_ceil(250), window_ns, starts)
+    })
+}
+
+fn for_all_seeds(mut play: impl FnMut((u64, u64))) {
+    for seed in 0..10_000 {
+        for apart_ns in [30, 300, 900] {
+            play((seed, apart_ns));
+        }
+    }
+}
+
+#[test]
+fn sliding_log() {
+    let log = SlidingLog::new(PERMITS, PERIOD_NS).unwrap();
+    let law = |starts: &[u64]| at_most(PERMITS, PERIOD_NS, starts);
+    for_all_seeds(|case| play(&[log], law, case));
+}
+
+/// What a slot of the table knows of the time is no more than the point of the grid.
+#[test]
+fn compact_log() {
+    for resolution_ns in [1, 250] {
+        let log = CompactLog::new(PERMITS, PERIOD_NS).unwrap();
+        let log = log.with_resolution(resolution_ns).unwrap();
+        for_all_seeds(|case| {
+            let law = |starts: &[u64]| at_most(PERMITS, PERIOD_NS - case.1, starts);
+            play(&[log], law, case);
+        });
+    }
+}
+
+#[test]
+fn fixed_window() {
+    let window = FixedWindow::new(PERMITS, PERIOD_NS, Anchor::Epoch).unwrap();
+    let law = |starts: &[u64]| {
+        for starts in starts.chunk_by(|a, b| a / PERIOD_NS == b / PERIOD_NS) {
+            at_most(PERMITS, PERIOD_NS, starts)?;
+        }
+        Ok(())
+    };
+    for_all_seeds(|case| play(&[window], law, case));
+}
+
+#[test]
+fn gcra() {
+    for burst in [1, 3] {
+        let rate: Rate = "4/us".parse().unwrap();
+        let bucket = Gcra::new(rate, burst).unwrap();
+        for_all_seeds(|case| play(&[bucket], |starts| bucket_law(burst, starts), case));
+    }
+}
+
+/// Judged by the first, of which the others are stricter.
+#[test]
+fn numbers_that_change() {
+    let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
+    let buckets = [bucket("4/us", 3), bucket("1/us", 1), bucket("2/us", 2)];
+    for_all_seeds(|case| {
+        play(&buckets, |starts| bucket_law(3, starts), case);
+    });
+}
+
+#[test]
+fn strict_and_burst_schedules() {
+    let rate: Rate = "4/us".parse().unwrap();
+    for (mode, spacing_ns) in [(Mode::Strict, 250), (Mode::Burst(Ratio::new(2, 1).unwrap()), 124)] {
+        let policy = TwoTimeline::new(rate, mode, None);
+        let law = |starts: &[u64]| at_most(1, spacing_ns, starts);
+        for_all_seeds(|case| play(&[policy], law, case));
+    }
+}
+
+/// What a key's limiter has been told of the time holds for the table as well, also once the key is forgotten.
+#[test]
+fn the_table_goes_on_from_a_limiters_time() {
+    let clock = ManualClock::new();
+    let bucket = Gcra::new("4/us".parse().unwrap(), 1).unwrap();
+    let keyed: Keyed<u64, Gcra, ManualClock> =
+        Keyed::with_clock(bucket, Room::default(), clock.clone());
+    clock.set(800);
+    let limiter = keyed.limiter(&7).unwrap();
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    clock.set(1_300);
+    limiter.reconfigure(bucket).unwrap();
+    drop(limiter);
+    clock.set(900);
+    assert_eq!(keyed.remaining(&7), Ok(1), "as good as fresh at 1300");
+    assert_eq!(keyed.len(), 0);
+    clock.set(950);
+    let Decision::Granted(grant) = keyed.try_acquire(&7, 1).unwrap() else { unreachable!() };
+    assert_eq!(grant.release_ns(), 1_300);
+}
