@@ -363,6 +363,25 @@ fn a_step_back_earns_nothing() {
     assert!(matches!(twin.try_acquire(|| 2 * S + MS, 1), Answer::Granted { .. }));
 }
 
+/// A grant that comes while the numbers change has the clock read again: by the reading of before, the permit in use
+/// would count as five, and be earned back long ago by the new numbers.
+#[test]
+fn a_change_reads_the_clock_behind_all_grants() {
+    let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
+    let mut ledger = Ledger::new(bucket("1/us", 1), 0);
+    let twin = ledger.twin(0);
+    let is_first = Cell::new(true);
+    let read_ns = || {
+        if !is_first.replace(false) {
+            return 5_000;
+        }
+        assert!(matches!(twin.try_acquire(|| 5_000, 1), Answer::Granted { .. }));
+        1_000
+    };
+    ledger.change(&twin, read_ns, bucket("10/us", 10));
+    assert_eq!(twin.remaining(5_000), Some(9));
+}
+
 /// By the newest grant of a log others had left it. A caller whose clock is behind that finds no more room, whatever
 /// has come back.
 #[test]
