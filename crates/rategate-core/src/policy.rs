@@ -51,10 +51,10 @@ pub trait Policy: Clone + Debug + PartialEq {
         // More than ever start together: first those that are held, and they at the soonest now, but
         // not before what the state knows of: starts never decrease.
         let mut state = state.clone();
-        let Held { from_ns, permits: held } = held;
-        let first = self.opening(&state, from_ns, NonZeroU64::MIN);
-        let start_ns = first.map_or(from_ns, |first| first.start_ns.max(from_ns));
-        self.take(&mut state, Taken { from_ns: start_ns, start_ns, permits: held });
+        let first = self.opening(&state, held.from_ns, NonZeroU64::MIN);
+        let held_ns = first.map_or(held.from_ns, |first| first.start_ns.max(held.from_ns));
+        let taken = Taken { from_ns: held_ns, start_ns: held_ns, permits: held.permits };
+        self.take(&mut state, taken);
         self.opening(&state, from_ns, permits)
     }
 

@@ -15,7 +15,7 @@ use common::queued::Queued;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::queue::{MIN_GRACE_NS, Outcome};
+use rategate_core::queue::{Bounds, MIN_GRACE_NS, Outcome};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 
@@ -59,6 +59,41 @@ fn promises_of_before_are_taken_in_time() {
         };
         assert_eq!((grant.start_ns, grant.promised_ns), (at_ns, at_ns));
     }
+}
+
+/// Reservations while as many are due as could ever start together stand behind each other as well.
+#[test]
+fn reservations_behind_a_full_hold_keep_the_limit() {
+    let mut line = Queued::taking(Ledger::new(SlidingLog::new(2, 20).unwrap(), 0));
+    line.join(0, 0, 2, None).unwrap();
+    for id in 1..3 {
+        line.join(0, id, 1, None).unwrap();
+    }
+    line.serve(20);
+    let Queued { queue, limit, woken, .. } = &mut line;
+    let mut promised_ns: Vec<u64> = Vec::new();
+    for _ in 0..7 {
+        let reserved = queue.reserve(limit, 20, 1, None, woken);
+        let Some(Ok(Verdict::Granted(grant))) = reserved else { panic!("{reserved:?}") };
+        promised_ns.push(grant.start_ns);
+    }
+    promised_ns.sort_unstable();
+    assert!(promised_ns[0] >= 40, "behind those that are due");
+    assert!(promised_ns.windows(3).all(|three| three[2] - three[0] >= 20), "{promised_ns:?}");
+}
+
+/// The bounds of a line are for those that stand in it: a newcomer that may start at once needs no room, also
+/// while another is due.
+#[test]
+fn a_newcomer_that_starts_at_once_needs_no_room_in_line() {
+    let bucket = Gcra::new("10/s".parse().unwrap(), 50).unwrap();
+    let mut line = Queued::taking(Ledger::new(bucket, 0));
+    line.queue.set_bounds(Bounds::default().with_permits(4));
+    line.join(0, 0, 50, None).unwrap();
+    line.join(0, 1, 1, None).unwrap();
+    line.serve(3 * S);
+    line.join(3 * S, 2, 5, None).unwrap();
+    assert!(matches!(line.take(3 * S, 2), Some(Outcome::Granted(_))));
 }
 
 /// One that comes late holds its permits meanwhile, and counts from when it comes. A promise that its

@@ -68,7 +68,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_limit<T>(&self, look: impl FnOnce(&L) -> T) -> T {
-        self.shared().turn_even_if_closed(|turn| turn.change(|limit, _| look(limit)))
+        self.shared().turn_even_if_closed(|turn| look(turn.limit()))
     }
 
     /// Returns a number that is another after each change of the limit's numbers, and after the closing. Takes no lock.

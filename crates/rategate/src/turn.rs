@@ -241,6 +241,11 @@ impl<'a, L: Provisional> Turn<'a, L> {
         }
     }
 
+    /// Returns the limit, for a look at it.
+    pub(crate) fn limit(&self) -> &L {
+        &self.state.limit
+    }
+
     /// Returns the start of a task that has been polled so short a time before it that it is not worth a
     /// timer.
     pub(crate) fn near_start_ns(&mut self, place: &Place) -> Option<u64> {
@@ -364,7 +369,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
     pub(crate) fn join(
         &mut self,
         request: Request,
-        ear: impl FnOnce() -> Ear,
+        mut ear: impl FnMut() -> Ear,
     ) -> Result<Joined, Turned> {
         let (limit, WaitQueue { queue, tasks, .. }) = self.state.with_queue();
         if !queue.has_line_for(request) {
@@ -385,11 +390,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
 
     /// Ends a wait whose start has come, by taking its permits now; or tells how it has ended. A
     /// waiter that came too late waits on, and is woken by `ear`.
-    pub(crate) fn collect(
-        &mut self,
-        place: &Place,
-        ear: impl FnOnce() -> Ear,
-    ) -> Option<Collected> {
+    pub(crate) fn collect(&mut self, place: &Place, ear: impl FnMut() -> Ear) -> Option<Collected> {
         if let Some(outcome) = self.state.collect(place) {
             return Some(Collected::Ended(outcome));
         }
@@ -511,7 +512,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
 }
 
 /// Counts a waiter among the tasks, if it is one.
-fn counted(ear: impl FnOnce() -> Ear, tasks: &mut u32) -> impl FnOnce() -> Ear {
+fn counted(mut ear: impl FnMut() -> Ear, tasks: &mut u32) -> impl FnMut() -> Ear {
     move || {
         let ear = ear();
         *tasks = tasks.saturating_add(u32::from(matches!(ear, Ear::Task(_))));

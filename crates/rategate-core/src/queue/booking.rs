@@ -35,18 +35,18 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Wakes the first in line, to ask for its start again, if that is sooner than what it was told. Those behind
-    /// need not know theirs before they are first.
+    /// Wakes the first in line, to ask again, if it has to look at `look_ns`, which is sooner than what it was told.
+    /// Those behind need not know theirs before they are first.
     pub(super) fn tell_first(
         &mut self,
         seat: u32,
-        start_ns: Option<u64>,
+        look_ns: Option<u64>,
         wakes: &mut impl Wakes<W>,
     ) {
         let Some(told_ns) = self.told.get(&seat) else { return };
-        let is_sooner = match (*told_ns, start_ns) {
-            (Some(told_ns), Some(start_ns)) => start_ns < told_ns,
-            (None, start_ns) => start_ns.is_some(),
+        let is_sooner = match (*told_ns, look_ns) {
+            (Some(told_ns), Some(look_ns)) => look_ns < told_ns,
+            (None, look_ns) => look_ns.is_some(),
             (Some(_), None) => false,
         };
         if is_sooner && let Some(waiting) = self.seats.at(seat) {

@@ -9,7 +9,7 @@ use core::num::NonZeroU64;
 use super::{Queue, Wakes};
 use crate::error::ExceedsCapacity;
 use crate::provisional::Provisional;
-use crate::verdict::{Grant, Verdict};
+use crate::verdict::{Denial, Grant, Verdict};
 
 /// Waiters up to this many are forecast anew whenever the forecast is stale.
 const FEW: u32 = 16;
@@ -122,7 +122,6 @@ impl<W, L: Provisional> Queue<W, L> {
             if !matches!(at_once, Ok(Verdict::Denied(_))) {
                 return at_once;
             }
-            let max_wait_ns = max_wait_ns.map(|max_wait_ns| max_wait_ns.saturating_sub(margin_ns));
             limit.clone().reserve(now_ns, permits, max_wait_ns)
         })?;
         let Ok(Verdict::Granted(grant)) = reserved else { return Some(reserved) };
@@ -132,8 +131,16 @@ impl<W, L: Provisional> Queue<W, L> {
         let is_at_once = grant.start_ns <= limit.clamp(now_ns);
         let margin_ns = if is_at_once { 0 } else { margin_ns };
         let from_ns = grant.start_ns.saturating_add(margin_ns);
-        let opening = limit.opening_apart(now_ns.saturating_add(margin_ns), from_ns, some);
-        let start_ns = opening.map_or(from_ns, |opening| opening.start_ns);
+        let opening = limit.opening_apart(now_ns.saturating_add(margin_ns), from_ns, some).ok()?;
+        let start_ns = opening.start_ns;
+        // By the forecast it was in time.
+        let late_ns = start_ns
+            .saturating_sub(limit.clamp(now_ns))
+            .checked_sub(max_wait_ns.unwrap_or(u64::MAX));
+        if let Some(retry_after_ns) = late_ns.and_then(NonZeroU64::new) {
+            let retry_after_ns = Some(retry_after_ns);
+            return Some(Ok(Verdict::Denied(Denial { retry_after_ns })));
+        }
         let ticket = limit.book_apart(now_ns, start_ns, some);
         if let Some(forecast) = &mut self.forecast {
             forecast.limit.book_apart(now_ns, start_ns, some);

@@ -84,8 +84,7 @@ impl<W, L: Provisional> Queue<W, L> {
         Request { max_wait_ns, class, .. }: Request,
         waiter: impl FnOnce() -> W,
         wakes: &mut impl Wakes<W>,
-    ) -> Result<Joined, Turned> {
-        self.make_room(limit, now_ns, class, permits, wakes)?;
+    ) -> Joined {
         let seat = self.seats.sit_down(class, waiter(), now_ns, permits);
         if let Some(max_wait_ns) = max_wait_ns {
             let deadline_ns = now_ns.saturating_add(max_wait_ns);
@@ -100,7 +99,7 @@ impl<W, L: Provisional> Queue<W, L> {
         } else if self.booked.is_empty() || is_told {
             self.book_next(limit, wakes);
         }
-        Ok(Joined::Waits(Place(seat)))
+        Joined::Waits(Place(seat))
     }
 
     /// Makes room for somebody who has to wait, or says that there is none.

@@ -37,7 +37,7 @@ impl<W, L: Provisional> Queue<W, L> {
         limit: &mut L,
         now_ns: u64,
         place: &Place,
-        waiter: impl FnOnce() -> W,
+        mut waiter: impl FnMut() -> W,
         wakes: &mut impl Wakes<W>,
     ) -> Option<Outcome> {
         if let Some(outcome) = self.collect(place) {
@@ -54,7 +54,7 @@ impl<W, L: Provisional> Queue<W, L> {
             self.rejoin(limit, now_ns, place.0, &due, waiter());
             self.serve(limit, now_ns, wakes);
             if let Some((due, _)) = self.seats.due(place.0) {
-                return self.take_due(limit, now_ns, place.0, &due, None);
+                return self.take_due(limit, now_ns, place.0, &due, waiter);
             }
             // Where the limit promises instants by now, or the deadline has passed.
             return self.collect(place);
@@ -62,7 +62,7 @@ impl<W, L: Provisional> Queue<W, L> {
         if due.promised_ns > now_ns {
             return None;
         }
-        self.take_due(limit, now_ns, place.0, &due, Some(waiter()))
+        self.take_due(limit, now_ns, place.0, &due, waiter)
     }
 
     /// Whether a waiter may take its permits.
@@ -77,7 +77,7 @@ impl<W, L: Provisional> Queue<W, L> {
         now_ns: u64,
         seat: u32,
         due: &Due,
-        waiter: Option<W>,
+        waiter: impl FnOnce() -> W,
     ) -> Option<Outcome> {
         limit.pass_to(now_ns);
         self.unhold(limit, now_ns, seat, due);
@@ -91,10 +91,7 @@ impl<W, L: Provisional> Queue<W, L> {
         }
         // What was promised to others, or a change of the limit, is in the way.
         self.grace.saw(now_ns.saturating_sub(due.woken_ns));
-        self.credit_class(due);
-        if let Some(waiter) = waiter {
-            self.rejoin(limit, now_ns, seat, due, waiter);
-        }
+        self.rejoin(limit, now_ns, seat, due, waiter());
         None
     }
 
@@ -177,7 +174,8 @@ impl<W, L: Provisional> Queue<W, L> {
             self.make_due(limit, now_ns, seat, promised_ns, wakes);
             return true;
         }
-        self.tell_first(seat, start_ns, wakes);
+        // Where its start is not known, that of another's withdrawal is: it may have been told of neither.
+        self.tell_first(seat, start_ns.or_else(|| self.withdrawal_ns()), wakes);
         let is_roused = before.is_some_and(|head| head.is_roused_for(start_ns));
         self.head = Some(Head { seat, start_ns, is_current: true, is_roused });
         self.expire(now_ns, wakes)
@@ -246,7 +244,6 @@ impl<W, L: Provisional> Queue<W, L> {
                 break;
             }
             self.unhold(limit, now_ns, seat, &due);
-            self.credit_class(&due);
             self.seats.withdraw(seat);
             self.drop_forecast();
         }
@@ -295,6 +292,8 @@ impl<W, L: Provisional> Queue<W, L> {
         let behind = self.returning.iter().rev().find(of_class).copied().unwrap_or(NONE);
         self.seats.rejoin(seat, due, waiter, behind);
         self.returning.push_back(seat);
+        // Only now: a class in which no caller waits is not credited. It will be charged again.
+        self.credit_class(due);
         if let Some(deadline_ns) = due.deadline_ns {
             self.deadlines.insert(seat, deadline_ns);
             self.by_deadline.insert((deadline_ns, seat));
@@ -304,11 +303,9 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Gives up the place of a waiter that is due, or came too late and has not come. Returns whether
     /// there was one.
     pub(super) fn leave_due(&mut self, limit: &mut L, now_ns: u64, seat: u32) -> bool {
-        let Some((due, is_withdrawn)) = self.seats.due(seat) else { return false };
+        let Some((due, _)) = self.seats.due(seat) else { return false };
         self.unhold(limit, now_ns, seat, &due);
-        if !is_withdrawn {
-            self.credit_class(&due);
-        }
+        self.credit_class(&due);
         self.seats.free_due(seat);
         self.drop_forecast();
         true
@@ -326,6 +323,16 @@ impl<W, L: Provisional> Queue<W, L> {
 
     /// Notes that a waiter is about to leave the line from wherever it stands.
     pub(super) fn stand_up(&mut self, seat: u32) {
+        if let (Some(last), Some(forecast), None) =
+            (self.booked.back(), &mut self.forecast, &self.ahead)
+            && last.seat == seat
+            && forecast.limit.cancel(forecast.limit.clamp(0), last.grant.ticket)
+        {
+            // No start is forecast behind it.
+            self.booked.pop_back();
+            self.seats.set_booked(seat, false);
+            return;
+        }
         if self.booked.iter().any(|booked| booked.seat == seat) {
             self.drop_forecast();
         }
