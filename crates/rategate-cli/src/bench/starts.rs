@@ -38,6 +38,8 @@ pub struct Limit {
     pub burst: usize,
     /// How many start together from then on, as of a window that opens.
     pub together: usize,
+    /// How far apart any two starts are, of a limit that says so.
+    pub apart_ns: Option<u64>,
 }
 
 /// One limit with its callers.
@@ -53,6 +55,8 @@ pub struct Row {
     pub limiter: Option<Fullest>,
     /// By those of the callers.
     pub caller: Fullest,
+    /// The share of starts that are closer to the one before than the limit says, by the callers' readings.
+    pub close: Option<f64>,
     /// The share of windows that are over by the callers' readings though none of their starts was read late.
     pub unexplained: f64,
     /// The share of starts at which the caller was stopped between the limiter's reading and its own.
@@ -153,6 +157,7 @@ fn judge(
         callers,
         limiter,
         caller: most(&caller_ns),
+        close: limit.apart_ns.map(|apart_ns| close(&caller_ns, apart_ns)),
         unexplained: unexplained.over,
         stopped: count(stopped.iter().filter(|&&stopped| stopped).count())
             / count(starts.len().max(1)),
@@ -200,6 +205,13 @@ fn fullest(
     Fullest { starts: most, over: count(over) / count(starts_ns.len().max(1)) }
 }
 
+/// The share of sorted instants that are closer to the one before than `apart_ns`.
+fn close(starts_ns: &[u64], apart_ns: u64) -> f64 {
+    let gaps = starts_ns.iter().zip(starts_ns.iter().skip(1));
+    let close = gaps.filter(|(before, after)| after.saturating_sub(**before) < apart_ns).count();
+    count(close) / count(starts_ns.len().max(1))
+}
+
 fn count(starts: usize) -> f64 {
     f64::from(u32::try_from(starts).unwrap_or(u32::MAX))
 }
@@ -221,7 +233,7 @@ fn cpu_used() -> Option<Duration> {
 pub fn as_text(rows: &[Row]) -> String {
     let wide = rows.iter().map(|row| row.by.len().saturating_add(2)).max().unwrap_or(0);
     let mut text = format!(
-        "{:<22}{:<wide$}{:>8}{:>9}{:>10}{:>9}{:>10}{:>9}{:>9}{:>9}{:>8}{:>7}\n",
+        "{:<22}{:<wide$}{:>8}{:>9}{:>10}{:>9}{:>10}{:>9}{:>9}{:>9}{:>9}{:>8}{:>7}\n",
         "limit",
         "by",
         "callers",
@@ -230,6 +242,7 @@ pub fn as_text(rows: &[Row]) -> String {
         "over",
         "caller's",
         "over",
+        "close",
         "running",
         "stopped",
         "rate",
@@ -245,11 +258,12 @@ pub fn as_text(rows: &[Row]) -> String {
             Some(_) => (percent(row.unexplained), percent(row.stopped)),
             None => ("-".to_owned(), "-".to_owned()),
         };
+        let close = row.close.map_or("-".to_owned(), percent);
         let cpu = row.cpu.map_or("-".to_owned(), |cpu| format!("{cpu:.3}"));
         let _ = writeln!(
             text,
             "{name:<22}{by:<wide$}{callers:>8}{at_most:>9}{limiter:>10}{over:>9}{:>10}{:>9}\
-             {unexplained:>9}{stopped:>9}{:>8.3}{cpu:>7}",
+             {close:>9}{unexplained:>9}{stopped:>9}{:>8.3}{cpu:>7}",
             caller.starts,
             percent(caller.over),
             row.of_rate,
@@ -257,7 +271,8 @@ pub fn as_text(rows: &[Row]) -> String {
     }
     text.push_str(
         "\nlimiter's: the fullest window by the limiter's own readings, and the share of windows that are\n\
-         over. caller's: the same by a clock read right after each call. stopped: the share of starts at\n\
+         over. caller's: the same by a clock read right after each call. close: the share of starts nearer to\n\
+         the one before than the limit says, by the same clock. stopped: the share of starts at\n\
          which the caller read its clock more than 20 us after the limiter did, because it was stopped in\n\
          between. running: the share of windows that are over by the callers' readings without such a\n\
          start. rate: what was reached of what the limit allows in the long run. CPU: cores in use.\n",
@@ -276,12 +291,13 @@ pub fn as_json(rows: &[Row]) -> String {
             format!(
                 "  {{\"limit\":\"{name}\",\"by\":\"{by}\",\"callers\":{callers},\"at_most\":{at_most},\
                  \"window_ns\":{window_ns},\"limiter_fullest\":{},\"limiter_over\":{},\
-                 \"caller_fullest\":{},\"caller_over\":{:.5},\"running_over\":{:.5},\"stopped\":{:.5},\
+                 \"caller_fullest\":{},\"caller_over\":{:.5},\"caller_close\":{},\"running_over\":{:.5},\"stopped\":{:.5},\
                  \"of_rate\":{:.4},\"cpu\":{}}}",
                 or_null(row.limiter.map(|limiter| limiter.starts.to_string())),
                 or_null(row.limiter.map(|limiter| format!("{:.5}", limiter.over))),
                 caller.starts,
                 caller.over,
+                or_null(row.close.map(|close| format!("{close:.5}"))),
                 row.unexplained,
                 row.stopped,
                 row.of_rate,
@@ -318,7 +334,15 @@ mod tests {
     /// Where within a round the measurement ends makes no difference.
     #[test]
     fn the_rate_is_that_of_whole_rounds() {
-        let log = Limit { name: "", at_most: 2, window_ns: 100, per_s: 2e7, burst: 2, together: 2 };
+        let log = Limit {
+            name: "",
+            at_most: 2,
+            window_ns: 100,
+            per_s: 2e7,
+            burst: 2,
+            together: 2,
+            apart_ns: None,
+        };
         for ends in 5..=6 {
             assert_eq!(of_rate(log, &[0, 1, 100, 101, 200, 201][..ends]), 1.0);
         }
@@ -338,6 +362,7 @@ mod tests {
             per_s: 20_000.0,
             burst: 2,
             together: 2,
+            apart_ns: Some(50_000),
         };
         let judged = |late_ns: u64| {
             let at = [(0, late_ns), (50_000, 0), (100_000, 0)].map(|(limiter_ns, late_ns)| Start {
@@ -348,8 +373,9 @@ mod tests {
         };
         let row = judged(0);
         assert_eq!((row.limiter.unwrap().starts, row.caller.over, row.stopped), (2, 0.0, 0.0));
+        assert_eq!(row.close, Some(0.0));
         let row = judged(500);
-        assert_eq!(row.limiter.unwrap().over, 0.0);
+        assert_eq!((row.limiter.unwrap().over, row.close), (0.0, Some(1.0 / 3.0)));
         assert!(row.caller.over > 0.3 && row.unexplained > 0.3 && row.stopped == 0.0, "{row:?}");
         let row = judged(30_000);
         assert!(row.caller.over > 0.3 && row.unexplained == 0.0 && row.stopped > 0.3, "{row:?}");

@@ -26,13 +26,21 @@ pub fn measure(lap: Duration) -> Made<Vec<Row>> {
         ("log 50 in any 1 s", 50, 1_000 * MS, 50.0),
     ] {
         let policy = SlidingLog::new(u64::try_from(at_most)?, window_ns)?;
-        let limit = Limit { name, at_most, window_ns, per_s, burst: at_most, together: at_most };
+        let limit = Limit {
+            name,
+            at_most,
+            window_ns,
+            per_s,
+            burst: at_most,
+            together: at_most,
+            apart_ns: None,
+        };
         rows.extend(race(limit, &policy, lap)?);
     }
     let policy = FixedWindow::new(50, 100 * MS, Anchor::Epoch)?;
     let name = "window 50 a 100 ms";
     let (at_most, window_ns, per_s) = (100, 100 * MS, 500.0);
-    let limit = Limit { name, at_most, window_ns, per_s, burst: 50, together: 50 };
+    let limit = Limit { name, at_most, window_ns, per_s, burst: 50, together: 50, apart_ns: None };
     rows.extend(race(limit, &policy, lap)?);
     let (slow, fast): (Rate, Rate) = ("2000/s".parse()?, "100000/s".parse()?);
     rows.extend(race(bucket("gcra 2000/s burst 1", MS / 2, 1), &Gcra::new(slow, 1)?, lap)?);
@@ -48,7 +56,8 @@ pub fn measure(lap: Duration) -> Made<Vec<Row>> {
 pub fn bucket(name: &'static str, step_ns: u64, burst: usize) -> Limit {
     let per_s = 1.0 / Duration::from_nanos(step_ns).as_secs_f64();
     let (at_most, window_ns) = (burst.saturating_add(48), step_ns.saturating_mul(49));
-    Limit { name, at_most, window_ns, per_s, burst, together: 1 }
+    let apart_ns = (burst == 1).then_some(step_ns);
+    Limit { name, at_most, window_ns, per_s, burst, together: 1, apart_ns }
 }
 
 fn race<P>(limit: Limit, policy: &P, lap: Duration) -> Made<Vec<Row>>

@@ -72,11 +72,15 @@ fn early_awake(
     spin_until(until_ns.saturating_add(margin_ns), alarm, now_ns)
 }
 
+/// No margin is longer.
+const MOST_MARGIN_NS: u64 = 4_000;
+
 /// Returns what an early wait leaves for the caller to read its clock, on a limit that counts a start for
 /// `span_ns`: starts that follow each other to the nanosecond would be too close by the readings of callers,
 /// who read theirs some hundred nanoseconds after the limiter, and some microseconds on a busy machine.
 pub(crate) const fn margin_ns(span_ns: u64) -> u64 {
-    if span_ns < 1_000_000 { span_ns >> 10 } else { 4_000 }
+    let share_ns = span_ns >> 7;
+    if share_ns < MOST_MARGIN_NS { share_ns } else { MOST_MARGIN_NS }
 }
 
 /// Looks at a clock that runs by itself until it shows `until_ns`, or the alarm is raised.
