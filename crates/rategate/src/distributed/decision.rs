@@ -121,10 +121,45 @@ pub enum By {
     Nobody,
 }
 
-/// Where a decision is waited for.
-pub(super) type Told = oneshot::Sender<Result<Decision, Fault>>;
-/// Where a decision comes.
-pub(super) type Awaited = oneshot::Receiver<Result<Decision, Fault>>;
+/// Tells a caller its decision, once. A grant to a caller that has gone, or goes before it reads that, is given up.
+#[derive(Debug)]
+pub(super) struct Told {
+    sender: oneshot::Sender<Letter>,
+    deadline: Arc<dyn Deadline>,
+}
+
+/// A decision on its way.
+#[derive(Debug)]
+struct Letter {
+    decision: Option<Result<Decision, Fault>>,
+    deadline: Arc<dyn Deadline>,
+}
+
+impl Told {
+    /// Whether the caller has gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    pub(super) fn send(self, decision: Result<Decision, Fault>) {
+        let Self { sender, deadline } = self;
+        drop(sender.send(Letter { decision: Some(decision), deadline }));
+    }
+}
+
+impl Letter {
+    fn open(mut self) -> Result<Decision, Fault> {
+        self.decision.take().unwrap_or(Err(Fault::Closed))
+    }
+}
+
+impl Drop for Letter {
+    fn drop(&mut self) {
+        if let Some(Ok(Decision::Granted(grant))) = self.decision.take() {
+            self.deadline.give_up(grant);
+        }
+    }
+}
 
 /// A decision, at once or when the store has answered: a future, or a [call](Self::wait) that blocks.
 ///
@@ -142,7 +177,20 @@ pub struct Deciding(State);
 enum State {
     /// Decided, and `None` once that was told.
     Now(Option<Result<Decision, Fault>>),
-    Later(Awaited, Arc<dyn Deadline>),
+    Later(Awaited),
+}
+
+/// A decision that has not come. Once it is not waited for, no task is woken for it.
+#[derive(Debug)]
+struct Awaited {
+    heard: oneshot::Receiver<Letter>,
+    deadline: Arc<dyn Deadline>,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        drop(self.deadline.task());
+    }
 }
 
 impl Deciding {
@@ -150,9 +198,11 @@ impl Deciding {
         Self(State::Now(Some(decision)))
     }
 
-    /// A decision of the store, or one without it at the deadline.
-    pub(super) fn later(heard: Awaited, deadline: Arc<dyn Deadline>) -> Self {
-        Self(State::Later(heard, deadline))
+    /// A decision of the store, or one without it at the deadline; and what tells it.
+    pub(super) fn later(deadline: Arc<dyn Deadline>) -> (Told, Self) {
+        let (sender, heard) = oneshot::channel();
+        let told = Told { sender, deadline: Arc::clone(&deadline) };
+        (told, Self(State::Later(Awaited { heard, deadline })))
     }
 
     /// Blocks this thread until it is decided: no longer than the budget and a quarter of it, however late the store's own
@@ -164,13 +214,13 @@ impl Deciding {
     ///
     /// [`Fault`], never [`Fault::Gone`]: that is what the limiter was told to do about.
     pub fn wait(mut self) -> Result<Decision, Fault> {
-        if let State::Later(heard, deadline) = &self.0 {
-            let decision = match heard.try_recv() {
+        if let State::Later(awaited) = &self.0 {
+            let decision = match awaited.heard.try_recv() {
                 Err(TryRecvError::Empty) => {
                     assert_may_block();
-                    wait_until(heard, deadline.as_ref())
+                    awaited.wait()
                 }
-                heard => heard.unwrap_or(Err(Fault::Closed)),
+                heard => heard.map_or(Err(Fault::Closed), Letter::open),
             };
             self.0 = State::Now(Some(decision));
         }
@@ -185,14 +235,14 @@ impl Deciding {
     pub fn at_once(mut self) -> Result<Result<Decision, Fault>, Self> {
         match &self.0 {
             State::Now(_) => Ok(self.take()),
-            State::Later(..) => Err(self),
+            State::Later(_) => Err(self),
         }
     }
 
     fn take(&mut self) -> Result<Decision, Fault> {
         match &mut self.0 {
             State::Now(decision) => decision.take().unwrap_or(Err(Fault::Closed)),
-            State::Later(..) => Err(Fault::Closed),
+            State::Later(_) => Err(Fault::Closed),
         }
     }
 }
@@ -201,14 +251,14 @@ impl Future for Deciding {
     type Output = Result<Decision, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let State::Later(heard, deadline) = &mut self.0 {
-            let decision = match Pin::new(&mut *heard).poll(context) {
-                Poll::Ready(decision) => decision.unwrap_or(Err(Fault::Closed)),
-                Poll::Pending if deadline.left().is_some() => {
-                    Arc::clone(deadline).watch(context.waker());
+        if let State::Later(awaited) = &mut self.0 {
+            let decision = match Pin::new(&mut awaited.heard).poll(context) {
+                Poll::Ready(decision) => decision.map_or(Err(Fault::Closed), Letter::open),
+                Poll::Pending if awaited.deadline.left().is_some() => {
+                    Arc::clone(&awaited.deadline).watch(context.waker());
                     return Poll::Pending;
                 }
-                Poll::Pending => at_deadline(heard, deadline.as_ref()),
+                Poll::Pending => awaited.end(),
             };
             self.0 = State::Now(Some(decision));
         }
@@ -216,31 +266,24 @@ impl Future for Deciding {
     }
 }
 
-impl Drop for Deciding {
-    fn drop(&mut self) {
-        let State::Later(heard, deadline) = &self.0 else { return };
-        if let Ok(Ok(Decision::Granted(grant))) = heard.try_recv() {
-            deadline.give_up(grant);
+impl Awaited {
+    fn wait(&self) -> Result<Decision, Fault> {
+        while let Some(left) = self.deadline.left() {
+            match self.heard.recv_timeout(left) {
+                Ok(letter) => return letter.open(),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(Fault::Closed),
+            }
         }
+        self.end()
     }
-}
 
-fn wait_until(heard: &Awaited, deadline: &dyn Deadline) -> Result<Decision, Fault> {
-    while let Some(left) = deadline.left() {
-        match heard.recv_timeout(left) {
-            Ok(decision) => return decision,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(Fault::Closed),
+    /// The last look, and the decision without the store. What comes from now on goes back.
+    fn end(&self) -> Result<Decision, Fault> {
+        match self.heard.try_recv() {
+            Ok(letter) => letter.open(),
+            Err(TryRecvError::Empty) => Ok(self.deadline.decide()),
+            Err(TryRecvError::Disconnected) => Err(Fault::Closed),
         }
-    }
-    at_deadline(heard, deadline)
-}
-
-/// The last look, and the decision without the store. What comes from now on goes back.
-fn at_deadline(heard: &Awaited, deadline: &dyn Deadline) -> Result<Decision, Fault> {
-    match heard.try_recv() {
-        Ok(decision) => decision,
-        Err(TryRecvError::Empty) => Ok(deadline.decide()),
-        Err(TryRecvError::Disconnected) => Err(Fault::Closed),
     }
 }

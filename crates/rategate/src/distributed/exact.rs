@@ -37,8 +37,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         if let Err(for_ns) = self.watch.pass(part, asked_ns, self.store.revivals(part)) {
             return self.now(Ok(self.without_store(&key, permits, for_ns, takes)));
         }
-        let (told, heard) = oneshot::channel();
-        let deadline = PendingCall::new(self, Arc::clone(&key), permits, takes, asked_ns);
+        let call = PendingCall::new(self, Arc::clone(&key), permits, takes, asked_ns);
+        let (told, deciding) = Deciding::later(call);
         let inner = Arc::clone(self);
         let plan = Arc::clone(&self.store_plan);
         let asked_key = Arc::clone(&key);
@@ -54,12 +54,10 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                     inner.watch.heard(part, asked_ns, inner.clock.now_ns(), answer);
                 inner.tell(change);
                 let decision = inner.decided(&key, permits, lease, worth, takes);
-                if let Err(unheard) = inner.tell_caller(told, decision) {
-                    inner.give_up(key, permits, takes, unheard);
-                }
+                inner.tell_caller(told, decision);
             }),
         );
-        Deciding::later(heard, deadline)
+        deciding
     }
 
     fn decided(
@@ -85,19 +83,6 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             Worth::Good(_) => Ok(self.without_store(key, permits, None, takes)),
             Worth::None { for_ns } => Ok(self.without_store(key, permits, for_ns, takes)),
             Worth::Fault(fault) => Err(fault),
-        }
-    }
-
-    /// Nobody waits for it any more, so nothing was done with it.
-    fn give_up(
-        self: &Arc<Self>,
-        key: Key,
-        permits: NonZeroU64,
-        took: bool,
-        decision: Result<Decision, Fault>,
-    ) {
-        if let (Ok(Decision::Granted(grant)), true) = (decision, took) {
-            self.refund(key, permits, grant);
         }
     }
 

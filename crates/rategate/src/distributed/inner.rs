@@ -81,14 +81,10 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         Deciding::now(decision)
     }
 
-    /// A decision for whoever waits, which comes back if nobody does.
-    pub(super) fn tell_caller(
-        &self,
-        told: Told,
-        decision: Result<Decision, Fault>,
-    ) -> Result<(), Result<Decision, Fault>> {
+    /// Tells a caller that waits its decision.
+    pub(super) fn tell_caller(&self, told: Told, decision: Result<Decision, Fault>) {
         self.count(&decision);
-        told.send(decision).map_err(oneshot::SendError::into_inner)
+        told.send(decision);
     }
 
     fn count(&self, decision: &Result<Decision, Fault>) {

@@ -46,7 +46,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Chores {
     errands: Vec<Errand<Receipt>>,
-    answers: Vec<(Told, NonZeroU64, Result<Decision, Fault>)>,
+    answers: Vec<(Told, Result<Decision, Fault>)>,
     round_ns: Option<u64>,
 }
 
@@ -105,7 +105,7 @@ impl State {
             };
             let Some(first) = self.waiting.pop_front() else { return };
             if let Some(decision) = decision {
-                chores.answers.push((first.told, first.permits, Ok(decision)));
+                chores.answers.push((first.told, Ok(decision)));
             }
         }
     }
@@ -141,11 +141,12 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 return self.now(Ok(Decision::denied(By::Lease, retry_after_ns)));
             }
             Local::Ask => {
-                let (told, heard) = oneshot::channel();
+                let key = Arc::clone(&entry.key);
+                let call = PendingCall::new(self, key, permits, true, now_ns);
+                let (told, deciding) = Deciding::later(call);
                 let until_ns = now_ns.saturating_add(self.budget_ns);
                 state.waiting.push_back(Waiting { told, permits, until_ns, heard: 0 });
-                let key = Arc::clone(&entry.key);
-                Deciding::later(heard, PendingCall::new(self, key, permits, true, now_ns))
+                deciding
             }
         };
         state.chores(now_ns, &mut chores);
@@ -185,17 +186,14 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         drop(state);
         for waiting in late {
             let decision = self.without_store(&entry.key, waiting.permits, None, true);
-            chores.answers.push((waiting.told, waiting.permits, Ok(decision)));
+            chores.answers.push((waiting.told, Ok(decision)));
         }
         self.do_chores(entry, chores);
     }
 
     fn do_chores(self: &Arc<Self>, entry: &Arc<Entry>, chores: Chores) {
-        for (told, permits, decision) in chores.answers {
-            if let Err(Ok(Decision::Granted(grant))) = self.tell_caller(told, decision) {
-                // Who has gone gave up the decision.
-                self.refund(Arc::clone(&entry.key), permits, grant);
-            }
+        for (told, decision) in chores.answers {
+            self.tell_caller(told, decision);
         }
         if let Some(at_ns) = chores.round_ns {
             self.rounds.add(at_ns, Round::Key(Arc::downgrade(entry)));
@@ -287,7 +285,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 }
                 None => continue,
             };
-            chores.answers.push((waiting.told, waiting.permits, decision));
+            chores.answers.push((waiting.told, decision));
         }
         self.do_chores(entry, chores);
     }

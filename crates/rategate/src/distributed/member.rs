@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rategate_core::node::{BeatId, Heard, Member, MemberTerms, Resize};
 
-use super::decision::{Awaited, Told};
+use super::deadline::Deadline;
+use super::decision::{Deciding, Told};
 use super::inner::{Inner, Round, Way};
 use super::shared_out::SharedOut;
 use super::watch::Worth;
@@ -117,15 +118,20 @@ impl Membership {
         }
     }
 
-    /// Waits for the first word. The call is handed back if that has come.
-    pub(super) fn wait_for_word(&self, key: &[u8], permits: NonZeroU64) -> Option<Awaited> {
+    /// Waits for the first word as `call` says; `None` if that has come.
+    pub(super) fn wait_for_word(
+        &self,
+        key: &[u8],
+        permits: NonZeroU64,
+        call: impl FnOnce() -> Arc<dyn Deadline>,
+    ) -> Option<Deciding> {
         let mut state = self.state();
         if state.has_heard {
             return None;
         }
-        let (told, heard) = oneshot::channel();
+        let (told, deciding) = Deciding::later(call());
         state.waiting.push(Waiting { told, key: Key::from(key), permits });
-        Some(heard)
+        Some(deciding)
     }
 
     fn sign_of_life(&self, length_ns: u64) -> Beat {
@@ -217,7 +223,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
         for Waiting { told, key, permits } in waiting {
             let decision = self.share_decides(shared, &key, permits, for_ns);
-            let _ = self.tell_caller(told, Ok(decision));
+            self.tell_caller(told, Ok(decision));
         }
     }
 

@@ -11,7 +11,7 @@ use rategate_core::limit::Limit;
 use rategate_core::verdict::Verdict;
 
 use super::builder::SetupError;
-use super::deadline::PendingCall;
+use super::deadline::{Deadline, PendingCall};
 use super::decision::{By, Deciding, Decision};
 use super::inner::Inner;
 use super::member::{Change, Membership, Shown};
@@ -181,11 +181,12 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         key: &[u8],
         permits: NonZeroU64,
     ) -> Deciding {
-        let Some(heard) = shared.membership.wait_for_word(key, permits) else {
-            return self.now(Ok(self.share_decides(shared, key, permits, None)));
-        };
         let asked_ns = self.clock.now_ns();
-        Deciding::later(heard, PendingCall::new(self, Key::from(key), permits, true, asked_ns))
+        let call = || -> Arc<dyn Deadline> {
+            PendingCall::new(self, Key::from(key), permits, true, asked_ns)
+        };
+        let waits = shared.membership.wait_for_word(key, permits, call);
+        waits.unwrap_or_else(|| self.now(Ok(self.share_decides(shared, key, permits, None))))
     }
 
     /// A decision with the share there is, or without the store if that has lapsed.
