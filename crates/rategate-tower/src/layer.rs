@@ -77,18 +77,18 @@ pub struct RateLimitLayer {
     rules: Arc<Rules>,
 }
 
-/// A choice of what becomes of a request that has no key.
+/// A choice of what becomes of a request that has no key, for the limit or for the deny list.
 ///
 /// Where none is made, the request shares a limit if the client has left the key out, is refused with a 400 if it has
 /// given [more than one](KeySource::is_ambiguous), and with a 500 if the [server](KeySource::lacks) has left it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
-    /// It shares a key, and so a limit, with all others that have none.
+    /// It shares a key, and so a limit, with all others that have none. It is on no deny list.
     Share,
     /// It is refused with a 400.
     Refuse,
-    /// It passes, unlimited. Only for keys that a client cannot leave out.
+    /// It passes, unlimited, and is on no deny list. Only for keys that a client cannot leave out.
     Pass,
 }
 
@@ -232,9 +232,9 @@ impl RateLimitLayer {
     }
 
     /// Turns away clients on a deny list, before anything is taken: `source` says whose a request is, and need
-    /// not be that of the limit. A request without such a key is on no list. One that is
-    /// [ambiguous](KeySource::is_ambiguous), such as by a header that comes twice, is refused with a 400, unless
-    /// [`missing`](Self::missing) is to share or to pass.
+    /// not be that of the limit. A request without such a key is on no list, and is refused with a 400 where
+    /// [`missing`](Self::missing) is to [refuse](Missing::Refuse). One that is [ambiguous](KeySource::is_ambiguous), such
+    /// as by a header that comes twice, is refused with a 400, unless `missing` is to share or to pass.
     ///
     /// The answer is that of a request over the limit, a 429, with the exact time until the entry ends, or until the limit
     /// lets the request pass if that is later; it takes nothing from the limit. A limit in a store is not asked for it. [`answer`](Self::answer) can make a 403 of it. The list is a handle, consulted in some
@@ -326,6 +326,8 @@ impl RateLimitLayer {
     /// `into_make_service_with_connect_info` behind a [`peer`](crate::key::peer): the request is refused with a 500,
     /// and the log says once what is lacking, as an error of `tracing`. Clients that cannot be told apart would
     /// otherwise share one limit, or a deny list would be without effect.
+    ///
+    /// The choice holds for the key of the limit and for that of the [deny list](Self::deny).
     #[must_use]
     pub fn missing(self, missing: Missing) -> Self {
         self.with(|rules| rules.missing = Some(missing))
@@ -476,12 +478,9 @@ impl Rules {
     /// For how long the client of a request is on the deny list.
     fn listed_for(&self, head: &Parts) -> Result<Option<Duration>, Reason> {
         let Some(denied) = &self.denied else { return Ok(None) };
-        match (denied.source.key(head), self.missing) {
-            (Some(key), _) => Ok(denied.list.denied_for(&key)),
-            (None, Some(Missing::Share | Missing::Pass)) => Ok(None),
-            (None, None | Some(Missing::Refuse)) => {
-                self.why_no_key(&*denied.source, head).map_or(Ok(None), Err)
-            }
+        match denied.source.key(head) {
+            Some(key) => Ok(denied.list.denied_for(&key)),
+            None => self.without_key(&*denied.source, head).map(|()| None),
         }
     }
 
@@ -489,15 +488,15 @@ impl Rules {
     fn ask(&self, head: &Parts) -> Result<Ask, Outcome> {
         let key = match &self.source {
             None => Key::nobody(),
-            Some(source) => match (source.key(head), self.missing) {
-                (Some(key), _) => key,
-                (None, Some(Missing::Share)) => Key::nobody(),
-                (None, Some(Missing::Refuse)) => return Err(refused(Reason::NoKey)),
-                (None, Some(Missing::Pass)) => return Err(Outcome::Passed(None, None)),
-                (None, None) => match self.why_no_key(&**source, head) {
-                    Some(reason) => return Err(refused(reason)),
-                    None => Key::nobody(),
-                },
+            Some(source) => match source.key(head) {
+                Some(key) => key,
+                None => {
+                    self.without_key(&**source, head).map_err(refused)?;
+                    if self.missing == Some(Missing::Pass) {
+                        return Err(Outcome::Passed(None, None));
+                    }
+                    Key::nobody()
+                }
             },
         };
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
@@ -510,18 +509,20 @@ impl Rules {
         Ok(Ask { key, cost, longest_wait, tells, may_return })
     }
 
-    /// Why a request without a key is refused where nothing is chosen for it.
-    fn why_no_key(&self, source: &dyn KeySource, head: &Parts) -> Option<Reason> {
-        if source.is_ambiguous(head) {
-            return Some(Reason::AmbiguousKey);
+    /// Lets a request without a key go on, or says why it is refused: for the limit and for the deny list alike.
+    fn without_key(&self, source: &dyn KeySource, head: &Parts) -> Result<(), Reason> {
+        match self.missing {
+            Some(Missing::Share | Missing::Pass) => Ok(()),
+            _ if source.is_ambiguous(head) => Err(Reason::AmbiguousKey),
+            Some(Missing::Refuse) => Err(Reason::NoKey),
+            None if self.lacks(source, head) => Err(Reason::KeyNotProvided),
+            None => Ok(()),
         }
-        self.lacks(source, head).then_some(Reason::KeyNotProvided)
     }
 
-    /// Whether it is the server's mistake that a request has no key, and nothing was chosen for that. The log says so
-    /// once.
+    /// Returns whether it is the server's mistake that a request has no key. The log says so once.
     fn lacks(&self, source: &dyn KeySource, head: &Parts) -> bool {
-        let lacking = source.lacks(head).filter(|_| self.missing.is_none());
+        let lacking = source.lacks(head);
         if let Some(extension) = lacking
             && !self.has_reported.swap(true, Ordering::Relaxed)
         {
