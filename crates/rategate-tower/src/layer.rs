@@ -17,9 +17,9 @@ use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::future::{ResponseFuture, Waiting};
-use crate::gate::{Ask, Gate, Named, One, Outcome, Pass, Told, refused};
+use crate::gate::{Ask, Gate, One, Outcome, Pass, Told, refused};
 use crate::headers::{Followed, Headers, write_retry_after};
-use crate::key::{Key, KeySource, NameSource, StoreNames};
+use crate::key::{Key, KeySource, LimitSource, NameSource};
 use crate::refusal::{Answers, Form, Reason, Refusal};
 
 /// Limits the requests that reach a service.
@@ -110,7 +110,7 @@ struct Denied {
 pub(crate) struct Rules {
     denied: Option<Denied>,
     gate: Arc<dyn Gate>,
-    source: Option<Arc<dyn KeySource>>,
+    source: Option<LimitSource>,
     /// What is chosen for requests without a key.
     missing: Option<Missing>,
     /// Whether the log says already what the server lacks.
@@ -163,7 +163,7 @@ impl RateLimitLayer {
         Ledger<P>: Send,
         C: Clock + Clone + 'static,
     {
-        Self::of(Arc::new(keyed), Some(Arc::new(source)))
+        Self::of(Arc::new(keyed), Some(LimitSource::Keys(Arc::new(source))))
     }
 
     /// One limit for each client that `source` names, which all processes with the same store keep together.
@@ -203,12 +203,10 @@ impl RateLimitLayer {
         S: Store,
         C: Clock + Clone + 'static,
     {
-        let names = Arc::new(StoreNames(Arc::new(source)));
-        let source: Arc<dyn KeySource> = Arc::<StoreNames>::clone(&names);
-        Self::of(Arc::new(Named { limiter, names }), Some(source))
+        Self::of(Arc::new(limiter), Some(LimitSource::Names(Arc::new(source))))
     }
 
-    fn of(gate: Arc<dyn Gate>, source: Option<Arc<dyn KeySource>>) -> Self {
+    fn of(gate: Arc<dyn Gate>, source: Option<LimitSource>) -> Self {
         let answers = Answers::As(Form::default());
         let (missing, longest_wait, cost, returns, headers) = (None, None, None, None, None);
         let rules = Rules {
@@ -465,12 +463,12 @@ impl Rules {
         let ask = self.ask(head);
         if let Some(wait) = listed_for {
             // Both have to let it pass.
-            let limit = ask.ok().and_then(|ask| self.gate.wait(ask));
+            let limit = ask.ok().and_then(|(ask, _)| self.gate.wait(ask));
             let refusal = Refusal::new(Reason::OnDenyList, Some(wait).max(limit));
             return Pass::Now(Outcome::Refused(refusal, None));
         }
         match ask {
-            Ok(ask) => self.gate.pass(head, ask),
+            Ok((ask, name)) => self.gate.pass(ask, name),
             Err(outcome) => Pass::Now(outcome),
         }
     }
@@ -484,21 +482,19 @@ impl Rules {
         }
     }
 
-    /// What the limit is asked, or what becomes of a request for which it is not.
-    fn ask(&self, head: &Parts) -> Result<Ask, Outcome> {
-        let key = match &self.source {
-            None => Key::nobody(),
-            Some(source) => match source.key(head) {
-                Some(key) => key,
-                None => {
-                    self.without_key(&**source, head).map_err(refused)?;
-                    if self.missing == Some(Missing::Pass) {
-                        return Err(Outcome::Passed(None, None));
-                    }
-                    Key::nobody()
+    /// What the limit is asked, about the key of which name, or what becomes of a request for which it is not.
+    fn ask(&self, head: &Parts) -> Result<(Ask, Vec<u8>), Outcome> {
+        let mut client = None;
+        if let Some(source) = &self.source {
+            client = source.client(head);
+            if client.is_none() {
+                self.without_key(source.keys(), head).map_err(refused)?;
+                if self.missing == Some(Missing::Pass) {
+                    return Err(Outcome::Passed(None, None));
                 }
-            },
-        };
+            }
+        }
+        let (key, name) = client.unwrap_or_else(|| (Key::nobody(), Vec::new()));
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
         if cost == 0 {
             // What takes nothing leaves no trace: no key, no place in a table.
@@ -506,7 +502,7 @@ impl Rules {
         }
         let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
         let may_return = self.returns.is_some();
-        Ok(Ask { key, cost, longest_wait, tells, may_return })
+        Ok((Ask { key, cost, longest_wait, tells, may_return }, name))
     }
 
     /// Lets a request without a key go on, or says why it is refused: for the limit and for the deny list alike.
