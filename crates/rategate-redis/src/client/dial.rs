@@ -230,7 +230,7 @@ async fn memory(connection: &mut Connection) -> (Option<String>, u64) {
 }
 
 /// The value of a line `name:value`.
-fn field<'a>(told: &'a str, name: &str) -> &'a str {
+pub(crate) fn field<'a>(told: &'a str, name: &str) -> &'a str {
     let mut lines = told.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
 }

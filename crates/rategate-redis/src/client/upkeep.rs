@@ -42,7 +42,9 @@ impl Driver {
         if self.search.due_at().is_some_and(|at| at <= now) {
             self.search.is_wanted = false;
             self.search.attempts.begin(now);
-            let known = self.nodes.iter().map(|node| node.server.clone()).collect();
+            // Where a server has left, another's may listen by now, and would be told the password.
+            let known = self.nodes.iter().filter(|node| node.slot.is_some());
+            let known = known.map(|node| node.server.clone()).collect();
             let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
             self.begin(async move {
                 let shared = Arc::clone(&kit.shared);
@@ -93,8 +95,8 @@ impl Driver {
         match ready {
             Ok(Ready { connection, carrier, run, evicts }) => {
                 node.dials.succeeded();
-                // Another attempt was sooner.
-                if !node.lacks_connection(now, patience) {
+                // Another attempt was sooner, or nothing is asked there any more.
+                if !node.lacks_connection(now, patience) || !node.is_of_use() {
                     return;
                 }
                 node.up(connection, run, now);
@@ -174,9 +176,13 @@ impl Driver {
         self.search.attempts.succeeded();
         let mut slots = Slots::new();
         for (server, ranges) in owners {
-            let node = self.place_of(server, now);
+            let at = self.place_of(server, now);
             for slot in ranges.into_iter().flat_map(|(first, last)| first..=last) {
-                slots.set(slot, node);
+                slots.set(slot, at);
+                // From now on the place is taken.
+                if let Some(node) = self.nodes.get_mut(at) {
+                    node.slot = Some(slot);
+                }
             }
         }
         // A server that is gone and has no successor yet is no reason to ask all others over and over.
@@ -195,5 +201,45 @@ impl Driver {
         for item in homeless.drain() {
             self.route(item);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::client::config::{Config, Server};
+    use crate::client::dial::Dialer;
+    use crate::client::shared::Shared;
+    use crate::key::KeySpace;
+
+    /// Two servers at a time have the slots, and one of them is another one in each map.
+    #[test]
+    fn servers_that_come_and_go_take_no_more_places() {
+        let config = Config::cluster([Server::tcp("guide", 1)]);
+        let dialer = Dialer::new(&config).unwrap();
+        let (shared, keys) = (Arc::new(Shared::new(8)), KeySpace::new("t").unwrap());
+        let mut driver = Driver::new(&shared, &Arc::new(config), &keys, &dialer);
+        let now = Instant::now();
+        for turn in 0..50 {
+            let owners = [
+                (Server::tcp("comes", turn), vec![(0, 99), (200, 299)]),
+                (Server::tcp("comes too", turn), vec![(100, 199)]),
+                (Server::tcp("stays", 1), vec![(300, 16_383)]),
+            ];
+            driver.found(Ok(owners.to_vec()), now);
+            for (server, ranges) in owners {
+                let slots = ranges.into_iter().flat_map(|(first, last)| first..=last);
+                for slot in slots {
+                    let at = driver.slots.node_of(slot).unwrap();
+                    assert_eq!(driver.nodes[at].server, server, "{slot}");
+                    assert!(driver.nodes[at].slot.is_some());
+                }
+            }
+            let servers: HashSet<_> = driver.nodes.iter().map(|node| &node.server).collect();
+            assert_eq!(servers.len(), driver.nodes.len());
+        }
+        assert!(driver.nodes.len() <= 5, "{}", driver.nodes.len());
     }
 }
