@@ -84,7 +84,7 @@ impl Driver {
         let (shared, keys) = (Arc::clone(&self.shared), self.manner.keys.clone());
         self.begin(async move {
             let said = caught(&shared, greet(&mut connection, &keys, slot, &run)).await;
-            let said = said.unwrap_or_else(|why| Err(Failure::Lost(why))).map(|_| ());
+            let said = said.unwrap_or_else(|why| Err(Failure::Lost(why)));
             Event::Greeted { node: at, epoch, said }
         });
     }
@@ -139,14 +139,20 @@ impl Driver {
         &mut self,
         at: usize,
         epoch: u64,
-        said: &Result<(), Failure>,
+        said: Result<Option<String>, Failure>,
         now: Instant,
     ) {
         let Some(node) = self.nodes.get_mut(at).filter(|node| node.epoch == epoch) else { return };
         let is_back = node.greeted(now, self.config.budget);
         match said {
-            Ok(()) if is_back => self.shared.stats.revival(),
-            Ok(()) => {}
+            Ok(evicts) => {
+                if is_back {
+                    self.shared.stats.revival();
+                }
+                if let Some(policy) = evicts {
+                    self.warn_of(at, &policy);
+                }
+            }
             Err(Failure::Lost(_)) => {
                 node.broke(now);
                 self.search.is_wanted |= self.config.topology.may_move();
