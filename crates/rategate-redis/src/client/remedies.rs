@@ -47,7 +47,7 @@ impl Driver {
             match outcome {
                 Outcome::Answered(back) => {
                     for item in back {
-                        self.shared.stats.returned();
+                        self.shared.stats.returned.one();
                         self.route(item);
                     }
                 }
@@ -93,7 +93,7 @@ impl Driver {
                 item.hear(Err(Fault::Gone(gone.clone())));
                 continue;
             }
-            self.shared.stats.resent();
+            self.shared.stats.resent.one();
             item.is_asking = false;
             match (&remedy, goes_to) {
                 (Remedy::GoTo { .. }, Some((node, asking))) => {

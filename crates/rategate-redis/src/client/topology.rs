@@ -76,7 +76,7 @@ pub(crate) async fn find(
     kit: Arc<Kit>,
     known: Vec<Server>,
 ) -> Result<Vec<Owner>, Gone> {
-    kit.shared.stats.search();
+    kit.shared.stats.searches.one();
     if let Topology::One(server) = &config.topology {
         return Ok(whole(server.clone()).owners);
     }

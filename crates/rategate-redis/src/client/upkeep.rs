@@ -100,7 +100,7 @@ impl Driver {
                     return;
                 }
                 node.up(connection, run, now);
-                self.shared.stats.revival();
+                self.shared.stats.revivals.one();
                 let shared = Arc::clone(&self.shared);
                 self.begin(async move {
                     let _ = caught(&shared, carrier).await;
@@ -147,7 +147,7 @@ impl Driver {
         match said {
             Ok(evicts) => {
                 if is_back {
-                    self.shared.stats.revival();
+                    self.shared.stats.revivals.one();
                 }
                 if let Some(policy) = evicts {
                     self.warn_of(at, &policy);
