@@ -217,17 +217,21 @@ mod tests {
     use super::*;
     use crate::client::config::{Config, Server};
     use crate::client::dial::Dialer;
+    use crate::client::round::Outcome;
     use crate::client::shared::Shared;
     use crate::key::KeySpace;
 
-    /// Two servers at a time have the slots, and one of them is another one in each map.
-    #[test]
-    fn servers_that_come_and_go_take_no_more_places() {
+    fn driver() -> Driver {
         let config = Config::cluster([Server::tcp("guide", 1)]);
         let dialer = Dialer::new(&config).unwrap();
         let (shared, keys) = (Arc::new(Shared::new(8)), KeySpace::new("t").unwrap());
-        let mut driver = Driver::new(&shared, &Arc::new(config), &keys, &dialer);
-        let now = Instant::now();
+        Driver::new(&shared, &Arc::new(config), &keys, &dialer)
+    }
+
+    /// Three servers at a time have the slots, and two of them are others in each map.
+    #[test]
+    fn servers_that_come_and_go_take_no_more_places() {
+        let (mut driver, now) = (driver(), Instant::now());
         for turn in 0..50 {
             let owners = [
                 (Server::tcp("comes", turn), vec![(0, 99), (200, 299)]),
@@ -247,5 +251,26 @@ mod tests {
             assert_eq!(servers.len(), driver.nodes.len());
         }
         assert!(driver.nodes.len() <= 5, "{}", driver.nodes.len());
+    }
+
+    /// What comes back names its server by the place.
+    #[test]
+    fn a_place_to_which_something_comes_back_stays_its_servers() {
+        let (mut driver, now) = (driver(), Instant::now());
+        let place_of_newest = |driver: &mut Driver, port| {
+            let server = Server::tcp("h", port);
+            driver.found(Ok(vec![(server.clone(), vec![(0, 16_383)])]), now);
+            driver.nodes.iter().position(|node| node.server == server).unwrap()
+        };
+        let first = place_of_newest(&mut driver, 1);
+        let (epoch, round) = (driver.nodes[first].epoch, driver.nodes[first].begin(now));
+        assert_ne!(place_of_newest(&mut driver, 2), first, "it had slots until now");
+        assert_ne!(place_of_newest(&mut driver, 3), first, "a round is under way");
+        driver.nodes[first].dials.begin(now);
+        driver.called(first, epoch, round, vec![Outcome::Forgotten], now);
+        assert_ne!(place_of_newest(&mut driver, 4), first, "a connection is being made");
+        driver.nodes[first].dials.succeeded();
+        assert_eq!(place_of_newest(&mut driver, 5), first);
+        assert_ne!(driver.nodes[first].epoch, epoch, "what is left of the other's does not count");
     }
 }
