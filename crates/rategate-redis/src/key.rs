@@ -7,6 +7,7 @@
 //! says so: `PREFIX:1h{HASH}:LABELk`.
 
 use std::fmt::Write;
+use std::sync::OnceLock;
 
 use sha1_smol::Sha1;
 
@@ -17,8 +18,8 @@ use crate::library::STATE_VERSION;
 pub const MAX_KEY_BYTES: usize = 256;
 /// The longest prefix and label.
 const MAX_LABEL_BYTES: usize = 32;
-/// How many slots a cluster has.
-const SLOTS: u16 = 16_384;
+/// How many slots a cluster has: as many as the last 14 bits of a CRC can say.
+pub(crate) const SLOTS: usize = 1 << 14;
 
 /// Whose keys these are, among others' in the same store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,10 +72,7 @@ impl KeySpace {
 
     /// Where a store keeps since when it has lost nothing: in a cluster, in this slot.
     pub(crate) fn marker(&self, slot: Option<u16>) -> Vec<u8> {
-        // One number in 16 384 is of the slot; some below 2^20 is of every one.
-        let is_there =
-            |tag: &u32| slot.is_none_or(|slot| slot_of(tag.to_string().as_bytes()) == slot);
-        let tag = (0..1_u32 << 20).find(is_there).unwrap_or(0);
+        let tag = slot.map_or(0, tag_in);
         format!("{}:{STATE_VERSION}m{{{tag}}}", self.prefix).into_bytes()
     }
 }
@@ -130,8 +128,17 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Returns the smallest number whose digits are in this slot. It is looked for once in a process: one in 16 384 is there,
+/// and some below 2^20 is in each slot.
+fn tag_in(slot: u16) -> u32 {
+    static TAGS: [OnceLock<u32>; SLOTS] = [const { OnceLock::new() }; SLOTS];
+    let is_there = |tag: &u32| slot_of(tag.to_string().as_bytes()) == slot;
+    let find = || (0..1_u32 << 20).find(is_there).unwrap_or(0);
+    TAGS.get(usize::from(slot)).map_or(0, |tag| *tag.get_or_init(find))
+}
+
 fn slot_of(tag: &[u8]) -> u16 {
-    crc16(tag).checked_rem(SLOTS).unwrap_or(0)
+    crc16(tag) & 0x3fff
 }
 
 /// CRC-16/XMODEM, by which a cluster finds slots.
@@ -176,6 +183,22 @@ mod tests {
         // The hash of a key is another key than the one that is written like it.
         let text = long.base.get(7..39).unwrap().to_vec();
         assert_ne!(key(&text), long);
+    }
+
+    /// Each greeting of each server of a cluster names its marker.
+    #[test]
+    fn a_marker_lies_in_its_slot_and_is_looked_for_once() {
+        let keys = KeySpace::new("app").unwrap();
+        assert_eq!(keys.marker(None), b"app:1m{0}");
+        for slot in [0, 1, 5_460, 5_461, 10_923, 16_383] {
+            let started = std::time::Instant::now();
+            let marker = keys.marker(Some(slot));
+            for _ in 0..2_000 {
+                assert_eq!(keys.marker(Some(slot)), marker);
+            }
+            assert!(started.elapsed().as_secs() < 1, "{:?}", started.elapsed());
+            assert_eq!(Key { base: marker }.slot(), slot);
+        }
     }
 
     #[test]

@@ -188,6 +188,28 @@ fn a_store_that_drops_keys_is_told_of_once() {
     assert_eq!(warned.load(Ordering::Relaxed), 1);
 }
 
+/// An operator may change the policy while connections stand.
+#[test]
+fn a_store_that_begins_to_drop_keys_is_told_of_once() {
+    let server = Server::start(Brand::Redis);
+    let warned = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&warned);
+    let store = open(config(&server).on_warning(move |text| {
+        assert!(text.contains("volatile-ttl"), "{text}");
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    let plan = plan(&store, 100);
+    recovers(&store, &plan, "k", SOON);
+    assert_eq!(warned.load(Ordering::Relaxed), 0);
+    let connections = store.stats().connections;
+    server.client().ok(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
+    eventually(SOON, "the warning", || warned.load(Ordering::Relaxed) > 0);
+    // The next greeting says the same once more.
+    thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(warned.load(Ordering::Relaxed), 1);
+    assert_eq!(store.stats().connections, connections, "over the same connection");
+}
+
 /// Foreign code on the driver's thread.
 #[test]
 fn a_warning_that_panics_takes_nobody_with_it() {

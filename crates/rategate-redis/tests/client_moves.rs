@@ -12,12 +12,14 @@ mod common;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use common::cluster::Cluster;
+use common::fake::{Fake, all_slots_at};
 use common::load::{at, decide, eventually, key, open, permits, plan, recovers, under_load};
+use common::proxy::Proxy;
 use common::server::{Brand, Server};
 use rategate::store::{Ask, Fault, Gone, Question, Store, Verdict};
 use rategate_redis::client::{Config, RedisStore, SharedPlan};
@@ -216,6 +218,63 @@ fn ask_all(
         thread::sleep(Duration::from_millis(3));
     }
     (rounds, granted)
+}
+
+/// A server that was cut off, or left behind, may be the first to say who has which slots, and be wrong.
+#[test]
+fn the_newest_map_of_a_cluster_counts_and_not_the_first() {
+    let cluster = Cluster::start(Brand::Redis);
+    let own = Arc::new(AtomicU16::new(0));
+    let port = Arc::clone(&own);
+    let stale = Fake::start(move |words| match words.get(1).map(String::as_str) {
+        Some("SLOTS") => all_slots_at(port.load(Ordering::Relaxed)),
+        Some("INFO") => "$25\r\ncluster_current_epoch:1\r\n\r\n".to_owned(),
+        _ => "-ERR\r\n".to_owned(),
+    });
+    own.store(stale.port(), Ordering::Relaxed);
+    // The others need longer to answer.
+    let proxies: Vec<_> =
+        cluster.servers.iter().map(|server| Proxy::before(server.port())).collect();
+    for proxy in &proxies {
+        proxy.weather.delay_ms.store(20, Ordering::Relaxed);
+    }
+    let places = proxies.iter().map(|proxy| at(proxy.port())).chain([at(stale.port())]);
+    let store = open(Config::cluster(places).budget(Duration::from_secs(2)));
+    let plan = plan(&store, 5);
+    for name in ["k0", "k1", "k2", "k3"] {
+        assert_eq!(decide(&store, &plan, name), Ok(true), "{name}");
+    }
+    assert!(stale.connections() > 0);
+    assert!(stale.calls().iter().all(|word| word == "CLUSTER"), "{:?}", stale.calls());
+}
+
+/// Where a cluster has left an address, another's server may listen by now, and would be told the password.
+#[test]
+fn servers_that_have_left_a_cluster_are_not_asked_again() {
+    let left = Fake::start(|_| "+OK\r\n".to_owned());
+    let stays = Fake::start(|_| "+OK\r\n".to_owned());
+    let owner = Arc::new(AtomicU16::new(left.port()));
+    let told = Arc::clone(&owner);
+    let guide = Fake::start(move |words| match words.get(1).map(String::as_str) {
+        Some("SLOTS") => all_slots_at(told.load(Ordering::Relaxed)),
+        _ => "+OK\r\n".to_owned(),
+    });
+    let store = open(Config::cluster([at(guide.port())]).password("sesame"));
+    let plan = plan(&store, 5);
+    let asks = |until: &dyn Fn() -> bool| {
+        eventually(SOON, "more searches", || {
+            let _ = decide(&store, &plan, "k");
+            until()
+        });
+    };
+    asks(&|| left.connections() > 0);
+    owner.store(stays.port(), Ordering::Relaxed);
+    asks(&|| stays.connections() > 0);
+    // What was under way has ended.
+    thread::sleep(Duration::from_millis(300));
+    let (before, searches) = (left.connections(), store.stats().searches);
+    asks(&|| store.stats().searches >= searches + 4);
+    assert_eq!(left.connections(), before);
 }
 
 #[test]

@@ -17,9 +17,9 @@ use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::future::{ResponseFuture, Waiting};
-use crate::gate::{Ask, Gate, Named, One, Outcome, Pass, Told, refused};
+use crate::gate::{Ask, Gate, One, Outcome, Pass, Told, refused};
 use crate::headers::{Followed, Headers, write_retry_after};
-use crate::key::{Key, KeySource, NameSource, StoreNames};
+use crate::key::{Key, KeySource, LimitSource, NameSource};
 use crate::refusal::{Answers, Form, Reason, Refusal};
 
 /// Limits the requests that reach a service.
@@ -77,18 +77,18 @@ pub struct RateLimitLayer {
     rules: Arc<Rules>,
 }
 
-/// A choice of what becomes of a request that has no key.
+/// A choice of what becomes of a request that has no key, for the limit or for the deny list.
 ///
 /// Where none is made, the request shares a limit if the client has left the key out, is refused with a 400 if it has
 /// given [more than one](KeySource::is_ambiguous), and with a 500 if the [server](KeySource::lacks) has left it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
-    /// It shares a key, and so a limit, with all others that have none.
+    /// It shares a key, and so a limit, with all others that have none. It is on no deny list.
     Share,
     /// It is refused with a 400.
     Refuse,
-    /// It passes, unlimited. Only for keys that a client cannot leave out.
+    /// It passes, unlimited, and is on no deny list. Only for keys that a client cannot leave out.
     Pass,
 }
 
@@ -110,7 +110,7 @@ struct Denied {
 pub(crate) struct Rules {
     denied: Option<Denied>,
     gate: Arc<dyn Gate>,
-    source: Option<Arc<dyn KeySource>>,
+    source: Option<LimitSource>,
     /// What is chosen for requests without a key.
     missing: Option<Missing>,
     /// Whether the log says already what the server lacks.
@@ -163,7 +163,7 @@ impl RateLimitLayer {
         Ledger<P>: Send,
         C: Clock + Clone + 'static,
     {
-        Self::of(Arc::new(keyed), Some(Arc::new(source)))
+        Self::of(Arc::new(keyed), Some(LimitSource::Keys(Arc::new(source))))
     }
 
     /// One limit for each client that `source` names, which all processes with the same store keep together.
@@ -203,12 +203,10 @@ impl RateLimitLayer {
         S: Store,
         C: Clock + Clone + 'static,
     {
-        let names = Arc::new(StoreNames(Arc::new(source)));
-        let source: Arc<dyn KeySource> = Arc::<StoreNames>::clone(&names);
-        Self::of(Arc::new(Named { limiter, names }), Some(source))
+        Self::of(Arc::new(limiter), Some(LimitSource::Names(Arc::new(source))))
     }
 
-    fn of(gate: Arc<dyn Gate>, source: Option<Arc<dyn KeySource>>) -> Self {
+    fn of(gate: Arc<dyn Gate>, source: Option<LimitSource>) -> Self {
         let answers = Answers::As(Form::default());
         let (missing, longest_wait, cost, returns, headers) = (None, None, None, None, None);
         let rules = Rules {
@@ -232,9 +230,9 @@ impl RateLimitLayer {
     }
 
     /// Turns away clients on a deny list, before anything is taken: `source` says whose a request is, and need
-    /// not be that of the limit. A request without such a key is on no list. One that is
-    /// [ambiguous](KeySource::is_ambiguous), such as by a header that comes twice, is refused with a 400, unless
-    /// [`missing`](Self::missing) is to share or to pass.
+    /// not be that of the limit. A request without such a key is on no list, and is refused with a 400 where
+    /// [`missing`](Self::missing) is to [refuse](Missing::Refuse). One that is [ambiguous](KeySource::is_ambiguous), such
+    /// as by a header that comes twice, is refused with a 400, unless `missing` is to share or to pass.
     ///
     /// The answer is that of a request over the limit, a 429, with the exact time until the entry ends, or until the limit
     /// lets the request pass if that is later; it takes nothing from the limit. A limit in a store is not asked for it. [`answer`](Self::answer) can make a 403 of it. The list is a handle, consulted in some
@@ -326,6 +324,8 @@ impl RateLimitLayer {
     /// `into_make_service_with_connect_info` behind a [`peer`](crate::key::peer): the request is refused with a 500,
     /// and the log says once what is lacking, as an error of `tracing`. Clients that cannot be told apart would
     /// otherwise share one limit, or a deny list would be without effect.
+    ///
+    /// The choice holds for the key of the limit and for that of the [deny list](Self::deny).
     #[must_use]
     pub fn missing(self, missing: Missing) -> Self {
         self.with(|rules| rules.missing = Some(missing))
@@ -463,12 +463,12 @@ impl Rules {
         let ask = self.ask(head);
         if let Some(wait) = listed_for {
             // Both have to let it pass.
-            let limit = ask.ok().and_then(|ask| self.gate.wait(ask));
+            let limit = ask.ok().and_then(|(ask, _)| self.gate.wait(ask));
             let refusal = Refusal::new(Reason::OnDenyList, Some(wait).max(limit));
             return Pass::Now(Outcome::Refused(refusal, None));
         }
         match ask {
-            Ok(ask) => self.gate.pass(head, ask),
+            Ok((ask, name)) => self.gate.pass(ask, name),
             Err(outcome) => Pass::Now(outcome),
         }
     }
@@ -476,30 +476,25 @@ impl Rules {
     /// For how long the client of a request is on the deny list.
     fn listed_for(&self, head: &Parts) -> Result<Option<Duration>, Reason> {
         let Some(denied) = &self.denied else { return Ok(None) };
-        match (denied.source.key(head), self.missing) {
-            (Some(key), _) => Ok(denied.list.denied_for(&key)),
-            (None, Some(Missing::Share | Missing::Pass)) => Ok(None),
-            (None, None | Some(Missing::Refuse)) => {
-                self.why_no_key(&*denied.source, head).map_or(Ok(None), Err)
-            }
+        match denied.source.key(head) {
+            Some(key) => Ok(denied.list.denied_for(&key)),
+            None => self.without_key(&*denied.source, head).map(|()| None),
         }
     }
 
-    /// What the limit is asked, or what becomes of a request for which it is not.
-    fn ask(&self, head: &Parts) -> Result<Ask, Outcome> {
-        let key = match &self.source {
-            None => Key::nobody(),
-            Some(source) => match (source.key(head), self.missing) {
-                (Some(key), _) => key,
-                (None, Some(Missing::Share)) => Key::nobody(),
-                (None, Some(Missing::Refuse)) => return Err(refused(Reason::NoKey)),
-                (None, Some(Missing::Pass)) => return Err(Outcome::Passed(None, None)),
-                (None, None) => match self.why_no_key(&**source, head) {
-                    Some(reason) => return Err(refused(reason)),
-                    None => Key::nobody(),
-                },
-            },
-        };
+    /// What the limit is asked, about the key of which name, or what becomes of a request for which it is not.
+    fn ask(&self, head: &Parts) -> Result<(Ask, Vec<u8>), Outcome> {
+        let mut client = None;
+        if let Some(source) = &self.source {
+            client = source.client(head);
+            if client.is_none() {
+                self.without_key(source.keys(), head).map_err(refused)?;
+                if self.missing == Some(Missing::Pass) {
+                    return Err(Outcome::Passed(None, None));
+                }
+            }
+        }
+        let (key, name) = client.unwrap_or_else(|| (Key::nobody(), Vec::new()));
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
         if cost == 0 {
             // What takes nothing leaves no trace: no key, no place in a table.
@@ -507,21 +502,23 @@ impl Rules {
         }
         let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
         let may_return = self.returns.is_some();
-        Ok(Ask { key, cost, longest_wait, tells, may_return })
+        Ok((Ask { key, cost, longest_wait, tells, may_return }, name))
     }
 
-    /// Why a request without a key is refused where nothing is chosen for it.
-    fn why_no_key(&self, source: &dyn KeySource, head: &Parts) -> Option<Reason> {
-        if source.is_ambiguous(head) {
-            return Some(Reason::AmbiguousKey);
+    /// Lets a request without a key go on, or says why it is refused: for the limit and for the deny list alike.
+    fn without_key(&self, source: &dyn KeySource, head: &Parts) -> Result<(), Reason> {
+        match self.missing {
+            Some(Missing::Share | Missing::Pass) => Ok(()),
+            _ if source.is_ambiguous(head) => Err(Reason::AmbiguousKey),
+            Some(Missing::Refuse) => Err(Reason::NoKey),
+            None if self.lacks(source, head) => Err(Reason::KeyNotProvided),
+            None => Ok(()),
         }
-        self.lacks(source, head).then_some(Reason::KeyNotProvided)
     }
 
-    /// Whether it is the server's mistake that a request has no key, and nothing was chosen for that. The log says so
-    /// once.
+    /// Returns whether it is the server's mistake that a request has no key. The log says so once.
     fn lacks(&self, source: &dyn KeySource, head: &Parts) -> bool {
-        let lacking = source.lacks(head).filter(|_| self.missing.is_none());
+        let lacking = source.lacks(head);
         if let Some(extension) = lacking
             && !self.has_reported.swap(true, Ordering::Relaxed)
         {

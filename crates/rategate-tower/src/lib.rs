@@ -75,7 +75,7 @@
 //! | is over the limit | 429, `Retry-After` | 8 `RESOURCE_EXHAUSTED`, `grpc-retry-pushback-ms` |
 //! | is from a client on the deny list | 429, `Retry-After` | 8, `grpc-retry-pushback-ms` |
 //! | costs more than could ever pass | 400 | 3 `INVALID_ARGUMENT` |
-//! | has no key, with [`Missing::Refuse`] | 400 | 3 |
+//! | has no key for the limit or for the deny list, with [`Missing::Refuse`] | 400 | 3 |
 //! | names its client more than once, such as by a header that comes twice | 400 | 3 |
 //! | is a newcomer's, with [`Overflow::Refuse`](rategate::Overflow::Refuse) and the table full | 503 | 14 `UNAVAILABLE` |
 //! | would wait, and as many wait as may, or for as many keys | 503 | 14 |

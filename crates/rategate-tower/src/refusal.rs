@@ -28,10 +28,11 @@ pub enum Reason {
     OnDenyList,
     /// The request costs more permits than could ever pass together: 400.
     TooCostly,
-    /// The request has no key, and [`Missing::Refuse`](crate::Missing::Refuse) was chosen: 400.
+    /// The request has no key for the limit, or for the deny list, and [`Missing::Refuse`](crate::Missing::Refuse) was
+    /// chosen: 400.
     NoKey,
     /// The request names its client more than once, such as by a header that comes twice, and
-    /// [`missing`](crate::RateLimitLayer::missing) does not say what to do then: 400.
+    /// [`missing`](crate::RateLimitLayer::missing) does not let it share or pass: 400.
     AmbiguousKey,
     /// The table of keys is full, and [`Overflow::Refuse`](rategate::Overflow::Refuse) was chosen, or
     /// it has no room for what it would have to remember of the request: 503.

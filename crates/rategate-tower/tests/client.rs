@@ -9,7 +9,9 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::ready;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -134,6 +136,37 @@ async fn who_will_not_wait_so_long_is_told_at_once() {
     assert_eq!(asked_ns.lock().unwrap().len(), 3);
 }
 
+/// The bound is on those that wait: one that leaves makes room, and requests that need not wait are not counted.
+#[tokio::test]
+async fn no_more_requests_wait_than_may() {
+    let clock = ManualClock::new();
+    let (server, asked_ns) = scripted(&clock, &[(429, &[("retry-after", "60")])]);
+    let layer = PaceLayer::new(|_| std::future::pending()).clock(clock.clone()).bound_queue(2);
+    let client = layer.layer(server);
+    assert_eq!(send(&client).await.unwrap(), 429);
+    let (mut one, mut other) = (Box::pin(send(&client)), Box::pin(send(&client)));
+    assert_eq!([at_once(one.as_mut()), at_once(other.as_mut())], [None, None]);
+    assert_eq!(send(&client).await, Err(PaceError::QueueFull));
+    drop(one);
+    let mut third = Box::pin(send(&client));
+    assert_eq!(at_once(third.as_mut()), None);
+    assert_eq!(send(&client).await, Err(PaceError::QueueFull));
+    drop((other, third));
+    clock.set(60 * S);
+    for _ in 0..5 {
+        assert_eq!(send(&client).await.unwrap(), 200);
+    }
+    assert_eq!(asked_ns.lock().unwrap().len(), 6);
+}
+
+/// What a future has when it is polled once.
+fn at_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
 #[tokio::test]
 async fn the_clients_own_limit_holds_whatever_the_server_says() {
     let clock = ManualClock::new();
@@ -176,8 +209,7 @@ async fn who_stops_waiting_gives_back() {
     assert_eq!(send(&client).await.unwrap(), 200);
     for _ in 0..10 {
         let mut waiting = Box::pin(send(&client));
-        let polled = std::future::poll_fn(|context| ready_now(waiting.as_mut().poll(context)));
-        assert!(polled.await.is_pending());
+        assert_eq!(at_once(waiting.as_mut()), None);
     }
     assert_eq!(limiter.peek(1).unwrap(), Some(Duration::from_secs(1)));
 }
@@ -199,8 +231,7 @@ async fn one_header_holds_a_crowd_until_its_reset() {
     let mut crowd = Vec::new();
     for _ in 0..100 {
         let mut waiting = Box::pin(send(&client));
-        let polled = std::future::poll_fn(|context| ready_now(waiting.as_mut().poll(context)));
-        assert!(polled.await.is_pending());
+        assert_eq!(at_once(waiting.as_mut()), None);
         crowd.push(waiting);
     }
     assert_eq!(slept.lock().unwrap().iter().max(), Some(&Duration::from_secs(3600)));
@@ -208,8 +239,7 @@ async fn one_header_holds_a_crowd_until_its_reset() {
     // They give up, the oldest first.
     crowd.into_iter().for_each(drop);
     let mut waiting = Box::pin(send(&client));
-    let polled = std::future::poll_fn(|context| ready_now(waiting.as_mut().poll(context)));
-    assert!(polled.await.is_pending());
+    assert_eq!(at_once(waiting.as_mut()), None);
     assert_eq!(slept.lock().unwrap().last(), Some(&Duration::from_secs(1800)));
     assert_eq!(asked_ns.lock().unwrap().len(), 1);
 }
@@ -226,7 +256,7 @@ async fn those_that_slept_until_the_reset_are_sent_then() {
             (hands.clone(), hands.now_ns() + u64::try_from(time.as_nanos()).unwrap());
         std::future::poll_fn(move |_| {
             let is_over = clock.now_ns() >= until_ns;
-            if is_over { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+            if is_over { Poll::Ready(()) } else { Poll::Pending }
         })
     });
     let client = layer.clock(clock.clone()).layer(server);
@@ -236,18 +266,13 @@ async fn those_that_slept_until_the_reset_are_sent_then() {
         clock.set(at_s * S);
         for _ in 0..crowd.len() {
             let mut waiting = crowd.pop_front().unwrap();
-            let polled = std::future::poll_fn(|context| ready_now(waiting.as_mut().poll(context)));
-            if polled.await.is_pending() {
+            if at_once(waiting.as_mut()).is_none() {
                 crowd.push_back(waiting);
             }
         }
         assert_eq!(asked_ns.lock().unwrap().len(), 1 + sent, "at {at_s} s");
     }
     assert_eq!(send(&client).await.unwrap(), 200);
-}
-
-fn ready_now<T>(poll: std::task::Poll<T>) -> std::task::Poll<std::task::Poll<T>> {
-    std::task::Poll::Ready(poll)
 }
 
 /// Many tasks, real time: the limiter's ceiling holds for what is sent.

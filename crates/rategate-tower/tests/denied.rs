@@ -103,6 +103,27 @@ fn a_name_that_comes_twice_is_refused() {
     assert_eq!(twice(&layer.missing(Missing::Share)), [200; 3]);
 }
 
+/// The strictest choice opens no way past the list: what names no client is refused, and takes nothing.
+#[test]
+fn a_request_that_the_list_cannot_know_is_refused_where_that_is_chosen() {
+    let (limiter, source) = (limiter(), key::header("x-user".parse().unwrap()));
+    let layer = RateLimitLayer::new(limiter.clone()).deny(DenyList::new(10), source);
+    let refuse = layer.clone().missing(Missing::Refuse);
+    assert_eq!(ask(&refuse, None).status(), 400);
+    assert_eq!(limiter.remaining().unwrap(), 3);
+    assert_eq!(ask(&refuse, Some("quiet")).status(), 200);
+    let told = refuse.answer(|refusal, _| {
+        let reason = format!("{:?}", refusal.reason());
+        Response::builder().header("x-reason", reason).body(String::new()).unwrap()
+    });
+    for (users, reason) in [(&[][..], "NoKey"), (&["quiet", "quiet"], "AmbiguousKey")] {
+        assert_eq!(ask_as(&told, users).headers()["x-reason"], reason);
+    }
+    for missing in [Missing::Share, Missing::Pass] {
+        assert_eq!(ask(&layer.clone().missing(missing), None).status(), 200, "{missing:?}");
+    }
+}
+
 /// A client that is over its limit too is told the later of the two instants.
 #[test]
 fn the_wait_is_that_of_the_list_and_of_the_limit() {

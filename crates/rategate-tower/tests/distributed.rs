@@ -27,6 +27,7 @@ use std::future::ready;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::server::{Brand, Server};
@@ -201,6 +202,23 @@ fn names_are_the_same_in_every_process_and_apart_from_each_other() {
     let trust = key::Trust::Hops(1);
     let client = key::client(peer(), key::Field::XForwardedFor, trust);
     assert_eq!(name(&client, "192.0.2.1", "/"), "192.0.2.1");
+}
+
+/// A source of the user's own may be dear, or count what it sees.
+#[tokio::test]
+async fn a_source_is_asked_once_a_request() {
+    let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, MINUTE).unwrap());
+    let asked = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&asked);
+    let source = key::by(move |head| {
+        counts.fetch_add(1, Ordering::Relaxed);
+        Some(head.headers["x-user"].as_bytes().to_vec())
+    });
+    let layer = RateLimitLayer::distributed(limiter, source);
+    for (user, expected) in [("a", 200), ("a", 429), ("", 200), ("", 429)] {
+        assert_eq!(status(&layer, user).await, expected, "{user:?}");
+        assert_eq!(asked.swap(0, Ordering::Relaxed), 1, "{user:?}");
+    }
 }
 
 /// Names that are longer than may be sent share a limit, as those do that have none.

@@ -121,7 +121,10 @@ async fn so_it_is_for_a_deny_list() {
     let limiter = Limiter::new(SlidingLog::new(100, MINUTE).unwrap());
     let layer = RateLimitLayer::new(limiter).deny(DenyList::new(10), peer());
     assert_eq!(ask(&layer).await.0, 500);
-    assert_eq!(ask(&layer.missing(Missing::Pass)).await.0, 200);
+    for (missing, status) in [(Missing::Refuse, 400), (Missing::Share, 200), (Missing::Pass, 200)] {
+        let layer = layer.clone().missing(missing);
+        assert_eq!(ask(&layer).await.0, status, "{missing:?}");
+    }
 }
 
 #[tokio::test]

@@ -150,11 +150,11 @@ impl Connection {
                 return;
             }
         } else {
-            self.kit.shared.stats.load();
+            self.kit.shared.stats.loads.one();
         }
         let calls = again.iter().filter_map(|(at, remedy)| {
             let (command, asks) = commands.get(*at)?;
-            self.kit.shared.stats.resent();
+            self.kit.shared.stats.resent.one();
             Some((self.once_more(command, remedy), *asks))
         });
         let calls = calls.collect();
@@ -257,7 +257,7 @@ impl Connection {
 
     /// Loads the library.
     pub(crate) async fn load(&mut self) -> Result<(), Failure> {
-        self.kit.shared.stats.load();
+        self.kit.shared.stats.loads.one();
         let words = self.kit.library.load();
         self.send(&words).await.map(|_| ())
     }

@@ -57,7 +57,7 @@ pub(crate) async fn dial(
     keys: KeySpace,
     slot: Option<u16>,
 ) -> Result<Ready, NotReady> {
-    kit.shared.stats.dial();
+    kit.shared.stats.dials.one();
     let ready = async {
         let connected = connect(&server, &config, kit).await;
         let (mut connection, mut carrier) = connected.map_err(|failure| not_ready(&failure))?;
@@ -139,7 +139,7 @@ pub(crate) async fn connect(
     let stream = stream.map_err(|error| Failure::Lost(format!("{server}: {error}")))?;
     let connected = Connection::over(stream, &user, kit).await;
     let connected = connected.map_err(|error| failure_of(server, &error))?;
-    shared.stats.connection();
+    shared.stats.connections.one();
     Ok(connected)
 }
 
@@ -230,7 +230,7 @@ async fn memory(connection: &mut Connection) -> (Option<String>, u64) {
 }
 
 /// The value of a line `name:value`.
-fn field<'a>(told: &'a str, name: &str) -> &'a str {
+pub(crate) fn field<'a>(told: &'a str, name: &str) -> &'a str {
     let mut lines = told.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
 }

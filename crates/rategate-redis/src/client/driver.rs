@@ -41,7 +41,8 @@ pub(super) enum Event {
     Greeted {
         node: usize,
         epoch: u64,
-        said: Result<(), Failure>,
+        /// The policy by which the server drops keys, if it has one.
+        said: Result<Option<String>, Failure>,
     },
     Found(Result<Vec<Owner>, Gone>),
     /// What carried a connection has ended. Its calls hear of that by themselves.
@@ -226,7 +227,7 @@ impl Driver {
                 self.called(node, epoch, round, outcomes, now);
             }
             Event::Dialed { node, ready } => self.dialed(node, ready, now),
-            Event::Greeted { node, epoch, said } => self.greeted(node, epoch, &said, now),
+            Event::Greeted { node, epoch, said } => self.greeted(node, epoch, said, now),
             Event::Found(owners) => self.found(owners, now),
             Event::Carried => {}
         }

@@ -128,13 +128,13 @@ impl Item {
 
     /// Tells that no answer can come in time. Nothing was sent.
     pub(crate) fn shed(&mut self) {
-        self.shared.stats.shed();
+        self.shared.stats.shed.one();
         self.late();
     }
 
     pub(crate) fn late(&mut self) {
         if self.hear(Err(Fault::Gone(Gone::Late))) {
-            self.shared.stats.late();
+            self.shared.stats.late.one();
         }
     }
 

@@ -32,7 +32,9 @@
 //! * **Gathering without delay.** A question goes out at once while fewer than [`Config::rounds`] rounds
 //!   are under way; what comes meanwhile goes together in the next one, up to [`Config::batch`] questions in one write.
 //! * **A budget.** Each question is answered within [`Config::budget`] of when it was put, and what the system's timer and
-//!   scheduler add, by the store or by [`Gone`], whatever the store does. A grant that comes later is given back if the store can be reached.
+//!   scheduler add, by the store or by [`Gone`], whatever the store does. A grant that comes later, up to 10 s after the
+//!   question was sent, is given back if the store can be reached within 2 s. Any other ages out of the store, as one does
+//!   whose answer is lost with its connection.
 //! * **Bounds.** So many questions are without an answer at a time, and no more: [`Config::queue`].
 //! * **No answer that was lost is asked for again**: a call goes out a second time only after a refusal that is
 //!   known to have changed nothing.
@@ -220,7 +222,7 @@ impl Store for RedisStore {
 
     /// Of all servers: a probe too many does no harm.
     fn revivals(&self, _part: usize) -> u64 {
-        self.shared().map_or(0, |shared| shared.stats.revivals())
+        self.shared().map_or(0, |shared| shared.stats.revivals.get())
     }
 
     fn part_of(&self, key: &Key) -> usize {

@@ -33,6 +33,8 @@ pub(crate) struct Node {
     pub(crate) dials: Attempts,
     /// Rounds under way on this connection, and since when.
     rounds: Vec<Round>,
+    /// Rounds under way on any connection: what they bring back names this node by its place.
+    unanswered: usize,
     /// How long rounds take of late.
     takes: Duration,
     last_round: u64,
@@ -66,6 +68,7 @@ impl Node {
             epoch: 0,
             dials: Attempts::new(now),
             rounds: Vec::new(),
+            unanswered: 0,
             last_round: 0,
             hello_at: now,
             greeting_since: None,
@@ -181,6 +184,17 @@ impl Node {
         self.slot.is_some() || !self.is_idle()
     }
 
+    /// Whether its place may become another server's: it has no slot, nothing waits here, and nothing comes back.
+    pub(crate) fn is_vacant(&self) -> bool {
+        !self.is_of_use() && self.unanswered == 0 && !self.dials.are_under_way()
+    }
+
+    /// Puts another server in this place. What still comes over the connections of before does not count for it.
+    pub(crate) fn replace(&mut self, server: Server, now: Instant) {
+        let epoch = self.epoch.wrapping_add(1);
+        *self = Self { epoch, ..Self::new(server, now) };
+    }
+
     /// It has no slot any more: its connection ends with the calls that are under way.
     pub(crate) fn retire(&mut self, now: Instant) -> impl Iterator<Item = Item> {
         self.broke(now);
@@ -205,11 +219,13 @@ impl Node {
     /// Begins a round.
     pub(crate) fn begin(&mut self, now: Instant) -> u64 {
         self.last_round = self.last_round.wrapping_add(1);
+        self.unanswered = self.unanswered.saturating_add(1);
         self.rounds.push(Round { id: self.last_round, since: now });
         self.last_round
     }
 
     pub(crate) fn ended(&mut self, epoch: u64, id: u64, now: Instant) {
+        self.unanswered = self.unanswered.saturating_sub(1);
         if epoch != self.epoch {
             return;
         }

@@ -47,7 +47,7 @@ impl Driver {
             match outcome {
                 Outcome::Answered(back) => {
                     for item in back {
-                        self.shared.stats.returned();
+                        self.shared.stats.returned.one();
                         self.route(item);
                     }
                 }
@@ -93,7 +93,7 @@ impl Driver {
                 item.hear(Err(Fault::Gone(gone.clone())));
                 continue;
             }
-            self.shared.stats.resent();
+            self.shared.stats.resent.one();
             item.is_asking = false;
             match (&remedy, goes_to) {
                 (Remedy::GoTo { .. }, Some((node, asking))) => {
@@ -120,12 +120,18 @@ impl Driver {
         Some(self.place_of(server, now))
     }
 
-    /// The place of a node, which is new if nobody has named it before.
+    /// Returns the place of a node. One that is new takes the place of a server that is of no use any more, so that a
+    /// cluster whose servers come and go has no more places than it had servers at a time.
     pub(super) fn place_of(&mut self, server: Server, now: Instant) -> usize {
-        let known = self.nodes.iter().position(|node| node.server == server);
-        known.unwrap_or_else(|| {
-            self.nodes.push(Node::new(server, now));
-            self.nodes.len().saturating_sub(1)
-        })
+        if let Some(known) = self.nodes.iter().position(|node| node.server == server) {
+            return known;
+        }
+        let vacant = self.nodes.iter_mut().enumerate().find(|(_, node)| node.is_vacant());
+        if let Some((at, node)) = vacant {
+            node.replace(server, now);
+            return at;
+        }
+        self.nodes.push(Node::new(server, now));
+        self.nodes.len().saturating_sub(1)
     }
 }

@@ -55,7 +55,7 @@ pub(crate) async fn run(
             }
         }
     }
-    kit.shared.stats.round();
+    kit.shared.stats.rounds.one();
     let Some(answered) = in_time(&commands, &mut asked, &connection).await else {
         return vec![Outcome::Forgotten];
     };
@@ -107,7 +107,7 @@ async fn in_time(
 fn lose(items: &mut [Item], kit: &Kit, gone: &Gone) {
     for item in items {
         if item.hear(Err(Fault::Gone(gone.clone()))) {
-            kit.shared.stats.lost();
+            kit.shared.stats.lost.one();
         }
     }
 }
@@ -144,7 +144,7 @@ fn tell_all(
 ) -> Result<Vec<Item>, ReplyError> {
     let said = batch::read(value, items.iter().filter_map(asked))?;
     let intact_for_ns = connection.observed.intact_for_ns(said.now_us, said.is_marked);
-    kit.shared.stats.corrected(said.corrected);
+    kit.shared.stats.corrected.add(said.corrected);
     let (mut back, now) = (Vec::new(), Instant::now());
     for (item, verdict) in items.iter_mut().zip(said.verdicts) {
         let Some(
@@ -176,7 +176,7 @@ fn tell_refunds(
     kit: &Kit,
 ) -> Result<Vec<Item>, ReplyError> {
     let said = reply::counts(value, items.len())?;
-    kit.shared.stats.corrected(said.corrected);
+    kit.shared.stats.corrected.add(said.corrected);
     let intact_for_ns = connection.observed.intact_for_ns(said.now_us, true);
     for (item, count) in items.iter_mut().zip(said.counts) {
         item.hear(Ok(answer(Reply::Count(count), intact_for_ns)));
@@ -202,7 +202,7 @@ fn tell_one(
             | Question::Renew { plan, .. }
             | Question::Reset { plan, .. } => {
                 let counts = returns::read(&plan.plan, command, value)?;
-                kit.shared.stats.corrected(counts.corrected);
+                kit.shared.stats.corrected.add(counts.corrected);
                 let count = counts.counts.iter().fold(0_u64, |sum, &one| sum.saturating_add(one));
                 (Reply::Count(count), counts.now_us, true)
             }

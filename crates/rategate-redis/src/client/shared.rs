@@ -43,7 +43,7 @@ impl Shared {
     pub(crate) fn put(&self, mut item: Item) {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.most {
             let why = format!("{} questions are without an answer already", self.most);
-            self.stats.refused();
+            self.stats.refused.one();
             item.hear(Err(Fault::Gone(Gone::Unable(why))));
             return;
         }

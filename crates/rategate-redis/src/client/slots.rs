@@ -1,9 +1,7 @@
 //! Which server has which slots of a cluster.
 
 use super::config::Server;
-
-/// How many slots a cluster has.
-pub(crate) const SLOTS: usize = 16_384;
+use crate::key::SLOTS;
 
 /// A server and the slots that it has, first and last.
 pub(crate) type Owner = (Server, Vec<(u16, u16)>);

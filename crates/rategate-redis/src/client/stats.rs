@@ -46,37 +46,54 @@ pub struct Stats {
     pub corrected: u64,
 }
 
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+
+    pub(crate) fn add(&self, number: u64) {
+        if number > 0 {
+            self.0.fetch_add(number, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of [`Stats`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     connected: AtomicU64,
-    rounds: AtomicU64,
-    calls: AtomicU64,
-    questions: AtomicU64,
     largest_call: AtomicU64,
-    late: AtomicU64,
-    shed: AtomicU64,
-    returned: AtomicU64,
-    refused: AtomicU64,
-    resent: AtomicU64,
-    lost: AtomicU64,
-    connections: AtomicU64,
-    loads: AtomicU64,
-    searches: AtomicU64,
-    dials: AtomicU64,
-    revivals: AtomicU64,
-    panics: AtomicU64,
-    corrected: AtomicU64,
+    calls: Counter,
+    questions: Counter,
+    pub(crate) rounds: Counter,
+    pub(crate) late: Counter,
+    pub(crate) shed: Counter,
+    pub(crate) returned: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) resent: Counter,
+    pub(crate) lost: Counter,
+    pub(crate) connections: Counter,
+    pub(crate) loads: Counter,
+    pub(crate) searches: Counter,
+    pub(crate) dials: Counter,
+    pub(crate) revivals: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) corrected: Counter,
 }
 
 impl Counters {
-    pub(crate) fn round(&self) {
-        add(&self.rounds, 1);
-    }
-
     pub(crate) fn call(&self, questions: usize) {
         let questions = u64::try_from(questions).unwrap_or(u64::MAX);
-        add(&self.calls, 1);
-        add(&self.questions, questions);
+        self.calls.one();
+        self.questions.add(questions);
         self.largest_call.fetch_max(questions, Ordering::Relaxed);
     }
 
@@ -84,90 +101,27 @@ impl Counters {
         self.connected.store(u64::try_from(servers).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    pub(crate) fn late(&self) {
-        add(&self.late, 1);
-    }
-
-    pub(crate) fn shed(&self) {
-        add(&self.shed, 1);
-    }
-
-    pub(crate) fn returned(&self) {
-        add(&self.returned, 1);
-    }
-
-    pub(crate) fn refused(&self) {
-        add(&self.refused, 1);
-    }
-
-    pub(crate) fn resent(&self) {
-        add(&self.resent, 1);
-    }
-
-    pub(crate) fn lost(&self) {
-        add(&self.lost, 1);
-    }
-
-    pub(crate) fn connection(&self) {
-        add(&self.connections, 1);
-    }
-
-    pub(crate) fn dial(&self) {
-        add(&self.dials, 1);
-    }
-
-    pub(crate) fn revival(&self) {
-        add(&self.revivals, 1);
-    }
-
-    pub(crate) fn revivals(&self) -> u64 {
-        self.revivals.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn panic(&self) {
-        add(&self.panics, 1);
-    }
-
-    pub(crate) fn load(&self) {
-        add(&self.loads, 1);
-    }
-
-    pub(crate) fn search(&self) {
-        add(&self.searches, 1);
-    }
-
-    pub(crate) fn corrected(&self, states: u64) {
-        if states > 0 {
-            add(&self.corrected, states);
-        }
-    }
-
     pub(crate) fn read(&self, open: usize) -> Stats {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            connected: of(&self.connected),
+            connected: self.connected.load(Ordering::Relaxed),
             open: u64::try_from(open).unwrap_or(u64::MAX),
-            rounds: of(&self.rounds),
-            calls: of(&self.calls),
-            questions: of(&self.questions),
-            largest_call: of(&self.largest_call),
-            shed: of(&self.shed),
-            late: of(&self.late),
-            returned: of(&self.returned),
-            refused: of(&self.refused),
-            resent: of(&self.resent),
-            lost: of(&self.lost),
-            connections: of(&self.connections),
-            loads: of(&self.loads),
-            searches: of(&self.searches),
-            dials: of(&self.dials),
-            revivals: of(&self.revivals),
-            panics: of(&self.panics),
-            corrected: of(&self.corrected),
+            rounds: self.rounds.get(),
+            calls: self.calls.get(),
+            questions: self.questions.get(),
+            largest_call: self.largest_call.load(Ordering::Relaxed),
+            late: self.late.get(),
+            shed: self.shed.get(),
+            returned: self.returned.get(),
+            refused: self.refused.get(),
+            resent: self.resent.get(),
+            lost: self.lost.get(),
+            connections: self.connections.get(),
+            loads: self.loads.get(),
+            searches: self.searches.get(),
+            dials: self.dials.get(),
+            revivals: self.revivals.get(),
+            panics: self.panics.get(),
+            corrected: self.corrected.get(),
         }
     }
-}
-
-fn add(counter: &AtomicU64, number: u64) {
-    counter.fetch_add(number, Ordering::Relaxed);
 }

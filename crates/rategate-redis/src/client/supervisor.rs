@@ -78,7 +78,7 @@ pub(crate) async fn caught<T>(shared: &Shared, work: impl Future<Output = T>) ->
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
         polled.map_or_else(
             |panic| {
-                shared.stats.panic();
+                shared.stats.panics.one();
                 Poll::Ready(Err(words(panic.as_ref())))
             },
             |polled| polled.map(Ok),
@@ -90,7 +90,7 @@ pub(crate) async fn caught<T>(shared: &Shared, work: impl Future<Output = T>) ->
 /// Runs a driver until it returns. One that panics starts again after a pause, with nothing of what it knew.
 fn supervise(shared: &Arc<Shared>, mut drive: impl FnMut()) {
     while catch_unwind(AssertUnwindSafe(&mut drive)).is_err() {
-        shared.stats.panic();
+        shared.stats.panics.one();
         thread::sleep(PAUSE);
     }
 }

@@ -1,14 +1,25 @@
 //! Looking for the server that decides, or for those of a cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate::store::Gone;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use super::config::{Config, Server, Topology};
 use super::connection::{Failure, Kit, carried};
-use super::dial::{READY_WITHIN, connect};
+use super::dial::{READY_WITHIN, connect, field};
 use super::slots::{Owner, number, owners, text};
+
+/// For how long the answers of a majority are awaited once there is one.
+const SETTLED_WITHIN: Duration = Duration::from_millis(200);
+
+/// Who decides on which slots, and how new that is: the epoch of the cluster that the server knew of.
+struct Map {
+    epoch: u64,
+    owners: Vec<Owner>,
+}
 
 impl Topology {
     pub(crate) fn is_empty(&self) -> bool {
@@ -47,42 +58,62 @@ impl Topology {
         guides.retain(|guide| seen.insert(guide.clone()));
         guides
     }
+
+    /// How many of so many guides have to answer. A change of a cluster is known to most of its servers before it holds,
+    /// and most of those that are asked have one of them among them.
+    const fn quorum(&self, guides: usize) -> usize {
+        match self {
+            Self::Cluster(_) => guides.saturating_add(1).div_ceil(2),
+            Self::One(_) | Self::PrimaryOf(_) | Self::Sentinel { .. } => 1,
+        }
+    }
 }
 
-/// Asks all who may know, at once, and takes the first answer.
+/// Asks all who may know, at once, and takes the first answer. In a cluster it takes the newest that most of them give,
+/// as a server that was cut off may be the first to answer, and does not know who took over.
 pub(crate) async fn find(
     config: Arc<Config>,
     kit: Arc<Kit>,
     known: Vec<Server>,
 ) -> Result<Vec<Owner>, Gone> {
-    kit.shared.stats.search();
+    kit.shared.stats.searches.one();
     if let Topology::One(server) = &config.topology {
-        return Ok(whole(server.clone()));
+        return Ok(whole(server.clone()).owners);
     }
+    let guides = config.topology.guides(known);
+    let quorum = config.topology.quorum(guides.len());
     let mut asked = JoinSet::new();
-    for guide in config.topology.guides(known) {
+    for guide in guides {
         let (config, kit) = (Arc::clone(&config), Arc::clone(&kit));
-        asked.spawn(
-            async move { tokio::time::timeout(READY_WITHIN, ask(&guide, &config, kit)).await },
-        );
+        asked.spawn(async move { ask(&guide, &config, kit).await });
     }
-    let mut why = String::from("nobody who was asked answers");
-    while let Some(told) = asked.join_next().await {
+    let (mut maps, mut why) = (Vec::new(), String::from("no server that was asked answers"));
+    let mut until = after(READY_WITHIN);
+    while maps.len() < quorum
+        && let Ok(Some(told)) = timeout_at(until, asked.join_next()).await
+    {
         match told {
-            Ok(Ok(Ok(owners))) => return Ok(owners),
-            Ok(Ok(Err(failure))) => {
-                why = match failure {
-                    Failure::Lost(why) => why,
-                    Failure::Refused { text, .. } => text,
-                }
+            Ok(Ok(map)) => {
+                until = until.min(after(SETTLED_WITHIN));
+                maps.push(map);
             }
-            Ok(Err(_)) | Err(_) => {}
+            Ok(Err(Failure::Lost(text) | Failure::Refused { text, .. })) => why = text,
+            Err(_) => {}
         }
     }
-    Err(Gone::Unreachable(format!("no primary is known: {why}")))
+    // Of two that are as new, the first.
+    let newest =
+        maps.into_iter().reduce(|one, other| if other.epoch > one.epoch { other } else { one });
+    let newest = newest.ok_or_else(|| Gone::Unreachable(format!("no primary is known: {why}")))?;
+    Ok(newest.owners)
 }
 
-async fn ask(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Vec<Owner>, Failure> {
+fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now)
+}
+
+async fn ask(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Failure> {
     match &config.topology {
         Topology::One(server) => Ok(whole(server.clone())),
         Topology::PrimaryOf(_) => {
@@ -105,11 +136,23 @@ async fn ask(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Vec<Owner
             let port = number(port).ok_or_else(|| odd(guide))?;
             Ok(whole(guide.beside(&text(host), port)))
         }
-        Topology::Cluster(_) => {
-            let told = ask_for(guide, config, kit, &["CLUSTER", "SLOTS"]).await?;
-            owners(guide, &told).ok_or_else(|| odd(guide))
-        }
+        Topology::Cluster(_) => map_of(guide, config, kit).await,
     }
+}
+
+/// Asks a server of a cluster who has which slots, and how new that is.
+async fn map_of(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Failure> {
+    let (mut connection, mut carrier) = connect(guide, config, kit).await?;
+    let told = async {
+        // First, so that the map is not older than this says. A user who may not ask knows of no epoch.
+        let epoch = connection
+            .send(&["CLUSTER", "INFO"])
+            .await
+            .map_or(0, |told| field(&text(&told), "cluster_current_epoch").parse().unwrap_or(0));
+        Ok((epoch, connection.send(&["CLUSTER", "SLOTS"]).await?))
+    };
+    let (epoch, told) = carried(&mut carrier, told).await?;
+    Ok(Map { epoch, owners: owners(guide, &told).ok_or_else(|| odd(guide))? })
 }
 
 /// Asks once, over a connection of its own.
@@ -124,9 +167,9 @@ async fn ask_for(
 }
 
 fn odd(guide: &Server) -> Failure {
-    Failure::Lost(format!("{guide} gives an answer that nobody understands"))
+    Failure::Lost(format!("{guide} gives an answer of another form than was asked for"))
 }
 
-fn whole(server: Server) -> Vec<Owner> {
-    vec![(server, vec![(0, 16_383)])]
+fn whole(server: Server) -> Map {
+    Map { epoch: 0, owners: vec![(server, vec![(0, 16_383)])] }
 }

@@ -42,7 +42,9 @@ impl Driver {
         if self.search.due_at().is_some_and(|at| at <= now) {
             self.search.is_wanted = false;
             self.search.attempts.begin(now);
-            let known = self.nodes.iter().map(|node| node.server.clone()).collect();
+            // Where a server has left, another's may listen by now, and would be told the password.
+            let known = self.nodes.iter().filter(|node| node.slot.is_some());
+            let known = known.map(|node| node.server.clone()).collect();
             let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
             self.begin(async move {
                 let shared = Arc::clone(&kit.shared);
@@ -82,7 +84,7 @@ impl Driver {
         let (shared, keys) = (Arc::clone(&self.shared), self.manner.keys.clone());
         self.begin(async move {
             let said = caught(&shared, greet(&mut connection, &keys, slot, &run)).await;
-            let said = said.unwrap_or_else(|why| Err(Failure::Lost(why))).map(|_| ());
+            let said = said.unwrap_or_else(|why| Err(Failure::Lost(why)));
             Event::Greeted { node: at, epoch, said }
         });
     }
@@ -93,12 +95,12 @@ impl Driver {
         match ready {
             Ok(Ready { connection, carrier, run, evicts }) => {
                 node.dials.succeeded();
-                // Another attempt was sooner.
-                if !node.lacks_connection(now, patience) {
+                // Another attempt was sooner, or nothing is asked there any more.
+                if !node.lacks_connection(now, patience) || !node.is_of_use() {
                     return;
                 }
                 node.up(connection, run, now);
-                self.shared.stats.revival();
+                self.shared.stats.revivals.one();
                 let shared = Arc::clone(&self.shared);
                 self.begin(async move {
                     let _ = caught(&shared, carrier).await;
@@ -137,14 +139,20 @@ impl Driver {
         &mut self,
         at: usize,
         epoch: u64,
-        said: &Result<(), Failure>,
+        said: Result<Option<String>, Failure>,
         now: Instant,
     ) {
         let Some(node) = self.nodes.get_mut(at).filter(|node| node.epoch == epoch) else { return };
         let is_back = node.greeted(now, self.config.budget);
         match said {
-            Ok(()) if is_back => self.shared.stats.revival(),
-            Ok(()) => {}
+            Ok(evicts) => {
+                if is_back {
+                    self.shared.stats.revivals.one();
+                }
+                if let Some(policy) = evicts {
+                    self.warn_of(at, &policy);
+                }
+            }
             Err(Failure::Lost(_)) => {
                 node.broke(now);
                 self.search.is_wanted |= self.config.topology.may_move();
@@ -174,9 +182,13 @@ impl Driver {
         self.search.attempts.succeeded();
         let mut slots = Slots::new();
         for (server, ranges) in owners {
-            let node = self.place_of(server, now);
+            let at = self.place_of(server, now);
             for slot in ranges.into_iter().flat_map(|(first, last)| first..=last) {
-                slots.set(slot, node);
+                slots.set(slot, at);
+                // From now on the place is taken.
+                if let Some(node) = self.nodes.get_mut(at) {
+                    node.slot = Some(slot);
+                }
             }
         }
         // A server that is gone and has no successor yet is no reason to ask all others over and over.
@@ -195,5 +207,70 @@ impl Driver {
         for item in homeless.drain() {
             self.route(item);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::client::config::{Config, Server};
+    use crate::client::dial::Dialer;
+    use crate::client::round::Outcome;
+    use crate::client::shared::Shared;
+    use crate::key::KeySpace;
+
+    fn driver() -> Driver {
+        let config = Config::cluster([Server::tcp("guide", 1)]);
+        let dialer = Dialer::new(&config).unwrap();
+        let (shared, keys) = (Arc::new(Shared::new(8)), KeySpace::new("t").unwrap());
+        Driver::new(&shared, &Arc::new(config), &keys, &dialer)
+    }
+
+    /// Three servers at a time have the slots, and two of them are others in each map.
+    #[test]
+    fn servers_that_come_and_go_take_no_more_places() {
+        let (mut driver, now) = (driver(), Instant::now());
+        for turn in 0..50 {
+            let owners = [
+                (Server::tcp("comes", turn), vec![(0, 99), (200, 299)]),
+                (Server::tcp("comes too", turn), vec![(100, 199)]),
+                (Server::tcp("stays", 1), vec![(300, 16_383)]),
+            ];
+            driver.found(Ok(owners.to_vec()), now);
+            for (server, ranges) in owners {
+                let slots = ranges.into_iter().flat_map(|(first, last)| first..=last);
+                for slot in slots {
+                    let at = driver.slots.node_of(slot).unwrap();
+                    assert_eq!(driver.nodes[at].server, server, "{slot}");
+                    assert!(driver.nodes[at].slot.is_some());
+                }
+            }
+            let servers: HashSet<_> = driver.nodes.iter().map(|node| &node.server).collect();
+            assert_eq!(servers.len(), driver.nodes.len());
+        }
+        assert!(driver.nodes.len() <= 5, "{}", driver.nodes.len());
+    }
+
+    /// What comes back names its server by the place.
+    #[test]
+    fn a_place_to_which_something_comes_back_stays_its_servers() {
+        let (mut driver, now) = (driver(), Instant::now());
+        let place_of_newest = |driver: &mut Driver, port| {
+            let server = Server::tcp("h", port);
+            driver.found(Ok(vec![(server.clone(), vec![(0, 16_383)])]), now);
+            driver.nodes.iter().position(|node| node.server == server).unwrap()
+        };
+        let first = place_of_newest(&mut driver, 1);
+        let (epoch, round) = (driver.nodes[first].epoch, driver.nodes[first].begin(now));
+        assert_ne!(place_of_newest(&mut driver, 2), first, "it had slots until now");
+        assert_ne!(place_of_newest(&mut driver, 3), first, "a round is under way");
+        driver.nodes[first].dials.begin(now);
+        driver.called(first, epoch, round, vec![Outcome::Forgotten], now);
+        assert_ne!(place_of_newest(&mut driver, 4), first, "a connection is being made");
+        driver.nodes[first].dials.succeeded();
+        assert_eq!(place_of_newest(&mut driver, 5), first);
+        assert_ne!(driver.nodes[first].epoch, epoch, "what is left of the other's does not count");
     }
 }

@@ -160,7 +160,7 @@ function gcra.back(cell, op, now, us, part, back)
   return fits(us, part, op.unit_us, op.unit_part, op.permits, op.d)
 end
 
-function gcra.undo(cell, op, _, _, permits)
+function gcra.undo(cell, op, _, permits)
   local us, part = times(op.unit_us, op.unit_part, permits, op.d)
   cell.peak_us = math.max(cell.peak_us, cell.tat_us + 1)
   cell.tat_us, cell.tat_part = sub(cell.tat_us, cell.tat_part, us, part, op.d)
@@ -179,12 +179,9 @@ function gcra.owed(cell, op, now)
 end
 
 function gcra.credit(cell, op, now, permits)
-  local us, part = times(op.unit_us, op.unit_part, permits, op.d)
-  local tat_us, tat_part = gcra_tat(cell, now)
-  cell.peak_us = math.max(cell.peak_us, tat_us + 1)
-  cell.tat_us, cell.tat_part = sub(tat_us, tat_part, us, part, op.d)
   cell.tat_us, cell.tat_part = gcra_tat(cell, now)
-  cell.back = cell.back + permits
+  gcra.undo(cell, op, now, permits)
+  cell.tat_us, cell.tat_part = gcra_tat(cell, now)
 end
 
 local function gcra_text(us, part, d, unit_us, unit_part)

@@ -43,8 +43,6 @@ function holds.has(cell, op, now, id)
   return until_us and tonumber(until_us) > now
 end
 
-function holds.adopt() end
-
 function holds.opening(cell, op, now)
   local excess = cell.held + op.permits - op.most
   if excess <= 0 then return now end
@@ -87,14 +85,10 @@ function holds.tell(cell, op, now)
   return now + op.lease_us, cell.held, 0
 end
 
--- What is held is released by its id, not refunded.
-function holds.back() return 0 end
+-- What is held is released by its id, not refunded, and its numbers are those of each call.
+local function none() return 0 end
 
-function holds.undo() end
-
-function holds.owed() return 0 end
-
-function holds.credit() end
+holds.back, holds.owed, holds.undo, holds.credit, holds.adopt = none, none, none, none, none
 
 function holds.write(cell, now)
   if cell.is_wiped then redis.call('DEL', cell.key) end

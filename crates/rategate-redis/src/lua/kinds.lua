@@ -8,7 +8,7 @@
 --   tell(cell, op, now)               three whole numbers: what remains follows from them, and a
 --                                     refund after a grant needs them
 --   back(cell, op, now, a, b, c)      how many of op.permits of such a grant can come back
---   undo(cell, op, now, a, permits)   takes so many back
+--   undo(cell, op, now, permits, a)   takes so many of such a grant back
 --   owed(cell, op, now)               how many of op.permits have been taken and not been earned again
 --   credit(cell, op, now, permits)    takes so many back, of whatever grants
 --   adopt(cell, op, now, call)        goes on under other numbers

@@ -186,7 +186,7 @@ function log.back(cell, op, _, newest)
 end
 
 -- Mostly the newest entry, and its permits are others' as well; a place without permits goes.
-function log.undo(cell, op, _, newest, permits)
+function log.undo(cell, op, _, permits, newest)
   local last = log_place(cell, cell.length - 1)
   local gap, count = log_entry(cell, last)
   if newest == cell.newest and count > permits then

@@ -233,7 +233,7 @@ function verbs.refund(keys, args, at)
     end
     for _, part in ipairs(parts) do
       if least > 0 then
-        part[1].kind.undo(part[2], part[1], call.now, part[3], least)
+        part[1].kind.undo(part[2], part[1], call.now, least, part[3])
         part[2].is_dirty = true
       end
     end

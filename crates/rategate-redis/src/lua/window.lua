@@ -54,7 +54,7 @@ function window.back(cell, op, _, start_us)
   return math.min(op.permits, cell.used)
 end
 
-function window.undo(cell, _, _, _, permits)
+function window.undo(cell, _, _, permits)
   cell.used = cell.used - permits
 end
 
@@ -62,9 +62,7 @@ function window.owed(cell, op)
   return math.min(op.permits, cell.used)
 end
 
-function window.credit(cell, _, _, permits)
-  cell.used = cell.used - permits
-end
+window.credit = window.undo
 
 function window.write(cell, now)
   local text = string.format('%d:%d:%d', cell.start_us, cell.used, cell.period_us)

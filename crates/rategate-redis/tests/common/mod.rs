@@ -14,6 +14,8 @@ pub(crate) mod client;
 #[cfg(feature = "client")]
 pub(crate) mod cluster;
 #[cfg(feature = "client")]
+pub(crate) mod fake;
+#[cfg(feature = "client")]
 pub(crate) mod load;
 pub(crate) mod proxy;
 pub(crate) mod server;

@@ -75,8 +75,12 @@ struct Rules {
     limiter: Option<Arc<dyn Line>>,
     longest_hold: Duration,
     longest_wait: Duration,
+    max_waiters: usize,
     spreads: bool,
 }
+
+/// How many requests of a client wait for a hold at a time, if not said otherwise.
+pub const DEFAULT_WAITERS: usize = 65_536;
 
 impl PaceLayer {
     /// Paces by what servers say, and waits by `sleep`.
@@ -88,6 +92,7 @@ impl PaceLayer {
             limiter: None,
             longest_hold: LONGEST_HOLD,
             longest_wait: Duration::MAX,
+            max_waiters: DEFAULT_WAITERS,
             spreads: true,
         };
         Self { rules: Arc::new(rules), lessons: Arc::default() }
@@ -121,6 +126,14 @@ impl PaceLayer {
     #[must_use]
     pub fn longest_wait(self, longest: Duration) -> Self {
         self.with(|rules| rules.longest_wait = longest)
+    }
+
+    /// Fails at once with [`PaceError::QueueFull`] where as many requests wait for what the server has asked for:
+    /// [`DEFAULT_WAITERS`] if not given, at least one. Those that wait for the [limiter](Self::limiter) are bounded by
+    /// [`Limiter::bound_queue`].
+    #[must_use]
+    pub fn bound_queue(self, waiters: usize) -> Self {
+        self.with(|rules| rules.max_waiters = waiters.max(1))
     }
 
     /// Uses up what remains as fast as requests come, and then holds.
@@ -164,6 +177,8 @@ pub enum PaceError<E> {
         /// How much longer it would have waited.
         wait: Duration,
     },
+    /// As many requests wait already as may by [`PaceLayer::bound_queue`].
+    QueueFull,
 }
 
 impl<S, I, O> Service<Request<I>> for Pace<S>
@@ -189,6 +204,7 @@ where
             layer.turn().await.map_err(|refused| match refused {
                 NoTurn::Limiter(error) => PaceError::Limiter(error),
                 NoTurn::TooLong(wait) => PaceError::TooLong { wait },
+                NoTurn::QueueFull => PaceError::QueueFull,
             })?;
             let in_flight = InFlight::new(&layer);
             let response = inner.call(request).await.map_err(PaceError::Client)?;
@@ -204,6 +220,7 @@ where
 enum NoTurn {
     Limiter(AcquireError),
     TooLong(Duration),
+    QueueFull,
 }
 
 impl PaceLayer {
@@ -211,7 +228,7 @@ impl PaceLayer {
     async fn turn(&self) -> Result<(), NoTurn> {
         let longest_ns = u64::try_from(self.rules.longest_wait.as_nanos()).unwrap_or(u64::MAX);
         let deadline_ns = self.now_ns().saturating_add(longest_ns);
-        let mut place = Place::new(self);
+        let mut place = Place::new(self).ok_or(NoTurn::QueueFull)?;
         loop {
             while let Err(again_ns) = place.start(self.now_ns()) {
                 if again_ns > deadline_ns {
@@ -270,8 +287,9 @@ struct Place<'l> {
 }
 
 impl<'l> Place<'l> {
-    fn new(layer: &'l PaceLayer) -> Self {
-        Self { layer, ticket: layer.lessons().join(), started_ns: None }
+    fn new(layer: &'l PaceLayer) -> Option<Self> {
+        let ticket = layer.lessons().join(layer.rules.max_waiters)?;
+        Some(Self { layer, ticket, started_ns: None })
     }
 
     fn start(&mut self, now_ns: u64) -> Result<(), u64> {
@@ -350,6 +368,7 @@ impl<E: fmt::Display> fmt::Display for PaceError<E> {
             Self::Client(error) => error.fmt(f),
             Self::Limiter(error) => error.fmt(f),
             Self::TooLong { wait } => write!(f, "the request would wait for {wait:?}"),
+            Self::QueueFull => f.write_str("as many requests wait already as may"),
         }
     }
 }
@@ -359,7 +378,7 @@ impl<E: Error + 'static> Error for PaceError<E> {
         match self {
             Self::Client(error) => Some(error),
             Self::Limiter(error) => Some(error),
-            Self::TooLong { .. } => None,
+            Self::TooLong { .. } | Self::QueueFull => None,
         }
     }
 }

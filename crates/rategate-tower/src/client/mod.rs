@@ -9,5 +9,5 @@ mod learn;
 mod pace;
 mod read;
 
-pub use self::layer::{Pace, PaceError, PaceLayer, Sleep};
+pub use self::layer::{DEFAULT_WAITERS, Pace, PaceError, PaceLayer, Sleep};
 pub use self::learn::{BLIND_HOLD, LONGEST_HOLD, Lesson, learn};

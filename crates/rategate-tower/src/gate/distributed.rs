@@ -4,21 +4,13 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::request::Parts;
 use rategate::Clock;
 use rategate::distributed::{By, Deciding, Decision, Denial, Distributed, Grant, LeaseGuard};
 use rategate::store::{Fault, LeaseId, Store};
 
 use super::taken::{InFlight, Taken};
 use super::{Ask, Gate, Outcome, Pass, Told, refused};
-use crate::key::StoreNames;
 use crate::refusal::{Reason, Refusal};
-
-/// A limiter over a store, and what its keys are called there.
-pub(crate) struct Named<S: Store, C: Clock + Clone + 'static> {
-    pub(crate) limiter: Distributed<S, C>,
-    pub(crate) names: Arc<StoreNames>,
-}
 
 /// A request, as the store knows it.
 struct Call<S: Store, C: Clock + Clone + 'static> {
@@ -28,13 +20,11 @@ struct Call<S: Store, C: Clock + Clone + 'static> {
     lease: Option<LeaseId>,
 }
 
-impl<S: Store, C: Clock + Clone + 'static> Gate for Named<S, C> {
-    fn pass(&self, head: &Parts, ask: Ask) -> Pass {
-        let name = self.names.name(head);
-        let limiter = self.limiter.clone();
+impl<S: Store, C: Clock + Clone + 'static> Gate for Distributed<S, C> {
+    fn pass(&self, ask: Ask, name: Vec<u8>) -> Pass {
+        let limiter = self.clone();
         let lease = limiter.counts_in_flight().then(LeaseId::random);
-        // The empty name is that of all requests without one.
-        let call = Arc::new(Call { limiter, name: name.unwrap_or_default().into(), lease });
+        let call = Arc::new(Call { limiter, name: name.into(), lease });
         match (lease, ask.longest_wait) {
             (Some(lease), _) => call.decided(call.limiter.hold(&call.name, ask.cost, lease), ask),
             (None, None) => call.decided(call.limiter.try_acquire(&call.name, ask.cost), ask),

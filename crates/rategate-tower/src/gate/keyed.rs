@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::request::Parts;
 use rategate::{Clock, Decision, Keyed, KeyedError, Ledger, Limiter, Twinned};
 
 use super::limiter::Of;
@@ -20,7 +19,7 @@ where
     Ledger<P>: Send,
     C: Clock + Clone + 'static,
 {
-    fn pass(&self, _head: &Parts, ask: Ask) -> Pass {
+    fn pass(&self, ask: Ask, _name: Vec<u8>) -> Pass {
         let of_key = OfKey { keyed: self, key: ask.key };
         if !may_count_in_flight::<Ledger<P>>() {
             return decide(&of_key, ask);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use http::request::Parts;
 use rategate::{AsyncLimiter, Clock, Concurrent, Decision, Grant, Limiter, LimiterError, Permit};
 
 use super::taken::{Known, Remembered, Taken, give_back, in_flight, may_count_in_flight};
@@ -27,7 +26,7 @@ where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
 {
-    fn pass(&self, _head: &Parts, ask: Ask) -> Pass {
+    fn pass(&self, ask: Ask, _name: Vec<u8>) -> Pass {
         decide(&Of { limiter: &self.limiter, known: &self.known }, ask)
     }
 

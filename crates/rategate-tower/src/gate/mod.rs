@@ -8,14 +8,12 @@ mod taken;
 use std::pin::Pin;
 use std::time::Duration;
 
-use http::request::Parts;
 use rategate::{AcquireError, Denial, Grant};
 
 use crate::headers::{Numbers, Standing};
 use crate::key::Key;
 use crate::refusal::{Reason, Refusal};
 
-pub(crate) use self::distributed::Named;
 pub(crate) use self::limiter::One;
 pub(crate) use self::taken::{InFlight, Taken};
 
@@ -64,9 +62,9 @@ pub(crate) type Turn = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// One limiter for all, a table with a limit for each key, or a limit that several processes keep together.
 pub(crate) trait Gate: Send + Sync {
-    /// Decides at once, or says that the decision has to be waited for: in line, or from a store. The head is
-    /// for gates whose keys have names.
-    fn pass(&self, head: &Parts, ask: Ask) -> Pass;
+    /// Decides at once, or says that the decision has to be waited for: in line, or from a store. The name of the key
+    /// is for a store; it is empty where there is none.
+    fn pass(&self, ask: Ask, name: Vec<u8>) -> Pass;
 
     /// Returns how long until the request could pass, if that is known without asking another process. Takes nothing.
     fn wait(&self, ask: Ask) -> Option<Duration> {

@@ -43,7 +43,7 @@ use rategate::{HashedId, Hashing, Seeds};
 pub use self::address::{Peer, peer};
 pub use self::client::{Client, Field, Trust, client};
 pub use self::forwarded::MAX_HOPS;
-pub(crate) use self::name::StoreNames;
+pub(crate) use self::name::LimitSource;
 pub use self::name::{MAX_CLIENT_NAME_BYTES, NameSource};
 pub use self::named::named_address;
 pub use self::network::{Network, NetworkError};

@@ -108,27 +108,33 @@ impl<A: NameSource, B: NameSource, C: NameSource> NameSource for (A, B, C) {
     }
 }
 
-/// A source of names as one of keys, which has a key where it has a name that a store is asked about.
-pub(crate) struct StoreNames(pub(crate) Arc<dyn NameSource>);
-
-impl StoreNames {
-    /// The name that the store knows the client by: never the empty one, which is that of all requests without one.
-    pub(crate) fn name(&self, head: &Parts) -> Option<Vec<u8>> {
-        self.0.name(head).filter(|name| (1..=MAX_CLIENT_NAME_BYTES).contains(&name.len()))
-    }
+/// The source of a limit's keys, or of the names that a store knows them by.
+#[derive(Clone)]
+pub(crate) enum LimitSource {
+    Keys(Arc<dyn KeySource>),
+    Names(Arc<dyn NameSource>),
 }
 
-impl KeySource for StoreNames {
-    fn key(&self, head: &Parts) -> Option<Key> {
-        Some(Key::of(&self.name(head)?))
+impl LimitSource {
+    /// Returns the key of a request, and its name where the store asks for one. The source is asked once.
+    pub(crate) fn client(&self, head: &Parts) -> Option<(Key, Vec<u8>)> {
+        match self {
+            Self::Keys(source) => Some((source.key(head)?, Vec::new())),
+            Self::Names(source) => {
+                // The empty name is that of all requests without one.
+                let is_name = |name: &Vec<u8>| (1..=MAX_CLIENT_NAME_BYTES).contains(&name.len());
+                let name = source.name(head).filter(is_name)?;
+                Some((Key::of(&name), name))
+            }
+        }
     }
 
-    fn lacks(&self, head: &Parts) -> Option<&'static str> {
-        self.0.lacks(head)
-    }
-
-    fn is_ambiguous(&self, head: &Parts) -> bool {
-        self.0.is_ambiguous(head)
+    /// Returns the source as one of keys, which says why a request has none.
+    pub(crate) fn keys(&self) -> &dyn KeySource {
+        match self {
+            Self::Keys(source) => &**source,
+            Self::Names(source) => &**source,
+        }
     }
 }
 

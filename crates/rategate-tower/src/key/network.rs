@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use rategate::deny::AddressGroups;
+
 /// A range of addresses: an address and how many of its leading bits count.
 ///
 /// ```
@@ -28,7 +30,7 @@ pub struct Network {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// No address, or no number after the slash.
+    /// No address, or no number after the slash. A network of IPv4 is written as one, not mapped into IPv6.
     Malformed,
     /// More bits than an address has.
     TooManyBits,
@@ -41,15 +43,7 @@ impl Network {
     /// Whether the address lies in it. An IPv4 address that is mapped into IPv6 is the IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.first, address.to_canonical()) {
-            (IpAddr::V4(first), IpAddr::V4(address)) => {
-                address.to_bits() & v4_mask(self.bits) == first.to_bits()
-            }
-            (IpAddr::V6(first), IpAddr::V6(address)) => {
-                address.to_bits() & v6_mask(self.bits) == first.to_bits()
-            }
-            _ => false,
-        }
+        first_of(address.to_canonical(), self.bits) == self.first
     }
 
     /// The first address.
@@ -67,6 +61,10 @@ impl FromStr for Network {
             None => (text, None),
         };
         let first: IpAddr = address.parse().map_err(|_| NetworkError::Malformed)?;
+        // An IPv4 address that is mapped into IPv6 lies in networks of IPv4 alone.
+        if first != first.to_canonical() {
+            return Err(NetworkError::Malformed);
+        }
         let most = if first.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
             None => most,
@@ -74,26 +72,19 @@ impl FromStr for Network {
             Some(bits) if bits.starts_with('+') => return Err(NetworkError::Malformed),
             Some(bits) => bits.parse().map_err(|_| NetworkError::Malformed)?,
         };
-        let beyond = match first {
-            _ if bits > most => return Err(NetworkError::TooManyBits),
-            IpAddr::V4(address) => address.to_bits() & !v4_mask(bits) != 0,
-            IpAddr::V6(address) => address.to_bits() & !v6_mask(bits) != 0,
-        };
-        if beyond {
+        if bits > most {
+            return Err(NetworkError::TooManyBits);
+        }
+        if first_of(first, bits) != first {
             return Err(NetworkError::BitsBeyond);
         }
         Ok(Self { first, bits })
     }
 }
 
-/// The first `bits` of 32 set.
-fn v4_mask(bits: u8) -> u32 {
-    u32::MAX.checked_shl(32_u32.saturating_sub(bits.into())).unwrap_or(0)
-}
-
-/// The first `bits` of 128 set.
-fn v6_mask(bits: u8) -> u128 {
-    u128::MAX.checked_shl(128_u32.saturating_sub(bits.into())).unwrap_or(0)
+/// Returns the first address of those with the same first `bits`.
+fn first_of(address: IpAddr, bits: u8) -> IpAddr {
+    AddressGroups::default().with_v4(bits).with_v6(bits).first(address)
 }
 
 impl fmt::Display for NetworkError {
@@ -130,6 +121,9 @@ mod tests {
             ("10.0.0.0/-1", Err(NetworkError::Malformed)),
             ("10.0.0.0/256", Err(NetworkError::Malformed)),
             ("10.0.0/8", Err(NetworkError::Malformed)),
+            ("::ffff:10.0.0.0/104", Err(NetworkError::Malformed)),
+            ("::ffff:10.0.0.1", Err(NetworkError::Malformed)),
+            ("::/96", Ok(())),
             ("", Err(NetworkError::Malformed)),
             ("example.com/8", Err(NetworkError::Malformed)),
         ];

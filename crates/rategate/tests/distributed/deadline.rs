@@ -124,21 +124,6 @@ fn each_task_is_woken_at_its_deadline() {
     }
 }
 
-/// A call that is dropped with its answer unread has used nothing.
-#[test]
-fn an_answer_that_nobody_reads_goes_back() {
-    let mut fleet = Fleet::new(2);
-    let one = Gcra::new("1/h".parse().unwrap(), 1).unwrap();
-    let node = fleet.join(|builder| builder.limit("one", one));
-    let deciding = fleet.nodes[node].node.try_acquire(b"key", 1);
-    fleet.run_to(fleet.now_ns() + 10 * MS);
-    drop(deciding);
-    fleet.run_to(fleet.now_ns() + 10 * MS);
-    fleet.call(node, b"key", 1);
-    fleet.run_to(fleet.now_ns() + 10 * MS);
-    assert_eq!(fleet.grants.len(), 1);
-}
-
 /// How many threads of this process have this name, where the system tells.
 fn threads_named(name: &str) -> Option<usize> {
     let threads = std::fs::read_dir("/proc/self/task").ok()?;
