@@ -326,7 +326,7 @@ impl<P: Policy> Ledger<P> {
         *self = Self { held, next_serial, changed_from, undone_from, past, busy_until_ns, ..fresh };
     }
 
-    /// When `permits` could start at `from_ns` or later, if asked for at `now_ns`.
+    /// Returns when `permits` could start at `from_ns` or later, if asked for at the latest instant known.
     ///
     /// # Errors
     ///

@@ -117,10 +117,9 @@
 //!   [`MonotonicClock`] for a second and ends.
 //! * It does not share a limit with a forked child. The child has its own copy of each limit, so parent
 //!   and child together may reach twice the rate; [`distributed`] limits are one for both. Tasks in the child
-//!   wait by a timer of the child's own, and a [`Dispatcher`] of the parent takes no task there. A limiter
-//!   that tasks are waiting for at the moment of the fork is of no use in the child: copies of those
-//!   tasks stand in line there, and their timer is the parent's. A lock that another thread holds at
-//!   the fork stays held in the child.
+//!   wait by a timer of the child's own, and a [`Dispatcher`] of the parent takes no task there. Copies of
+//!   those that wait at the moment of the fork stand in line in the child, and hold it up for one grace
+//!   period each. A lock that another thread holds at the fork stays held in the child.
 
 mod clock;
 mod decision;

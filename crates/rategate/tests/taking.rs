@@ -11,13 +11,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
-use rategate::TwoTimeline;
-use rategate::{
-    AcquireError, AsyncLimiter, Clock, Concurrent, Gcra, Grant, ManualClock, Mode, SlidingLog,
-};
+use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, Concurrent, Gcra, Grant, Limiter};
+use rategate::{ManualClock, Mode, SlidingLog, TwoTimeline};
 
 const MS: u64 = 1_000_000;
 
@@ -226,4 +226,24 @@ fn one_large_lateness_fades() {
     std::mem::forget(forgotten);
     clock.advance(20 * MS);
     assert!(started(&mut next).is_some(), "after 10 ms");
+}
+
+/// A thread is told when the hold of a waiter before it ends, also where no timer of tasks runs.
+#[test]
+fn a_thread_behind_a_task_that_never_comes_waits_one_grace_period() {
+    let limiter = Limiter::new(Concurrency::new(1).unwrap());
+    let tasks = AsyncLimiter::from(limiter.clone());
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
+    let mut stalled: Wait<'_> = Box::pin(tasks.acquire(1));
+    assert!(poll(&mut stalled).is_none());
+    let behind = limiter.clone();
+    let (ended, wait) = mpsc::channel();
+    thread::spawn(move || ended.send(behind.acquire(1).is_ok()));
+    while limiter.waiting().unwrap() < 2 {
+        thread::yield_now();
+    }
+    // It has gone to sleep, with no start to look for.
+    thread::sleep(Duration::from_millis(50));
+    limiter.release(1).unwrap();
+    assert_eq!(wait.recv_timeout(Duration::from_secs(20)), Ok(true));
 }
