@@ -356,16 +356,18 @@ pub(super) fn told<C: Clock + Clone + 'static>(
     let rule = &ruled.rule;
     let is_enforced = rule.enforcement == Enforcement::All || ruled.is_enforced(key);
     let gone = (decision.by() == By::Fallback).then_some(rule.when_gone);
+    let retry_after_ns = match decision {
+        Decision::Granted(_) => None,
+        Decision::Denied(denial) => denial.retry_after_ns,
+    };
     let verdict = match (gone, decision) {
-        (Some(WhenGone::Admit), _) => Verdict::Gone { admitted: true },
-        (Some(WhenGone::Deny), _) => Verdict::Gone { admitted: !is_enforced },
+        (Some(WhenGone::Admit), _) => Verdict::Gone { admitted: true, retry_after_ns: None },
+        (Some(WhenGone::Deny), _) => Verdict::Gone { admitted: !is_enforced, retry_after_ns },
         (Some(WhenGone::Local), Decision::Denied(_)) if ruled.is_in_flight() => {
-            Verdict::Gone { admitted: !is_enforced }
+            Verdict::Gone { admitted: !is_enforced, retry_after_ns }
         }
         (_, Decision::Granted(_)) => Verdict::Granted,
-        (_, Decision::Denied(denial)) => {
-            Verdict::Denied { retry_after_ns: denial.retry_after_ns, enforced: is_enforced }
-        }
+        (_, Decision::Denied(_)) => Verdict::Denied { retry_after_ns, enforced: is_enforced },
     };
     let mut part = ruled.part(verdict);
     // What this server has borrowed is not what is left of the limit.
