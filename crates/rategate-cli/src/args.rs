@@ -132,15 +132,16 @@ pub(crate) struct SimulateArgs {
 
 /// Time the limiters on this machine, beside what the machine itself takes
 ///
-/// Takes some seconds. The figures are medians; on a busy machine they still move, so compare only
-/// what one run prints. On two threads all share one limiter.
+/// Takes some seconds, and with --truth some two minutes. The figures are medians; on a busy machine they still move, so compare only
+/// what one run prints. On two threads all share one limiter. With --json nothing is printed before the end.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// Test with a stopwatch whether any window of real starts holds more than its limit says: callers
     /// that wait in a loop, threads and tasks, from 1 to 256
     #[arg(long)]
     pub(crate) truth: bool,
-    /// How long each line of the stopwatch test takes, at least
+    /// How long each line of the stopwatch test takes, at least: there are some 80 lines. Those whose limit has windows of a
+    /// second take two seconds in any case, so the test takes half a minute at least
     #[arg(long, value_name = "DURATION", default_value = "1s", requires = "truth", value_parser = lap)]
     pub(crate) lap: Duration,
     /// Print an array with an object for each line of the table

@@ -72,7 +72,10 @@ fn check(path: &Path) -> Result<u8, Failure> {
     warn(&loaded.warnings);
     let rules = loaded.rules.rules.len();
     let s = if rules == 1 { "" } else { "s" };
-    print(&format!("{}: {rules} rule{s}, {}\n", path.display(), loaded.hash))
+    let limits_nothing =
+        if rules == 0 { "; nothing is limited but by limits that come with calls" } else { "" };
+    let (path, hash) = (path.display(), loaded.hash);
+    print(&format!("{path}: {rules} rule{s}, {hash}{limits_nothing}\n"))
 }
 
 fn explain(path: &Path, domain: &str, entries: &[String]) -> Result<u8, Failure> {

@@ -52,12 +52,19 @@ fn stdout(output: &std::process::Output) -> String {
 fn check_says_what_serve_would() {
     let folder = Folder::of(&[
         ("good.toml", "[[rule]]\nname = \"a\"\nlimit = \"5/s\"\n"),
+        ("empty.toml", "# No rules yet.\n"),
         ("bad.toml", "[[rule]]\nname = \"a\"\nlimit = \"5/fortnight\"\n"),
         ("edge.yaml", ENVOY),
     ]);
     let output = run(&["config", "check", &folder.path("good.toml")], b"");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("good.toml: 1 rule, "), "{}", stdout(&output));
+
+    let output = run(&["config", "check", &folder.path("empty.toml")], b"");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("0 rules, ") && stdout(&output).contains("nothing is limited")
+    );
 
     let output = run(&["config", "check", &folder.path("bad.toml")], b"");
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), ""));

@@ -9,6 +9,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -27,6 +28,41 @@ impl Drop for Service {
     }
 }
 
+/// Starts the service, and waits for lines of its log that contain a part.
+fn logging(path: &Path) -> (Service, impl Fn(&str)) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rategate"));
+    command.args(["serve", "--resp", "off", "--grpc", "off", "--http", "127.0.0.1:0", "--config"]);
+    command.arg(path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut service = Service(command.spawn().unwrap());
+    let log = service.0.stderr.take().unwrap();
+    let (tell, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(log).lines().map_while(Result::ok) {
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let until = move |part: &str| loop {
+        let line = lines.recv_timeout(Duration::from_secs(60)).expect(part);
+        if line.contains(part) {
+            return;
+        }
+    };
+    (service, until)
+}
+
+/// A store that is not there is no reason not to start, and one to say so.
+#[test]
+fn a_store_out_of_reach_is_told_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules.toml");
+    let text = "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"a\"\nmatch = [\"user\"]\nlimit = \"5/s\"\nstore = \"exact\"\n";
+    fs::write(&path, text).unwrap();
+    let (_service, until) = logging(&path);
+    until("the store cannot be reached");
+}
+
 #[test]
 fn recovery_after_a_refused_configuration_is_logged() {
     let folder = tempfile::tempdir().unwrap();
@@ -38,25 +74,7 @@ fn recovery_after_a_refused_configuration_is_logged() {
         fs::rename(&new, &path).unwrap();
     };
     write("5/s");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rategate"));
-    command.args(["serve", "--resp", "off", "--grpc", "off", "--http", "127.0.0.1:0", "--config"]);
-    command.arg(&path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut service = Service(command.spawn().unwrap());
-    let log = service.0.stderr.take().unwrap();
-    let (tell, lines) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(log).lines().map_while(Result::ok) {
-            if tell.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    let until = |part: &str| loop {
-        let line = lines.recv_timeout(Duration::from_secs(60)).expect(part);
-        if line.contains(part) {
-            return;
-        }
-    };
+    let (_service, until) = logging(&path);
     // The files are followed from some moment on: a change before is found at the next.
     thread::sleep(Duration::from_millis(500));
     write("5/fortnight");

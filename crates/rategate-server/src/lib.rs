@@ -19,3 +19,4 @@ pub mod observe;
 pub mod protocol;
 pub mod rule;
 pub mod serve;
+mod units;

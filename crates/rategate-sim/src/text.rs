@@ -23,6 +23,12 @@ impl Report {
             writeln!(text, "{}", self.tape)?;
         }
         writeln!(text, "elapsed {} ms, granted {}", milliseconds(self.elapsed_ns), self.granted)?;
+        if self.operations.is_empty() && self.steps.is_empty() {
+            writeln!(
+                text,
+                "nothing called: the scenario has no [[caller]], [[arrivals]] or [[step]]"
+            )?;
+        }
         let shape = StepShape::of(&self.steps);
         if !self.steps.is_empty() {
             writeln!(text, "\n{}", shape.heading())?;

@@ -85,3 +85,17 @@ fn constant_arrivals_do_not_drift() {
     assert_eq!([0, 1, 2, 3].map(at), [0, 333_333_333, 666_666_666, 1_000_000_000]);
     assert_eq!(at(3_000), 1_000_000_000_000);
 }
+
+/// A limit that is never called holds everything that is expected of it; the report says why.
+#[test]
+fn a_scenario_without_calls_says_so() {
+    let limit = "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n";
+    let text = |more: &str| {
+        let scenario = Scenario::parse(&format!("{limit}{more}")).unwrap();
+        world::run(&scenario).to_text()
+    };
+    assert!(text("").contains("nothing called"), "{}", text(""));
+    for calls in ["[[caller]]\noperations = 1\n", "[[step]]\nat = \"0s\"\ncall = \"try\"\n"] {
+        assert!(!text(calls).contains("nothing called"), "{}", text(calls));
+    }
+}

@@ -25,7 +25,9 @@ use tokio::net::TcpListener;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let seconds = arguments.next().map_or(Ok(4), |text| text.parse())?;
+    let seconds = arguments.next().unwrap_or_else(|| "4".to_owned());
+    let wrong = |_| format!("`{seconds}` is not a whole number of seconds, such as 60");
+    let seconds = seconds.parse::<u64>().map_err(wrong)?;
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
 
     let listener = TcpListener::bind(address).await?;

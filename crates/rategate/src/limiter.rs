@@ -627,8 +627,8 @@ impl<L: Concurrent, C: Clock> fmt::Debug for Limiter<L, C> {
     }
 }
 
-/// What a fresh limit grants at most at once.
-fn most_at_once<P: Policy>(policy: &P) -> u64 {
+/// Returns what a fresh limit grants at most at once.
+pub(crate) fn most_at_once<P: Policy>(policy: &P) -> u64 {
     policy.remaining(&policy.fresh(0), 0)
 }
 

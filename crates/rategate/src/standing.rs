@@ -12,7 +12,7 @@ use rategate_core::verdict::{self, Verdict};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::{Closed, LimiterError};
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, most_at_once};
 use crate::turn::Turn;
 
 /// Where a limit stands.
@@ -24,11 +24,16 @@ pub struct Look {
     /// sooner, the limit cannot be told from a fresh one. 0 if it cannot now. `None` where time alone does not bring that
     /// about, where somebody waits for the limit, and beyond the end of the clock.
     pub fresh_in_ns: Option<u64>,
+    /// What a fresh limit of these numbers grants at once: while [numbers change](crate::Keyed::reconfigure), it says by
+    /// which of them `remaining` is counted.
+    pub capacity: u64,
 }
 
 impl Look {
-    /// What can be said of a limit that somebody waits for.
-    pub(crate) const HELD: Self = Self { remaining: 0, fresh_in_ns: None };
+    /// Returns what can be said of a limit that callers wait for.
+    pub(crate) const fn held(capacity: u64) -> Self {
+        Self { remaining: 0, fresh_in_ns: None, capacity }
+    }
 
     /// The same as a duration.
     #[must_use]
@@ -39,19 +44,22 @@ impl Look {
     #[inline]
     pub(crate) fn of_value(numbers: Narrow, value: u64, now_ns: u64) -> Self {
         let remaining = numbers.remaining(value, now_ns);
-        Self { remaining, fresh_in_ns: numbers.fresh_in_ns(value, now_ns) }
+        let fresh_in_ns = numbers.fresh_in_ns(value, now_ns);
+        Self { remaining, fresh_in_ns, capacity: numbers.capacity() }
     }
 
     pub(crate) fn of_state<P: Policy>(policy: &P, state: &P::State, now_ns: u64) -> Self {
         let fresh_ns = policy.fresh_at_ns(state);
         let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
-        Self { remaining: policy.remaining(state, now_ns), fresh_in_ns }
+        let (remaining, capacity) = (policy.remaining(state, now_ns), most_at_once(policy));
+        Self { remaining, fresh_in_ns, capacity }
     }
 
     pub(crate) fn of_ledger<P: Policy>(ledger: &Ledger<P>, now_ns: u64) -> Self {
         let fresh_ns = ledger.fresh_at_ns(now_ns);
         let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
-        Self { remaining: ledger.remaining(now_ns), fresh_in_ns }
+        let (remaining, capacity) = (ledger.remaining(now_ns), most_at_once(ledger.policy()));
+        Self { remaining, fresh_in_ns, capacity }
     }
 }
 
@@ -161,7 +169,8 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
 
 fn look<P: Policy>(turn: &mut Turn<'_, Ledger<P>>) -> Look {
     if !turn.is_line_empty() {
-        return Look::HELD;
+        return Look::held(most_at_once(turn.limit().policy()));
     }
-    turn.behind_all(|limit, now_ns| Look::of_ledger(limit, now_ns)).unwrap_or(Look::HELD)
+    let look = turn.behind_all(|limit, now_ns| Look::of_ledger(limit, now_ns));
+    look.unwrap_or_else(|| Look::held(most_at_once(turn.limit().policy())))
 }

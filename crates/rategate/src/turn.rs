@@ -221,6 +221,11 @@ impl<'a, L: Provisional> Turn<'a, L> {
         Self { is_real_time: clock.is_real_time(), ..self }
     }
 
+    /// Returns the limit as it is.
+    pub(crate) fn limit(&self) -> &L {
+        &self.state.limit
+    }
+
     /// Grants all whose starts have come.
     pub(crate) fn serve(&mut self) {
         if let State { limit, waits: Some(waits) } = &mut *self.state {

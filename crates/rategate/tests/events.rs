@@ -177,4 +177,6 @@ fn a_store_is_told_of_once_for_each_change() {
         back.starts_with("INFO") && back.contains("well again") && back.contains("mail"),
         "{back}"
     );
+    // An old reason is not to be read as one that still holds.
+    assert!(gone.contains("why=") && back.contains("was=") && !back.contains("why="), "{back}");
 }

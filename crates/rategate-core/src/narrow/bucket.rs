@@ -135,6 +135,15 @@ impl Bucket {
         }
     }
 
+    /// Returns what a full bucket grants at once.
+    #[inline]
+    pub(super) const fn capacity(self) -> u64 {
+        match self.burst.checked_div(self.parts_per_permit) {
+            Some(permits) => permits,
+            None => 0,
+        }
+    }
+
     #[inline]
     const fn ns_of(self, parts: NonZeroU64) -> NonZeroU64 {
         if self.parts_per_ns <= 1 {

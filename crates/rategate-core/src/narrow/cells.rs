@@ -208,6 +208,12 @@ impl Cells {
         if is_over { self.permits } else { self.permits.saturating_sub(cell.used) }
     }
 
+    /// Returns what an unused limit grants at once.
+    #[inline]
+    pub(super) const fn capacity(self) -> u64 {
+        self.permits
+    }
+
     fn narrowed(self, cell: Cell, now_ns: u64) -> Option<u64> {
         if cell.used == 0 || self.held_for_ns(cell, now_ns) == 0 {
             return Some(self.full_at(now_ns));

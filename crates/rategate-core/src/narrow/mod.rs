@@ -173,4 +173,14 @@ impl Narrow {
             Form::Cells(cells) => cells.remaining(value, now_ns),
         }
     }
+
+    /// Returns what a fresh limit grants at once.
+    #[must_use]
+    #[inline]
+    pub const fn capacity(self) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.capacity(),
+            Form::Cells(cells) => cells.capacity(),
+        }
+    }
 }

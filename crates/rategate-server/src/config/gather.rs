@@ -237,10 +237,14 @@ impl Draft {
     /// A complaint that it is for the same calls as another.
     fn same_as(&self, first: &Self, is_full: bool, has_tiers: bool) -> Problem {
         let (one, other) = (&first.rule.name, &self.rule.name);
-        let message = format!(
-            "duplicate composite key: {other:?} matches what {one:?} at {} does",
-            first.place.origin()
-        );
+        let at = first.place.origin();
+        let message = if is_full {
+            format!(
+                "too many rules for the same calls: {other:?} is one more with the match of {one:?} at {at}"
+            )
+        } else {
+            format!("duplicate composite key: {other:?} matches what {one:?} at {at} does")
+        };
         let help = if is_full {
             format!("at most {} rules are for the same calls", engine::MOST_ON_ONE)
         } else if has_tiers {

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::rule::{CountedWindow, Limit, Shown, Unit};
+use crate::units::meant;
 
 /// For how long permits are borrowed from a store if not said otherwise.
 pub(crate) const LEASE_NS: u64 = 100_000_000;
@@ -73,7 +74,10 @@ impl Written {
             "exempt" => return Ok(Self::Exempt),
             _ => {}
         }
-        let rate: Rate = text.parse().map_err(|error: RateError| error.to_string())?;
+        let rate: Rate = text.parse().map_err(|error: RateError| match meant(text) {
+            Some(meant) => format!("{error}; did you mean {meant:?}?"),
+            None => error.to_string(),
+        })?;
         let (number, period) = text.split_once('/').unwrap_or((text, ""));
         let period_ns = match span::unit_ns(period) {
             Some(unit_ns) => unit_ns,

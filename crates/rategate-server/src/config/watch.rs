@@ -2,9 +2,10 @@
 //!
 //! A thread waits for events of the folders in which the files are, and of those that they are linked from: editors write a new file
 //! and rename it, and Kubernetes swaps a link beside the files. After an event it waits for silence, reads everything, and compares it
-//! with what it has seen. What is wrong, half-written or gone changes nothing but the [`State`].
+//! with what it has seen. What is written into other files there, such as a log, is no event. What is wrong, half-written or gone changes nothing but the [`State`].
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use notify::event::{EventKind, ModifyKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 
 use super::error::ConfigError;
@@ -224,13 +226,16 @@ fn silence(heard: &Receiver<Order>) -> Option<Order> {
 struct Folders {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
+    /// The names of files whose text counts, whatever they end in: the configuration itself, and what it is linked to.
+    names: Arc<ArcSwap<BTreeSet<OsString>>>,
 }
 
 impl Folders {
     fn new(orders: Sender<Order>) -> Self {
+        let names = Arc::new(ArcSwap::default());
+        let known = Arc::clone(&names);
         let tell = move |event: notify::Result<notify::Event>| {
-            // Our own reading is no news.
-            if event.is_ok_and(|event| event.kind.is_access()) {
+            if event.is_ok_and(|event| !is_news(&event, &known.load())) {
                 return;
             }
             let _ = orders.send(Order::Event);
@@ -239,14 +244,15 @@ impl Folders {
         if let Err(error) = &watcher {
             tracing::warn!(%error, "changes of the configuration are seen once a minute");
         }
-        Self { watcher: watcher.ok(), watched: BTreeSet::new() }
+        Self { watcher: watcher.ok(), watched: BTreeSet::new(), names }
     }
 
     /// Watches the folders of the files at `path`, and of those that they are linked from. A folder that was replaced by
     /// another is watched anew.
     fn watch(&mut self, path: &Path) {
         let Some(watcher) = &mut self.watcher else { return };
-        let wanted = folders(path);
+        let (wanted, names) = folders(path);
+        self.names.store(Arc::new(names));
         for folder in self.watched.difference(&wanted) {
             let _ = watcher.unwatch(folder);
         }
@@ -265,15 +271,34 @@ impl Folders {
     }
 }
 
-fn folders(path: &Path) -> BTreeSet<PathBuf> {
+/// Whether an event may be of the configuration. Our own reading is no news, nor is what is written into a file of another
+/// name: a log in the folder would never let it be silent. A file that comes, goes or is renamed always is.
+fn is_news(event: &notify::Event, names: &BTreeSet<OsString>) -> bool {
+    let is_of_names = |path: &PathBuf| {
+        files::Format::of(path).is_some()
+            || path.file_name().is_some_and(|name| names.contains(name))
+    };
+    match event.kind {
+        EventKind::Access(_) => false,
+        EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Metadata(_) | ModifyKind::Any) => {
+            event.paths.is_empty() || event.paths.iter().any(is_of_names)
+        }
+        _ => true,
+    }
+}
+
+/// Returns the folders of the files at `path`, and the names of those whose ends do not tell what they are.
+fn folders(path: &Path) -> (BTreeSet<PathBuf>, BTreeSet<OsString>) {
     let parent = |path: &Path| match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
         Some(parent) => parent.to_owned(),
         None => path.to_owned(),
     };
     let mut folders = BTreeSet::from([parent(path)]);
+    let mut names: BTreeSet<OsString> = path.file_name().map(OsString::from).into_iter().collect();
     let mut add_target = |path: &Path| {
         if let Ok(target) = path.canonicalize() {
+            names.extend(target.file_name().map(OsString::from));
             folders.insert(if target.is_dir() { target } else { parent(&target) });
         }
     };
@@ -284,5 +309,5 @@ fn folders(path: &Path) -> BTreeSet<PathBuf> {
             .filter(|entry| files::Format::of(&entry.path()).is_some())
             .for_each(|entry| add_target(&entry.path()));
     }
-    folders
+    (folders, names)
 }

@@ -64,6 +64,8 @@ pub enum Verdict {
     Gone {
         /// Whether it passes.
         admitted: bool,
+        /// How long until the store is asked again, if it does not pass.
+        retry_after_ns: Option<NonZeroU64>,
     },
 }
 
@@ -161,16 +163,26 @@ impl Verdict {
         }
     }
 
+    /// Returns how long until the same item may fit; `None` if it does now, or time cannot help.
+    #[must_use]
+    pub const fn retry_after_ns(self) -> Option<NonZeroU64> {
+        match self {
+            Self::Denied { retry_after_ns, .. }
+            | Self::Gone { admitted: false, retry_after_ns } => retry_after_ns,
+            _ => None,
+        }
+    }
+
     /// Whether it was refused, be that enforced or not.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::Denied { .. } | Self::Gone { admitted: false })
+        matches!(self, Self::Denied { .. } | Self::Gone { admitted: false, .. })
     }
 
     /// Whether the item stands in the way of its request.
     #[must_use]
     pub const fn is_over(&self) -> bool {
-        matches!(self, Self::Denied { enforced: true, .. } | Self::Gone { admitted: false })
+        matches!(self, Self::Denied { enforced: true, .. } | Self::Gone { admitted: false, .. })
     }
 }
 
@@ -215,7 +227,7 @@ mod tests {
             Verdict::Denied { retry_after_ns: None, enforced: false },
             Verdict::Refunded(1),
             Verdict::Reset,
-            Verdict::Gone { admitted: true },
+            Verdict::Gone { admitted: true, retry_after_ns: None },
         ];
         let words = [
             "unmatched",

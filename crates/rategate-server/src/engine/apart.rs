@@ -22,7 +22,7 @@ use super::owned::OwnedItem;
 use super::request::{Item, Request, Verb};
 use super::stores::{Remote, reset_after_ns};
 use super::{Engine, Inner};
-use crate::rule::{CountedWindow, Enforcement, Limit, WhenGone};
+use crate::rule::{CountedWindow, Enforcement, Limit, Place, WhenGone};
 
 /// An item that a store decides.
 struct Apart {
@@ -139,6 +139,16 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 Some((Arc::clone(&ruled.rule.name), ruled.remote.as_ref()?.0.health()))
             })
             .collect()
+    }
+
+    /// Asks the store for the first rule that has its counters there, taking nothing. Returns how the store is, if it did
+    /// not answer.
+    pub(crate) async fn probe_store(&self) -> Option<rategate::distributed::Health> {
+        let live = self.inner.live.load_full()?;
+        let mut stored = live.ruled.iter().filter(|ruled| ruled.rule.place != Place::Here);
+        let (name, remote) = stored.find_map(|it| Some((&it.rule.name, it.remote.as_ref()?)))?;
+        let decision = remote.0.peek(&key::in_store(name, b""), 1).await.ok()?;
+        (decision.by() == By::Fallback).then(|| remote.0.health())
     }
 }
 
@@ -356,16 +366,18 @@ pub(super) fn told<C: Clock + Clone + 'static>(
     let rule = &ruled.rule;
     let is_enforced = rule.enforcement == Enforcement::All || ruled.is_enforced(key);
     let gone = (decision.by() == By::Fallback).then_some(rule.when_gone);
+    let retry_after_ns = match decision {
+        Decision::Granted(_) => None,
+        Decision::Denied(denial) => denial.retry_after_ns,
+    };
     let verdict = match (gone, decision) {
-        (Some(WhenGone::Admit), _) => Verdict::Gone { admitted: true },
-        (Some(WhenGone::Deny), _) => Verdict::Gone { admitted: !is_enforced },
+        (Some(WhenGone::Admit), _) => Verdict::Gone { admitted: true, retry_after_ns: None },
+        (Some(WhenGone::Deny), _) => Verdict::Gone { admitted: !is_enforced, retry_after_ns },
         (Some(WhenGone::Local), Decision::Denied(_)) if ruled.is_in_flight() => {
-            Verdict::Gone { admitted: !is_enforced }
+            Verdict::Gone { admitted: !is_enforced, retry_after_ns }
         }
         (_, Decision::Granted(_)) => Verdict::Granted,
-        (_, Decision::Denied(denial)) => {
-            Verdict::Denied { retry_after_ns: denial.retry_after_ns, enforced: is_enforced }
-        }
+        (_, Decision::Denied(_)) => Verdict::Denied { retry_after_ns, enforced: is_enforced },
     };
     let mut part = ruled.part(verdict);
     // What this server has borrowed is not what is left of the limit.

@@ -95,7 +95,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
                     }
                     Some(table) => {
                         let look = table.look(key).map(|look| (Verdict::Granted, look));
-                        ruled.told(table, &in_force, key, look)
+                        ruled.told(&in_force, key, look)
                     }
                     None => Ok(ruled.uncounted(&in_force, key)),
                 }

@@ -1,7 +1,6 @@
 //! The counters of a rule: a table of keys, which outlives the configuration that it came with.
 
 use std::io::Read;
-use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -9,14 +8,14 @@ use arc_swap::ArcSwap;
 use rategate::portable::Since;
 use rategate::snapshot::SavedAt;
 use rategate::{
-    AnyPolicy, Clock, Decision, FixedWindow, Hashing, Keyed, KeyedError, Look, Overflow, Policy,
-    Room, Twinned,
+    AnyPolicy, Clock, FixedWindow, Hashing, Keyed, KeyedError, Look, Overflow, Policy, Room,
 };
 
 use super::answer::{Part, Verdict};
 use super::counted::{self, OwnLimit};
 use super::fault::Fault;
 use super::observer::Watch;
+use super::one_key::decide;
 use super::request::Verb;
 use super::snapshot::NotRestored;
 use super::spent::Spent;
@@ -52,7 +51,8 @@ pub(super) struct Counters<C: Clock> {
     /// Made when somebody comes: thousands of rules may never be asked.
     table: OnceLock<Table<C>>,
     most_keys: AtomicUsize,
-    in_force: ArcSwap<InForce>,
+    /// What is in force, and what was before: while keys go over from that, one after the other, it still decides.
+    numbers: ArcSwap<[InForce; 2]>,
     /// The latest policy: what is counted is of its kind. Held while a table is made, and while its limit changes: none
     /// is made of a limit of before.
     latest: Mutex<Option<AnyPolicy>>,
@@ -177,7 +177,7 @@ impl<C: Clock + Clone> Ruled<C> {
         if let Limit::Counted(window) = in_force.limit {
             return self.count(table, (window, in_force.shown), clock, key, (verb, permits));
         }
-        self.told(table, &in_force, key, decide(table, key, verb, permits))
+        self.told(&in_force, key, decide(table, key, verb, permits))
     }
 
     /// What becomes of a key of a window that counts every hit.
@@ -241,20 +241,19 @@ impl<C: Clock + Clone> Ruled<C> {
     /// What a table said, with where the key stands now.
     pub(super) fn told(
         &self,
-        table: &Table<C>,
         in_force: &InForce,
         key: &[u8],
         decided: Result<(Verdict, Look), KeyedError>,
     ) -> Result<Part, Fault> {
-        let (mut verdict, look) = never_fits(decided, table, key)?;
+        let (mut verdict, look) = decided.map_err(Fault::of)?;
         if let Verdict::Denied { enforced, .. } = &mut verdict {
             *enforced = self.is_enforced(key);
         }
         Ok(Part {
             rule: Some(Arc::clone(&self.rule)),
-            shown: Some(in_force.shown),
+            shown: self.counters.shown_of(&look, in_force),
             verdict,
-            limit: in_force.capacity,
+            limit: look.capacity,
             remaining: Some(look.remaining),
             reset_after_ns: look.fresh_in_ns.unwrap_or(u64::MAX),
         })
@@ -264,9 +263,9 @@ impl<C: Clock + Clone> Ruled<C> {
 impl<C: Clock + Clone> Counters<C> {
     pub(super) fn new(in_force: InForce, most_keys: usize) -> Arc<Self> {
         let latest = Mutex::new(in_force.policy());
-        let in_force = ArcSwap::from_pointee(in_force);
+        let numbers = ArcSwap::from_pointee([in_force; 2]);
         let (spent, most_keys) = (Spent::default(), AtomicUsize::new(most_keys));
-        Arc::new(Self { table: OnceLock::new(), most_keys, in_force, latest, spent })
+        Arc::new(Self { table: OnceLock::new(), most_keys, numbers, latest, spent })
     }
 
     /// Goes on from what was saved. `later` is the limit of other hours, where nothing is counted now.
@@ -305,7 +304,19 @@ impl<C: Clock + Clone> Counters<C> {
     }
 
     pub(super) fn in_force(&self) -> InForce {
-        **self.in_force.load()
+        let [in_force, _] = **self.numbers.load();
+        in_force
+    }
+
+    /// Returns how the limit of a decision is shown. A limit that is changing goes over key by key: `in_force` was read
+    /// before the decision, which may have been made by what is in force since, or by what was before.
+    fn shown_of(&self, look: &Look, in_force: &InForce) -> Option<Shown> {
+        if look.capacity == in_force.capacity {
+            return Some(in_force.shown);
+        }
+        let numbers = self.numbers.load();
+        let decided_by = numbers.iter().find(|numbers| numbers.capacity == look.capacity);
+        decided_by.map(|numbers| numbers.shown)
     }
 
     /// Has room for so many keys, if nobody has come yet.
@@ -332,7 +343,7 @@ impl<C: Clock + Clone> Counters<C> {
         if self.in_force() == to || !follows(&to, latest.as_ref()) {
             return;
         }
-        self.in_force.store(Arc::new(to));
+        self.numbers.store(Arc::new([to, self.in_force()]));
         if let Some(policy) = to.policy() {
             *latest = Some(policy);
             if let Some(table) = self.table.get() {
@@ -374,69 +385,12 @@ fn follows(to: &InForce, latest: Option<&AnyPolicy>) -> bool {
     }
 }
 
-impl Verdict {
-    pub(super) fn of(decision: &Decision) -> Self {
-        match decision {
-            Decision::Granted(_) => Self::Granted,
-            Decision::Denied(denial) => {
-                Self::Denied { retry_after_ns: denial.retry_after_ns(), enforced: true }
-            }
-        }
-    }
-}
-
 impl Fault {
     pub(super) fn of(error: KeyedError) -> Self {
         match error {
             KeyedError::TableFull => Self::NoRoom,
             other => Self::Table(other),
         }
-    }
-}
-
-/// What becomes of a key, and where it stands then.
-pub(super) fn decide<P: Twinned, C: Clock + Clone>(
-    table: &Keyed<[u8], P, C>,
-    key: &[u8],
-    verb: Verb,
-    permits: u64,
-) -> Result<(Verdict, Look), KeyedError> {
-    let verdict = match verb {
-        Verb::Take => {
-            let (decision, look) = table.try_acquire_told(key, permits)?;
-            return Ok((Verdict::of(&decision), look));
-        }
-        Verb::Peek => match table.peek(key, permits)? {
-            Some(wait) if wait.is_zero() => Verdict::Granted,
-            wait => {
-                let wait_ns = wait.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
-                Verdict::Denied {
-                    retry_after_ns: wait_ns.and_then(NonZeroU64::new),
-                    enforced: true,
-                }
-            }
-        },
-        Verb::Refund => Verdict::Refunded(table.give_back(key, permits)?),
-        Verb::Reset => {
-            table.reset(key)?;
-            Verdict::Reset
-        }
-    };
-    Ok((verdict, table.look(key)?))
-}
-
-/// More permits than could ever pass are denied for good: an answer, not an error.
-pub(super) fn never_fits<P: Twinned, C: Clock + Clone>(
-    decided: Result<(Verdict, Look), KeyedError>,
-    table: &Keyed<[u8], P, C>,
-    key: &[u8],
-) -> Result<(Verdict, Look), Fault> {
-    match decided {
-        Err(KeyedError::ExceedsCapacity(_)) => {
-            let never = Verdict::Denied { retry_after_ns: None, enforced: true };
-            Ok((never, table.look(key).map_err(Fault::of)?))
-        }
-        decided => decided.map_err(Fault::of),
     }
 }
 

@@ -237,21 +237,20 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         verb: Verb,
         permits: u64,
     ) -> Result<(Part, u64), Fault> {
-        self.told(clock, key, super::counters::decide(&self.table, key, verb, permits))
+        self.told(clock, super::one_key::decide(&self.table, key, verb, permits))
     }
 
     /// What is told of a take that is done.
     pub(super) fn granted(&self, clock: &C, key: &[u8]) -> Result<(Part, u64), Fault> {
-        self.told(clock, key, self.table.look(key).map(|look| (Verdict::Granted, look)))
+        self.told(clock, self.table.look(key).map(|look| (Verdict::Granted, look)))
     }
 
     fn told(
         &self,
         clock: &C,
-        key: &[u8],
         decided: Result<(Verdict, Look), KeyedError>,
     ) -> Result<(Part, u64), Fault> {
-        let (verdict, look) = super::counters::never_fits(decided, &self.table, key)?;
+        let (verdict, look) = decided.map_err(Fault::of)?;
         let (now_ns, reset_after_ns) = (clock.now_ns(), look.fresh_in_ns.unwrap_or(u64::MAX));
         self.note(now_ns, reset_after_ns);
         Ok((part(self.limit, verdict, look.remaining, reset_after_ns), now_ns))
@@ -265,13 +264,11 @@ pub(super) fn fresh<N: Own>(limit: N, verb: Verb, permits: u64) -> Result<Part, 
     let verdict = match verb {
         Verb::Refund => Verdict::Refunded(0),
         Verb::Reset => Verdict::Reset,
-        Verb::Take | Verb::Peek if permits > capacity => NEVER,
+        Verb::Take | Verb::Peek if permits > capacity => Verdict::NEVER,
         Verb::Take | Verb::Peek => Verdict::Granted,
     };
     Ok(part(limit, verdict, capacity, 0))
 }
-
-const NEVER: Verdict = Verdict::Denied { retry_after_ns: None, enforced: true };
 
 fn part<N: Own>(limit: N, verdict: Verdict, remaining: u64, reset_after_ns: u64) -> Part {
     Part {

@@ -4,6 +4,7 @@
 //! nothing, quotas, stores) holds for them. The parts of an answer are those of the items that were given.
 
 use std::cmp::Reverse;
+use std::num::NonZeroU64;
 
 use rategate::Clock;
 use smallvec::SmallVec;
@@ -80,8 +81,10 @@ impl<'a> Layers<'a> {
 fn strictest(parts: impl Iterator<Item = Part>) -> Option<Part> {
     parts.min_by_key(|part| {
         let wait_ns = match part.verdict {
-            Verdict::Denied { retry_after_ns: Some(wait_ns), .. } => wait_ns.get(),
-            Verdict::Denied { retry_after_ns: None, .. } | Verdict::Gone { .. } => u64::MAX,
+            Verdict::Denied { .. } | Verdict::Gone { admitted: false, .. } => {
+                part.verdict.retry_after_ns().map_or(u64::MAX, NonZeroU64::get)
+            }
+            Verdict::Gone { admitted: true, .. } => u64::MAX,
             _ => 0,
         };
         let left = part.remaining.unwrap_or(u64::MAX);

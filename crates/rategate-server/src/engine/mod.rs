@@ -17,6 +17,7 @@ mod lease;
 mod live;
 mod matcher;
 mod observer;
+mod one_key;
 mod owned;
 mod request;
 mod snapshot;

@@ -160,7 +160,7 @@ impl Watch for Record {
                 let why = retry_after_ns.map_or(Why::Never, not_yet);
                 self.turned_away(now_ns, key, permits, why, enforced);
             }
-            Verdict::Gone { admitted: false } => {
+            Verdict::Gone { admitted: false, .. } => {
                 self.turned_away(now_ns, key, permits, Why::Gone, true);
             }
             _ if kind == Kind::Near => {

@@ -53,6 +53,9 @@ pub(super) struct Front {
 impl Front {
     pub(super) async fn run(mut self, hosts: Vec<Host>, mut signals: Option<Signals>) {
         let own: Vec<_> = hosts.into_iter().map(tokio::spawn).collect();
+        if self.settings.store.is_some() {
+            tokio::spawn(kept::greet_store(self.engine.clone()));
+        }
         let mut seconds = interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let order = loop {

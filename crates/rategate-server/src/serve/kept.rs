@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use rategate::MonotonicClock;
 use rategate::distributed::Sight;
@@ -92,6 +93,25 @@ pub(super) fn store(
     let budget_ns = u64::try_from(store.budget.as_nanos()).unwrap_or(u64::MAX);
     Ok(Arc::new(Shared::new(Arc::new(opened), store.nodes).with_budget_ns(budget_ns)))
 }
+
+/// Warns if the store cannot be reached within a second of the start. That is no reason not to start: the rules say what is
+/// answered then.
+pub(super) async fn greet_store(engine: Engine<MonotonicClock>) {
+    let mut last = None;
+    for _ in 0..GREETINGS {
+        match engine.probe_store().await {
+            Some(health) if health.sight != Sight::Quarantined => last = health.last_gone,
+            _ => return,
+        }
+        tokio::time::sleep(GREET_EVERY).await;
+    }
+    let why = last.map(|gone| gone.to_string());
+    tracing::warn!(why, "the store cannot be reached: its rules are answered by their `when_gone`");
+}
+
+/// How often the store is asked at the start, and how long after each other.
+const GREETINGS: u32 = 10;
+const GREET_EVERY: Duration = Duration::from_millis(100);
 
 /// What is seen of the store. Each rule asks it on its own; what one has met with, all should know.
 pub(super) fn health(engine: &Engine<MonotonicClock>) -> observe::Store {

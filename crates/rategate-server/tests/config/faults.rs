@@ -433,3 +433,17 @@ fn settings_that_do_not_go_together_have_a_place() {
     assert_eq!(error.problems()[0].line(), Some(2));
     assert!(error.problems()[0].file().is_some_and(|file| file.ends_with(Path::new("a.toml"))));
 }
+
+/// Words and signs that other programs have for units are answered with ours; a number beyond 64 bits with the range.
+#[test]
+fn what_others_write_is_answered_with_what_is_meant() {
+    let rule = |more: &str| format!("[[rule]]\nname = \"a\"\n{more}\n");
+    for (limit, meant) in [("10/sec", "\"10/s\""), ("10/day", "\"10/d\""), ("10/m", "\"10/min\"")] {
+        let error = wrong("a.toml", &rule(&format!("limit = \"{limit}\""))).to_string();
+        assert!(error.contains(&format!("did you mean {meant}?")), "{error}");
+    }
+    let burst = "limit = \"1/s\"\nburst = 99999999999999999999";
+    let error = wrong("a.toml", &rule(burst)).to_string();
+    assert!(error.contains("99999999999999999999, not a whole number from "), "{error}");
+    assert!(!error.contains("i128") && !error.contains('`'), "{error}");
+}

@@ -579,6 +579,9 @@ fn rules_that_match_the_same_go_together() {
     let error = wrong(&many(9));
     assert_eq!((error.problems().len(), error.problems()[0].line()), (1, Some(10)), "{error}");
     assert!(error.problems()[0].what_to_do().unwrap().contains("at most 8 rules"));
+    // The number is the fault, and no two of them are too alike.
+    assert!(error.to_string().contains("too many rules for the same calls"), "{error}");
+    assert!(!error.to_string().contains("duplicate"), "{error}");
     let apart = "rule = [{ name = \"a\", match = [\"u\"], limit = \"1/s\" }, { name = \"b\", domain = \"x\", match = [\"u\"], limit = \"9/d\" }, { name = \"c\", limit = \"1/s\" }, { name = \"d\", limit = \"1/s\" }]";
     let domains: Vec<_> = rules(apart).iter().map(|rule| rule.domain.to_string()).collect();
     assert_eq!(domains, ["default", "x", "c", "d"]);

@@ -1,7 +1,9 @@
 //! Files that change while somebody uses them.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -240,4 +242,30 @@ fn a_burst_of_changes_is_read_when_it_is_over() {
         last = scene.next();
     }
     assert!(scene.watch.state().reloads <= 5, "{}", scene.watch.state().reloads);
+}
+
+/// A log that is written beside the file all the time does not hold its changes up: each is seen after the silence of the
+/// file itself, well before the longest wait of two seconds.
+#[test]
+fn a_log_in_the_same_folder_holds_nothing_up() {
+    let scene = Scene::file(&["a"]);
+    let mut log = fs::File::create(scene.path("service.log")).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                log.write_all(b"a line\n").unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let took = ["b", "c", "d"].map(|name| {
+            let begun = Instant::now();
+            fs::write(scene.path("new"), rules(&[name])).unwrap();
+            fs::rename(scene.path("new"), scene.path("rules.toml")).unwrap();
+            assert_eq!(scene.next(), [name]);
+            begun.elapsed()
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert!(took.iter().all(|took| *took < Duration::from_millis(1_500)), "{took:?}");
+    });
 }

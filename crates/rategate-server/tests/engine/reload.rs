@@ -1,8 +1,9 @@
 //! Other rules come into force.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rategate_server::engine::{Engine, EngineSettings, Observer, Part, Verb, Watch};
+use rategate_server::engine::{Engine, EngineSettings, Observer, Part, Verb, Verdict, Watch};
 use rategate_server::rule::{Limit, Place, Rule, Scheduled, Shown, Unit};
 
 use crate::common::*;
@@ -200,4 +201,49 @@ fn what_is_refused_leaves_no_trace() {
     }
     assert_eq!(engine.room_of("r"), Some((2, 48)), "the room is that of before");
     assert_eq!(engine.room_of("new"), None);
+}
+
+/// A key that has used 10 permits, asked while its limit goes from 10 to 1000 and back: of the old numbers nothing is
+/// left, of the new ones 990, and no answer shows one with the other.
+#[test]
+fn an_answer_during_a_reload_is_of_one_state() {
+    let rules = |burst| Rule { most_keys: Some(100_000), ..bucket("r", &["a"], burst) };
+    let (engine, _) = engine(vec![rules(10)]);
+    for key in 0..200 {
+        assert!(take(&engine, &[(&format!("a={key}"), 10)]));
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asker = scope.spawn(|| {
+            let (mut seen, mut key) = ([0_u32; 2], 0);
+            while !is_over.load(Ordering::Relaxed) {
+                key = (key + 1) % 200;
+                for verb in [Verb::Peek, Verb::Take] {
+                    // More than the small limit's rest, and what the large one can never give.
+                    let answer = ask(&engine, verb, &[(&format!("a={key}"), 991)]);
+                    let part = &answer.parts[0];
+                    let shown = part.shown.map(|shown| shown.permits);
+                    let (at, retries) = match (part.limit, part.remaining) {
+                        (10, Some(0)) => (0, false),
+                        (1000, Some(990)) => (1, true),
+                        _ => panic!("{verb:?}: {part:?}"),
+                    };
+                    assert_eq!(shown, Some(part.limit), "{verb:?}: {part:?}");
+                    let Verdict::Denied { retry_after_ns, .. } = part.verdict else {
+                        panic!("{verb:?}: {part:?}");
+                    };
+                    assert_eq!(retry_after_ns.is_some(), retries, "{verb:?}: {part:?}");
+                    seen[at] += 1;
+                }
+            }
+            seen
+        });
+        for _ in 0..150 {
+            engine.load(set(vec![rules(1000)])).unwrap();
+            engine.load(set(vec![rules(10)])).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let seen = asker.join().unwrap();
+        assert!(seen[0] > 100 && seen[1] > 100, "{seen:?}");
+    });
 }

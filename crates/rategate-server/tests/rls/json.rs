@@ -107,8 +107,8 @@ fn what_nobody_knows_is_not_told() {
     let never = said(Told(Verdict::Granted, Some(4)));
     assert!(never.contains(r#""limitRemaining":4"#), "{never}");
     assert!(!never.contains("Reset"), "{never}");
-    let gone = said(Told(Verdict::Gone { admitted: true }, None));
+    let gone = said(Told(Verdict::Gone { admitted: true, retry_after_ns: None }, None));
     assert_eq!(gone, r#"{"overallCode":"OK","statuses":[{"code":"OK"}]}"#);
-    let gone = said(Told(Verdict::Gone { admitted: false }, None));
+    let gone = said(Told(Verdict::Gone { admitted: false, retry_after_ns: None }, None));
     assert_eq!(gone, r#"{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT"}]}"#);
 }

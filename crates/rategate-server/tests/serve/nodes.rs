@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::clients::Service;
+use crate::clients::{Resp, Service};
 
 /// How many of twenty calls pass, where nobody listens at the store's place.
 fn passed(nodes: &str) -> usize {
@@ -35,4 +35,29 @@ fn each_keeps_its_part_of_the_limit() {
     // What is earned meanwhile on a slow machine is less than the difference.
     assert!((8..=11).contains(&alone), "alone it keeps all of it: {alone}");
     assert!((2..=4).contains(&of_four), "{of_four}");
+}
+
+/// From the first denial on, before the store is known to be gone, too: null, and -1, would say that time cannot help.
+#[test]
+fn a_denial_without_the_store_says_when_to_ask_again() {
+    let service = Service::of(
+        "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+         limit = \"8/s\"\nstore = \"exact\"\nwhen_gone = \"deny\"\n",
+    );
+    let (mut http, mut resp) = (service.http(), service.resp());
+    for _ in 0..20 {
+        let (_, answer) = http.post("/v1/check", "{\"rule\":\"api\",\"key\":\"ann\"}");
+        let json: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        let item = &json["items"][0];
+        assert_eq!(item["verdict"], "store_gone", "{answer}");
+        let wait_ms = item["retry_after_ms"].as_u64().unwrap_or_else(|| panic!("{answer}"));
+        assert!((1..=5_000).contains(&wait_ms), "{answer}");
+        let said = resp.ask(&["RATEGATE.CHECK", "api", "1", "ann"]);
+        assert_eq!(Resp::field(&said, "verdict"), "gone");
+        let wait_ms: u64 = Resp::field(&said, "retry_after_ms").parse().unwrap();
+        assert!((1..=5_000).contains(&wait_ms), "{said:?}");
+        let (status, problem) = http.get("/v1/auth?rule=api&key=ann");
+        assert_eq!(status, 429, "{problem}");
+        assert!(problem.contains("store_gone") && problem.contains("retry-after-ms"), "{problem}");
+    }
 }

@@ -139,7 +139,11 @@ fn a_store_that_is_gone_is_answered_for_by_the_rule() {
     for (rule, admitted) in [("d", false), ("t", true)] {
         world.store.set_usual(Course::Unreachable);
         let (answer, _) = world.ask(&server, Verb::Take, &[(rule, "x", 1)]);
-        assert_eq!(answer.parts[0].verdict, Verdict::Gone { admitted });
+        let Verdict::Gone { admitted: told, retry_after_ns } = answer.parts[0].verdict else {
+            panic!("{answer:?}");
+        };
+        // Who is denied is told when to come again.
+        assert_eq!((told, retry_after_ns.is_none()), (admitted, admitted));
     }
 }
 

@@ -4,6 +4,7 @@ use rategate::Clock;
 use rategate::distributed::Sight;
 use rategate::store::Course;
 use rategate_server::engine::{Verb, Verdict};
+use rategate_server::protocol::rls::Line;
 use rategate_server::rule::{Rule, WhenGone};
 
 use crate::common::{SECOND, bucket};
@@ -33,10 +34,17 @@ fn each_rule_says_what_is_answered() {
                 passed[index] += u64::from(answer.allowed);
                 match rule {
                     "deny" => {
-                        assert_eq!(answer.parts[0].verdict, Verdict::Gone { admitted: false });
+                        let verdict = answer.parts[0].verdict;
+                        assert!(matches!(verdict, Verdict::Gone { admitted: false, .. }));
+                        // From the first denial on, before the breaker opens, too.
+                        let wait_ns = verdict.retry_after_ns().unwrap().get();
+                        assert!(wait_ns <= 5 * SECOND, "{wait_ns}, {course:?}");
+                        let line = Line::of(&answer.parts[0]);
+                        assert_eq!(line.reset_s, Some(wait_ns.div_ceil(SECOND)));
                     }
                     "admit" => {
-                        assert_eq!(answer.parts[0].verdict, Verdict::Gone { admitted: true });
+                        let admitted = Verdict::Gone { admitted: true, retry_after_ns: None };
+                        assert_eq!(answer.parts[0].verdict, admitted);
                     }
                     _ => {}
                 }

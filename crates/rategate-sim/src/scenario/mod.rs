@@ -138,7 +138,7 @@ pub struct Scenario {
     pub limits: Vec<AnyPolicy>,
     /// The clock's first reading.
     pub clock_start_ns: u64,
-    /// What each sleep adds to what it was asked, cycled.
+    /// What each sleep adds to what it was asked, cycled. In a file a list, or one duration for all sleeps.
     pub sleep_error_ns: Vec<i128>,
     /// How much may stand in line.
     pub queue: Bounds,

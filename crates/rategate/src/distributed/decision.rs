@@ -100,7 +100,7 @@ pub struct Denial {
     /// When to come again, in ns from now. From a store, and a lease, it is exact up to the way of the answer: never
     /// too early, if no other call comes first. Of permits in flight it is the end of the oldest lease, which is the latest
     /// instant. While the store is gone it is when the store is asked
-    /// next. `None` where that is not known.
+    /// next, and always known. `None` where no time is known to help.
     pub retry_after_ns: Option<NonZeroU64>,
     /// How many permits a smaller call could take, as of a [grant](Grant::remaining).
     pub remaining: Option<u64>,

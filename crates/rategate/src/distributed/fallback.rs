@@ -54,9 +54,10 @@ impl<C: Clock + 'static> Fallback<C> {
         &self,
         key: &Key,
         permits: NonZeroU64,
-        asked_again_in_ns: Option<NonZeroU64>,
+        asked_again_in_ns: NonZeroU64,
         takes: bool,
     ) -> Decision {
+        let asked_again_in_ns = Some(asked_again_in_ns);
         match self {
             Self::Deny | Self::Nothing => Decision::denied(By::Fallback, asked_again_in_ns),
             Self::Admit => Decision::granted(By::Fallback),
@@ -76,7 +77,8 @@ impl<C: Clock + 'static> Fallback<C> {
                         Decision::alone(grant.remaining, takes.then_some(grant.receipt))
                     }
                     Ok(Verdict::Denied(denial)) => {
-                        let denied = Decision::denied(By::Fallback, denial.retry_after_ns);
+                        let retry_after_ns = denial.retry_after_ns.or(asked_again_in_ns);
+                        let denied = Decision::denied(By::Fallback, retry_after_ns);
                         denied.leaving(denial.remaining)
                     }
                     // More than this node's part, and not more than the limit: the store may grant it.

@@ -101,7 +101,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         NonZeroU64::new(permits).ok_or(Ok(Decision::granted(By::Nobody)))
     }
 
-    /// A call without an answer of the store.
+    /// Decides a call without an answer of the store. A denial always says when to ask again: at the breaker's next trial,
+    /// or while it still lets all questions pass, after one more time budget.
     pub(super) fn without_store(
         &self,
         key: &Key,
@@ -109,6 +110,12 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         asked_again_in_ns: Option<NonZeroU64>,
         takes: bool,
     ) -> Decision {
+        let asked_next = || {
+            let closed_for_ns =
+                self.watch.closed_for_ns(self.store.part_of(key), self.clock.now_ns());
+            closed_for_ns.or(NonZeroU64::new(self.budget_ns)).unwrap_or(NonZeroU64::MIN)
+        };
+        let asked_again_in_ns = asked_again_in_ns.unwrap_or_else(asked_next);
         self.fallback.decide(key, permits, asked_again_in_ns, takes)
     }
 

@@ -83,6 +83,13 @@ impl Watch {
         }
     }
 
+    /// Returns for how long the store is not asked; `None` if nothing keeps it from being asked.
+    pub(super) fn closed_for_ns(&self, part: usize, now_ns: u64) -> Option<NonZeroU64> {
+        let part = self.part(part)?;
+        let quarantined_for_ns = part.quarantined_until_ns.saturating_sub(now_ns);
+        NonZeroU64::new(quarantined_for_ns).or_else(|| part.breaker.closed_for_ns(now_ns))
+    }
+
     /// Whether there is no reason not to ask.
     pub(super) fn is_well(&self, part: usize) -> bool {
         self.part(part).is_none_or(|part| part.sight == Sight::Well)

@@ -230,7 +230,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, Room::default(), ManualClock::new());
     /// let (decision, look) = per_caller.try_acquire_told("10.0.0.7", 2)?;
     /// assert!(decision.is_granted());
-    /// assert_eq!(look, Look { remaining: 1, fresh_in_ns: Some(2_000_000_000) });
+    /// assert_eq!(look, Look { remaining: 1, fresh_in_ns: Some(2_000_000_000), capacity: 3 });
     /// let (decision, look) = per_caller.try_acquire_told("10.0.0.7", 2)?;
     /// assert!(!decision.is_granted());
     /// assert_eq!(look.remaining, 1);

@@ -25,7 +25,7 @@ use super::turn::{Late, Place, Ruled, Turn};
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::Closed;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, most_at_once};
 use crate::standing::Look;
 use crate::stats::KeyStats;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -440,8 +440,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     }
 
     fn set_limit(&self, tier: usize, policy: &P) {
-        let now_ns = self.clock.now_ns();
-        let limit = policy.remaining(&policy.fresh(now_ns), now_ns);
+        let limit = most_at_once(policy);
         if let Some(word) = self.stats.get().and_then(|stats| stats.limits.get(tier)) {
             word.store(limit, Ordering::Relaxed);
         }

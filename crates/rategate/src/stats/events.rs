@@ -43,7 +43,10 @@ pub(crate) fn store(limit: &str, sight: Sight, why: Option<&Gone>) {
     {
         let why = why.map(ToString::to_string);
         match sight {
-            Sight::Well => tracing::info!(target: TARGET, limit, why, "the store is well again"),
+            // What had been wrong, and is over.
+            Sight::Well => {
+                tracing::info!(target: TARGET, limit, was = why, "the store is well again");
+            }
             Sight::Gone => tracing::warn!(target: TARGET, limit, why, "the store is gone"),
             Sight::Quarantined => {
                 tracing::warn!(target: TARGET, limit, why, "the store may have lost grants");

@@ -84,6 +84,8 @@ fn a_store_that_says_nothing_keeps_nobody_waiting() {
             });
             let (decision, took) = heard.recv_timeout(Duration::from_secs(20)).unwrap();
             assert_eq!((decision.is_granted(), decision.by()), (false, By::Fallback), "{mode:?}");
+            let Decision::Denied(denial) = decision else { panic!("{mode:?}") };
+            assert!(denial.retry_after_ns.is_some(), "{mode:?}");
             assert!(took >= Duration::from_millis(25), "{mode:?}: {took:?}");
         }
     }

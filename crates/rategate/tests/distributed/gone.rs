@@ -1,8 +1,8 @@
 //! Without the store: what was asked for, within the budget, and back again with one answer.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
-use rategate::distributed::{Builder, By, Leases, Mode, Shares, Sight, WhenGone};
+use rategate::distributed::{Builder, By, Decision, Leases, Mode, Shares, Sight, WhenGone};
 use rategate::{Gcra, SlidingLog};
 
 use crate::fleet::Fleet;
@@ -31,6 +31,12 @@ fn nothing_passes_unless_said_otherwise() {
         call_for(&mut fleet, node, 500);
         assert_eq!(fleet.grants.len(), 0, "{way:?}");
         assert_eq!(fleet.denials.len(), 500);
+        // Each says when to come again, also before the breaker has opened: it is never later than the longest pause.
+        for (at_ns, decision) in &fleet.denials {
+            let Decision::Denied(denial) = decision else { panic!("{decision:?}") };
+            let wait_ns = denial.retry_after_ns.map(NonZeroU64::get);
+            assert!(wait_ns.is_some_and(|ns| ns <= 5 * S), "{way:?}, {at_ns}: {denial:?}");
+        }
         assert_eq!(fleet.nodes[node].node.health().sight, Sight::Gone);
         assert!(fleet.nodes[node].node.health().last_gone.is_some());
         // Five failures one after the other, and a probe now and then. Of a store that is silent each failure takes a

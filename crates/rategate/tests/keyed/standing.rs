@@ -31,7 +31,7 @@ fn a_stranger_leaves_no_trace() {
         let (keyed, _) = table::<str, _>(policy, 1, Overflow::Refuse);
         assert_eq!(keyed.give_back("a", 5), Ok(0), "{policy:?}");
         assert_eq!(keyed.reset("a"), Ok(false), "{policy:?}");
-        let fresh = Look { remaining: 3, fresh_in_ns: Some(0) };
+        let fresh = Look { remaining: 3, fresh_in_ns: Some(0), capacity: 3 };
         assert_eq!(keyed.look("a"), Ok(fresh), "{policy:?}");
         let (decision, look) = keyed.try_acquire_told("a", 0).unwrap();
         assert_eq!((told(decision), look), ((true, 3), fresh), "{policy:?}");
@@ -55,7 +55,7 @@ fn what_has_come_back_needs_no_place() {
             }
             assert_eq!(
                 keyed.look(&1),
-                Ok(Look { remaining: 3, fresh_in_ns: Some(0) }),
+                Ok(Look { remaining: 3, fresh_in_ns: Some(0), capacity: 3 }),
                 "{policy:?}"
             );
             clock.advance(4 * S);
@@ -71,7 +71,7 @@ fn what_never_rests_begins_anew() {
     let (keyed, _) =
         table::<u64, _>(Pacer::new("1/s".parse().unwrap(), 0, None), 4, Overflow::Refuse);
     assert_eq!(passes(&keyed, &1), Some(true));
-    assert_eq!(keyed.look(&1), Ok(Look { remaining: 0, fresh_in_ns: None }));
+    assert_eq!(keyed.look(&1), Ok(Look { remaining: 0, fresh_in_ns: None, capacity: 1 }));
     assert_eq!(keyed.reset(&1), Ok(true));
     assert_eq!(passes(&keyed, &1), Some(true));
     assert_eq!(keyed.give_back(&1, 7), Ok(1));
@@ -99,7 +99,7 @@ fn fresh_when_it_says() {
             assert_eq!(look.remaining, 0, "{policy:?}");
             continue;
         };
-        assert_eq!(look, Look { remaining: 1, fresh_in_ns: None });
+        assert_eq!(look, Look { remaining: 1, fresh_in_ns: None, capacity: 3 });
     }
 }
 
@@ -158,7 +158,7 @@ fn newcomers_are_told_of_what_they_share() {
     assert_eq!(passes(&keyed, &1), Some(true));
     let (decision, look) = keyed.try_acquire_told(&2, 2).unwrap();
     assert!(decision.is_granted());
-    assert_eq!(look, Look { remaining: 1, fresh_in_ns: Some(2 * S) });
+    assert_eq!(look, Look { remaining: 1, fresh_in_ns: Some(2 * S), capacity: 3 });
     assert_eq!(keyed.look(&3), Ok(look));
     assert_eq!((keyed.give_back(&2, 2), keyed.reset(&2)), (Ok(0), Ok(false)));
     assert_eq!(keyed.look(&2), Ok(look));
@@ -178,10 +178,13 @@ fn a_limiter_is_told_of_too() {
     let limiter = keyed.limiter(&1).unwrap();
     let (decision, look) = keyed.try_acquire_told(&1, 2).unwrap();
     assert_eq!(told(decision), (true, 1));
-    assert_eq!(look, Look { remaining: 1, fresh_in_ns: Some(2 * S) });
+    assert_eq!(look, Look { remaining: 1, fresh_in_ns: Some(2 * S), capacity: 3 });
     assert_eq!(limiter.look(), Ok(look));
     let promise = limiter.reserve(2).unwrap();
-    assert_eq!(keyed.look(&1).unwrap(), Look { remaining: 0, fresh_in_ns: Some(4 * S) });
+    assert_eq!(
+        keyed.look(&1).unwrap(),
+        Look { remaining: 0, fresh_in_ns: Some(4 * S), capacity: 3 }
+    );
     assert_eq!(keyed.give_back(&1, 9), Ok(2));
     assert!(promise.cancel());
     assert_eq!(keyed.look(&1).unwrap().remaining, 3);
@@ -264,7 +267,11 @@ fn strangers_may_be_spent() {
             let _ = (keyed.release(&2, 1), ideal.release(&2, 1));
         }
         clock.advance(9 * S);
-        assert_eq!(keyed.look(&3), Ok(Look { remaining: 3, fresh_in_ns: Some(0) }), "{policy:?}");
+        assert_eq!(
+            keyed.look(&3),
+            Ok(Look { remaining: 3, fresh_in_ns: Some(0), capacity: 3 }),
+            "{policy:?}"
+        );
     }
 }
 
@@ -297,12 +304,12 @@ fn a_look_at_a_line() {
     let mut wait = pin!(limiter.acquire(1));
     let mut context = Context::from_waker(Waker::noop());
     assert!(wait.as_mut().poll(&mut context).is_pending());
-    let held = Look { remaining: 0, fresh_in_ns: None };
+    let held = Look { remaining: 0, fresh_in_ns: None, capacity: 3 };
     assert_eq!(keyed.look(&1), Ok(held));
     let (decision, look) = keyed.try_acquire_told(&1, 1).unwrap();
     assert_eq!((decision.is_granted(), look), (false, held));
     // What comes back is for whoever waits.
     assert_eq!(keyed.give_back(&1, 1), Ok(1));
     assert!(wait.as_mut().poll(&mut context).is_ready());
-    assert_eq!(keyed.look(&1), Ok(Look { remaining: 0, fresh_in_ns: Some(3 * S) }));
+    assert_eq!(keyed.look(&1), Ok(Look { remaining: 0, fresh_in_ns: Some(3 * S), capacity: 3 }));
 }

@@ -9,13 +9,13 @@ const TYPES: [(&str, &str); 19] = [
     ("a map", "a table"),
     ("map", "a table"),
     ("sequence", "a list"),
-    ("u64", "a whole number from 0 on"),
+    ("u64", "a whole number from 0 to 18446744073709551615"),
     ("usize", "a whole number from 0 on"),
     ("u32", "a whole number from 0 to 4294967295"),
     ("u16", "a whole number from 0 to 65535"),
     ("a nonzero usize", "a whole number from 1 on"),
     ("a nonzero u32", "a whole number from 1 to 4294967295"),
-    ("a nonzero u64", "a whole number from 1 on"),
+    ("a nonzero u64", "a whole number from 1 to 18446744073709551615"),
     ("NonZeroUsize", "a whole number from 1 on"),
     ("string or table", "a word"),
     ("wanted string or table", "a word"),
@@ -25,12 +25,14 @@ const TYPES: [(&str, &str); 19] = [
 
 /// Returns a deserializer's complaint as a sentence about a file.
 pub(super) fn plain(message: &str) -> String {
+    // A number beyond 64 bits is of the right type.
+    let is_long = [" as i128, ", " as u128, "].iter().any(|long| message.contains(long));
     let of_type = message.strip_prefix("invalid type: ");
     let of_value = message.strip_prefix("invalid value: ");
     if let Some((found, wanted)) =
         of_type.or(of_value).and_then(|said| said.split_once(", expected "))
     {
-        let what = if of_type.is_some() { "wrong type" } else { "wrong value" };
+        let what = if of_type.is_some() && !is_long { "wrong type" } else { "wrong value" };
         return format!("{what}: {}, not {}", value(found), name(wanted));
     }
     match message.strip_prefix("missing field ") {
@@ -41,6 +43,7 @@ pub(super) fn plain(message: &str) -> String {
 
 /// Returns a value as it is written in a file.
 fn value(found: &str) -> String {
+    let found = found.trim_end_matches(" as i128").trim_end_matches(" as u128");
     let of = |kind: &str| found.strip_prefix(kind).map(|text| text.trim_matches('`').to_owned());
     let number = of("integer ").or_else(|| of("floating point ")).or_else(|| of("boolean "));
     number.or_else(|| of("string ")).unwrap_or_else(|| name(found))
@@ -73,11 +76,15 @@ mod tests {
             ),
             (
                 "invalid value: integer `-1`, expected u64",
-                "wrong value: -1, not a whole number from 0 on",
+                "wrong value: -1, not a whole number from 0 to 18446744073709551615",
             ),
             (
                 "invalid type: floating point `1.5`, expected a nonzero usize",
                 "wrong type: 1.5, not a whole number from 1 on",
+            ),
+            (
+                "invalid type: integer `99999999999999999999` as i128, expected u64",
+                "wrong value: 99999999999999999999, not a whole number from 0 to 18446744073709551615",
             ),
             ("missing field `limit`", "the key `limit` is missing"),
             ("a duration of no time", "a duration of no time"),

@@ -97,10 +97,11 @@ async fn ask(view: &dyn View, target: Target<'_>) -> Result<Part, Problem> {
 
 impl Standing {
     fn of(part: &Part) -> Self {
-        let (retry_after_ns, enforced) = match part.verdict {
-            Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced => (None, false),
-            Verdict::Denied { retry_after_ns, enforced } => (retry_after_ns, enforced),
-            _ => (None, true),
+        let retry_after_ns = part.verdict.retry_after_ns();
+        let enforced = match part.verdict {
+            Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced => false,
+            Verdict::Denied { enforced, .. } => enforced,
+            _ => true,
         };
         Self {
             rule: part.rule.as_ref().map(|rule| rule.name.to_string()),
@@ -119,8 +120,8 @@ impl Standing {
 /// The word for a verdict. Nothing beside it says whether one without counters passes.
 const fn word(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Gone { admitted: true } => "store-unreachable-admitted",
-        Verdict::Gone { admitted: false } => "store-unreachable-denied",
+        Verdict::Gone { admitted: true, .. } => "store-unreachable-admitted",
+        Verdict::Gone { admitted: false, .. } => "store-unreachable-denied",
         verdict => verdict.word(),
     }
 }
@@ -157,11 +158,14 @@ fn sentence(part: &Part) -> String {
         Verdict::Denied { retry_after_ns: None, .. } => {
             "Denied, and time cannot help: nothing is allowed.".to_owned()
         }
-        Verdict::Gone { admitted: true } => {
+        Verdict::Gone { admitted: true, .. } => {
             "The store is out of reach; the rule admits everything then.".to_owned()
         }
-        Verdict::Gone { admitted: false } => {
-            "The store is out of reach; the rule denies everything then.".to_owned()
+        Verdict::Gone { admitted: false, retry_after_ns } => {
+            let again =
+                retry_after_ns.map(|wait| format!(" It is asked again in {}.", span(wait.get())));
+            let again = again.unwrap_or_default();
+            format!("The store is out of reach; the rule denies everything then.{again}")
         }
         Verdict::Granted | Verdict::Refunded(_) | Verdict::Reset => match part.reset_after() {
             None => format!("Allowed: {}.", left(part)),
@@ -179,7 +183,7 @@ mod tests {
 
     #[test]
     fn two_words_are_of_these_answers_alone() {
-        let gone = |admitted| word(Verdict::Gone { admitted });
+        let gone = |admitted| word(Verdict::Gone { admitted, retry_after_ns: None });
         assert_eq!(gone(true), "store-unreachable-admitted");
         assert_eq!(gone(false), "store-unreachable-denied");
         let denied = Verdict::Denied { retry_after_ns: None, enforced: false };

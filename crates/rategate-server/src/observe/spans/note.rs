@@ -250,7 +250,8 @@ mod tests {
         let there = |verdict| part("b", Place::StoreExact, verdict);
         let names = r#"["a","b"]"#;
         assert_eq!(said(true, [here(), there(Verdict::Granted)]), told(names, "-", "asked"));
-        let gone = said(true, [there(Verdict::Gone { admitted: true }), here()]);
+        let gone =
+            said(true, [there(Verdict::Gone { admitted: true, retry_after_ns: None }), here()]);
         assert_eq!(gone, told(r#"["b","a"]"#, "-", "gone"));
         let leased = part("c", Place::StoreLeased { lease_ns: 1 }, Verdict::Granted);
         assert_eq!(said(true, [leased]).2, "asked");

@@ -111,8 +111,12 @@ impl<'a> AnsweredItem<'a> {
 /// How long until the same passes: 0 if it does now, `None` if time cannot help, or nobody knows.
 pub(super) const fn retry_after_ns(part: &Part) -> Option<u64> {
     match part.verdict {
-        Verdict::Denied { retry_after_ns: Some(wait_ns), .. } => Some(wait_ns.get()),
-        Verdict::Denied { retry_after_ns: None, .. } | Verdict::Gone { admitted: false } => None,
+        Verdict::Denied { .. } | Verdict::Gone { admitted: false, .. } => {
+            match part.verdict.retry_after_ns() {
+                Some(wait_ns) => Some(wait_ns.get()),
+                None => None,
+            }
+        }
         _ => Some(0),
     }
 }

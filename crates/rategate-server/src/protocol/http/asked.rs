@@ -11,6 +11,7 @@ use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
 use crate::engine::{Inline, LeaseName, MOST_ITEMS};
 use crate::net::Right;
 use crate::protocol::few::few;
+use crate::units::meant;
 
 /// A question, checked as far as it can be without the rules.
 #[derive(Debug)]
@@ -107,6 +108,11 @@ impl<'a> Asked<'a> {
     ///
     /// Where it is wrong, what is, and what would be right.
     pub(super) fn read(body: &'a [u8]) -> Result<Self, Invalid> {
+        if body.trim_ascii().is_empty() {
+            let detail =
+                "the body is empty; write JSON like {\"rule\": \"api\", \"key\": \"alice\"}";
+            return Err(Invalid::at("", detail));
+        }
         let written = serde_json::from_slice::<Written<'a>>(body)
             .map_err(|fault| Invalid::json::<Written<'_>>(body, &fault))?;
         let verb = written.verb.unwrap_or_default();
@@ -217,6 +223,16 @@ impl<'a> WrittenItem<'a> {
                 let limit = inline(&limit.0, burst.map(|burst| burst.0), pointer)?;
                 Counter::Inline { limit, key }
             }
+            (None, None, Some(_), None, None, None) => {
+                let detail = "`domain` is missing beside `descriptor`: the domain of the rule, \
+                              \"default\" if the rule says none";
+                return Err(Invalid::at(pointer, detail));
+            }
+            (None, Some(_), None, None, None, None) => {
+                let detail = "`descriptor` is missing beside `domain`: an object like \
+                              {\"user\": \"42\"}";
+                return Err(Invalid::at(pointer, detail));
+            }
             _ => {
                 let detail = "an item has `rule` and `key`, or `domain` and `descriptor`, or \
                               `limit`, `burst` and `key`, and no others of these";
@@ -237,7 +253,10 @@ pub(super) fn inline(text: &str, burst: Option<u64>, pointer: &str) -> Result<In
         let detail = format!("{why}; write a limit like \"100/min\", \"0.5/s\" or \"1000/10s\"");
         Invalid::at(format!("{pointer}/limit"), detail)
     };
-    let rate = Rate::from_str(text).map_err(|fault| wrong(&fault))?;
+    let rate = Rate::from_str(text).map_err(|fault| match meant(text) {
+        Some(meant) => wrong(&format_args!("{fault}; did you mean {meant:?}?")),
+        None => wrong(&fault),
+    })?;
     let Some((permits, period_ns)) = rate.fraction() else {
         return Err(wrong(&"neither `never` nor `unlimited` can be counted"));
     };
@@ -300,8 +319,12 @@ mod tests {
 
     #[test]
     fn bodies_that_are_wrong_say_where() {
-        let table: [(&str, &str, &str); 16] = [
-            ("", "", "EOF"),
+        let table: [(&str, &str, &str); 20] = [
+            ("", "", "the body is empty"),
+            ("\n ", "", "the body is empty"),
+            (r#"{"descriptor":{"user":"a"}}"#, "", "`domain` is missing"),
+            (r#"{"items":[{"domain":"d"}]}"#, "/items/0", "`descriptor` is missing"),
+            (r#"{"rule":"r","permits":18446744073709551616}"#, "/permits", "too large a number"),
             ("[]", "", "expected"),
             ("{}", "", "an item has `rule`"),
             (r#"{"rule":"r","rule":"s"}"#, "", "duplicate field `rule`"),

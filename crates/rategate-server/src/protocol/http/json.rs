@@ -22,6 +22,9 @@ pub(super) struct Value<'a>(pub(super) Cow<'a, [u8]>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole(pub(super) u64);
 
+/// The first whole number that does not fit.
+const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
+
 /// Names and values, in the order in which they are written.
 pub(super) type Pairs<'a> = Vec<(Text<'a>, Value<'a>)>;
 
@@ -108,6 +111,16 @@ impl<'de> Deserialize<'de> for Whole {
 
             fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
                 Ok(Whole(number))
+            }
+
+            // What does not fit in 64 bits comes as a float, in which the number that was written cannot be seen.
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
+                if number >= TWO_TO_64 {
+                    return Err(E::custom(
+                        "too large a number; write a whole number from 0 to 18446744073709551615",
+                    ));
+                }
+                Err(E::invalid_type(Unexpected::Float(number), &self))
             }
         }
         deserializer.deserialize_u64(Read)
@@ -256,6 +269,7 @@ mod tests {
         for text in ["-1", "1.5", "1.0", "1e3", "18446744073709551616", "\"1\"", "true", "null"] {
             let fault = serde_json::from_str::<Whole>(text).unwrap_err().to_string();
             assert!(fault.contains("a whole number from 0 to"), "{text}: {fault}");
+            assert!(!fault.contains("floating point `1.8"), "{text}: {fault}");
         }
         for text in ["NaN", "Infinity", "1e999", "01", "+1", ".5", "0x10"] {
             assert!(serde_json::from_str::<Whole>(text).is_err(), "{text}");

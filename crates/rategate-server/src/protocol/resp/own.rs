@@ -140,11 +140,10 @@ pub(super) fn write(
 
 fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
     let taken = if asked.verb == Verb::Take { asked.permits } else { 0 };
-    let (permits, retry_after_ns) = match part.verdict {
-        Verdict::Granted => (taken, None),
-        Verdict::Refunded(permits) => (permits, None),
-        Verdict::Denied { retry_after_ns, .. } => (0, retry_after_ns),
-        _ => (0, None),
+    let permits = match part.verdict {
+        Verdict::Granted => taken,
+        Verdict::Refunded(permits) => permits,
+        _ => 0,
     };
     reply.bulk(b"verdict");
     reply.bulk(word(part.verdict).as_bytes());
@@ -158,7 +157,7 @@ fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
         None => reply.null(),
     }
     reply.bulk(b"retry_after_ms");
-    match retry_after_ns {
+    match part.verdict.retry_after_ns() {
         Some(ns) => reply.unsigned(milliseconds(ns.get())),
         None => reply.integer(-1),
     }
@@ -255,8 +254,8 @@ mod tests {
     fn two_words_are_of_this_protocol_alone() {
         let denied = |enforced| word(Verdict::Denied { retry_after_ns: None, enforced });
         assert_eq!((denied(true), denied(false)), ("denied", "shadowed"));
-        assert_eq!(word(Verdict::Gone { admitted: true }), "gone");
-        assert_eq!(word(Verdict::Gone { admitted: false }), "gone");
+        assert_eq!(word(Verdict::Gone { admitted: true, retry_after_ns: None }), "gone");
+        assert_eq!(word(Verdict::Gone { admitted: false, retry_after_ns: None }), "gone");
         assert_eq!(word(Verdict::Unlimited), "unlimited");
     }
 

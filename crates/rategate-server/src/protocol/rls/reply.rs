@@ -85,6 +85,10 @@ impl<'a> Line<'a> {
         let uncounted = |remaining| Self { code, limit: None, remaining, reset_s: None };
         let remaining = match (part.verdict, part.remaining) {
             (Verdict::Unlimited, _) => return uncounted(u32::MAX),
+            // The store is to be asked first: what resets is when that is.
+            (Verdict::Gone { admitted: false, retry_after_ns: Some(wait_ns) }, _) => {
+                return Self { reset_s: Some(wait_ns.get().div_ceil(NS_PER_S)), ..uncounted(0) };
+            }
             // Nobody knows how many are left: Envoy would tell clients that none are.
             (Verdict::Unmatched | Verdict::Replaced, _) | (_, None) => return uncounted(0),
             (_, Some(remaining)) => remaining,

@@ -1,0 +1,40 @@
+//! Units of time as others write them, for a limit that names one of these.
+
+use rategate::Rate;
+
+/// Returns a limit with the unit that was probably meant, if its unit is a word or a sign that others write.
+pub(crate) fn meant(text: &str) -> Option<String> {
+    let (number, period) = text.split_once('/')?;
+    let unit_at = period.find(|c: char| c.is_alphabetic())?;
+    let (count, unit) = period.split_at_checked(unit_at)?;
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "sec" | "secs" | "second" | "seconds" => "s",
+        "m" | "mins" | "minute" | "minutes" => "min",
+        "hr" | "hrs" | "hour" | "hours" => "h",
+        "day" | "days" => "d",
+        _ => return None,
+    };
+    let meant = format!("{number}/{count}{unit}");
+    meant.parse::<Rate>().is_ok().then_some(meant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::meant;
+
+    #[test]
+    fn words_of_others_are_the_units_that_are_meant() {
+        for (text, wanted) in [
+            ("10/sec", "10/s"),
+            ("10/day", "10/d"),
+            ("0.5/Minutes", "0.5/min"),
+            ("10/m", "10/min"),
+            ("10/5secs", "10/5s"),
+        ] {
+            assert_eq!(meant(text).as_deref(), Some(wanted), "{text}");
+        }
+        for text in ["10", "10/", "10/fortnight", "x/sec", "10/x day"] {
+            assert_eq!(meant(text), None, "{text}");
+        }
+    }
+}
