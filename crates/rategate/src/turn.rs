@@ -246,11 +246,6 @@ impl<'a, L: Provisional> Turn<'a, L> {
         }
     }
 
-    /// Returns the limit, for a look at it.
-    pub(crate) fn limit(&self) -> &L {
-        &self.state.limit
-    }
-
     /// Returns the start of a task that has been polled so short a time before it that it is not worth a
     /// timer.
     pub(crate) fn near_start_ns(&mut self, place: &Place) -> Option<u64> {
