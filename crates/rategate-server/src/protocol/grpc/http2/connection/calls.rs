@@ -82,6 +82,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let data = self.begin_data(index, out);
         match self.rls.bad_frame(method, bad, out) {
             Ok(()) => {
+                // A denial is an answer, and no more work than another: clients of a proxy cannot end its connection by what is long.
+                self.budget.earn();
                 self.refused(Some(RefusalReason::TooLong), TokenShown::Nothing);
                 self.send(index, data, out);
             }

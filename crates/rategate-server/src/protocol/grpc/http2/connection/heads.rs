@@ -24,6 +24,12 @@ pub(super) struct Begun {
     block: Vec<u8>,
 }
 
+/// The most packed bytes of a head, unless a head may count more. One that is longer than a head may be refuses its call alone; it
+/// is unpacked all the same, as the tables of both ends would differ without.
+const MAX_BLOCK: usize = 256 << 10;
+/// A part of a head that is at least so long costs nothing: a head has few of them.
+const FREE_PART: usize = 8 << 10;
+
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     /// Whether a head has begun, and not ended.
     pub(in super::super) const fn is_within_a_head(&self) -> bool {
@@ -46,7 +52,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if frame.has(END_HEADERS) {
             return self.head(stream, is_ended, block, out);
         }
-        self.budget.spend(1)?;
+        self.part(block.len())?;
         self.head = Some(Begun { stream, is_ended, block: block.to_vec() });
         Ok(())
     }
@@ -56,14 +62,13 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         frame: &Frame<'_>,
         out: &mut BytesMut,
     ) -> Result<(), Reason> {
-        self.budget.spend(1)?;
+        self.part(frame.payload.len())?;
         let Some(mut begun) = self.head.take() else { return Err(Reason::Protocol) };
         if frame.stream != begun.stream {
             return Err(Reason::Protocol);
         }
-        // Packed, a head is no longer than unpacked, but for the changes of the table's size.
         let length = begun.block.len().saturating_add(frame.payload.len());
-        if length > self.rls.inner.settings.most_head {
+        if length > MAX_BLOCK.max(self.rls.inner.settings.most_head) {
             return Err(Reason::EnhanceYourCalm);
         }
         begun.block.extend_from_slice(frame.payload);
@@ -72,6 +77,11 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
         self.head = Some(begun);
         Ok(())
+    }
+
+    /// Pays for a part of a head that goes on.
+    fn part(&mut self, bytes: usize) -> Result<(), Reason> {
+        Ok(self.budget.spend(u32::from(bytes < FREE_PART))?)
     }
 
     /// A head is whole: a call begins, or fields at its end come.
@@ -148,8 +158,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 self.streams.push(stream);
                 let index = self.streams.len().saturating_sub(1);
                 if unpacked.is_too_long {
-                    // Work that no decision pays for. The call alone is refused, as one whose message is too long.
-                    self.budget.spend(RESET)?;
+                    // The call alone is refused, as one whose message is too long.
                     self.bad_frame(index, BadFrame::LongHead { most: settings.most_head }, out);
                 } else if is_ended {
                     self.end(index, &[], out)?;
