@@ -1,5 +1,7 @@
 //! Reasons for which calls are refused before anything is decided.
 
+use super::TokenShown;
+
 /// The reason for which a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
@@ -30,6 +32,15 @@ impl RefusalReason {
         Self::NoRoom,
         Self::Fault,
     ];
+
+    /// The reason for a call that shows the token so: one that shows any, and is refused for want of it, has shown a wrong one, or too
+    /// many before.
+    pub(super) const fn of(self, shown: TokenShown) -> Self {
+        match (self, shown) {
+            (Self::NoToken, TokenShown::Wrong | TokenShown::Right) => Self::WrongToken,
+            (reason, _) => reason,
+        }
+    }
 
     /// The name in metrics and the log.
     #[must_use]

@@ -16,7 +16,7 @@ use crate::net::{Access, Attempts, Drain, Peer, Protocol, RefusalReason, Right, 
 use crate::observe::Observe;
 use crate::observe::admin::{Admin, Rights};
 use crate::protocol::body::{Body, read};
-use crate::protocol::grpc::Rls;
+use crate::protocol::grpc::{Rls, no_token};
 use crate::protocol::http::{
     Api, Caller, ConnectionLimits, Guard, Stranger, Whose, refuse_host, serve_connection,
     token_shown,
@@ -64,19 +64,20 @@ impl Web {
         attempts: Attempts,
     ) -> Response<Body> {
         let shown = token_shown(&self.parts.access, request.headers());
-        if shown == TokenShown::Right {
-            attempts.admitted();
+        let attempt = attempts.begin(shown);
+        if !attempt.pause.is_zero() {
+            tokio::time::sleep(attempt.pause).await;
         }
-        let response = self.route(request, shown, caller).await;
-        if let Some(reason) = response.extensions().get::<RefusalReason>() {
-            let reason = match (reason, shown) {
-                (RefusalReason::NoToken, TokenShown::Wrong) => RefusalReason::WrongToken,
-                (reason, _) => *reason,
-            };
-            let pause = attempts.refused(reason);
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
-            }
+        let response = if attempt.may_go_on() {
+            self.route(request, shown, caller).await
+        } else if Whose::of(&request) == Whose::Grpc {
+            no_token().map(Body::stream)
+        } else {
+            refused(StatusCode::UNAUTHORIZED, "show the token\n".to_owned())
+        };
+        let pause = attempt.end(response.extensions().get::<RefusalReason>().copied());
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
         response
     }
@@ -193,8 +194,7 @@ impl Protocol for Web {
             }
         };
         if let Some(reason) = serve_connection(stream, limits, end, answer).await {
-            // There is no answer that could come late.
-            let _ = ending.refused(reason);
+            ending.refused(reason);
         }
     }
 

@@ -15,6 +15,7 @@ mod common;
 mod counting;
 mod envoy;
 mod frames;
+mod guesses;
 mod heads;
 mod hostile;
 mod json;

@@ -1,0 +1,108 @@
+//! A connection that a proxy's clients share: some have the token, and others guess it.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rategate_server::net::{Access, Attempts, Drainer, Guesses, Peer, Protocol};
+use rategate_server::protocol::grpc::{Health, Rls, Settings};
+
+use crate::abuse::{PATH, PREFACE, Raw, frame, head, right_message, says};
+use crate::common::{engine, rules};
+
+const GRPC: (&str, &str) = ("content-type", "application/grpc");
+
+/// A call that shows a token, without its message.
+fn begun(stream: u32, token: &str) -> Vec<u8> {
+    let token = format!("Bearer {token}");
+    frame(1, 4, stream, &head(PATH, &[GRPC, ("authorization", &token)]))
+}
+
+fn said(stream: u32) -> Vec<u8> {
+    frame(0, 1, stream, &right_message())
+}
+
+/// One connection to a service that asks for the token `s3cret`, after its greeting.
+fn connection() -> Raw {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (stream, from) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        runtime.block_on(async {
+            let stream = tokio::net::TcpStream::from_std(stream).unwrap();
+            let access = Access::token(b"s3cret");
+            let health = Health::new(true);
+            let rls = Rls::new(engine(rules()).0, access, health, Settings::default());
+            let attempts = Attempts::new(Arc::new(()), Some(from), Guesses::default());
+            let peer = Peer { address: Some(from), identity: None, token_required: true, attempts };
+            let drainer = Drainer::new();
+            rls.serve(stream, peer, drainer.drain()).await;
+        });
+    });
+    let stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut raw = Raw(stream);
+    raw.send(&[PREFACE, &frame(4, 0, 0, &[])].concat());
+    raw
+}
+
+/// Calls of others, begun before and after, are answered at once; the guesses wait, each alone. With the tenth the connection ends in
+/// order.
+#[test]
+fn guesses_slow_and_end_no_call_of_others() {
+    let mut raw = connection();
+    let started = Instant::now();
+    raw.send(&[begun(1, "s3cret"), begun(3, "s3cret"), said(3)].concat());
+    assert_eq!(raw.answer(3).len(), 3);
+    for nth in 0..10 {
+        raw.send(&[begun(5 + 2 * nth, "x"), said(5 + 2 * nth)].concat());
+    }
+    // The first three are told at once.
+    assert!([5, 7, 9].iter().all(|&stream| says(&raw.answer(stream), "16")));
+    raw.send(&said(1));
+    assert_eq!(raw.answer(1).len(), 3, "it was on its way");
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    // Nobody who has the token shows it meanwhile, so there is one guess too many.
+    assert!(says(&raw.answer(23), "16"));
+    assert!(started.elapsed() > Duration::from_millis(6_300), "{:?}", started.elapsed());
+    assert_eq!(raw.goaway(), Some(0), "in order");
+    assert!(raw.next().is_none());
+}
+
+/// A call with the token between them begins the count anew, and is not refused with the guesses.
+#[test]
+fn the_token_sets_the_count_back() {
+    let mut raw = connection();
+    raw.send(&[begun(1, "s3cret"), said(1)].concat());
+    for round in 0..5 {
+        let first = 3 + round * 20;
+        for nth in 0..9 {
+            raw.send(&begun(first + 2 * nth, "x"));
+        }
+        let (last, asked) = (first + 18, Instant::now());
+        raw.send(&[begun(last, "s3cret"), said(last)].concat());
+        assert_eq!(raw.answer(last).len(), 3);
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    }
+}
+
+/// A call that waits keeps what comes for it, whatever its token is, and goes on with that.
+#[test]
+fn a_call_that_waits_is_answered_later() {
+    let mut raw = connection();
+    (0..4).for_each(|nth| raw.send(&begun(1 + 2 * nth, "x")));
+    let started = Instant::now();
+    let message = right_message();
+    raw.send(&begun(9, "s3cret"));
+    raw.send(&[frame(0, 0, 9, &message[..4]), frame(0, 1, 9, &message[4..])].concat());
+    raw.send(&begun(11, "s3cret"));
+    let answer = raw.answer(9);
+    assert!(answer.iter().any(|frame| frame.0 == 0), "{answer:?}");
+    assert!(started.elapsed() > Duration::from_millis(150), "{:?}", started.elapsed());
+    // The message of another comes when the wait is over.
+    raw.send(&said(11));
+    assert_eq!(raw.answer(11).len(), 3);
+}
