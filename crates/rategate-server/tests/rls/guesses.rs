@@ -1,11 +1,13 @@
 //! A connection that a proxy's clients share: some have the token, and others guess it.
 
-use std::net::TcpListener;
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate_server::net::{Access, Attempts, Drainer, Guesses, Peer, Protocol};
+use rategate_server::net::{
+    Access, Attempts, Drainer, Guesses, Peer, Protocol, RefusalReason, Tally,
+};
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
 
 use crate::abuse::{PATH, PREFACE, Raw, frame, head, right_message, says};
@@ -25,6 +27,11 @@ fn said(stream: u32) -> Vec<u8> {
 
 /// One connection to a service that asks for the token `s3cret`, after its greeting.
 fn connection() -> Raw {
+    counted(Arc::new(()))
+}
+
+/// The same, counted.
+fn counted(tally: Arc<dyn Tally>) -> Raw {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -36,7 +43,7 @@ fn connection() -> Raw {
             let access = Access::token(b"s3cret");
             let health = Health::new(true);
             let rls = Rls::new(engine(rules()).0, access, health, Settings::default());
-            let attempts = Attempts::new(Arc::new(()), Some(from), Guesses::default());
+            let attempts = Attempts::new(tally, Some(from), Guesses::default());
             let peer = Peer { address: Some(from), identity: None, token_required: true, attempts };
             let drainer = Drainer::new();
             rls.serve(stream, peer, drainer.drain()).await;
@@ -105,4 +112,39 @@ fn a_call_that_waits_is_answered_later() {
     // The message of another comes when the wait is over.
     raw.send(&said(11));
     assert_eq!(raw.answer(11).len(), 3);
+}
+
+/// The reasons of refused calls.
+#[derive(Default)]
+struct Reasons(Mutex<Vec<RefusalReason>>);
+
+impl Tally for Reasons {
+    fn opened(&self) {}
+    fn closed(&self) {}
+    fn refused(&self) {}
+    fn call_refused(&self, reason: RefusalReason, _: Option<SocketAddr>) {
+        self.0.lock().unwrap().push(reason);
+    }
+    fn call_admitted(&self) {}
+}
+
+#[test]
+fn a_call_that_ends_late_is_counted() {
+    let reasons = Arc::new(Reasons::default());
+    let mut raw = counted(Arc::clone(&reasons) as _);
+    let fields = [GRPC, ("authorization", "Bearer s3cret"), ("grpc-timeout", "20m")];
+    raw.send(&frame(1, 4, 1, &head(PATH, &fields)));
+    assert!(says(&raw.answer(1), "the deadline has passed"));
+    assert_eq!(*reasons.0.lock().unwrap(), [RefusalReason::Late]);
+}
+
+/// A guess whose call is given up counts as one.
+#[test]
+fn a_call_that_is_given_up_while_it_waits_is_counted() {
+    let reasons = Arc::new(Reasons::default());
+    let mut raw = counted(Arc::clone(&reasons) as _);
+    (0..5).for_each(|nth| raw.send(&begun(1 + 2 * nth, "x")));
+    raw.send(&[frame(3, 0, 7, &[0; 4]), frame(3, 0, 9, &[0; 4]), frame(6, 0, 0, &[0; 8])].concat());
+    while raw.next().unwrap().0 != 6 {}
+    assert_eq!(*reasons.0.lock().unwrap(), [RefusalReason::WrongToken; 5]);
 }
