@@ -131,7 +131,7 @@ impl Tally for Reasons {
 #[test]
 fn a_call_that_ends_late_is_counted() {
     let reasons = Arc::new(Reasons::default());
-    let mut raw = counted(Arc::clone(&reasons) as _);
+    let mut raw = counted(Arc::<Reasons>::clone(&reasons));
     let fields = [GRPC, ("authorization", "Bearer s3cret"), ("grpc-timeout", "20m")];
     raw.send(&frame(1, 4, 1, &head(PATH, &fields)));
     assert!(says(&raw.answer(1), "the deadline has passed"));
@@ -142,7 +142,7 @@ fn a_call_that_ends_late_is_counted() {
 #[test]
 fn a_call_that_is_given_up_while_it_waits_is_counted() {
     let reasons = Arc::new(Reasons::default());
-    let mut raw = counted(Arc::clone(&reasons) as _);
+    let mut raw = counted(Arc::<Reasons>::clone(&reasons));
     (0..5).for_each(|nth| raw.send(&begun(1 + 2 * nth, "x")));
     raw.send(&[frame(3, 0, 7, &[0; 4]), frame(3, 0, 9, &[0; 4]), frame(6, 0, 0, &[0; 8])].concat());
     while raw.next().unwrap().0 != 6 {}
