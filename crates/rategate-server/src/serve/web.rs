@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::net::{Access, Attempts, Drain, Peer, Protocol, RefusalReason, Right, TokenShown};
 use crate::observe::Observe;
 use crate::observe::admin::{Admin, Rights};
-use crate::protocol::body::{Body, read};
+use crate::protocol::body::{Body, Unread, read};
 use crate::protocol::grpc::{Rls, no_token};
 use crate::protocol::http::{
     Api, Caller, ConnectionLimits, Guard, Stranger, Whose, refuse_host, serve_connection,
@@ -144,12 +144,15 @@ impl Parts {
         if !may(Right::Ask) {
             return refused(StatusCode::UNAUTHORIZED, "show the token\n".to_owned());
         }
-        let Ok(body) = read(request.into_body(), self.most_body_bytes, BODY_WITHIN).await else {
-            let text = "the body is broken off, late, or too long\n";
-            return refused(StatusCode::BAD_REQUEST, text.to_owned());
-        };
         let may_credit = may(Right::Credit);
-        let answer = rls::json(&body, &self.engine, self.options, may_credit).await;
+        let answer = match read(request.into_body(), self.most_body_bytes, BODY_WITHIN).await {
+            Ok(body) => rls::json(&body, &self.engine, self.options, may_credit).await,
+            Err(Unread::TooLong) => rls::too_long(self.options),
+            Err(Unread::TooSlow | Unread::BrokenOff) => {
+                let text = "the body is broken off, or late\n";
+                return refused(StatusCode::BAD_REQUEST, text.to_owned());
+            }
+        };
         let status = StatusCode::from_u16(answer.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = if matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED) {
