@@ -2,8 +2,8 @@
 
 /// Longer names are not compared.
 const MAX_LENGTH: usize = 64;
-/// More names than these are not compared with one: a client that asks for names that there are not is no work for the service.
-pub(crate) const MAX_NAMES: usize = 1_000;
+/// More names than these are not compared with one.
+const MAX_NAMES: usize = 1_000;
 
 /// Returns the help for an unknown name: the one that was probably meant, and all that there are.
 pub(crate) fn one_of(word: &str, names: &str) -> String {

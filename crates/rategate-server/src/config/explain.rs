@@ -1,5 +1,6 @@
 //! Which rule a call comes under, why the others do not, and what the limit comes to.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -52,29 +53,41 @@ pub fn explain(rules: &Compiled, domain: &str, entries: &[(&str, &str)]) -> Expl
     let keys = entries.iter().map(|(key, _)| *key);
     let hint = found
         .is_none()
-        .then(|| hint(&matcher.rules().iter().map(|rule| &**rule), domain, keys))
+        .then(|| hint(matcher.rules().iter().map(|rule| &**rule), domain, keys))
         .flatten();
     Explanation { others, is_domain, rule: found, also, hint }
 }
 
+/// The most rules, and the most different domains and keys of theirs, that unknown ones are compared with.
+const MAX_RULES: usize = 1_000;
+const MAX_KNOWN: usize = 100;
+/// The most unknown keys that are compared. A call may have any number of them, and is no work for the service by that.
+const MAX_UNKNOWN: usize = 8;
+
 /// Returns a sentence about the domain, or else the first key, that no rule has and that is near to one that there is.
-pub(crate) fn hint<'a>(
-    rules: &(impl Iterator<Item = &'a Rule> + Clone),
+pub(crate) fn hint<'a, 'b>(
+    rules: impl Iterator<Item = &'a Rule>,
     domain: &str,
-    mut keys: impl Iterator<Item = &'a str>,
+    keys: impl Iterator<Item = &'b str>,
 ) -> Option<String> {
-    let domains = || rules.clone().map(|rule| &*rule.domain);
-    if !domains().any(|known| known == domain) {
-        let meant = nearest(domain, domains())?;
+    let (mut domains, mut known) = (BTreeSet::new(), BTreeSet::new());
+    for rule in rules.take(MAX_RULES) {
+        domains.insert(&*rule.domain);
+        if *rule.domain == *domain {
+            known.extend(rule.entries.iter().map(|entry| &*entry.key));
+        }
+    }
+    let nearest =
+        |word, known: &BTreeSet<&'a str>| nearest(word, known.iter().copied().take(MAX_KNOWN));
+    if !domains.contains(domain) {
+        let meant = nearest(domain, &domains)?;
         return Some(format!(
             "no rule is of the domain `{}`; did you mean `{meant}`?",
             domain.escape_debug()
         ));
     }
-    let of_domain = || rules.clone().filter(|rule| *rule.domain == *domain);
-    let known = || of_domain().flat_map(|rule| rule.entries.iter().map(|entry| &*entry.key));
-    keys.find_map(|key| {
-        let meant = nearest(key, known()).filter(|_| known().all(|known| known != key))?;
+    keys.filter(|key| !known.contains(key)).take(MAX_UNKNOWN).find_map(|key| {
+        let meant = nearest(key, &known)?;
         Some(format!(
             "no rule of the domain has the key `{}`; did you mean `{meant}`?",
             key.escape_debug()

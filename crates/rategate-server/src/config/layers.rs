@@ -244,7 +244,8 @@ impl Layers {
     /// Puts all of it on top of what files say.
     pub(crate) fn apply(&self, draft: &mut Draft, all: &mut Gathered) {
         if let Some(theirs) = &self.theirs {
-            draft.is_tls_of_grpc = theirs.is_tls_of_grpc;
+            // What a file says of TLS it says of all listeners.
+            draft.is_tls_of_grpc = theirs.is_tls_of_grpc && draft.settings.server.tls.is_none();
             all.problems.extend(theirs.refused.iter().map(Problem::nowhere));
             let idle = theirs.idle.iter().map(|idle| Problem::nowhere(idle.as_str()).warning());
             all.warnings.extend(idle);

@@ -164,19 +164,32 @@ impl Place {
     }
 }
 
-/// Whether a key of these lines is a token or a password. A value that has the word in it, as `token-bucket`, is none.
+/// Whether a key of these lines is a token or a password, or has such a word in it: whoever writes `auth_token` has meant it to be one. A
+/// value that has the word in it, as `token-bucket`, is none.
 fn says_secret(lines: &str) -> bool {
+    let lines = &*lines.to_ascii_lowercase();
     let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
-    ["token", "password"].into_iter().any(|word| {
-        lines.match_indices(word).any(|(at, _)| {
-            let before = lines.get(..at).and_then(|before| before.chars().next_back());
-            let after = lines.get(at.saturating_add(word.len())..).unwrap_or_default();
-            let after = after.trim_start_matches(['"', '\'', ' ', '\t']);
-            // What is left open may go on with anything.
-            before.is_none_or(|c| !is_of_word(c))
-                && (after.is_empty() || after.starts_with(['=', ':', '.', ']', '\n', '\r']))
+    let is_of_key = |c: char| is_of_word(c) || matches!(c, '.' | '"' | '\'');
+    let has_key = lines.match_indices(['=', ':']).any(|(at, _)| {
+        let before = lines.get(..at).unwrap_or_default().trim_end_matches([' ', '\t']);
+        let key = before.rsplit(|c| !is_of_key(c)).next().unwrap_or_default();
+        let value = lines.get(at.saturating_add(1)..).unwrap_or_default().trim_start();
+        // A flag, as `auth` is one.
+        let is_flag = key == "auth" || value.starts_with("true") || value.starts_with("false");
+        let mut words = ["token", "password", "secret", "auth"].into_iter();
+        !is_flag && words.any(|word| key.contains(word))
+    });
+    has_key
+        || ["token", "password"].into_iter().any(|word| {
+            lines.match_indices(word).any(|(at, _)| {
+                let before = lines.get(..at).and_then(|before| before.chars().next_back());
+                let after = lines.get(at.saturating_add(word.len())..).unwrap_or_default();
+                let after = after.trim_start_matches(['"', '\'', ' ', '\t']);
+                // What is left open may go on with anything.
+                before.is_none_or(|c| !is_of_word(c))
+                    && (after.is_empty() || after.starts_with(['=', ':', '.', ']', '\n', '\r']))
+            })
         })
-    })
 }
 
 /// For a report: what is shown of the place, and nothing else.
@@ -257,9 +270,23 @@ mod tests {
         {
             assert!(!lines(secret), "{secret}");
         }
-        for plain in
-            ["algorithm = \"token-bucket\"", "name = \"token_user\"", "key = \"by-token-x\""]
-        {
+        for nearly in [
+            "auth_token = \"s3cret\"",
+            "redis_password = 's3cret'",
+            "Secret: s3cret",
+            "a = { x = 1, \"api-token\" = \"s3cret\" }",
+            "PASSWORD=s3cret",
+            "passwords.main\t= \"s3cret\"",
+        ] {
+            assert!(!lines(nearly), "{nearly}");
+        }
+        for plain in [
+            "algorithm = \"token-bucket\"",
+            "name = \"token_user\"",
+            "key = \"by-token-x\"",
+            "auth = 5",
+            "token_needed = true",
+        ] {
             assert!(lines(plain), "{plain}");
         }
     }

@@ -173,10 +173,9 @@ pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<Theirs> {
     theirs.tls(value);
     theirs.log(value);
     for (name, key) in FLAGS {
-        match value(name).as_deref().map(flag) {
-            None => {}
-            Some(Some(is_set)) => theirs.said.push((key, is_set.to_string(), name)),
-            Some(None) => theirs.refused.push(format!("{name}: it is true or false")),
+        match flag_of(name, value) {
+            Ok(is_set) => theirs.said.extend(is_set.map(|is_set| (key, is_set.to_string(), name))),
+            Err(complaint) => theirs.refused.push(complaint),
         }
     }
     for (name, only, why) in ONLY {
@@ -227,7 +226,10 @@ impl Theirs {
             ("GRPC_SERVER_TLS_KEY", "server.tls.key"),
             ("GRPC_CLIENT_TLS_CACERT", "server.tls.client_ca"),
         ];
-        self.is_tls_of_grpc = value("GRPC_SERVER_USE_TLS").as_deref().and_then(flag) == Some(true);
+        match flag_of("GRPC_SERVER_USE_TLS", &value) {
+            Ok(is_tls) => self.is_tls_of_grpc = is_tls == Some(true),
+            Err(complaint) => self.refused.push(complaint),
+        }
         for (name, key) in files.into_iter().filter(|_| self.is_tls_of_grpc) {
             self.said.extend(value(name).map(|path| (key, path, name)));
         }
@@ -259,8 +261,21 @@ impl Theirs {
     }
 }
 
+/// A flag, if it is said. What is neither true nor false is refused: taken for false, a password would go where all can read it.
+pub(super) fn flag_of(
+    name: &str,
+    value: impl Fn(&str) -> Option<String>,
+) -> Result<Option<bool>, String> {
+    let read = |text: String| {
+        flag(&text)
+            .map(Some)
+            .ok_or_else(|| format!("{name}: it is true or false, and not {text:?}"))
+    };
+    value(name).map_or(Ok(None), read)
+}
+
 /// A flag as that project reads it.
-pub(super) fn flag(text: &str) -> Option<bool> {
+fn flag(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -321,6 +336,7 @@ mod tests {
             ("BACKEND_TYPE", "redis", "memcache"),
             ("LIMIT_RESET_HEADER", "RateLimit-Reset", "X-Reset"),
             ("SHADOW_MODE", "0", "perhaps"),
+            ("GRPC_SERVER_USE_TLS", "F", "yes"),
         ] {
             assert!(with(&[(name, right)]).refused.is_empty(), "{name}");
             assert!(with(&[(name, wrong)]).refused[0].starts_with(name), "{name}");

@@ -8,6 +8,7 @@ use rategate_redis::client::{DEFAULT_BUDGET, DEFAULT_QUEUE};
 use super::native::is_prefix;
 use super::native::text::{Grammar as _, StoreUrl};
 use super::settings::{Secret, Store, StorePlace};
+use super::theirs::flag_of;
 
 /// Those that are read here.
 #[cfg(test)]
@@ -36,7 +37,7 @@ pub(crate) struct TheirStore {
 pub(super) fn read(value: impl Fn(&str) -> Option<String>) -> Result<Option<TheirStore>, String> {
     let Some(url) = value("REDIS_URL") else { return Ok(None) };
     let is_unix = value("REDIS_SOCKET_TYPE").map(|kind| kind == "unix");
-    let is_tls = value("REDIS_TLS").as_deref().and_then(super::theirs::flag) == Some(true);
+    let is_tls = flag_of("REDIS_TLS", &value)? == Some(true);
     let wrong = |complaint: String| format!("REDIS_URL: {complaint}");
     let read = |part: &str| StoreUrl::read(&address(part.trim(), is_unix, is_tls)).map_err(wrong);
     let kind = value("REDIS_TYPE").unwrap_or_default().to_ascii_lowercase();
@@ -78,7 +79,7 @@ pub(super) fn read(value: impl Fn(&str) -> Option<String>) -> Result<Option<Thei
         password: password.or(own_password).map(Secret::new),
         database,
         budget,
-        prefix: value("CACHE_KEY_PREFIX").filter(|prefix| is_prefix(prefix)),
+        prefix: value("CACHE_KEY_PREFIX").map(prefix).transpose()?,
     }))
 }
 
@@ -117,6 +118,14 @@ fn address(text: &str, is_unix: Option<bool>, is_tls: bool) -> String {
         None if is_tls => format!("rediss://{text}"),
         None => format!("redis://{text}"),
     }
+}
+
+/// A prefix of keys. Another one in its place might be that of another service, which would share its counters.
+fn prefix(text: String) -> Result<String, String> {
+    if is_prefix(&text) {
+        return Ok(text);
+    }
+    Err(format!("CACHE_KEY_PREFIX: {text:?} is not 1 to 32 letters, digits, `-`, `_` and `.`"))
 }
 
 /// A length of time as Go writes it, of one unit: `10s`, `500ms`, `1m`.
@@ -178,7 +187,6 @@ mod tests {
         assert_eq!(with("REDIS_TIMEOUT", "500ms").budget, Duration::from_millis(500));
         assert_eq!(with("REDIS_TIMEOUT", "1m").budget, Duration::from_secs(60));
         assert_eq!(with("CACHE_KEY_PREFIX", "prod").prefix, "prod");
-        assert_eq!(with("CACHE_KEY_PREFIX", "prod:").prefix, "rategate", "no prefix of ours");
         let files = Store { nodes: 3.try_into().unwrap(), ..with("REDIS_TIMEOUT", "1s") };
         let over = of(&[("REDIS_URL", "other:2")]).unwrap().unwrap().over(Some(files));
         assert_eq!((over.nodes.get(), over.budget), (3, Duration::from_secs(1)));
@@ -192,6 +200,8 @@ mod tests {
             (&[("REDIS_URL", "a:1"), ("REDIS_TYPE", "ring")], "REDIS_TYPE: "),
             (&[("REDIS_URL", "a:port")], "REDIS_URL: "),
             (&[("REDIS_URL", "a:1"), ("REDIS_TIMEOUT", "soon")], "REDIS_TIMEOUT: "),
+            (&[("REDIS_URL", "a:1"), ("REDIS_TLS", "yes")], "REDIS_TLS: it is true or false"),
+            (&[("REDIS_URL", "a:1"), ("CACHE_KEY_PREFIX", "prod:")], "CACHE_KEY_PREFIX: \"prod:\""),
         ] {
             let complaint = of(variables).unwrap_err();
             assert!(complaint.starts_with(told), "{complaint}");

@@ -20,13 +20,11 @@ pub enum Fault {
     /// No configuration has been loaded.
     #[error("no configuration is loaded")]
     NotLoaded,
-    /// A rule that does not exist.
-    #[error("there is no rule `{name}`{}", meant.as_ref().map_or_else(String::new, |meant| format!("; did you mean `{meant}`?")))]
+    /// A rule that does not exist. Which one was probably meant is not looked for: a client may ask for any number of them.
+    #[error("there is no rule `{name}`")]
     NoSuchRule {
         /// The name, up to 256 characters of it.
         name: Arc<str>,
-        /// The name of the rule that was probably meant.
-        meant: Option<Arc<str>>,
     },
     /// Too few values for a rule, or too many.
     #[error("rule `{rule}` needs {}, and {given} {} given", values(*needed), if *given == 1 { "is" } else { "are" })]
@@ -89,6 +87,11 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Returns the fault of a name that no rule has.
+    pub(crate) fn no_such_rule(name: &str) -> Self {
+        Self::NoSuchRule { name: name.chars().take(256).collect::<String>().into() }
+    }
+
     /// Returns whether nothing can be counted for lack of room: of keys, or of limits that come with calls.
     #[must_use]
     pub const fn is_of_room(&self) -> bool {

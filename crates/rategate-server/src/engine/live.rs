@@ -12,7 +12,6 @@ use super::matcher::{LoadError, Matcher};
 use super::observer::Observer;
 use super::request::Target;
 use super::stores::Remote;
-use crate::nearest::{MAX_NAMES, nearest};
 use crate::rule::{Limit, Place, Rule, RuleSet};
 
 /// All rules in force.
@@ -168,14 +167,7 @@ impl<C: Clock + Clone> Live<C> {
     /// A rule by its name, or the tier of it that is for the values.
     pub(super) fn of_name(&self, name: &str, values: &[&[u8]]) -> Result<(&Ruled<C>, Key), Fault> {
         let (index, key) = self.index_of_name(name, values)?;
-        Ok((self.ruled.get(index).ok_or_else(|| self.no_such_rule(name))?, key))
-    }
-
-    /// Returns the fault of a name that no rule has, with the one that was probably meant.
-    pub(super) fn no_such_rule(&self, name: &str) -> Fault {
-        let names = self.matcher.rules().iter().take(MAX_NAMES).map(|rule| &*rule.name);
-        let meant = nearest(name, names).map(Arc::from);
-        Fault::NoSuchRule { name: name.chars().take(256).collect::<String>().into(), meant }
+        Ok((self.ruled.get(index).ok_or_else(|| Fault::no_such_rule(name))?, key))
     }
 
     /// The same, by its index.
@@ -184,7 +176,7 @@ impl<C: Clock + Clone> Live<C> {
         name: &str,
         values: &[&[u8]],
     ) -> Result<(usize, Key), Fault> {
-        let (index, rule) = self.matcher.named(name).ok_or_else(|| self.no_such_rule(name))?;
+        let (index, rule) = self.matcher.named(name).ok_or_else(|| Fault::no_such_rule(name))?;
         let needed = rule.values_needed();
         if needed != values.len() {
             let (rule, given) = (Arc::clone(&rule.name), values.len());

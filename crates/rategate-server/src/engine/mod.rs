@@ -217,8 +217,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 
     /// Returns the fault of a name that no rule has: [`Fault::NoSuchRule`], or [`Fault::NotLoaded`].
     pub(crate) fn no_such_rule(&self, name: &str) -> Fault {
-        let live = self.inner.live.load();
-        live.as_ref().map_or(Fault::NotLoaded, |live| live.no_such_rule(name))
+        let is_loaded = self.inner.live.load().is_some();
+        if is_loaded { Fault::no_such_rule(name) } else { Fault::NotLoaded }
     }
 
     /// Which rule a descriptor comes under.

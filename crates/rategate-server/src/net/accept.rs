@@ -229,8 +229,17 @@ impl<P: Protocol> Host<P> {
                 self.protocol.serve(stream, Peer { identity, ..peer }, self.door.drain).await;
             }
             // Addresses are told in the lines about refused calls alone.
-            Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
-            Err(_) => tracing::debug!("the TLS handshake took too long"),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "no TLS");
+                // A connection that ends without a word is a probe, and refused nothing.
+                if error.kind() == io::ErrorKind::InvalidData {
+                    peer.attempts.refused(RefusalReason::Handshake);
+                }
+            }
+            Err(_) => {
+                tracing::debug!("the TLS handshake took too long");
+                peer.attempts.refused(RefusalReason::Handshake);
+            }
         }
     }
 }

@@ -2,19 +2,22 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::{Guesses, RefusalReason, Tally};
+use super::{Guesses, RefusalReason, Tally, TokenShown};
 
-/// Counts what a connection is refused, and ends one that keeps guessing the token. Clones are of the same connection.
+/// Counts what a connection is refused, and slows and ends one that keeps guessing the token. Clones are of the same connection.
 ///
-/// The first [`FREE_GUESSES`] wrong tokens are answered at once, each one after that twice as late as the one before, and the
-/// [`MAX_GUESSES`]th ends the connection. Those of other connections from the same address make an answer as late. The right token
-/// sets both counts back: a proxy may carry the calls of many clients.
+/// A call that shows a token is an [`Attempt`]. After [`FREE_GUESSES`] wrong tokens, of the connection or of its address, an attempt
+/// waits *before* its token has any effect, the right one as long as a wrong one: a client that leaves sooner learns nothing. Each wait is
+/// twice as long as the one before, and the [`MAX_GUESSES`]th wrong token of a connection ends it.
+///
+/// A proxy may carry the calls of many clients. So a connection that has shown the right token does not wait for it again,
+/// whatever else is shown there, and the right token sets the counts back.
 #[derive(Clone, Default)]
 pub struct Attempts(Option<Arc<Inner>>);
 
@@ -25,60 +28,91 @@ struct Inner {
     guesses: Guesses,
     /// Wrong tokens since the right one.
     wrong: AtomicU32,
+    /// Whether the right token has been shown.
+    is_admitted: AtomicBool,
+    /// Until when the right token waits where it is first shown: one time for all calls, as some may not wait for their answers.
+    right_from: OnceLock<Instant>,
+    is_over: AtomicBool,
     over: Notify,
 }
 
+/// A call that shows the token, another one, or none.
+///
+/// It waits for its `pause` first, and goes on if it [may](Self::may_go_on). [`Self::end`] says how it ended.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    attempts: Attempts,
+    pub(crate) shown: TokenShown,
+    /// How long it waits before its token has any effect.
+    pub(crate) pause: Duration,
+    /// Whether it counts as a wrong token, before it is known that its call needs one.
+    is_counted: bool,
+    /// Whether it is the last one that its connection may show.
+    is_last: bool,
+}
+
 /// How many wrong tokens are answered at once.
-pub const FREE_GUESSES: u32 = 3;
+const FREE_GUESSES: u32 = 3;
 /// How many wrong tokens a connection may show; with the last one it ends.
-pub const MAX_GUESSES: u32 = 10;
-/// How late the first answer comes that is not given at once.
+pub(super) const MAX_GUESSES: u32 = 10;
+/// How long the first attempt waits that does not go on at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 impl Attempts {
     /// Counts for a connection from `peer`, and tells `tally`. Wrong tokens count in `guesses`, too.
     #[must_use]
     pub fn new(tally: Arc<dyn Tally>, peer: Option<SocketAddr>, guesses: Guesses) -> Self {
-        let (wrong, over) = (AtomicU32::new(0), Notify::new());
-        Self(Some(Arc::new(Inner { tally, peer, guesses, wrong, over })))
+        Self(Some(Arc::new(Inner {
+            tally,
+            peer,
+            guesses,
+            wrong: AtomicU32::new(0),
+            is_admitted: AtomicBool::new(false),
+            right_from: OnceLock::new(),
+            is_over: AtomicBool::new(false),
+            over: Notify::new(),
+        })))
     }
 
-    /// Counts a refused call, and returns how late its answer should come.
-    #[must_use]
+    /// Begins a call that shows the token so.
+    pub(crate) fn begin(&self, shown: TokenShown) -> Attempt {
+        let attempts = self.clone();
+        let mut attempt =
+            Attempt { attempts, shown, pause: Duration::ZERO, is_counted: false, is_last: false };
+        if let Some(inner) = &self.0
+            && !inner.is_known(shown)
+        {
+            inner.hold(&mut attempt);
+        }
+        attempt
+    }
+
+    /// Whether a call that shows the token so goes on at once, whatever else was shown. Counts it then.
+    pub(crate) fn pass(&self, shown: TokenShown) -> bool {
+        let Some(inner) = &self.0 else { return true };
+        let is_known = inner.is_known(shown);
+        if is_known && shown == TokenShown::Right {
+            inner.admit();
+        }
+        is_known
+    }
+
+    /// Counts a refused call that has nothing to do with the token.
     #[cold]
-    pub fn refused(&self, reason: RefusalReason) -> Duration {
-        let Some(inner) = &self.0 else { return Duration::ZERO };
-        inner.tally.call_refused(reason, inner.peer);
-        if reason != RefusalReason::WrongToken {
-            return Duration::ZERO;
-        }
-        let wrong = inner.wrong.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if wrong >= MAX_GUESSES {
-            inner.over.notify_one();
-        }
-        let of_address = inner.peer.map(|peer| inner.guesses.wrong(peer.ip(), Instant::now()));
-        pause_after(wrong.max(of_address.unwrap_or(0)))
-    }
-
-    /// Counts a call that has shown the token.
-    pub fn admitted(&self) {
+    pub fn refused(&self, reason: RefusalReason) {
         if let Some(inner) = &self.0 {
-            // A connection that has shown no other token does not look at the others of its address.
-            if inner.wrong.load(Ordering::Relaxed) > 0 {
-                inner.wrong.store(0, Ordering::Relaxed);
-                inner.peer.inspect(|peer| inner.guesses.right(peer.ip()));
-            }
-            inner.tally.call_admitted();
+            inner.tally.call_refused(reason, inner.peer);
         }
     }
 
-    /// Whether the connection has shown as many wrong tokens as it may.
+    /// Whether the connection has shown as many wrong tokens as it may, and the last one has its answer. Sooner than that the end of the
+    /// connection would tell what the answer tells.
     #[must_use]
     pub fn are_over(&self) -> bool {
-        self.0.as_ref().is_some_and(|inner| inner.wrong.load(Ordering::Relaxed) >= MAX_GUESSES)
+        self.0.as_ref().is_some_and(|inner| inner.is_over.load(Ordering::Relaxed))
     }
 
-    /// Waits until the connection has shown as many wrong tokens as it may.
+    /// Waits until [they are over](Self::are_over).
     pub async fn over(&self) {
         match &self.0 {
             Some(inner) => inner.over.notified().await,
@@ -87,7 +121,124 @@ impl Attempts {
     }
 }
 
-/// How late the answer to the so-manieth wrong token comes.
+impl Inner {
+    fn wrong(&self) -> u32 {
+        self.wrong.load(Ordering::Relaxed)
+    }
+
+    fn is_admitted(&self) -> bool {
+        self.is_admitted.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is learnt by what the token opens: none is shown, or the connection has shown it before.
+    fn is_known(&self, shown: TokenShown) -> bool {
+        match shown {
+            TokenShown::Nothing => true,
+            TokenShown::Right => self.is_admitted(),
+            TokenShown::Wrong => false,
+        }
+    }
+
+    /// Has an attempt wait, if there have been too many wrong ones.
+    #[cold]
+    fn hold(&self, attempt: &mut Attempt) {
+        let now = Instant::now();
+        let of_address = self.peer.map_or(0, |peer| self.guesses.count(peer.ip(), now));
+        let wrong = self.wrong().max(of_address);
+        if wrong < FREE_GUESSES {
+            return;
+        }
+        if attempt.shown == TokenShown::Right {
+            let pause = pause_after(wrong.saturating_add(1));
+            let from = self.right_from.get_or_init(|| now.checked_add(pause).unwrap_or(now));
+            attempt.pause = from.saturating_duration_since(now);
+        } else {
+            attempt.is_counted = true;
+            attempt.pause = self.count(attempt, now);
+        }
+    }
+
+    /// Counts a wrong token, and returns how long it waits.
+    fn count(&self, attempt: &mut Attempt, now: Instant) -> Duration {
+        let wrong = self.wrong.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        attempt.is_last = wrong >= MAX_GUESSES;
+        let of_address = self.peer.map(|peer| self.guesses.wrong(peer.ip(), now));
+        pause_after(wrong.max(of_address.unwrap_or(0)))
+    }
+
+    /// Whether no token is looked at any more.
+    fn is_spent(&self) -> bool {
+        self.wrong() >= MAX_GUESSES
+    }
+
+    /// Takes back what was counted for a call that needed no token.
+    fn take_back(&self) {
+        let _ = self
+            .wrong
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |wrong| wrong.checked_sub(1));
+        self.peer.inspect(|peer| self.guesses.take_back(peer.ip()));
+    }
+
+    /// Counts a call that has shown the token.
+    fn admit(&self) {
+        if !self.is_admitted() {
+            self.is_admitted.store(true, Ordering::Relaxed);
+        }
+        // A connection that has shown no other token does not look at the others of its address.
+        if self.wrong() > 0 {
+            self.wrong.store(0, Ordering::Relaxed);
+            self.peer.inspect(|peer| self.guesses.right(peer.ip()));
+        }
+        self.tally.call_admitted();
+    }
+}
+
+impl Attempt {
+    /// Whether its call goes on, after the pause. With the last wrong token of a connection no other is looked at there.
+    pub(crate) fn may_go_on(&self) -> bool {
+        let Some(inner) = &self.attempts.0 else { return true };
+        let goes_on = inner.is_known(self.shown) || !inner.is_spent();
+        if goes_on && self.shown == TokenShown::Right {
+            inner.admit();
+        }
+        goes_on
+    }
+
+    /// Counts how its call ended: refused for a reason, or not. Returns how late the answer should come, if it has not waited.
+    pub(crate) fn end(mut self, refusal: Option<RefusalReason>) -> Duration {
+        let Some(inner) = self.attempts.0.take() else { return Duration::ZERO };
+        let refusal = refusal.map(|reason| reason.of(self.shown));
+        if let Some(reason) = refusal {
+            inner.tally.call_refused(reason, inner.peer);
+        }
+        if refusal != Some(RefusalReason::WrongToken) {
+            if self.is_counted {
+                inner.take_back();
+            }
+            return Duration::ZERO;
+        }
+        let is_late = self.is_counted || self.shown == TokenShown::Right;
+        let pause = if is_late { Duration::ZERO } else { inner.count(&mut self, Instant::now()) };
+        if self.is_last && inner.is_spent() {
+            inner.is_over.store(true, Ordering::Relaxed);
+            inner.over.notify_one();
+        }
+        pause
+    }
+}
+
+/// A client that does not wait for its answer has shown a wrong token all the same.
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(inner) = &self.attempts.0
+            && self.is_counted
+        {
+            inner.tally.call_refused(RefusalReason::WrongToken, inner.peer);
+        }
+    }
+}
+
+/// How long the so-manieth wrong token waits.
 fn pause_after(wrong: u32) -> Duration {
     let doublings = wrong.min(MAX_GUESSES).checked_sub(FREE_GUESSES.saturating_add(1));
     doublings.map_or(Duration::ZERO, |doublings| FIRST_PAUSE.saturating_mul(1 << doublings))
@@ -95,55 +246,149 @@ fn pause_after(wrong: u32) -> Duration {
 
 impl fmt::Debug for Attempts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wrong = self.0.as_ref().map(|inner| inner.wrong.load(Ordering::Relaxed));
+        let wrong = self.0.as_ref().map(|inner| inner.wrong());
         f.debug_struct("Attempts").field("wrong", &wrong).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use TokenShown::{Nothing, Right, Wrong};
+
     use super::*;
+
+    fn connection(guesses: &Guesses, port: u16) -> Attempts {
+        let peer = SocketAddr::from(([10, 0, 0, 1], port));
+        Attempts::new(Arc::new(()), Some(peer), guesses.clone())
+    }
+
+    /// Shows a wrong token to a call that needs one, without waiting. How long it should have waited.
+    fn guess(attempts: &Attempts) -> u128 {
+        let attempt = attempts.begin(Wrong);
+        let pause = attempt.pause;
+        (pause + attempt.end(Some(RefusalReason::NoToken))).as_millis()
+    }
+
+    fn fail(attempt: Attempt) {
+        let _ = attempt.end(Some(RefusalReason::NoToken));
+    }
+
+    const PAUSES: [u128; 11] = [0, 0, 0, 100, 200, 400, 800, 1_600, 3_200, 6_400, 6_400];
 
     #[test]
     fn guesses_become_slower_and_come_to_an_end() {
         let attempts = Attempts::new(Arc::new(()), None, Guesses::default());
-        let guess = || attempts.refused(RefusalReason::WrongToken).as_millis();
-        let pauses: Vec<u128> = (1..=MAX_GUESSES).map(|_| guess()).collect();
-        assert_eq!(pauses, [0, 0, 0, 100, 200, 400, 800, 1_600, 3_200, 6_400]);
+        let pauses: Vec<u128> = (1..=10).map(|_| guess(&attempts)).collect();
+        assert_eq!(pauses, PAUSES[..10]);
         assert!(attempts.are_over());
-        assert_eq!(guess(), 6_400, "it becomes no slower than that");
+        assert!(!attempts.begin(Right).may_go_on(), "no token is looked at any more");
+        assert!(attempts.begin(Nothing).may_go_on());
+        assert_eq!(guess(&attempts), 6_400, "it becomes no slower than that");
     }
 
     /// Each guess on a connection of its own, from one address.
     #[test]
     fn a_new_connection_is_no_new_beginning() {
         let guesses = Guesses::default();
-        let peer = |port| Some(SocketAddr::from(([10, 0, 0, 1], port)));
-        let connection = |port| Attempts::new(Arc::new(()), peer(port), guesses.clone());
-        let guess = |port| connection(port).refused(RefusalReason::WrongToken).as_millis();
-        let pauses: Vec<u128> = (1..=11).map(guess).collect();
-        assert_eq!(pauses, [0, 0, 0, 100, 200, 400, 800, 1_600, 3_200, 6_400, 6_400]);
-        connection(12).admitted();
-        assert_eq!(guess(13), 6_400, "a connection that never guessed forgives nothing");
-        let proxy = connection(14);
-        assert_eq!(proxy.refused(RefusalReason::WrongToken).as_millis(), 6_400);
-        proxy.admitted();
-        assert_eq!(guess(15), 0, "one that shows both sets the count back");
+        let pauses: Vec<u128> = (1..=11).map(|port| guess(&connection(&guesses, port))).collect();
+        assert_eq!(pauses, PAUSES);
+        let other = connection(&guesses, 12);
+        assert!(other.begin(Right).may_go_on());
+        assert_eq!(
+            guess(&connection(&guesses, 13)),
+            6_400,
+            "it never guessed, and forgives nothing"
+        );
+        assert_eq!(guess(&other), 6_400);
+        assert!(other.begin(Right).may_go_on());
+        assert_eq!(guess(&connection(&guesses, 14)), 0, "one that shows both sets the count back");
+    }
+
+    /// A client that leaves before the wait is over learns nothing, and its guess counts.
+    #[test]
+    fn the_right_token_waits_as_long_as_a_wrong_one() {
+        let guesses = Guesses::default();
+        for port in 1..=5 {
+            drop(connection(&guesses, port).begin(Wrong));
+        }
+        assert_eq!(guesses.count([10, 0, 0, 1].into(), Instant::now()), 0, "free so far");
+        for port in 1..=3 {
+            guess(&connection(&guesses, port));
+        }
+        for (nth, &pause) in PAUSES[3..].iter().enumerate() {
+            let right = connection(&guesses, 20).begin(Right).pause.as_millis();
+            assert!(right <= pause && right + 50 > pause, "{nth}: {right} for {pause}");
+            let wrong = connection(&guesses, 21).begin(Wrong).pause.as_millis();
+            assert_eq!(wrong, pause, "{nth}");
+        }
+    }
+
+    /// Calls that come together on one connection.
+    #[test]
+    fn no_more_guesses_at_once_than_one_after_the_other() {
+        let attempts = Attempts::new(Arc::new(()), None, Guesses::default());
+        let guess = || attempts.begin(Wrong);
+        (0..3).for_each(|_| fail(guess()));
+        let mut all: Vec<_> = (0..90).map(|_| guess()).collect();
+        let right = attempts.begin(Right);
+        assert!(right.pause > Duration::from_secs(6));
+        assert!(all.iter().all(|attempt| !attempt.may_go_on()));
+        assert!(!right.may_go_on());
+        // The end of the connection says no sooner than the answers which was the last.
+        let late = all.split_off(6);
+        all.into_iter().for_each(fail);
+        assert!(!attempts.are_over());
+        late.into_iter().for_each(fail);
+        assert!(attempts.are_over());
+    }
+
+    /// One proxy, whose clients share its connections: some have the token, and some guess.
+    #[test]
+    fn a_connection_that_has_shown_the_token_does_not_wait_for_it() {
+        let guesses = Guesses::default();
+        let proxy = connection(&guesses, 1);
+        assert!(proxy.begin(Right).may_go_on());
+        for _ in 0..20 {
+            let waiting: Vec<_> = (0..15).map(|_| proxy.begin(Wrong)).collect();
+            let right = proxy.begin(Right);
+            assert_eq!(right.pause, Duration::ZERO);
+            assert!(right.may_go_on());
+            right.end(None);
+            waiting.into_iter().for_each(fail);
+        }
+    }
+
+    /// All that show it wait until one time, so that a client whose calls are given up sooner gets there.
+    #[test]
+    fn the_wait_of_a_new_connection_is_one() {
+        let guesses = Guesses::default();
+        (1..=4).for_each(|port| assert!(guess(&connection(&guesses, port)) <= 100));
+        let envoy = connection(&guesses, 9);
+        let first = envoy.begin(Right).pause;
+        std::thread::sleep(Duration::from_millis(20));
+        let second = envoy.begin(Right).pause;
+        assert!(first > second && second > Duration::ZERO, "{first:?} {second:?}");
+        std::thread::sleep(second);
+        let last = envoy.begin(Right);
+        assert_eq!(last.pause, Duration::ZERO);
+        assert!(last.may_go_on());
     }
 
     #[test]
-    fn the_right_token_begins_the_count_anew_and_no_token_counts_for_nothing() {
+    fn what_needs_no_token_is_no_guess() {
         let attempts = Attempts::new(Arc::new(()), None, Guesses::default());
         for _ in 0..100 {
-            assert_eq!(attempts.refused(RefusalReason::NoToken), Duration::ZERO);
-            assert_eq!(attempts.refused(RefusalReason::Malformed), Duration::ZERO);
+            assert_eq!(attempts.begin(Nothing).end(Some(RefusalReason::NoToken)), Duration::ZERO);
+            assert_eq!(attempts.begin(Wrong).end(Some(RefusalReason::Fault)), Duration::ZERO);
+            assert_eq!(attempts.begin(Wrong).end(None), Duration::ZERO);
         }
+        (0..5).for_each(|_| assert!(guess(&attempts) <= 200));
         for _ in 0..100 {
-            for _ in 0..FREE_GUESSES {
-                assert_eq!(attempts.refused(RefusalReason::WrongToken), Duration::ZERO);
-            }
-            attempts.admitted();
+            let free = attempts.begin(Wrong);
+            assert_eq!(free.pause.as_millis(), 400, "it may be a guess");
+            free.end(None);
         }
+        assert!(attempts.begin(Right).pause > Duration::ZERO);
         assert!(!attempts.are_over());
     }
 }

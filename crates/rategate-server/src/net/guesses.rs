@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::attempts::MAX_GUESSES;
 use super::caps::network;
 
 /// The most addresses that are remembered. One more takes the place of the one that has been quiet for longest.
-pub const MAX_ADDRESSES: usize = 4_096;
+const MAX_ADDRESSES: usize = 4_096;
 /// How long after each wrong token one of them is forgotten.
-pub const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
+const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
 /// Counts wrong tokens of each address. Clones count together.
 #[derive(Clone, Default)]
@@ -27,30 +28,56 @@ struct Guessed {
 impl Guesses {
     /// Counts a wrong token from an address, and returns how many of its own are remembered.
     pub(super) fn wrong(&self, address: IpAddr, now: Instant) -> u32 {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.lock();
         let network = network(address);
         if all.len() >= MAX_ADDRESSES && !all.contains_key(&network) {
             let quiet = all.iter().min_by_key(|(_, guessed)| guessed.at).map(|(of, _)| *of);
             quiet.and_then(|of| all.remove(&of));
         }
         let guessed = all.entry(network).or_insert(Guessed { wrong: 0, at: now });
-        let quiet = now.saturating_duration_since(guessed.at).as_secs();
-        let forgiven = quiet.checked_div(FORGIVEN_AFTER.as_secs()).unwrap_or(0);
-        let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
-        let wrong = guessed.wrong.saturating_sub(forgiven).saturating_add(1);
+        // More would only take longer to be forgiven.
+        let wrong = guessed.left(now).saturating_add(1).min(MAX_GUESSES);
         *guessed = Guessed { wrong, at: now };
         wrong
     }
 
+    /// Returns how many wrong tokens of an address are remembered.
+    pub(super) fn count(&self, address: IpAddr, now: Instant) -> u32 {
+        let all = self.lock();
+        all.get(&network(address)).map_or(0, |guessed| guessed.left(now))
+    }
+
+    /// Takes one back that was none. Of as many as are counted it stays: one more may have been among them.
+    pub(super) fn take_back(&self, address: IpAddr) {
+        if let Some(guessed) = self.lock().get_mut(&network(address))
+            && guessed.wrong < MAX_GUESSES
+        {
+            guessed.wrong = guessed.wrong.saturating_sub(1);
+        }
+    }
+
     /// Forgets the wrong tokens of an address that has shown the right one where it had shown another.
     pub(super) fn right(&self, address: IpAddr) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&network(address));
+        self.lock().remove(&network(address));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Guessed>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Guessed {
+    /// How many there are when some have been forgiven.
+    fn left(self, now: Instant) -> u32 {
+        let quiet = now.saturating_duration_since(self.at).as_secs();
+        let forgiven = quiet.checked_div(FORGIVEN_AFTER.as_secs()).unwrap_or(0);
+        self.wrong.saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX))
     }
 }
 
 impl fmt::Debug for Guesses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.lock();
         f.debug_struct("Guesses").field("addresses", &all.len()).finish()
     }
 }
@@ -73,6 +100,9 @@ mod tests {
         assert_eq!(of_a_network.map(|from| guesses.wrong(from, start)), [1, 2]);
         assert_eq!(guesses.wrong(one, start + FORGIVEN_AFTER * 2), 2, "two of three are forgiven");
         assert_eq!(guesses.wrong(one, start + FORGIVEN_AFTER * 500), 1);
+        assert_eq!(guesses.count(address("10.0.0.2"), start), 1);
+        guesses.take_back(address("10.0.0.2"));
+        assert_eq!(guesses.count(address("10.0.0.2"), start), 0);
         guesses.right(address("10.0.0.2"));
         assert_eq!(guesses.wrong(address("10.0.0.2"), start), 1);
     }
@@ -89,6 +119,12 @@ mod tests {
             }
         }
         assert_eq!(guesses.0.lock().unwrap().len(), MAX_ADDRESSES);
-        assert!(guesses.wrong(busy, start + Duration::from_secs(20)) > 10, "it goes on guessing");
+        let of_busy = guesses.count(busy, start + Duration::from_secs(20));
+        assert_eq!(of_busy, MAX_GUESSES, "it goes on guessing");
+        guesses.take_back(busy);
+        let of_busy = guesses.count(busy, start + Duration::from_secs(20));
+        assert_eq!(of_busy, MAX_GUESSES, "what is free makes none forgotten");
+        let much_later = start + FORGIVEN_AFTER * (MAX_GUESSES + 1);
+        assert_eq!(guesses.count(busy, much_later), 0, "however many it were");
     }
 }

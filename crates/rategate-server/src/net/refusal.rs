@@ -1,5 +1,7 @@
 //! Reasons for which calls are refused before anything is decided.
 
+use super::TokenShown;
+
 /// The reason for which a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
@@ -17,11 +19,15 @@ pub enum RefusalReason {
     NoRoom,
     /// The question has no answer: no such rule, no configuration, no store.
     Fault,
+    /// It had no answer in the time that its caller, or the service, gave it.
+    Late,
+    /// Its connection came to no TLS: a client without the right certificate, or one that does not trust this one's.
+    Handshake,
 }
 
 impl RefusalReason {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::NoToken,
         Self::WrongToken,
         Self::Malformed,
@@ -29,7 +35,18 @@ impl RefusalReason {
         Self::TooMuch,
         Self::NoRoom,
         Self::Fault,
+        Self::Late,
+        Self::Handshake,
     ];
+
+    /// The reason for a call that shows the token so: one that shows any, and is refused for want of it, has shown a wrong one, or too
+    /// many before.
+    pub(super) const fn of(self, shown: TokenShown) -> Self {
+        match (self, shown) {
+            (Self::NoToken, TokenShown::Wrong | TokenShown::Right) => Self::WrongToken,
+            (reason, _) => reason,
+        }
+    }
 
     /// The name in metrics and the log.
     #[must_use]
@@ -42,6 +59,8 @@ impl RefusalReason {
             Self::TooMuch => "too_much",
             Self::NoRoom => "no_room",
             Self::Fault => "fault",
+            Self::Late => "late",
+            Self::Handshake => "handshake",
         }
     }
 }

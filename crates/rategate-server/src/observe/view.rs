@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use rategate::Clock;
 
-use crate::config::hint;
 use crate::engine::{Decided, Engine, Request};
-use crate::nearest::MAX_NAMES;
 use crate::rule::{Rule, RuleSet};
 
 /// An engine as whoever looks on sees it.
@@ -26,12 +24,6 @@ pub trait View: Send + Sync + Debug {
 
     /// How much of its memory a rule takes; none where its counters are not here.
     fn taken(&self, rule: &str) -> Option<Taken>;
-
-    /// Returns a sentence about a domain or a key that no rule has, and the one that was probably meant.
-    fn hint(&self, domain: &str, keys: &[&str]) -> Option<String> {
-        let _ = (domain, keys);
-        None
-    }
 
     /// Hands figures of its own to the recorder of the `metrics` facade. Called before each scrape.
     fn publish(&self) {}
@@ -61,12 +53,6 @@ impl<C: Clock + Clone + 'static> View for Engine<C> {
 
     fn ask(&self, request: &Request<'_>) -> Decided {
         self.decide(request)
-    }
-
-    fn hint(&self, domain: &str, keys: &[&str]) -> Option<String> {
-        let rules = self.rules()?;
-        // However many rules there are, a look-up takes no longer than this.
-        hint(&rules.rules.iter().take(MAX_NAMES), domain, keys.iter().copied())
     }
 
     fn taken(&self, rule: &str) -> Option<Taken> {

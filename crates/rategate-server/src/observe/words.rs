@@ -92,6 +92,7 @@ pub(super) const fn algorithm(rule: &Rule) -> &'static str {
         Limit::Nothing => "nothing",
         Limit::Policy(AnyPolicy::Gcra(_)) => "gcra",
         Limit::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log",
+        Limit::Policy(AnyPolicy::CompactLog(_)) => "compact-log",
         Limit::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window",
         Limit::Policy(AnyPolicy::Concurrency(_)) => "concurrency",
         Limit::Policy(_) => "other",
@@ -190,6 +191,17 @@ mod tests {
             (0, 0, "0 %"),
         ] {
             assert_eq!(share(part, whole), text, "{part} of {whole}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_of_the_algorithm_that_it_was_given() {
+        for written in ["gcra", "fixed-window", "sliding-log", "compact-log", "counted-window"] {
+            let text = format!(
+                "[[rule]]\nname = \"r\"\nmatch = [\"k\"]\nlimit = \"5/min\"\nalgorithm = \"{written}\"\n"
+            );
+            let loaded = crate::config::load_text("a.toml", &text).unwrap();
+            assert_eq!(algorithm(&loaded.rules.rules[0]), written);
         }
     }
 

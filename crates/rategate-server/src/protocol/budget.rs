@@ -7,6 +7,8 @@ use std::time::Instant;
 const MOST: u32 = 1024;
 /// What a decision adds to that. So does each second, by one: whoever says that he is there now and then may do so for ever.
 const EARNED: u32 = 16;
+/// So many bytes of answers add one to it: windows of a few hundred bytes pay for themselves, and what answers pings and settings does not.
+const WRITTEN: usize = 256;
 /// Giving up a stream costs so much: hardly more of them than of decisions.
 pub(crate) const RESET: u32 = 12;
 
@@ -18,13 +20,15 @@ pub(crate) struct Overspent;
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u32,
+    /// How many bytes were written that have not added to it yet.
+    written: usize,
     /// When time last added to it.
     filled: Instant,
 }
 
 impl Budget {
     pub(crate) const fn new(now: Instant) -> Self {
-        Self { left: MOST, filled: now }
+        Self { left: MOST, written: 0, filled: now }
     }
 
     /// Pays for what asks for no decision. Too much of it ends the connection.
@@ -36,6 +40,15 @@ impl Budget {
     /// A decision was asked for.
     pub(crate) fn earn(&mut self) {
         self.left = self.left.saturating_add(EARNED).min(MOST);
+    }
+
+    /// So many bytes of answers were written, for which the other end has to say that it takes more.
+    pub(crate) fn wrote(&mut self, bytes: usize) {
+        self.written = self.written.saturating_add(bytes);
+        let earned = self.written.checked_div(WRITTEN).unwrap_or(0);
+        self.written = self.written.checked_rem(WRITTEN).unwrap_or(0);
+        let earned = u32::try_from(earned).unwrap_or(u32::MAX);
+        self.left = self.left.saturating_add(earned).min(MOST);
     }
 
     /// It is `now`.

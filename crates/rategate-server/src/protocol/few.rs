@@ -7,6 +7,14 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 use crate::engine::MOST_ITEMS;
 
+/// How the error about a list that is too long begins. No other error of `serde_json` begins so.
+const MORE_THAN: &str = "more than";
+
+/// Returns whether a text was not read for having a list that is too long.
+pub(crate) fn has_too_many(error: &serde_json::Error) -> bool {
+    error.is_data() && error.to_string().starts_with(MORE_THAN)
+}
+
 /// Reads a list of at most [`MOST_ITEMS`], or null. The first element that is too much ends the reading: an element is shorter as text than it is
 /// in memory.
 pub(crate) fn few<'de, T, D>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
@@ -35,7 +43,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
         while let Some(one) = list.next_element()? {
             if all.len() >= MOST_ITEMS {
                 let detail =
-                    format_args!("more than {MOST_ITEMS}; there can be from 1 to {MOST_ITEMS}");
+                    format_args!("{MORE_THAN} {MOST_ITEMS}; there can be from 1 to {MOST_ITEMS}");
                 return Err(A::Error::custom(detail));
             }
             all.push(one);

@@ -71,13 +71,13 @@ fn warn_of_exposure(server: &Server, protocol: &str, listener: &Listener) {
         tracing::warn!(
             protocol,
             %address,
-            "any machine that reaches this address may ask, reset and see everything (insecure = true): set a token,              ask for certificates of clients, or listen on 127.0.0.1"
+            "any machine that reaches this address may ask, reset and see everything (insecure = true): set a token, ask for certificates of clients, or listen on 127.0.0.1"
         );
     } else if address.is_public() && server.token.is_some() && !listener.tls {
         tracing::warn!(
             protocol,
             %address,
-            "the token crosses the network unencrypted: speak TLS here (tls = true, [server.tls]), or keep the network              between to machines that may know it"
+            "the token crosses the network unencrypted: speak TLS here (tls = true, [server.tls]), or keep the network between to machines that may know it"
         );
     }
 }

@@ -15,8 +15,8 @@ use crate::engine::Engine;
 use crate::net::{Access, Attempts, Drain, Peer, Protocol, RefusalReason, Right, TokenShown};
 use crate::observe::Observe;
 use crate::observe::admin::{Admin, Rights};
-use crate::protocol::body::{Body, read};
-use crate::protocol::grpc::Rls;
+use crate::protocol::body::{Body, Unread, read};
+use crate::protocol::grpc::{Rls, no_token};
 use crate::protocol::http::{
     Api, Caller, ConnectionLimits, Guard, Stranger, Whose, refuse_host, serve_connection,
     token_shown,
@@ -64,19 +64,20 @@ impl Web {
         attempts: Attempts,
     ) -> Response<Body> {
         let shown = token_shown(&self.parts.access, request.headers());
-        if shown == TokenShown::Right {
-            attempts.admitted();
+        let attempt = attempts.begin(shown);
+        if !attempt.pause.is_zero() {
+            tokio::time::sleep(attempt.pause).await;
         }
-        let response = self.route(request, shown, caller).await;
-        if let Some(reason) = response.extensions().get::<RefusalReason>() {
-            let reason = match (reason, shown) {
-                (RefusalReason::NoToken, TokenShown::Wrong) => RefusalReason::WrongToken,
-                (reason, _) => *reason,
-            };
-            let pause = attempts.refused(reason);
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
-            }
+        let response = if attempt.may_go_on() {
+            self.route(request, shown, caller).await
+        } else if Whose::of(&request) == Whose::Grpc {
+            no_token().map(Body::stream)
+        } else {
+            refused(StatusCode::UNAUTHORIZED, "show the token\n".to_owned())
+        };
+        let pause = attempt.end(response.extensions().get::<RefusalReason>().copied());
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
         response
     }
@@ -143,12 +144,15 @@ impl Parts {
         if !may(Right::Ask) {
             return refused(StatusCode::UNAUTHORIZED, "show the token\n".to_owned());
         }
-        let Ok(body) = read(request.into_body(), self.most_body_bytes, BODY_WITHIN).await else {
-            let text = "the body is broken off, late, or too long\n";
-            return refused(StatusCode::BAD_REQUEST, text.to_owned());
-        };
         let may_credit = may(Right::Credit);
-        let answer = rls::json(&body, &self.engine, self.options, may_credit).await;
+        let answer = match read(request.into_body(), self.most_body_bytes, BODY_WITHIN).await {
+            Ok(body) => rls::json(&body, &self.engine, self.options, may_credit).await,
+            Err(Unread::TooLong) => rls::too_long(self.options),
+            Err(Unread::TooSlow | Unread::BrokenOff) => {
+                let text = "the body is broken off, or late\n";
+                return refused(StatusCode::BAD_REQUEST, text.to_owned());
+            }
+        };
         let status = StatusCode::from_u16(answer.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = if matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED) {
@@ -193,8 +197,7 @@ impl Protocol for Web {
             }
         };
         if let Some(reason) = serve_connection(stream, limits, end, answer).await {
-            // There is no answer that could come late.
-            let _ = ending.refused(reason);
+            ending.refused(reason);
         }
     }
 

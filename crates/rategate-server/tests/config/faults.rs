@@ -312,7 +312,11 @@ fn hold(name: &str, text: &str, wrong: &mut BTreeSet<String>) -> bool {
         }
         // A line that may be a secret is told by its number alone.
         let written = text.lines().nth(line - 1).unwrap_or_default();
-        let is_secret = ["token ", "password "].iter().any(|word| written.starts_with(word));
+        let (key, value) = written.split_once(['=', ':']).unwrap_or((written, ""));
+        let is_flag = key.trim() == "auth" || ["true", "false"].contains(&value.trim());
+        let is_ours = ["token ", "password "].iter().any(|word| written.starts_with(word));
+        let has_word = ["token", "password", "auth"].iter().any(|word| key.contains(word));
+        let is_secret = is_ours || has_word && !is_flag;
         let is_shown = report.contains(&format!("{line} | "));
         if !report.contains(&format!("{name}:{line}:{column}")) || is_secret == is_shown {
             wrong.insert(format!("no excerpt of line {line}: {message}"));

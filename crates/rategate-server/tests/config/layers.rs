@@ -306,17 +306,15 @@ fn an_empty_variable_says_nothing() {
 fn an_environment_of_theirs_stands_between_files_and_our_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.toml");
-    std::fs::write(
-        &path,
-        "[grpc]\nshadow = false\nheaders = true\n[server.tls]\ncert = \"c\"\nkey = \"k\"\n",
-    )
-    .unwrap();
+    let file = "[grpc]\nshadow = false\nheaders = true\n";
+    std::fs::write(&path, file).unwrap();
     let theirs = [
         ("RUNTIME_ROOT", "/data"),
         ("SHADOW_MODE", "true"),
         ("PORT", "81"),
         ("GRPC_SERVER_USE_TLS", "true"),
         ("GRPC_SERVER_TLS_CERT", "theirs"),
+        ("GRPC_SERVER_TLS_KEY", "k"),
     ];
     let with = |own: &[(&str, &str)]| {
         let of = |variables: &[(&str, &str)], name: &str| {
@@ -338,6 +336,12 @@ fn an_environment_of_theirs_stands_between_files_and_our_own() {
         with(&[("RATEGATE_GRPC_SHADOW", "false"), ("RATEGATE_SERVER_HTTP", "127.0.0.1:82")]);
     assert!(!settings.grpc.shadow);
     assert_eq!(settings.server.http[0].address.to_string(), "127.0.0.1:82");
+    // A file's TLS is of all listeners, whatever is said of gRPC beside it.
+    let tls = "[server.tls]\ncert = \"c\"\nkey = \"k\"\n";
+    std::fs::write(&path, format!("{file}{tls}")).unwrap();
+    let server = with(&[]).server;
+    assert_eq!(server.tls.unwrap().cert.as_path(), Path::new("theirs"));
+    assert!(server.grpc[0].tls && server.http[0].tls && server.resp[0].tls);
 }
 
 /// The store of that environment is ours where a rule has its counters there, with what the file alone says of it.

@@ -199,3 +199,26 @@ fn what_was_probably_meant_is_explained() {
     let other = told("edge", "user");
     assert!(!other.contains("did you mean"), "{other}");
 }
+
+/// A call may have any number of keys that there are not: the first eight are compared, with a hundred that there are.
+#[test]
+fn unknown_keys_are_no_work_without_end() {
+    let mut rules = String::new();
+    for nth in 0..500 {
+        let key = format!("{}{nth:03}", "k".repeat(40));
+        rules += &format!("[[rule]]\nname = \"r{nth}\"\nmatch = [\"{key}\"]\nlimit = \"1/s\"\n");
+    }
+    let loaded = text("r.toml", &rules);
+    let unknown: Vec<String> =
+        (0..2_000).map(|nth| format!("{}{nth:04}", "u".repeat(38))).collect();
+    let mut keys: Vec<_> = unknown.iter().map(|key| (key.as_str(), "x")).collect();
+    let near = "k".repeat(40) + "0x1";
+    let started = std::time::Instant::now();
+    let told = |keys: &[(&str, &str)]| explain(&loaded.rules, "default", keys).hint;
+    keys.insert(8, (&near, "x"));
+    assert_eq!(told(&keys), None);
+    keys.swap(7, 8);
+    let hint = told(&keys).unwrap();
+    assert!(hint.contains("did you mean `k"), "{hint}");
+    assert!(started.elapsed() < std::time::Duration::from_secs(2), "{:?}", started.elapsed());
+}

@@ -15,6 +15,8 @@ mod common;
 mod counting;
 mod envoy;
 mod frames;
+mod guesses;
+mod heads;
 mod hostile;
 mod json;
 mod laws;

@@ -37,14 +37,23 @@ struct Service {
 impl Service {
     /// By TLS, with two listeners that have the same files.
     fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// The same; clients need a certificate that this one signed.
+    fn with(client_ca: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (cert, key) = certificate();
         replace(folder.path(), "cert.pem", &cert);
         replace(folder.path(), "key.pem", &key);
         let path = |name: &str| folder.path().join(name).display().to_string();
+        let client_ca = client_ca.map_or_else(String::new, |ca| {
+            replace(folder.path(), "ca.pem", ca);
+            format!("client_ca = {:?}\n", path("ca.pem"))
+        });
         let text = format!(
             "[server]\ngrpc = []\nresp = \"127.0.0.1:0\"\nhttp = [\"127.0.0.1:0\", {{ address = \"127.0.0.1:0\", tls = false }}]\n\
-             [server.tls]\ncert = {:?}\nkey = {:?}\n",
+             [server.tls]\ncert = {:?}\nkey = {:?}\n{client_ca}",
             path("cert.pem"),
             path("key.pem")
         );
@@ -214,4 +223,23 @@ fn files_that_change_are_seen_without_being_told() {
     until("the new certificate", || shown(service.at("resp", true)) == der(&cert));
     assert_eq!(service.metric("rategate_tls_loads_total{outcome=\"refused\"}"), "0");
     assert_eq!(service.metric("rategate_tls_loads_total{outcome=\"loaded\"}"), "1");
+}
+
+/// A client that is refused for its certificate, or for what is no TLS, is counted; one that says nothing and goes is a probe.
+#[test]
+fn a_connection_that_comes_to_no_tls_is_counted() {
+    let service = Service::with(Some(&certificate().0));
+    let at = service.at("resp", true);
+    let counted = |service: &Service| {
+        service.metric("rategate_calls_refused_total{protocol=\"resp\",reason=\"handshake\"}")
+    };
+    drop(TcpStream::connect(at).unwrap());
+    let mut stream = connect(at);
+    // It may be told before it has said all, or after.
+    let _ = stream.get_mut().write_all(b"PING\r\n");
+    let mut line = String::new();
+    assert!(stream.read_line(&mut line).is_err(), "{line}");
+    until("it is counted", || counted(&service) == "1");
+    TcpStream::connect(at).unwrap().write_all(b"PING\r\n").unwrap();
+    until("it is counted", || counted(&service) == "2");
 }

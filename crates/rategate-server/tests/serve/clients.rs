@@ -13,6 +13,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::R
 use envoy_types::pb::google::protobuf::UInt64Value;
 use rategate_server::config::{Layers, load};
 use rategate_server::serve::{Running, Start, start};
+use tonic::transport::{Channel, Endpoint};
 
 /// How long anything may take on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -93,37 +94,64 @@ impl Service {
 
     /// The same of several calls on a connection.
     pub(crate) fn envoy_codes(&self, token: Option<&str>, hits: i64, calls: usize) -> Vec<i32> {
-        let place = self.at("grpc");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let entry = Entry { key: "user".to_owned(), value: "bob".to_owned() };
-        let descriptor = RateLimitDescriptor {
-            entries: vec![entry],
-            hits_addend: Some(UInt64Value { value: hits.unsigned_abs() }),
-            is_negative_hits: hits < 0,
-            ..RateLimitDescriptor::default()
-        };
-        let request = RateLimitRequest {
-            domain: "default".to_owned(),
-            descriptors: vec![descriptor],
-            ..RateLimitRequest::default()
-        };
-        runtime.block_on(async {
-            let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{place}"));
-            let channel = endpoint.unwrap().timeout(PATIENCE).connect().await.unwrap();
-            let mut client = RateLimitServiceClient::new(channel);
+        self.envoy_client("grpc", async |client| {
             let mut codes = Vec::new();
             for _ in 0..calls {
-                let mut request = tonic::Request::new(request.clone());
-                if let Some(token) = token {
-                    let field = format!("Bearer {token}").parse().unwrap();
-                    request.metadata_mut().insert("authorization", field);
-                }
-                let answer = client.should_rate_limit(request).await;
-                codes.push(answer.map_or_else(|status| status.code().into(), |_| 0));
+                codes.push(ask(client.clone(), token.map(str::to_owned), hits).await);
             }
             codes
         })
     }
+
+    /// The same of calls with these tokens, all at once on a connection.
+    pub(crate) fn envoy_codes_at_once(&self, protocol: &str, tokens: &[&str]) -> Vec<i32> {
+        self.envoy_client(protocol, async |client| {
+            let ask =
+                |token: &&str| tokio::spawn(ask(client.clone(), Some((*token).to_owned()), 1));
+            let calls: Vec<_> = tokens.iter().map(ask).collect();
+            let mut codes = Vec::new();
+            for call in calls {
+                codes.push(call.await.unwrap());
+            }
+            codes
+        })
+    }
+
+    fn envoy_client<T>(
+        &self,
+        protocol: &str,
+        talk: impl AsyncFnOnce(&RateLimitServiceClient<Channel>) -> T,
+    ) -> T {
+        let place = self.at(protocol);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let endpoint = Endpoint::from_shared(format!("http://{place}")).unwrap();
+            let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
+            talk(&RateLimitServiceClient::new(channel)).await
+        })
+    }
+}
+
+/// How a call ends: its code.
+async fn ask(mut client: RateLimitServiceClient<Channel>, token: Option<String>, hits: i64) -> i32 {
+    let entry = Entry { key: "user".to_owned(), value: "bob".to_owned() };
+    let descriptor = RateLimitDescriptor {
+        entries: vec![entry],
+        hits_addend: Some(UInt64Value { value: hits.unsigned_abs() }),
+        is_negative_hits: hits < 0,
+        ..RateLimitDescriptor::default()
+    };
+    let mut request = tonic::Request::new(RateLimitRequest {
+        domain: "default".to_owned(),
+        descriptors: vec![descriptor],
+        ..RateLimitRequest::default()
+    });
+    if let Some(token) = token {
+        let field = format!("Bearer {token}").parse().unwrap();
+        request.metadata_mut().insert("authorization", field);
+    }
+    let answer = client.should_rate_limit(request).await;
+    answer.map_or_else(|status| status.code().into(), |_| 0)
 }
 
 /// Says all of it, and hears what comes until the connection ends.
@@ -268,7 +296,7 @@ pub(crate) async fn envoy_in(
     value: &str,
     calls: usize,
 ) -> usize {
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{place}")).unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{place}")).unwrap();
     let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
     let mut client = RateLimitServiceClient::new(channel);
     let entry = Entry { key: key.to_owned(), value: value.to_owned() };

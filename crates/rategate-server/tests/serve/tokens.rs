@@ -1,8 +1,8 @@
 //! Calls that are refused, over every protocol: counted by reason, told in the log, and made slower for those who guess.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::clients::{Resp, Service, last_words};
+use crate::clients::{Http, Resp, Service, last_words};
 
 const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
 
@@ -12,11 +12,22 @@ fn guarded(auth: bool) -> Service {
     Service::of(&format!("{server}{RULE}"))
 }
 
-fn refused(service: &Service, protocol: &str, reason: &str) -> u64 {
+fn refused(http: &mut Http, protocol: &str, reason: &str) -> u64 {
     let name =
-        format!("rategate_calls_refused_total{{protocol=\"{protocol}\",reason=\"{reason}\"}}");
-    let figure = service.metric_with("authorization: Bearer s3cret\r\n", &name);
+        format!("rategate_calls_refused_total{{protocol=\"{protocol}\",reason=\"{reason}\"}} ");
+    let (status, text) = http.get_with("/metrics", RIGHT);
+    assert_eq!(status, 200);
+    let figure = text.lines().find_map(|line| line.strip_prefix(&name));
     figure.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+}
+
+const RIGHT: &str = "authorization: Bearer s3cret\r\n";
+
+/// A connection that has shown the token: whatever others guess, it does not wait.
+fn known(service: &Service) -> Http {
+    let mut http = service.http();
+    assert_eq!(http.get_with("/v1/rules", RIGHT).0, 200);
+    http
 }
 
 #[test]
@@ -60,14 +71,23 @@ fn calls_without_the_token_are_counted_by_protocol_and_reason() {
         assert_eq!(service.envoy_code(token, 1), code, "{token:?}");
     }
     let expected = [
-        ("http", [1, 1, 1, 0, 0, 0, 1]),
-        ("resp", [1, 1, 5, 0, 0, 0, 4]),
-        ("grpc", [1, 1, 0, 0, 0, 0, 0]),
+        ("http", [1, 1, 1, 0, 0, 0, 1, 0, 0]),
+        ("resp", [1, 1, 5, 0, 0, 0, 4, 0, 0]),
+        ("grpc", [1, 1, 0, 0, 0, 0, 0, 0, 0]),
     ];
-    let reasons =
-        ["no_token", "wrong_token", "malformed", "too_long", "too_much", "no_room", "fault"];
+    let reasons = [
+        "no_token",
+        "wrong_token",
+        "malformed",
+        "too_long",
+        "too_much",
+        "no_room",
+        "fault",
+        "late",
+        "handshake",
+    ];
     for (protocol, counts) in expected {
-        let counted = reasons.map(|reason| refused(&service, protocol, reason));
+        let counted = reasons.map(|reason| refused(&mut service.http(), protocol, reason));
         assert_eq!(counted, counts, "{protocol}: {reasons:?}");
     }
 }
@@ -162,10 +182,53 @@ fn a_client_that_connects_anew_for_each_guess_becomes_slow() {
     // The fourth waits for 100 ms, and each after it for twice as long.
     let slow = started.elapsed();
     assert!(slow.as_millis() >= 700, "{slow:?}");
-    // Who has the token does not wait, whoever guesses beside it.
+}
+
+/// A guess that is dropped before its answer counts, and the right token waits as long as a wrong one: once on each connection.
+#[test]
+fn guesses_that_are_dropped_learn_nothing() {
+    let service = guarded(true);
+    let mut known = known(&service);
+    let wrong = "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
+    let auth = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
+    for (protocol, guess) in [("resp", auth), ("http", wrong)] {
+        for _ in 0..50 {
+            use std::io::Write as _;
+            let mut stream = std::net::TcpStream::connect(service.at(protocol)).unwrap();
+            stream.write_all(guess.as_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
     let started = Instant::now();
-    assert_eq!(service.http().get_with("/v1/rules", "authorization: Bearer s3cret\r\n").0, 200);
-    assert!(started.elapsed().as_millis() < 500, "{:?}", started.elapsed());
+    assert_eq!(known.get_with("/v1/rules", RIGHT).0, 200);
+    assert!(started.elapsed().as_millis() < 1_000, "a connection that has shown it does not wait");
+    let started = Instant::now();
+    let late = std::thread::scope(|scope| {
+        let resp = scope.spawn(|| service.resp().ask(&["AUTH", "s3cret"]));
+        let grpc = scope.spawn(|| service.envoy_codes(Some("s3cret"), 1, 20));
+        assert_eq!(service.http().get_with("/v1/rules", RIGHT).0, 200);
+        assert!(started.elapsed().as_millis() >= 6_300, "{:?}", started.elapsed());
+        assert_eq!(resp.join().unwrap(), ["OK"]);
+        assert_eq!(grpc.join().unwrap(), [0; 20]);
+        started.elapsed()
+    });
+    assert!(late.as_secs() < 12, "they wait once: {late:?}");
+    let counted = ["resp", "http"].map(|protocol| refused(&mut known, protocol, "wrong_token"));
+    // One that has gone before it was read has shown nothing.
+    assert!(counted[0] == 50 && counted[1] >= 25, "{counted:?}");
+}
+
+/// All at once on one connection of HTTP/2, the right token among them: no more are looked at than one after the other.
+#[test]
+fn a_connection_of_many_calls_guesses_no_more() {
+    for protocol in ["grpc", "http"] {
+        let service = guarded(true);
+        let mut tokens = vec!["x"; 90];
+        tokens[80] = "s3cret";
+        let codes = service.envoy_codes_at_once(protocol, &tokens);
+        assert!(codes.iter().all(|&code| code != 0), "{protocol}: {codes:?}");
+        assert!(codes.iter().filter(|&&code| code == 16).count() >= 10, "{protocol}: {codes:?}");
+    }
 }
 
 /// All guesses at once: as many are heard as one after the other, and then the connection is gone.
@@ -175,6 +238,7 @@ fn guesses_that_come_together_are_no_more() {
     let guess = "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
     let auth = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
     let [resp, http] = &services;
+    let mut known = [known(resp), known(http)];
     let guesses = [("resp", resp, auth.repeat(500)), ("http", http, guess.repeat(50))];
     let said = guesses.map(|(protocol, service, words)| {
         let place = service.at(protocol);
@@ -189,6 +253,6 @@ fn guesses_that_come_together_are_no_more() {
     let [resp, http] = said.map(|said| said.join().unwrap());
     assert_eq!(resp.matches("WRONGPASS").count(), 10, "{resp}");
     assert_eq!(http.matches("HTTP/1.1 401").count(), 10, "{http}");
-    let counted = ["resp", "http"].iter().zip(&services);
-    assert!(counted.into_iter().all(|(at, service)| refused(service, at, "wrong_token") == 10));
+    let counted = ["resp", "http"].iter().zip(&mut known);
+    assert!(counted.into_iter().all(|(at, known)| refused(known, at, "wrong_token") == 10));
 }

@@ -134,3 +134,51 @@ fn every_path_that_the_service_tells_of_is_there() {
         assert!(paths.contains_key(path), "{path}");
     }
 }
+
+/// As over gRPC: what is too long is denied, since callers let pass what they get an error for.
+#[test]
+fn a_question_of_envoys_that_is_too_long_is_denied_as_json_too() {
+    let service = Service::of("[server.limits]\nbody = 2000\n");
+    let value = "x".repeat(3_000);
+    let long = format!(
+        "{{\"domain\":\"d\",\"descriptors\":[{{\"entries\":[{{\"key\":\"k\",\"value\":\"{value}\"}}]}}]}}"
+    );
+    assert_eq!(
+        service.http().post("/json", &long),
+        (429, "{\"overallCode\":\"OVER_LIMIT\",\"statuses\":[]}".to_owned())
+    );
+    let many = format!("{{\"domain\":\"d\",\"descriptors\":[{}]}}", vec!["{}"; 65].join(","));
+    assert_eq!(service.http().post("/json", &many).0, 429);
+    let name = "rategate_calls_refused_total{protocol=\"http\",reason=\"too_long\"}";
+    assert_eq!(service.metric(name).as_deref(), Some("2"));
+}
+
+/// A client whose windows are small says often that it takes more, as often as it is sent something.
+#[test]
+fn a_long_answer_is_read_through_small_windows() {
+    let rule =
+        |nth| format!("[[rule]]\nname = \"r{nth:05}\"\nmatch = [\"k{nth}\"]\nlimit = \"1/h\"\n");
+    let service = Service::of(&(0..2_000).map(rule).collect::<String>());
+    let (_, whole) = service.http().get("/metrics");
+    assert!(whole.len() > 500_000, "{}", whole.len());
+    let place = service.at("http");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let read = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(place).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        let greeting = builder.initial_window_size(300).handshake::<_, &[u8]>(stream);
+        let (mut client, connection) = greeting.await.unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::get("http://localhost/metrics").body(()).unwrap();
+        let (answer, _) = client.send_request(request, true).unwrap();
+        let mut body = answer.await.unwrap().into_body();
+        let mut read = 0;
+        while let Some(part) = body.data().await {
+            let part = part.unwrap_or_else(|error| panic!("{error} after {read} bytes"));
+            read += part.len();
+            body.flow_control().release_capacity(part.len()).unwrap();
+        }
+        read
+    });
+    assert!(read > 500_000, "{read}");
+}

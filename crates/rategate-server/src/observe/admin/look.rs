@@ -7,6 +7,7 @@ use super::super::{View, name, words};
 use super::Body;
 use super::reply::{Problem, json};
 use super::shapes::Written;
+use crate::config::hint;
 use crate::engine::{Answer, Item, Part, Request, Target, Verb, Verdict};
 
 /// A descriptor, as Envoy writes it in JSON.
@@ -78,8 +79,9 @@ pub(super) async fn explain(view: &dyn View, body: &[u8]) -> Result<Response<Bod
         entries.iter().map(|entry| (entry.key.as_bytes(), entry.value.as_bytes())).collect();
     let part =
         ask(view, Target::Descriptor { domain: &domain, entries: &pairs, limit: None }).await?;
-    let keys: Vec<&str> = entries.iter().map(|entry| &*entry.key).collect();
-    let hint = part.rule.is_none().then(|| view.hint(&domain, &keys)).flatten();
+    let keys = entries.iter().map(|entry| &*entry.key);
+    let rules = if part.rule.is_none() { view.rules() } else { None };
+    let hint = rules.and_then(|rules| hint(rules.rules.iter(), &domain, keys));
     json(&Explained {
         hint,
         matched: part.rule.is_some(),

@@ -24,6 +24,7 @@ use self::frame::BadFrame;
 use self::head::Method;
 pub use self::head::is_grpc;
 pub use self::health::Health;
+pub(crate) use self::service::no_token;
 use self::status::Status;
 use crate::engine::{Answer, Decided};
 use crate::net::{Access, RefusalReason, Right, TokenShown};

@@ -127,6 +127,11 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     }
 }
 
+/// The answer to a call that does not show the token.
+pub(crate) fn no_token() -> Response<Body> {
+    refused(Refusal::Grpc(Status::no_token()))
+}
+
 fn answered(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let fields = response.headers_mut();

@@ -53,7 +53,8 @@ impl Status {
     /// The reason for which its call counts as refused, if it does.
     pub(crate) const fn reason(&self) -> Option<RefusalReason> {
         Some(match self.code {
-            Code::Ok | Code::DeadlineExceeded | Code::NotFound => return None,
+            Code::Ok | Code::NotFound => return None,
+            Code::DeadlineExceeded => RefusalReason::Late,
             Code::InvalidArgument | Code::Internal | Code::Unimplemented => {
                 RefusalReason::Malformed
             }

@@ -202,7 +202,7 @@ where
 /// A fault, and the first item that it can be about.
 fn refused(fault: Fault, asked: &Asked<'_>) -> Refused {
     let is_about = |item: &AskedItem<'_>| match (&fault, &item.counter) {
-        (Fault::NoSuchRule { name: rule, .. }, Counter::Rule { name, .. }) => {
+        (Fault::NoSuchRule { name: rule }, Counter::Rule { name, .. }) => {
             name.0.starts_with(&**rule)
         }
         (

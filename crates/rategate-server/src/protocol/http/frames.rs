@@ -54,6 +54,11 @@ impl Frames {
         Ok(())
     }
 
+    /// So many bytes were written.
+    pub(super) fn wrote(&mut self, bytes: usize) {
+        self.budget.wrote(bytes);
+    }
+
     /// Pays for the frame whose head is whole.
     fn begin(&mut self) -> Result<(), Overspent> {
         let [a, b, c, kind, flags, ..] = self.head;
@@ -101,6 +106,28 @@ mod tests {
             }
         }
         assert_eq!(let_through(&vec![frame(3, 0, &[0; 4]); 200], 3), 1_024 / 12);
+    }
+
+    /// One window for each kilobyte of a long answer, of its stream and of the connection.
+    #[test]
+    fn answers_pay_for_the_windows_that_they_need() {
+        let now = Instant::now();
+        let mut followed = Frames::new(now);
+        let windows = frame(8, 0, &[0; 4]).repeat(2);
+        for _ in 0..10_000 {
+            followed.wrote(1_024 + HEAD);
+            assert!(followed.follow(&windows, now).is_ok());
+        }
+        // What is written to answer pings and settings pays for few of them.
+        for (flood, answer) in [(frame(6, 0, &[0; 8]), HEAD + 8), (frame(4, 0, &[]), HEAD)] {
+            let mut followed = Frames::new(now);
+            let mut through = 0;
+            while followed.follow(&flood, now).is_ok() {
+                followed.wrote(answer);
+                through += 1;
+            }
+            assert!(through < 1_300, "{through}");
+        }
     }
 
     #[test]

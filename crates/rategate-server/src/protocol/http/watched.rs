@@ -245,6 +245,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     ) -> Poll<io::Result<usize>> {
         ready!(self.turn.poll(context));
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let (Poll::Ready(Ok(count)), Some(frames)) = (&written, &mut self.frames) {
+            frames.wrote(*count);
+        }
         self.wrote(written)
     }
 

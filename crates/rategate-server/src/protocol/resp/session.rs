@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::reply::Version;
-use crate::net::{Attempts, RefusalReason, TokenShown};
+use crate::net::{Attempt, Attempts, RefusalReason, TokenShown};
 
 /// What a connection has said of itself.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(super) struct Session {
     pub(super) is_over: bool,
     /// What it is refused.
     pub(super) attempts: Attempts,
+    /// The token that it has shown last, until the pause is over.
+    attempt: Option<Attempt>,
     /// Why the command under way is refused, where its reply's first word does not say it.
     pub(super) refusal: Option<RefusalReason>,
     /// How late the replies come that are to be written next, and the commands behind them.
@@ -37,22 +39,44 @@ impl Session {
             name: Box::default(),
             is_over: false,
             attempts,
+            attempt: None,
             refusal: None,
             pause: Duration::ZERO,
         }
     }
 
-    /// Counts a refused call. One wrong token too many is the last that is heard of it.
+    /// Counts a refused call.
     #[cold]
     pub(super) fn refused(&mut self, reason: RefusalReason) {
-        self.pause = self.pause.max(self.attempts.refused(reason));
-        self.is_over |= self.attempts.are_over();
+        match reason {
+            RefusalReason::WrongToken => self.show(TokenShown::Wrong),
+            reason => self.attempts.refused(reason),
+        }
     }
 
     /// Takes note that it has shown the token.
     pub(super) fn admitted(&mut self) {
         self.is_authenticated = true;
-        self.attempts.admitted();
+        self.show(TokenShown::Right);
+    }
+
+    /// A token is shown. No command is run, and no reply written, before it is known what comes of that.
+    fn show(&mut self, shown: TokenShown) {
+        let attempt = self.attempts.begin(shown);
+        self.pause = self.pause.max(attempt.pause);
+        self.attempt = Some(attempt);
+        if self.pause.is_zero() {
+            self.go_on();
+        }
+    }
+
+    /// The pause is over. One wrong token too many is the last that is heard of the connection.
+    pub(super) fn go_on(&mut self) {
+        let Some(attempt) = self.attempt.take() else { return };
+        let is_right = attempt.shown == TokenShown::Right && attempt.may_go_on();
+        let refusal = if is_right { None } else { Some(RefusalReason::WrongToken) };
+        self.pause = attempt.end(refusal);
+        self.is_over |= self.attempts.are_over();
     }
 
     /// Whether it has yet to show the token before anything else.

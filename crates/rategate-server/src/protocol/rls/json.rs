@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 use super::ask::{Ask, Descriptor, Wrong, unit_of};
 use super::reply::{Code, Line, Options, headers};
 use super::translate::{Decide, answered, ask};
-use crate::engine::{Answer, Override};
+use crate::engine::{Answer, MOST_ITEMS, Override};
 use crate::net::RefusalReason;
-use crate::protocol::few::few;
+use crate::protocol::few::{few, has_too_many};
 use crate::rule::Unit;
 
 /// The answer to a request that is JSON.
@@ -35,6 +35,9 @@ pub async fn answer(
     may_credit: bool,
 ) -> JsonAnswer {
     let message = Message::read(request);
+    if matches!(message, Err(Wrong::TooMany { .. })) {
+        return too_long(options);
+    }
     let question = message.as_ref().map_err(Clone::clone).and_then(Message::ask);
     if !may_credit && question.as_ref().is_ok_and(Ask::credits) {
         let body = "the token is needed to give permits back\n".to_owned();
@@ -42,17 +45,26 @@ pub async fn answer(
     }
     let decided = question.and_then(|question| ask(engine, &question));
     match answered(decided).await {
-        Ok(answer) => {
-            let status = match options.code(&answer) {
-                Code::Ok => 200,
-                Code::OverLimit => 429,
-            };
-            JsonAnswer { status, body: write(&answer, options), refusal: answer.refusal() }
-        }
+        Ok(answer) => said(&answer, answer.refusal(), options),
         Err(error) => {
             JsonAnswer { status: 400, body: format!("{error}\n"), refusal: Some(error.refusal()) }
         }
     }
+}
+
+/// Denies a request that is longer than it may be, as over gRPC: what makes it long may be a client's, and callers let pass what they get
+/// an error for.
+#[must_use]
+pub fn too_long(options: Options) -> JsonAnswer {
+    said(&Answer::uncounted_denial(), Some(RefusalReason::TooLong), options)
+}
+
+fn said(answer: &Answer, refusal: Option<RefusalReason>, options: Options) -> JsonAnswer {
+    let status = match options.code(answer) {
+        Code::Ok => 200,
+        Code::OverLimit => 429,
+    };
+    JsonAnswer { status, body: write(answer, options), refusal }
 }
 
 /// `RateLimitRequest`. What is null has its default.
@@ -113,7 +125,13 @@ struct UnitNumber(u32);
 
 impl<'a> Message<'a> {
     fn read(text: &'a [u8]) -> Result<Self, Wrong> {
-        serde_json::from_slice(text).map_err(|error| Wrong::Json(error.to_string()))
+        serde_json::from_slice(text).map_err(|error| {
+            if has_too_many(&error) {
+                Wrong::TooMany { what: "descriptors or entries", most: MOST_ITEMS }
+            } else {
+                Wrong::Json(error.to_string())
+            }
+        })
     }
 
     fn ask(&self) -> Result<Ask<'_>, Wrong> {

@@ -9,7 +9,7 @@ mod translate;
 
 pub use self::ask::{Ask, Descriptor, Wrong};
 pub(crate) use self::json::Bytes;
-pub use self::json::{JsonAnswer, answer as json};
+pub use self::json::{JsonAnswer, answer as json, too_long};
 pub(crate) use self::reply::write_framed;
 pub use self::reply::{Code, Line, Options};
 pub use self::translate::{Asked, Decide, ask};

@@ -76,7 +76,12 @@ impl Decoder {
             total = total.saturating_add(entry.size());
             seen.take(entry.meaning);
         }
-        Ok(Unpacked { is_too_long: total > most, ..seen.end() })
+        let is_too_long = total > most;
+        if is_too_long {
+            // One long field is no reason to keep room for another.
+            (self.name, self.value) = (Vec::new(), Vec::new());
+        }
+        Ok(Unpacked { is_too_long, ..seen.end() })
     }
 
     fn literal(&mut self, rest: &mut &[u8], bits: u32) -> Result<Entry, Unpacking> {

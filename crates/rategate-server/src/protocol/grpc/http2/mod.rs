@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
 
 use self::connection::Connection;
 use self::wire::{Reason, put_ping};
@@ -84,16 +84,11 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         let mut turn = Turn::default();
         loop {
             if !out.is_empty() {
-                let pause = connection.take_pause();
-                if !write(&mut stream, &mut out, pause, &mut turn).await {
+                if !write(&mut stream, &mut out, &mut turn).await {
                     return;
                 }
                 if connection.go_on_with_all(&mut out) {
                     continue;
-                }
-                if connection.has_guessed_too_often() {
-                    let reason = Reason::EnhanceYourCalm;
-                    return break_off(&mut stream, &mut out, &mut connection, reason).await;
                 }
             }
             if connection.is_over() {
@@ -148,7 +143,9 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 }
                 () = &mut timer => {
                     let now = Instant::now();
-                    connection.late(now, &mut out);
+                    if let Err(reason) = connection.late(now, &mut out) {
+                        return break_off(&mut stream, &mut out, &mut connection, reason).await;
+                    }
                     let is_late = begun.until.is_some_and(|until| until <= now);
                     if is_late || !quiet.go_on(now, connection.is_greeted(), &mut out) {
                         connection.give_up(Reason::NoError, &mut out);
@@ -165,17 +162,9 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     }
 }
 
-/// Writes all, after a pause and when others have had their turn, and lets nothing stay in a session of TLS. Returns whether the peer
-/// has taken it in time. All that is on a connection waits for the pause of a guess.
-async fn write<S: AsyncWrite + Unpin>(
-    stream: &mut S,
-    out: &mut BytesMut,
-    pause: Duration,
-    turn: &mut Turn,
-) -> bool {
-    if !pause.is_zero() {
-        sleep(pause).await;
-    }
+/// Writes all when others have had their turn, and lets nothing stay in a session of TLS. Returns whether the peer has taken it in
+/// time.
+async fn write<S: AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut, turn: &mut Turn) -> bool {
     poll_fn(|context| turn.poll(context)).await;
     let written = timeout(TO_READ, async {
         stream.write_all_buf(out).await?;
@@ -188,7 +177,7 @@ async fn write<S: AsyncWrite + Unpin>(
     is_written
 }
 
-/// Ends a connection that cannot go on, as late as its last guess is to be answered.
+/// Ends a connection that cannot go on.
 async fn break_off<S: AsyncRead + AsyncWrite + Unpin, D: Decide + Send + Sync + 'static>(
     stream: &mut S,
     out: &mut BytesMut,
@@ -196,7 +185,6 @@ async fn break_off<S: AsyncRead + AsyncWrite + Unpin, D: Decide + Send + Sync + 
     reason: Reason,
 ) {
     connection.count_end(reason);
-    sleep(connection.take_pause()).await;
     connection.give_up(reason, out);
     end(stream, out).await;
 }

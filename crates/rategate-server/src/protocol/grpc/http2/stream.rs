@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
+use super::fields::Unpacked;
 use super::windows::{Window, Windows};
-use crate::net::TokenShown;
+use crate::net::{Attempt, TokenShown};
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::health::Watcher;
 use crate::protocol::grpc::status::Status;
@@ -17,6 +18,10 @@ pub(super) struct Stream {
     pub(super) method: Method,
     /// The token as its head shows it.
     pub(super) token: TokenShown,
+    /// What it makes of the token, unless that makes no difference.
+    pub(super) attempt: Option<Attempt>,
+    /// What its head says, while it waits before anything is made of it.
+    pub(super) hold: Option<Box<Unpacked>>,
     /// In which span its caller asks.
     #[cfg(feature = "otlp")]
     pub(super) span: Option<crate::engine::CallerSpan>,
@@ -51,6 +56,8 @@ impl Stream {
             id,
             method,
             token: TokenShown::Nothing,
+            attempt: None,
+            hold: None,
             #[cfg(feature = "otlp")]
             span: None,
             bytes: BytesMut::new(),
@@ -72,6 +79,13 @@ impl Stream {
     /// Whether it is a call of many messages, which has begun to be answered if it is a watch.
     pub(super) fn is_lasting(&self) -> bool {
         self.watcher.is_some() || self.method == Method::Reflect
+    }
+
+    /// Its call is not refused for the token that it shows.
+    pub(super) fn passed(&mut self) {
+        if let Some(attempt) = self.attempt.take() {
+            let _ = attempt.end(None);
+        }
     }
 
     /// So much more has come, and that is all or not. Whether it is as much as was said before.

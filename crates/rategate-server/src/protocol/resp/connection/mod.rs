@@ -185,7 +185,9 @@ where
         if self.paused_until.is_some_and(|until| until > now) {
             return Ok(Turn::Wait);
         }
-        self.paused_until = None;
+        if self.paused_until.take().is_some() {
+            self.session.go_on();
+        }
         self.later.collect(cx, &mut self.output, |reason| self.session.refused(reason));
         if self.has_unwritten() {
             let is_turn = self.others.poll(cx).is_ready();

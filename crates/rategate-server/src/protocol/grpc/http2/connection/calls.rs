@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use super::Connection;
 use super::streams::State;
 use crate::engine::Answer;
-use crate::net::{RefusalReason, TokenShown};
+use crate::net::RefusalReason;
 use crate::protocol::grpc::frame::BadFrame;
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::http2::wire::{END_STREAM, Frame, Reason, put_answer};
@@ -52,12 +52,17 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             return self.refuse(index, Reason::Protocol, out);
         }
         stream.bytes.extend_from_slice(data);
-        if stream.method == Method::Reflect {
-            self.reflect(index, out);
-        } else {
-            self.gather(index, out);
-        }
+        self.go_on_reading(index, out);
         Ok(())
+    }
+
+    /// More of a call's messages is there, and not all.
+    pub(super) fn go_on_reading(&mut self, index: usize, out: &mut BytesMut) {
+        match self.streams.get(index) {
+            Some(stream) if stream.hold.is_some() => {}
+            Some(stream) if stream.method == Method::Reflect => self.reflect(index, out),
+            _ => self.gather(index, out),
+        }
     }
 
     /// A message goes on. What cannot become one is refused before the rest has come.
@@ -82,7 +87,9 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let data = self.begin_data(index, out);
         match self.rls.bad_frame(method, bad, out) {
             Ok(()) => {
-                self.refused(Some(RefusalReason::TooLong), TokenShown::Nothing);
+                // A denial is an answer, and no more work than another: clients of a proxy cannot end its connection by what is long.
+                self.budget.earn();
+                self.refused(Some(RefusalReason::TooLong));
                 self.send(index, data, out);
             }
             Err(status) => {
@@ -102,6 +109,10 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let Some(stream) = self.streams.get_mut(index) else { return Ok(()) };
         if std::mem::replace(&mut stream.is_ended, true) {
             return Err(Reason::StreamClosed);
+        }
+        if stream.hold.is_some() {
+            stream.bytes.extend_from_slice(rest);
+            return Ok(());
         }
         if !stream.came(rest.len(), true) {
             return self.refuse(index, Reason::Protocol, out);
@@ -144,7 +155,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         match decided {
             Ok(refusal) => {
                 self.budget.earn();
-                self.refused(refusal, TokenShown::Nothing);
+                self.refused(refusal);
                 self.send(index, data, out);
             }
             Err(Unary::Failed(status)) => self.fail(index, status, out),
@@ -190,7 +201,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 put_answer(out, id);
                 let data = self.begin_data(index, out);
                 self.rls.write(&answer, out);
-                self.refused(answer.refusal(), TokenShown::Nothing);
+                self.refused(answer.refusal());
                 self.send(index, data, out);
             }
             Err(asked) => self.fail(index, asked.into(), out),

@@ -34,15 +34,21 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.streams.iter().filter_map(|stream| stream.until).min()
     }
 
-    /// Ends what took too long. Has to be called at least once in a while: the budget grows with time.
-    pub(in super::super) fn late(&mut self, now: Instant, out: &mut BytesMut) {
+    /// Ends what took too long, and goes on with what has waited for long enough. Has to be called at least once in a while: the budget grows with time.
+    pub(in super::super) fn late(
+        &mut self,
+        now: Instant,
+        out: &mut BytesMut,
+    ) -> Result<(), Reason> {
         self.budget.wait(now);
         while let Some(index) =
             self.streams.iter().position(|stream| stream.until.is_some_and(|until| until <= now))
         {
-            let Some(stream) = self.streams.get_mut(index) else { return };
+            let Some(stream) = self.streams.get_mut(index) else { break };
             stream.until = None;
-            if stream.is_answered {
+            if stream.hold.is_some() {
+                self.release(index, out)?;
+            } else if stream.is_answered {
                 // It is the caller who does not take the answer.
                 self.cut.put_reset(out, stream.id, Reason::Cancel);
                 self.forget(index);
@@ -51,6 +57,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             }
         }
         self.windows.credit_much(out);
+        Ok(())
     }
 
     /// Soon no more calls begin: those that are on their way do, until the other end is known to have heard of it, by its

@@ -4,15 +4,17 @@ use bytes::BytesMut;
 
 use super::Connection;
 use super::streams::State;
-use crate::net::{RefusalReason, TokenShown};
+use crate::net::{Attempt, RefusalReason};
 use crate::protocol::budget::RESET;
 use crate::protocol::grpc::frame::BadFrame;
+use crate::protocol::grpc::head::Refusal;
 use crate::protocol::grpc::http2::fields::{Kind, Unpacked};
 use crate::protocol::grpc::http2::hpack::Unpacking;
 use crate::protocol::grpc::http2::stream::Stream;
 use crate::protocol::grpc::http2::wire::{
     END_HEADERS, END_STREAM, Frame, Reason, WITH_PRIORITY, put_refusal,
 };
+use crate::protocol::grpc::status::Status;
 use crate::protocol::rls::Decide;
 
 /// A head that goes on in the next frame.
@@ -23,6 +25,12 @@ pub(super) struct Begun {
     /// What has come of it.
     block: Vec<u8>,
 }
+
+/// The most packed bytes of a head, unless a head may count more. One that is longer than a head may be refuses its call alone; it
+/// is unpacked all the same, as the tables of both ends would differ without.
+const MAX_BLOCK: usize = 256 << 10;
+/// A part of a head that is at least so long costs nothing: a head has few of them.
+const FREE_PART: usize = 8 << 10;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     /// Whether a head has begun, and not ended.
@@ -46,7 +54,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if frame.has(END_HEADERS) {
             return self.head(stream, is_ended, block, out);
         }
-        self.budget.spend(1)?;
+        self.part(block.len())?;
         self.head = Some(Begun { stream, is_ended, block: block.to_vec() });
         Ok(())
     }
@@ -56,14 +64,13 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         frame: &Frame<'_>,
         out: &mut BytesMut,
     ) -> Result<(), Reason> {
-        self.budget.spend(1)?;
+        self.part(frame.payload.len())?;
         let Some(mut begun) = self.head.take() else { return Err(Reason::Protocol) };
         if frame.stream != begun.stream {
             return Err(Reason::Protocol);
         }
-        // Packed, a head is no longer than unpacked, but for the changes of the table's size.
         let length = begun.block.len().saturating_add(frame.payload.len());
-        if length > self.rls.inner.settings.most_head {
+        if length > MAX_BLOCK.max(self.rls.inner.settings.most_head) {
             return Err(Reason::EnhanceYourCalm);
         }
         begun.block.extend_from_slice(frame.payload);
@@ -72,6 +79,11 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
         self.head = Some(begun);
         Ok(())
+    }
+
+    /// Pays for a part of a head that goes on.
+    fn part(&mut self, bytes: usize) -> Result<(), Reason> {
+        Ok(self.budget.spend(u32::from(bytes < FREE_PART))?)
     }
 
     /// A head is whole: a call begins, or fields at its end come.
@@ -125,47 +137,69 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             let reason = if is_full { Reason::RefusedStream } else { Reason::Protocol };
             self.cut.put_reset(out, id, reason);
             if !is_full {
-                self.refused(Some(RefusalReason::Malformed), unpacked.head.token);
+                self.refused(Some(RefusalReason::Malformed));
             }
             return Ok(());
         }
-        let head = &unpacked.head;
-        if head.token == TokenShown::Right {
-            self.attempts.admitted();
-        }
-        match head.call(&self.rls.inner.access, self.token_required) {
-            Ok((method, timeout)) => {
-                let most = settings.most_wait;
-                let wait = timeout.map_or(most, |timeout| timeout.min(most));
-                let mut stream = Stream::new(id, method, wait, &self.windows);
-                stream.to_come = unpacked.length;
-                stream.token = head.token;
-                #[cfg(feature = "otlp")]
-                {
-                    stream.span = head.span;
-                }
-                stream.is_ended = is_ended && unpacked.is_too_long;
-                self.streams.push(stream);
-                let index = self.streams.len().saturating_sub(1);
-                if unpacked.is_too_long {
-                    // Work that no decision pays for. The call alone is refused, as one whose message is too long.
-                    self.budget.spend(RESET)?;
-                    self.bad_frame(index, BadFrame::LongHead { most: settings.most_head }, out);
-                } else if is_ended {
-                    self.end(index, &[], out)?;
-                }
+        let token = unpacked.head.token;
+        let mut attempt = None;
+        if !self.attempts.pass(token) {
+            let begun = self.attempts.begin(token);
+            if !begun.pause.is_zero() {
+                self.hold(id, is_ended, unpacked, begun);
+                return Ok(());
             }
+            attempt = Some(begun);
+        }
+        match self.call(id, is_ended, unpacked, attempt, out) {
+            Some(index) if is_ended => self.end(index, &[], out),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on with a call by what its head says, and returns where it is if it is not over by that.
+    pub(super) fn call(
+        &mut self,
+        id: u32,
+        is_ended: bool,
+        unpacked: &Unpacked,
+        attempt: Option<Attempt>,
+        out: &mut BytesMut,
+    ) -> Option<usize> {
+        let (head, settings) = (&unpacked.head, self.rls.inner.settings);
+        let called = if attempt.as_ref().is_none_or(Attempt::may_go_on) {
+            head.call(&self.rls.inner.access, self.token_required)
+        } else {
+            Err(Refusal::Grpc(Status::no_token()))
+        };
+        let (method, timeout) = match called {
+            Ok(call) => call,
             Err(refusal) => {
-                self.refused(refusal.reason(), head.token);
                 put_refusal(out, id, &refusal);
                 if !is_ended {
                     self.cut.put_reset(out, id, Reason::NoError);
                 }
-                if self.attempts.are_over() {
-                    return Err(Reason::EnhanceYourCalm);
-                }
+                self.ended(attempt, refusal.reason(), out);
+                return None;
             }
+        };
+        let most = settings.most_wait;
+        let wait = timeout.map_or(most, |timeout| timeout.min(most));
+        let mut stream = Stream::new(id, method, wait, &self.windows);
+        stream.to_come = unpacked.length;
+        (stream.token, stream.attempt) = (head.token, attempt);
+        #[cfg(feature = "otlp")]
+        {
+            stream.span = head.span;
         }
-        Ok(())
+        stream.is_ended = is_ended && unpacked.is_too_long;
+        self.streams.push(stream);
+        let index = self.streams.len().saturating_sub(1);
+        if unpacked.is_too_long {
+            // The call alone is refused, as one whose message is too long.
+            self.bad_frame(index, BadFrame::LongHead { most: settings.most_head }, out);
+            return None;
+        }
+        Some(index)
     }
 }

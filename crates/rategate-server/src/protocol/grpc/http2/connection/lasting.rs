@@ -29,6 +29,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 if let Some(stream) = self.streams.get_mut(index) {
                     (stream.watcher, stream.until) = (Some(watcher), None);
                     stream.is_answered = true;
+                    stream.passed();
                     put_answer(out, stream.id);
                 }
                 self.tell(index, out);
@@ -65,6 +66,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                     stream.until = None;
                     stream.blocked = answer;
                     if !std::mem::replace(&mut stream.is_answered, true) {
+                        stream.passed();
                         put_answer(out, stream.id);
                     }
                     self.free(index, out);

@@ -5,19 +5,20 @@
 //! has a [budget](crate::protocol::budget) that decisions fill.
 //!
 //! Here bytes become frames, and each goes to what it is about: heads (`heads`), the messages of calls and their decisions (`calls`),
-//! calls of many messages (`lasting`), what may be sent now (`sending`), which streams there are (`streams`), and how they and all
+//! calls that wait since others have guessed the token (`held`), calls of many messages (`lasting`), what may be sent now (`sending`), which streams there are (`streams`), and how they and all
 //! the rest end (`ending`).
 
 mod calls;
 mod ending;
 mod heads;
+mod held;
 mod lasting;
 mod sending;
 mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 
@@ -32,7 +33,7 @@ use super::wire::{
     ACK, CONTINUATION, DATA, Frame, GOAWAY, HEADERS, PING, PREFACE, PRIORITY, PUSH_PROMISE,
     RST_STREAM, Reason, SETTINGS, WINDOW_UPDATE, put_frame, put_settings,
 };
-use crate::net::{Attempts, RefusalReason, TokenShown};
+use crate::net::{Attempts, RefusalReason};
 use crate::protocol::budget::Budget;
 use crate::protocol::grpc::Rls;
 use crate::protocol::rls::Decide;
@@ -65,8 +66,6 @@ pub(super) struct Connection<D> {
     windows: Windows,
     budget: Budget,
     attempts: Attempts,
-    /// How late the answers come that are to be written next.
-    pause: Duration,
 }
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
@@ -96,38 +95,21 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             windows,
             budget: Budget::new(now),
             attempts,
-            pause: Duration::ZERO,
         }
     }
 
     /// Counts a refused call, if it is one.
-    fn refused(&mut self, reason: Option<RefusalReason>, token: TokenShown) {
-        let reason = match (reason, token) {
-            (None, _) => return,
-            (Some(RefusalReason::NoToken), TokenShown::Wrong) => RefusalReason::WrongToken,
-            (Some(reason), _) => reason,
-        };
-        self.pause = self.pause.max(self.attempts.refused(reason));
+    fn refused(&self, reason: Option<RefusalReason>) {
+        if let Some(reason) = reason {
+            self.attempts.refused(reason);
+        }
     }
 
-    /// Whether it has shown as many wrong tokens as it may.
-    pub(super) fn has_guessed_too_often(&self) -> bool {
-        self.attempts.are_over()
-    }
-
-    /// Counts its end, unless that is one of guesses, which are counted.
-    pub(super) fn count_end(&mut self, reason: Reason) {
-        let refusal = match reason {
-            Reason::EnhanceYourCalm if self.has_guessed_too_often() => return,
-            Reason::EnhanceYourCalm => RefusalReason::TooMuch,
-            _ => RefusalReason::Malformed,
-        };
-        self.refused(Some(refusal), TokenShown::Nothing);
-    }
-
-    /// How late the answers come that are to be written next.
-    pub(super) const fn take_pause(&mut self) -> Duration {
-        std::mem::replace(&mut self.pause, Duration::ZERO)
+    /// Counts an end for this reason.
+    pub(super) fn count_end(&self, reason: Reason) {
+        let is_too_much = reason == Reason::EnhanceYourCalm;
+        let refusal = if is_too_much { RefusalReason::TooMuch } else { RefusalReason::Malformed };
+        self.attempts.refused(refusal);
     }
 
     /// Takes in what came, as far as it is whole frames, and says how many bytes the next one needs.

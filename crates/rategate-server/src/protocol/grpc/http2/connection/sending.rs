@@ -28,6 +28,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     /// Sends what was written as the data of a call of one message, which ends so.
     pub(super) fn send(&mut self, index: usize, frame_at: usize, out: &mut BytesMut) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.passed();
         let data_at = frame_at.saturating_add(HEAD);
         let length = out.len().saturating_sub(data_at);
         let room = self.windows.send.room().min(stream.send.room());
@@ -83,13 +84,13 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
         // Calls that last are ended by us.
         let reason = if stream.is_lasting() { None } else { status.reason() };
-        let token = stream.token;
+        let attempt = stream.attempt.take();
         put_refusal(out, stream.id, &Refusal::Grpc(status));
         if !stream.is_ended {
             self.cut.put_reset(out, stream.id, Reason::NoError);
         }
         self.forget(index);
-        self.refused(reason, token);
+        self.ended(attempt, reason, out);
     }
 
     /// The other end takes more, of one stream or of all together.

@@ -76,7 +76,7 @@ fn who_only_says_that_he_is_there_may_stay() {
     for _ in 0..24 * 60 {
         receive(&mut connection, &PING.repeat(6)).unwrap();
         now += Duration::from_mins(1);
-        connection.late(now, &mut BytesMut::new());
+        connection.late(now, &mut BytesMut::new()).unwrap();
     }
     assert_eq!(receive(&mut connection, &PING.repeat(2000)), Err(Reason::EnhanceYourCalm));
 }

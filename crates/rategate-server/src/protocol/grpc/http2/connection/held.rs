@@ -1,0 +1,69 @@
+//! Calls that wait before anything is made of the token that they show, as too many wrong ones were shown before. Each waits alone:
+//! others on the connection, which may be a proxy's, go on.
+
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+
+use super::Connection;
+use crate::net::{Attempt, RefusalReason};
+use crate::protocol::grpc::head::Method;
+use crate::protocol::grpc::http2::fields::Unpacked;
+use crate::protocol::grpc::http2::stream::Stream;
+use crate::protocol::grpc::http2::wire::Reason;
+use crate::protocol::rls::Decide;
+
+impl<D: Decide + Send + Sync + 'static> Connection<D> {
+    /// A call waits. Meanwhile it keeps what comes for it, up to its window, whatever its token is.
+    pub(super) fn hold(&mut self, id: u32, is_ended: bool, unpacked: &Unpacked, attempt: Attempt) {
+        let mut stream = Stream::new(id, Method::ShouldRateLimit, Duration::ZERO, &self.windows);
+        stream.until = Instant::now().checked_add(attempt.pause);
+        (stream.is_ended, stream.attempt) = (is_ended, Some(attempt));
+        stream.hold = Some(Box::new(*unpacked));
+        self.streams.push(stream);
+    }
+
+    /// Goes on with a call that has waited.
+    pub(super) fn release(&mut self, index: usize, out: &mut BytesMut) -> Result<(), Reason> {
+        if index >= self.streams.len() {
+            return Ok(());
+        }
+        let held = self.streams.swap_remove(index);
+        let Some(unpacked) = held.hold else { return Ok(()) };
+        let has_more = !held.bytes.is_empty() || !held.is_ended;
+        let Some(index) = self.call(held.id, held.is_ended, &unpacked, held.attempt, out) else {
+            self.windows.free(held.held);
+            return Ok(());
+        };
+        let Some(stream) = self.streams.get_mut(index) else { return Ok(()) };
+        stream.held = held.held;
+        if held.is_ended {
+            return self.end(index, &held.bytes, out);
+        }
+        if has_more && !stream.came(held.bytes.len(), false) {
+            return self.refuse(index, Reason::Protocol, out);
+        }
+        stream.bytes = held.bytes;
+        self.go_on_reading(index, out);
+        Ok(())
+    }
+
+    /// A call has ended, refused for a reason or not. With one wrong token too many no more calls begin, and those that there are go on.
+    pub(super) fn ended(
+        &mut self,
+        attempt: Option<Attempt>,
+        reason: Option<RefusalReason>,
+        out: &mut BytesMut,
+    ) {
+        match attempt {
+            // It has waited before.
+            Some(attempt) => {
+                let _ = attempt.end(reason);
+            }
+            None => self.refused(reason),
+        }
+        if self.attempts.are_over() {
+            self.close(out);
+        }
+    }
+}
