@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// What is left to callers is at most four thousandths of what the limit allows, and near nothing of a short gap.
+    /// Callers are left a 128th of what the limit allows, and no more than 4 us.
     #[test]
     fn the_margin_follows_the_time_for_which_a_start_counts() {
         let of = [0, 10_000, 500_000, 1_000_000, u64::MAX].map(margin_ns);
