@@ -425,7 +425,8 @@ impl<W, L: Provisional> Queue<W, L> {
             return Some(due.promised_ns);
         }
         let takes = self.takes(limit);
-        if !takes || self.head.is_none_or(|head| head.seat != place.0) {
+        let was_head = self.head.is_some_and(|head| head.seat == place.0);
+        if !takes || !was_head {
             self.book_all(limit, wakes);
         }
         self.seats.at(place.0)?;
@@ -437,9 +438,10 @@ impl<W, L: Provisional> Queue<W, L> {
         };
         let start_ns = match head {
             None => booked_ns(self),
-            Some(head) if head.seat == place.0 => {
+            Some(head) if was_head => {
                 [head.start_ns, self.withdrawal_ns()].into_iter().flatten().min()
             }
+            Some(head) if head.seat == place.0 => head.start_ns.or_else(|| self.withdrawal_ns()),
             // One that was to start before the head does has been overtaken by lateness. It is told when
             // it is the head itself: all such would wake at each of the starts before.
             Some(head) => {
