@@ -186,7 +186,8 @@ impl<L: Provisional> State<L> {
         let next_ns = self.next_ns(is_real_time);
         let Some(waits) = &mut self.waits else { return false };
         waits.tasks = waits.tasks.saturating_sub(woken.tasks);
-        let next_ns = next_ns.filter(|_| waits.tasks > 0);
+        // A task that has been woken just now may never come: threads behind it are told when its hold ends.
+        let next_ns = next_ns.filter(|_| waits.tasks > 0 || woken.tasks > 0);
         let Some(next_ns) = next_ns.filter(|&next_ns| next_ns < waits.armed_ns) else {
             return false;
         };
@@ -496,11 +497,12 @@ impl<'a, L: Provisional> Turn<'a, L> {
         waits.queue.close(limit, self.now_ns, self.woken);
     }
 
-    /// When the next wait is due, for the timer of the tasks, which serves the queue then.
+    /// Returns when the next wait is due, for the timer of the tasks, which serves the queue then: also for the sake of
+    /// those behind a task that it has just woken, which may never come.
     pub(crate) fn arm(&mut self) -> Option<u64> {
         let next_ns = self.state.next_ns(self.is_real_time);
         let waits = self.state.waits.as_mut()?;
-        let next_ns = next_ns.filter(|_| waits.tasks > self.woken.tasks);
+        let next_ns = next_ns.filter(|_| waits.tasks > 0);
         waits.armed_ns = next_ns.unwrap_or(u64::MAX);
         next_ns
     }

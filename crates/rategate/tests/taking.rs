@@ -247,3 +247,16 @@ fn a_thread_behind_a_task_that_never_comes_waits_one_grace_period() {
     limiter.release(1).unwrap();
     assert_eq!(wait.recv_timeout(Duration::from_secs(20)), Ok(true));
 }
+
+/// The same where it has been told a start of its own, which comes much later.
+#[test]
+fn a_thread_that_knows_its_start_does_not_wait_for_it_behind_a_task_that_never_comes() {
+    let limiter = Limiter::new(SlidingLog::new(1, 2_000 * MS).unwrap());
+    let tasks = AsyncLimiter::from(limiter.clone());
+    let first = limiter.acquire(1).unwrap().release_ns();
+    let mut stalled: Wait<'_> = Box::pin(tasks.acquire(1));
+    assert!(poll(&mut stalled).is_none());
+    let second = limiter.acquire(1).unwrap().release_ns();
+    let apart_ms = (second - first) / MS;
+    assert!((2_000..3_500).contains(&apart_ms), "{apart_ms} ms");
+}
