@@ -12,9 +12,9 @@ use super::{Guesses, RefusalReason, Tally, TokenShown};
 
 /// Counts what a connection is refused, and slows and ends one that keeps guessing the token. Clones are of the same connection.
 ///
-/// A call that shows a token is an [`Attempt`]. After [`FREE_GUESSES`] wrong tokens, of the connection or of its address, an attempt
+/// A call that shows a token is an attempt. After three wrong tokens, of the connection or of its address, an attempt
 /// waits *before* its token has any effect, the right one as long as a wrong one: a client that leaves sooner learns nothing. Each wait is
-/// twice as long as the one before, and the [`MAX_GUESSES`]th wrong token of a connection ends it.
+/// twice as long as the one before, and the tenth wrong token of a connection ends it.
 ///
 /// A proxy may carry the calls of many clients. So a connection that has shown the right token does not wait for it again,
 /// whatever else is shown there, and the right token sets the counts back.
