@@ -693,8 +693,13 @@ impl<P: Policy> Provisional for Ledger<P> {
     }
 
     fn counts_for_ns(&self) -> u64 {
-        let fresh_ns = self.policy.fresh_at_ns(&self.started);
-        fresh_ns.map_or(0, |fresh_ns| fresh_ns.saturating_sub(self.latest_ns))
+        let next_ns = || {
+            let next = self.opening_from(self.latest_ns, NonZeroU64::MIN).ok();
+            next.map_or(0, |next| next.start_ns)
+        };
+        // A schedule is never as good as fresh: what it has started keeps the next one from starting.
+        let until_ns = self.policy.fresh_at_ns(&self.started).unwrap_or_else(next_ns);
+        until_ns.saturating_sub(self.latest_ns)
     }
 
     fn hold(&mut self, permits: NonZeroU64) {
