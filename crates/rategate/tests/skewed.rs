@@ -88,7 +88,7 @@ impl Clock for SkewedClock {
     }
 
     fn wait(&self, _until_ns: u64, _alarm: &Alarm) -> Wake {
-        unreachable!("nobody waits")
+        unreachable!("no call here waits")
     }
 }
 

@@ -164,7 +164,7 @@ impl Place {
     }
 }
 
-/// Whether a key of these lines is a token or a password, or has such a word in it: whoever writes `auth_token` has meant it to be one. A
+/// Whether a key of these lines is a token or a password, or has such a word in it: a key `auth_token` was meant to be one. A
 /// value that has the word in it, as `token-bucket`, is none.
 fn says_secret(lines: &str) -> bool {
     let lines = &*lines.to_ascii_lowercase();
