@@ -20,7 +20,9 @@ fn actions_of_a_parallel_iterator_are_gated_one_by_one() {
     done.sort_unstable_by_key(|&(_, start_ns)| start_ns);
     let starts: Vec<u64> = done.into_iter().map(|(_, start_ns)| start_ns).collect();
     assert!(starts.windows(6).all(|six| six.first().unwrap() + S <= *six.last().unwrap()));
-    assert_eq!(starts.last(), Some(&(9 * S)));
+    // A thread that sleeps moves the clock, also past the start of one that has not run yet: that
+    // costs a grace period of 10 ms.
+    assert!((9 * S..9 * S + S / 2).contains(starts.last().unwrap()));
 }
 
 /// Closed: no action runs, and the error comes out.
