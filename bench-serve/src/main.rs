@@ -97,7 +97,7 @@ usage: rategate-bench-serve [--with-parent] [--quick] [--ours PROGRAM] [--rivals
        rategate-bench-serve [--with-parent] --ours PROGRAM abuse [SECONDS [SEED]]
 
 PART is one of resp, grpc, http, leased, memory, reload; all of them if none is named.
-With --with-parent it ends when its stdin is closed.";
+With --with-parent the process ends when its stdin is closed.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();

@@ -78,7 +78,7 @@ const USAGE: &str = "\
 usage: rategate-bench-store [--with-parent] [--quick] [PART]...
 
 PART is one of exact, beside, leased, shared-out, faults, analyze; all of them if none is named.
-With --with-parent it ends when its stdin is closed.";
+With --with-parent the process ends when its stdin is closed.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();

@@ -102,7 +102,8 @@ pub struct Rounds {
 #[derive(Clone, Copy, Debug)]
 struct Class {
     quantum: NonZeroU64,
-    /// The cost that the class may use in this round; negative where costs turned out higher than charged.
+    /// The cost that the class may use in this round; negative where costs turned out higher than
+    /// charged.
     deficit: i128,
 }
 
