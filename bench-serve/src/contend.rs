@@ -1,5 +1,5 @@
-//! Contenders run in turns, round after round, so that other work of the machine affects them
-//! alike.
+//! A comparison of contenders in turns, round after round, so that other work of the machine
+//! affects them alike.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ pub(crate) const DOMAIN: &str = "bench";
 pub(crate) const WIDE_RULE: &str = "wide";
 pub(crate) const TIGHT_RULE: &str = "tight";
 
-/// `rategate serve`, with all of its protocols.
+/// The server `rategate serve`, with all of its protocols.
 pub(crate) struct Ours {
     pub(crate) service: Service,
     pub(crate) resp: u16,

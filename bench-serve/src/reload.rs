@@ -1,4 +1,4 @@
-//! Ten thousand rules are replaced while callers wait: the slowest call, and the errors.
+//! A reload of ten thousand rules while callers wait: the slowest call, and the errors.
 
 use std::fmt::Write as _;
 use std::thread;

@@ -26,7 +26,7 @@ end
 redis.call('SET', KEYS[1], string.format('%d', next), 'PX', math.ceil((next - now) / 1000))
 return {0, capacity, math.floor((now - early) / interval), -1, math.ceil((next - now) / 1000000)}";
 
-/// Redis, and what is loaded into it.
+/// A Redis server, and what is loaded into it.
 pub(crate) struct Redis {
     pub(crate) service: Service,
     pub(crate) port: u16,
@@ -59,7 +59,7 @@ impl Redis {
     }
 }
 
-/// Throttlecrab's server, with all of its protocols.
+/// The server of throttlecrab, with all of its protocols.
 pub(crate) struct Throttlecrab {
     pub(crate) service: Service,
     pub(crate) resp: u16,

@@ -46,7 +46,7 @@ pub(crate) enum Load {
     Hammer,
     /// One thread that calls until it is denied, and again after a short while.
     Sips,
-    /// Calls by a schedule, whatever the decisions.
+    /// A schedule of calls, whatever the decisions.
     Schedule { per_s: u64 },
 }
 

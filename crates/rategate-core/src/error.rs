@@ -158,9 +158,7 @@ impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ZeroPermits => "at least 1 permit is needed, or nothing could ever pass",
-            Self::TooManyPermits { most } => {
-                return write!(f, "too many permits: the maximum is {most}");
-            }
+            Self::TooManyPermits { most } => return write!(f, "too many permits: at most {most}"),
             Self::ZeroPeriod => "the period must be at least 1ns",
             Self::PeriodTooLong => "period and guard together are longer than 584 years",
             Self::Resolution => "the resolution must be at least 1ns and at most the period",

@@ -43,9 +43,9 @@ pub struct Ledger<P: Policy> {
     floor_ns: u64,
     latest_ns: u64,
     next_serial: u64,
-    /// Grants with lower serial numbers were decided under other numbers.
+    /// The serial number below which grants were decided under other numbers.
     changed_from: u64,
-    /// All grants from this serial number on have been cancelled.
+    /// The serial number from which on all grants have been cancelled.
     undone_from: u64,
     /// The permits that have come back so far.
     past: Past,
@@ -53,7 +53,8 @@ pub struct Ledger<P: Policy> {
     /// nothing come back. Until then earlier grants must be told apart from those of a newly
     /// created limit.
     busy_until_ns: u64,
-    /// Grants with lower serial numbers may have started at other instants than their tickets say.
+    /// The serial number below which grants may have started at other instants than their tickets
+    /// say.
     first_on_time: u64,
     /// The number of bookings in a row that have left no promise.
     calm: u64,

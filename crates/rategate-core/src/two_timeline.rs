@@ -98,8 +98,8 @@ pub enum Mode {
     /// The step is `slice / ratio`. Its fraction of a nanosecond is carried and paid in steps of
     /// two nanoseconds. An operation may therefore come up to two nanoseconds before the exact
     /// end of its step, never before its ideal instant. This gives the very waits of
-    /// EngineBlock's own test: 666 666 and 333 332, where the exact ones are 666 666 2/3 and 333
-    /// 333 1/3.
+    /// EngineBlock's own test: `666_666` and `333_332`, where the exact ones are `666_666 2/3`
+    /// and `333_333 1/3`.
     Burst(Ratio),
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn run(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Redis, 7 or later.
+/// Installs Redis, 7 or later, where it is missing.
 pub(crate) fn redis() -> Result<()> {
     debian("redis-server", "redis-server")
 }
