@@ -6,7 +6,7 @@ use super::shape::{Entry, Pushed};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Few {
     newest: u64,
-    /// With two cells the distance from the older to the newest; with one, its number of permits.
+    /// The distance from the older to the newest of two cells, or the permits of a single one.
     gap_or_permits: u32,
     /// The permits in the newest cell, if there are two cells.
     in_newest: u16,
