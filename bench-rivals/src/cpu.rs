@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What has been used since a moment.
+/// A measurement of processor time since a moment.
 pub(crate) struct Cpu {
     used: Duration,
     at: Instant,
@@ -15,13 +15,13 @@ impl Cpu {
         Self { used: used(), at: Instant::now() }
     }
 
-    /// Seconds of processor time for each second so far.
+    /// Returns the seconds of processor time for each second so far.
     pub(crate) fn per_second(&self) -> f64 {
         used().saturating_sub(self.used).as_secs_f64() / self.at.elapsed().as_secs_f64()
     }
 }
 
-/// All of it so far.
+/// Returns all processor time so far.
 pub(crate) fn used() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }

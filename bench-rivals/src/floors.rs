@@ -8,13 +8,14 @@ use rategate_bench::harness::Contender;
 
 pub(crate) use rategate_bench::floors::{add, instant, swap};
 
-/// One reading of the processor's counter, as it comes.
+/// Reads the processor's counter, unscaled.
 pub(crate) fn counter() -> Contender<'static> {
     let clock = Clock::new();
     Contender::new("one counter", move || black_box(clock.raw()) != 0)
 }
 
-/// What a grant takes at the least: to know the time, and to leave a mark.
+/// Reads the counter and swaps a word: the least that a grant takes, to know the time and to
+/// leave a mark.
 pub(crate) fn counter_and_swap() -> Contender<'static> {
     let clock = Clock::new();
     reading_and_swap("one counter and swap", move || clock.raw())

@@ -1,4 +1,4 @@
-//! Our engines beside other people's, and beside what the machine itself takes: one run, one JSON
+//! Our engines against other limiters, and against the machine's own floor: one run, one JSON
 //! object on stdout. `cargo xtask bench` makes a table of it.
 
 #![allow(
@@ -6,7 +6,7 @@
     clippy::as_conversions,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "it prints for a living, and its panic only stops a measurement"
+    reason = "it is a command-line tool, and its panic only stops a measurement"
 )]
 
 mod cpu;
@@ -83,7 +83,8 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "usage: rategate-bench-rivals [--quick | --waiting | --keyed [--quick] | --truth [--quick]]"
+                "usage: rategate-bench-rivals [--quick | --waiting | --keyed [--quick] \
+                 | --truth [--quick]]"
             );
             return ExitCode::from(2);
         }

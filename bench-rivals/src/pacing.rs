@@ -1,4 +1,4 @@
-//! Paths that wait: whether the asked rate is reached, how late operations start, and what it takes.
+//! Paths that wait: the rate reached, the lateness of starts, and the processor time it takes.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -17,27 +17,27 @@ use crate::{report, rivals};
 
 const RATES_PER_S: [u64; 5] = [100, 2_000, 100_000, 1_000_000, 10_000_000];
 
-/// Where the rivals are asked, too: above the second of these none of them follows.
+/// The rates at which rivals are measured too: none of them can follow above the second.
 const RIVALS_AT_PER_S: [u64; 2] = [2_000, 100_000];
 const RIVALS_FOR: Duration = Duration::from_secs(1);
 
-/// What happens before is not recorded: a thread that comes to life late has operations to make up
-/// for, which says nothing about the rate.
+/// The time at the start that is not recorded. A thread that starts late has operations to make
+/// up for, which says nothing about the rate.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// What one paced run came to.
+/// The result of one paced run.
 pub(crate) struct Paced {
     pub(crate) name: String,
-    /// The rate reached, in units of the rate asked for.
+    /// The rate reached, as a fraction of the rate requested.
     pub(crate) achieved: f64,
-    /// The lateness of starts: half of them are less late than the first, nine tenths than the
-    /// second.
+    /// The lateness of starts: the median, and the 90th percentile.
     pub(crate) late_ns: Option<(u64, u64)>,
-    /// Seconds of processor time for each second.
+    /// The processor time used, in seconds per second.
     pub(crate) cpu: f64,
 }
 
-/// How exactly waits end. Precise and spin are for rates at which a wake for each start makes sense.
+/// Returns the precisions of waits to measure. Precise and spin suit rates at which one wake-up
+/// for each start makes sense.
 const fn precisions(rate_per_s: u64) -> &'static [Precision] {
     if rate_per_s <= 2_000 {
         &[Precision::Auto, Precision::Precise, Precision::Spin]
@@ -46,7 +46,8 @@ const fn precisions(rate_per_s: u64) -> &'static [Precision] {
     }
 }
 
-/// Every rate on one thread and on two, each for `length`; rivals where they can follow.
+/// Measures every rate on one thread and on two, each for `length`, and rivals where they can
+/// follow.
 pub(crate) fn all(length: Duration) -> Made<Vec<Value>> {
     let mut rows = Vec::new();
     for rate_per_s in RATES_PER_S {
@@ -84,10 +85,10 @@ fn limiter(rate_per_s: u64, precision: Precision) -> Made<Shared<TwoTimeline>> {
     Ok(Limiter::new(policy).with_precision(precision))
 }
 
-/// Threads that take from one limiter, each permit at its own instant.
+/// Runs threads that take from one limiter, each permit at its own instant.
 fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -> Made<Paced> {
     let limiter = limiter(rate_per_s, precision)?;
-    // All memory is there before the first start.
+    // All memory is allocated before the first start.
     let from_ns = limiter.now_ns() + u64::try_from(WARM_UP.as_nanos())?;
     let until_ns = from_ns + u64::try_from(length.as_nanos())?;
     let logs: Vec<Starts> = (0..threads).map(|_| Starts::within(from_ns..until_ns)).collect();
@@ -104,7 +105,8 @@ fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -
     Ok(Paced { name: name(precision).to_owned(), achieved, late_ns, cpu })
 }
 
-/// One thread's loop. The grant itself says when it started, so no clock is read for the record.
+/// Runs one thread's loop. The grant itself says when it started, so no clock is read for the
+/// record.
 fn take(limiter: &Shared<TwoTimeline>, recorded_ns: Range<u64>, mut log: Starts) -> Starts {
     while let Ok(grant) = limiter.acquire(1) {
         if grant.release_ns() >= recorded_ns.end {
@@ -117,7 +119,7 @@ fn take(limiter: &Shared<TwoTimeline>, recorded_ns: Range<u64>, mut log: Starts)
     log
 }
 
-/// Governor as its users pace with it: ask, and sleep for as long as the denial says.
+/// Paces with governor as its users do: try, and sleep for as long as the denial says.
 fn governor(rate_per_s: u64) -> Made<Paced> {
     let rate = NonZeroU32::new(u32::try_from(rate_per_s)?).ok_or("a rate of zero")?;
     let limiter = rivals::governor_of(Quota::per_second(rate).allow_burst(NonZeroU32::MIN));
@@ -134,7 +136,7 @@ fn governor(rate_per_s: u64) -> Made<Paced> {
     Ok(starts.of_rival("governor, check and sleep", rate_per_s, &cpu))
 }
 
-/// Leaky-bucket in its finest grain, a millisecond's worth each millisecond.
+/// Paces with leaky-bucket in its finest grain: a millisecond's worth each millisecond.
 pub(crate) fn leaky_bucket(rate_per_s: u64) -> Made<Paced> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let refill = usize::try_from(rate_per_s / 1000)?.max(1);
@@ -156,7 +158,7 @@ pub(crate) fn leaky_bucket(rate_per_s: u64) -> Made<Paced> {
     Ok(starts.of_rival("leaky-bucket under tokio", rate_per_s, &cpu))
 }
 
-/// When operations started.
+/// A record of when operations started.
 struct Starts {
     count: u64,
     first_ns: u64,
@@ -164,14 +166,14 @@ struct Starts {
     late_ns: Histogram<u64>,
     /// The first operation's instant on the schedule, and the last one's.
     scheduled_ns: (u64, u64),
-    /// Before the first instant and after the second an operation may be an edge.
+    /// The two ranges for edges: before the first instant, and after the second.
     edges_ns: (u64, u64),
     first_edge: Option<Edge>,
     last_edge: Option<Edge>,
 }
 
-/// An operation that started all but on its schedule: between two such, what is achieved is not
-/// blurred by where in a burst the record begins and ends.
+/// An operation that started almost on its schedule. The rate achieved is measured between two of
+/// these, so that it does not depend on where in a burst the record begins and ends.
 #[derive(Clone, Copy)]
 struct Edge {
     start_ns: u64,
@@ -224,7 +226,7 @@ impl Starts {
         self.scheduled_ns = (first_ns.min(scheduled_ns), last_ns.max(scheduled_ns));
     }
 
-    /// A start of somebody who has no schedule.
+    /// Records a start of a limiter that has no schedule.
     fn note_at(&mut self, since_began: Duration) {
         let start_ns = u64::try_from(since_began.as_nanos()).unwrap_or(u64::MAX);
         self.note(start_ns, start_ns);
@@ -243,9 +245,9 @@ impl Starts {
         self
     }
 
-    /// Of the rate asked for, what was achieved from edge to edge. Each operation has an instant of
-    /// its own on the schedule, so the schedule says how many there were between two of them;
-    /// that none is missing, the count says.
+    /// Returns the achieved fraction of the requested rate, from edge to edge. Each operation has
+    /// its own instant on the schedule, so the schedule says how many there were between two of
+    /// them. The count shows that none is missing.
     fn of_schedule(&self, rate_per_s: u64) -> f64 {
         let (Some(first), Some(last)) = (self.first_edge, self.last_edge) else {
             return self.per_s() / as_float(rate_per_s);
@@ -257,7 +259,8 @@ impl Starts {
         complete * as_float(scheduled_ns) / as_float(took_ns)
     }
 
-    /// From the first start to the last: as many operations as gaps, so no edge counts.
+    /// Returns the rate from the first start to the last: as many operations as gaps, so no edge
+    /// counts.
     fn per_s(&self) -> f64 {
         let gaps = self.count.saturating_sub(1);
         let took_ns = self.last_ns.saturating_sub(self.first_ns);

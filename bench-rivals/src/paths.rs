@@ -13,10 +13,10 @@ use crate::{floors, report, rivals};
 
 const THREADS: [u32; 2] = [1, 2];
 
-/// How often the limit changes while threads take from it.
+/// The interval at which the limit changes while threads take from it.
 const CHANGE: Duration = Duration::from_millis(1);
 
-/// The machine's own steps.
+/// Measures the machine's own steps.
 pub(crate) fn machine(plan: Plan) -> Vec<Value> {
     let mut rows = Vec::new();
     for threads in THREADS {
@@ -32,7 +32,7 @@ pub(crate) fn machine(plan: Plan) -> Vec<Value> {
     rows
 }
 
-/// One permit at a time, from limiters that always have one, or never.
+/// Measures tries of one permit, with limiters that always grant it, or never.
 pub(crate) fn tries(plan: Plan) -> Made<Vec<Value>> {
     let mut rows = Vec::new();
     for answer in [Answer::Granted, Answer::Denied] {
@@ -57,7 +57,7 @@ pub(crate) fn tries(plan: Plan) -> Made<Vec<Value>> {
     Ok(rows)
 }
 
-/// Exact windows, beside what people write by hand, and beside our own cheapest limit.
+/// Measures exact windows against hand-written ones, and against our own cheapest limit.
 pub(crate) fn logs(plan: Plan) -> Made<Vec<Value>> {
     let mut rows = Vec::new();
     for slots in [100, 10_000] {
@@ -78,7 +78,7 @@ pub(crate) fn logs(plan: Plan) -> Made<Vec<Value>> {
     Ok(rows)
 }
 
-/// Two rates together, beside the same two behind a mutex, and beside one of them alone.
+/// Measures two rates together, against the same two behind a mutex, and against one of them alone.
 pub(crate) fn several(plan: Plan) -> Made<Vec<Value>> {
     let mut rows = Vec::new();
     for answer in [Answer::Granted, Answer::Denied] {
@@ -96,12 +96,12 @@ pub(crate) fn several(plan: Plan) -> Made<Vec<Value>> {
     Ok(rows)
 }
 
-/// Two threads take while a third changes the limit a thousand times a second.
+/// Measures two threads that take while a third changes the limit a thousand times a second.
 pub(crate) fn reconfiguring(plan: Plan) -> Made<Vec<Value>> {
     let changing = engines::gcra(Answer::Granted)?;
     let other = Gcra::new(Rate::per_second(engines::PLENTY_PER_S / 2)?, engines::PLENTY_PER_S / 2)?;
     let limits = [engines::plenty()?, other];
-    // Each lap has to see many changes.
+    // Each run must see many changes.
     let plan = Plan { lap: plan.lap.max(10 * CHANGE), ..plan };
     let contenders = [
         engines::trying("gcra, changing", changing.clone()),
@@ -118,7 +118,7 @@ pub(crate) fn reconfiguring(plan: Plan) -> Made<Vec<Value>> {
     Ok(report::raced("reconfigured 1000 times a second", 2, &raced))
 }
 
-/// A denial has to know the time; a grant has to leave a mark besides.
+/// Returns the floor of a try: a denial reads the clock; a grant also writes.
 fn floor_of(answer: Answer) -> Contender<'static> {
     match answer {
         Answer::Granted => floors::counter_and_swap(),
@@ -126,7 +126,7 @@ fn floor_of(answer: Answer) -> Contender<'static> {
     }
 }
 
-/// From one limit to the other and back, each time at its own instant, until all is done.
+/// Switches between two limits at fixed intervals, until all is done.
 fn change(limiter: &Shared<Gcra>, limits: [Gcra; 2], done: &AtomicBool) {
     let mut due = Instant::now();
     for limit in limits.into_iter().cycle() {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::pacing::Paced;
 
-/// A row for each of the machine's own steps.
+/// Returns a row for each of the machine's own steps.
 pub(crate) fn floors(threads: u32, floors: &[Outcome]) -> Vec<Value> {
     let row = |floor: &Outcome| {
         json!({
@@ -18,8 +18,8 @@ pub(crate) fn floors(threads: u32, floors: &[Outcome]) -> Vec<Value> {
     floors.iter().map(row).collect()
 }
 
-/// A row for each rival of a race: ours came first, the machine's floor last. The floor never sleeps,
-/// so how long it was running says how much of the machine there was to have.
+/// Returns a row for each rival of a race, in which ours is first and the machine's floor last.
+/// The floor never sleeps, so its running time shows how much of the machine was available.
 pub(crate) fn raced(path: &str, threads: u32, outcomes: &[Outcome]) -> Vec<Value> {
     let [ours, rivals @ .., floor] = outcomes else { return Vec::new() };
     let row = |rival: &Outcome| {
@@ -38,14 +38,14 @@ pub(crate) fn raced(path: &str, threads: u32, outcomes: &[Outcome]) -> Vec<Value
     rivals.iter().map(row).collect()
 }
 
-/// A row for a paced run of ours, beside a rival's if there is one.
+/// Returns a row for a paced run of ours, with that of a rival if there is one.
 pub(crate) fn pacing(path: &str, threads: u32, ours: &Paced, rival: Option<&Paced>) -> Value {
     json!({
         "path": path,
         "threads": threads,
         "ours": paced(ours),
         "rival": rival.map(paced),
-        // Of the times that operations take, as everywhere.
+        // The ratio of the times that operations take, as everywhere.
         "ratio": rival.map(|rival| rival.achieved / ours.achieved),
     })
 }

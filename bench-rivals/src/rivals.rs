@@ -1,4 +1,4 @@
-//! Other people's limiters, set up so that every try is granted, or none is.
+//! Other limiters, set up so that every try is granted, or none is.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -13,8 +13,8 @@ use ratelimit::Ratelimiter;
 const HOUR: Duration = Duration::from_secs(3600);
 const PLENTY: u32 = 4_000_000_000;
 
-/// Governor with its default clock. Its interval is in whole nanoseconds, so plenty is one each
-/// nanosecond here, and four seconds' worth to begin with.
+/// Returns governor with its default clock. Its interval is in whole nanoseconds, so plenty is
+/// one each nanosecond here, with four seconds' worth at the start.
 pub(crate) fn governor(answer: Answer) -> Contender<'static> {
     let limiter = governor_of(match answer {
         Answer::Granted => Quota::per_second(NonZeroU32::new(PLENTY).expect("plenty")),
@@ -26,12 +26,12 @@ pub(crate) fn governor(answer: Answer) -> Contender<'static> {
     Contender::new("governor", move || limiter.check().is_ok())
 }
 
-/// Governor as most programs have it.
+/// Returns governor as most programs use it.
 pub(crate) fn governor_of(quota: Quota) -> DefaultDirectRateLimiter {
     RateLimiter::direct(quota)
 }
 
-/// The crate `ratelimit`.
+/// Returns the crate `ratelimit`.
 pub(crate) fn ratelimit(answer: Answer) -> Contender<'static> {
     let builder = match answer {
         Answer::Granted => Ratelimiter::builder(PLENTY_PER_S)
@@ -43,7 +43,7 @@ pub(crate) fn ratelimit(answer: Answer) -> Contender<'static> {
     Contender::new("ratelimit", move || limiter.try_wait().is_ok())
 }
 
-/// Leaky-bucket. It reads no clock while it has permits left.
+/// Returns leaky-bucket. It reads no clock while it has permits left.
 pub(crate) fn leaky_bucket(answer: Answer) -> Contender<'static> {
     let mut builder = leaky_bucket::RateLimiter::builder();
     let limiter = match answer {
@@ -57,8 +57,8 @@ pub(crate) fn leaky_bucket(answer: Answer) -> Contender<'static> {
     Contender::new("leaky-bucket", move || limiter.try_acquire(1))
 }
 
-/// What people write when they need an exact window: a lock and the instants within it. The window
-/// is as long as that of our log, so both drop as many entries.
+/// Returns a hand-written exact window: a lock and the instants within it. The window is as long
+/// as that of our log, so both drop as many entries.
 pub(crate) fn mutex_log(slots: u64) -> Contender<'static> {
     let window = Duration::from_nanos(slots * SLOT_NS);
     let slots = usize::try_from(slots).expect("a log that fits into memory");

@@ -1,4 +1,4 @@
-//! Real starts of the same buckets beside other people's limiters: same loop, same laps, same judge.
+//! Real starts of the same buckets with other limiters: the same loop, run length and judge.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use ratelimit::Ratelimiter;
 
 use crate::rivals::governor_of;
 
-/// Measures each bucket with each limiter, for so long at a time.
+/// Measures each bucket with each limiter, for `lap` at a time.
 pub(crate) fn all(lap: Duration) -> Made<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, burst) in [("2000/s burst 1", 1), ("2000/s burst 5", 5)] {
@@ -45,12 +45,12 @@ fn quota(limit: Limit) -> Made<Quota> {
     Ok(Quota::with_period(interval).ok_or("an interval of nothing")?.allow_burst(burst))
 }
 
-/// A start of a limiter that does not tell when that was.
+/// Returns a start by a limiter that does not report its instant.
 fn untold(clock: MonotonicClock) -> Start {
     Start { limiter_ns: None, caller_ns: clock.now_ns() }
 }
 
-/// Threads that ask, and sleep for as long as the denial says.
+/// Runs governor in threads that try, and sleep for as long as the denial says.
 fn governor_threads(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
     let limiter = governor_of(quota(limit)?);
     let (clock, theirs) = (MonotonicClock::new(), DefaultClock::default());
@@ -69,7 +69,7 @@ fn governor_threads(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
     })
 }
 
-/// The same of the crate `ratelimit`.
+/// Runs the crate `ratelimit` in such threads.
 fn ratelimit_threads(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
     let burst = u64::try_from(limit.burst)?;
     let limiter = Ratelimiter::builder(2_000).max_tokens(burst).initial_available(burst).build()?;
@@ -109,7 +109,8 @@ fn governor_tasks(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
     })
 }
 
-/// In its finest grain: what a millisecond lets through, each millisecond. A bucket of one permit it has not.
+/// Runs leaky-bucket in its finest grain: a millisecond's worth each millisecond. It has no
+/// bucket of one permit.
 fn leaky_bucket_tasks(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
     let refill = 2;
     let limiter = leaky_bucket::RateLimiter::builder()

@@ -1,5 +1,5 @@
-//! Tasks that wait, very many of them: when the last one starts, in which order, what a waiter takes
-//! up, and what it costs when they leave.
+//! Very many waiting tasks: when the last one starts, the order of starts, the memory of a
+//! waiter, and the cost of leaving the queue.
 
 use std::future::{pending, poll_fn};
 use std::hint::black_box;
@@ -24,15 +24,15 @@ use crate::cpu::Cpu;
 use crate::pacing::Paced;
 use crate::{pacing, report, rivals};
 
-/// How many wait at once, for a limit of as many a second.
+/// The number of tasks that wait at once, for a limit of as many a second.
 const CROWD: u32 = 1_000_000;
 const STORM: u32 = 100_000;
 
-/// What a process is started with to tell how much memory its waiters take up.
+/// The flags of child processes that measure the memory of waiting tasks.
 pub(crate) const IN_LINE: &str = "--bytes-in-line";
 pub(crate) const FOR_NOTHING: &str = "--bytes-for-nothing";
 
-/// Where tasks pace themselves.
+/// The rates at which tasks pace themselves.
 const RATES_PER_S: [u64; 2] = [2_000, 100_000];
 
 pub(crate) fn all(length: Duration) -> Made<Vec<Value>> {
@@ -57,19 +57,19 @@ pub(crate) fn all(length: Duration) -> Made<Vec<Value>> {
         rows.push(crowded("1 M tasks come to 1 M/s", &ours, Some(&rival), bytes));
     }
     rows.push(json!({
-        "path": "a waiter leaves the line",
+        "path": "a waiter leaves the queue",
         "threads": 1,
-        "ours": { "name": "gcra, 100 k in line", "ns": storm()? },
+        "ours": { "name": "gcra, 100 k waiting", "ns": storm()? },
     }));
     Ok(rows)
 }
 
-/// What became of a crowd.
+/// The result of a crowd of tasks.
 struct Crowd {
     name: &'static str,
-    /// Until the last one has started, in units of what it should take.
+    /// The time until the last one has started, in units of the ideal time.
     took: f64,
-    /// By how many places a task started before or after its turn, at most.
+    /// The maximum number of places by which a task started out of order.
     out_of_order: u32,
 }
 
@@ -87,14 +87,15 @@ fn crowded(path: &str, ours: &Crowd, rival: Option<&Crowd>, bytes: f64) -> Value
     })
 }
 
-/// One thread runs all tasks, so that the order in which they are polled is known.
+/// Returns a runtime with one thread, so that the order in which tasks are polled is known.
 fn runtime() -> Made<Runtime> {
     Ok(Builder::new_current_thread().enable_time().build()?)
 }
 
-/// A million tasks, one after another, and all of them at the end. `open` is called when all wait, if
-/// that can be; what they take is counted from there. A task that knows when it was granted says so;
-/// otherwise its turn is that of its waking.
+/// Runs a million tasks, one after another, and joins them all at the end.
+///
+/// `open` is called once all of them wait, if that is possible, and the time counts from there. A
+/// task that knows when it was granted says so; otherwise its order is that of its wake-up.
 fn crowd<F>(name: &'static str, wait: impl Fn() -> F, open: Option<&dyn Fn()>) -> Made<Crowd>
 where
     F: Future<Output = Option<u64>> + Send + 'static,
@@ -149,14 +150,14 @@ fn ours_crowd(is_there_first: bool) -> Made<Crowd> {
         let _ = limiter.limiter().reconfigure(fast);
     };
     if is_there_first {
-        crowd("gcra, tasks in line", wait, Some(&open))
+        crowd("gcra, tasks waiting", wait, Some(&open))
     } else {
         crowd("gcra, tasks that come", wait, None)
     }
 }
 
-/// The same tasks waiting for nothing, woken one by one by a thread as fast as it can: what the
-/// runtime takes of the second for itself.
+/// Runs the same tasks waiting for nothing, woken one by one by a thread as fast as it can: the
+/// runtime's own share of the second.
 fn floor_crowd() -> Made<Value> {
     type Wakers = Arc<Mutex<Vec<Waker>>>;
     let wakers: Wakers = Arc::default();
@@ -172,7 +173,7 @@ fn floor_crowd() -> Made<Value> {
     };
     let open = || {
         let woken = std::mem::take(&mut *lock(&wakers));
-        // Whoever wakes is another thread, as a timer is.
+        // Another thread wakes them, as a timer does.
         drop(thread::spawn(move || woken.into_iter().for_each(Waker::wake)));
     };
     let Crowd { name, took, out_of_order } = crowd("woken at once", wait, Some(&open))?;
@@ -216,15 +217,15 @@ fn leaky_bucket_crowd() -> Made<Crowd> {
     crowd("leaky-bucket", wait, None)
 }
 
-/// Bytes that the process has in memory.
+/// Returns the bytes that the process has in memory.
 pub(crate) fn resident() -> f64 {
     let told = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = told.split_whitespace().nth(1).and_then(|pages| pages.parse::<u32>().ok());
     f64::from(pages.unwrap_or(0)) * 4096.0
 }
 
-/// What a task takes up that waits in line, above the same task that waits for nothing: each crowd in a
-/// process of its own, whose memory nobody has used before.
+/// Returns the memory of a waiting task above that of the same task that waits for nothing. Each
+/// crowd runs in its own process, whose memory is unused before.
 fn bytes_of_a_waiter() -> Made<f64> {
     let crowd = |flag| -> Made<f64> {
         let told = Command::new(std::env::current_exe()?).arg(flag).output()?;
@@ -233,10 +234,11 @@ fn bytes_of_a_waiter() -> Made<f64> {
     Ok(crowd(IN_LINE)? - crowd(FOR_NOTHING)?)
 }
 
-/// Bytes of a waiting task, for a process that was started to tell. Tokio's tasks come in steps of 128
-/// bytes, so one that has nothing of its own would be one step larger or none; these have 64 bytes.
+/// Returns the bytes of a waiting task, in the child process that was started for this. Tokio's
+/// tasks come in steps of 128 bytes, so one without data would differ by one step or none; these
+/// have 64 bytes.
 pub(crate) fn bytes_of_a_task(flag: &str) -> Made<f64> {
-    // An hour's wait, so that nobody is granted meanwhile.
+    // An hour's wait, so that no task is granted in the meantime.
     let limiter = AsyncLimiter::new(Gcra::new(Rate::new(1, Duration::from_secs(3600))?, 1)?);
     limiter.limiter().acquire(1)?;
     if flag == IN_LINE {
@@ -283,7 +285,7 @@ where
     Ok(bytes)
 }
 
-/// A storm of cancels: waiters leave one by one, from everywhere in line. Nanoseconds each.
+/// Cancels waiters one by one, all over the queue, and returns the nanoseconds of each.
 fn storm() -> Made<f64> {
     let limiter = AsyncLimiter::new(Gcra::new(Rate::new(1, Duration::from_secs(3600))?, 1)?);
     limiter.limiter().acquire(1)?;
@@ -305,7 +307,7 @@ fn storm() -> Made<f64> {
 
 type Average<C> = AsyncLimiter<Ledger<TwoTimeline>, C>;
 
-/// One task that takes a permit after another.
+/// Runs one task that takes a permit after another.
 async fn take<C: Clock>(limiter: &Average<C>, until_ns: u64) -> u32 {
     let mut granted = 0;
     while let Ok(grant) = limiter.acquire(1).await {

@@ -1,4 +1,5 @@
-//! Contenders take turns, round after round, so that what else the machine does meets all of them alike.
+//! A comparison of contenders in turns, round after round, so that other work of the machine
+//! affects them alike.
 
 use std::time::Duration;
 
@@ -11,22 +12,22 @@ use crate::load::draw::Draw;
 use crate::load::told::Told;
 use crate::service::{Service, cpu_ns};
 
-/// How many keys are asked for.
+/// The number of keys of a load.
 pub(crate) const KEYS: u64 = 100_000;
-/// What lets everything pass: so many at once, and so many a second, for each key.
+/// The limit that grants everything: a burst and a rate per second, for each key.
 pub(crate) const WIDE: (u64, u64) = (1_000, 100_000);
-/// What lets so many pass for each key, and no more within an hour.
+/// The number of requests that pass for each key, with no more within an hour.
 pub(crate) const TIGHT: u64 = 10;
-/// Keys that are asked for more often than that, and how often.
+/// The number of keys with more requests than that; the next is how many each has.
 const TIGHT_KEYS: u64 = 1_000;
 const TIGHT_TIMES: u64 = 20;
 
-/// Before the first round: tables grow, connections settle.
+/// The time before the first round, in which tables grow and connections settle.
 const WARM: Duration = Duration::from_millis(300);
-/// Of a bare loop, before each run.
+/// The time of a bare loop before each run.
 const WATCH: Duration = Duration::from_millis(50);
 
-/// A server, and what it is asked.
+/// A server, and its load.
 pub(crate) struct Contender<'a> {
     pub(crate) name: String,
     pub(crate) service: &'a Service,
@@ -34,21 +35,21 @@ pub(crate) struct Contender<'a> {
     pub(crate) store: Option<&'a Service>,
     pub(crate) keys: u64,
     pub(crate) load: Box<dyn Load>,
-    /// Asks for limits of which is known what they let pass.
+    /// A load with limits for which the number of grants is known.
     pub(crate) exact: Option<Box<dyn Load>>,
 }
 
-/// What all rounds found of one.
+/// The results of all rounds of one contender.
 pub(crate) struct Figures {
     pub(crate) name: String,
     pub(crate) told: Told,
     pub(crate) exact: Option<Exact>,
-    /// Of a bare loop on the same core, between the runs.
+    /// The longest pause of a bare loop on the same core, between the runs.
     pub(crate) longest_pause_ns: u64,
     rounds: Vec<Round>,
 }
 
-/// What limits let pass, and what they should have.
+/// The grants of limits, and the number expected.
 pub(crate) struct Exact {
     pub(crate) told: Told,
     pub(crate) expected: u64,
@@ -57,18 +58,18 @@ pub(crate) struct Exact {
 #[derive(Clone, Copy)]
 struct Round {
     per_s: f64,
-    /// Of the server, for each decision.
+    /// The server's processor time for each decision.
     cpu_ns: f64,
-    /// Of its store.
+    /// The store's processor time for each decision.
     store_ns: f64,
-    /// Of the server's core, how much it used.
+    /// The used fraction of the server's core.
     used: f64,
     p99_ns: f64,
-    /// How many cores others used meanwhile.
+    /// The number of cores that other processes used during the round.
     others: f64,
 }
 
-/// Times them all.
+/// Measures all contenders in turns.
 pub(crate) fn contend(bench: &Bench, contenders: &mut [Contender<'_>]) -> Made<Vec<Figures>> {
     let mut all: Vec<Figures> =
         contenders.iter().map(|one| Figures::nothing(&one.name)).collect::<Made<_>>()?;
@@ -146,7 +147,7 @@ impl Figures {
         self.median(|round| round.others)
     }
 
-    /// So many times the decisions of another.
+    /// Returns the decisions as a multiple of another's.
     pub(crate) fn per_s_over(&self, other: &Self) -> f64 {
         self.over(other, |round| round.per_s)
     }

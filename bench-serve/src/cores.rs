@@ -1,4 +1,4 @@
-//! One core for the server, another for the load, and what else the machine does meanwhile.
+//! Assigns one core to the server and another to the load, and measures what else the machine does.
 
 use std::fs;
 use std::thread;
@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::common::clock::now_ns;
 
-/// Which core whose is.
+/// The cores of the server and of the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cores {
     pub(crate) server: usize,
@@ -17,25 +17,26 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// The last of ours for the server, the first for the load: interrupts come to the first.
+    /// Returns the last available core for the server, and the first for the load, since
+    /// interrupts come to the first.
     pub(crate) fn ours() -> Made<Self> {
         let set = sched_getaffinity(None)?;
         let mut ours = (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core));
         let load = ours.next().ok_or("no core")?;
         let server =
-            ours.next_back().ok_or("two cores are needed: one for the server, one for the load")?;
+            ours.next_back().ok_or("only one core: the server and the load need one each")?;
         Ok(Self { server, load })
     }
 }
 
-/// Holds this thread to a core.
+/// Pins this thread to a core.
 pub(crate) fn hold_to(core: usize) -> Made<()> {
     let mut set = CpuSet::new();
     set.set(core);
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// The longest pause of a bare loop on that core: what the machine does to everybody.
+/// Returns the longest pause of a bare loop on a core: what the machine does to every process.
 pub(crate) fn longest_pause_ns(core: usize, lasts: Duration) -> Made<u64> {
     let watch = thread::spawn(move || {
         let _ = hold_to(core);
@@ -52,10 +53,11 @@ pub(crate) fn longest_pause_ns(core: usize, lasts: Duration) -> Made<u64> {
     watch.join().map_err(|_| "the watch failed".into())
 }
 
-/// What all cores together have worked since the machine was started, for anybody. What the host took away is part of it.
+/// Returns the working time of all cores together since the machine was started, for all
+/// processes. It includes the time that the host took away.
 pub(crate) fn busy_ns() -> Made<u64> {
     let told = fs::read_to_string("/proc/stat")?;
-    let line = told.lines().next().ok_or("nothing in /proc/stat")?;
+    let line = told.lines().next().ok_or("/proc/stat is empty")?;
     let ticks: Vec<u64> =
         line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
     // User, nice, system, idle, waiting for a disk, two kinds of interrupts, stolen.
@@ -63,7 +65,8 @@ pub(crate) fn busy_ns() -> Made<u64> {
     Ok((of(0) + of(1) + of(2) + of(5) + of(6) + of(7)) * tick_ns())
 }
 
-/// Linux tells times in hundredths of a second, whatever it counts in.
+/// Returns the length of a tick. Linux reports times in hundredths of a second, whatever it
+/// counts in.
 pub(crate) const fn tick_ns() -> u64 {
     10_000_000
 }

@@ -15,7 +15,7 @@ use crate::{Bench, Found};
 pub(crate) const RATE_LIMITS: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const THROTTLES: &str = "/throttlecrab.RateLimiter/Throttle";
 
-/// Connections, and calls at a time on each.
+/// The numbers of connections, and of calls at a time on each.
 const PATHS: [(usize, usize); 3] = [(16, 16), (16, 1), (64, 1)];
 
 const GOAL_DECISIONS: f64 = 1.5;
@@ -28,7 +28,7 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let mut found = Found::default();
     for (connections, streams) in PATHS {
         let mut contenders = Vec::new();
-        // Another name for each path, so that nobody has asked before.
+        // A new key name for each path, so that its limit is unused.
         let tight_key = format!("t{connections}.{streams}:{KEY}");
         let size = (connections, streams);
         if let Some(ours) = &ours {
@@ -61,7 +61,7 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     Ok(found)
 }
 
-/// The goals are those of the first.
+/// Adds the goals, which are those of the first path.
 fn judged(path: &str, figures: Vec<Figures>, streams: usize) -> Vec<Speed> {
     let times = match figures.as_slice() {
         [ours, other] => Some(ours.per_s_over(other)),
@@ -98,7 +98,7 @@ fn contender<'a>(
     Ok(Contender { name: name.to_owned(), service, store: None, keys: KEYS, load, exact })
 }
 
-/// A request of Envoy's service: one descriptor of one entry.
+/// Returns a request of Envoy's service: one descriptor of one entry.
 pub(crate) fn asked(rule: &str, key: &str) -> Vec<u8> {
     let entry = [nested(1, rule.as_bytes()), nested(2, key.as_bytes())].concat();
     [nested(1, DOMAIN.as_bytes()), nested(2, &nested(1, &entry))].concat()

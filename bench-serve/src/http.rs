@@ -15,7 +15,7 @@ use crate::{Bench, Found};
 const CONNECTIONS: usize = 64;
 const GOAL: f64 = 1.3;
 
-/// The body for a key and a limit: burst, count and period.
+/// A function that renders the body for a key and a limit: burst, count and period.
 type Body = fn(key: &str, limit: [u64; 3]) -> String;
 
 pub(crate) fn all(bench: &Bench) -> Made<Found> {
@@ -81,7 +81,8 @@ fn contender<'a>(
 
 fn throttle(key: &str, [burst, count, period]: [u64; 3]) -> String {
     format!(
-        r#"{{"key":"{key}","max_burst":{burst},"count_per_period":{count},"period":{period},"quantity":1}}"#
+        "{{\"key\":\"{key}\",\"max_burst\":{burst},\"count_per_period\":{count},\
+         \"period\":{period},\"quantity\":1}}"
     )
 }
 

@@ -1,4 +1,4 @@
-//! Rules whose permits are borrowed from Redis: the service and the store share the core of servers.
+//! Rules whose permits are leased from Redis: the service and the store share the server's core.
 
 use rategate_bench::engines::Made;
 
@@ -14,12 +14,12 @@ use crate::{Bench, Found};
 
 const CONNECTIONS: usize = 16;
 const STREAMS: usize = 16;
-/// Busy callers, for whom borrowing is meant, and many who come now and then.
+/// The numbers of keys: of busy callers, for whom leases are meant, and of many occasional ones.
 const KEYS: [u64; 2] = [1_000, 100_000];
 const RULE: &str = "leased";
-/// Long enough that a busy caller is asked about a few times in each.
+/// The lease, long enough that a busy caller sends a few requests in each.
 const LEASE: &str = "1s";
-/// More than anybody asks for, and a burst of which a lease leaves half.
+/// A limit above what any caller requests, and a burst of which a lease leaves half.
 const LIMIT: &str = "1000/s";
 const BURST: &str = "burst = 2000";
 const GOAL: f64 = 60_000.0;
@@ -44,12 +44,13 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
             exact: None,
         }];
         let path = format!(
-            "leased from Redis for {LEASE}, gRPC, {CONNECTIONS} connections, {STREAMS} at once, {keys} keys"
+            "leased from Redis for {LEASE}, gRPC, {CONNECTIONS} connections, {STREAMS} at once, \
+             {keys} keys"
         );
         for figures in contend(bench, &mut contenders)? {
             let per_s = figures.per_s();
             let speed = Speed::new(&*path, figures);
-            // The goal is for those who are busy.
+            // The goal is for the busy callers.
             found.speeds.push(if keys == KEYS[0] {
                 speed.at_least(GOAL, per_s, "/s")
             } else {

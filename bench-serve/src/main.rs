@@ -1,5 +1,6 @@
-//! The service, measured: it runs on one core, the load on another, other servers take turns with it, and one JSON
-//! object comes out on stdout. `cargo xtask bench serve` makes tables of it.
+//! The service, measured: it runs on one core and the load on another, in turns with other
+//! servers. One JSON object comes out on stdout, and `cargo xtask bench serve` makes tables of
+//! it.
 //!
 //! Nothing outlives it: servers die with the thread that started them.
 
@@ -13,7 +14,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "it prints for a living, and its panic only stops a measurement"
+    reason = "it is a command-line tool, and its panic only stops a measurement"
 )]
 
 mod abuse;
@@ -47,16 +48,16 @@ use crate::common::report::Row;
 use crate::cores::Cores;
 use crate::speed::Speed;
 
-/// What takes longer hangs.
+/// The time after which the whole run is taken to hang.
 const NEVER_LONGER: Duration = Duration::from_secs(1_800);
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lengths {
     pub(crate) rounds: u32,
-    /// Of each contender in a round.
+    /// The time of each contender in a round.
     pub(crate) lasts: Duration,
-    /// Of a table that fills.
+    /// The size of the largest table that is filled.
     pub(crate) most_keys: u64,
 }
 
@@ -64,18 +65,18 @@ const FULL: Lengths = Lengths { rounds: 7, lasts: Duration::from_secs(2), most_k
 const QUICK: Lengths =
     Lengths { rounds: 3, lasts: Duration::from_millis(700), most_keys: 1_000_000 };
 
-/// What all parts need.
+/// The context that all parts need.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) lengths: Lengths,
     pub(crate) cores: Cores,
-    /// Our program. None: only the others are measured.
+    /// Our program; `None` if only the others are measured.
     pub(crate) ours: Option<PathBuf>,
-    /// Where the others' programs are.
+    /// The folder of the others' programs.
     pub(crate) rivals: Option<PathBuf>,
 }
 
-/// What a part found.
+/// The results of a part.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) speeds: Vec<Speed>,
@@ -97,7 +98,7 @@ usage: rategate-bench-serve [--with-parent] [--quick] [--ours PROGRAM] [--rivals
        rategate-bench-serve [--with-parent] --ours PROGRAM abuse [SECONDS [SEED]]
 
 PART is one of resp, grpc, http, leased, memory, reload; all of them if none is named.
-With --with-parent it ends when its stdin is closed.";
+With --with-parent the process ends when its stdin is closed.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -154,7 +155,7 @@ fn measure(arguments: &[String]) -> Made<()> {
     Ok(())
 }
 
-/// For so many seconds, by chance or by a seed.
+/// Attacks our service for some seconds, with a random or given seed.
 fn harm(bench: &Bench, arguments: &[String]) -> Made<()> {
     let (seconds, seed) = match arguments {
         [] => (60, None),
@@ -167,7 +168,7 @@ fn harm(bench: &Bench, arguments: &[String]) -> Made<()> {
     abuse::run(bench, Duration::from_secs(seconds), seed)
 }
 
-/// Whoever started this process holds its stdin for as long as it lives.
+/// Ends this process with its parent, which holds its stdin for as long as it lives.
 fn end_with_parent() {
     thread::spawn(|| {
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());

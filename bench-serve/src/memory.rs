@@ -1,4 +1,4 @@
-//! What a server holds when it has seen so many keys, and each of them is in use.
+//! The memory of a server that has seen many keys, each of them in use.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{Bench, Found};
 
 const CONNECTIONS: usize = 4;
 const PIPELINE: usize = 64;
-/// A key is in use for an hour.
+/// The limit of each key, which stays in use for an hour.
 const LIMIT: [&str; 3] = ["10", "1", "3600"];
 const BESIDE: u64 = 1_000_000;
 const GOALS: [(u64, f64); 2] = [(1_000_000, 60e6), (10_000_000, 420e6)];
@@ -53,7 +53,7 @@ fn beside(bench: &Bench, row: Row, keys: u64) -> Made<Row> {
     Ok(row)
 }
 
-/// What it holds before and after each key was asked for once.
+/// Returns the memory before and after one request for each key.
 fn filled(
     service: &Service,
     port: u16,

@@ -1,4 +1,4 @@
-//! Ten thousand rules are replaced while callers wait: what the slowest of them sees.
+//! A reload of ten thousand rules while callers wait: the slowest call, and the errors.
 
 use std::fmt::Write as _;
 use std::thread;
@@ -20,11 +20,11 @@ use crate::{Bench, Found};
 const RULES: u32 = 10_000;
 const CONNECTIONS: usize = 16;
 const KEYS: u64 = 10_000;
-/// A caller learns from it which rules are in force.
+/// The rule from which a caller learns which rules are in force.
 const TOLD: &str = "told";
-/// After the first so long the file is replaced.
+/// The time before the file is first replaced.
 const BEFORE: Duration = Duration::from_millis(500);
-/// How often.
+/// The number of reloads.
 const RELOADS: usize = 4;
 const LASTS: Duration = Duration::from_secs(6);
 const GOAL_NS: f64 = 5e6;
@@ -63,7 +63,8 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     Ok(Found { speeds: Vec::new(), rows: vec![row(&quiet, &busy, pause_ns)] })
 }
 
-/// The machine's own pauses are in all of it: the calmest of several tells what a reload costs beside them.
+/// Returns the row. All times include the machine's own pauses: the calmest of several runs shows
+/// what a reload adds.
 fn row(quiet: &[Told], busy: &[Told], pause_ns: u64) -> Row {
     let slowest =
         |told: &[Told]| told.iter().map(|told| told.took_ns.max()).max().unwrap_or(0) as f64;
@@ -75,7 +76,8 @@ fn row(quiet: &[Told], busy: &[Told], pause_ns: u64) -> Row {
     };
     let failed = busy.iter().map(|told| told.failed).sum::<u64>() as f64;
     Row::new(format!(
-        "{RELOADS} reloads of {RULES} rules, gRPC, {CONNECTIONS} connections, 1 at once, {LASTS:?} each"
+        "{RELOADS} reloads of {RULES} rules, gRPC, {CONNECTIONS} connections, 1 at once, \
+         {LASTS:?} each"
     ))
     .measured("slowest", slowest(busy), "ns")
     .measured("slowest of the calmest", calmest(busy), "ns")
@@ -90,7 +92,7 @@ fn row(quiet: &[Told], busy: &[Told], pause_ns: u64) -> Row {
     .at_most(0.0, failed, "errors")
 }
 
-/// Each is another one afterwards.
+/// Returns the rules, each of which differs after a reload.
 fn rules(told: &str, per_s: u32) -> String {
     let mut all = rule(TOLD, told, "");
     for number in 0..RULES {
@@ -98,7 +100,8 @@ fn rules(told: &str, per_s: u32) -> String {
         let _ = write!(
             all,
             "[[rule]]\nname = \"rule-{number}\"\ndomain = \"{DOMAIN}\"\n\
-             match = [{{ key = \"service\", value = \"s{number}\" }}, {{ key = \"user\" }}]\nlimit = \"{per_s}/s\"\n"
+             match = [{{ key = \"service\", value = \"s{number}\" }}, {{ key = \"user\" }}]\n\
+             limit = \"{per_s}/s\"\n"
         );
     }
     all

@@ -1,4 +1,4 @@
-//! RESP: 64 connections, with sixteen requests on their way on each, and with one.
+//! RESP: 64 connections, with sixteen requests in flight on each, and with one.
 
 use rategate_bench::engines::Made;
 
@@ -18,7 +18,7 @@ const GOAL_DECISIONS: f64 = 1.0;
 const GOAL_CPU: f64 = 1.0;
 const GOAL_P99: f64 = 1.0;
 
-/// What is asked, with two limits: burst, count and period.
+/// A function that renders a command for a key and a limit: burst, count and period.
 type Words = fn(key: &str, limit: [u64; 3]) -> Vec<String>;
 
 pub(crate) fn all(bench: &Bench) -> Made<Found> {
@@ -50,7 +50,7 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     Ok(found)
 }
 
-/// The goals are those of the first.
+/// Adds the goals, which are those of the first path.
 fn judged(path: &str, figures: Vec<Figures>, pipeline: usize) -> Vec<Speed> {
     let goals =
         figures.iter().position(|figures| figures.name == "redis, INCR").filter(|&place| place > 0);
@@ -89,7 +89,7 @@ fn contender<'a>(
     let load = flock(port, &words(&format!("w:{KEY}"), [burst, per_s, 1]), answer, pipeline)?;
     let exact = match answer {
         Answer::Number => None,
-        // Another name for each path, so that nobody has asked before.
+        // A new key name for each path, so that its limit is unused.
         _ => Some(flock(
             port,
             &words(&format!("t{pipeline}{}:{KEY}", name.len()), [tight, 1, 3_600]),

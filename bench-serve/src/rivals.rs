@@ -10,7 +10,8 @@ use crate::Bench;
 use crate::load::resp::command;
 use crate::service::{Service, free_port};
 
-/// A bucket in Lua, as one writes it for Redis: one key, the time of the store, answers as redis-cell gives them.
+/// A token bucket in Lua, as written for Redis by hand: one key, the time of the store, replies
+/// like redis-cell's.
 const SCRIPT: &str = "\
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
@@ -25,17 +26,17 @@ end
 redis.call('SET', KEYS[1], string.format('%d', next), 'PX', math.ceil((next - now) / 1000))
 return {0, capacity, math.floor((now - early) / interval), -1, math.ceil((next - now) / 1000000)}";
 
-/// Redis, and what is loaded into it.
+/// A Redis server, and what is loaded into it.
 pub(crate) struct Redis {
     pub(crate) service: Service,
     pub(crate) port: u16,
-    /// What the script is called by.
+    /// The digest by which the script is called.
     pub(crate) script: String,
     pub(crate) has_cell: bool,
 }
 
 impl Redis {
-    /// On the core of servers. With redis-cell where it is installed.
+    /// Starts it on the server's core, with redis-cell where it is installed.
     pub(crate) fn start(bench: &Bench) -> Made<Self> {
         let program = on_path("redis-server").ok_or("no redis-server on the path")?;
         let port = free_port()?;
@@ -58,7 +59,7 @@ impl Redis {
     }
 }
 
-/// Throttlecrab's server, with all of its protocols.
+/// The server of throttlecrab, with all of its protocols.
 pub(crate) struct Throttlecrab {
     pub(crate) service: Service,
     pub(crate) resp: u16,
@@ -67,7 +68,8 @@ pub(crate) struct Throttlecrab {
 }
 
 impl Throttlecrab {
-    /// On the core of servers, with room for so many keys from the start. None where it is not installed.
+    /// Starts it on the server's core, with capacity for `keys` keys from the start. Returns
+    /// `None` where it is not installed.
     pub(crate) fn start(bench: &Bench, keys: u64) -> Made<Option<Self>> {
         let Some(program) =
             bench.rivals.as_deref().map(|folder| folder.join("bin").join("throttlecrab-server"))
@@ -89,7 +91,7 @@ impl Throttlecrab {
     }
 }
 
-/// What Redis calls the script by, once it has it.
+/// Returns the digest by which Redis calls the script, once it is loaded.
 fn digest(port: u16) -> Made<String> {
     const DIGITS: usize = 40;
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;

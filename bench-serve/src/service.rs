@@ -1,4 +1,4 @@
-//! A server as a process of its own, held to one core, gone with this one.
+//! A server as a separate process, pinned to one core, which ends with this one.
 
 use std::fs;
 use std::io;
@@ -12,19 +12,20 @@ use rategate_bench::engines::Made;
 
 use crate::cores::tick_ns;
 
-/// How long a server may take until it listens.
+/// The longest time until a server listens.
 const STARTED_WITHIN: Duration = Duration::from_secs(15);
 
 /// A process that listens.
 #[derive(Debug)]
 pub(crate) struct Service {
     child: Child,
-    /// Its files and its log; removed with it.
+    /// The folder of its files and its log, removed with it.
     folder: PathBuf,
 }
 
 impl Service {
-    /// Starts it on that core, and waits until it listens on all these ports. It dies with the thread that started it.
+    /// Starts it on a core, and waits until it listens on all these ports. It dies with the
+    /// thread that started it.
     pub(crate) fn start(
         program: &Path,
         arguments: &[String],
@@ -65,29 +66,32 @@ impl Service {
         self.child.id()
     }
 
-    /// What all its threads have worked, as the system counts it.
+    /// Returns the processor time of all its threads, as the system counts it.
     pub(crate) fn cpu_ns(&self) -> Made<u64> {
         cpu_ns(&self.pid().to_string())
     }
 
-    /// Of its memory, what is in use.
+    /// Returns its resident memory.
     pub(crate) fn resident_bytes(&self) -> Made<u64> {
         let told = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = told.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        let line = told
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .ok_or("no VmRSS in /proc/PID/status")?;
         let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib * 1024)
     }
 
     pub(crate) fn signal(&self, signal: &str) -> Made<()> {
         let status = Command::new("kill").args([signal, &self.pid().to_string()]).status()?;
-        if status.success() { Ok(()) } else { Err("kill failed".into()) }
+        if status.success() { Ok(()) } else { Err("`kill` failed".into()) }
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|ended| ended.is_none())
     }
 
-    /// What it has written to stdout and stderr.
+    /// Returns what it has written to stdout and stderr.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
@@ -101,21 +105,22 @@ impl Drop for Service {
     }
 }
 
-/// Of the process of this id, or of `self`.
+/// Returns the processor time of the process of this id, or of `self`.
 pub(crate) fn cpu_ns(process: &str) -> Made<u64> {
     let told = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // A name may have spaces: what follows begins after its bracket. Then utime and stime are the 12th and 13th.
+    // A name may have spaces, so fields are counted after its bracket: utime and stime are the
+    // 12th and 13th.
     let (_, rest) = told.rsplit_once(')').ok_or("no name in stat")?;
     let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
     Ok(ticks.sum::<Result<u64, _>>()? * tick_ns())
 }
 
-/// A port that nobody listens on. Somebody else may take it before it is used.
+/// Returns a port without a listener. Another process may take it before it is used.
 pub(crate) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// An empty folder beside this program. What a run left that was cut off is removed.
+/// Creates an empty folder next to this program. Remains of an interrupted run are removed.
 pub(crate) fn scratch(name: &str) -> Made<PathBuf> {
     let program = std::env::current_exe()?;
     let count = free_port()?;

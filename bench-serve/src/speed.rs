@@ -27,7 +27,7 @@ impl Speed {
         self
     }
 
-    /// Which of the figures the goal named last is of.
+    /// Names the figure that the last goal is about.
     pub(crate) fn of(mut self, name: &str) -> Self {
         if let Some(goal) = self.goals.last_mut() {
             goal["of"] = name.into();
@@ -54,7 +54,8 @@ impl Speed {
             "failed": figures.told.failed,
             "failure": figures.told.failure,
             "exact": figures.exact.map(|exact| json!({
-                "passed": exact.told.allowed, "expected": exact.expected, "failed": exact.told.failed, "failure": exact.told.failure,
+                "passed": exact.told.allowed, "expected": exact.expected,
+                "failed": exact.told.failed, "failure": exact.told.failure,
             })),
             "goals": goals,
         })

@@ -12,9 +12,9 @@ use crate::Lengths;
 use crate::report::Row;
 use crate::scratch::Scratch;
 
-/// Seconds for 1 GB.
+/// The goal, in seconds for 1 GB.
 const GOAL_S: f64 = 20.0;
-/// What the system counts processor time in.
+/// The ticks per second in which the system counts processor time.
 const TICKS_PER_S: f64 = 100.0;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -26,7 +26,7 @@ pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
         .all(|tool| Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok());
     if !has_tools || !program.is_file() || !writer.is_file() {
         let why =
-            "not measured: it takes setpriv, taskset, and what `cargo xtask bench redis` builds";
+            "not measured: it needs setpriv, taskset, and the build of `cargo xtask bench redis`";
         return Ok(vec![Row::new(path).said(why)]);
     }
     let scratch = Scratch::new("analyze")?;
@@ -49,14 +49,14 @@ pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
     Ok(vec![row])
 }
 
-/// A program that dies with this process.
+/// Returns a command for a program that dies with this process.
 fn bound(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(program);
     command
 }
 
-/// What cargo has built with this program.
+/// Returns the path of another program that cargo has built with this one.
 fn beside(name: &str) -> Made<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.parent().unwrap_or(Path::new(".")).join(name))
@@ -95,7 +95,7 @@ fn run(program: &Path, log: &Path) -> Made<Taken> {
     Ok(Taken { wall_s, cpu_s: used_by_children_s() - used_s, peak_bytes })
 }
 
-/// The most memory that a process had so far.
+/// Returns the peak memory of a process so far.
 fn peak(status: &Path) -> Option<f64> {
     let text = fs::read_to_string(status).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -103,10 +103,10 @@ fn peak(status: &Path) -> Option<f64> {
     Some(kilobytes * 1_024.0)
 }
 
-/// Processor time of all children that have ended.
+/// Returns the processor time of all children that have ended.
 fn used_by_children_s() -> f64 {
     let told = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The program's name, in parentheses, may hold anything.
+    // The program's name, in parentheses, may contain anything.
     let fields = told.rsplit_once(") ").map_or("", |(_, fields)| fields);
     let ticks = fields.split(' ').skip(13).take(2).filter_map(|field| field.parse::<f64>().ok());
     ticks.sum::<f64>() / TICKS_PER_S

@@ -1,5 +1,5 @@
-//! Single decisions at a steady rate, beside the plain client crate that calls the same function, and beside a script of
-//! six lines that it calls: the same tasks, the same schedule, the same run.
+//! Single decisions at a steady rate, compared with the plain client crate that calls the same
+//! function, and with one that calls a script of six lines: the same tasks, schedule and run.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -28,9 +28,9 @@ use crate::{Lengths, PREFIX};
 
 const RATES: [u32; 3] = [200, 10_000, 50_000];
 const KEYS: u64 = 256;
-/// Calls under way at a time, at most: a server that falls behind is not buried.
+/// The maximum number of calls in flight: a server that falls behind is not buried.
 const MAX_UNDER_WAY: u64 = 20_000;
-/// How often each contender has its turn.
+/// The number of rounds of each contender.
 const ROUNDS: usize = 5;
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
@@ -39,7 +39,7 @@ const GOAL_BESIDE_SCRIPT: f64 = 2.0;
 const GOAL_ANSWERED: f64 = 99.0;
 const GOAL_SERVER_US: f64 = 10.0;
 
-/// A bucket as most programs have it: no refunds, no batches, no check of the arguments.
+/// A token bucket as most programs write it: no refunds, no batches, no check of the arguments.
 const SCRIPT: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2]
 local tat = tonumber(redis.call('GET', KEYS[1]) or now) if tat < now then tat = now end
 local new = tat + tonumber(ARGV[1])
@@ -47,7 +47,7 @@ if new - tonumber(ARGV[2]) > now then return {0, new - tonumber(ARGV[2]) - now} 
 redis.call('SET', KEYS[1], string.format('%d', new), 'PX', math.ceil((new - now) / 1000) + 1)
 return {1, 0}";
 
-/// One of those that are compared: what it calls, and what became of its calls so far.
+/// One contender: its call, and the results so far.
 struct Contender<'a> {
     call: Box<dyn Fn(u64) -> Calling + 'a>,
     took_ns: Arc<Mutex<Histogram<u64>>>,
@@ -55,7 +55,7 @@ struct Contender<'a> {
     failed: Arc<AtomicU64>,
 }
 
-/// A call. It says whether the server answered it.
+/// A call, which returns `true` if the server replied to it.
 type Calling = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
@@ -66,7 +66,8 @@ pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
     Ok(rows)
 }
 
-/// All contenders take turns, each another one first, so that what else the machine does is shared out among them.
+/// Runs all contenders in turns, in a different order each round, so that other work of the
+/// machine affects them alike.
 fn at(rate: u32, lasts: Duration) -> Made<Row> {
     let server = Server::start(Brand::Redis);
     server.client().ok(&Library::LIVE.load());
@@ -144,7 +145,7 @@ fn limiter(store: RedisStore) -> Made<Distributed<RedisStore>> {
     Ok(Distributed::builder(Arc::new(store)).limit("bench", bucket).build()?)
 }
 
-/// Until the limiter has made its first decision.
+/// Waits until the limiter has made its first decision.
 fn warm(handle: &Handle, limiter: &Distributed<RedisStore>) {
     handle.block_on(async {
         while !limiter.try_acquire(b"warm", 1).await.is_ok_and(|told| told.by() == By::Store) {
@@ -182,7 +183,7 @@ async fn asked(mut connection: MultiplexedConnection, call: Option<Arc<redis::Cm
     connection.send_packed_command(&call).await.is_ok()
 }
 
-/// How long calls took, and how many of a hundred were answered by the server.
+/// The times of calls, and the percentage to which the server replied.
 struct Took {
     took_ns: Histogram<u64>,
     answered: f64,
@@ -195,8 +196,8 @@ impl<'a> Contender<'a> {
         Ok(Self { call, took_ns, asked: 0, failed: Arc::default() })
     }
 
-    /// So many calls a second, each a task of its own, whatever became of those before it. How long each took is counted from
-    /// its own first instruction.
+    /// Calls `rate` times a second, each call a task of its own, whatever became of earlier ones.
+    /// The time of each counts from its own first instruction.
     fn calls(&mut self, handle: &Handle, rate: u32, lasts: Duration) -> Made<()> {
         let gap = Duration::from_secs(1) / NonZeroU32::new(rate).ok_or("no rate")?.get();
         let under_way = Arc::new(AtomicU64::new(0));
@@ -238,7 +239,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Of the server alone, one call after the other.
+/// Measures the time of the server alone, one call after the other.
 fn server_time() -> Made<Row> {
     let server = Server::start(Brand::Redis);
     let mut client = server.client();

@@ -2,14 +2,14 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since the machine was started.
+/// Returns the nanoseconds since the machine was started.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-/// What two readings, one right after the other, are apart at least.
+/// Returns the minimum distance of two readings, one right after the other.
 pub(crate) fn cost_ns() -> u64 {
     let apart = |_| {
         let from = now_ns();

@@ -1,4 +1,4 @@
-//! The exact mode: how many decisions a process makes, and how long one takes at half of that.
+//! The exact mode: the decisions of a process per second, and the time of one at half that rate.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -22,13 +22,13 @@ use crate::{Lengths, PREFIX};
 const TASKS: u64 = 512;
 const KEYS: u64 = 256;
 
-/// Of the time, in percent: with less to do than that the server is not what keeps us from more.
+/// The goal for the server's busy time, in percent: below it, the server is not the bottleneck.
 const GOAL_SERVER: f64 = 75.0;
 const GOAL_BENCHMARK: f64 = 1.5;
 const GOAL_P99_NS: f64 = 2e6;
 const GOAL_GRANTED: f64 = 99.9;
 
-/// A bucket's rate, and its burst.
+/// The rate and the burst of a bucket.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) per_s: u64,
@@ -60,12 +60,12 @@ pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
     Ok(rows)
 }
 
-/// As many decisions as tasks that call again at once can have.
+/// The maximum throughput of tasks that call again at once.
 struct Most {
     per_s: f64,
-    /// How many go together in a call.
+    /// The average number of decisions in one call.
     together: f64,
-    /// For how much of the time the server was at work, in percent.
+    /// The server's processor time, in percent.
     server: f64,
     others: f64,
 }
@@ -96,7 +96,7 @@ fn tasks(limits: Limits, lasts: Duration) -> Made<Most> {
     Ok(Most { per_s: told.per_s(), together, server, others: share.of_others() })
 }
 
-/// By a schedule: what a call took is counted from when it was due.
+/// Measures calls by a schedule: a call's time counts from when it was due.
 fn at_half(limits: Limits, lasts: Duration, per_s: u64) -> Made<Row> {
     let server = Server::start(Brand::Redis);
     let share = Share::begin(server.pid());
@@ -104,7 +104,8 @@ fn at_half(limits: Limits, lasts: Duration, per_s: u64) -> Made<Row> {
     let others = share.of_others();
     let took_ns = together(&told)?;
     let at = |quantile| took_ns.value_at_quantile(quantile) as f64;
-    // What the store did not decide in time was denied at once, and would make the others look fast.
+    // A request that the store did not decide in time was denied at once, and would make the
+    // others look fast.
     let (granted, asked) = told
         .iter()
         .fold((0, 0), |(granted, asked), told| (granted + told.granted, asked + told.decisions));
@@ -113,7 +114,7 @@ fn at_half(limits: Limits, lasts: Duration, per_s: u64) -> Made<Row> {
         .measured("p50", at(0.5), "ns")
         .measured("p99", at(0.99), "ns")
         .measured("p99.9", at(0.999), "ns")
-        .beside("asked", per_s as f64, "/s")
+        .beside("requested", per_s as f64, "/s")
         .beside("granted", granted, "%")
         .beside("others took", others, "% of the machine")
         .at_most(GOAL_P99_NS, at(0.99), "ns")
@@ -121,7 +122,7 @@ fn at_half(limits: Limits, lasts: Duration, per_s: u64) -> Made<Row> {
         .at_least(GOAL_GRANTED, granted, "% granted"))
 }
 
-/// What a store is asked for one decision.
+/// Returns the request to a store for one decision.
 pub(crate) fn words(limits: Limits, key: &str) -> Made<Vec<Vec<u8>>> {
     let bucket = Gcra::new(Rate::per_second(limits.per_s)?, limits.burst)?;
     let plan = Plan::new([("bench", Limit::gcra(&bucket)?)])?;
@@ -131,7 +132,7 @@ pub(crate) fn words(limits: Limits, key: &str) -> Made<Vec<Vec<u8>>> {
     Ok(batch.decide(Settings::default()).fcall(Library::LIVE))
 }
 
-/// One call for each decision, one after the other, on one connection.
+/// Measures one call for each decision, one after the other, on one connection.
 fn one_by_one(limits: Limits, lasts: Duration) -> Made<f64> {
     let server = Server::start(Brand::Redis);
     let mut client = server.client();
@@ -149,7 +150,7 @@ fn one_by_one(limits: Limits, lasts: Duration) -> Made<f64> {
     Ok(count as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// One decision for each call, sixteen on their way on each of its fifty connections.
+/// Measures one decision for each call, with sixteen in flight on each of fifty connections.
 fn benchmark(limits: Limits, decisions: u64) -> Made<f64> {
     let server = Server::start(Brand::Redis);
     server.client().ok(&Library::LIVE.load());
@@ -161,8 +162,8 @@ fn benchmark(limits: Limits, decisions: u64) -> Made<f64> {
         .args(words)
         .output()?;
     let text = String::from_utf8(output.stdout)?;
-    let row = text.lines().last().ok_or("redis-benchmark said nothing")?;
-    // The command is the first field, and has no comma of its own.
-    let rate = row.split(',').nth(1).ok_or("redis-benchmark said no rate")?;
+    let row = text.lines().last().ok_or("redis-benchmark printed nothing")?;
+    // The command is the first field, and contains no comma.
+    let rate = row.split(',').nth(1).ok_or("redis-benchmark printed no rate")?;
     Ok(rate.trim_matches('"').parse()?)
 }

@@ -18,25 +18,26 @@ use crate::scratch::Scratch;
 const NODES: u64 = 2;
 const TASKS: u64 = 32;
 const PAUSE_US: u64 = 1_000;
-/// It takes two seconds to earn the burst, so what a store loses shows.
+/// The limit. Earning the burst takes two seconds, so a store's losses are visible.
 const LIMIT: Bucket = Bucket { per_s: 2_000, burst: 4_000 };
 const LEASE_MS: u64 = 100;
 const LEASE_MOST: u64 = 500;
 
-/// The budget, and what a call may take besides.
+/// The goal for a call: the budget, and a margin.
 const GOAL_TOOK_NS: f64 = 25e6;
-/// After the store is back, and a quarantine is over that lasts for as long as a burst takes to be earned.
+/// The goal for the first grant after the store is back, and after a quarantine as long as the
+/// burst takes to be earned.
 const GOAL_BACK_NS: f64 = 0.5e9;
 const QUARANTINE_NS: f64 = 2e9;
 
-/// Before anything happens: the burst is used up.
+/// The time before the fault, in which the burst is used up.
 const BEFORE: Duration = Duration::from_secs(1);
-/// How long a store is gone.
+/// The time for which a store is unavailable.
 const KILLED: Duration = Duration::from_secs(1);
 const STALLED: Duration = Duration::from_secs(3);
 const PROMOTED: Duration = Duration::from_millis(500);
 const CUT_OFF: Duration = Duration::from_secs(2);
-/// A grant so long before the store is said to be back is of the store that is.
+/// The longest time by which a grant of the returned store may precede the report of its return.
 const SOONER_NS: u64 = 50_000_000;
 
 const LEASED: Manner = Manner::Leased { length_ms: LEASE_MS, most: LEASE_MOST, is_guarded: false };
@@ -62,7 +63,7 @@ pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
     Ok(rows)
 }
 
-/// How nodes keep the limit.
+/// The way in which nodes keep the limit.
 #[derive(Clone, Copy)]
 struct Way {
     mode: Manner,
@@ -71,11 +72,11 @@ struct Way {
 
 const PLAIN: Way = Way { mode: Manner::Exact, is_quarantined: false };
 
-/// What became of it.
+/// The results of a run with a fault.
 struct Found {
     told: Vec<Told>,
     grants: Vec<Vec<Grant>>,
-    /// When the store was there again.
+    /// The instant at which the store was back.
     back_ns: u64,
 }
 
@@ -113,7 +114,7 @@ impl Found {
         Ok([took, row])
     }
 
-    /// Until the last node has granted something again.
+    /// Returns the time until the last node has been granted something again.
     fn back_after_ns(&self) -> Option<f64> {
         let first = |grants: &Vec<Grant>| {
             let since_ns = self.back_ns.saturating_sub(SOONER_NS);
@@ -126,7 +127,7 @@ impl Found {
     }
 }
 
-/// Two processes under way, while something happens, which says when the store was there again.
+/// Runs two processes during a fault, which returns when the store was back.
 fn under_load(
     ports: &[u16],
     way: Way,

@@ -1,4 +1,4 @@
-//! What a node is told, and what it tells: one process each, JSON both ways, grants in a file.
+//! The job of a node and its results: one process each, JSON both ways, grants in a file.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::oracle::{Bucket, Grant};
 
-/// What is longer than that, in ns, is told as that.
+/// The longest time recorded, in ns; longer ones count as this.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// What a node does until it is over.
+/// The job of a node until its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// Where servers listen. Of several one is the primary.
+    /// The ports of the servers. Of several, one is the primary.
     pub(crate) ports: Vec<u16>,
     pub(crate) burst: u64,
     pub(crate) per_s: u64,
     pub(crate) mode: Manner,
-    /// Acts on no grant of a store that may have forgotten some.
+    /// Set if the node acts on no grant of a store that may have lost some.
     pub(crate) is_quarantined: bool,
     pub(crate) keys: u64,
     pub(crate) load: Load,
-    /// Where grants are written, if they are.
+    /// The file that grants are written to, if any.
     pub(crate) grants: Option<PathBuf>,
 }
 
-/// How the limit is kept.
+/// The mode in which the limit is kept.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Manner {
     Exact,
@@ -37,31 +37,31 @@ pub(crate) enum Manner {
     SharedOut { beat_ms: u64 },
 }
 
-/// How calls come.
+/// The way in which calls come.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Load {
     /// Tasks in one thread that call again and again, with a pause after each call.
     Tasks { tasks: u64, pause_us: u64 },
     /// One thread that calls a key as often as it can.
     Hammer,
-    /// One thread that calls until it is denied, and again after a little while.
+    /// One thread that calls until it is denied, and again after a short while.
     Sips,
-    /// By a schedule, whatever the answers.
+    /// A schedule of calls, whatever the decisions.
     Schedule { per_s: u64 },
 }
 
-/// What has come of it.
+/// The results of a job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) decisions: u64,
     pub(crate) granted: u64,
     pub(crate) faults: u64,
     pub(crate) lasted_ns: u64,
-    /// How long calls took, in ns, and how many did.
+    /// The times of calls in ns, each with its count.
     pub(crate) took_ns: Vec<(u64, u64)>,
-    /// By how much a pause was longer than it should have been, at most: what the machine adds by itself.
+    /// The maximum by which a pause was longer than planned, caused by the machine itself.
     pub(crate) paused_longer_ns: u64,
-    /// How many questions went together on an average, in hundredths.
+    /// The average number of requests in one call to the store, in hundredths.
     pub(crate) together_hundredths: u64,
 }
 
@@ -81,13 +81,13 @@ pub(crate) fn histogram() -> Made<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, LONGEST_NS, 3)?)
 }
 
-/// As it is told.
+/// Returns the recorded times as pairs of value and count.
 pub(crate) fn pairs(took_ns: &Histogram<u64>) -> Vec<(u64, u64)> {
     let values = took_ns.iter_recorded();
     values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
 }
 
-/// What several nodes told, together.
+/// Merges the recorded times of several nodes.
 pub(crate) fn together<'a>(told: impl IntoIterator<Item = &'a Told>) -> Made<Histogram<u64>> {
     let mut all = histogram()?;
     for &(value, count) in told.into_iter().flat_map(|told| &told.took_ns) {
@@ -113,7 +113,7 @@ impl Grants {
         Ok(())
     }
 
-    /// From here on they are there even if this process is killed.
+    /// Writes out the grants so far, so that they are kept even if this process is killed.
     pub(crate) fn keep(&mut self) -> Made<()> {
         if let Some(file) = &mut self.0 {
             file.flush()?;

@@ -1,4 +1,5 @@
-//! The leased mode: two processes that call as often as they can, beside the exact mode, and all grants judged.
+//! The leased mode: two processes that call as often as they can, compared with the exact mode,
+//! and all grants judged.
 
 use std::time::Duration;
 
@@ -15,12 +16,13 @@ use crate::{Lengths, clock};
 const NODES: u64 = 2;
 const PER_S: u64 = 10_000;
 const BURST: u64 = 1_000;
-/// Of the permits of a lease.
+/// The maximum number of permits of a lease.
 const MOST: u64 = 500;
 const LENGTH_MS: u64 = 100;
-/// The guard keeps what is earned in a lease out of the burst, so the lease has to be shorter than the burst is long.
+/// The length of a lease with a guard. The guard keeps what is earned in a lease out of the
+/// burst, so the lease must be shorter than the time to earn the burst.
 const GUARDED_LENGTH_MS: u64 = 50;
-/// Of each process, where it is exact.
+/// The number of tasks of each process in the exact mode.
 const TASKS: u64 = 256;
 
 const GOAL_TIMES: f64 = 50.0;
@@ -42,7 +44,7 @@ pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
             .beside(&format!("exact, {TASKS} tasks"), exact.of_each(), "/s")
             .beside("granted in all", exact.granted_per_s(), "/s")
             .at_least(GOAL_TIMES, times, "times"),
-        Row::new("leased, a decision where it is asked for")
+        Row::new("leased, a decision where it is requested")
             .measured("p50", at(0.5), "ns")
             .measured("p99", at(0.99), "ns")
             .beside("of it the clock", clock::cost_ns() as f64, "ns")
@@ -70,7 +72,7 @@ struct Run {
 }
 
 impl Run {
-    /// A node's decisions a second, on an average.
+    /// Returns a node's decisions per second, on average.
     fn of_each(&self) -> f64 {
         self.told.iter().map(Told::per_s).sum::<f64>() / self.told.len() as f64
     }

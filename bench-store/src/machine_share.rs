@@ -1,9 +1,10 @@
-//! Who had the machine's processors while something was measured: a server, this process with its nodes, and others.
+//! The shares of the machine's processors during a measurement: a server's, those of this process
+//! and its nodes, and others'.
 
 use std::fs;
 use std::thread;
 
-/// Times in the system's ticks, as they were at the beginning.
+/// The processor times at the beginning, in the system's ticks.
 pub(crate) struct Share {
     server: u32,
     begun: Ticks,
@@ -17,18 +18,19 @@ struct Ticks {
 }
 
 impl Share {
-    /// From now on, beside this process and a server.
+    /// Begins a measurement, of this process, of a server, and of others.
     pub(crate) fn begin(server: u32) -> Self {
         Self { server, begun: Ticks::read(server) }
     }
 
-    /// Returns what neither this process nor the server took, in percent of all processors. What the host took is in it.
+    /// Returns the time taken by neither this process nor the server, in percent of all
+    /// processors. It includes the time that the host took.
     pub(crate) fn of_others(&self) -> f64 {
         let now = self.since();
         now.busy.saturating_sub(now.own + now.server) as f64 * 100.0 / now.all.max(1) as f64
     }
 
-    /// Returns for how much of the time the server was at work, in percent of one processor.
+    /// Returns the server's processor time, in percent of one processor.
     pub(crate) fn of_server(&self) -> f64 {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let now = self.since();
@@ -50,17 +52,18 @@ impl Ticks {
     fn read(server: u32) -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let fields = stat.lines().next().unwrap_or("").split_ascii_whitespace().skip(1);
-        // What guests took is in what users took.
+        // The time of guests is included in that of users.
         let ticks: Vec<u64> = fields.take(8).filter_map(|field| field.parse().ok()).collect();
         let all: u64 = ticks.iter().sum();
         let idle: u64 = ticks.iter().skip(3).take(2).sum();
-        // Nodes that have ended are in what this process waited for.
+        // The nodes that have ended are children that this process waited for.
         let (own, server) = (of_process("self", 4), of_process(&server.to_string(), 2));
         Self { all, busy: all.saturating_sub(idle), own, server }
     }
 }
 
-/// User and system time of a process, and as the third and fourth field those of the children that it waited for.
+/// Returns the user and system time of a process; with four fields, also those of the children
+/// that it waited for.
 fn of_process(process: &str, fields: usize) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let after = stat.rsplit(')').next().unwrap_or("");

@@ -1,7 +1,9 @@
-//! One limit over many machines, measured: real servers on the loopback, processes of this program as nodes, one JSON object
-//! on stdout. `cargo xtask bench redis` makes a table of it.
+//! One limit over many machines, measured with real servers on the loopback and processes of this
+//! program as nodes. One JSON object comes out on stdout, and `cargo xtask bench redis` makes a
+//! table of it.
 //!
-//! Nothing outlives it: servers die with the thread that started them, nodes when their stdin closes.
+//! Nothing outlives it: servers die with the thread that started them, nodes when their stdin
+//! closes.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -12,7 +14,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "it prints for a living, and its panic only stops a measurement"
+    reason = "it is a command-line tool, and its panic only stops a measurement"
 )]
 
 mod analyze;
@@ -43,17 +45,17 @@ use serde_json::{Value, json};
 
 use crate::report::Row;
 
-/// How keys begin in the stores.
+/// The prefix of keys in the stores.
 const PREFIX: &str = "bench";
-/// What takes longer hangs.
+/// The time after which the whole run is taken to hang.
 const NEVER_LONGER: Duration = Duration::from_secs(600);
 
-/// How long things are measured.
+/// The lengths of the measurements.
 #[derive(Clone, Copy, Debug)]
 struct Lengths {
-    /// Of a row.
+    /// The length of a row's measurement.
     lasts: Duration,
-    /// Of the log that is analyzed.
+    /// The size of the log that is analyzed, in MB.
     log_mb: u64,
     decisions_of_rivals: u64,
 }
@@ -63,7 +65,7 @@ const FULL: Lengths =
 const QUICK: Lengths =
     Lengths { lasts: Duration::from_millis(1_500), log_mb: 100, decisions_of_rivals: 100_000 };
 
-/// What can be measured by itself.
+/// A part that can be measured by itself.
 type Part = fn(Lengths) -> Made<Vec<Row>>;
 const PARTS: [(&str, Part); 6] = [
     ("exact", exact::all),
@@ -78,7 +80,7 @@ const USAGE: &str = "\
 usage: rategate-bench-store [--with-parent] [--quick] [PART]...
 
 PART is one of exact, beside, leased, shared-out, faults, analyze; all of them if none is named.
-With --with-parent it ends when its stdin is closed.";
+With --with-parent the process ends when its stdin is closed.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();

@@ -1,4 +1,4 @@
-//! Processes of this program as nodes, and what they tell.
+//! Processes of this program as nodes, and their results.
 
 use std::env;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,10 +10,10 @@ use rategate_bench::engines::Made;
 use crate::clock::now_ns;
 use crate::job::{Job, Told};
 
-/// What a process is started with to be a node.
+/// The flag of a process that is a node.
 pub(crate) const NODE: &str = "--node";
 
-/// A process. It ends with this one: when its stdin is closed.
+/// A node's process. It ends with this one: when its stdin is closed.
 pub(crate) struct Node {
     child: Child,
     stdin: ChildStdin,
@@ -21,7 +21,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts one; it may not be ready yet.
+    /// Starts a node, which may not be ready yet.
     pub(crate) fn start(job: &Job) -> Made<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.arg(NODE).arg(serde_json::to_string(job)?);
@@ -31,26 +31,26 @@ impl Node {
         Ok(Self { child, stdin, stdout })
     }
 
-    /// Waits until it is ready.
+    /// Waits until the node is ready.
     pub(crate) fn ready(&mut self) -> Made<()> {
         match self.line()?.trim() {
             "ready" => Ok(()),
-            other => Err(format!("a node said {other:?}").into()),
+            other => Err(format!("a node printed {other:?} where `ready` was expected").into()),
         }
     }
 
-    /// Has it work until then.
+    /// Starts the node's work, which lasts until `until_ns`.
     pub(crate) fn go(&mut self, until_ns: u64) -> Made<()> {
         writeln!(self.stdin, "{until_ns}")?;
         Ok(self.stdin.flush()?)
     }
 
-    /// Waits until it is over.
+    /// Waits for the end and returns the results.
     pub(crate) fn told(&mut self) -> Made<Told> {
         Ok(serde_json::from_str(&self.line()?)?)
     }
 
-    /// As if the machine had lost its power.
+    /// Kills the process, as if the machine had lost its power.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -69,7 +69,7 @@ impl Drop for Node {
     }
 }
 
-/// All of them ready, and at work for so long.
+/// Starts all nodes, waits until they are ready, and has them work for `lasts`.
 pub(crate) fn begin(jobs: &[Job], lasts: Duration) -> Made<Vec<Node>> {
     let mut nodes: Vec<Node> = jobs.iter().map(Node::start).collect::<Made<_>>()?;
     for node in &mut nodes {
@@ -82,12 +82,12 @@ pub(crate) fn begin(jobs: &[Job], lasts: Duration) -> Made<Vec<Node>> {
     Ok(nodes)
 }
 
-/// What they told at the end.
+/// Waits for the end and returns the results of all nodes.
 pub(crate) fn end(nodes: &mut [Node]) -> Made<Vec<Told>> {
     nodes.iter_mut().map(Node::told).collect()
 }
 
-/// What each told that did nothing but this job.
+/// Runs these jobs and returns the results of each.
 pub(crate) fn work(jobs: &[Job], lasts: Duration) -> Made<Vec<Told>> {
     end(&mut begin(jobs, lasts)?)
 }

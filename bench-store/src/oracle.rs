@@ -1,27 +1,29 @@
-//! The judge of all grants: by how many permits they are over a bucket, in whichever window that is most. Whole
-//! numbers throughout.
+//! The judge of all grants: the number of permits by which they exceed a bucket, in the worst
+//! window. All numbers are whole.
 //!
-//! A grant has two readings of the clock that all processes share: one from before the call, one from when the grant was
-//! in hand. The decision, and what a caller does with it at once, is somewhere in between; where, nobody can say,
-//! because the machine may stop a process there. So there are three judgements. Two take one of the readings for the
-//! instant of all grants, and may blame a limiter for a pause of the machine. The third counts in a window what has
-//! both readings in it: by so much the limit was exceeded in any case.
+//! A grant has two readings of the clock that all processes share: one before the call, one after
+//! the caller had the grant. The decision, and what a caller does with it at once, lies somewhere
+//! between them. Its exact instant is unknown, because the machine may stop a process there.
+//!
+//! So there are three judgements. Two take one of the readings as the instant of all grants, and
+//! may blame a limiter for a pause of the machine. The third counts in a window only grants with
+//! both readings in it: the limit was exceeded by at least so much.
 
-/// Readings of a grant.
+/// The readings of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) before_ns: u64,
     pub(crate) after_ns: u64,
 }
 
-/// At most `burst` and what flows in, in any window.
+/// A bound of `burst` and what is earned at the rate, in any window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     pub(crate) burst: u64,
     pub(crate) per_s: u64,
 }
 
-/// Permits over the limit.
+/// The number of permits over the limit, by each judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Excess {
     pub(crate) certain: u64,
@@ -40,12 +42,12 @@ impl Bucket {
         }
     }
 
-    /// As if each was exactly then.
+    /// Judges as if each grant was made exactly at its instant.
     fn by_instants(self, instants: impl Iterator<Item = u64>) -> u64 {
         let mut instants: Vec<u64> = instants.collect();
         instants.sort_unstable();
         let (mut least, mut most, mut count) = (i128::MAX, 0, 0);
-        // What is over in a window is what is over at its end less what was over at its beginning.
+        // The excess of a window is the excess at its end less that at its beginning.
         for at_ns in instants {
             let flowed = i128::from(self.per_s) * i128::from(at_ns);
             least = least.min(count - flowed);
@@ -55,7 +57,7 @@ impl Bucket {
         self.beyond_burst(most)
     }
 
-    /// What both readings are within the window of.
+    /// Judges each window by the grants with both readings within it.
     fn certain(self, grants: &[Grant]) -> u64 {
         let mut by_end = grants.to_vec();
         by_end.sort_unstable_by_key(|grant| grant.after_ns);
@@ -63,7 +65,7 @@ impl Bucket {
         starts.sort_unstable();
         starts.dedup();
         let per_s = i128::from(self.per_s);
-        // For each window from there: its grants, less what flowed in before it.
+        // For each window from there: its grants, less what was earned before it.
         let mut windows = Windows::new(starts.iter().map(|&at_ns| per_s * i128::from(at_ns)));
         let mut most = 0;
         for Grant { before_ns, after_ns } in by_end {
@@ -74,18 +76,19 @@ impl Bucket {
         self.beyond_burst(most)
     }
 
-    /// Whole permits, a part of one counted as one.
+    /// Returns the permits beyond the burst, rounded up.
     fn beyond_burst(self, permits_ns: i128) -> u64 {
         let over = permits_ns - i128::from(self.burst) * NS_PER_S;
         u64::try_from((over + NS_PER_S - 1).div_euclid(NS_PER_S)).unwrap_or(0)
     }
 }
 
-/// Numbers in a row, of which a first part is added to and the largest of a first part is asked for, in the
-/// logarithm of how many there are.
+/// A list of numbers. Adding to a prefix, and finding the maximum of a prefix, take the logarithm
+/// of its length.
 struct Windows {
     len: usize,
-    /// The largest below each knot of a tree, what was added to it included, what was added above it not.
+    /// The maximum below each node of a tree, including what was added to the node, but not what
+    /// was added above it.
     most: Vec<i128>,
     added: Vec<i128>,
 }
@@ -93,7 +96,7 @@ struct Windows {
 impl Windows {
     fn new(numbers: impl ExactSizeIterator<Item = i128>) -> Self {
         let len = numbers.len().next_power_of_two();
-        // Of no window: far below all that can be reached, and no sum of it overflows.
+        // For windows that do not exist: far below all reachable numbers, and no sum overflows.
         let mut most = vec![i128::MIN / 4; 2 * len];
         for (knot, number) in most.iter_mut().skip(len).zip(numbers) {
             *knot = number;
@@ -104,7 +107,7 @@ impl Windows {
         Self { len, most, added: vec![0; 2 * len] }
     }
 
-    /// Adds to the first `count`.
+    /// Adds `number` to the first `count` numbers.
     fn add(&mut self, count: usize, number: i128) {
         self.add_below(1, self.len, count, number);
     }
@@ -124,7 +127,7 @@ impl Windows {
         self.most[knot] = self.most[2 * knot].max(self.most[2 * knot + 1]) + self.added[knot];
     }
 
-    /// The largest of the first `count`.
+    /// Returns the maximum of the first `count` numbers.
     fn most(&self, count: usize) -> i128 {
         self.most_below(1, self.len, count)
     }
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_pause_before_the_second_reading_is_nobodys_fault() {
-        // 1 at once, and one a millisecond.
+        // One at once, and one each millisecond.
         let bucket = Bucket { burst: 1, per_s: 1_000 };
         let (late, next) = (at(0, 1_000_000), at(1_000_000, 1_000_001));
         let blamed = Excess { certain: 0, by_before: 0, by_after: 1 };
@@ -169,7 +172,7 @@ mod tests {
         assert_eq!((certain, by_after), (1, 1));
     }
 
-    /// Every window between any two readings, counted.
+    /// Counts every window between any two readings.
     fn counted(bucket: Bucket, grants: &[Grant]) -> u64 {
         let windows = grants.iter().flat_map(|from| grants.iter().map(move |to| (from, to)));
         let over = windows.map(|(from, to)| {

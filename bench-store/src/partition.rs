@@ -1,5 +1,5 @@
-//! A proxy on the loopback that a network can be cut at: nothing gets through, and nobody is told. What was on its way
-//! arrives when all is well again, as it does by TCP.
+//! A proxy on the loopback at which a network can be cut: nothing gets through, and neither side
+//! learns of it. Bytes in flight arrive after the cut, as they do with TCP.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,7 +12,8 @@ use rategate_bench::engines::Made;
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Its threads end with their connections, the first with the process.
+/// A proxy in front of a server. Its threads end with their connections, the first with the
+/// process.
 pub(crate) struct Proxy {
     port: u16,
     is_cut: Arc<AtomicBool>,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// A row: what was measured, what it is compared with, and how it should be.
+/// A row: the measured figures, those they are compared with, and the goals.
 #[must_use]
 pub(crate) struct Row {
     path: String,
@@ -26,7 +26,7 @@ impl Row {
         self
     }
 
-    /// In place of a figure.
+    /// Adds words in place of a figure.
     pub(crate) fn said(mut self, words: &str) -> Self {
         self.measured.push(json!({ "name": words }));
         self
@@ -42,7 +42,7 @@ impl Row {
         self
     }
 
-    /// Which of the figures the goal named last is of.
+    /// Names the figure that the last goal is about.
     pub(crate) fn of(mut self, name: &str) -> Self {
         if let Some(goal) = self.goals.last_mut() {
             goal["of"] = name.into();

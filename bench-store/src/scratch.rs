@@ -1,15 +1,16 @@
-//! A folder for a while.
+//! A temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rategate_bench::engines::Made;
 
-/// Is removed with all that is in it.
+/// A folder that is removed with all its contents.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// In cargo's target folder, beside this program. What a run left that was cut off is removed.
+    /// Creates it in cargo's target folder, next to this program. Remains of an interrupted run
+    /// are removed.
     pub(crate) fn new(name: &str) -> Made<Self> {
         let program = std::env::current_exe()?;
         let folder = program.parent().unwrap_or(Path::new(".")).join("bench-store").join(name);

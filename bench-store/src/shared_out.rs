@@ -1,4 +1,4 @@
-//! Shared out: four processes, of which one is killed, and one more that comes.
+//! The partitioned mode: four processes, of which one is killed, and one more that joins.
 
 use std::path::Path;
 use std::thread;
@@ -19,7 +19,8 @@ const NODES: u64 = 4;
 const BEAT_MS: u64 = 500;
 const LIMIT: Bucket = Bucket { per_s: 10_000, burst: 400 };
 
-/// How long it goes on after each change: two beats in which shares move, and two that are looked at.
+/// The heartbeats measured after each change: two in which partitions move, and two that are
+/// judged.
 const BEATS: u32 = 4;
 const GOAL_SHARE: f64 = 0.95;
 
@@ -89,7 +90,7 @@ fn read_all(files: impl Iterator<Item = impl AsRef<Path>>) -> Made<Vec<Grant>> {
     Ok(grants)
 }
 
-/// How much of what flows in meanwhile is granted.
+/// Returns the granted fraction of the permits earned in the time.
 fn share(grants: &[Grant], from_ns: u64, until_ns: u64) -> f64 {
     let within = |grant: &&Grant| (from_ns..until_ns).contains(&grant.after_ns);
     let flowed = (until_ns - from_ns) as f64 * LIMIT.per_s as f64 / 1e9;

@@ -1,9 +1,11 @@
-//! Instructions of one try, for each of our engines, counted by valgrind: hardly moved by a busy machine.
+//! Instructions of one try for each of our engines, counted by valgrind: a busy machine hardly
+//! affects them.
 //!
-//! `cargo bench -p rategate-bench --bench instructions` needs valgrind, and `cargo install
-//! gungraun-runner` in the version of the library. Where either is missing it says so and is done.
+//! `cargo bench -p rategate-bench --bench instructions` needs valgrind, and
+//! `cargo install gungraun-runner` in the version of the library. If either is missing, it says
+//! so and exits.
 
-#![allow(clippy::print_stdout, reason = "it is a program, and says what is missing")]
+#![allow(clippy::print_stdout, reason = "it is a program, and prints what is missing")]
 #![allow(unused_qualifications, reason = "gungraun's attributes write paths in full")]
 
 use std::env;
@@ -28,7 +30,7 @@ fn main() -> ExitCode {
 fn is_there(program: &str) -> bool {
     let mut probe = Command::new(program);
     probe.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    // The runner has no such option: that it starts is enough.
+    // The runner has no such option; it is enough that it starts.
     probe.status().is_ok()
 }
 
@@ -78,13 +80,13 @@ mod counted {
         once(limiter)
     }
 
-    /// The limiter goes back, so that its end is not counted.
+    /// Makes one try. It returns the limiter, so that dropping it is not counted.
     fn once<L: Concurrent>(limiter: Limiter<L>) -> Limiter<L> {
         black_box(engines::try_one(&limiter));
         limiter
     }
 
-    /// The first calls find cold pages and an empty log; they are nobody's usual ones.
+    /// Makes the first thousand tries, which find cold pages and an empty log: no typical calls.
     fn warm<L: Concurrent>(limiter: Made<Limiter<L>>) -> Limiter<L> {
         let limiter = limiter.expect("the limits of the benches are right");
         for _ in 0..1000 {

@@ -1,4 +1,5 @@
-//! Wall time of one try on one thread, for each of our engines. `cargo bench -p rategate-bench`.
+//! Wall time of one try on one thread, for each of our engines. Run
+//! `cargo bench -p rategate-bench`.
 
 #![allow(missing_docs, reason = "criterion's macros make functions without any")]
 

@@ -1,7 +1,7 @@
-//! The harness that times our engines, alone or beside others.
+//! The harness that times our engines, alone or against others.
 //!
-//! Its sources are those of `rategate bench`, which is published and so may depend on nothing that
-//! is not; here the same files are a library for the benches of this repository.
+//! Its sources are those of `rategate bench`, which is published and so may depend on published
+//! crates only. Here the same files are a library for the benches of this repository.
 
 #[path = "../../crates/rategate-cli/src/bench/engines.rs"]
 pub mod engines;

@@ -1,9 +1,9 @@
-//! Where figures are from.
+//! The machine that the figures are from.
 
 use std::env;
 use std::thread;
 
-/// The processor's name as the system tells it, and how many of its cores are ours.
+/// Returns the processor's name as the system reports it, and the number of cores available.
 #[must_use]
 pub fn name() -> String {
     let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The table of speeds: one process measures ours, the rivals and the machine; here it is printed
-//! and written down.
+//! The table of speeds: one process measures ours, the rivals and the machine. This module prints
+//! the table and writes it to the page.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,21 +16,21 @@ pub(crate) mod store;
 use self::figure::{figure, goal};
 use self::page::{Page, table};
 
-/// Of the block of the page.
+/// The name of the page's block.
 const NAME: &str = "cargo xtask bench";
 
 const HEADER: [&str; 6] = ["path", "threads", "ours", "rival", "ratio (least)", "machine's floor"];
-/// Of the tables of keys, which have goals.
+/// The header of the table of keyed limits, which have goals.
 const KEYED_HEADER: [&str; 7] =
     ["path", "threads", "ours", "rival", "ratio (least)", "machine's floor", "goal"];
 
 /// Measures, prints the table, and writes it to `bench.json` in cargo's target folder and to the
 /// page.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
-    // Before the minute that measuring takes.
+    // Reads the page first: measuring takes a minute, and a page without marks would waste it.
     let page = Page::read(root, NAME)?;
     let json = measure(root, quick)?;
-    let report: Value = serde_json::from_str(&json).context("what the benches printed")?;
+    let report: Value = serde_json::from_str(&json).context("parse the output of the benches")?;
     let block = block(&report)?;
     print!("{block}");
     page.write(&block, &target.join("bench.json"), &json)
@@ -47,7 +47,7 @@ fn measure(root: &Path, quick: bool) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The machine and the tables.
+/// Returns the block of the page: the machine and the tables.
 fn block(report: &Value) -> Result<String> {
     let machine = report["machine"].as_str().context("no machine")?;
     let kind = if report["quick"] == true { "a quick run" } else { "a full run" };
@@ -82,7 +82,8 @@ fn row(row: &Value) -> [String; 6] {
     [text(&row["path"]), threads(row), ours, rival, ratio, floor]
 }
 
-/// How many, and which part of the time they ran, if that is not nearly all of it.
+/// Returns the number of threads, and the part of the time they ran if that is not nearly all of
+/// it.
 fn threads(row: &Value) -> String {
     match row["running"].as_f64() {
         Some(running) if running < 0.95 => {
@@ -100,28 +101,42 @@ mod tests {
 
     #[test]
     fn a_row_of_each_kind() {
-        let timed = |name: &str, granted: f64| json!({ "name": name, "ns": 9.52, "per_s": 1e8, "granted": granted });
-        let paced = json!({ "name": "p", "achieved": 0.99996, "late_p50_ns": 60_000, "late_p90_ns": 2_100_000, "cpu": 0.031 });
+        let timed = |name: &str, granted: f64| {
+            json!({
+                "name": name, "ns": 9.52, "per_s": 1e8, "granted": granted,
+            })
+        };
+        let paced = json!({
+            "name": "p", "achieved": 0.99996, "late_p50_ns": 60_000, "late_p90_ns": 2_100_000,
+            "cpu": 0.031,
+        });
         let report = json!({
             "machine": "a machine", "quick": true, "rounds": 11,
             "rows": [
                 { "path": "machine", "threads": 1, "floor": timed("one add", 1.0) },
-                { "path": "try denied", "threads": 2, "running": 0.5, "ours": timed("gcra", 0.0), "rival": timed("r", 0.5),
-                  "ratio": 0.5, "least_ratio": 0.25, "floor": timed("one counter", 1.0), "floor_ratio": 1.0 },
+                { "path": "try denied", "threads": 2, "running": 0.5,
+                  "ours": timed("gcra", 0.0), "rival": timed("r", 0.5),
+                  "ratio": 0.5, "least_ratio": 0.25,
+                  "floor": timed("one counter", 1.0), "floor_ratio": 1.0 },
                 { "path": "pace 100/s", "threads": 1, "ours": paced, "rival": null, "ratio": null },
-                { "path": "1 M tasks", "threads": 1, "ours": { "name": "o", "took": 1.004, "out_of_order": 0, "bytes": 40.1 },
+                { "path": "1 M tasks", "threads": 1,
+                  "ours": { "name": "o", "took": 1.004, "out_of_order": 0, "bytes": 40.1 },
                   "rival": { "name": "r", "took": 2.0, "out_of_order": 7 }, "ratio": 0.5 },
             ],
             "keyed": [
-                { "path": "10 M keys", "threads": 1, "ours": timed("keyed", 1.0), "rival": timed("r", 1.0), "ratio": 0.25,
+                { "path": "10 M keys", "threads": 1, "ours": timed("keyed", 1.0),
+                  "rival": timed("r", 1.0), "ratio": 0.25,
                   "goal": { "most": 0.2, "measured": 0.25, "unit": "" } },
                 { "path": "two over one", "threads": 2, "ours": { "name": "keyed", "times": 1.9 },
                   "goal": { "least": 1.8, "measured": 1.9, "unit": "" } },
-                { "path": "bytes", "threads": 1, "ours": { "name": "keyed", "bytes_each": 21.08 }, "rival": { "name": "r", "bytes": 80_000_000 },
+                { "path": "bytes", "threads": 1, "ours": { "name": "keyed", "bytes_each": 21.08 },
+                  "rival": { "name": "r", "bytes": 80_000_000 },
                   "goal": { "most": 22.0, "measured": 21.08, "unit": "bytes" } },
-                { "path": "longest call", "threads": 1, "ours": { "name": "keyed", "longest_ns": 250_000, "p99999_ns": 2_000 },
+                { "path": "longest call", "threads": 1,
+                  "ours": { "name": "keyed", "longest_ns": 250_000, "p99999_ns": 2_000 },
                   "goal": { "most": 200_000.0, "measured": -10.0, "unit": "ns beyond" } },
-                { "path": "known keys", "threads": 1, "ours": { "name": "kept", "kept": 9, "of": 10 },
+                { "path": "known keys", "threads": 1,
+                  "ours": { "name": "kept", "kept": 9, "of": 10 },
                   "goal": { "least": 10.0, "measured": 9.0, "unit": "keys" } },
             ],
         });
@@ -129,8 +144,8 @@ mod tests {
         for cell in [
             "a machine; a quick run, the median of 11 rounds.\n\n| path ",
             "| one add 9.5 ns ",
-            "| 2 for 50 % | gcra 9.5 ns, 100.0 M/s | r 9.5 ns, 100.0 M/s (50 % granted) | 0.50 (0.25) \
-             | one counter 9.5 ns, 100.0 M/s, 1.0 times |",
+            "| 2 for 50 % | gcra 9.5 ns, 100.0 M/s | r 9.5 ns, 100.0 M/s (50 % granted) \
+             | 0.50 (0.25) | one counter 9.5 ns, 100.0 M/s, 1.0 times |",
             "| p 1.0000, late 60 µs/2.1 ms, CPU 0.03 | – ",
             "| o 1.00 s, in order, 40 bytes each | r 2.00 s, up to 7 places out of order | 0.50 |",
             "| keyed 9.5 ns | r 9.5 ns | 0.25 | – | ≤ 0.20, missed: 0.25 |",

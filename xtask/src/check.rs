@@ -1,4 +1,4 @@
-//! The one command that means done: every step in order, up to the first that fails.
+//! The command that a change must pass: every step in order, up to the first that fails.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::{loom, packaging, pictures, servers, tidy, trace};
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     step(cargo(root, "fmt --all --check"))?;
     step(cargo(root, "clippy --workspace --all-targets --all-features -- -D warnings"))?;
-    // A feature adds, and nothing needs one.
+    // Features only add, and nothing requires one.
     step(cargo(root, "clippy --package rategate --no-default-features -- -D warnings"))?;
     step(cargo(root, "clippy --package rategate-server -- -D warnings"))?;
     servers::run(target)?;
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What nextest says at its end.
+/// The counts of nextest's summary.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     passed: u64,
@@ -55,8 +55,8 @@ impl Counts {
         format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
 
-    /// Reads ` Summary [   0.012s] 12 tests run: 12 passed (1 slow), 0 skipped`.
-    /// A test that timed out or did not start counts as failed.
+    /// Reads ` Summary [   0.012s] 12 tests run: 12 passed (1 slow), 0 skipped`. A test that
+    /// timed out or did not start counts as failed.
     fn parse(line: &str) -> Option<Self> {
         let (_, counted) = line.trim_start().strip_prefix("Summary [")?.split_once(" run: ")?;
         let mut counts = Self::default();
@@ -73,7 +73,7 @@ impl Counts {
     }
 }
 
-/// The parentheses hold commas of their own: `3 passed (1 slow, 1 flaky), 0 skipped`.
+/// Removes parentheses, which contain commas of their own: `3 passed (1 slow, 1 flaky), 0 skipped`.
 fn without_parentheses(text: &str) -> String {
     let mut depth = 0_u32;
     let mut kept = String::new();
@@ -88,10 +88,11 @@ fn without_parentheses(text: &str) -> String {
     kept
 }
 
-/// The tests. Nextest prints to stderr: each line goes on to the terminal, the last summary is kept.
+/// Runs the tests. Nextest prints to stderr: each line is passed on to the terminal, the last
+/// summary is kept.
 fn tests(root: &Path) -> Result<Counts> {
     install_nextest_if_missing(root)?;
-    // Every failure is worth seeing at once, so a failed test does not stop the others.
+    // Every failure is useful, so a failed test does not stop the others.
     let mut nextest =
         cargo(root, "nextest run --workspace --all-features --no-fail-fast --color never");
     heading(&shown(&nextest));
@@ -112,8 +113,9 @@ fn tests(root: &Path) -> Result<Counts> {
     Ok(counts)
 }
 
-/// The core's lints and tests as for a target that has no 64-bit atomics: the cfg stands for one, so that none has to be
-/// installed. In a target directory of its own, because the flag would have cargo build everything else anew.
+/// Runs the core's lints and tests as for a target without 64-bit atomics. A cfg stands for one,
+/// so that none has to be installed. It has its own target directory, because the flag would make
+/// cargo build everything else anew.
 fn without_atomics(root: &Path) -> Result<()> {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let flags = format!("{flags} --cfg rategate_without_atomics");
@@ -131,7 +133,8 @@ fn without_atomics(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A package's examples. Each ends by itself and fails if what it shows is not so: running it is a test.
+/// Returns a package's examples. Each ends by itself and fails if what it shows is wrong: running
+/// it is a test.
 fn examples(root: &Path, package: &str) -> Result<Vec<String>> {
     let folder = std::fs::read_dir(root.join("crates").join(package).join("examples"));
     let mut names = Vec::new();
@@ -161,7 +164,7 @@ fn step(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// The same cargo that runs this program. No argument may hold a blank.
+/// Returns a command of the cargo that runs this program. No argument may contain a blank.
 fn cargo(root: &Path, arguments: &str) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);

@@ -1,11 +1,12 @@
-//! A crowd of simulated nodes: too many for the tests, which play a shorter one.
+//! A simulation of a crowd of nodes: too many for the tests, which run a shorter one.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Plays it in release. It prints a line for each mode, and fails if a bound does not hold.
+/// Runs the simulation in release mode. It prints a line for each mode, and fails if a bound does
+/// not hold.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);

@@ -1,19 +1,19 @@
-//! The models of the lock-free twins and of those who wait, run by the model checker.
+//! Runs the models of the lock-free states and of the waiters in the model checker.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Whose models there are. The library's without its features: none has a part in them.
+/// The packages with models. The library's run without its features: none of them matters there.
 const PACKAGES: [(&str, &[&str]); 2] =
     [("rategate-core", &[]), ("rategate", &["--no-default-features"])];
 
-/// How often the full models of those who wait take a thread off that could go on. Those of the
-/// twins say so themselves.
+/// The maximum number of preemptions in the full models of the waiters. The models of the
+/// lock-free states set their own.
 const FULL_PREEMPTIONS: &str = "4";
 
-/// Runs the quick models or all of them, and counts the schedules they have tried.
+/// Runs the quick models or all of them, and counts the schedules tried.
 pub(crate) fn run(root: &Path, full: bool) -> Result<()> {
     let mut counts = Vec::new();
     for (package, features) in PACKAGES {
@@ -23,10 +23,10 @@ pub(crate) fn run(root: &Path, full: bool) -> Result<()> {
     Ok(())
 }
 
-/// The schedules of each model of a package.
+/// Runs the models of a package, and returns the number of schedules of each.
 ///
-/// In release mode, since a model is arithmetic; in a target directory of its own, because the flag
-/// would have cargo build everything else anew.
+/// In release mode, since a model is arithmetic. It has its own target directory, because the
+/// flag would make cargo build everything else anew.
 fn models(root: &Path, package: &str, features: &[&str], full: bool) -> Result<Vec<u64>> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);

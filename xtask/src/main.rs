@@ -1,4 +1,4 @@
-//! The chores of this repository: `cargo xtask check` is the one command that means done.
+//! The tasks of this repository. `cargo xtask check` passes when a change is done.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -6,7 +6,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "it prints for a living, its panic stops the build, our file names are lower case"
+    reason = "it is a command-line tool, its panic stops the build, our file names are lower case"
 )]
 
 mod bench;
@@ -29,27 +29,28 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  check     format, lints, tests, models, docs, tidy, trace and pictures: done means this passes
-  tidy      the rules about who may import, read a clock, wait or name what
+  check     format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it
+  tidy      the rules about imports, clocks, waits and forbidden names
   trace     which test covers which requirement line
   pictures  draws the pictures of the guides, and the tables of docs/distributed.md
-  fleet     ten thousand nodes keep one limit, whatever goes wrong; in release, a minute or so
-  servers   installs what tests start beside our own programs, where it is missing
+  fleet     ten thousand simulated nodes keep one limit through faults; in release, about a minute
+  servers   installs the programs that tests start besides our own, where they are missing
   lint-packaging
-            the files by which others start the service
-  loom      the twins, and those who wait, under every schedule of a few threads [--full: of more]
-  stress    the limiters under eight real threads [--minutes M: for so long, 10 by default]
-  bench     times our engines beside others', and writes docs/performance.md [--quick: in half a
-            minute in place of one and a half]
+            checks the files that start the service, such as units and manifests
+  loom      the lock-free states and the waiters under every schedule of a few threads
+            [--full: of more]
+  stress    the limiters under eight real threads [--minutes M: the duration, 10 by default]
+  bench     times our engines and others', and writes docs/performance.md [--quick: in half a
+            minute instead of one and a half]
   bench redis
-            limits over many processes and a store that breaks, to the same page [--quick: in a
-            minute in place of two]
+            times limits over many processes and a failing store, to the same page [--quick: in
+            one minute instead of two]
   bench serve
-            the service on one core beside other servers, to the same page; the others are built
-            once [--quick: in two minutes in place of ten] [parts: resp, grpc, http, leased,
-            memory, reload]
-  abuse     a service in release under mutated conversations, slow and idle callers and floods,
-            while others are served [SECONDS: for so long, 60 by default]";
+            times the service and other servers on one core, to the same page; the others are
+            built once [--quick: in two minutes instead of ten] [parts: resp, grpc, http,
+            leased, memory, reload]
+  abuse     attacks a service in release with mutated conversations, slow and idle callers and
+            floods, while others are served [SECONDS: the duration, 60 by default]";
 
 fn main() -> ExitCode {
     match run() {
@@ -95,12 +96,12 @@ fn run() -> Result<()> {
     }
 }
 
-/// Asks cargo, so that the chores work from any folder of the workspace.
+/// Returns the root as cargo sees it, so that the tasks run from any folder of the workspace.
 fn workspace_root() -> Result<PathBuf> {
     Ok(metadata()?.workspace_root.into_std_path_buf())
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target folder.
 fn target_folder() -> Result<PathBuf> {
     Ok(metadata()?.target_directory.into_std_path_buf())
 }

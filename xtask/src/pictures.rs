@@ -1,6 +1,6 @@
-//! The pictures of the guides, drawn by the simulator: `![…](pictures/NAME.svg)` in a file of docs/
-//! is the scenario `testdata/scenarios/NAME.toml`, or, if its name begins with `fleet-`, a picture of the example
-//! `fleet`; that example prints the tables of one page too.
+//! The pictures of the guides, drawn by the simulator. `![…](pictures/NAME.svg)` in a file of
+//! docs/ is the scenario `testdata/scenarios/NAME.toml`, or a picture of the example `fleet` if
+//! its name begins with `fleet-`. That example prints the tables of one page too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ const PAGE: &str = "docs/distributed.md";
 const BEGIN: &str = "<!-- written by cargo xtask pictures: begin -->\n";
 const END: &str = "<!-- written by cargo xtask pictures: end -->\n";
 
-/// Draws every picture that a guide shows.
+/// Draws every picture that a guide shows, and writes the tables.
 pub(crate) fn draw(root: &Path) -> Result<()> {
     fs::create_dir_all(root.join(FOLDER))?;
     for name in shown(root)? {
@@ -28,8 +28,8 @@ pub(crate) fn draw(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless every picture that a guide shows is what the simulator draws today, and no other
-/// lies beside them.
+/// Fails unless every picture that a guide shows is what the simulator draws today, and the
+/// folder has no others.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let names = shown(root)?;
     for name in &names {
@@ -63,7 +63,7 @@ fn shown(root: &Path) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// The page as it should be.
+/// Returns the page as it should be.
 fn with_tables(root: &Path) -> Result<String> {
     let page = fs::read_to_string(root.join(PAGE)).with_context(|| PAGE.to_owned())?;
     let around = page.split_once(BEGIN).and_then(|(before, rest)| {
@@ -87,7 +87,7 @@ fn drawing(root: &Path, name: &str) -> Result<String> {
     output(root, &[&arguments, &[scenario.as_str()][..]].concat())
 }
 
-/// What cargo prints, given these.
+/// Returns the output of cargo with these arguments.
 fn output(root: &Path, arguments: &[&str]) -> Result<String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(program).current_dir(root).args(arguments).output();

@@ -1,22 +1,23 @@
-//! Reading the repository: which files it has, and what Rust source says once comments and text are blanked.
+//! Reads the repository: its files, and Rust source with comments and literals blanked.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// A file with its path as people write it: from the root, with forward slashes.
+/// A file with its path from the root, with forward slashes.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// Every file that git tracks or would track, sorted. Bytes that are no UTF-8 are replaced.
+/// Returns every file that git tracks or would track, sorted. Bytes that are not UTF-8 are
+/// replaced.
 pub(crate) fn repository(root: &Path) -> Result<Vec<File>> {
     let mut paths = tracked(root)?;
     if paths.is_empty() {
-        // An unpacked archive has no git: then everything that is not a build's output counts.
+        // An unpacked archive has no git: then everything but build output counts.
         below(root, "", &mut paths)?;
     }
     paths.sort();
@@ -33,7 +34,7 @@ pub(crate) fn repository(root: &Path) -> Result<Vec<File>> {
     Ok(files)
 }
 
-/// What git lists; nothing where there is no git checkout.
+/// Returns the files that git lists; none without a git checkout.
 fn tracked(root: &Path) -> Result<Vec<String>> {
     let listed = Command::new("git")
         .args(["-c", "safe.directory=*", "ls-files", "-z"])
@@ -44,7 +45,7 @@ fn tracked(root: &Path) -> Result<Vec<String>> {
         Ok(output) if output.status.success() => output.stdout,
         _ => Vec::new(),
     };
-    let listed = String::from_utf8(listed).context("a file's name is no UTF-8")?;
+    let listed = String::from_utf8(listed).context("a file name is not UTF-8")?;
     Ok(listed.split_terminator('\0').map(str::to_owned).collect())
 }
 
@@ -66,14 +67,16 @@ fn below(root: &Path, folder: &str, paths: &mut Vec<String>) -> Result<()> {
 }
 
 impl File {
-    /// `rate/float.rs` of `crates/rategate-core/src/rate/float.rs`, for Rust files below that folder.
+    /// Returns the path below `folder` for a Rust file: `rate/float.rs` of
+    /// `crates/rategate-core/src/rate/float.rs`.
     pub(crate) fn rust_below(&self, folder: &str) -> Option<&str> {
         let inner = self.path.strip_prefix(folder)?.strip_prefix('/')?;
         inner.ends_with(".rs").then_some(inner)
     }
 }
 
-/// Where the word `word` stands in `text`: as a whole word, so `Instant` is not found in `InstantNs`.
+/// Returns the offsets of `word` in `text` as a whole word, so `Instant` is not found in
+/// `InstantNs`.
 pub(crate) fn find_word<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     let part_of_word = |character: char| character.is_alphanumeric() || character == '_';
     text.match_indices(word).map(|(at, _)| at).filter(move |&at| {
@@ -84,12 +87,12 @@ pub(crate) fn find_word<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item 
     })
 }
 
-/// The line number of a place in a text, from 1.
+/// Returns the line number of an offset in a text, from 1.
 pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// Rust source with every comment, string and character literal blanked; the lines stay where they are.
+/// Returns Rust source with every comment, string and character literal blanked, line for line.
 pub(crate) fn code_only(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     let mut rest = source;
@@ -123,7 +126,7 @@ pub(crate) fn code_only(source: &str) -> String {
     code
 }
 
-/// The length of the block comment that `rest` begins with; they nest.
+/// Returns the length of the block comment that `rest` begins with; they nest.
 fn block_comment(rest: &str) -> usize {
     let (mut depth, mut at) = (0_u32, 0);
     while at < rest.len() {
@@ -144,7 +147,7 @@ fn block_comment(rest: &str) -> usize {
     at
 }
 
-/// The length of the string literal that `rest` begins with.
+/// Returns the length of the string literal that `rest` begins with.
 fn string(rest: &str) -> usize {
     let mut escaped = false;
     for (at, character) in rest.char_indices().skip(1) {
@@ -158,7 +161,8 @@ fn string(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of the character literal that `rest` begins with; 0 for a lifetime such as `'a`.
+/// Returns the length of the character literal that `rest` begins with; 0 for a lifetime such as
+/// `'a`.
 fn character(rest: &str) -> usize {
     let mut inner = rest.char_indices().skip(1);
     match inner.next() {
@@ -175,7 +179,8 @@ fn character(rest: &str) -> usize {
     }
 }
 
-/// The length of the raw string that `rest` begins with (`r"…"`, `r#"…"#`); 0 if there is none.
+/// Returns the length of the raw string that `rest` begins with (`r"…"`, `r#"…"#`); 0 if there is
+/// none.
 fn raw_string(rest: &str) -> usize {
     let Some(after_r) = rest.strip_prefix('r') else { return 0 };
     let body = after_r.trim_start_matches('#');

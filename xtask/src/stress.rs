@@ -1,13 +1,13 @@
-//! Real threads on real clocks, for as long as one likes.
+//! A stress test with real threads on real clocks, of any length.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Runs the stress test of `rategate` for so many minutes, with eight threads.
+/// Runs the stress test of `rategate` for `minutes`, with eight threads.
 pub(crate) fn run(root: &Path, minutes: &str) -> Result<()> {
-    let minutes: u64 = minutes.parse().context("--minutes takes a whole number")?;
+    let minutes: u64 = minutes.parse().context("--minutes takes a whole number of minutes")?;
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root);

@@ -1,4 +1,5 @@
-//! Rules that no compiler checks: who may import whom, where clocks are read, what no file may hold.
+//! Rules that no compiler checks: who may import whom, where clocks are read, what no file may
+//! contain.
 
 mod fence;
 mod imports;
@@ -37,7 +38,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     bail!("tidy found {} error(s)", report.errors.len())
 }
 
-/// What the rules found so far.
+/// The errors that the rules have found so far.
 #[derive(Debug, Default)]
 struct Report {
     errors: Vec<String>,
@@ -48,7 +49,7 @@ impl Report {
         self.errors.push(error.into());
     }
 
-    /// A rule that found nothing to look at says so by its numbers.
+    /// Prints what was checked. A rule that had nothing to check shows it by its counts.
     fn checked(what: &str) {
         println!("tidy: {what}");
     }

@@ -1,4 +1,4 @@
-//! Which test covers which requirement line, and why the others have none.
+//! Maps requirement lines to the tests that cover them, or to the reasons why no test does.
 
 mod ledger;
 mod lines;
@@ -13,8 +13,8 @@ use crate::source;
 use ledger::Ledger;
 use tests_found::Found;
 
-/// Prints one row for each requirement line. Fails on a line that nothing accounts for, on a name that is
-/// no line, and on a reason in docs/trace.toml that a test has made stale.
+/// Prints one row for each requirement line. Fails on a line without test and reason, on a name
+/// that is not a line, and on a reason in docs/trace.toml that a test has made stale.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let found = Found::in_files(&source::repository(root)?);
     let ledger = Ledger::read(&root.join(ledger::PATH))?;
@@ -29,12 +29,15 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             (Some(tests), None) => ("covered by", shortened(tests)),
             (None, Some((kind, reason))) => (kind.as_str(), reason.clone()),
             (None, None) => {
-                errors.push(format!("{line} has no test, and no reason in {}", ledger::PATH));
+                errors.push(format!("{line} has neither a test nor a reason in {}", ledger::PATH));
                 ("MISSING", String::new())
             }
             (Some(tests), Some(_)) => {
                 let tests = shortened(tests);
-                errors.push(format!("{line} stands in {} but is covered by {tests}", ledger::PATH));
+                errors.push(format!(
+                    "{line} is listed in {} but is covered by {tests}",
+                    ledger::PATH
+                ));
                 ("STALE", tests)
             }
         };

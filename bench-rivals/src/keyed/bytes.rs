@@ -1,4 +1,4 @@
-//! What a key takes of the memory.
+//! The memory that a key takes.
 
 use std::process::Command;
 
@@ -11,16 +11,16 @@ use super::tables::{HandClock, governor, ours};
 use super::{BYTES, Sizes, at_most, count_text, with_goal};
 use crate::waiting::resident;
 
-/// Bytes of a key that is a number, and of one that is a text of forty bytes.
+/// The goal in bytes for a key that is a number; the next is for a text of forty bytes.
 const GOAL_NUMBER: f64 = 22.0;
 const GOAL_TEXT: f64 = 34.0;
 
-/// Callers with an exact window, all of them busy.
+/// The number of callers with an exact window, all of them busy.
 const CALLERS: u64 = 1_000;
 const PERMITS: u64 = 10_000;
 const PERIOD_NS: u64 = 60_000_000_000;
 
-/// Numbers and texts, in our table and in governor's.
+/// Measures numbers and texts, in our table and in governor's.
 pub(super) fn of_keys(sizes: Sizes) -> Made<Vec<Value>> {
     let kinds = [
         ("u64", "ours-number", "governor-number", GOAL_NUMBER),
@@ -41,14 +41,14 @@ pub(super) fn of_keys(sizes: Sizes) -> Made<Vec<Value>> {
     Ok(rows)
 }
 
-/// In a process of its own, whose memory nobody has used before.
+/// Measures in a child process, whose memory is unused before.
 fn in_child(table: &str, keys: u32) -> Made<f64> {
     let mut command = Command::new(std::env::current_exe()?);
     let told = command.args([BYTES, table, &keys.to_string()]).output()?;
     Ok(String::from_utf8(told.stdout)?.trim().parse()?)
 }
 
-/// Bytes of each key, for a process that was started to tell.
+/// Returns the bytes of each key, in the child process that was started for this.
 pub(crate) fn told(table: &str, keys: &str) -> Made<f64> {
     let count: u32 = keys.parse()?;
     let clock = MonotonicClock::new();
@@ -75,12 +75,12 @@ pub(crate) fn told(table: &str, keys: &str) -> Made<f64> {
             (0..count).for_each(|number| drop(table.check_key(&text(number))));
             resident()
         }
-        other => return Err(format!("no such table: {other}").into()),
+        other => return Err(format!("unknown table: {other}").into()),
     };
     Ok((after - before) / f64::from(count))
 }
 
-/// Exact windows, full of grants that are apart: on a coarse grid and on a fine one.
+/// Measures exact windows full of separate grants, on a coarse grid and on a fine one.
 pub(super) fn of_logs() -> Made<Vec<Value>> {
     let mut rows = Vec::new();
     for (parts, loss, goal) in [(1_000, "0.1 %", 2.5e6), (65_536, "0.0015 %", 20e6)] {
@@ -89,7 +89,7 @@ pub(super) fn of_logs() -> Made<Vec<Value>> {
             "path": format!("1000 busy callers, 10 000 in any window, to {loss}"),
             "threads": 1,
             "ours": { "name": "keyed compact log", "bytes": bytes },
-            // What a log of 64-bit instants takes.
+            // The size of a log of 64-bit instants.
             "rival": { "name": "an instant for each", "bytes": (CALLERS * PERMITS * 8) as f64 },
             "ratio": bytes / (CALLERS * PERMITS * 8) as f64,
         });
@@ -105,11 +105,11 @@ fn busy_logs(parts: u64) -> Made<f64> {
     let table: Keyed<u64, CompactLog, HandClock> = Keyed::with_clock(policy, room, clock.clone());
     let (mut random, step_ns) = (Random(4), PERIOD_NS / PERMITS);
     for permit in 0..PERMITS {
-        // At some moment of its part of the period: grants that are evenly apart would take less.
+        // At a random moment of its part of the period: evenly spaced grants would take less.
         clock.set(permit * step_ns + random.next() % step_ns);
         for caller in 0..CALLERS {
             if !table.try_acquire(&caller, 1)?.is_granted() {
-                return Err("a log that is full too soon".into());
+                return Err("a log was full before it had all its permits".into());
             }
         }
     }

@@ -1,32 +1,34 @@
-//! Keys in the order in which they are asked for: drawn before anything is timed, the same for all.
+//! The keys in the order of their requests: generated before anything is timed, and the same for
+//! all.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many keys one call of a contender serves, so that what goes on around them does not count.
+/// The number of keys that one call of a contender serves, so that the harness around them does
+/// not count.
 pub(super) const AT_ONCE: usize = 64;
 
-/// The exponent of Zipf's law that caches are measured with.
+/// The exponent of Zipf's law that is usual in measurements of caches.
 const SKEW: f64 = 0.99;
 
-/// Keys that one thread after another reads from where the last one began, and further on.
+/// A sequence of keys. Each thread begins to read after the start of the previous one.
 #[derive(Debug)]
 pub(super) struct Draws {
     numbers: Box<[u32]>,
     begins: AtomicUsize,
 }
 
-/// One thread's place in them.
+/// One thread's position in the sequence.
 #[derive(Debug)]
 pub(super) struct Hand<'a> {
     draws: &'a Draws,
     at: usize,
 }
 
-/// A generator of numbers: splitmix64.
+/// A generator of random numbers: splitmix64.
 #[derive(Debug)]
 pub(super) struct Random(pub(super) u64);
 
-/// The key of a number: no two are alike, and neighbours are far apart.
+/// Returns the key of a number: all are different, and neighbours are far apart.
 #[inline]
 pub(super) fn key(number: u32) -> u64 {
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -45,20 +47,21 @@ impl Random {
         (((self.next() >> 32) * u64::from(n)) >> 32) as u32
     }
 
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     fn part(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
 impl Draws {
-    /// Every key as often as any other.
+    /// Returns a sequence in which every key is equally frequent.
     pub(super) fn uniform(keys: u32, draws: usize) -> Self {
         let mut random = Random(1);
         Self::of((0..draws).map(|_| random.below(keys)))
     }
 
-    /// The `k`-th key in proportion to `1 / k^0.99`, by the formula of Gray and others (1994).
+    /// Returns a sequence with the `k`-th key in proportion to `1 / k^0.99`, by the formula of
+    /// Gray and others (1994).
     pub(super) fn zipf(keys: u32, draws: usize) -> Self {
         let mut random = Random(2);
         let zeta = |n: u32| (1..=n).map(|k| f64::from(k).powf(-SKEW)).sum::<f64>();
@@ -81,9 +84,9 @@ impl Draws {
         Self { numbers: numbers.collect(), begins: AtomicUsize::new(0) }
     }
 
-    /// A place of one's own, where nobody has been for long.
+    /// Returns a position of its own for a thread, where no thread has been for long.
     pub(super) fn hand(&self) -> Hand<'_> {
-        // Some part of the whole that leads everywhere.
+        // A step that leads to all parts of the sequence.
         let step = self.numbers.len() / 7 * 3 + AT_ONCE;
         let at = self.begins.fetch_add(step, Ordering::Relaxed) % (self.numbers.len() - AT_ONCE);
         Hand { draws: self, at }
@@ -91,7 +94,7 @@ impl Draws {
 }
 
 impl Hand<'_> {
-    /// The next keys.
+    /// Returns the next keys.
     #[inline]
     pub(super) fn take(&mut self) -> [u64; AT_ONCE] {
         let all = &self.draws.numbers;

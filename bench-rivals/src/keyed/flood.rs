@@ -1,4 +1,4 @@
-//! Very many made-up keys, at a table that is full of keys in use.
+//! A flood of made-up keys at a table that is full of keys in use.
 
 use std::time::Instant;
 
@@ -11,9 +11,9 @@ use super::tables::{BURST, Ours, TAKEN, ns_since, ours, took};
 use super::{Sizes, at_least, at_most, count_text, with_goal};
 use crate::waiting::resident;
 
-/// How much slower than the calls of known keys those of the flood may be.
+/// The maximum slowdown of the flood's calls against those of known keys.
 const GOAL_SLOWER: f64 = 2.0;
-/// By how much the process may grow meanwhile, for each known key.
+/// The maximum growth of the process during the flood, in bytes for each known key.
 const GOAL_BYTES: f64 = 1.0;
 
 pub(super) fn all(sizes: Sizes) -> Made<Vec<Value>> {
@@ -55,7 +55,7 @@ pub(super) fn all(sizes: Sizes) -> Made<Vec<Value>> {
     ])
 }
 
-/// Nanoseconds of a call.
+/// Returns the nanoseconds of a call with a known key.
 fn known_calls(table: &Ours<u64>, draws: &Draws, known: u32) -> f64 {
     let (mut hand, from) = (draws.hand(), Instant::now());
     let laps = (known as usize * 4).div_ceil(AT_ONCE);
@@ -75,7 +75,8 @@ fn flood_calls(table: &Ours<u64>, flood: u32) -> f64 {
     ns_since(from) / f64::from(flood)
 }
 
-/// How many have still taken what they took at first. What has come back since is less than half of that.
+/// Returns how many keys have kept their state: less than half of the permits that they took has
+/// been earned back.
 fn kept_keys(table: &Ours<u64>, known: u32) -> u32 {
     let most = u64::from(BURST - TAKEN / 2);
     let kept = (0..known)

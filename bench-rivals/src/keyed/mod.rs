@@ -1,10 +1,10 @@
-//! A limit for each of millions of keys: how fast, how large, and how long the longest call.
+//! A limit for each of millions of keys: its speed, its memory, and its longest call.
 
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
-    reason = "figures for people to read, and numbers that were drawn"
+    reason = "figures for people to read, and random numbers"
 )]
 
 mod bytes;
@@ -19,19 +19,19 @@ use serde_json::{Value, json};
 
 pub(crate) use self::bytes::told as told_bytes;
 
-/// What a process is started with to tell how many bytes a key takes.
+/// The flag of a child process that measures how many bytes a key takes.
 pub(crate) const BYTES: &str = "--bytes-of-a-key";
 
-/// How much of everything.
+/// The sizes of the tables and runs.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
-    /// Keys of a large table.
+    /// The number of keys of a large table.
     keys: u32,
-    /// Keys that a flood is made of, and those that are there before it.
+    /// The number of keys in a flood; `known` is the number in the table before it.
     flood: u32,
     known: u32,
-    /// How often whatever looks for its worst moment is run: the machine has such moments as well, but not
-    /// in each run.
+    /// The number of runs of a measurement that looks for the worst moment. The machine has such
+    /// moments as well, but not in each run.
     runs: u32,
     quick: bool,
 }
@@ -44,7 +44,7 @@ const QUICK: Sizes =
 pub(crate) fn all(quick: bool) -> Made<Vec<Value>> {
     let sizes = if quick { QUICK } else { FULL };
     settle_clock();
-    // One after another: each has the memory for itself.
+    // One after another, so that each has the memory to itself.
     let mut rows = speed::large(sizes)?;
     rows.extend(speed::hot(sizes)?);
     rows.extend(bytes::of_keys(sizes)?);
@@ -54,7 +54,7 @@ pub(crate) fn all(quick: bool) -> Made<Vec<Value>> {
     Ok(rows)
 }
 
-/// `10 M` and the like.
+/// Formats a count, such as `10 M`.
 fn count_text(count: u32) -> String {
     match count {
         0..1_000_000 => format!("{} k", count / 1_000),
@@ -62,17 +62,17 @@ fn count_text(count: u32) -> String {
     }
 }
 
-/// What a figure should be at the most, and is.
+/// Returns a goal with an upper bound, and the measured value.
 fn at_most(most: f64, measured: f64, unit: &str) -> Value {
     json!({ "most": most, "measured": measured, "unit": unit })
 }
 
-/// What a figure should be at the least, and is.
+/// Returns a goal with a lower bound, and the measured value.
 fn at_least(least: f64, measured: f64, unit: &str) -> Value {
     json!({ "least": least, "measured": measured, "unit": unit })
 }
 
-/// A row with its goal.
+/// Returns a row with its goal.
 fn with_goal(mut row: Value, goal: Value) -> Value {
     if let Some(row) = row.as_object_mut() {
         row.insert("goal".to_owned(), goal);

@@ -17,15 +17,16 @@ use crate::{cpu, report};
 const THREADS: [u32; 2] = [1, 2];
 const HOT: u32 = 1_000;
 
-/// How many times governor's speed each should be.
+/// The goals as multiples of governor's speed.
 const GOAL_UNIFORM: f64 = 5.0;
 const GOAL_ZIPF: f64 = 3.0;
 const GOAL_BATCHES: f64 = 9.0;
 const GOAL_HOT: f64 = 1.5;
-/// And two threads together that of one.
+/// The goal for the speed of two threads together, as a multiple of one thread's.
 const GOAL_TWO: f64 = 1.8;
 
-/// Laps are long, so that what each finds in the caches is its own.
+/// Returns the number of runs and their length. They are long, so that each finds its own keys in
+/// the caches.
 fn plan(sizes: Sizes) -> Plan {
     let (rounds, lap_ms) = if sizes.quick { (5, 15) } else { (11, 40) };
     Plan { rounds, lap: Duration::from_millis(lap_ms), cpu_used: Some(cpu::used) }
@@ -44,7 +45,7 @@ struct Tables {
     lines: Lines,
 }
 
-/// Which of our verbs.
+/// The method of our table that is measured.
 #[derive(Clone, Copy, PartialEq)]
 enum Ask {
     Safe,
@@ -68,7 +69,7 @@ impl Tables {
                 && matches!(tables.governor.check_key_n(&key, permits), Ok(Ok(())))
                 && tables.locked.took(key, TAKEN);
             if !took {
-                return Err("a table that does not take its keys".into());
+                return Err("a table denied a try while it was filled".into());
             }
         }
         Ok(tables)
@@ -91,7 +92,7 @@ impl Tables {
         }
     }
 
-    /// Ours, governor, perhaps the map behind a lock, and the floor.
+    /// Measures ours, governor, perhaps the map behind a lock, and the floor.
     fn race(&self, ask: Ask, draws: &Draws, threads: u32, plan: Plan) -> Vec<Outcome> {
         let mut contenders = vec![
             self.ours(ask, draws),
@@ -111,7 +112,7 @@ impl Tables {
         per_key(race(plan, threads, &contenders))
     }
 
-    /// The rows of one way of asking: each number of threads, and the one beside the other.
+    /// Returns the rows of one method: one for each number of threads, and one that compares them.
     fn rows(&self, path: &str, ask: Ask, draws: &Draws, goal: f64, plan: Plan) -> Vec<Value> {
         let [one, two] = THREADS.map(|threads| self.race(ask, draws, threads, plan));
         let mut rows = Vec::new();
@@ -126,7 +127,7 @@ impl Tables {
     }
 }
 
-/// What two threads reach together, in units of what one does.
+/// Returns the row of what two threads reach together, in units of what one reaches.
 fn both(path: &str, one: &[Outcome], two: &[Outcome]) -> Option<Value> {
     let times = |one: Option<&Outcome>, two: Option<&Outcome>| Some(two?.per_s / one?.per_s);
     let told = |one: Option<&Outcome>, two: Option<&Outcome>| {
@@ -143,7 +144,7 @@ fn both(path: &str, one: &[Outcome], two: &[Outcome]) -> Option<Value> {
     Some(with_goal(row, at_least(GOAL_TWO, times(one.first(), two.first())?, "")))
 }
 
-/// As figures of one key.
+/// Converts figures of one call to figures of one key.
 fn per_key(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
     let keys = AT_ONCE as f64;
     for outcome in &mut outcomes {
@@ -153,7 +154,7 @@ fn per_key(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
     outcomes
 }
 
-/// More keys than the caches hold.
+/// Measures more keys than the caches hold.
 pub(super) fn large(sizes: Sizes) -> Made<Vec<Value>> {
     let (plan, tables) = (plan(sizes), Tables::filled(sizes.keys)?);
     let mut rows = Vec::new();
@@ -170,7 +171,7 @@ pub(super) fn large(sizes: Sizes) -> Made<Vec<Value>> {
     Ok(rows)
 }
 
-/// Few keys, which are in everybody's caches.
+/// Measures a few keys, which are in the caches of all threads.
 pub(super) fn hot(sizes: Sizes) -> Made<Vec<Value>> {
     let (plan, tables) = (plan(sizes), Tables::filled(HOT)?);
     let draws = Draws::uniform(HOT, draws_of(sizes));

@@ -1,4 +1,4 @@
-//! The longest call: while a table grows, and while all that is in it goes stale.
+//! The longest call while a table grows, and while all of its keys expire.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,24 +17,24 @@ use super::draws::key;
 use super::tables::{Governor, HandClock, Ours, ours, quota, took};
 use super::{Sizes, at_most, count_text, with_goal};
 
-/// How much longer than the bare loop's longest gap a call may be.
+/// The maximum time by which a call may exceed the longest gap of the bare loop.
 const GOAL_EXPIRING_NS: f64 = 200e3;
 const GOAL_GROWING_NS: f64 = 1e6;
 
-/// What is longer than that is told as that.
+/// The longest time recorded; longer calls count as this.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 const HOUR: Duration = Duration::from_secs(3_600);
-/// Beyond the time after which parts of the table have to be looked at as a whole.
+/// A time beyond the one after which whole parts of the table must be checked.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// The longest of very many calls.
+/// The durations of very many calls.
 struct Calls {
     clock: Clock,
     took_ns: Histogram<u64>,
 }
 
-/// What has come of them.
+/// The longest calls of a run.
 #[derive(Clone, Copy, Debug)]
 struct Longest {
     longest_ns: u64,
@@ -63,7 +63,7 @@ impl Calls {
         Longest { longest_ns: self.took_ns.max(), most_ns }
     }
 
-    /// A loop that does nothing else, for as long.
+    /// Runs a loop that does nothing else, for `length`.
     fn bare(length: Duration) -> Made<Longest> {
         let (mut calls, until) = (Self::new()?, Instant::now() + length);
         let mut last = calls.clock.raw();
@@ -79,7 +79,7 @@ impl Calls {
     }
 }
 
-/// While a table grows, and while all of it expires.
+/// The longest calls while a table grows, and while all of it expires.
 #[derive(Clone, Copy, Debug)]
 struct Stalls {
     growing: Longest,
@@ -87,7 +87,8 @@ struct Stalls {
 }
 
 impl Stalls {
-    /// Of each what was shortest: what the machine does now and then is not in all of them.
+    /// Returns the shorter of each pair: occasional pauses of the machine do not appear in every
+    /// run.
     fn or(self, other: Self) -> Self {
         let least = |one: Longest, other: Longest| Longest {
             longest_ns: one.longest_ns.min(other.longest_ns),
@@ -144,7 +145,7 @@ pub(super) fn all(sizes: Sizes) -> Made<Vec<Value>> {
     ])
 }
 
-/// And how long it took.
+/// Measures our table. Also returns how long both parts took.
 fn of_ours(keys: u32) -> Made<(Stalls, [Duration; 2])> {
     let clock = HandClock::default();
     let table: Ours<u64, _> = ours(keys, Hashing::FloodSafe, clock.clone())?;
@@ -154,7 +155,7 @@ fn of_ours(keys: u32) -> Made<(Stalls, [Duration; 2])> {
     }
     let grew_for = from.elapsed();
     let (mut expiring, from, mut new) = (Calls::new()?, Instant::now(), keys);
-    // Once by a little, and once so far that each part is swept by whoever comes first.
+    // Once by a little, and once so far that the first caller in each part must sweep it.
     for later in [HOUR, YEAR] {
         clock.set(later.as_nanos() as u64);
         for known in (0..keys).step_by(4) {
@@ -167,8 +168,8 @@ fn of_ours(keys: u32) -> Made<(Stalls, [Duration; 2])> {
     Ok((stalls, [grew_for, from.elapsed()]))
 }
 
-/// Governor forgets keys when it is told to: here by another thread, so that callers have no more than its
-/// locks to wait for.
+/// Measures governor. It evicts keys on request: here by another thread, so that callers wait
+/// only for its locks.
 fn of_governor(keys: u32) -> Made<Stalls> {
     let clock = FakeRelativeClock::default();
     let table: Governor<u64, _> = RateLimiter::dashmap_with_clock(quota(), clock.clone());

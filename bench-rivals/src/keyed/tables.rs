@@ -1,5 +1,5 @@
-//! The tables that are compared, with a limit that always has a permit: in a bucket of 30 million there is
-//! one for everybody, and a key that has taken a thousand stays live for a quarter of an hour.
+//! The tables that are compared. Their buckets of 30 million always have a permit, and a key that
+//! has taken a thousand stays live for a quarter of an hour.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,16 +18,16 @@ use rategate_bench::harness::Contender;
 
 use super::draws::{AT_ONCE, Draws};
 
-/// What a bucket holds, at one permit a second.
+/// The burst of a bucket, at one permit a second.
 pub(super) const BURST: u32 = 30_000_000;
-/// What a key has taken before: it is not forgotten for as many seconds.
+/// The permits that a key has taken before; it is not evicted for as many seconds.
 pub(super) const TAKEN: u32 = 1_000;
 
 pub(super) type Ours<K, C = MonotonicClock> = Keyed<K, Gcra, C>;
 pub(super) type Governor<K, C = DefaultClock> =
     RateLimiter<K, DashMapStateStore<K>, C, NoOpMiddleware<<C as governor::clock::Clock>::Instant>>;
 
-/// A table for so many keys, all of one bucket.
+/// Creates our table for `keys` keys, all with the same limit.
 pub(super) fn ours<K, C>(keys: u32, hashing: Hashing, clock: C) -> Made<Ours<K, C>>
 where
     K: rategate::Key + ?Sized,
@@ -37,7 +37,7 @@ where
     Ok(Keyed::with_hashing(policy, Room::for_keys(keys as usize), hashing, clock))
 }
 
-/// The same bucket of governor's.
+/// Returns the same bucket as a quota of governor.
 pub(super) fn quota() -> Quota {
     let burst = NonZeroU32::new(BURST).unwrap_or(NonZeroU32::MIN);
     Quota::per_second(NonZeroU32::MIN).allow_burst(burst)
@@ -47,13 +47,13 @@ pub(super) fn governor<K: Hash + Eq + Clone>() -> Governor<K> {
     RateLimiter::keyed(quota())
 }
 
-/// One permit of `key`.
+/// Takes permits of `key`. Returns `true` if they were granted.
 #[inline]
 pub(super) fn took<C: Clock + Clone>(table: &Ours<u64, C>, key: u64, permits: u64) -> bool {
     table.try_acquire(&key, permits).is_ok_and(|decision| decision.is_granted())
 }
 
-/// A clock that is set by hand, and costs nothing to read.
+/// A clock that is set by hand, and costs almost nothing to read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HandClock(Arc<AtomicU64>);
 
@@ -74,11 +74,11 @@ impl Clock for HandClock {
     }
 }
 
-/// What people write: a map of instants behind a lock.
+/// The table that people write by hand: a map of instants behind a lock.
 #[derive(Debug)]
 pub(super) struct LockedMap {
     from: Instant,
-    /// When a bucket will be full, in nanoseconds since `from`.
+    /// The instant at which each bucket will be full, in nanoseconds since `from`.
     full_ns: Mutex<HashMap<u64, u64>>,
 }
 
@@ -101,19 +101,19 @@ impl LockedMap {
     }
 }
 
-/// As much memory as a table takes, and nothing in it but what threads count.
+/// A block of as much memory as a table takes, in which threads only count.
 #[derive(Debug)]
 pub(super) struct Lines {
     words: Box<[AtomicU64]>,
 }
 
-/// Words of one cache line.
+/// The number of words of one cache line.
 const LINE: usize = 8;
-/// How many lines are asked for before the first is used.
+/// The number of lines that are loaded before the first is used.
 const BATCH: usize = 16;
 
 impl Lines {
-    /// Twenty bytes for each key.
+    /// Allocates twenty bytes for each key.
     pub(super) fn new(keys: u32) -> Self {
         let words = keys as usize * 20 / 8 + LINE;
         Self { words: (0..words as u64).map(AtomicU64::new).collect() }
@@ -122,7 +122,7 @@ impl Lines {
     #[inline]
     fn line(&self, key: u64) -> &AtomicU64 {
         let lines = (self.words.len() / LINE) as u64;
-        // The upper half of a key is as good as drawn.
+        // The upper half of a key is as good as random.
         let line = ((key >> 32) * lines) >> 32;
         self.words.get(line as usize * LINE).expect("a line within the memory")
     }
@@ -139,7 +139,7 @@ impl Lines {
         }
     }
 
-    /// A reading of the counter and a swap somewhere in the memory, for each key.
+    /// Reads the counter and swaps a word somewhere in the memory, for each key.
     pub(super) fn one_by_one<'a>(&'a self, draws: &'a Draws) -> Contender<'a> {
         let clock = quanta::Clock::new();
         contender("one counter and far swap", draws, move |keys| {
@@ -151,7 +151,7 @@ impl Lines {
         })
     }
 
-    /// The same for sixteen keys at a time: all are looked at before the first swap.
+    /// Does so for sixteen keys at a time: all words are loaded before the first swap.
     pub(super) fn together<'a>(&'a self, draws: &'a Draws) -> Contender<'a> {
         let clock = quanta::Clock::new();
         contender("16 far swaps, loads first", draws, move |keys| {
@@ -170,7 +170,7 @@ impl Lines {
     }
 }
 
-/// Nothing but the clock, for as many keys.
+/// Reads nothing but the clock, for as many keys.
 pub(super) fn counter(draws: &Draws) -> Contender<'_> {
     let clock = quanta::Clock::new();
     contender("one counter", draws, move |keys| {
@@ -178,7 +178,7 @@ pub(super) fn counter(draws: &Draws) -> Contender<'_> {
     })
 }
 
-/// One whose call serves [`AT_ONCE`] keys.
+/// Returns a contender whose call serves [`AT_ONCE`] keys.
 pub(super) fn contender<'a>(
     name: &str,
     draws: &'a Draws,
@@ -187,7 +187,7 @@ pub(super) fn contender<'a>(
     Contender::with_state(name, || draws.hand(), move |hand| call(&hand.take()))
 }
 
-/// Nanoseconds since a moment.
+/// Returns the nanoseconds since an instant.
 pub(super) fn ns_since(from: Instant) -> f64 {
     from.elapsed().max(Duration::from_nanos(1)).as_secs_f64() * 1e9
 }

@@ -1,4 +1,4 @@
-//! Ways to harm a server, each on a thread of its own, until it is told to end.
+//! Attacks on a server, each on a thread of its own, until a flag ends them.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,20 +11,20 @@ use super::talk::{Tongue, opening};
 use crate::grpc::RATE_LIMITS;
 use crate::load::h2::{fields, frame};
 
-/// Callers that send a byte now and then, at each listener.
+/// The number of callers that send a byte now and then, at each listener.
 const SLOW: usize = 300;
-/// Callers that send nothing.
+/// The number of callers that send nothing.
 const IDLE: usize = 10_000;
-/// One listener may be reached from so many ports.
+/// The number of idle callers of one listener, which the ports of one address limit.
 const IDLE_EACH: usize = IDLE / 3;
 const PATIENCE: Duration = Duration::from_millis(20);
-/// What is sent of a frame that is too long, before the sender gives up.
+/// The bytes sent of a frame that is too long, before the sender gives up.
 const OVERSIZED: usize = 8 << 20;
 
-/// Where, for how long, and how much.
+/// The targets of the attacks, their end, and their counts.
 #[derive(Debug, Default)]
 pub(super) struct Field {
-    /// Of RESP, HTTP and gRPC.
+    /// The ports of RESP, HTTP and gRPC.
     pub(super) ports: [u16; 3],
     pub(super) is_over: AtomicBool,
     pub(super) conversations: AtomicU64,
@@ -64,7 +64,7 @@ impl Field {
     }
 }
 
-/// In pieces, with or without hearing the answers.
+/// Sends mutated conversations in pieces, and reads the replies or not.
 fn mutated(field: &Field, mut dice: Dice) {
     while field.goes_on() {
         let tongue = *dice.one_of(&Tongue::ALL);
@@ -86,7 +86,7 @@ fn mutated(field: &Field, mut dice: Dice) {
     }
 }
 
-/// Until there is nothing more, or it was this much.
+/// Reads until the end, or at most `most` bytes.
 fn hear(stream: &mut TcpStream, most: usize) {
     let (mut buffer, mut heard) = ([0; 4096], 0);
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
@@ -97,7 +97,7 @@ fn hear(stream: &mut TcpStream, most: usize) {
     }
 }
 
-/// A byte for each of many, again and again; who is thrown out comes back.
+/// Sends a byte for each of many callers, again and again; a disconnected caller comes back.
 fn slow(field: &Field, mut dice: Dice) {
     let mut callers: Vec<(TcpStream, Vec<u8>, usize)> = Vec::new();
     while field.goes_on() {
@@ -114,7 +114,12 @@ fn slow(field: &Field, mut dice: Dice) {
         let next = bytes.get(*at).filter(|_| *at + 2 < bytes.len());
         let sent = next.map_or(Ok(0), |byte| stream.write(&[*byte]));
         let heard = stream.read(&mut [0; 64]);
-        let is_gone = |result: &std::io::Result<usize>| matches!(result, Err(error) if error.kind() != ErrorKind::WouldBlock);
+        let is_gone = |result: &std::io::Result<usize>| {
+            matches!(
+                result,
+                Err(error) if error.kind() != ErrorKind::WouldBlock
+            )
+        };
         if is_gone(&sent) || is_gone(&heard) || matches!(heard, Ok(0)) {
             callers.swap_remove(place);
         } else if next.is_some() {
@@ -124,7 +129,7 @@ fn slow(field: &Field, mut dice: Dice) {
     }
 }
 
-/// As many as the system lets there be.
+/// Keeps as many idle connections as the system allows.
 fn idle(field: &Field, mut dice: Dice) {
     let mut callers = Vec::new();
     while field.goes_on() {
@@ -134,7 +139,7 @@ fn idle(field: &Field, mut dice: Dice) {
                     let _ = stream.set_nonblocking(true);
                     callers.push(stream);
                 }
-                // Somebody's limit: half of them make place.
+                // A limit is reached, on either side: half of the callers leave.
                 None => callers.truncate(callers.len() / 2),
             }
             field.most_idle.fetch_max(callers.len() as u64, Ordering::Relaxed);
@@ -149,18 +154,32 @@ fn idle(field: &Field, mut dice: Dice) {
     }
 }
 
-/// Heads that say much, and then what they said, until somebody has enough.
+/// Sends heads that announce large frames, and then their contents, until the server closes.
 fn oversized(field: &Field, mut dice: Dice) {
     const HEADS: [(Tongue, &[u8]); 10] = [
         (Tongue::Resp, b"*2147483647\r\n"),
         (Tongue::Resp, b"*1000000\r\n$1\r\na\r\n"),
         (Tongue::Resp, b"*2\r\n$4\r\nECHO\r\n$536870912\r\n"),
         (Tongue::Resp, b"*3\r\n*3\r\n*3\r\n*3\r\n"),
-        (Tongue::Http, b"POST /throttle HTTP/1.1\r\nhost: a\r\ncontent-length: 10000000000\r\n\r\n"),
-        (Tongue::Http, b"POST /v1/check HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nfffffff\r\n"),
+        (
+            Tongue::Http,
+            b"POST /throttle HTTP/1.1\r\nhost: a\r\ncontent-length: 10000000000\r\n\r\n",
+        ),
+        (
+            Tongue::Http,
+            b"POST /v1/check HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nfffffff\r\n",
+        ),
         (Tongue::Http, b"GET / HTTP/1.1\r\nx: "),
-        (Tongue::Grpc, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\xff\xff\xff\x00\x01\x00\x00\x00\x01"),
-        (Tongue::Grpc, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x01\x01\x00\x00\x00\x00\x01\x83"),
+        (
+            Tongue::Grpc,
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\
+              \xff\xff\xff\x00\x01\x00\x00\x00\x01",
+        ),
+        (
+            Tongue::Grpc,
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\
+              \x00\x00\x01\x01\x00\x00\x00\x00\x01\x83",
+        ),
         (Tongue::Resp, b""),
     ];
     while field.goes_on() {
@@ -180,7 +199,8 @@ fn oversized(field: &Field, mut dice: Dice) {
     }
 }
 
-/// Streams that are begun and given up, and pings and settings that want answers, faster than anybody should.
+/// Begins and resets streams, and sends pings and settings that need replies, faster than any
+/// client should.
 fn resets(field: &Field, mut dice: Dice) {
     const STREAMS: u32 = 20_000;
     while field.goes_on() {

@@ -1,4 +1,4 @@
-//! Callers that do no harm: what they are told is exact, whatever others do.
+//! Harmless callers: their decisions are exact, whatever others do.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::load::told::Told;
 use crate::load::{Flock, Load};
 use crate::ours::{Ours, TIGHT_RULE};
 
-/// How often a key is asked for that lets ten pass.
+/// The number of requests for a key of which ten may pass.
 const TIMES: u64 = 15;
 
 /// One caller of each protocol.
@@ -31,7 +31,8 @@ impl Checker {
         let tight = TIGHT.to_string();
         let words = ["THROTTLE", KEY, &tight, "1", "3600"];
         let body = format!(
-            r#"{{"key":"h:{KEY}","max_burst":{TIGHT},"count_per_period":1,"period":3600,"quantity":1}}"#
+            "{{\"key\":\"h:{KEY}\",\"max_burst\":{TIGHT},\"count_per_period\":1,\
+             \"period\":3600,\"quantity\":1}}"
         );
         let resp = Flock::connect(ours.resp, [Resp::new(&words, Answer::Allowed, 1)])?;
         let http = Flock::connect(ours.http, [Http::post("/throttle", &body)])?;
@@ -41,7 +42,7 @@ impl Checker {
         Ok(Self { callers, key: 0, told: Told::nothing()?, keys: 0 })
     }
 
-    /// A key by each of them.
+    /// Checks one key by each caller.
     ///
     /// # Errors
     /// A caller was not served, or not exactly.
@@ -54,7 +55,8 @@ impl Checker {
             if (told.allowed, told.denied) != (TIGHT, TIMES - TIGHT) {
                 let Told { allowed, denied, failed, failure, .. } = told;
                 return Err(format!(
-                    "a caller by {name} who may pass {TIGHT} times: {allowed} passed, {denied} denied, {failed} failed {failure:?}"
+                    "a caller by {name} may pass {TIGHT} of {TIMES} times: {allowed} passed, \
+                     {denied} denied, {failed} failed {failure:?}"
                 )
                 .into());
             }

@@ -1,6 +1,6 @@
-//! Chance that can be had again: by its seed.
+//! Randomness that can be repeated from its seed.
 
-/// A generator that is good enough for harm.
+/// A random generator, good enough for attacks.
 #[derive(Clone, Debug)]
 pub(super) struct Dice(u64);
 
@@ -16,7 +16,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to before `end`; 0 if there is nothing.
+    /// Returns a number from 0 to before `end`; 0 if `end` is 0.
     pub(super) fn below(&mut self, end: usize) -> usize {
         (self.next() % (end as u64).max(1)) as usize
     }

@@ -1,4 +1,5 @@
-//! A server under those who mean harm, while others are served: it must stay exact for them, and within its memory.
+//! A server under attack while others are served: it must stay exact for them, and within its
+//! memory.
 
 mod attack;
 mod check;
@@ -18,23 +19,23 @@ use crate::Bench;
 use crate::ours::{Ours, Setting};
 
 const KEYS: u64 = 1_000_000;
-/// Between two checks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(20);
-/// All that it may hold: its tables, ten thousand idle callers, and whatever others have sent.
+/// The maximum of its memory: its tables, ten thousand idle callers, and whatever others have sent.
 const MOST_BYTES: u64 = 512 << 20;
-/// By how much the second half of a run may exceed the first: nothing is left behind for ever.
+/// The maximum growth from the first half of a run to the second: nothing is left behind for ever.
 const MOST_GROWTH: u64 = 48 << 20;
-/// A caller who does no harm waits no longer, though server and harm have one core each.
+/// The longest wait of a harmless caller, though server and attackers have one core each.
 const SLOWEST_NS: u64 = 2_000_000_000;
-/// When it is told to stop.
+/// The longest time from the signal to the end of the server.
 const STOPS_WITHIN: Duration = Duration::from_secs(15);
 
-/// Prints a line, and fails if it is not good.
+/// Attacks a server and prints a line. Fails if the server was not exact or exceeded its bounds.
 pub(crate) fn run(bench: &Bench, lasts: Duration, seed: u64) -> Made<()> {
-    let mut ours =
-        Ours::start(bench, &Setting::new(KEYS))?.ok_or("no program to harm: --ours PROGRAM")?;
+    let mut ours = Ours::start(bench, &Setting::new(KEYS))?
+        .ok_or("no program to attack; name it by --ours PROGRAM")?;
     let field = Field { ports: [ours.resp, ours.http, ours.grpc], ..Field::default() };
-    eprintln!("{} s of harm, seed {seed}", lasts.as_secs());
+    eprintln!("attacking for {} s, seed {seed}", lasts.as_secs());
     let found = thread::scope(|scope| {
         for (number, (_, attack)) in attack::ALL.into_iter().enumerate() {
             let (field, dice) = (&field, Dice::new(seed.wrapping_add(number as u64)));
@@ -53,7 +54,7 @@ pub(crate) fn run(bench: &Bench, lasts: Duration, seed: u64) -> Made<()> {
     );
     match found.and_then(|found| stops(&mut ours).map(|()| found)) {
         Ok(found) => {
-            println!("held for {} s, seed {seed}: {harm}; {}", lasts.as_secs(), found.told());
+            println!("withstood {} s, seed {seed}: {harm}; {}", lasts.as_secs(), found.told());
         }
         Err(error) => {
             let log = ours.service.log();
@@ -68,7 +69,7 @@ pub(crate) fn run(bench: &Bench, lasts: Duration, seed: u64) -> Made<()> {
     Ok(())
 }
 
-/// What a run came to.
+/// The observations of a run.
 struct Seen {
     checker: Checker,
     start_bytes: u64,
@@ -79,7 +80,8 @@ impl Seen {
     fn told(&self) -> String {
         let at = |quantile| self.checker.told.took_ns.value_at_quantile(quantile) as f64 / 1e6;
         format!(
-            "{} keys exact, answers within {:.1} ms (99 %) and {:.1} ms; {:.0} MB of memory, {:.0} MB at first",
+            "{} keys exact, replies within {:.1} ms (99 %) and {:.1} ms; \
+             {:.0} MB of memory, {:.0} MB at first",
             self.checker.keys,
             at(0.99),
             at(1.0),
@@ -107,7 +109,7 @@ fn watch(ours: &mut Ours, lasts: Duration) -> Made<Seen> {
         }
         let slowest_ns = found.checker.told.took_ns.max();
         if slowest_ns > SLOWEST_NS {
-            return Err(format!("an answer took {:.1} s", slowest_ns as f64 / 1e9).into());
+            return Err(format!("a reply took {:.1} s", slowest_ns as f64 / 1e9).into());
         }
         if bytes > MOST_BYTES || bytes > first_half.saturating_add(MOST_GROWTH) {
             return Err(format!(
@@ -122,13 +124,13 @@ fn watch(ours: &mut Ours, lasts: Duration) -> Made<Seen> {
     Ok(found)
 }
 
-/// It ends when it is told to, and in its own way.
+/// Signals the server, and checks that it ends in time and in order.
 fn stops(ours: &mut Ours) -> Made<()> {
     ours.service.signal("-TERM")?;
     let told = Instant::now();
     while ours.service.is_running() {
         if told.elapsed() > STOPS_WITHIN {
-            return Err(format!("it did not stop within {STOPS_WITHIN:?}").into());
+            return Err(format!("the server did not stop within {STOPS_WITHIN:?}").into());
         }
         thread::sleep(PAUSE);
     }

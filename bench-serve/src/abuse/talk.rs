@@ -1,4 +1,4 @@
-//! Conversations that a server of each protocol takes, and what becomes of them.
+//! Conversations that a server of each protocol accepts, and mutations of them.
 
 use super::dice::Dice;
 use crate::grpc::{RATE_LIMITS, asked};
@@ -6,9 +6,9 @@ use crate::load::h2::{fields, frame};
 use crate::load::resp::command;
 use crate::ours::WIDE_RULE;
 
-/// The longest conversation.
+/// The maximum length of a conversation, in bytes.
 const LONGEST: usize = 1 << 17;
-/// What numbers become.
+/// The values by which a mutation replaces numbers.
 const NUMBERS: [&str; 10] = [
     "0",
     "-1",
@@ -22,7 +22,7 @@ const NUMBERS: [&str; 10] = [
     "2147483648",
 ];
 
-/// Which protocol.
+/// The protocol of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tongue {
     Resp,
@@ -33,7 +33,7 @@ pub(super) enum Tongue {
 impl Tongue {
     pub(super) const ALL: [Self; 3] = [Self::Resp, Self::Http, Self::Grpc];
 
-    /// As callers speak it.
+    /// Returns a valid conversation.
     pub(super) fn valid(self, dice: &mut Dice) -> Vec<u8> {
         let mut bytes = if self == Self::Grpc { opening() } else { Vec::new() };
         for turn in 0..=dice.below(6) as u32 {
@@ -47,7 +47,7 @@ impl Tongue {
         bytes
     }
 
-    /// As nobody should.
+    /// Returns a mutated conversation.
     pub(super) fn mutated(self, dice: &mut Dice) -> Vec<u8> {
         let mut bytes = self.valid(dice);
         for _ in 0..=dice.below(4) {
@@ -108,22 +108,31 @@ fn http(dice: &mut Dice, key: &str) -> Vec<u8> {
     match dice.below(6) {
         0 => "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(),
         1 => format!("GET /v1/keys/{WIDE_RULE}/{key} HTTP/1.1\r\nhost: localhost\r\n\r\n"),
-        2 => format!("POST /throttle HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"),
-        3 => format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\nexpect: 100-continue\r\n\r\n{body}"),
+        2 => format!(
+            "POST /throttle HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n\
+             {length:x}\r\n{body}\r\n0\r\n\r\n"
+        ),
+        3 => format!(
+            "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\
+             expect: 100-continue\r\n\r\n{body}"
+        ),
         4 => "GET /metrics HTTP/1.0\r\n\r\n".to_owned(),
-        _ => format!("POST /throttle HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"),
+        _ => format!(
+            "POST /throttle HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        ),
     }
     .into_bytes()
 }
 
-/// The preface, and settings.
+/// Returns the preface, and settings.
 pub(super) fn opening() -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(4, 0, 0, &[]));
     bytes
 }
 
-/// A whole call on this stream, its header fields as literals.
+/// Returns a whole call on this stream, its header fields as literals.
 pub(super) fn call(stream: u32, key: &str) -> Vec<u8> {
     let message = asked(WIDE_RULE, key);
     let mut body = vec![0, 0, 0, 0, message.len() as u8];

@@ -1,9 +1,9 @@
-//! Which key is asked for next, and when there is no next one.
+//! The sequence of keys that a load uses.
 
-/// The digits of a key.
+/// The number of digits of a key.
 pub(crate) const DIGITS: usize = 8;
 
-/// Keys by number.
+/// A sequence of keys by number.
 #[derive(Debug)]
 pub(crate) struct Draw {
     order: Order,
@@ -13,25 +13,25 @@ pub(crate) struct Draw {
 
 #[derive(Debug)]
 enum Order {
-    /// Uniformly; the state of a generator that is no more than fast.
+    /// Uniformly random; the state of a generator that is fast and no more.
     Drawn(u64),
-    /// One after the other, and again.
+    /// One after the other, and again from the first.
     InTurn(u64),
     Same(u64),
 }
 
 impl Draw {
-    /// Of so many keys, for as long as nobody ends it.
+    /// Returns a sequence over `keys` keys, until it is ended.
     pub(crate) fn uniform(keys: u64, seed: u64) -> Self {
         Self { order: Order::Drawn(seed | 1), keys, left: u64::MAX }
     }
 
-    /// All of these keys, each so often.
+    /// Returns a sequence of all these keys, each `times` times.
     pub(crate) fn each(keys: u64, times: u64) -> Self {
         Self { order: Order::InTurn(0), keys, left: keys * times }
     }
 
-    /// This key alone, so often.
+    /// Returns a sequence of this key alone, `times` times.
     pub(crate) fn one(key: u64, times: u64) -> Self {
         Self { order: Order::Same(key), keys: 1, left: times }
     }
@@ -40,7 +40,7 @@ impl Draw {
         self.left = 0;
     }
 
-    /// Its number, in digits.
+    /// Returns the number of the next key, in digits.
     #[inline]
     pub(crate) fn key(&mut self) -> Option<[u8; DIGITS]> {
         self.left = self.left.checked_sub(1)?;

@@ -1,4 +1,5 @@
-//! gRPC: HTTP/2 frames that are rendered before, as a client's are whose header fields are in its table already.
+//! gRPC: HTTP/2 frames rendered in advance, as by a client whose header fields are already in its
+//! table.
 
 use rategate_bench::engines::Made;
 
@@ -22,11 +23,12 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What the server may send on all streams together before it is topped up.
+/// The bytes that the server may send on all streams together before the window is updated.
 const WINDOW: u32 = 1 << 30;
-/// What may be sent before the server says more.
+/// The bytes that may be sent before the server updates its window.
 const THEIR_WINDOW: i64 = 65_535;
-/// The fields whose names or values went before, newest first, from 62 on: te, content-type, authority, path.
+/// The fields with indexed names or values, newest first, from 62 on: te, content-type,
+/// authority, path.
 const FIELDS: &[u8] = &[0x83, 0x86, 0xc1, 0xc0, 0xbf, 0xbe];
 
 /// One connection.
@@ -51,7 +53,7 @@ struct Waiting {
 }
 
 impl Grpc {
-    /// Calls this method with this message, so many calls at a time.
+    /// Creates a connection that calls this method with this message, `streams` calls at a time.
     pub(crate) fn new(path: &str, message: &[u8], streams: usize) -> Self {
         let mut body = vec![0];
         body.extend_from_slice(&(message.len() as u32).to_be_bytes());
@@ -87,7 +89,8 @@ impl Grpc {
                     ));
                     self.received = 0;
                 }
-                // Both protocols tell by their first field: 1 lets pass. A message of a byte or more follows its length.
+                // Both protocols decide by their first field: 1 grants. A message of a byte or
+                // more follows its length.
                 let waiting = self.waiting.iter_mut().find(|waiting| waiting.id == head.stream);
                 if let (Some(waiting), Some(message)) = (waiting, payload.get(5..)) {
                     waiting.is_allowed = Some(message.starts_with(&[0x08, 1]));
@@ -101,13 +104,13 @@ impl Grpc {
                 let more = payload.try_into().map_or(0, u32::from_be_bytes);
                 self.their_window += i64::from(more);
             }
-            GOAWAY => return Err(format!("gone away: {}", String::from_utf8_lossy(payload)).into()),
+            GOAWAY => return Err(format!("GOAWAY: {}", String::from_utf8_lossy(payload)).into()),
             _ => {}
         }
         let ends = head.flags & END_STREAM != 0 && matches!(head.kind, DATA | HEADERS);
         if ends || head.kind == RST_STREAM {
             let place = self.waiting.iter().position(|waiting| waiting.id == head.stream);
-            let waiting = self.waiting.swap_remove(place.ok_or("the end of no stream")?);
+            let waiting = self.waiting.swap_remove(place.ok_or("an end of an unknown stream")?);
             match waiting.is_allowed {
                 Some(is_allowed) if ends => {
                     told.answer(is_allowed, now_ns.saturating_sub(waiting.asked_ns));
@@ -173,7 +176,7 @@ struct Head {
 }
 
 impl Head {
-    /// And its payload, if all of it has come.
+    /// Reads the head of a frame and its payload, if all of it has arrived.
     #[inline]
     fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let head = bytes.first_chunk::<HEAD>()?;
@@ -190,7 +193,7 @@ fn head(kind: u8, flags: u8, stream: u32, length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&stream.to_be_bytes());
 }
 
-/// A whole frame.
+/// Returns a whole frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD + payload.len());
     head(kind, flags, stream, payload.len(), &mut out);
@@ -198,7 +201,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     out
 }
 
-/// The fields of a call, each put into the table.
+/// Returns the fields of a call, each put into the table.
 pub(crate) fn fields(path: &str) -> Vec<u8> {
     // POST and http are in the table from the start.
     let mut block = vec![0x83, 0x86];
@@ -214,14 +217,14 @@ pub(crate) fn fields(path: &str) -> Vec<u8> {
     block
 }
 
-/// A field of a protobuf message: its number, a text or a message within.
+/// Returns a field of a protobuf message: its number, and a text or a nested message.
 pub(crate) fn nested(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2, bytes.len() as u8];
     out.extend_from_slice(bytes);
     out
 }
 
-/// A field with a number in it.
+/// Returns a protobuf field with a number in it.
 pub(crate) fn varint(number: u8, mut value: u64) -> Vec<u8> {
     let mut out = vec![number << 3];
     while value >= 0x80 {

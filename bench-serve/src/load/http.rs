@@ -1,4 +1,4 @@
-//! HTTP/1.1: one request on its way, the connection is kept.
+//! HTTP/1.1: one request in flight on each connection, which is kept.
 
 use rategate_bench::engines::Made;
 
@@ -7,9 +7,9 @@ use super::draw::Draw;
 use super::template::Template;
 use super::told::Told;
 
-/// What a body that lets pass has in it.
+/// The text in the body of a grant.
 const ALLOWED: &[u8] = b"\"allowed\":true";
-/// And one that does not.
+/// The text in the body of a denial.
 const DENIED: &[u8] = b"\"allowed\":false";
 
 /// One connection.
@@ -21,10 +21,11 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// Posts this JSON.
+    /// Creates a connection that posts this JSON.
     pub(crate) fn post(path: &str, body: &str) -> Self {
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
             body.len()
         );
         Self { template: Template::new((head + body).into_bytes()), is_waiting: false, asked_ns: 0 }
@@ -52,7 +53,7 @@ impl Dialect for Http {
         let Some((length, body_at)) = response(bytes)? else { return Ok(0) };
         let body = bytes.get(body_at..length).unwrap_or_default();
         if !std::mem::take(&mut self.is_waiting) {
-            return Err("an answer that nobody asked for".into());
+            return Err("a reply without a request".into());
         }
         let took_ns = now_ns.saturating_sub(self.asked_ns);
         if memchr::memmem::find(body, ALLOWED).is_some() {
@@ -70,11 +71,12 @@ impl Dialect for Http {
     }
 }
 
-/// How long a response is, and where its body begins. None if it has not wholly come.
+/// Returns the length of a response and where its body begins, or `None` if it has not fully
+/// arrived.
 pub(crate) fn response(bytes: &[u8]) -> Made<Option<(usize, usize)>> {
     let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else { return Ok(None) };
     let head = bytes.get(..end).unwrap_or_default();
-    let length = content_length(head).ok_or("a response without its length")?;
+    let length = content_length(head).ok_or("a response without content-length")?;
     let body_at = end + 4;
     Ok((bytes.len() >= body_at + length).then_some((body_at + length, body_at)))
 }

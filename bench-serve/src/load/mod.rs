@@ -1,7 +1,9 @@
-//! Loads: one thread, many connections, requests that are rendered before, answers that are read no further than need be.
+//! Loads: one thread, many connections, requests rendered in advance, replies read no further
+//! than necessary.
 //!
-//! A load is closed: a connection asks again when it was answered. So a server that stalls is asked less meanwhile, and
-//! the times tell what callers saw who wait, not what callers would have seen who come by a schedule.
+//! A load is closed: a connection sends again when it has its reply. So a server that stalls gets
+//! fewer requests for that time. The times show what waiting callers saw, not what callers on a
+//! schedule would have seen.
 
 pub(crate) mod draw;
 pub(crate) mod h2;
@@ -24,23 +26,23 @@ use self::draw::Draw;
 use self::told::Told;
 use crate::common::clock::now_ns;
 
-/// Silence for so long is a failure.
+/// The time without any reply after which a load fails.
 const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// Read at once at most. What is left comes with the next event.
+/// The most that is read at once. The rest comes with the next event.
 const READ: usize = 1 << 16;
 
-/// What a connection speaks, and what it waits for.
+/// The protocol of a connection, and the replies it waits for.
 pub(crate) trait Dialect {
-    /// What comes before everything else.
+    /// Writes what comes before everything else.
     fn greet(&mut self, _out: &mut Vec<u8>) {}
 
-    /// As many requests as may be on their way now, until there are no more keys.
+    /// Writes as many requests as may be in flight at `now_ns`, until there are no more keys.
     fn ask(&mut self, draw: &mut Draw, now_ns: u64, out: &mut Vec<u8>);
 
-    /// Takes whole answers off the front, and says how many bytes that were.
+    /// Consumes whole replies from the front, and returns how many bytes they had.
     ///
     /// # Errors
-    /// The server does not speak this.
+    /// The server does not speak this protocol.
     fn hear(
         &mut self,
         bytes: &[u8],
@@ -49,17 +51,17 @@ pub(crate) trait Dialect {
         out: &mut Vec<u8>,
     ) -> Made<usize>;
 
-    /// Requests on their way.
+    /// Returns the number of requests in flight.
     fn waits_for(&self) -> usize;
 }
 
 /// A load that can be run again and again.
 pub(crate) trait Load {
-    /// Asks for as long as there are keys, or until then; returns when all is answered.
+    /// Sends requests while there are keys, for at most `lasts`. Returns when all have their reply.
     fn run(&mut self, draw: &mut Draw, lasts: Duration) -> Made<Told>;
 }
 
-/// Connections to one server.
+/// A group of connections to one server.
 pub(crate) struct Flock<D> {
     connections: Vec<Connection<D>>,
     epoll: OwnedFd,
@@ -71,7 +73,7 @@ struct Connection<D> {
     stream: TcpStream,
     dialect: D,
     out: Vec<u8>,
-    /// Of an answer that has not wholly come.
+    /// The beginning of a reply that has not fully arrived.
     part: Vec<u8>,
 }
 
@@ -108,7 +110,7 @@ impl<D: Dialect> Load for Flock<D> {
             self.events.clear();
             epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&SILENCE))?;
             if self.events.is_empty() {
-                return Err(format!("silence after {} answers", told.answers()).into());
+                return Err(format!("no reply for 10 s after {} replies", told.answers()).into());
             }
             for event in &self.events {
                 let place = event.data.u64() as usize;
@@ -131,13 +133,13 @@ impl<D: Dialect> Load for Flock<D> {
 }
 
 impl<D: Dialect> Connection<D> {
-    /// Reads what has come. Returns when.
+    /// Reads what has arrived. Returns when.
     fn hear(&mut self, buffer: &mut [u8], told: &mut Told) -> Made<u64> {
         let count = self.stream.read(buffer)?;
         let at_ns = now_ns();
         let come = buffer.get(..count).unwrap_or_default();
         if come.is_empty() {
-            return Err(format!("closed after {} answers", told.answers()).into());
+            return Err(format!("connection closed after {} replies", told.answers()).into());
         }
         if self.part.is_empty() {
             let taken = self.dialect.hear(come, at_ns, told, &mut self.out)?;

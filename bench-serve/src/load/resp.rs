@@ -1,4 +1,4 @@
-//! RESP: so many requests in one write, the next when all of them are answered.
+//! RESP: a batch of requests in one write, the next when all of them have their replies.
 
 use rategate_bench::engines::Made;
 
@@ -7,14 +7,14 @@ use super::draw::Draw;
 use super::template::Template;
 use super::told::Told;
 
-/// Which answer lets pass.
+/// The form of the replies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
-    /// A list that begins with 0, as redis-cell's.
+    /// A list that begins with 0 for a grant, as redis-cell's.
     Limited,
-    /// A list that begins with 1, as throttlecrab's.
+    /// A list that begins with 1 for a grant, as throttlecrab's.
     Allowed,
-    /// Any number.
+    /// Any number, always a grant.
     Number,
 }
 
@@ -40,7 +40,7 @@ impl Resp {
     }
 }
 
-/// As it goes over the wire.
+/// Returns a command as it is sent.
 pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -80,8 +80,7 @@ impl Dialect for Resp {
                 (Answer::Allowed, Some(first)) => told.answer(first == 1, took_ns),
             }
             taken += count;
-            self.waits_for =
-                self.waits_for.checked_sub(1).ok_or("an answer that nobody asked for")?;
+            self.waits_for = self.waits_for.checked_sub(1).ok_or("a reply without a request")?;
         }
         Ok(taken)
     }
@@ -91,7 +90,8 @@ impl Dialect for Resp {
     }
 }
 
-/// How long the first reply is, and the first number in it if it is one or a list of such. None if it has not wholly come.
+/// Returns the length of the first reply, and its first number if it is a number or a list of
+/// them. Returns `None` if it has not fully arrived.
 fn reply(bytes: &[u8]) -> Made<Option<(usize, Option<i64>)>> {
     let Some((head, number)) = line(bytes)? else { return Ok(None) };
     match bytes[0] {
@@ -111,7 +111,8 @@ fn reply(bytes: &[u8]) -> Made<Option<(usize, Option<i64>)>> {
     }
 }
 
-/// A line, its end included, and its number. Texts are numbers of no meaning.
+/// Returns the length of a line, its end included, and its number. The number of a text has no
+/// meaning.
 #[inline]
 fn line(bytes: &[u8]) -> Made<Option<(usize, i64)>> {
     let (mut number, mut is_negative) = (0_i64, false);

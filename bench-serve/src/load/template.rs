@@ -1,8 +1,8 @@
-//! A request that is rendered once; only the digits of its key change.
+//! Requests that are rendered once; only the digits of the key change.
 
 use super::draw::DIGITS;
 
-/// Where the digits of the key go.
+/// The placeholder for the digits of the key.
 pub(crate) const KEY: &str = "########";
 
 /// A rendered request.
@@ -13,7 +13,7 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// Has the digits of the key where `KEY` stands.
+    /// Creates a template with the digits of the key at the position of `KEY`.
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
         let key_at = memchr::memmem::find(&bytes, KEY.as_bytes()).unwrap_or(0);
         Self { bytes, key_at }

@@ -1,18 +1,18 @@
-//! What a load was told.
+//! The results of a load.
 
 use hdrhistogram::Histogram;
 use rategate_bench::engines::Made;
 
-/// No answer takes longer.
+/// The longest reply time recorded, in nanoseconds.
 const LONGEST_NS: u64 = 20_000_000_000;
 
-/// Answers, and how long each took.
+/// The replies, and the time of each.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
     pub(crate) failed: u64,
-    /// In words, the first answer that was none.
+    /// The text of the first reply that was no decision.
     pub(crate) failure: Option<String>,
     pub(crate) took_ns: Histogram<u64>,
     pub(crate) lasted_ns: u64,

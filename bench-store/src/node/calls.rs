@@ -1,4 +1,4 @@
-//! One thread that calls.
+//! Loads of one thread that calls.
 
 use std::thread;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use super::{Count, Node};
 use crate::clock::now_ns;
 use crate::job::{Told, histogram, pairs};
 
-/// How many calls follow one reading of the clock. It is the reading before each of them: earlier than need be by a
-/// microsecond or two.
+/// The number of calls after one reading of the clock, which counts as the reading before each of
+/// them. It is earlier than necessary by a microsecond or two.
 const CALLS: u64 = 16;
-/// Of so many rounds of calls, the first call of one is timed.
+/// The number of rounds of calls of which one has its first call timed.
 const ROUNDS: u64 = 4;
-/// Between two tries where the first was denied.
+/// The pause after a denied first try.
 const SIP_EVERY: Duration = Duration::from_micros(200);
 
-/// One key, as often as it can.
+/// Calls for one key, as often as possible.
 pub(super) fn hammer(mut node: Node) -> Made<Told> {
     let key = node.limiter.key(node.key(0));
     let (mut count, mut took_ns) = (Count::default(), histogram()?);
@@ -54,8 +54,8 @@ pub(super) fn hammer(mut node: Node) -> Made<Told> {
     Ok(Told { took_ns: pairs(&took_ns), ..count.told(last_ns.saturating_sub(from_ns)) })
 }
 
-/// All there is, again and again. What was granted is written down before anything else happens: the action of whoever is
-/// killed before that was none.
+/// Takes all permits there are, again and again. A grant is written down before anything else
+/// happens, so that a killed caller has not acted on an unwritten grant.
 pub(super) fn sips(mut node: Node) -> Made<Told> {
     let (mut count, from_ns) = (Count::default(), now_ns());
     let mut before_ns = from_ns;

@@ -20,10 +20,10 @@ use crate::job::{Grants, Job, Load, Manner, Told};
 
 pub(crate) type Limiter = Distributed<RedisStore>;
 
-/// For how long a store may be quarantined before the first call.
+/// The longest time that a store may be quarantined before the first call.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a node works with.
+/// The limit and the keys of a node.
 struct Node {
     limiter: Limiter,
     keys: Vec<Vec<u8>>,
@@ -31,7 +31,7 @@ struct Node {
     grants: Grants,
 }
 
-/// Does the job that is written in JSON, from when stdin says until when.
+/// Runs the job that is given as JSON, from when stdin says until when.
 pub(crate) fn run(job: &str) -> Made<()> {
     let job: Job = serde_json::from_str(job)?;
     let store = Arc::new(RedisStore::open(config(&job))?);
@@ -84,24 +84,24 @@ fn limiter(store: &Arc<RedisStore>, job: &Job) -> Made<Limiter> {
     Ok(builder.build()?)
 }
 
-/// Until the store has answered, on a key that nobody counts.
+/// Waits until the store has replied, on a key that is not counted.
 fn warm(limiter: &Limiter, job: &Job) -> Made<()> {
     let begun = Instant::now();
     loop {
         let decision = limiter.try_acquire(b"warm", 1).wait()?;
         let is_there = decision.by() != By::Fallback;
-        // What is shared out begins with whatever the others leave.
+        // A partition begins with whatever the others leave.
         if is_there || matches!(job.mode, Manner::SharedOut { .. }) {
             return Ok(());
         }
         if begun.elapsed() > READY_WITHIN {
-            return Err("the store does not answer".into());
+            return Err("the store is unavailable".into());
         }
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Whoever started this process holds its stdin for as long as it lives.
+/// Ends this process with its parent, which holds its stdin for as long as it lives.
 pub(crate) fn end_with_parent() {
     thread::spawn(|| {
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());
@@ -116,7 +116,7 @@ impl Node {
     }
 }
 
-/// What all loads count alike.
+/// The counts of all loads.
 #[derive(Default)]
 struct Count {
     decisions: u64,

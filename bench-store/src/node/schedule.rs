@@ -1,4 +1,4 @@
-//! Calls by a schedule: each is due at an instant, whatever became of those before it.
+//! A load by a schedule: each call is due at an instant, whatever became of earlier ones.
 
 use std::sync::mpsc;
 use std::thread;
@@ -11,11 +11,11 @@ use super::{Count, Node};
 use crate::clock::now_ns;
 use crate::job::{Told, histogram, pairs};
 
-/// How long whoever calls sleeps when nothing is due: it is as late as that by itself.
+/// The sleep of the calling thread when nothing is due, which is also its lateness.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
-/// One thread calls, another waits for the answers in the order of the calls. What a call took is counted from when it
-/// was due.
+/// Calls in one thread, and waits in another for the decisions in the order of the calls. A
+/// call's time counts from when it was due.
 pub(super) fn run(node: &Node, per_s: u64) -> Made<Told> {
     let from_ns = now_ns();
     let (calls, answers) = mpsc::channel::<(u64, Deciding)>();
@@ -46,7 +46,7 @@ pub(super) fn run(node: &Node, per_s: u64) -> Made<Told> {
         thread::sleep(LOOK_EVERY);
     }
     drop(calls);
-    let heard = waits.join().map_err(|_| "whoever waits for answers")?;
+    let heard = waits.join().map_err(|_| "the thread that waits for decisions panicked")?;
     let (count, took_ns) = heard.ok_or("no histogram")?;
     let lasted_ns = now_ns().saturating_sub(from_ns);
     Ok(Told { took_ns: pairs(&took_ns), ..count.told(lasted_ns) })

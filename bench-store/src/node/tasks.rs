@@ -1,4 +1,4 @@
-//! Tasks in one thread, each of which calls again when it has its answer.
+//! Loads of tasks in one thread, each of which calls again when it has its decision.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use super::{Count, Limiter, Node};
 use crate::clock::now_ns;
 use crate::job::{Grants, Told, histogram, pairs};
 
-/// What the tasks write to. One thread runs them all, so nobody ever waits for it.
+/// The results that the tasks write. One thread runs them all, so no task ever waits for the lock.
 struct Found {
     count: Count,
     took_ns: Histogram<u64>,
@@ -22,7 +22,7 @@ struct Found {
     grants: Grants,
 }
 
-/// What each task has.
+/// The state of each task.
 #[derive(Clone)]
 struct Caller {
     limiter: Limiter,
@@ -53,7 +53,7 @@ pub(super) fn run(node: Node, tasks: u64, pause: Duration) -> Made<Told> {
 }
 
 impl Caller {
-    /// From one key to the next, each task from another one on.
+    /// Calls for one key after another, beginning at a different key in each task.
     async fn call(self, task: u64) -> Result<(), ()> {
         let first = usize::try_from(task).unwrap_or(0) % self.keys.len().max(1);
         let mut keys = self.keys.iter().cycle().skip(first);
@@ -67,7 +67,7 @@ impl Caller {
             if self.pause > Duration::ZERO {
                 tokio::time::sleep(self.pause).await;
             } else if !is_of_store {
-                // An answer that is there at once would keep all others from their turn.
+                // A decision without a wait would keep all other tasks from running.
                 yield_now().await;
             }
             before_ns = now_ns();

@@ -1,12 +1,12 @@
-//! When several limits agree: the first instant at which each of them lets the same call start.
+//! Agreement of several limits: the first instant at which all of them let the same call start.
 
 use core::num::NonZeroU64;
 
 use crate::verdict::{Opening, Refusal};
 
-/// One of several limits, as far as they have to agree.
+/// One of several limits that must agree on a start.
 pub(crate) trait Member {
-    /// Returns when `permits` could start from `from_ns` on, if asked for at `now_ns`.
+    /// Returns when `permits` could start from `from_ns` on, for a request at `now_ns`.
     fn opening_from(
         &self,
         now_ns: u64,
@@ -15,7 +15,8 @@ pub(crate) trait Member {
     ) -> Result<Opening, Refusal>;
 }
 
-/// Returns when `permits` could start in all of `limits` from `from_ns` on, if asked for at `now_ns`.
+/// Returns when `permits` could start in all of `limits` from `from_ns` on, for a request at
+/// `now_ns`.
 pub(crate) fn opening<M: Member>(
     limits: &[M],
     now_ns: u64,
@@ -35,16 +36,16 @@ pub(crate) fn opening<M: Member>(
     Ok(Opening { start_ns: starts.at_ns, opens_ns, scheduled_ns })
 }
 
-/// An instant that all have named.
+/// An instant that all limits accept.
 struct Agreed {
     at_ns: u64,
     scheduled_ns: Option<u64>,
-    /// Whether nobody has named another instant for a try than for a reservation.
+    /// Set if every limit accepts a try at the instant of its reservation.
     opens_alike: bool,
 }
 
-/// Returns the first instant from `from_ns` on that `instant_of` names for every limit alike; the gravest
-/// refusal if there is one.
+/// Returns the first instant from `from_ns` on that `instant_of` gives for every limit alike, or
+/// the gravest refusal.
 fn agree<M: Member>(
     limits: &[M],
     now_ns: u64,
@@ -79,7 +80,8 @@ fn agree<M: Member>(
     }
 }
 
-/// Never possible, before no use in waiting, before an act of somebody's, before the longest wait.
+/// Orders refusals by gravity: never possible, then time cannot help, then held, then the longest
+/// wait.
 const fn gravity(refusal: Refusal) -> (u8, u64) {
     match refusal {
         Refusal::Exceeds(_) => (3, 0),

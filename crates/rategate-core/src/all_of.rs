@@ -1,8 +1,8 @@
-//! Several limits at once: a call passes only if all of them grant it, and otherwise takes nothing
-//! from any.
+//! Several limits at once: a call passes only if all of them grant it, and otherwise takes
+//! nothing from any.
 //!
-//! The start is the first instant at which all of them agree, so the wait is the longest of all
-//! and a refusal burns no permit.
+//! The start is the first instant at which all of them agree. The wait is therefore the longest
+//! of all, and a denial takes no permit.
 //!
 //! ```
 //! use rategate_core::all_of::AllOf;
@@ -19,7 +19,7 @@
 //!     matches!(both.try_acquire(500_000_000, 1), Ok(Verdict::Granted(_)))
 //! });
 //! assert_eq!(passed.count(), 10);
-//! assert_eq!(both.remaining(1_000_000_000), 2, "five earned back, but the window has room for 2");
+//! assert_eq!(both.remaining(1_000_000_000), 2, "five earned back, but the window allows 2");
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
@@ -35,40 +35,40 @@ use crate::provisional::Provisional;
 use crate::refund::Past;
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
-/// Limits that a call must pass together. With none, everything passes.
+/// A set of limits that a call must pass together. Without any, everything passes.
 #[derive(Clone, Debug)]
 pub struct AllOf {
-    /// They book the same calls in the same order, so their tickets are the same.
+    /// The limits, which book the same calls in the same order, so their tickets are the same.
     limits: Vec<Ledger<AnyPolicy>>,
     latest_ns: u64,
     next_serial: u64,
 }
 
 impl AllOf {
-    /// Fresh limits whose clock shows `now_ns`.
+    /// Creates fresh limits whose clock shows `now_ns`.
     #[must_use]
     pub fn new(policies: impl IntoIterator<Item = AnyPolicy>, now_ns: u64) -> Self {
         let limits = policies.into_iter().map(|policy| Ledger::new(policy, now_ns));
         Self::of(limits.collect(), now_ns)
     }
 
-    /// Limits whose clock shows `now_ns`, each with the state it has. None has booked a call yet.
+    /// Creates a set from limits that have a state but no bookings, on a clock that shows `now_ns`.
     #[must_use]
     pub const fn of(limits: Vec<Ledger<AnyPolicy>>, now_ns: u64) -> Self {
         Self { limits, latest_ns: now_ns, next_serial: 1 }
     }
 
-    /// The policies in force, in order.
+    /// Returns the policies in force, in order.
     pub fn policies(&self) -> impl Iterator<Item = &AnyPolicy> {
         self.limits.iter().map(Ledger::policy)
     }
 
-    /// Puts new numbers for all the policies into force at `now_ns`, in their order.
+    /// Puts new numbers into force for all policies, in their order, at `now_ns`.
     ///
     /// # Errors
     ///
-    /// [`LimitError::OtherPolicy`] unless they are as many and of the same kinds; nothing changes
-    /// then.
+    /// [`LimitError::OtherPolicy`] unless they are as many and of the same kinds. Nothing changes
+    /// in that case.
     pub fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
         if policies.len() != self.limits.len() {
             return Err(LimitError::OtherPolicy);
@@ -87,7 +87,8 @@ impl AllOf {
         Ok(())
     }
 
-    /// The clock at `now_ns`, if the states alone say everything then: no promise is out.
+    /// Returns the clock's reading at `now_ns` if there are no promises then, so that the states
+    /// alone say everything.
     pub(crate) fn at_rest(&mut self, now_ns: u64) -> Option<u64> {
         self.latest_ns = self.clamp(now_ns);
         let mut rest = true;
@@ -100,22 +101,22 @@ impl AllOf {
         rest.then_some(self.latest_ns)
     }
 
-    /// What has come back so far: to all of them the same.
+    /// Returns a count of what has come back so far, which is the same for all limits.
     pub(crate) fn past(&self) -> Past {
         self.limits.first().map_or(Past::NONE, Ledger::past)
     }
 
-    /// The limits, in order.
+    /// Returns the limits, in order.
     pub(crate) fn ledgers(&self) -> &[Ledger<AnyPolicy>] {
         &self.limits
     }
 
-    /// The policies in force and their states, promises left out.
+    /// Returns the policies in force and their states, promises left out.
     pub(crate) fn started(&self) -> impl Iterator<Item = (&AnyPolicy, &AnyState)> {
         self.limits.iter().map(|limit| (limit.policy(), limit.state()))
     }
 
-    /// Books in all of them by `book`, under one serial number.
+    /// Books in all limits by `book`, under one serial number.
     fn book_in_all(
         &mut self,
         now_ns: u64,
@@ -128,14 +129,15 @@ impl AllOf {
         let mut ticket = Ticket { serial, ..Ticket::booked(start_ns, u64::MAX, Past::NONE) };
         for limit in &mut self.limits {
             let booked = book(limit);
-            // All of them have seen the same come back. Sooner is always true as well.
+            // What has come back is the same for all of them. An earlier instant is always true
+            // as well.
             let busy_until_ns = ticket.busy_until_ns().min(booked.busy_until_ns());
             ticket = Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, booked.past()) };
         }
         ticket
     }
 
-    /// Goes on at `now_ns` from states that were kept elsewhere for a while.
+    /// Continues at `now_ns` from states that were kept elsewhere for a while.
     pub(crate) fn resume(&mut self, now_ns: u64, states: impl Iterator<Item = AnyState>) {
         for (limit, state) in self.limits.iter_mut().zip(states) {
             limit.resume(state, now_ns);
@@ -155,7 +157,7 @@ impl Member for Ledger<AnyPolicy> {
     }
 }
 
-/// One of the limits, asked for a start before what was promised to others.
+/// One of the limits, whose openings may lie before what was promised to others.
 struct Apart<'a>(&'a Ledger<AnyPolicy>);
 
 impl Member for Apart<'_> {
@@ -217,7 +219,7 @@ impl Limit for AllOf {
             let opening = self.opening(at_ns, permits);
             opening.is_ok_and(|opening| opening.start_ns.saturating_sub(at_ns) <= max_wait_ns)
         };
-        // It is denied now, and accepted at latest then.
+        // The request is denied now, and accepted at `at_latest_ns` at the latest.
         let (mut low, mut high) = (0, at_latest_ns);
         while high.saturating_sub(low) > 1 {
             let middle = low.midpoint(high);
@@ -263,7 +265,8 @@ impl Limit for AllOf {
 }
 
 impl Provisional for AllOf {
-    /// One that bounds what starts is enough for starts to count when they happen.
+    /// Returns `true` if all keep a schedule: one limit that bounds starts is enough for starts
+    /// to count when they happen.
     fn keeps_schedule(&self) -> bool {
         self.limits.iter().all(Provisional::keeps_schedule)
     }
@@ -276,7 +279,7 @@ impl Provisional for AllOf {
         self.limits.iter().any(Provisional::counts_in_flight)
     }
 
-    /// The shortest, so that the others lose no more by it.
+    /// Returns the shortest time, so that the other limits lose no more by it.
     fn counts_for_ns(&self) -> u64 {
         let spans_ns = self.limits.iter().map(Provisional::counts_for_ns);
         spans_ns.filter(|&span_ns| span_ns > 0).min().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! One type for all policies, for limits that are chosen at run time: by a file, a flag or a form.
+//! One type for all policies, for limits chosen at run time from a file, a flag or a form.
 
 use core::num::NonZeroU64;
 
@@ -34,12 +34,12 @@ macro_rules! any_policy {
         })*
 
         impl AnyPolicy {
-            /// Whether a live limit can change from `old` to `self`: the numbers change, the
-            /// policy stays.
+            /// Checks that a live limit can change from `old` to `self`: the numbers may differ,
+            /// the policy must be the same.
             ///
             /// # Errors
             ///
-            /// [`LimitError::OtherPolicy`].
+            /// [`LimitError::OtherPolicy`] if the policies differ.
             pub const fn can_follow(&self, old: &Self) -> Result<(), LimitError> {
                 match (self, old) {
                     $((Self::$name(_), Self::$name(_)) => Ok(()),)*
@@ -65,7 +65,7 @@ macro_rules! any_policy {
                     $((Self::$name(policy), AnyState::$name(state)) => {
                         policy.opening(state, from_ns, permits)
                     })*
-                    // The state of another policy says nothing of this one.
+                    // The state belongs to another policy and says nothing of this one.
                     _ => Err(Refusal::TimeCannotHelp),
                 }
             }
@@ -123,7 +123,7 @@ macro_rules! any_policy {
                 }
             }
 
-            /// From another policy, it starts afresh.
+            /// Carries the state over; from another policy it starts afresh.
             fn rebase(&self, state: &mut AnyState, old: &Self, now_ns: u64) {
                 match (self, old, &mut *state) {
                     $((Self::$name(policy), Self::$name(old), AnyState::$name(state)) => {
@@ -213,7 +213,7 @@ macro_rules! any_policy {
                     $((Self::$name(policy), AnyState::$name(state)) => {
                         policy.write_state(state, words);
                     })*
-                    // The state of another policy says nothing of this one.
+                    // The state belongs to another policy and says nothing of this one.
                     _ => self.write_state(&self.fresh(words.now_ns()), words),
                 }
             }
@@ -229,12 +229,12 @@ macro_rules! any_policy {
 
 any_policy! {
     Gcra(GCRA): gcra::State, "A continuous token bucket.";
-    SlidingLog(SLIDING_LOG): sliding_log::State, "At most N in any window.";
-    CompactLog(COMPACT_LOG): compact_log::State, "At most N in any window, on a grid, in little memory.";
-    FixedWindow(FIXED_WINDOW): fixed_window::State, "At most N in each window of a grid.";
+    SlidingLog(SLIDING_LOG): sliding_log::State, "A sliding log: at most N in any window.";
+    CompactLog(COMPACT_LOG): compact_log::State, "A sliding log on a grid, in little memory.";
+    FixedWindow(FIXED_WINDOW): fixed_window::State, "A fixed window: at most N in each.";
     Pacer(PACER): pacer::State, "Batched average pacing.";
     TwoTimeline(TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
-    BackfillPool(BACKFILL_POOL): backfill_pool::State, "A pool that loses nothing.";
-    Concurrency(CONCURRENCY): concurrency::State, "At most N in flight.";
-    CommitLog(COMMIT_LOG): commit_log::State, "At most N effects in any window.";
+    BackfillPool(BACKFILL_POOL): backfill_pool::State, "A token bucket that loses nothing.";
+    Concurrency(CONCURRENCY): concurrency::State, "A bound on operations in flight.";
+    CommitLog(COMMIT_LOG): commit_log::State, "A commit log: at most N effects in any window.";
 }

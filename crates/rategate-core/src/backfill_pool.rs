@@ -1,5 +1,5 @@
-//! Backfill pool: a token bucket that loses nothing. What does not fit goes into a waiting pool,
-//! and comes back at a bounded share of each refill.
+//! A token bucket that loses nothing: what does not fit goes into a waiting pool, and comes back
+//! at a bounded share of each refill.
 //!
 //! ```text
 //!   refill x ──> active, up to `pool` ──────────────> take
@@ -10,21 +10,21 @@
 //!
 //! # Contract
 //!
-//! * **Conservation.** Active, waiting and consumed permits are together all that was refilled,
-//!   always; permits only ever move (theory 4.1).
-//! * **Ceiling.** Any window of length `W` sees at most `ratio (pool + (W + r) rate)` permits, with `r`
-//!   the longest time between refills by hand (theory 4.2), and zero where the pool refills itself
-//!   at each grant. The ratio bounds the *pool*: a short window
-//!   may see all of it at once.
-//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
-//!   instants.
-//! * **Carry.** The fraction `(ratio - 1) x` of a refill is carried into the next, so that many
-//!   small refills move as much as a large one while active permits are at `pool` or above.
+//! * **Conservation.** Active, waiting and consumed permits together are always all that was
+//!   refilled. Permits only ever move (docs/theory.md, section 4.1).
+//! * **Ceiling.** Any window of length `W` sees at most `ratio (pool + (W + r) rate)` permits,
+//!   with `r` the longest time between refills by hand (docs/theory.md, section 4.2), and zero
+//!   where the pool refills itself at each grant. The ratio bounds the *pool*: a short window may
+//!   see all of it at once.
+//! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
+//!   a schedule promises instants.
+//! * **Carry.** The fraction `(ratio - 1) x` of a refill is carried into the next. Many small
+//!   refills therefore move as much as a large one while active permits are at `pool` or above.
 //! * **Two ways to fill.** Without a rate, only [`Policy::refill`] adds permits, and a denial names
 //!   no wait. With a rate the pool starts with one permit and refills itself when permits are
 //!   taken, from the clock: no thread.
-//! * **Refund.** All of it goes back: into the active pool while that could not have been full without
-//!   the grant, later into the waiting one.
+//! * **Refund.** All of it comes back: into the active pool while that could not have been full
+//!   without the grant, later into the waiting pool.
 //! * **Retry.** Exact, with a rate.
 //! * **Rounding.** Parts of a permit are kept in the rate's own fraction; a change of rate rounds
 //!   down by less than one part.
@@ -55,7 +55,7 @@ use crate::refund::{Refund, Rest};
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_floor;
 
-/// The largest pool, in permits.
+/// The maximum size of a pool, in permits.
 pub const MAX_POOL: u64 = 4_294_967_295;
 
 /// A pool, the share of it that a backlog may add, and the rate at which it refills itself.
@@ -66,23 +66,23 @@ pub struct BackfillPool {
     rate: Option<Rate>,
 }
 
-/// What is in the pools, in parts of a permit.
+/// The contents of both pools, in parts of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// How many parts make one permit: the rate's period in ns, so that a nanosecond earns a whole
-    /// number of parts.
+    /// The number of parts that make one permit: the rate's period in ns, so that a nanosecond
+    /// earns a whole number of parts.
     per_permit: u64,
     active: u128,
     waiting: u128,
-    /// What the share of past refills came to beyond whole parts, in parts of the ratio's
+    /// The remainder of past refills' shares below a whole part, in units of one over the ratio's
     /// denominator.
     carry: u128,
     filled_until_ns: u64,
 }
 
 impl BackfillPool {
-    /// A pool of `pool` permits that a backlog may raise to `pool * ratio`, refilled by hand or,
-    /// with a `rate`, by the clock.
+    /// Creates a pool of `pool` permits that a backlog may raise to `pool * ratio`, refilled by
+    /// hand or, with a `rate`, by the clock.
     ///
     /// # Errors
     ///
@@ -105,19 +105,19 @@ impl BackfillPool {
         Ok(Self { pool, ratio, rate })
     }
 
-    /// Whole permits that can be taken now.
+    /// Returns the whole permits that can be taken now.
     #[must_use]
     pub fn active(&self, state: &State) -> u64 {
         whole(state.active, state)
     }
 
-    /// Whole permits held back for later.
+    /// Returns the whole permits held back for later.
     #[must_use]
     pub fn waiting(&self, state: &State) -> u64 {
         whole(state.waiting, state)
     }
 
-    /// The most whole permits at one instant.
+    /// Returns the maximum of whole permits at one instant.
     fn most(&self) -> u64 {
         let most = mul_div_floor(
             self.pool.get().into(),
@@ -136,10 +136,10 @@ impl BackfillPool {
         state.active = state.active.saturating_add(fits);
         state.waiting = state.waiting.saturating_add(parts.saturating_sub(fits));
 
-        // What of the waiting pool may move now: the burst share of this refill, ...
+        // The part of the waiting pool that may move now: the burst share of this refill, ...
         let share = parts.min(pool).saturating_mul(over.into()).saturating_add(state.carry);
         let most = mul_div_floor(pool, self.ratio.numerator().get(), denominator);
-        // ... as much as there is room for, and as there is.
+        // ... up to the free capacity and to what waits.
         let room = most.unwrap_or(u128::MAX).saturating_sub(state.active);
         let moved = share.checked_div(denominator).unwrap_or(0).min(room).min(state.waiting);
         state.carry = share.checked_rem(denominator).unwrap_or(0);
@@ -147,7 +147,7 @@ impl BackfillPool {
         state.active = state.active.saturating_add(moved);
     }
 
-    /// The state at `now_ns`, with what the clock has brought by then.
+    /// Returns the state at `now_ns`, with what the clock has earned by then.
     fn filled(&self, state: &State, now_ns: u64) -> State {
         let mut filled = *state;
         if let Some(Rate(Kind::Paced(pace))) = self.rate {
@@ -161,13 +161,13 @@ impl BackfillPool {
         filled
     }
 
-    /// What the pool holds, without the burst share.
+    /// Returns the size of the pool in parts, without the burst share.
     fn whole_pool(&self, state: &State) -> u128 {
         u128::from(self.pool.get()).saturating_mul(state.per_permit.into())
     }
 
-    /// Whether nothing can have overflowed since a grant, had it not been made. A refill by hand counts
-    /// as a change of the numbers.
+    /// Returns `true` if nothing could have overflowed since the grant, had it not been made. A
+    /// refill by hand counts as a change of the numbers.
     fn was_never_full(&self, refund: Refund) -> bool {
         let Rest::BusyUntil(until_ns) = refund.rest else { return false };
         let Some(returned) = refund.returned else { return false };
@@ -178,11 +178,11 @@ impl BackfillPool {
         u128::from(refund.now_ns).saturating_add(sooner_ns) <= until_ns.into()
     }
 
-    /// The first instant in `from_ns..` at which `permits` are active, if nothing is taken.
+    /// Returns the first instant in `from_ns..` at which `permits` are active, if nothing is taken.
     fn filled_to(&self, state: &State, from_ns: u64, permits: u64) -> Result<u64, Refusal> {
         let Some(Rate(Kind::Paced(pace))) = self.rate else { return Err(Refusal::Held) };
         let enough = |at_ns: u64| self.active(&self.filled(state, at_ns)) >= permits;
-        // A whole pool fills it, and the next one brings all of the burst share.
+        // A whole pool's time fills it, and the next one brings all of the burst share.
         let pools = self.most().saturating_add(self.pool.get()).saturating_add(1);
         let longest_ns = pace.time_of(pools).ceil().saturating_add(state.filled_until_ns.into());
         let (mut low, mut high) = (from_ns, u64::try_from(longest_ns).unwrap_or(u64::MAX));
@@ -209,7 +209,7 @@ impl Policy for BackfillPool {
             Some(Rate(Kind::Paced(pace))) => pace.period_ns().get(),
             _ => 1,
         };
-        // The first request of a pool that fills itself passes at once, as everywhere.
+        // The first request of a pool that refills itself passes at once, as everywhere.
         let active = if self.rate.is_some() { per_permit.into() } else { 0 };
         State { per_permit, active, waiting: 0, carry: 0, filled_until_ns: now_ns }
     }
@@ -273,8 +273,8 @@ impl Policy for BackfillPool {
         true
     }
 
-    /// Without the grant, the pool is not full before its rate has brought what is missing, with all
-    /// of the burst share.
+    /// Returns when the rate has filled the pool with all of its burst share: without the grant,
+    /// the pool is not full before.
     fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
         let Some(Rate(Kind::Paced(pace))) = self.rate else { return u64::MAX };
         let filled = self.filled(state, grant.start_ns);
@@ -285,9 +285,11 @@ impl Policy for BackfillPool {
         grant.start_ns.saturating_add(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// All of it goes back. Into the active pool only what would have stayed there: if the pool
-    /// may have been full without the grant, the permits would have overflowed, and wait now as they
-    /// would have. Proof: with as much in both pools together and no more of it active, it is so
+    /// Takes back all permits. Only what would have stayed active goes into the active pool: if
+    /// the pool may have been full without the grant, the permits would have overflowed, and they
+    /// wait now as they would have.
+    ///
+    /// Proof: let both pools together hold as much, and no more of it be active. That stays so
     /// after every refill, since each makes `active` the least of three sums of these.
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
         if self.rate == Some(Rate::NEVER) {
@@ -302,7 +304,8 @@ impl Policy for BackfillPool {
         refund.permits
     }
 
-    /// Into the active pool, as far as it has room without its burst share: nothing waits of what nobody can show.
+    /// Credits the active pool as far as it has free capacity without its burst share. Permits
+    /// without a grant never go into the waiting pool.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         if matches!(self.rate, Some(Rate::NEVER | Rate::UNLIMITED)) {
             return 0;

@@ -1,8 +1,10 @@
-//! A policy and a state that somebody else keeps, for the time of one decision: what a table does with
-//! the state of a key, where a [`Ledger`](crate::ledger::Ledger) for each would be many times as large.
+//! A policy with a state stored elsewhere, joined for one decision. A keyed table uses it for the
+//! state of a key, where a [`Ledger`](crate::ledger::Ledger) for each key would be many times as
+//! large.
 //!
-//! It grants and denies at once, and counts operations in flight. Promises, and permits that come back,
-//! need somebody who remembers them: a ledger [goes on](crate::ledger::Ledger::resumed) from the state.
+//! It grants and denies at once, and counts operations in flight. Promises and refunds need a
+//! memory of past grants: for these a ledger [continues](crate::ledger::Ledger::resumed) from the
+//! state.
 //!
 //! ```
 //! use rategate_core::bare::Bare;
@@ -27,7 +29,7 @@ use crate::policy::{Policy, Taken};
 use crate::refund::Past;
 use crate::verdict::{Opening, Refusal, Ticket};
 
-/// One decision about a state that is kept elsewhere. Whoever keeps it clamps the clock.
+/// One decision about a state that is stored elsewhere. The owner of the state clamps the clock.
 #[derive(Debug)]
 pub struct Bare<'a, P: Policy> {
     policy: &'a P,
@@ -36,7 +38,7 @@ pub struct Bare<'a, P: Policy> {
 }
 
 impl<'a, P: Policy> Bare<'a, P> {
-    /// A limit whose state is this, and to which so much has come back so far.
+    /// Creates a limit over `state`, where `past` is what has come back so far.
     pub const fn new(policy: &'a P, state: &'a mut P::State, past: Past) -> Self {
         Self { policy, state, past }
     }
@@ -58,12 +60,12 @@ impl<P: Policy> Limit for Bare<'_, P> {
         Ticket::booked(start_ns, busy_until_ns, self.past)
     }
 
-    /// What has been taken is not known one by one.
+    /// Returns `false`: grants are not known one by one.
     fn cancel(&mut self, _now_ns: u64, _ticket: Ticket) -> bool {
         false
     }
 
-    /// Nor is that.
+    /// Returns `false`: promises are not known one by one.
     fn start_early(&mut self, _now_ns: u64, _ticket: Ticket) -> bool {
         false
     }
@@ -78,7 +80,7 @@ impl<P: Policy> Limit for Bare<'_, P> {
         self.policy.slack_ns()
     }
 
-    /// What fills up is a change that grants of before have to be told of.
+    /// Returns `false`: a refill is a change that earlier tickets would have to learn of.
     fn refill(&mut self, _now_ns: u64, _permits: u64) -> bool {
         false
     }

@@ -1,9 +1,9 @@
-//! Commit log: at most N *effects* in any half-open window of length M, however long each takes to
-//! follow its grant.
+//! The commit log: at most N *effects* in any half-open window of length M, however long each
+//! takes to follow its grant.
 //!
-//! There are N slots. A grant holds a slot until the operation commits: until its effect, or until
-//! word that the effect has happened, such as a peer's acknowledgement. From then on the slot cools
-//! for M, and is free again.
+//! There are N slots. A grant holds a slot until the operation commits: until its effect, or
+//! until word that the effect has happened, such as a peer's acknowledgement. From then on the
+//! slot cools for M, and is free again.
 //!
 //! ```text
 //!   N = 1        granted   effect  committed               free again
@@ -11,26 +11,28 @@
 //!                        held                  cooling        granted
 //! ```
 //!
-//! A [sliding log](crate::sliding_log) bounds the grants, and with a guard also effects whose delays
-//! differ by a known jitter. This one needs to know nothing about the delay. It is the limit for a
-//! peer that hangs up on whoever sends too much.
+//! A [sliding log](crate::sliding_log) bounds the grants, and with a guard also effects whose
+//! delays differ by a known jitter. This one needs no knowledge of the delay. It is the limit for
+//! a peer that disconnects clients that send too much.
 //!
 //! # Contract
 //!
-//! * **Ceiling.** At most N effects in any window `[t, t + M)`, each of them at any instant from its
-//!   grant to its commit (theory 2.5 d, e). By a clock that runs slower than this one, the same
-//!   holds with [a guard](CommitLog::with_clock_error_ppm).
-//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
-//!   instants.
-//! * **Commit.** [`release`](crate::limit::Limit::release) commits: the slot cools from the reading
-//!   of the clock that comes with the call. More than are held commit nothing more.
-//! * **Forgo.** [`forgo`](crate::limit::Limit::forgo) frees held slots at once: for operations that
-//!   provably had no effect and never will. What merely failed may have arrived, and commits.
+//! * **Ceiling.** At most N effects in any window `[t, t + M)`, each of them at any instant from
+//!   its grant to its commit (docs/theory.md, section 2.5 d, e). By a clock that runs slower than
+//!   this one, the same holds with [a guard](CommitLog::with_clock_error_ppm).
+//! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
+//!   a schedule promises instants.
+//! * **Commit.** [`release`](crate::limit::Limit::release) commits: the slot cools from the
+//!   reading of the clock that comes with the call. Releasing more than are held commits those
+//!   that are held.
+//! * **Abort.** [`forgo`](crate::limit::Limit::forgo) frees held slots at once: for operations
+//!   that provably had no effect and never will. An operation that merely failed may have
+//!   arrived, and commits.
 //! * **Retry.** Exact, and equality passes: a slot committed at `t` is free at `t + M`. Where only
 //!   held slots stand in the way, time alone cannot help, and a denial carries no wait.
 //! * **Rate.** Under lasting demand N / (M + the mean time from grant to commit).
-//! * **Change.** Commits stay with their instants; what the old numbers had let go is gone. A lower
-//!   N takes effect as slots come free, and nothing held is taken back.
+//! * **Change.** Commits keep their instants. What had cooled under the old numbers stays free. A
+//!   lower N takes effect as slots come free, and held slots stay held.
 //! * **Clock.** Going backwards earns nothing twice; at the end of 64 bits nothing wraps.
 //! * **Cost.** 48 bytes, and 16 for each distinct instant of a commit within M; O(1) amortised, and
 //!   for several permits O(number of commits that must have cooled).
@@ -61,10 +63,10 @@ use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
-/// The most slots there can be.
+/// The maximum number of slots.
 pub const MAX_PERMITS: u64 = 4_294_967_295;
 
-/// At most `permits` effects in any window of `period_ns`.
+/// A limit of at most `permits` effects in any window of `period_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitLog {
     permits: NonZeroU64,
@@ -72,15 +74,15 @@ pub struct CommitLog {
     guard_ns: u64,
 }
 
-/// The slots that are not free, and some that have been free since the last grant.
+/// The slots that are not free, and some that have become free since the last grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Granted and not yet committed.
+    /// The permits granted and not yet committed.
     held: u64,
-    /// Committed, oldest first. What was free by the newest grant is gone, so these and `held`
+    /// The commits, oldest first. Those free by the newest grant are dropped, so these and `held`
     /// together are never more than the slots of the limit at that grant.
     cooling: VecDeque<Commit>,
-    /// The sum of all their permits.
+    /// The sum of the permits of all commits.
     total: u64,
 }
 
@@ -91,14 +93,14 @@ struct Commit {
 }
 
 impl State {
-    /// The permits granted and not yet committed.
+    /// Returns the number of permits granted and not yet committed.
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.held
     }
 
-    /// Lets `permits` cool from `now_ns`, or from the newest commit if a clock has gone back since:
-    /// later is safe.
+    /// Lets `permits` cool from `now_ns`, or from the newest commit if a clock has gone back
+    /// since: later is safe.
     fn cool(&mut self, now_ns: u64, permits: u64) {
         self.total = self.total.saturating_add(permits);
         match self.cooling.back_mut() {
@@ -111,8 +113,8 @@ impl State {
 }
 
 impl CommitLog {
-    /// At most `permits` effects in any window of `period_ns`, by the clock that the limit is used
-    /// with.
+    /// Creates a limit of at most `permits` effects in any window of `period_ns`, by the clock
+    /// that the limit is used with.
     ///
     /// # Errors
     ///
@@ -127,43 +129,45 @@ impl CommitLog {
         Ok(Self { permits, period_ns, guard_ns: 0 })
     }
 
-    /// The same limit for a period that is longer by `guard_ns`, in place of any guard before.
+    /// Lengthens the period by `guard_ns`, in place of any earlier guard.
     ///
     /// # Errors
     ///
-    /// [`LimitError::PeriodTooLong`] if period and guard together pass 584 years.
+    /// [`LimitError::PeriodTooLong`] if period and guard together exceed 584 years.
     pub fn with_guard(self, guard_ns: u64) -> Result<Self, LimitError> {
         self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
         Ok(Self { guard_ns, ..self })
     }
 
-    /// The same limit for a peer that counts by a clock of its own, while this one runs at most
-    /// `parts` in a million faster than the peer's: slots cool for `period * (1 + parts / 10^6)`,
-    /// rounded up, so by the peer's clock for a period at least. 200 is plenty for two clocks of
-    /// quartz. It is a [guard](Self::with_guard), in place of any before.
+    /// Adds a guard for a peer that counts by its own clock, while this clock runs at most
+    /// `parts` in a million faster than the peer's.
+    ///
+    /// Slots cool for `period * (1 + parts / 10^6)`, rounded up, so for at least a period by the
+    /// peer's clock. 200 is plenty for two clocks of quartz. It replaces any earlier
+    /// [guard](Self::with_guard).
     ///
     /// # Errors
     ///
-    /// [`LimitError::PeriodTooLong`] if period and guard together pass 584 years.
+    /// [`LimitError::PeriodTooLong`] if period and guard together exceed 584 years.
     pub fn with_clock_error_ppm(self, parts: u64) -> Result<Self, LimitError> {
         let product = u128::from(self.period_ns.get()).saturating_mul(parts.into());
         let guard_ns = product.div_ceil(1_000_000);
         self.with_guard(u64::try_from(guard_ns).map_err(|_| LimitError::PeriodTooLong)?)
     }
 
-    /// The most effects in any window.
+    /// Returns the maximum number of effects in any window.
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits.get()
     }
 
-    /// How long a slot cools: the window and its guard.
+    /// Returns how long a slot cools: the window and its guard.
     #[must_use]
     pub const fn cools_for_ns(&self) -> u64 {
         self.period_ns.get().saturating_add(self.guard_ns)
     }
 
-    /// When what was committed is free again.
+    /// Returns when the slots of a commit are free again.
     fn free_ns(&self, commit: &Commit) -> u128 {
         u128::from(commit.instant_ns).saturating_add(self.cools_for_ns().into())
     }
@@ -236,14 +240,15 @@ impl Policy for CommitLog {
         old.forget_before(state, now_ns);
     }
 
-    /// What provably had no effect never held a slot: do not release it as well.
+    /// Frees the held slots: an operation that provably had no effect never held them. Do not
+    /// release it as well.
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
         let permits = refund.permits.min(state.held);
         state.held = state.held.saturating_sub(permits);
         permits
     }
 
-    /// What has not committed. What has had its effect cools, whatever anybody says.
+    /// Frees slots that have not committed. Those that have committed cool in any case.
     fn credit(&self, state: &mut State, _now_ns: u64, permits: u64) -> u64 {
         let back = permits.min(state.held);
         state.held = state.held.saturating_sub(back);
@@ -292,7 +297,8 @@ impl Portable for CommitLog {
         words.log(NonZeroU64::MIN, cooling.map(|commit| (commit.instant_ns, commit.permits)));
     }
 
-    /// What was held commits now, or when the last promise has started: its effect came at some instant before.
+    /// Restores the log. What was held commits now, or when the last promise has started: its
+    /// effect came at some instant before.
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
         let (held, settled_ns) = (words.word()?, words.settled_ns());
         let mut state = State::default();

@@ -1,5 +1,5 @@
-//! Limits whose numbers and whose state are a few words each, so that a twin of several can hold them
-//! all: the policy and its state as they are, and the same in plain words.
+//! Limits whose numbers and state take a few words each, so that a lock-free state can hold
+//! several: the policy and its state as they are, and in plain words.
 
 use core::num::NonZeroU64;
 
@@ -10,17 +10,17 @@ use crate::gcra::{self, Gcra};
 use crate::policy::{Policy, Taken};
 use crate::verdict::{Opening, Refusal};
 
-/// How many words numbers take, and how many a state.
+/// The number of words for the numbers, and for the state.
 pub(crate) const WORDS: usize = 3;
 
-/// Which policies there are.
+/// The kinds of policies with a compact form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Bucket,
     Window,
 }
 
-/// A policy and its state.
+/// A policy and its state, in one of these kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compact {
     Bucket(Gcra, gcra::State),
@@ -28,7 +28,7 @@ pub(crate) enum Compact {
 }
 
 impl Kind {
-    /// The kind of a policy, if it is one of these.
+    /// Returns the kind of a policy, or `None` if it has no compact form.
     pub(crate) const fn of(policy: &AnyPolicy) -> Option<Self> {
         match policy {
             AnyPolicy::Gcra(_) => Some(Self::Bucket),
@@ -39,7 +39,7 @@ impl Kind {
 }
 
 impl Compact {
-    /// What a ledger has, if it is one of these.
+    /// Returns the compact form of a ledger's policy and state, if there is one.
     pub(crate) const fn new(policy: &AnyPolicy, state: &AnyState) -> Option<Self> {
         match (policy, state) {
             (AnyPolicy::Gcra(policy), AnyState::Gcra(state)) => Some(Self::Bucket(*policy, *state)),
@@ -50,7 +50,7 @@ impl Compact {
         }
     }
 
-    /// The limit that these words say.
+    /// Returns the limit written in these words.
     #[inline]
     pub(crate) fn from_words(kind: Kind, numbers: [u64; WORDS], state: [u64; WORDS]) -> Self {
         match kind {
@@ -65,7 +65,7 @@ impl Compact {
         }
     }
 
-    /// The numbers, if they fit.
+    /// Returns the numbers in words, if they fit.
     pub(crate) const fn numbers(&self) -> Option<[u64; WORDS]> {
         match self {
             Self::Bucket(policy, _) => policy.to_words(),
@@ -73,7 +73,7 @@ impl Compact {
         }
     }
 
-    /// The state, if it fits.
+    /// Returns the state in words, if it fits.
     #[inline]
     pub(crate) fn words(&self) -> Option<[u64; WORDS]> {
         match self {
@@ -82,7 +82,7 @@ impl Compact {
         }
     }
 
-    /// The state as a ledger keeps it.
+    /// Returns the state as a ledger keeps it.
     pub(crate) const fn state(&self) -> AnyState {
         match self {
             Self::Bucket(_, state) => AnyState::Gcra(*state),

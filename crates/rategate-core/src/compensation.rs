@@ -1,6 +1,7 @@
-//! EngineBlock's one knob for closing a gap, from average (0) over damped and strict (1) to a burst.
+//! EngineBlock's single parameter for closing a gap: average (0), damped (up to 1), strict (1),
+//! burst (above).
 //!
-//! Floats are read here and nowhere later: a damping becomes a power of two, a burst a fraction.
+//! Floats are read only here: a damping becomes a power of two, a burst a fraction.
 
 use crate::error::{LimitError, RatioError};
 use crate::ratio::Ratio;
@@ -11,16 +12,17 @@ use crate::two_timeline::Mode;
 pub struct Shift(u32);
 
 impl Shift {
-    /// The damping `ratio`, between 0 and 1, rounded down to a power of two: 0.3 is a quarter.
+    /// Returns the damping `ratio`, between 0 and 1, rounded down to a power of two: 0.3 is a
+    /// quarter.
     ///
     /// # Errors
     ///
-    /// [`LimitError::Damping`] for anything not between 0 and 1, both excluded.
+    /// [`LimitError::Damping`] for a number that is not between 0 and 1, both excluded.
     pub fn from_ratio(ratio: f64) -> Result<Self, LimitError> {
         if !(ratio > 0.0 && ratio < 1.0) {
             return Err(LimitError::Damping);
         }
-        // Halving a float is exact, so this compares with the very powers of two.
+        // Halving a float is exact, so this compares with exact powers of two.
         let (mut power, mut shift) = (0.5, 1);
         while power > ratio && shift < 63 {
             power /= 2.0;
@@ -29,12 +31,12 @@ impl Shift {
         Ok(Self(shift))
     }
 
-    /// The damping of this exponent.
+    /// Returns the damping of this exponent, or `None` outside 1 to 63.
     pub(crate) fn of_exponent(shift: u64) -> Option<Self> {
         u32::try_from(shift).ok().filter(|shift| (1..=63).contains(shift)).map(Self)
     }
 
-    /// The exponent.
+    /// Returns the exponent.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -42,11 +44,12 @@ impl Shift {
 }
 
 impl Mode {
-    /// EngineBlock's one knob: 0 is average, a part of one is damped, 1 strict, more a burst.
+    /// Returns the mode of EngineBlock's parameter: 0 is average, below 1 damped, 1 strict, above
+    /// a burst.
     ///
     /// # Errors
     ///
-    /// [`RatioError`] for a negative, infinite or absent number, or a ratio out of bounds.
+    /// [`RatioError`] for a negative or infinite number, not-a-number, or a ratio out of bounds.
     pub fn from_compensation(x: f64) -> Result<Self, RatioError> {
         if x < 0.0 {
             return Err(RatioError::BelowOne);

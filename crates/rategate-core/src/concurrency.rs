@@ -1,5 +1,5 @@
-//! Concurrency: at most N operations in flight. A permit comes back when its operation ends, not
-//! when time passes: a pizza oven whose baking times nobody knows.
+//! A limit of at most N operations in flight. A permit comes back when its operation ends, not
+//! when time passes: a pizza oven with unknown baking times.
 //!
 //! ```text
 //!   N = 2    1 |=========|
@@ -12,8 +12,8 @@
 //!
 //! * **Ceiling.** At most N permits taken and not yet released, at any instant.
 //! * **Retry.** None: time alone cannot help, so a denial carries no wait.
-//! * **Refund.** The same as a release, for an operation that never started.
-//! * **Change.** A lower N takes effect as operations end; nothing in flight is taken back.
+//! * **Refund.** Equal to a release, for an operation that never started.
+//! * **Change.** A lower N takes effect as operations end; operations in flight keep their permits.
 //! * **Cost.** 8 bytes.
 //!
 //! # Example
@@ -40,29 +40,29 @@ use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
 
-/// At most `permits` in flight.
+/// A limit of at most `permits` operations in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     permits: NonZeroU64,
 }
 
-/// How many are in flight.
+/// The number of operations in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     in_flight: u64,
 }
 
 impl Concurrency {
-    /// At most `permits` in flight.
+    /// Creates a limit of at most `permits` in flight.
     ///
     /// # Errors
     ///
-    /// [`LimitError::ZeroPermits`].
+    /// [`LimitError::ZeroPermits`] if `permits` is zero.
     pub fn new(permits: u64) -> Result<Self, LimitError> {
         Ok(Self { permits: NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)? })
     }
 
-    /// The most permits in flight.
+    /// Returns the maximum number of permits in flight.
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits.get()
@@ -105,14 +105,14 @@ impl Policy for Concurrency {
 
     fn rebase(&self, _state: &mut State, _old: &Self, _now_ns: u64) {}
 
-    /// An operation that never was in flight is in flight no longer: do not release it as well.
+    /// Ends an operation that never was in flight: do not release it as well.
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
         let permits = refund.permits.min(state.in_flight);
         state.in_flight = state.in_flight.saturating_sub(permits);
         permits
     }
 
-    /// The same as a [refund](Policy::refund).
+    /// Takes permits back like a [refund](Policy::refund).
     fn credit(&self, state: &mut State, _now_ns: u64, permits: u64) -> u64 {
         let back = permits.min(state.in_flight);
         state.in_flight = state.in_flight.saturating_sub(back);
@@ -151,7 +151,7 @@ impl Portable for Concurrency {
         words.word(state.in_flight);
     }
 
-    /// What was in flight has ended: nobody is left to release it.
+    /// Restores an idle limit: what was in flight has ended, since no holder is left to release it.
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
         let _ = words.word()?;
         Ok(State::default())

@@ -1,6 +1,6 @@
-//! Plain decimals, read exactly: the numbers inside rates, durations and ratios.
+//! Exact parsing of plain decimals: the numbers inside rates, durations and ratios.
 
-/// `mantissa / 10^scale`, straight from its digits.
+/// A decimal number, `mantissa / divisor`, exactly as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decimal {
     pub(crate) mantissa: u128,
@@ -8,7 +8,7 @@ pub(crate) struct Decimal {
     pub(crate) divisor: u128,
 }
 
-/// Why a text is no decimal.
+/// The reason why a text is no decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecimalError {
     Malformed,
@@ -43,13 +43,13 @@ pub(crate) fn parse(text: &str) -> Result<Decimal, DecimalError> {
     Ok(decimal)
 }
 
-/// Splits `"1.5ms"` into `"1.5"` and `"ms"`: the number is all up to the first letter.
+/// Splits `"1.5ms"` into `"1.5"` and `"ms"`: the number ends at the first letter.
 pub(crate) fn split_unit(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
     text.split_at(end)
 }
 
-/// The greatest common divisor; `gcd(0, b)` is `b`.
+/// Returns the greatest common divisor; `gcd(0, b)` is `b`.
 pub(crate) const fn gcd(mut a: u128, mut b: u128) -> u128 {
     while let Some(rest) = a.checked_rem(b) {
         a = b;

@@ -1,64 +1,64 @@
-//! What can be wrong with a limit or a request. Being over a limit is not among it: that is an
-//! answer, see [`Verdict`](crate::verdict::Verdict).
+//! Errors of limits and requests. Being over a limit is not an error but a
+//! [`Verdict`](crate::verdict::Verdict).
 
 use core::error::Error;
 use core::fmt;
 
-/// Why a [`Rate`](crate::rate::Rate) cannot be built.
+/// The reason why a [`Rate`](crate::rate::Rate) cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateError {
-    /// No permits per period: to deny everything on purpose, say `never`.
+    /// The rate has zero permits per period. To deny everything, write `never`.
     Zero,
-    /// A period of no length: for no limit at all, say `unlimited`.
+    /// The period is zero. For no limit at all, write `unlimited`.
     ZeroPeriod,
-    /// Less than nothing.
+    /// The rate is negative.
     Negative,
     /// The text is not `N/PERIOD`, `unlimited` or `never`.
     Malformed,
     /// The text after the slash is neither a unit nor a duration.
     Period(SpanError),
-    /// As a reduced fraction of permits and nanoseconds, one side is over `u64::MAX`.
+    /// One side of the reduced fraction of permits and nanoseconds exceeds `u64::MAX`.
     NotRepresentable,
 }
 
-/// Why a text is no duration.
+/// The reason why a text is no duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpanError {
-    /// A bare number: `"10"` where `"10s"` was meant, or `"10ms"`.
+    /// The number has no unit: `"10"` where `"10s"` or `"10ms"` was meant.
     NoUnit,
-    /// A unit that is not one of `ns us ms s min h d`.
+    /// The unit is not one of `ns us ms s min h d`.
     UnknownUnit,
     /// The part before the unit is no plain decimal.
     Malformed,
-    /// Not a whole number of nanoseconds.
+    /// The duration is not a whole number of nanoseconds.
     BelowNanosecond,
-    /// Over `u64::MAX` nanoseconds, which is 584 years.
+    /// The duration exceeds `u64::MAX` nanoseconds, which is 584 years.
     TooLong,
 }
 
-/// Why a [`Ratio`](crate::ratio::Ratio) cannot be built.
+/// The reason why a [`Ratio`](crate::ratio::Ratio) cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RatioError {
-    /// Not a plain decimal number.
+    /// The text is not a plain decimal number.
     Malformed,
-    /// Under one, where the ratio is of a burst to the normal rate.
+    /// The ratio is under one; it compares a burst with the normal rate.
     BelowOne,
-    /// Over a million, or with more digits than 64 bits hold.
+    /// The ratio is over a million, or has more digits than 64 bits hold.
     OutOfRange,
 }
 
-/// Which number of a limit cannot be honoured, and why. Found at construction and never again.
+/// The reason why a limit's numbers are rejected, found at construction or reconfiguration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
     /// `permits`, `burst` or `pool` is zero, so that nothing could ever pass.
     ZeroPermits,
-    /// More permits than the policy can count exactly.
+    /// There are more permits than the policy can count exactly.
     TooManyPermits {
-        /// The most it can.
+        /// The maximum that it can count.
         most: u64,
     },
     /// `period` is zero.
@@ -67,48 +67,49 @@ pub enum LimitError {
     PeriodTooLong,
     /// `resolution` is zero or longer than the period.
     Resolution,
-    /// A damping that is not between 0 and 1, both excluded.
+    /// The damping is not between 0 and 1, both excluded.
     Damping,
-    /// A ramp over no time, or from nothing to nothing, or without a finite rate at its ends.
+    /// The ramp takes no time, goes from zero to zero, or lacks a finite rate at an end.
     Ramp,
-    /// A ramp whose length times its rates leaves 128 bits.
+    /// The ramp's length times its rates exceeds 128 bits.
     RampTooLong,
-    /// Reconfiguring turns one policy into another, which no state survives.
+    /// A reconfiguration names another policy, to which no state can be carried over.
     OtherPolicy,
 }
 
-/// A request for more permits than could ever pass at one instant, however long the caller waits.
+/// The error of requesting more permits than could ever pass at one instant, however long the
+/// caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExceedsCapacity {
-    /// How many permits were asked for.
+    /// The number of permits requested.
     pub permits: u64,
-    /// The most that can be granted at one instant.
+    /// The maximum that can be granted at one instant.
     pub most: u64,
 }
 
 impl ExceedsCapacity {
-    /// The error for `permits` where at most `most` can ever pass at once.
+    /// Creates the error for `permits` where at most `most` can ever pass at once.
     #[must_use]
     pub const fn new(permits: u64, most: u64) -> Self {
         Self { permits, most }
     }
 }
 
-/// Why a debt was not taken, or not all of it.
+/// The reason why a debt was not charged, or not all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DebtError {
-    /// More than one call may owe. Nothing was taken.
+    /// The debt exceeds what one call may owe. Nothing was charged.
     TooLarge {
-        /// How many permits were to be debited.
+        /// The number of permits to be debited.
         permits: u64,
-        /// The most that can be in one call.
+        /// The maximum of one call.
         most: u64,
     },
-    /// The rest will never pass, or only beyond the end of the clock.
+    /// The rest of the debt will never pass, or only beyond the end of the clock.
     Unpayable {
-        /// How many permits were not debited.
+        /// The number of permits that were not debited.
         left: u64,
     },
 }
@@ -117,10 +118,11 @@ impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Zero => "a rate of zero permits; write \"never\" to deny everything",
-            Self::ZeroPeriod => "a rate per no time; write \"unlimited\" for no limit",
+            Self::ZeroPeriod => "a rate with a period of zero; write \"unlimited\" for no limit",
             Self::Negative => "a rate is never negative; write \"never\" to deny everything",
             Self::Malformed => {
-                "not a rate; write N/PERIOD as in \"5/s\" or \"1000/10s\", or \"unlimited\", or \"never\""
+                "not a rate; write N/PERIOD as in \"5/s\" or \"1000/10s\", or \"unlimited\", \
+                 or \"never\""
             }
             Self::Period(error) => return write!(f, "the period after the slash: {error}"),
             Self::NotRepresentable => {
@@ -156,7 +158,7 @@ impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ZeroPermits => "at least 1 permit is needed, or nothing could ever pass",
-            Self::TooManyPermits { most } => return write!(f, "at most {most} permits"),
+            Self::TooManyPermits { most } => return write!(f, "too many permits: at most {most}"),
             Self::ZeroPeriod => "the period must be at least 1ns",
             Self::PeriodTooLong => "period and guard together are longer than 584 years",
             Self::Resolution => "the resolution must be at least 1ns and at most the period",
@@ -165,9 +167,9 @@ impl fmt::Display for LimitError {
             }
             Self::Ramp => "a ramp needs a length and two finite rates, one of them above zero",
             Self::RampTooLong => {
-                "a ramp this long at these rates leaves 128 bits; cut it in pieces"
+                "a ramp this long at these rates exceeds 128 bits; split it into several"
             }
-            Self::OtherPolicy => "a live limit keeps its policy; only its numbers change",
+            Self::OtherPolicy => "a live limit keeps its policy; only its numbers can change",
         })
     }
 }
@@ -175,7 +177,7 @@ impl fmt::Display for LimitError {
 impl fmt::Display for ExceedsCapacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { permits, most } = self;
-        write!(f, "asked for {permits} permits at once, but at most {most} can ever pass together")
+        write!(f, "{permits} permits requested at once, but at most {most} can ever pass together")
     }
 }
 

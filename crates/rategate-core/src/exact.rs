@@ -30,12 +30,12 @@ impl Exact {
         Self { ns, part: 0 }
     }
 
-    /// The first nanosecond at or after.
+    /// Returns the first whole nanosecond at or after the instant.
     pub(crate) const fn ceil(self) -> u128 {
         if self.part > 0 { self.ns.saturating_add(1) } else { self.ns }
     }
 
-    /// Whether a clock that shows whole nanoseconds could have shown `shown_ns` at this instant
+    /// Returns `true` if a clock of whole nanoseconds could show `shown_ns` at this instant
     /// rounded up, or at any later one: a call that starts then is on time, not late.
     pub(crate) const fn rounds_up_to_at_least(self, shown_ns: u128) -> bool {
         self.ceil() >= shown_ns
@@ -55,19 +55,19 @@ impl Pace {
         self.period_ns
     }
 
-    /// The time that `permits` take, exactly.
+    /// Returns the exact time that `permits` take.
     pub(crate) fn time_of(self, permits: u64) -> Exact {
         // Two factors of 64 bits: the product always fits.
         self.from_parts(u128::from(self.period_ns.get()).wrapping_mul(permits.into()))
     }
 
-    /// A length counted in parts of `1/permits` ns, brought into normal form.
+    /// Converts a length from parts of `1/permits` ns into normal form.
     #[expect(clippy::wrong_self_convention, reason = "the pace says what a part is")]
     pub(crate) fn from_parts(self, parts: u128) -> Exact {
         if self.permits == NonZeroU64::MIN {
             return Exact::at(parts);
         }
-        // As a rule: one step of the processor, where 128 bits are a loop.
+        // The common case: one division by the processor, where 128 bits are a loop.
         if let Ok(parts) = u64::try_from(parts) {
             let (ns, part) = (parts / self.permits, parts % self.permits);
             return Exact { ns: ns.into(), part };
@@ -77,7 +77,7 @@ impl Pace {
         Exact { ns: parts.checked_div(divisor).unwrap_or(0), part: part.unwrap_or(0) }
     }
 
-    /// A length as parts of `1/permits` ns; saturates beyond 128 bits.
+    /// Returns a length as parts of `1/permits` ns; saturates beyond 128 bits.
     pub(crate) fn to_parts(self, length: Exact) -> u128 {
         let permits = u128::from(self.permits.get());
         let whole = match u64::try_from(length.ns) {
@@ -99,7 +99,7 @@ impl Pace {
         Exact { ns, part: u64::try_from(part).unwrap_or(0) }
     }
 
-    /// `a - b`, or zero where `b` is the later.
+    /// Returns `a - b`, or zero where `b` is the later.
     pub(crate) fn sub(self, a: Exact, b: Exact) -> Exact {
         if a <= b {
             return Exact::default();
@@ -113,7 +113,7 @@ impl Pace {
         }
     }
 
-    /// How many whole permits are earned in `length`.
+    /// Returns the number of whole permits earned in `length`.
     pub(crate) fn permits_in(self, length: Exact) -> u128 {
         let parts = self.to_parts(length);
         match u64::try_from(parts) {
@@ -122,15 +122,15 @@ impl Pace {
         }
     }
 
-    /// How many permits are earned in `length`, one that is earned in part among them.
+    /// Returns the number of permits earned in `length`, including one that is earned in part.
     pub(crate) fn permits_begun_in(self, length: Exact) -> u128 {
         let whole = self.permits_in(length);
         let is_even = self.to_parts(length).checked_rem(self.period_ns.get().into()) == Some(0);
         if is_even { whole } else { whole.saturating_add(1) }
     }
 
-    /// The time that takes `new` as many permits (and fractions of one) as `length` takes `self`,
-    /// rounded up by less than one part.
+    /// Returns the time that takes `new` as many permits (and fractions of one) as `length` takes
+    /// `self`, rounded up by less than one part.
     pub(crate) fn rescale(self, length: Exact, new: Self) -> Exact {
         let parts = self.to_parts(length);
         let period_ns = u128::from(self.period_ns.get());

@@ -1,9 +1,10 @@
-//! Fair classes: which of several classes of callers uses the next grant, by deficit round robin
+//! Fair scheduling of classes: picks the class that uses the next grant, by deficit round robin
 //! (Shreedhar and Varghese, 1995).
 //!
-//! A limit says *when*; this says *whose turn*. Classes stand in a ring. A class whose turn comes may
-//! use a quantum more than what it has left over, for as many items as that pays for; what does not
-//! pay for the next item is left over for the next turn.
+//! A limit decides *when* a request passes; this module decides *which class* goes first. Classes
+//! form a ring and are visited in rounds. At its visit a class may use one quantum more than its
+//! leftover deficit, for as many items as that pays for. What does not pay for the next item is
+//! kept for the next visit.
 //!
 //! ```text
 //!   quantum 5      deficit  its items
@@ -13,18 +14,20 @@
 //!
 //! # Contract
 //!
-//! * **Share.** Over any time in which two classes always have an item waiting, what they have been
-//!   given, each divided by its quantum, differs by at most `1 + largest / quantum` of each; so each
-//!   class has its share within its quantum and one largest item, at all times (theory 2.8).
-//! * **Idle.** A class without an item waiting saves nothing up: what was left over is forfeited.
-//!   What it owes, it still owes.
-//! * **Alone.** A class that is alone gets everything.
+//! * **Share.** Take any time in which two classes always have an item waiting, and divide what
+//!   each was granted by its quantum. The two results differ by at most `1 + largest / quantum`
+//!   of each. So each class has its share within its quantum and one largest item, at all times
+//!   (docs/theory.md, section 2.8).
+//! * **Idle.** A class without a waiting item saves nothing: its leftover deficit is forfeited.
+//!   Its debt remains.
+//! * **Alone.** A class that is alone receives everything.
 //! * **Settling.** A cost that turns out higher or lower is charged or credited later. In the long
 //!   run the shares are those of the true costs.
-//! * **Order.** Within a class is the caller's. Among classes it is that of their first waiting.
-//! * **Cost.** One step over the classes for each choice, whatever the sizes: turns in which nobody can
-//!   pay are counted, not taken. With quanta no smaller than the largest item, amortised O(1).
-//!   32 bytes for each class.
+//! * **Order.** Within a class the caller decides. Among classes it is the order in which they
+//!   began to wait.
+//! * **Cost.** One step over the classes for each choice, whatever the sizes: rounds in which no
+//!   class can pay are counted, not taken. With quanta no smaller than the largest item,
+//!   amortised O(1). 32 bytes for each class.
 //!
 //! # Example
 //!
@@ -50,10 +53,10 @@ use core::error::Error;
 use core::fmt;
 use core::num::NonZeroU64;
 
-/// The most classes.
+/// The maximum number of classes.
 pub const MAX_CLASSES: usize = 256;
 
-/// One class of a [`Rounds`]: its place among all, in the order of adding.
+/// The identifier of one class of a [`Rounds`]: its index in the order of adding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(u8);
 
@@ -61,26 +64,26 @@ impl ClassId {
     /// The class that was added first.
     pub const FIRST: Self = Self(0);
 
-    /// As an index for the caller's own lists.
+    /// Returns the index of the class, for the caller's own lists.
     #[must_use]
     pub fn index(self) -> usize {
         self.0.into()
     }
 
-    /// The class with this index, if there can be one.
+    /// Returns the class with this index, or `None` if the index is [`MAX_CLASSES`] or more.
     #[must_use]
     pub fn of(index: usize) -> Option<Self> {
         u8::try_from(index).ok().map(Self)
     }
 }
 
-/// There are [`MAX_CLASSES`] already.
+/// The error of adding a class when there are [`MAX_CLASSES`] already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyClasses;
 
 impl fmt::Display for TooManyClasses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there are {MAX_CLASSES} classes already, as many as there may be")
+        write!(f, "cannot add another class: the maximum is {MAX_CLASSES}")
     }
 }
 
@@ -90,45 +93,50 @@ impl Error for TooManyClasses {}
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
     classes: Vec<Class>,
-    /// Whose turn it is, and whether it has had its quantum for this turn.
+    /// The class being visited.
     turn: u8,
+    /// Set once that class has had its quantum for this visit.
     is_served: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Class {
     quantum: NonZeroU64,
-    /// What it may use in this turn; negative where costs turned out higher.
+    /// The cost that the class may use in this round; negative where costs turned out higher than
+    /// charged.
     deficit: i128,
 }
 
 impl Rounds {
-    /// No classes yet.
+    /// Creates a scheduler without classes.
     #[must_use]
     pub const fn new() -> Self {
         Self { classes: Vec::new(), turn: 0, is_served: false }
     }
 
-    /// Adds a class, whose share is `quantum` of the sum of all backlogged classes' quanta.
+    /// Adds a class, whose share is `quantum` divided by the sum of the quanta of all backlogged
+    /// classes.
     ///
     /// # Errors
     ///
-    /// [`TooManyClasses`].
+    /// Returns [`TooManyClasses`] if there are [`MAX_CLASSES`] already.
     pub fn add_class(&mut self, quantum: NonZeroU64) -> Result<ClassId, TooManyClasses> {
         let id = ClassId::of(self.classes.len()).ok_or(TooManyClasses)?;
         self.classes.push(Class { quantum, deficit: 0 });
         Ok(id)
     }
 
-    /// How many classes there are.
+    /// Returns the number of classes.
     #[must_use]
     pub const fn classes(&self) -> usize {
         self.classes.len()
     }
 
-    /// The class whose first item is next, which stays so until it is [charged](Self::charge) for it or
-    /// has none. `head_cost` says what the first item of a class costs, `None` if none waits there.
-    /// `None` if none waits at all.
+    /// Returns the class whose first item is next, or `None` if no class has a waiting item.
+    ///
+    /// The choice stays the same until the class is [charged](Self::charge) or has no item left.
+    /// `head_cost` returns the cost of the first item of a class, or `None` if that class has
+    /// none.
     pub fn pick(&mut self, head_cost: impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<ClassId> {
         if !self.ids().any(|id| head_cost(id).is_some()) {
             for class in &mut self.classes {
@@ -140,17 +148,17 @@ impl Rounds {
         if let Some(id) = self.one_round(&head_cost) {
             return Some(id);
         }
-        // Nobody can pay yet: whole rounds are counted instead of taken.
+        // No class can pay yet: whole rounds are counted instead of taken.
         self.skip_rounds(&head_cost)?;
         self.one_round(&head_cost)
     }
 
-    /// Charges the class that was [picked](Self::pick) for the item that it may use now.
+    /// Charges the [picked](Self::pick) class for the item that it may use now.
     pub fn charge(&mut self, id: ClassId, cost: NonZeroU64) {
         self.settle(id, 0, cost.get());
     }
 
-    /// Corrects what a class was charged, once the true cost of an item is known.
+    /// Corrects the charge of a class once the true cost of an item is known.
     pub fn settle(&mut self, id: ClassId, charged: u64, actual: u64) {
         if let Some(class) = self.classes.get_mut(id.index()) {
             let over = i128::from(charged).saturating_sub(actual.into());
@@ -158,9 +166,9 @@ impl Rounds {
         }
     }
 
-    /// Goes once around, until somebody can pay.
+    /// Visits each class once, until one can pay.
     fn one_round(&mut self, head_cost: &impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<ClassId> {
-        // The class whose turn it was may have one visit at the start and one at the end.
+        // The class being visited may have one visit at the start and one at the end.
         for _ in 0..=self.classes.len() {
             let id = ClassId(self.turn);
             let class = self.classes.get_mut(id.index())?;
@@ -191,8 +199,8 @@ impl Rounds {
         self.is_served = false;
     }
 
-    /// Gives every backlogged class the quanta of all the rounds in which nobody could pay. `None` if
-    /// nobody waits.
+    /// Adds to every backlogged class the quanta of all the rounds in which no class could pay.
+    /// Returns `None` if no class has a waiting item.
     fn skip_rounds(&mut self, head_cost: &impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<()> {
         let rounds_until = |(id, class): (ClassId, &Class)| {
             let cost = i128::from(head_cost(id)?.get());
@@ -202,7 +210,7 @@ impl Rounds {
             Some(up.checked_div(quantum).unwrap_or(0))
         };
         let rounds = self.ids().zip(&self.classes).filter_map(rounds_until).min()?;
-        // The last of them is the one in which somebody can.
+        // In the last of these rounds a class can pay, so it is not skipped.
         let skipped = rounds.saturating_sub(1);
         for (id, class) in self.ids().zip(&mut self.classes) {
             if head_cost(id).is_some() {

@@ -1,5 +1,5 @@
-//! Fixed window: at most N permits in each window of a grid, the limit that most published quotas
-//! state and the weakest of all: across a border up to 2N pass in an instant.
+//! The fixed window: at most N permits in each window of a grid. Most published quotas state this
+//! limit, and it is the weakest of all: across a border up to 2N pass in an instant.
 //!
 //! ```text
 //!   N = 3   |        ooo|ooo        |          six within a moment, and every window holds
@@ -12,13 +12,12 @@
 //! * **Units.** Nanoseconds. The grid starts at the clock's zero, or at the first grant.
 //! * **Ceiling.** At most N permits in each window `[k M, (k + 1) M)`; in a window of length W at
 //!   any phase at most `N (ceil(W / M) + 1)`.
-//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
-//!   instants.
+//! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
+//!   a schedule promises instants.
 //! * **Retry.** Exact: the next border, or sooner if the request fits now.
 //! * **Clock.** Going backwards stays in the newest window; at the end of 64 bits nothing wraps.
-//! * **Refund.** Exact within the grant's window, under the same numbers; later there is nothing to
-//!   give back.
-//! * **Change.** The count goes over into the new window.
+//! * **Refund.** Exact within the grant's window, under the same numbers. Later nothing comes back.
+//! * **Change.** The count carries over into the new window.
 //! * **Cost.** 32 bytes and one division.
 //!
 //! # Example
@@ -44,7 +43,7 @@ use crate::portable::{Moment, Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
-/// At most `permits` per window of the grid.
+/// A limit of at most `permits` in each window of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     permits: NonZeroU64,
@@ -52,27 +51,27 @@ pub struct FixedWindow {
     anchor: Anchor,
 }
 
-/// Where the grid of windows starts.
+/// The start of the grid of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Anchor {
-    /// At the clock's zero.
+    /// The clock's zero.
     #[default]
     Epoch,
-    /// At the first grant.
+    /// The first grant.
     FirstCall,
 }
 
 /// The count of the newest window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Where the grid starts, once that is known.
+    /// The start of the grid, once that is known.
     anchor_ns: Option<u64>,
     window_ns: u64,
     used: u64,
 }
 
 impl FixedWindow {
-    /// At most `permits` in each window of `period_ns` from `anchor` on.
+    /// Creates a limit of at most `permits` in each window of `period_ns` from `anchor` on.
     ///
     /// # Errors
     ///
@@ -83,31 +82,31 @@ impl FixedWindow {
         Ok(Self { permits, period_ns, anchor })
     }
 
-    /// The most permits in each window.
+    /// Returns the maximum number of permits in each window.
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits.get()
     }
 
-    /// The length of a window.
+    /// Returns the length of a window, in nanoseconds.
     #[must_use]
     pub const fn period_ns(&self) -> u64 {
         self.period_ns.get()
     }
 
-    /// Where the grid starts.
+    /// Returns the start of the grid.
     #[must_use]
     pub const fn anchor(&self) -> Anchor {
         self.anchor
     }
 
-    /// The start of the window around `at_ns`.
+    /// Returns the start of the window around `at_ns`.
     fn window_of(&self, anchor_ns: u64, at_ns: u64) -> u64 {
         let into_ns = at_ns.saturating_sub(anchor_ns).checked_rem(self.period_ns.get());
         at_ns.saturating_sub(into_ns.unwrap_or(0))
     }
 
-    /// The permits used in the window around `at_ns`, which is the newest or a later one.
+    /// Returns the permits used in the window around `at_ns`, which is the newest or a later one.
     fn used(&self, state: &State, at_ns: u64) -> u64 {
         match state.anchor_ns {
             Some(anchor_ns) if self.window_of(anchor_ns, at_ns) <= state.window_ns => state.used,
@@ -116,10 +115,10 @@ impl FixedWindow {
     }
 }
 
-/// Stands for a grid whose start is not known yet.
+/// The word for a grid whose start is not known yet.
 const NO_ANCHOR: u64 = u64::MAX;
 
-/// A window in plain words.
+/// Conversion of a fixed window to and from plain words.
 impl FixedWindow {
     pub(crate) const fn to_words(self) -> [u64; 3] {
         let anchor = match self.anchor {
@@ -129,7 +128,7 @@ impl FixedWindow {
         [self.permits.get(), self.period_ns.get(), anchor]
     }
 
-    /// A state, unless its grid starts where the clock ends.
+    /// Returns the state in words, or `None` if its grid starts at the end of the clock.
     pub(crate) fn state_to_words(state: &State) -> Option<[u64; 3]> {
         let State { anchor_ns, window_ns, used } = *state;
         if anchor_ns == Some(NO_ANCHOR) {
@@ -138,7 +137,8 @@ impl FixedWindow {
         Some([anchor_ns.unwrap_or(NO_ANCHOR), window_ns, used])
     }
 
-    /// The window and the state that such words say; any other words say any other.
+    /// Returns the window and the state written in these words. Invalid words give some valid
+    /// window.
     #[inline]
     pub(crate) fn from_words(
         [permits, period_ns, anchor]: [u64; 3],
@@ -192,7 +192,8 @@ impl Policy for FixedWindow {
         self.permits.get().saturating_sub(self.used(state, now_ns))
     }
 
-    /// Only while the grant's window lasts. A new grid may have counted it in another.
+    /// Takes permits back only while the grant's window lasts. A new grid may have counted them
+    /// in another.
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
         let Some(anchor_ns) = state.anchor_ns.filter(|_| refund.returned.is_some()) else {
             return 0;
@@ -206,14 +207,15 @@ impl Policy for FixedWindow {
         permits
     }
 
-    /// The window's count falls, to zero at the least.
+    /// Lowers the window's count, at most to zero.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         let back = permits.min(self.used(state, now_ns));
         state.used = state.used.saturating_sub(back);
         back
     }
 
-    /// A window is over once the next has begun. A grid that a first call has laid is never forgotten.
+    /// Returns the end of the newest window, when its count is over. A grid anchored at a first
+    /// call never recovers, since the anchor must be kept.
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {
         match self.anchor {
             Anchor::Epoch if state.used > 0 => state.window_ns.checked_add(self.period_ns.get()),
@@ -263,8 +265,9 @@ impl Portable for FixedWindow {
         }
     }
 
-    /// A grid that a first call has laid moves with its windows, and the clock's own does not. On another
-    /// clock a window may then lie across a border: its permits count in the later one.
+    /// Restores the window. A grid anchored at a first call moves with its windows, and the
+    /// clock's own grid does not. On another clock a window may then lie across a border: its
+    /// permits count in the later one.
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
         let (used, window) = (words.word()?, words.instant()?);
         let anchor_ns = match self.anchor {
@@ -297,7 +300,7 @@ impl Portable for FixedWindow {
 }
 
 impl FixedWindow {
-    /// The first border on the clock of the grid that this one is of.
+    /// Returns the first border on the clock of the grid that has this border.
     fn first_border(&self, border: Moment) -> u64 {
         match border {
             Moment::At(_) => border.on_clock(),

@@ -1,8 +1,9 @@
-//! Generic cell rate algorithm (GCRA): a continuous token bucket whose whole memory is one instant.
+//! The generic cell rate algorithm (GCRA): a continuous token bucket whose whole memory is one
+//! instant.
 //!
 //! The state is the *theoretical arrival time* (TAT): the instant by which everything granted so
-//! far will have been earned at the rate. Each permit pushes it one permit's time later, and a
-//! request passes while that leaves the TAT within a burst of now.
+//! far will have been earned at the rate. Each permit moves it one permit's time later. A request
+//! passes while that leaves the TAT within a burst of now.
 //!
 //! ```text
 //!      now                  TAT         now + burst
@@ -14,18 +15,18 @@
 //!
 //! * **Units.** Instants and lengths are nanoseconds; the TAT keeps the fraction of one exactly.
 //! * **Ceiling.** Any half-open window of `W` ns sees at most `ceil((W + tau) / T)` permits, with
-//!   `T` one permit's time and `tau = (burst - 1) T` (theory 1.1; ITU-T I.371).
-//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
-//!   instants.
+//!   `T` one permit's time and `tau = (burst - 1) T` (docs/theory.md, section 1.1; ITU-T I.371).
+//! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
+//!   a schedule promises instants.
 //! * **Retry.** Exact: one nanosecond sooner the request is still denied.
 //! * **Clock.** Going backwards denies more, never less; at the end of 64 bits nothing wraps.
 //! * **Rounding.** Instants round up, against the caller, and never accumulate: a promised start
 //!   keeps its fraction. Only a full bucket drops what it cannot hold.
 //! * **Refund.** Exact while the bucket would not have been full without those permits: until
-//!   `(burst - remaining)` permits' time after the grant, less their own; for the newest grant always.
-//!   Of older ones only what time has not made up for.
-//! * **Change.** Permits in use stay in use, to a fraction of one: a larger burst has room at once, and a smaller
-//!   one lets nothing through before its excess has been earned back.
+//!   `(burst - remaining)` permits' time after the grant, less their own. The newest grant comes
+//!   back exactly at any time. Of older ones only what time has not made up for comes back.
+//! * **Change.** Permits in use stay in use, to a fraction of one. A larger burst can be used at
+//!   once, and a smaller one grants nothing before its excess has been earned back.
 //! * **Cost.** 64 bytes; a decision is a few additions, and one division for several permits.
 //!
 //! # Example
@@ -62,23 +63,23 @@ pub struct Gcra {
     burst: NonZeroU64,
 }
 
-/// What one limit has used so far.
+/// The state of one bucket: what has been used so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     tat: Exact,
     /// The pace in which `tat` counts its fraction.
     pace: Pace,
-    /// Since when nothing has been earned, because the rate is never.
+    /// The instant since which nothing has been earned, because the rate is never.
     frozen_at_ns: Option<u64>,
 }
 
 impl State {
-    /// What a bucket with this TAT has used.
+    /// Returns the state of a bucket with this TAT.
     pub(crate) const fn with_tat(tat: Exact, pace: Pace) -> Self {
         Self { tat, pace, frozen_at_ns: None }
     }
 
-    /// The pace of a bucket that earns something.
+    /// Returns the pace of a bucket that earns something.
     pub(crate) fn pace_if_running(&self) -> Option<Pace> {
         self.frozen_at_ns.is_none().then_some(self.pace)
     }
@@ -87,15 +88,17 @@ impl State {
         self.tat
     }
 
-    /// A promise starts at its exact instant, which the clock shows rounded up. Anyone else starts
-    /// when they come: a bucket that was full by then could hold no more.
+    /// Returns `true` if the grant continues from the exact TAT instead of its start rounded up.
+    ///
+    /// A promise does: it starts at its exact instant, which the clock shows rounded up. Any
+    /// other grant starts at its own instant: a bucket that was full by then could hold no more.
     fn goes_on_for(&self, grant: Taken) -> bool {
         grant.is_promise() && self.tat.rounds_up_to_at_least(grant.start_ns.into())
     }
 }
 
 impl Gcra {
-    /// At most `burst` permits at once, earned back at `rate`.
+    /// Creates a limit of at most `burst` permits at once, earned back at `rate`.
     ///
     /// # Errors
     ///
@@ -105,22 +108,22 @@ impl Gcra {
         Ok(Self { rate, burst })
     }
 
-    /// The rate at which permits are earned back.
+    /// Returns the rate at which permits are earned back.
     #[must_use]
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// The most permits at one instant.
+    /// Returns the maximum number of permits at one instant.
     #[must_use]
     pub const fn burst(&self) -> NonZeroU64 {
         self.burst
     }
 }
 
-/// A bucket in plain words.
+/// Conversion of a bucket to and from plain words.
 impl Gcra {
-    /// Its numbers, unless the rate is one of the two ends.
+    /// Returns the numbers, or `None` if the rate is never or unlimited.
     pub(crate) const fn to_words(self) -> Option<[u64; 3]> {
         match self.rate.0 {
             Kind::Paced(pace) => {
@@ -130,7 +133,7 @@ impl Gcra {
         }
     }
 
-    /// A state under these numbers, unless it is of a rate of before.
+    /// Returns the state in words, or `None` if it belongs to an earlier rate.
     pub(crate) fn state_to_words(self, state: &State) -> Option<[u64; 3]> {
         if state.frozen_at_ns.is_some() || self.rate != Rate(Kind::Paced(state.pace)) {
             return None;
@@ -140,7 +143,8 @@ impl Gcra {
         Some([ns, state.tat.part, beyond])
     }
 
-    /// The bucket and the state that such words say; any other words say any other.
+    /// Returns the bucket and the state written in these words. Invalid words give some valid
+    /// bucket.
     #[inline]
     pub(crate) fn from_words(numbers: [u64; 3], [ns, part, beyond]: [u64; 3]) -> (Self, State) {
         let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
@@ -179,7 +183,7 @@ impl Policy for Gcra {
         if state.frozen_at_ns.is_some() {
             return Err(Refusal::TimeCannotHelp);
         }
-        // Passes at s if tat + permits <= s + burst.
+        // The request passes at `s` if tat + permits <= s + burst.
         let opens = state.pace.sub(state.tat, state.pace.time_of(spare)).ceil();
         on_clock(opens.max(from_ns.into()), from_ns).map(Opening::at)
     }
@@ -213,10 +217,11 @@ impl Policy for Gcra {
         }
     }
 
-    /// Without the grant, the bucket could not be full before the TAT that the grant finds.
+    /// Returns the TAT that the grant finds: without the grant, the bucket could not be full
+    /// before it.
     fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
         let tat_ns = u64::try_from(state.tat.ns).unwrap_or(u64::MAX);
-        // A promise goes on from the fraction that its start was rounded up from.
+        // A promise continues from the fraction that its start was rounded up from.
         if state.goes_on_for(grant) { tat_ns } else { tat_ns.max(grant.start_ns) }
     }
 
@@ -244,7 +249,8 @@ impl Policy for Gcra {
         permits
     }
 
-    /// The bucket fills up to its brim. At the rate never the debt stands still, and can be paid like this alone.
+    /// Fills the bucket, at most until it is full. At the rate never the debt stands still, and
+    /// only credits reduce it.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         if self.rate == Rate::UNLIMITED {
             return 0;
@@ -259,7 +265,7 @@ impl Policy for Gcra {
         back
     }
 
-    /// A bucket is full once its TAT has come. One that is full and earns nothing stays full.
+    /// Returns the TAT, at which the bucket is full. A full bucket that earns nothing stays full.
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {
         match (self.rate.0, state.frozen_at_ns) {
             (Kind::Unlimited, _) => Some(0),
@@ -282,7 +288,8 @@ impl Policy for Gcra {
             Kind::Paced(pace) => pace,
             Kind::Never | Kind::Unlimited => state.pace,
         };
-        // The permits in use stay in use, so a larger burst has room at once and a smaller one may owe.
+        // The permits in use stay in use, so a larger burst can be used at once and a smaller one
+        // may owe.
         let in_use = state.pace.rescale(state.pace.sub(state.tat, now), new_pace);
         state.tat = new_pace.add(now, in_use);
         state.pace = new_pace;
@@ -305,7 +312,8 @@ impl Portable for Gcra {
         Ok(Self::new(words.rate()?, words.word()?)?)
     }
 
-    /// The TAT. At the rate never the debt, which stands still, and the pace in which it counts.
+    /// Writes the TAT. At the rate never it writes the debt, which stands still, and the pace in
+    /// which it counts.
     fn write_state(&self, state: &State, words: &mut Writer) {
         let State { tat, pace, frozen_at_ns } = *state;
         match self.rate.0 {

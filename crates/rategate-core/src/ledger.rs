@@ -1,17 +1,19 @@
-//! A policy at work: its state, the promises it has given, and a clock that never goes back.
+//! A policy's live limit: its state, its promised starts, and a clock that never goes back.
 //!
-//! Grants whose start has come are folded into the state and forgotten. A promise for later stays
-//! on a list until then, so that it can be cancelled, and so that a change of the limit keeps it.
+//! Grants whose start has come are folded into the state and are no longer known one by one. A
+//! promise of a later start stays on a list until then, so that it can be cancelled and a change
+//! of the limit keeps it.
 //!
 //! ```text
 //!   started grants | promises, in the order of their starts
 //!   ===============+----------o------o----x----o------------> time
-//!    state        now                     ^ cancelled: the next call that fits takes the place
+//!    state        now                     ^ cancelled: the next call that fits starts here
 //! ```
 //!
-//! New calls come after all promises, in order of asking. Only where a cancelled call or a change
-//! of the limit has left a place free does a later call start sooner than a promise: it takes the
-//! first place in which it and every promise behind it conform to the policy.
+//! New calls start after all promises, in the order of their requests. Only a cancelled call or a
+//! change of the limit leaves a free interval between promises. A later call may then start
+//! before a promise: at the first instant at which it and every promise after it conform to the
+//! policy.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -23,39 +25,42 @@ use crate::provisional::Provisional;
 use crate::refund::{Past, Refund};
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
-/// One policy's live limit.
+/// A live limit of one policy.
 #[derive(Clone, Debug)]
 pub struct Ledger<P: Policy> {
     policy: P,
-    /// What has started.
+    /// The state of all grants that have started.
     started: P::State,
-    /// What has started and the first promises, up to the newest booking. Absent before the first promise, when
-    /// `started` says the same, and after a cancel or a change until the next booking.
+    /// The state with the first promises taken, up to the newest booking. Absent before the first
+    /// promise, when `started` says the same, and after a cancel or a change until the next
+    /// booking.
     booked: Option<Box<Booked<P::State>>>,
-    /// Not yet started, by start and then by order of asking.
+    /// The grants that have not started, by start and then in the order of their requests.
     promises: VecDeque<Promise>,
     /// Permits of waiters whose start has come and who have not taken them.
     held: u64,
-    /// No call starts sooner.
+    /// The earliest instant at which a new call may start.
     floor_ns: u64,
     latest_ns: u64,
     next_serial: u64,
-    /// Grants with lower serial numbers were decided under other numbers.
+    /// The serial number below which grants were decided under other numbers.
     changed_from: u64,
-    /// All grants from this serial number on have been cancelled.
+    /// The serial number from which on all grants have been cancelled.
     undone_from: u64,
-    /// What has come back so far.
+    /// The permits that have come back so far.
     past: Past,
-    /// When the limit would have been as good as fresh behind the last grant, had nothing come back. Until
-    /// then grants of before have to be told from those of a limit that is made afresh.
+    /// The instant by which the limit would have fully recovered after the last grant, had
+    /// nothing come back. Until then earlier grants must be told apart from those of a newly
+    /// created limit.
     busy_until_ns: u64,
-    /// Grants with lower serial numbers may have started when their tickets do not say.
+    /// The serial number below which grants may have started at other instants than their tickets
+    /// say.
     first_on_time: u64,
-    /// How many bookings in a row have left no promise.
+    /// The number of bookings in a row that have left no promise.
     calm: u64,
 }
 
-/// A state with the first so many promises taken.
+/// A state with the first `promises` promises taken.
 #[derive(Clone, Debug)]
 struct Booked<S> {
     promises: usize,
@@ -66,28 +71,29 @@ struct Booked<S> {
 struct Promise {
     serial: u64,
     taken: Taken,
-    /// The floor as it was before.
+    /// The floor before this promise was booked.
     floor_ns: u64,
-    /// Whether its permits are held from its start on, until its waiter takes them.
+    /// Set if the permits are held from their start until the waiter takes them.
     is_provisional: bool,
 }
 
 impl<P: Policy> Ledger<P> {
-    /// A fresh limit whose clock shows `now_ns`.
+    /// Creates a fresh limit whose clock shows `now_ns`.
     #[must_use]
     pub fn new(policy: P, now_ns: u64) -> Self {
         let started = policy.fresh(now_ns);
         Self::with_state(policy, started, now_ns)
     }
 
-    /// A limit that goes on from `state` at `now_ns`.
+    /// Creates a limit that continues from `state` at `now_ns`.
     #[must_use]
     pub fn with_state(policy: P, state: P::State, now_ns: u64) -> Self {
         Self::resumed(policy, state, Past::NONE, now_ns)
     }
 
-    /// The same, where so much had come back before. For whoever keeps states without their ledgers;
-    /// see [`Ledger::state_alone`].
+    /// Creates a limit that continues from `state` at `now_ns`, with `past` as what had come back
+    /// before. It serves callers that keep states without their ledgers; see
+    /// [`Ledger::state_alone`].
     #[must_use]
     pub fn resumed(policy: P, state: P::State, past: Past, now_ns: u64) -> Self {
         let busy_until_ns = policy.fresh_at_ns(&state).unwrap_or(0);
@@ -109,45 +115,47 @@ impl<P: Policy> Ledger<P> {
         }
     }
 
-    /// A limit that goes on from `state` at `now_ns`, in which nobody new starts before `floor_ns`.
+    /// Creates a limit that continues from `state` at `now_ns` and starts no new call before
+    /// `floor_ns`.
     pub(crate) fn with_floor(policy: P, state: P::State, floor_ns: u64, now_ns: u64) -> Self {
-        // What a grant of before says of itself holds no longer.
+        // What earlier tickets say about themselves no longer holds.
         let past = Past::NONE.and_changed();
         Self { floor_ns, past, ..Self::with_state(policy, state, now_ns) }
     }
 
-    /// The limit in force.
+    /// Returns the limit in force.
     #[must_use]
     pub const fn policy(&self) -> &P {
         &self.policy
     }
 
-    /// The state, promises left out.
+    /// Returns the state without the promises.
     #[must_use]
     pub const fn state(&self) -> &P::State {
         &self.started
     }
 
-    /// How many promises wait for their start.
+    /// Returns the number of promises whose start has not come.
     #[must_use]
     pub fn promised(&self) -> usize {
         self.promises.len()
     }
 
-    /// Whether the state says everything but the floor: no promise is out, and nothing is held.
+    /// Returns `true` if there are no promises and no held permits, so that state and floor say
+    /// everything.
     fn is_alone(&self) -> bool {
         self.promises.is_empty() && self.held == 0
     }
 
-    /// The state with all promises taken, and the instant before which nobody new starts. A place that was
-    /// given back among promises is not told of.
+    /// Returns the state with all promises taken, and the instant before which no new call
+    /// starts. Free intervals between promises are lost.
     pub(crate) fn with_promises(&self) -> (P::State, u64) {
         let last_ns = self.promises.back().map_or(0, |last| last.taken.start_ns);
         (self.all_booked(), self.floor_ns.max(last_ns))
     }
 
-    /// Returns what the clock shows, if but for what has started this cannot be told from a ledger that
-    /// is made now.
+    /// Returns the clock's reading if this ledger differs from one created now only in what has
+    /// started.
     pub(crate) fn as_if_made_at(&self) -> Option<u64> {
         let is_fresh = self.is_alone()
             && self.booked.is_none()
@@ -160,7 +168,7 @@ impl<P: Policy> Ledger<P> {
         is_fresh.then_some(self.latest_ns)
     }
 
-    /// Goes on from a state that was kept elsewhere for a while, and decided on until `newest_ns`.
+    /// Continues from a state that was kept elsewhere and decided on until `newest_ns`.
     pub(crate) fn resume(&mut self, state: P::State, newest_ns: u64) {
         self.latest_ns = self.latest_ns.max(newest_ns);
         self.started = state;
@@ -169,8 +177,8 @@ impl<P: Policy> Ledger<P> {
         self.note_grants();
     }
 
-    /// The clock at `now_ns`, if the state alone says everything then: no promise is out, and
-    /// `patience` calls in a row have not needed one.
+    /// Returns the clock's reading at `now_ns` if the state alone says everything by then: there
+    /// are no promises, and `patience` calls in a row have not needed one.
     pub(crate) fn at_rest(&mut self, now_ns: u64, patience: u64) -> Option<u64> {
         self.pass_to(now_ns);
         self.calm = self.calm.saturating_add(1);
@@ -181,22 +189,24 @@ impl<P: Policy> Ledger<P> {
         (rests && self.calm >= patience).then_some(self.latest_ns)
     }
 
-    /// The state, if from `now_ns` on it says everything: no promise is out, no more has come back
-    /// than `past`, and once the state is as good as fresh no grant of before can give anything back.
+    /// Returns the state if from `now_ns` on it says everything.
+    ///
+    /// That takes three things: there are no promises, no more has come back than `past`, and
+    /// once the state has fully recovered no earlier grant can be refunded.
     pub fn state_alone(&mut self, past: Past, now_ns: u64) -> Option<&P::State> {
         self.pass_to(now_ns);
         let rests = self.is_alone() && self.floor_ns <= self.latest_ns;
-        // After a change of the numbers a state may be fresh long before the grants of before would
-        // have let it be.
+        // After a change of the numbers a state may recover long before the earlier grants would
+        // have let it.
         let fresh_ns = self.policy.fresh_at_ns(&self.started).unwrap_or(u64::MAX);
         let tells_all = self.busy_until_ns <= fresh_ns.max(self.latest_ns);
-        // Nor may a ticket say a later start than there was.
+        // A ticket must not say a later start than the real one.
         let on_time = self.first_on_time == 0;
         (rests && self.past == past && tells_all && on_time).then_some(&self.started)
     }
 
-    /// Whether at `now_ns` no decision could tell this limit from a fresh one. Giving back a grant of
-    /// before might.
+    /// Returns `true` if at `now_ns` no decision could tell this limit from a fresh one.
+    /// Refunding an earlier grant might.
     pub fn is_as_fresh(&mut self, now_ns: u64) -> bool {
         self.pass_to(now_ns);
         self.is_alone()
@@ -204,8 +214,8 @@ impl<P: Policy> Ledger<P> {
             && self.policy.is_as_fresh(&self.started, self.latest_ns)
     }
 
-    /// Whether at `now_ns` nobody could tell this limit from a fresh one: by no decision, and by giving
-    /// back no grant of before.
+    /// Returns `true` if at `now_ns` the limit can be evicted: neither a decision nor the refund
+    /// of an earlier grant could tell it from a fresh one.
     pub fn may_be_forgotten(&mut self, now_ns: u64) -> bool {
         self.pass_to(now_ns);
         self.is_alone()
@@ -213,8 +223,11 @@ impl<P: Policy> Ledger<P> {
             && self.policy.is_as_fresh(&self.started, self.latest_ns)
     }
 
-    /// Takes back permits that have started without a grant to show, as many as the limit has given out and not earned
-    /// again: see [`Policy::credit`]. Returns how many. Promises are [cancelled](Limit::cancel) instead.
+    /// Takes back started permits for which the caller has no grant, and returns how many came
+    /// back.
+    ///
+    /// These are at most as many as the limit has granted and not yet earned again; see
+    /// [`Policy::credit`]. Promises are [cancelled](Limit::cancel) instead.
     pub fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
         self.pass_to(now_ns);
         let back = self.policy.credit(&mut self.started, self.latest_ns, permits).min(permits);
@@ -222,8 +235,8 @@ impl<P: Policy> Ledger<P> {
         back
     }
 
-    /// From when on no decision can tell this limit from a fresh one, if nobody asks meanwhile: an instant not before
-    /// `now_ns`. `None` if time alone makes it no fresh one.
+    /// Returns the instant from which no decision can tell this limit from a fresh one if no
+    /// calls come, not before `now_ns`. Returns `None` if time alone never restores it.
     #[must_use]
     pub fn fresh_at_ns(&self, now_ns: u64) -> Option<u64> {
         if self.held > 0 {
@@ -238,19 +251,19 @@ impl<P: Policy> Ledger<P> {
         Some(self.policy.fresh_at_ns(&booked)?.max(floor_ns).max(now_ns))
     }
 
-    /// What has come back so far.
+    /// Returns a count of what has come back so far.
     #[must_use]
     pub const fn past(&self) -> Past {
         self.past
     }
 
-    /// Takes note of a change of somebody's numbers: what grants of before say of this limit holds
-    /// no longer.
+    /// Records a change of a limit's numbers: what earlier tickets say about this limit no longer
+    /// holds.
     pub(crate) fn note_change(&mut self) {
         self.past = self.past.and_changed();
     }
 
-    /// Takes note of how long the grants in `started`, or else in `booked`, will tell something.
+    /// Records how long the grants in `started`, or else in `booked`, can still affect a refund.
     fn note_grants(&mut self) {
         let fresh_ns = match &self.booked {
             Some(booked) if booked.promises == self.promises.len() => {
@@ -263,14 +276,14 @@ impl<P: Policy> Ledger<P> {
         self.busy_until_ns = self.busy_until_ns.max(fresh_ns);
     }
 
-    /// Takes back permits of which it has been shown that the limit is then as if they had never
-    /// been taken.
+    /// Takes back permits for which it has been proven that the limit is then as if they had
+    /// never been taken.
     pub(crate) fn restore(&mut self, now_ns: u64, permits: u64) {
         self.pass_to(now_ns);
         self.apply(Refund::proven(self.latest_ns, permits));
     }
 
-    /// How many permits [`Limit::refund`] would take back.
+    /// Returns the number of permits that [`Limit::refund`] would take back.
     pub(crate) fn refundable(&self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
         let mut after = self.clone();
         after.refund(now_ns, grant, permits)
@@ -282,18 +295,18 @@ impl<P: Policy> Ledger<P> {
         permits
     }
 
-    /// Takes note of permits that have come back to what has started.
+    /// Records permits that have come back to the started state.
     fn note_return(&mut self, permits: u64) {
         if permits > 0 {
             self.past = self.past.and_returned(permits);
-            // Before a promise there may be room now.
+            // A call may now fit before a promise.
             self.booked = None;
             self.floor_ns = self.latest_ns;
         }
     }
 
-    /// Puts `policy` into force at `now_ns`. Permits in use stay in use, and the rest of a larger allowance is there
-    /// at once; promises are kept.
+    /// Puts `policy` into force at `now_ns`. Permits in use stay in use, the rest of a larger
+    /// allowance is available at once, and promises are kept.
     pub fn reconfigure(&mut self, now_ns: u64, policy: P) {
         self.pass_to(now_ns);
         policy.rebase(&mut self.started, &self.policy, self.latest_ns);
@@ -302,17 +315,17 @@ impl<P: Policy> Ledger<P> {
         }
         self.policy = policy;
         self.note_change();
-        // Before a promise of the old limit there may be room for calls under the new one.
+        // A call under the new limit may fit before a promise of the old one.
         self.booked = None;
         self.floor_ns = self.latest_ns;
     }
 
-    /// Forgets everything, promises included, as if the limit were made at `now_ns`.
+    /// Drops all state and all promises, as if the limit were created at `now_ns`.
     pub fn restart(&mut self, now_ns: u64) {
         self.restart_as(now_ns, self.policy.clone());
     }
 
-    /// The same with other numbers from then on.
+    /// Drops all state and all promises, and continues with `policy` from `now_ns` on.
     pub fn restart_as(&mut self, now_ns: u64, policy: P) {
         let now_ns = self.clamp(now_ns);
         let (next_serial, past) = (self.next_serial, self.past.and_changed());
@@ -326,16 +339,18 @@ impl<P: Policy> Ledger<P> {
         *self = Self { held, next_serial, changed_from, undone_from, past, busy_until_ns, ..fresh };
     }
 
-    /// Returns when `permits` could start at `from_ns` or later, if asked for at the latest instant known.
+    /// Returns the instant at which `permits` could start, not before `from_ns`, for a request at
+    /// the latest instant known.
     ///
     /// # Errors
     ///
-    /// The [`Refusal`] that says why they never could.
+    /// The [`Refusal`] that says why there is no such instant.
     pub fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
         self.opening_asked(self.latest_ns, from_ns, permits)
     }
 
-    /// The same if asked for at `now_ns`: what is held counts as if it started then.
+    /// Returns the opening for a request made at `now_ns`: held permits count as if they started
+    /// then.
     pub(crate) fn opening_asked(
         &self,
         now_ns: u64,
@@ -366,8 +381,8 @@ impl<P: Policy> Ledger<P> {
         opening.map_err(|refusal| refusal.seen_from(first_ns.saturating_sub(from_ns)))
     }
 
-    /// Returns the policy's opening in `state` from `from_ns` on, together with what is held when a caller asks at
-    /// `asked_ns`.
+    /// Returns the policy's opening in `state` from `from_ns` on, counting the held permits for a
+    /// request made at `asked_ns`.
     fn opening_in(
         &self,
         state: &P::State,
@@ -382,7 +397,7 @@ impl<P: Policy> Ledger<P> {
         self.policy.opening_behind(state, from_ns, held, permits)
     }
 
-    /// The first places among the promises for a reservation and for a try.
+    /// Returns the first openings among the promises for a reservation and for a try.
     fn first_places(
         &self,
         asked_ns: u64,
@@ -394,8 +409,8 @@ impl<P: Policy> Ledger<P> {
         Ok(Opening { opens_ns: tried.opens_ns, ..reserved })
     }
 
-    /// The first place among the promises that holds `permits`, starting at the instant that
-    /// `start` picks, and disturbs no promise.
+    /// Returns the first opening among the promises that fits `permits`, starting at the instant
+    /// that `start` picks, and disturbs no promise.
     fn first_place(
         &self,
         asked_ns: u64,
@@ -406,7 +421,7 @@ impl<P: Policy> Ledger<P> {
         let (first, mut state) = self.booked_by(from_ns);
         let (looked_from_ns, mut from_ns) = (from_ns, from_ns);
         for (index, promise) in self.promises.iter().enumerate().skip(first) {
-            // Behind a promise for the same instant, as everywhere.
+            // A promise for the same instant goes first, as everywhere.
             if from_ns < promise.taken.start_ns {
                 match self.opening_in(&state, asked_ns, from_ns, permits) {
                     Ok(opening) if self.fits(&state, index, start(&opening), permits) => {
@@ -423,7 +438,8 @@ impl<P: Policy> Ledger<P> {
         opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(looked_from_ns)))
     }
 
-    /// Whether all promises from `index` on conform behind a grant at `start_ns` and all that is held.
+    /// Returns `true` if all promises from `index` on conform after a grant at `start_ns` and all
+    /// held permits.
     fn fits(&self, state: &P::State, index: usize, start_ns: u64, permits: NonZeroU64) -> bool {
         let starts_first = |promise: &Promise| start_ns < promise.taken.start_ns;
         if !self.promises.get(index).is_none_or(starts_first) {
@@ -441,7 +457,7 @@ impl<P: Policy> Ledger<P> {
         })
     }
 
-    /// Records a grant that has started or will.
+    /// Records a grant that has started or will start.
     fn record(&mut self, taken: Taken) -> Ticket {
         let start_ns = taken.start_ns;
         let serial = self.next_serial;
@@ -480,14 +496,14 @@ impl<P: Policy> Ledger<P> {
         ticket
     }
 
-    /// Takes a promise off the list, if its start has not come.
+    /// Removes a promise from the list, if its start has not come.
     fn withdraw(&mut self, ticket: Ticket) -> Option<Promise> {
         let place = self.place_of(ticket)?;
         self.booked = None;
         self.promises.remove(place)
     }
 
-    /// Returns where a promise is on the list, if its start has not come.
+    /// Returns the index of a promise on the list, if its start has not come.
     fn place_of(&self, ticket: Ticket) -> Option<usize> {
         let first = self.promises.partition_point(|known| known.taken.start_ns < ticket.start_ns);
         let same_start = self.promises.iter().skip(first);
@@ -497,12 +513,12 @@ impl<P: Policy> Ledger<P> {
         Some(first.saturating_add(offset))
     }
 
-    /// Returns the state with all promises in it.
+    /// Returns the state with all promises taken.
     fn all_booked(&self) -> P::State {
         self.booked_before(self.promises.len())
     }
 
-    /// Returns the state with the first `promises` in it.
+    /// Returns the state with the first `promises` promises taken.
     fn booked_before(&self, promises: usize) -> P::State {
         match &self.booked {
             Some(booked) if booked.promises <= promises => {
@@ -512,7 +528,8 @@ impl<P: Policy> Ledger<P> {
         }
     }
 
-    /// Keeps a state with the first so many promises, where the one of before was.
+    /// Stores the state with the first `promises` promises taken, in the allocation of the
+    /// previous one.
     fn book_up_to(&mut self, promises: usize, state: P::State) {
         let booked = Booked { promises, state };
         match &mut self.booked {
@@ -521,12 +538,13 @@ impl<P: Policy> Ledger<P> {
         }
     }
 
-    /// Returns the same from what has started alone.
+    /// Returns the state with all promises taken, computed from the started state alone.
     fn started_with_all(&self) -> P::State {
         self.with_taken(self.started.clone(), 0, self.promises.len())
     }
 
-    /// Returns how many promises start by `from_ns` for certain, and the state with them.
+    /// Returns a number of promises that certainly start by `from_ns`, and the state with them
+    /// taken.
     fn booked_by(&self, from_ns: u64) -> (usize, P::State) {
         let starts_by = |last: usize| {
             self.promises.get(last).is_some_and(|promise| promise.taken.start_ns <= from_ns)
@@ -566,7 +584,7 @@ impl<P: Policy> Limit for Ledger<P> {
         let Some(promise) = self.withdraw(ticket) else { return false };
         self.floor_ns = self.floor_ns.min(promise.floor_ns);
         if promise.serial.saturating_add(1) == self.undone_from {
-            // No grant that stands was made behind it, so what they tell holds as if it had never been.
+            // No remaining grant was made after it, so their tickets hold as if it had never been.
             self.undone_from = promise.serial;
         } else {
             self.past = self.past.and_returned(promise.taken.permits.get());
@@ -628,7 +646,7 @@ impl<P: Policy> Limit for Ledger<P> {
             _ if self.floor_ns > now_ns => 0,
             None => self.policy.remaining(&self.started, now_ns).saturating_sub(self.held),
             Some(_) => {
-                // Places between promises: as many as still fit.
+                // Between promises: as many permits as still fit.
                 let (mut low, mut high) = (0, self.policy.remaining(&self.started, now_ns));
                 while low < high {
                     let middle = high.saturating_sub(high.saturating_sub(low).wrapping_div(2));
@@ -650,7 +668,8 @@ impl<P: Policy> Limit for Ledger<P> {
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
         let taken = self.policy.refill(&mut self.started, self.latest_ns, permits);
-        // It may have filled what a grant of before says was not full. Several limits count alike.
+        // The refill may have filled a limit that an earlier ticket says was not full. In a set
+        // of limits every one counts the change.
         self.note_change();
         if taken {
             self.booked = None;
@@ -671,7 +690,7 @@ impl<P: Policy> Limit for Ledger<P> {
         self.pass_to(now_ns);
         let taken = self.policy.forgo(&mut self.started, self.latest_ns, permits);
         if taken {
-            // As after a cancel, there may be room before a promise.
+            // As after a cancel, a call may now fit before a promise.
             self.booked = None;
             self.floor_ns = self.latest_ns;
         }
@@ -697,7 +716,7 @@ impl<P: Policy> Provisional for Ledger<P> {
             let next = self.opening_from(self.latest_ns, NonZeroU64::MIN).ok();
             next.map_or(0, |next| next.start_ns)
         };
-        // A schedule is never as good as fresh: what it has started keeps the next one from starting.
+        // A schedule never fully recovers: what it has started keeps the next one from starting.
         let until_ns = self.policy.fresh_at_ns(&self.started).unwrap_or_else(next_ns);
         until_ns.saturating_sub(self.latest_ns)
     }
@@ -735,8 +754,8 @@ impl<P: Policy> Provisional for Ledger<P> {
     fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
         self.pass_to(now_ns);
         let floor_ns = self.floor_ns;
-        // Its waiter has waited for it: taken in time, it goes on from the exact instant that was
-        // rounded up.
+        // The waiter has waited for the promise: taken in time, it continues from the exact
+        // instant that was rounded up.
         let from_ns = self.latest_ns.min(start_ns.saturating_sub(1));
         let ticket = self.record(Taken { from_ns, start_ns, permits });
         self.floor_ns = floor_ns;
@@ -745,7 +764,7 @@ impl<P: Policy> Provisional for Ledger<P> {
 
     fn forecast(&self, now_ns: u64) -> Self {
         let mut copy = self.clone();
-        // As if their waiters came on time.
+        // As if the waiters came on time.
         copy.promises.iter_mut().for_each(|promise| promise.is_provisional = false);
         copy.pass_to(now_ns);
         if let Some(permits) = NonZeroU64::new(copy.held) {

@@ -1,24 +1,24 @@
 //! Exact rate limiting and pacing as pure state machines: no clock, no lock, no IO.
 //!
-//! Every algorithm here answers one question: *when may these permits start?* Time is an argument,
-//! in nanoseconds since an origin that the caller picks once; rates are exact fractions; state is
-//! small and apart from the limit. The same code therefore decides in a thread, in a simulation on
-//! a virtual clock, and wherever else a state can be kept.
+//! Every algorithm here decides *when a request for permits may start*. Time is an argument, in
+//! nanoseconds since an origin that the caller picks once. Rates are exact fractions. State is
+//! small and separate from the limit. The same code therefore decides in a thread, in a
+//! simulation on a virtual clock, and wherever else a state can be kept.
 //!
 //! | I want | module |
 //! |---|---|
 //! | a rate with a burst, in one instant of memory | [`gcra`] |
 //! | at most N in *any* window of M | [`sliding_log`] |
-//! | the same for each of many keys, in little memory | [`compact_log`] |
+//! | at most N in *any* window of M, for many keys, in little memory | [`compact_log`] |
 //! | at most N in each window of a grid | [`fixed_window`] |
-//! | operations evenly spaced, and how long each had to wait | [`two_timeline`] |
+//! | operations evenly spaced, with the wait time of each | [`two_timeline`] |
 //! | operations in batches, at an average rate | [`pacer`] |
 //! | a bucket that keeps what overflows | [`backfill_pool`] |
 //! | at most N at the same time | [`concurrency`] |
 //! | at most N *effects* in any window of M, however late they come | [`commit_log`] |
 //!
 //! A policy becomes a live limit in a [`Ledger`](ledger::Ledger), several together in an
-//! [`AllOf`](all_of::AllOf); both answer the verbs of [`Limit`](limit::Limit).
+//! [`AllOf`](all_of::AllOf); both implement [`Limit`](limit::Limit).
 //!
 //! ```
 //! use rategate_core::ledger::Ledger;
@@ -35,13 +35,13 @@
 
 //! # Targets
 //!
-//! It needs `alloc`, and nothing else of a system. Where a target has no 64-bit atomics, such as `thumbv7m-none-eabi`, the
-//! lock-free forms of [`concurrent`] are absent, and all else is the same.
+//! The crate needs `alloc`, and nothing else of a system. Targets without 64-bit atomics, such as
+//! `thumbv7m-none-eabi`, lack the lock-free forms of [`concurrent`]; all else is the same.
 
 #![no_std]
 #![cfg_attr(
     not(all(target_has_atomic = "64", not(rategate_without_atomics))),
-    allow(dead_code, reason = "what only the lock-free forms use")
+    allow(dead_code, reason = "used by the lock-free forms only")
 )]
 
 extern crate alloc;

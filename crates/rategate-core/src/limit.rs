@@ -1,7 +1,7 @@
-//! The verbs that every limit answers, whatever its policy, alone or several together.
+//! The operations that every limit offers, whatever its policy, alone or with others.
 //!
-//! Time is an argument, and the clock is clamped: a reading older than the newest one seen counts
-//! as that one, so going backwards earns nothing twice.
+//! Time is an argument, and the clock is clamped: an older reading than the newest one seen
+//! counts as the newest. Going backwards therefore earns nothing twice.
 
 use core::num::NonZeroU64;
 
@@ -9,76 +9,79 @@ use crate::error::{DebtError, ExceedsCapacity};
 use crate::refund::Past;
 use crate::verdict::{Denial, Grant, Opening, Refusal, Settled, Ticket, Verdict};
 
-/// A debt is cut in so many parts if each may pass at one instant; a larger one in as many as it takes.
+/// The number of parts of a debt, if each part may pass at one instant; a larger debt needs more.
 const DEBT_PARTS: u64 = 64;
-/// The most parts of one debt. Each is a promise that the limit keeps until its start.
+/// The maximum number of parts of one debt. Each is a promise that the limit keeps until its start.
 pub const MAX_DEBT_PARTS: u64 = 4_096;
 
 /// A live limit on a clock that its caller reads.
 ///
-/// An implementation says when a request could pass, records it, and takes it back; the verbs
-/// follow from these.
+/// An implementation finds when a request could pass, books it, and takes it back. The other
+/// operations follow from these.
 pub trait Limit {
-    /// The newest reading of the clock, `now_ns` among them.
+    /// Returns the newest reading of the clock, including `now_ns`.
     fn clamp(&self, now_ns: u64) -> u64;
 
-    /// When `permits` could start, if asked for at `now_ns`. Changes nothing.
+    /// Returns when `permits` could start for a request at `now_ns`. Changes nothing.
     ///
     /// # Errors
     ///
-    /// The [`Refusal`] that says why they never could.
+    /// The [`Refusal`] that says why there is no such instant.
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal>;
 
-    /// Takes `permits` from `start_ns` on, an instant that [`Limit::opening`] has just named.
+    /// Takes `permits` from `start_ns` on, an instant that [`Limit::opening`] has just returned.
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket;
 
-    /// Gives all permits of a grant back to later calls, provided that it has not started by
-    /// `now_ns`. Returns whether it had not.
+    /// Returns all permits of a grant to later calls, if it has not started by `now_ns`. Returns
+    /// `true` if it had not.
     ///
     /// Later calls see the schedule as if the cancelled call had never been made, except that
-    /// promises already given are kept: its place goes to the next call that fits in.
+    /// existing promises are kept. The freed interval goes to the next call that fits.
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool;
 
-    /// Takes note that the operation of a promise has started before its time, at `now_ns`: a
-    /// [pacer](crate::pacer)'s sleeper that woke early and carries the rest into its next sleep.
-    /// Returns whether there was such a promise.
+    /// Records that the operation of a promise has started before its time, at `now_ns`. Returns
+    /// `true` if there was such a promise.
+    ///
+    /// This happens to a sleeper of a [pacer](crate::pacer) that woke early and carries the rest
+    /// into its next sleep.
     fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool;
 
-    /// Lets the clock pass to `now_ns`: what has started by then can be given back no more.
+    /// Advances the clock to `now_ns`: what has started by then can no longer be cancelled.
     fn pass_to(&mut self, now_ns: u64);
 
-    /// Takes back `permits` of a grant that has started, because they are known to have had no
-    /// effect and to have none later. Returns how many went back, which may be fewer: only so many
-    /// that the limit is at least as full as if they had never been taken.
+    /// Takes back `permits` of a started grant that had no effect and will have none, and returns
+    /// how many came back.
+    ///
+    /// Fewer may come back: only so many that the limit is at least as full as if they had never
+    /// been taken.
     ///
     /// Each permit can come back once. For a grant that has not started, see [`Limit::cancel`].
     fn refund(&mut self, _now_ns: u64, _grant: &Grant, _permits: u64) -> u64 {
         0
     }
 
-    /// The most permits that a try at `now_ns` could take.
+    /// Returns the maximum number of permits that a try at `now_ns` could take.
     fn remaining(&self, now_ns: u64) -> u64;
 
-    /// How late a caller may come again and again without any loss of the rate.
+    /// Returns by how much a caller may be late, again and again, without any loss of the rate.
     fn slack_ns(&self) -> u64;
 
-    /// Puts permits in from outside. Returns whether any policy here takes them; only a
-    /// [backfill pool](crate::backfill_pool) does.
+    /// Adds permits from outside. Returns `true` if any policy here takes them; only a [backfill
+    /// pool](crate::backfill_pool) does.
     fn refill(&mut self, now_ns: u64, permits: u64) -> bool;
 
-    /// Takes note that operations have ended. Returns whether any policy here counts operations
-    /// in flight; only [concurrency](crate::concurrency) and the [commit log](crate::commit_log) do.
+    /// Records that operations have ended. Returns `true` if any policy here counts operations in
+    /// flight; only [concurrency](crate::concurrency) and the [commit log](crate::commit_log) do.
     ///
-    /// With the first their permits are free again. To the second they have committed: their
+    /// In the first, their permits are free again. In the second, they have committed: their
     /// effects have happened, and count for a period from now on.
     fn release(&mut self, now_ns: u64, permits: u64) -> bool;
 
-    /// Takes note that operations in flight never were: they provably had no effect and never will,
-    /// so their permits are free at once. Returns whether any policy here counts operations in
-    /// flight.
+    /// Cancels operations in flight that provably had no effect and never will, so their permits
+    /// are free at once. Returns `true` if any policy here counts operations in flight.
     ///
-    /// It is not for operations that failed or were cut short: those may have had their effect all
-    /// the same, and [end](Self::release).
+    /// It is not for operations that failed or were cut short: those may have had their effect
+    /// nevertheless, and are [released](Self::release).
     fn forgo(&mut self, now_ns: u64, permits: u64) -> bool;
 
     /// Grants `permits` at once, or denies them. Zero permits are always granted, and leave no
@@ -101,9 +104,10 @@ pub trait Limit {
         }
     }
 
-    /// Promises `permits` a start, now or later, unless they would have to wait longer than
-    /// `max_wait_ns`: then nothing is taken, and the denial says how long until the same call
-    /// would be accepted.
+    /// Promises `permits` a start, now or later, unless they would wait longer than `max_wait_ns`.
+    ///
+    /// In that case nothing is taken, and the denial says how long until the same call would be
+    /// accepted.
     ///
     /// # Errors
     ///
@@ -120,7 +124,7 @@ pub trait Limit {
         };
         let opening = match self.opening(now_ns, permits) {
             Ok(opening) => opening,
-            // Beyond the clock, but with a bound: the wait is too long by what is over the bound.
+            // Beyond the clock, but with a bound: the wait is too long by what exceeds the bound.
             Err(Refusal::BeyondClock { wait_ns }) => {
                 return Ok(denied(wait_ns.saturating_sub(max_wait_ns.unwrap_or(0))));
             }
@@ -137,8 +141,8 @@ pub trait Limit {
         }
     }
 
-    /// Promises `permits` the first start there is, now or later, to somebody who asked at `asked_ns`,
-    /// which may be long ago.
+    /// Promises `permits` the first possible start, now or later, to a caller whose request came
+    /// at `asked_ns`, which may be long ago.
     ///
     /// # Errors
     ///
@@ -146,14 +150,15 @@ pub trait Limit {
     fn promise(&mut self, asked_ns: u64, permits: NonZeroU64) -> Result<Grant, Refusal> {
         let now_ns = self.clamp(asked_ns);
         let opening = self.opening(now_ns, permits)?;
-        // He has waited since he asked, not since somebody looked.
+        // The wait counts from the request, not from this decision.
         let scheduled_ns = opening.scheduled_ns.or(Some(asked_ns));
         let opening = Opening { scheduled_ns, ..opening };
         Ok(grant(self, now_ns, opening.start_ns, opening, permits))
     }
 
-    /// How long until a reservation with `max_wait_ns` is accepted, at latest after `at_latest_ns`:
-    /// for one limit exactly then. Several, of which one is a pacer, may agree sooner.
+    /// Returns how long until a reservation with `max_wait_ns` is accepted, at most
+    /// `at_latest_ns`. One limit accepts exactly then. Several of which one is a pacer may agree
+    /// sooner.
     fn soonest_ns(
         &self,
         _now_ns: u64,
@@ -164,17 +169,20 @@ pub trait Limit {
         at_latest_ns
     }
 
-    /// Takes permits that have been used already: a debt that later calls wait behind and nobody waits
-    /// for. It is cut in parts small enough to pass at one instant, and each is promised the first
-    /// one, so the schedule is that of a caller who asks for them one after the other.
+    /// Charges permits that have been used already: a debt that later calls wait behind while no
+    /// caller waits for it.
     ///
-    /// What was used before it was asked for is over the limit by as much: with under-estimates of
-    /// `U` permits in a window, the effects in it are at most `C(W) + U` (theory 2.7).
+    /// It is cut into parts small enough to pass at one instant, and each is promised the first
+    /// start. The schedule is that of a caller who requests them one after the other.
+    ///
+    /// What was used before it was charged exceeds the limit by as much. With under-estimates of
+    /// `U` permits in a window, the effects in it are at most `C(W) + U` (docs/theory.md, section
+    /// 2.7).
     ///
     /// # Errors
     ///
-    /// [`DebtError::TooLarge`] with nothing taken, over [`MAX_DEBT_PARTS`] times what may pass at one
-    /// instant; [`DebtError::Unpayable`] where the rest would never pass.
+    /// [`DebtError::TooLarge`] with nothing taken, over [`MAX_DEBT_PARTS`] times what may pass at
+    /// one instant. [`DebtError::Unpayable`] where the rest would never pass.
     fn debit(&mut self, now_ns: u64, permits: u64) -> Result<(), DebtError> {
         let now_ns = self.clamp(now_ns);
         let Some(all) = NonZeroU64::new(permits) else { return Ok(()) };
@@ -195,9 +203,10 @@ pub trait Limit {
         Ok(())
     }
 
-    /// Makes good for an estimate, once it is known that the operation of `grant` took `actual`
-    /// permits: what was too much comes back as by [`refund`](Self::refund), what was too little is
-    /// [debited](Self::debit). Once for each grant.
+    /// Corrects an estimate once the operation of `grant` is known to have taken `actual` permits.
+    ///
+    /// An excess comes back as by [`refund`](Self::refund), a shortfall is
+    /// [debited](Self::debit). Call it once for each grant.
     ///
     /// # Errors
     ///
@@ -211,8 +220,8 @@ pub trait Limit {
         Ok(if permits > 0 { Settled::Owed { permits } } else { Settled::Even })
     }
 
-    /// How long until a try for `permits` would pass, if nobody else comes: zero if it would pass
-    /// now, `None` where time alone cannot help. Takes nothing.
+    /// Returns how long until a try for `permits` would pass if no other caller comes: zero if it
+    /// would pass now, `None` where time alone cannot help. Takes nothing.
     ///
     /// # Errors
     ///
@@ -229,14 +238,14 @@ pub trait Limit {
     }
 }
 
-/// The most of `permits` that can pass at one instant.
+/// Returns how many of `permits` can pass at one instant at most.
 fn most_at_once<L: Limit + ?Sized>(
     limit: &L,
     now_ns: u64,
     permits: NonZeroU64,
 ) -> Option<NonZeroU64> {
     let mut most = permits;
-    // Several limits name theirs one after the other, each time a lower one.
+    // Several limits name their maximum one after the other, each time a lower one.
     while let Err(Refusal::Exceeds(error)) = limit.opening(now_ns, most) {
         most = NonZeroU64::new(error.most.min(most.get().saturating_sub(1)))?;
     }
@@ -261,7 +270,7 @@ fn grant<L: Limit + ?Sized>(
     }
 }
 
-/// A grant of zero permits: it starts at once, and cancelling it comes too late.
+/// Returns a grant of zero permits: it starts at once, and cannot be cancelled.
 pub(crate) fn nothing<L: Limit + ?Sized>(limit: &L, now_ns: u64) -> Grant {
     let ticket = Ticket::booked(now_ns, now_ns, Past::UNKNOWN);
     let remaining = limit.remaining(now_ns);

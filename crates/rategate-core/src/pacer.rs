@@ -1,5 +1,5 @@
-//! Batched average pacing: operations run back to back until enough delay has added up to be worth
-//! a sleep, and errors of a sleep are carried into the next one.
+//! Batched average pacing: operations run back to back until enough delay has added up to be
+//! worth a sleep, and errors of a sleep are carried into the next one.
 //!
 //! Operation `k` is due at `start + k / rate`. A call that is less than `min_sleep` early passes at
 //! once; any other sleeps until its operation is due.
@@ -12,23 +12,25 @@
 //!
 //! # Contract
 //!
-//! * **Ceiling.** Any half-open window of `W` ns sees at most `ceil((W + catch_up + min_sleep) / T)`
-//!   permits, with `T` one permit's time (theory 1.4). It is an average limiter and promises no
-//!   less: see [`two_timeline`](crate::two_timeline) for spacing, and
-//!   [`sliding_log`](crate::sliding_log) for windows.
-//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
-//!   instants.
-//! * **Catch-up.** A caller that falls behind by more than `catch_up` gives up the rest of the gap.
-//!   `None` is the operation throttle's own behaviour: every lost moment is made up for, sometime,
-//!   at full speed.
+//! * **Ceiling.** Any half-open window of `W` ns sees at most
+//!   `ceil((W + catch_up + min_sleep) / T)` permits, with `T` one permit's time (docs/theory.md,
+//!   section 1.4). It is an average limiter and promises nothing stricter: see
+//!   [`two_timeline`](crate::two_timeline) for spacing, and [`sliding_log`](crate::sliding_log)
+//!   for windows.
+//! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
+//!   a schedule promises instants.
+//! * **Catch-up.** A caller that falls behind by more than `catch_up` forfeits the rest of the
+//!   gap. `None` is the operation throttle's own behaviour: all lost time is made up for
+//!   eventually, at full speed.
 //! * **Carry.** A sleep that ends early or late shortens or lengthens the next: due instants are
 //!   absolute and exact.
 //! * **Retry.** Exact: the first instant at which the call is less than `min_sleep` early.
-//! * **Refund.** Everything without a bound on catching up; else exactly until some time would have
-//!   been given up without those permits, and for the newest grant always. None across a change.
-//! * **Two forms.** Asking before the operation, the first passes at once. Waiting after it (the
-//!   operation throttle's `Wait()`) is the same with the first permit taken at the start:
-//!   [`Pacer::fresh_after`].
+//! * **Refund.** Everything without a bound on catching up. With a bound, exactly until some time
+//!   would have been forfeited without those permits, and the newest grant at any time. None
+//!   across a change.
+//! * **Two forms.** A caller that requests before its operation passes at once the first time.
+//!   Waiting after the operation (the operation throttle's `Wait()`) is equal to that with the
+//!   first permit taken at the start: [`Pacer::fresh_after`].
 //! * **Cost.** A few words; a decision is a few additions.
 //!
 //! # Example
@@ -61,9 +63,9 @@ use crate::search::first_after;
 use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 
-/// The shortest sleep of the operation throttle.
+/// The default shortest sleep: that of the operation throttle.
 pub const DEFAULT_MIN_SLEEP_NS: u64 = 10_000_000;
-/// The catch-up bound where none is given: one second's worth of operations.
+/// The default bound on catching up: one second's worth of operations.
 pub const DEFAULT_CATCH_UP_NS: u64 = 1_000_000_000;
 
 /// A rate, the shortest sleep worth taking, and a bound on catching up.
@@ -74,28 +76,28 @@ pub struct Pacer {
     catch_up_ns: Option<u64>,
 }
 
-/// When the next operation is due.
+/// The state of a pacer: when the next operation is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     track: Track,
 }
 
 impl Pacer {
-    /// Operations at `rate` on average, in batches worth at least `min_sleep_ns`, catching up at
-    /// most `catch_up_ns` (`None`: everything).
+    /// Creates a pacer of `rate` on average, in batches worth at least `min_sleep_ns`, catching
+    /// up at most `catch_up_ns` (`None`: everything).
     #[must_use]
     pub const fn new(rate: Rate, min_sleep_ns: u64, catch_up_ns: Option<u64>) -> Self {
         Self { rate, min_sleep_ns, catch_up_ns }
     }
 
-    /// The average rate.
+    /// Returns the average rate.
     #[must_use]
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// The state for callers that wait *after* each operation: the first operation has had its
-    /// permit at `now_ns`.
+    /// Returns the state for callers that wait *after* each operation: the first operation has
+    /// had its permit at `now_ns`.
     #[must_use]
     pub fn fresh_after(&self, now_ns: u64) -> State {
         let mut state = self.fresh(now_ns);
@@ -103,8 +105,8 @@ impl Pacer {
         state
     }
 
-    /// The most permits that can pass at one instant: those the catch-up bound lets pile up, and
-    /// those not worth a sleep.
+    /// Returns the maximum number of permits that can pass at one instant: those that the
+    /// catch-up bound lets pile up, and those not worth a sleep.
     fn most(&self) -> u64 {
         let (Kind::Paced(pace), Some(catch_up_ns)) = (self.rate.0, self.catch_up_ns) else {
             return u64::MAX;
@@ -116,7 +118,7 @@ impl Pacer {
         u64::try_from(early.max(caught_up).saturating_add(1)).unwrap_or(u64::MAX)
     }
 
-    /// Gives up what a call at `at_ns` is too late to catch up on.
+    /// Forfeits the time that a call at `at_ns` is too late to catch up on.
     fn forfeit(&self, state: &mut State, at_ns: u64) {
         if let Some(catch_up_ns) = self.catch_up_ns
             && let Some(bound_ns) = at_ns.checked_sub(catch_up_ns)
@@ -125,13 +127,13 @@ impl Pacer {
         }
     }
 
-    /// Whether a call at `at_ns` finds time to forfeit.
+    /// Returns `true` if a call at `at_ns` has time to forfeit.
     fn is_too_late(&self, first: DueAt, at_ns: u64) -> bool {
         let bound_ns = self.catch_up_ns.and_then(|catch_up_ns| at_ns.checked_sub(catch_up_ns));
         bound_ns.is_some_and(|bound_ns| first.ceil_ns() < bound_ns.into())
     }
 
-    /// When the first and the last of `permits` are due for a call at `at_ns`.
+    /// Returns when the first and the last of `permits` are due for a call at `at_ns`.
     fn due(&self, state: &State, at_ns: u64, permits: u64) -> Result<(DueAt, DueAt), Due> {
         let both = |track: &Track| match (track.nth(0), track.nth(permits.saturating_sub(1))) {
             (Due::At(first), Due::At(last)) => Ok((first, last)),
@@ -146,8 +148,8 @@ impl Pacer {
         both(&state.track)
     }
 
-    /// The first instant at which the call passes without a sleep, if it does not at `from_ns`, for
-    /// which its last permit is due at `due`.
+    /// Returns the first instant from `from_ns` on at which the call passes without a sleep. At
+    /// `from_ns` its last permit is due at `due`.
     fn opens_ns(
         &self,
         state: &State,
@@ -157,7 +159,7 @@ impl Pacer {
     ) -> Result<u64, Refusal> {
         let barely_early = due.floor_ns.saturating_add(1).saturating_sub(self.min_sleep_ns.into());
         let opens_ns = on_clock(barely_early.min(due.ceil_ns()).max(from_ns.into()), from_ns)?;
-        // Coming later may forfeit more, and find fewer than all of several permits due.
+        // A later call may forfeit more, and find fewer than all of several permits due.
         let holds = |at_ns: u128| {
             let at_ns = on_clock(at_ns, from_ns)?;
             let due = self.due(state, at_ns, permits);
@@ -170,7 +172,7 @@ impl Pacer {
         later_ns.map_or(Err(Refusal::TimeCannotHelp), |later_ns| on_clock(later_ns, from_ns))
     }
 
-    /// Whether a call at `at_ns` passes without a sleep.
+    /// Returns `true` if a call at `at_ns` passes without a sleep.
     fn passes(&self, due: DueAt, at_ns: u64) -> bool {
         let worth_sleeping_ns = u128::from(at_ns).saturating_add(self.min_sleep_ns.into());
         due.ceil_ns() <= at_ns.into() || due.floor_ns < worth_sleeping_ns
@@ -197,8 +199,8 @@ impl Policy for Pacer {
         let (first, due) = match self.due(state, from_ns, permits.get()) {
             Ok((_, due)) if self.passes(due, from_ns) => return Ok(Opening::at(from_ns)),
             Err(Due::AtOnce) => return Ok(Opening::at(from_ns)),
-            // Permits that are due already, at a rate of before, have passed by now: more than
-            // `most` of them never add up again.
+            // Permits already due at an earlier rate have passed by now: more than `most` of them
+            // never add up again.
             _ if permits.get() > self.most() => {
                 return Err(Refusal::exceeds(permits, self.most()));
             }
@@ -206,8 +208,8 @@ impl Policy for Pacer {
             Err(_) => return Err(Refusal::TimeCannotHelp),
         };
         let opens_ns = self.opens_ns(state, from_ns, permits.get(), due)?;
-        // Worth a sleep, and then all of it; but not so long that the first permit would be beyond
-        // catching up.
+        // The sleep is worth it, so it is taken in full. It must not be so long that the first
+        // permit would be beyond catching up.
         let latest_ns = match self.catch_up_ns {
             Some(catch_up_ns) => first.ceil_ns().saturating_add(catch_up_ns.into()),
             None => u128::MAX,
@@ -231,7 +233,8 @@ impl Policy for Pacer {
             return self.remaining(&state, now_ns);
         }
         let mut passing = state.track.due_by(early_ns);
-        // Exactly `min_sleep` early is worth the sleep; only one can be, and it is the last.
+        // Exactly `min_sleep` early is worth the sleep. Only one operation can be, and it is the
+        // last.
         let last = passing.checked_sub(1).map(|skip| state.track.nth(skip));
         if self.min_sleep_ns > 0
             && last == Some(Due::At(DueAt { floor_ns: early_ns, between: false }))
@@ -245,10 +248,11 @@ impl Policy for Pacer {
         self.catch_up_ns.unwrap_or(u64::MAX)
     }
 
-    /// Without the grant, nothing is given up before the operation that it takes lies too far back.
+    /// Returns when the operation that the grant takes lies too far back to catch up on: without
+    /// the grant, no time is forfeited before.
     fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
         let Some(catch_up_ns) = self.catch_up_ns else { return u64::MAX };
-        // On what is left of an earlier rate, an operation's time is another.
+        // On the rest of an earlier rate, an operation takes another time.
         let Kind::Paced(pace) = self.rate.0 else { return 0 };
         let Some(next) = state.track.next_at(pace) else { return 0 };
         let until_ns = next.ns.saturating_add(catch_up_ns.into());
@@ -279,7 +283,8 @@ impl Policy for Pacer {
         permits
     }
 
-    /// As many as can be caught up on, at a rate that has not changed since they were taken.
+    /// Takes back as many as can be caught up on, at a rate that has not changed since they were
+    /// taken.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         let Kind::Paced(pace) = self.rate.0 else { return 0 };
         let from_ns = self.catch_up_ns.map_or(0, |catch_up_ns| now_ns.saturating_sub(catch_up_ns));

@@ -1,8 +1,9 @@
-//! The seam between an algorithm and everything that drives it.
+//! The interface between an algorithm and everything that drives it.
 //!
-//! A policy is a limit, checked once and frozen; its state is apart and small. A policy only says
-//! *when* a request could start and *what is left* once it has, or once a part of it came back. Promises, cancelling and the
-//! clamped clock are the same for all of them and stand in [`ledger`](crate::ledger).
+//! A policy is a limit, checked once and immutable; its state is separate and small. A policy
+//! only says *when* a request could start and *what is left* once it has, or once a part of it
+//! came back. Promises, cancelling and the clamped clock are common to all policies and live in
+//! [`ledger`](crate::ledger).
 
 use core::fmt::Debug;
 use core::num::NonZeroU64;
@@ -10,19 +11,19 @@ use core::num::NonZeroU64;
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
 
-/// One rate limiting algorithm with its numbers.
+/// A rate limiting algorithm with its numbers.
 pub trait Policy: Clone + Debug + PartialEq {
-    /// What the algorithm remembers.
+    /// The memory of the algorithm.
     type State: Clone + Debug;
 
-    /// The state of a fresh limit at `now_ns`: the first request passes at once.
+    /// Returns the state of a fresh limit at `now_ns`: the first request passes at once.
     fn fresh(&self, now_ns: u64) -> Self::State;
 
-    /// The first instant, not before `from_ns`, at which `permits` may start together.
+    /// Returns the first instant, not before `from_ns`, at which `permits` may start together.
     ///
     /// # Errors
     ///
-    /// The [`Refusal`] that says why there is none.
+    /// The [`Refusal`] that says why there is no such instant.
     fn opening(
         &self,
         state: &Self::State,
@@ -30,9 +31,11 @@ pub trait Policy: Clone + Debug + PartialEq {
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal>;
 
-    /// Returns the first instant, not before `from_ns`, at which `permits` may start together with
-    /// others that are held at `held.from_ns` for waiters who have not taken them yet. Later than that
-    /// instant, it may turn out to be too early: those waiters may take later still.
+    /// Returns the first instant, not before `from_ns`, at which `permits` may start together
+    /// with others that are held for waiters.
+    ///
+    /// The held permits count as if they started at `held.from_ns`. An instant later than that
+    /// may turn out too early, since those waiters may take their permits later still.
     ///
     /// # Errors
     ///
@@ -48,8 +51,8 @@ pub trait Policy: Clone + Debug + PartialEq {
             Err(Refusal::Exceeds(_)) => {}
             opening => return opening,
         }
-        // More than ever start together: first those that are held, and they at the soonest now, but
-        // not before what the state knows of: starts never decrease.
+        // These are more than can ever start together. So the held ones start first, now at the
+        // soonest, but not before what the state knows of: starts never decrease.
         let mut state = state.clone();
         let first = self.opening(&state, held.from_ns, NonZeroU64::MIN);
         let held_ns = first.map_or(held.from_ns, |first| first.start_ns.max(held.from_ns));
@@ -58,8 +61,8 @@ pub trait Policy: Clone + Debug + PartialEq {
         self.opening(&state, from_ns, permits)
     }
 
-    /// Whether the policy promises instants on an open schedule, which lateness must not shift. All
-    /// others bound what starts, so a start counts when it happens.
+    /// Returns `true` if the policy promises instants on an open schedule, which lateness must
+    /// not shift. All others bound what starts, so a start counts when it happens.
     fn keeps_schedule(&self) -> bool {
         false
     }
@@ -67,77 +70,85 @@ pub trait Policy: Clone + Debug + PartialEq {
     /// Records a grant. Starts never decrease from one call to the next.
     fn take(&self, state: &mut Self::State, grant: Taken);
 
-    /// The most permits that one request at `now_ns` could take.
+    /// Returns the maximum number of permits that one request at `now_ns` could take.
     fn remaining(&self, state: &Self::State, now_ns: u64) -> u64;
 
-    /// From when on no decision can tell this state from a [fresh](Self::fresh) one, if nobody asks
-    /// meanwhile, so that whoever has many may forget it. What a grant of before may give back is not
-    /// among them. `None` if time alone makes it no fresh one, or the policy does not know.
+    /// Returns the instant from which no decision can tell this state from a [fresh](Self::fresh)
+    /// one if no calls come, so that a table may evict its key. Returns `None` if time alone
+    /// never restores it, or the policy does not know.
+    ///
+    /// The instant ignores what the refund of an earlier grant may change.
     fn fresh_at_ns(&self, _state: &Self::State) -> Option<u64> {
         None
     }
 
-    /// Whether that instant has come.
+    /// Returns `true` if that instant has come.
     fn is_as_fresh(&self, state: &Self::State, now_ns: u64) -> bool {
         self.fresh_at_ns(state).is_some_and(|fresh_ns| fresh_ns <= now_ns)
     }
 
-    /// How many bytes a state takes besides its own.
+    /// Returns the number of bytes that a state takes on the heap.
     fn heap_bytes(&self, _state: &Self::State) -> usize {
         0
     }
 
-    /// Carries a state over from the numbers of `old` to those of `self` at `now_ns`. Permits in use stay in use:
-    /// what is left is the new allowance less those.
+    /// Carries a state over from the numbers of `old` to those of `self` at `now_ns`. Permits in
+    /// use stay in use: what is left is the new allowance less those.
     fn rebase(&self, state: &mut Self::State, old: &Self, now_ns: u64);
 
-    /// How late a caller may come again and again without any loss of the rate: what was not used
-    /// meanwhile can be used at once.
+    /// Returns by how much a caller may be late, again and again, without any loss of the rate:
+    /// what it did not use by then can be used at once.
     fn slack_ns(&self) -> u64 {
         0
     }
 
-    /// Puts permits in from outside. Returns whether the policy takes any.
+    /// Adds permits from outside. Returns `true` if the policy takes any.
     fn refill(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
         false
     }
 
-    /// Until when the limit could not be at rest if `grant`, which comes next, were not taken and
-    /// nothing came back: what a [`refund`](Self::refund) of it will be judged by. Sooner is always
-    /// true as well; later where the policy does not need to know.
+    /// Returns until when the limit could not be at rest if `grant`, which comes next, were not
+    /// taken and nothing came back.
+    ///
+    /// A [`refund`](Self::refund) is judged by this instant. An earlier one is always true as
+    /// well; a later one is allowed where the policy does not need to know.
     fn busy_until_ns(&self, _state: &Self::State, _grant: Taken) -> u64 {
         u64::MAX
     }
 
-    /// Takes permits of a started grant back, as many as leave the state at least as full as if they
-    /// had never been taken. Returns how many. If it is `n`, it would have been any lower number.
+    /// Takes back permits of a started grant, as many as leave the state at least as full as if
+    /// they had never been taken. Returns how many. A refund of fewer permits would have taken
+    /// back all of those.
     fn refund(&self, _state: &mut Self::State, _refund: Refund) -> u64 {
         0
     }
 
-    /// Takes back permits without a grant to show, up to a full limit: as many as there are to be taken back at
-    /// `now_ns`. Returns how many; of a bucket the last of them may find room for a part of itself only. What comes
-    /// back is the caller's word: in any window as many more permits pass as come back in it, and no more.
+    /// Takes back permits for which there is no grant, up to a full limit, and returns how many
+    /// came back at `now_ns`. In a bucket the last of them may fit only in part.
     ///
-    /// A log loses its newest permits first: whatever window ends after them holds this instant too.
+    /// The caller vouches for them: in any window as many more permits pass as come back in it,
+    /// and no more.
+    ///
+    /// A log drops its newest permits first: every window that ends after them includes this
+    /// instant too.
     fn credit(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> u64 {
         0
     }
 
-    /// Whether the policy counts operations in flight, so that [`release`](Self::release) and
-    /// [`forgo`](Self::forgo) change something.
+    /// Returns `true` if the policy counts operations in flight, so that
+    /// [`release`](Self::release) and [`forgo`](Self::forgo) change something.
     fn counts_in_flight(&self) -> bool {
         false
     }
 
-    /// Takes note that operations have ended at `now_ns`. Returns whether the policy counts
-    /// operations in flight. More than are in flight is as many as are.
+    /// Records that operations have ended at `now_ns`. Returns `true` if the policy counts
+    /// operations in flight. More permits than are in flight count as those in flight.
     fn release(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
         false
     }
 
-    /// Takes note that operations in flight never were: they provably had no effect, and never will.
-    /// Returns whether the policy counts operations in flight.
+    /// Cancels operations in flight that provably had no effect and never will. Returns `true` if
+    /// the policy counts operations in flight.
     fn forgo(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
         false
     }
@@ -148,25 +159,25 @@ pub trait Policy: Clone + Debug + PartialEq {
 pub struct Held {
     /// The instant from which they may be taken: now.
     pub from_ns: u64,
-    /// How many.
+    /// The number of permits.
     pub permits: NonZeroU64,
 }
 
 /// A grant as a policy records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// The instant of asking. Before `start_ns`, the grant is a promise, and `start_ns` is the
-    /// exact instant of the schedule rounded up to the clock; equal to it, the caller came late or
-    /// just in time.
+    /// The instant of the request. Before `start_ns`, the grant is a promise, and `start_ns` is
+    /// the exact instant of the schedule rounded up to the clock. Equal to it, the caller came
+    /// late or just in time.
     pub from_ns: u64,
-    /// The instant of starting.
+    /// The instant of the start.
     pub start_ns: u64,
-    /// How many permits.
+    /// The number of permits.
     pub permits: NonZeroU64,
 }
 
 impl Taken {
-    /// Whether the caller has to wait for the start.
+    /// Returns `true` if the caller has to wait for the start.
     #[must_use]
     pub const fn is_promise(&self) -> bool {
         self.from_ns < self.start_ns

@@ -1,9 +1,9 @@
-//! Grants to waiters that are provisional until the waiter takes them.
+//! Provisional grants: permits held for a waiter until it takes them.
 //!
 //! A waiter that may start at `s` runs at `r`, later than `s` by as much as it was woken late. A
-//! bound that holds for promised instants `s` says nothing of the real ones. So a grant to a waiter
-//! is held until the waiter takes it: taking decides again at `r` and books there. Until then the
-//! permits count, for every other decision at time `t`, as if they started at `t`.
+//! bound that holds for promised instants `s` says nothing of the real ones. So a grant to a
+//! waiter is held until the waiter takes it: taking decides again at `r` and books there. Until
+//! then the permits count, for every other decision at time `t`, as if they started at `t`.
 //!
 //! ```text
 //!   held:   s ~~~~~~~~~~~ r            a decision at t counts the permits as starting at t
@@ -15,10 +15,10 @@
 //!
 //! * **Ceiling.** Real starts obey the policy's bound, however late each waiter is: every instant
 //!   that is booked was decided at that instant.
-//! * **Nothing lost.** A bucket loses no rate while lateness stays below `(burst - 1) T`. A log or a
-//!   bucket of burst 1 loses the lateness itself: `N / (M + d)`.
-//! * **Promises.** A reservation whose owner sleeps alone keeps its instant; a waiter that comes too
-//!   late to fit before it starts behind it.
+//! * **Nothing lost.** A bucket loses no rate while lateness stays below `(burst - 1) T`. A log
+//!   or a bucket of burst 1 loses the lateness itself: `N / (M + d)`.
+//! * **Promises.** A reservation whose owner sleeps by itself keeps its instant. A waiter that
+//!   comes too late to fit before it starts after it.
 //! * **Schedules.** A policy that promises instants on an open schedule needs none of this: see
 //!   [`keeps_schedule`](Provisional::keeps_schedule).
 
@@ -27,16 +27,16 @@ use core::num::NonZeroU64;
 use crate::limit::Limit;
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
-/// A live limit whose permits can be held for a waiter that has not taken them.
+/// A live limit that can hold permits for a waiter until it takes them.
 pub trait Provisional: Limit + Clone {
-    /// Whether all policies here promise instants on an open schedule.
+    /// Returns `true` if all policies here promise instants on an open schedule.
     fn keeps_schedule(&self) -> bool;
 
-    /// Whether any policy here counts operations in flight.
+    /// Returns `true` if any policy here counts operations in flight.
     fn counts_in_flight(&self) -> bool;
 
-    /// Returns for how long what has just been taken will count, as far as the policy tells; zero where it
-    /// does not. A waiter judges by it how little time is none.
+    /// Returns how long the newest grant will count, as far as the policy knows; zero where it
+    /// does not. A waiter derives from it which lateness is negligible.
     fn counts_for_ns(&self) -> u64 {
         0
     }
@@ -44,26 +44,26 @@ pub trait Provisional: Limit + Clone {
     /// Holds permits for a waiter whose start has come.
     fn hold(&mut self, permits: NonZeroU64);
 
-    /// Drops such a hold: its waiter takes the permits, or is gone.
+    /// Drops held permits: their waiter takes them, or has gone away.
     fn unhold(&mut self, permits: NonZeroU64);
 
-    /// Makes a promise that has not started a provisional one: when its start comes, its permits are
-    /// held instead of booked. Returns whether there was such a promise.
+    /// Makes a promise that has not started provisional: when its start comes, its permits are
+    /// held instead of booked. Returns `true` if there was such a promise.
     fn hold_promise(&mut self, now_ns: u64, ticket: Ticket) -> bool;
 
-    /// Lets no later call start before `start_ns`.
+    /// Keeps every later call from starting before `start_ns`.
     fn not_before(&mut self, start_ns: u64);
 
-    /// Takes permits from `start_ns` on, an instant that [`Limit::opening`] has just named, without
-    /// keeping later calls behind it.
+    /// Takes permits from `start_ns` on, an instant that [`Limit::opening`] has just returned,
+    /// without keeping later calls behind it.
     fn book_apart(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket;
 
-    /// Returns a copy in which all that is held starts at `now_ns`, to work out later starts on.
+    /// Returns a copy in which all held permits start at `now_ns`, to compute later starts from.
     #[must_use]
     fn forecast(&self, now_ns: u64) -> Self;
 
-    /// Returns when `permits` could start from `from_ns` on, if asked for at `now_ns`, also before what was promised
-    /// to others where that disturbs no promise.
+    /// Returns when `permits` could start from `from_ns` on, for a request at `now_ns`, even
+    /// before promises to others where that disturbs none of them.
     ///
     /// # Errors
     ///
@@ -75,13 +75,14 @@ pub trait Provisional: Limit + Clone {
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal>;
 
-    /// Whether the numbers have changed since `ticket` was given.
+    /// Returns `true` if the numbers have changed since `ticket` was issued.
     fn has_changed_since(&self, ticket: Ticket) -> bool;
 
-    /// Books permits that were held until now, for a waiter that asked at `asked_ns`, was promised
-    /// `promised_ns` and starts now. `None`, and nothing changes, where they may not start now.
+    /// Books permits that were held until now, for a waiter that made its request at `asked_ns`,
+    /// was promised `promised_ns` and starts now. Returns `None` and changes nothing if they may
+    /// not start now.
     ///
-    /// What was promised by `ticket` under other numbers is not decided again under these.
+    /// A promise made by `ticket` under other numbers is not decided again under these.
     fn take(
         &mut self,
         now_ns: u64,

@@ -9,7 +9,7 @@ use crate::decimal::{self, gcd};
 use crate::error::RatioError;
 use crate::rate::Digits;
 
-/// How many times the normal rate: at least one, at most a million, exact.
+/// A multiple of the normal rate: an exact fraction, at least one and at most a million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ratio {
     numerator: NonZeroU64,
@@ -20,33 +20,34 @@ impl Ratio {
     /// The normal rate itself.
     pub const ONE: Self = Self { numerator: NonZeroU64::MIN, denominator: NonZeroU64::MIN };
 
-    /// `numerator / denominator`.
+    /// Returns `numerator / denominator`, reduced.
     ///
     /// # Errors
     ///
-    /// [`RatioError::BelowOne`] or [`RatioError::OutOfRange`].
+    /// [`RatioError::BelowOne`] if the ratio is under one, or [`RatioError::OutOfRange`] if it is
+    /// over a million or too long for 64 bits.
     pub fn new(numerator: u64, denominator: u64) -> Result<Self, RatioError> {
         Self::from_fraction(numerator.into(), denominator.into())
     }
 
-    /// The ratio that a person wrote as this float: its shortest decimal form, read exactly.
+    /// Reads the shortest decimal form of a float, exactly: 1.1 becomes 11/10.
     ///
     /// # Errors
     ///
-    /// [`RatioError`], as for text.
+    /// [`RatioError`], as when parsing text.
     pub fn from_f64(value: f64) -> Result<Self, RatioError> {
         let mut text = Digits::default();
         write!(text, "{value}").map_err(|_| RatioError::OutOfRange)?;
         text.as_str().parse()
     }
 
-    /// The upper number of the reduced fraction.
+    /// Returns the numerator of the reduced fraction.
     #[must_use]
     pub const fn numerator(self) -> NonZeroU64 {
         self.numerator
     }
 
-    /// The lower number of the reduced fraction.
+    /// Returns the denominator of the reduced fraction.
     #[must_use]
     pub const fn denominator(self) -> NonZeroU64 {
         self.denominator

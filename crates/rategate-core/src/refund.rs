@@ -1,45 +1,49 @@
-//! Permits that come back after their start, because they turned out to have had no effect.
+//! Refunds: permits that come back after their start, because they turned out to have had no
+//! effect.
 //!
-//! A limit may give out again what came back only as far as it is then at least as full as if those
-//! permits had never been taken. For a log that is easily said: their instants leave it. A bucket
-//! knows no instants, and what it has earned since may have made up for the permits already:
+//! A limit may grant refunded permits again only while it stays at least as full as if they had
+//! never been taken. For a log that is simple: their instants leave it. A bucket knows no
+//! instants, and what it has earned since may have made up for the permits already:
 //!
 //! ```text
 //!   bucket of 3     taken: 1          full again      back: 1?
-//!   level    3 ---> 2 .............. 3 ------------- 3      no: without the taking it would have
+//!   level    3 ---> 2 .............. 3 ------------- 3      no: without the grant it would have
 //!   without  3 ---- 3 -------------- 3 ------------- 3          been full, and earned nothing
 //!                   |<-- earned, and lost without -->|
 //! ```
 //!
-//! So a grant is told *until when the limit could not have been at rest without it*. Until then
-//! taking the permits has moved the schedule by their time and nothing else, and moving it back is
-//! exact. Of what is older, only so much can come back as the time since has not made up for. Two
-//! things spoil that instant, and are counted: permits of others that have come back since, by so
-//! much it was sooner; and a change of the numbers, after which it says nothing.
+//! So a ticket records *until when the limit could not have been at rest without the grant*.
+//! Until then taking the permits has moved the schedule by their time and nothing else, and
+//! moving it back is exact. Of an older grant, only so much can come back as the time since has
+//! not made up for.
+//!
+//! Two things spoil that instant, and are counted. Other permits that have come back since make
+//! it earlier, by their time. After a change of the numbers it says nothing.
 
 use crate::exact::{Exact, Pace};
 
-/// What had come back to a limit by some moment, and how often its numbers had changed.
+/// A count of what has come back to a limit, and of how often its numbers have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Past(u64);
 
-/// A change of the numbers counts as more permits than could come back within one grant's time.
+/// The count of one change of the numbers: more permits than could come back within one grant's
+/// time.
 const CHANGE: u64 = 1 << 32;
 
 impl Past {
-    /// Nobody has looked.
+    /// An unknown count, of which nothing can be concluded.
     pub const UNKNOWN: Self = Self(0);
-    /// Nothing so far.
+    /// The count of a limit to which nothing has come back.
     pub const NONE: Self = Self(1);
 
-    /// From the bits that it was kept as.
+    /// Restores the count from its [bits](Self::bits).
     #[must_use]
     #[inline]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// For whoever keeps it in a word.
+    /// Returns the count as bits, for callers that store it in a word.
     #[must_use]
     #[inline]
     pub const fn bits(self) -> u64 {
@@ -55,81 +59,85 @@ impl Past {
         Self(self.0.wrapping_add(CHANGE))
     }
 
-    /// The same for limits that are made afresh after the numbers have changed `changes` times: what
-    /// grants of before say holds for none of them.
+    /// Returns the count of limits created afresh after the numbers have changed `changes` times:
+    /// what earlier tickets say holds for none of them.
     #[must_use]
     pub const fn after_changes(changes: u32) -> Self {
-        // Less than a change short of the end, so this cannot wrap to where it was.
+        // Less than a change short of the end, so this cannot wrap to an earlier count.
         #[expect(clippy::as_conversions, reason = "widening, in a constant")]
         Self(Self::NONE.0.wrapping_add((changes as u64).wrapping_mul(CHANGE)))
     }
 
-    /// Since `then`. `None` if the numbers have changed meanwhile, or may have.
+    /// Returns how many permits have come back since `then`, or `None` if the numbers have
+    /// changed since, or may have.
     pub(crate) fn returned_since(self, then: Self) -> Option<u64> {
         let since = self.0.wrapping_sub(then.0);
         (then != Self::UNKNOWN && since < CHANGE).then_some(since)
     }
 
-    /// Whether since `then` the numbers have changed once, and nothing has come back.
+    /// Returns `true` if since `then` the numbers have changed once, and nothing has come back.
     pub(crate) const fn is_one_change_since(self, then: Self) -> bool {
         self.0.wrapping_sub(then.0) == CHANGE
     }
 }
 
-/// How a grant left its limit.
+/// The state in which a grant left its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rest {
-    /// Without the grant, the limit could not have been at rest before this instant, had nothing
-    /// come back.
+    /// The instant before which, without the grant, the limit could not have been at rest, had
+    /// nothing come back.
     BusyUntil(u64),
-    /// So much was left to take behind it, in parts of a permit: what a twin can say without a
-    /// division.
+    /// The number of parts of a permit left to take after the grant: what a lock-free state can
+    /// say without a division.
     Spare {
-        /// How many parts.
+        /// The number of parts.
         parts: u64,
-        /// How many make a permit.
+        /// The number of parts that make one permit.
         parts_per_permit: u64,
     },
 }
 
-/// Permits of a grant that are to come back, as a policy is told of them.
+/// A request to take back permits of a grant, as a policy receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refund {
-    /// The instant of asking, not before the start.
+    /// The instant of the refund, not before the start.
     pub now_ns: u64,
-    /// When the grant started.
+    /// The instant at which the grant started.
     pub start_ns: u64,
-    /// How many permits it was of.
+    /// The number of permits granted.
     pub granted: u64,
-    /// How many of them are to come back: not more than that.
+    /// The number of permits to come back, at most `granted`.
     pub permits: u64,
-    /// How it left the limit.
+    /// The state in which the grant left the limit.
     pub rest: Rest,
-    /// How many permits of others have come back since it was booked. `None` if the numbers have
-    /// changed meanwhile, or may have.
+    /// The number of other permits that have come back since it was booked. `None` if the numbers
+    /// have changed since, or may have.
     pub returned: Option<u64>,
 }
 
 impl Refund {
-    /// Permits of which it is known that the limit could not have been at rest since without them.
+    /// Returns a refund of permits without which the limit is known not to have been at rest since.
     #[must_use]
     pub const fn proven(now_ns: u64, permits: u64) -> Self {
         let rest = Rest::BusyUntil(u64::MAX);
         Self { now_ns, start_ns: now_ns, granted: permits, permits, rest, returned: Some(0) }
     }
 
-    /// How many come back to a limit whose whole state is one instant that each permit moves on by
-    /// its time: a bucket's TAT, or the end of what a schedule lets its callers catch up on.
+    /// Returns how many permits come back to a limit whose whole state is one instant that each
+    /// permit moves on by its time: a bucket's TAT, or the end of what a schedule lets its
+    /// callers catch up on.
     ///
-    /// `at` is that instant now, `behind` what it was behind the grant, or anything sooner, had
-    /// nothing come back since. Proof, with `T` one permit's time, and the limit without the permits
-    /// `D` behind the limit with them: right behind the grant `D` is their time. A later grant
-    /// at `s` moves both on from where they are, or from `s` if they lie before it; so `D` shrinks
-    /// only where the one without them lies before `s`, and what is left then is the other's distance
-    /// from `s`, which is at least `behind - s`. Hence `D >= min(permits T, behind - now)`.
+    /// `at` is that instant now. `behind` is that instant right after the grant, or anything
+    /// sooner, had nothing come back since.
     ///
-    /// And if the instant is still that behind the grant, nothing has been taken since: both
-    /// stand where they stood, however long ago.
+    /// Proof, with `T` one permit's time, and the limit without the permits `D` behind the limit
+    /// with them. Right after the grant `D` is their time. A later grant at `s` moves both on
+    /// from where they are, or from `s` if they lie before it. So `D` shrinks only where the one
+    /// without them lies before `s`; what is left then is the other's distance from `s`, which is
+    /// at least `behind - s`. Hence `D >= min(permits T, behind - now)`.
+    ///
+    /// If the instant still equals `behind`, nothing has been taken since, and both stand where
+    /// they stood, however long ago.
     pub(crate) fn permits_behind(&self, pace: Pace, at: Exact, behind: Exact) -> u64 {
         let Some(returned) = self.returned else { return 0 };
         let returned = pace.time_of(returned);

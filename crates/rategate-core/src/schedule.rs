@@ -1,9 +1,9 @@
-//! Ideal schedules: when each operation of a sequence should start.
+//! Ideal schedules: the instant at which each operation of a sequence should start.
 //!
-//! A schedule is a rate over time; operation `n` is due at the instant by which the rate has
-//! brought forth `n` permits (theory 3.9). A constant rate gives equal steps, a ramp steps that
-//! shrink or grow. Instants are found in whole numbers: a ramp by bisection on its exact integral,
-//! a constant rate by adding a fraction that is never rounded.
+//! A schedule is a rate over time. Operation `n` is due at the instant by which the rate has
+//! produced `n` permits (docs/theory.md, section 3.9). A constant rate gives equal steps, a ramp
+//! steps that shrink or grow. Instants are computed in whole numbers: a ramp by bisection on its
+//! exact integral, a constant rate by adding a fraction that is never rounded.
 //!
 //! ```text
 //!   permits ^          .-'  constant: a line
@@ -21,7 +21,7 @@
 //! use rategate_core::rate::Rate;
 //! use rategate_core::schedule::Schedule;
 //!
-//! // From nothing to 1000/s over 2 s: a thousand operations, of which a quarter in the first second.
+//! // From nothing to 1000/s over 2 s: a thousand operations, a quarter in the first second.
 //! let warm_up = Schedule::ramp(Rate::NEVER, Rate::per_second(1_000)?, 2_000_000_000)?;
 //! assert_eq!(warm_up.instants(0).nth(250), Some(1_000_000_000));
 //! assert_eq!(warm_up.instants(0).nth(1_000), Some(2_000_000_000));
@@ -49,7 +49,7 @@ pub(crate) enum Shape {
 /// A rate that moves linearly from one value to another and stays there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ramp {
-    /// Both rates in permits per the same period.
+    /// The rate at the start; `from` and `to` are permits per the same period.
     pub(crate) from: u128,
     to: u128,
     pub(crate) over_ns: u64,
@@ -59,21 +59,21 @@ pub(crate) struct Ramp {
 }
 
 impl Schedule {
-    /// The same rate for ever.
+    /// Returns a schedule of the same rate for ever.
     #[must_use]
     pub const fn constant(rate: Rate) -> Self {
         Self(Shape::Constant(rate))
     }
 
-    /// A rate that moves linearly from `from` to `to` over `over_ns` and stays at `to`.
-    /// [`Rate::NEVER`] stands for zero here.
+    /// Returns a schedule whose rate moves linearly from `from` to `to` over `over_ns` and stays
+    /// at `to`. [`Rate::NEVER`] stands for zero here.
     ///
     /// # Errors
     ///
     /// [`LimitError::Ramp`] for a ramp over no time, from zero to zero or with an unlimited end;
-    /// [`LimitError::RampTooLong`] where its integral leaves 128 bits. Round rates go far (from
-    /// nothing to 10^9 per second over 292 years); fractions with large terms less so (from 1 per
-    /// minute to 10^10 per second over 3 hours).
+    /// [`LimitError::RampTooLong`] where its integral exceeds 128 bits. Round rates reach far
+    /// (from zero to 10^9 per second over 292 years). Fractions of large numbers reach less far
+    /// (from 1 per minute to 10^10 per second over 3 hours).
     pub fn ramp(from: Rate, to: Rate, over_ns: u64) -> Result<Self, LimitError> {
         let fraction = |rate: Rate| match rate.0 {
             Kind::Never => Ok((0, 1)),
@@ -100,14 +100,16 @@ impl Schedule {
         let from = from.checked_mul(period.checked_div(from_ns)?)?;
         let to = to.checked_mul(period.checked_div(to_ns)?)?;
         let permit = over.checked_mul(2)?.checked_mul(period)?;
-        // The largest number that `earned` and its use below can meet.
+        // The largest number that `earned` and its use below can reach.
         over.checked_mul(over)?.checked_mul(from.max(to))?.checked_mul(4)?.checked_add(permit)?;
         Some(Self(Shape::Ramp(Ramp { from, to, over_ns, permit, then })))
     }
 
-    /// The instants at which operations are due if the schedule comes into force at `start_ns`,
-    /// rounded up to whole nanoseconds. Ends where no more are due, or with the clock; without end
-    /// and all at `start_ns` if the rate is unlimited.
+    /// Returns the instants at which operations are due if the schedule comes into force at
+    /// `start_ns`, rounded up to whole nanoseconds.
+    ///
+    /// The iterator ends where no more are due, or with the clock. At an unlimited rate it never
+    /// ends, and every instant is `start_ns`.
     pub fn instants(self, start_ns: u64) -> impl Iterator<Item = u64> {
         let mut track = Track::new(self, start_ns);
         core::iter::from_fn(move || {
@@ -121,7 +123,7 @@ impl Schedule {
         })
     }
 
-    /// The rate once any ramp is over.
+    /// Returns the rate once any ramp is over.
     #[must_use]
     pub const fn final_rate(&self) -> Rate {
         match self.0 {
@@ -132,7 +134,7 @@ impl Schedule {
 }
 
 impl Ramp {
-    /// What the ramp has brought forth `t_ns` after its start, `t_ns <= over_ns`, in units of
+    /// Returns what the ramp has produced `t_ns` after its start, `t_ns <= over_ns`, in units of
     /// `1 / permit`: the integral of the rate, times `2 * over * period` to make it whole.
     pub(crate) fn earned(&self, t_ns: u128) -> u128 {
         let (over, slope) = (u128::from(self.over_ns), self.to.abs_diff(self.from));

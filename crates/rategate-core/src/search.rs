@@ -1,9 +1,10 @@
-//! The first instant at which something holds, by doubling and halving.
+//! Search for the first instant at which a condition holds, by doubling and halving.
 
-/// The first instant after `from_ns` at which `holds`, given that it does not hold at `from_ns`,
-/// and once it does, goes on to. Some 64 questions each for the way out and the way back.
+/// Returns the first instant after `from_ns` at which `holds` returns `true`, or `None` if there
+/// is none within 64 bits of nanoseconds.
 ///
-/// `None` if it does not hold anywhere within 64 bits of nanoseconds from there.
+/// `holds` must be false at `from_ns` and stay true once it is true. Doubling and halving take
+/// some 64 calls each.
 pub(crate) fn first_after<E>(
     from_ns: u128,
     holds: impl Fn(u128) -> Result<bool, E>,

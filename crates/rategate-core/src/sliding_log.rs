@@ -1,5 +1,5 @@
-//! Sliding log: at most N permits in *any* half-open window of length M, the strictest promise of
-//! all, kept by remembering when each permit was granted.
+//! The sliding log: at most N permits in *any* half-open window of length M. It is the strictest
+//! promise of all, kept by remembering when each permit was granted.
 //!
 //! A request starts at the first instant by which enough of the N most recent permits are at
 //! least M old. A request below the limit never waits.
@@ -7,25 +7,27 @@
 //! ```text
 //!   N = 3           |<---------- M ---------->|
 //!   --1----2-----3--+-------------------------+1--2-----3----> time
-//!     |             asked: all three in use    ^ granted: the first is M old
+//!     |             request: all three in use  ^ granted: the first is M old
 //!     |<---------- M ---------->|
 //! ```
 //!
 //! # Contract
 //!
 //! * **Units.** Instants and lengths are nanoseconds.
-//! * **Ceiling.** At most N permits in any window `[t, t + M)`, at every phase (theory 2.2, the slot
-//!   argument). With a guard G the same holds for effects that come up to G apart (theory 2.5 a):
-//!   a grant stays in the log for M + G.
-//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
-//!   instants.
-//! * **Best possible.** No schedule in order of asking grants any request sooner (theory 2.3).
+//! * **Ceiling.** At most N permits in any window `[t, t + M)`, at every phase (docs/theory.md,
+//!   section 2.2, the slot argument). With a guard G the same holds for effects that come up to G
+//!   apart (docs/theory.md, section 2.5 a): a grant stays in the log for M + G.
+//! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
+//!   a schedule promises instants.
+//! * **Best possible.** No schedule that keeps the order of requests grants any of them sooner
+//!   (docs/theory.md, section 2.3).
 //! * **Retry.** Exact; equality passes, since windows are half-open.
-//! * **Resolution.** With a grid of Q ns a grant counts as made at the next point of the grid: the
-//!   ceiling holds, the rate falls to no less than N / (M + Q), and memory to M / Q entries
-//!   (theory 6.2).
+//! * **Resolution.** With a grid of Q ns a grant counts as made at the next point of the grid.
+//!   The ceiling holds, the rate falls to no less than N / (M + Q), and memory to M / Q entries
+//!   (docs/theory.md, section 6.2).
 //! * **Refund.** Exact: the permits leave the log. On a grid, not across a change of the numbers.
-//! * **Change.** Grants stay with their instants; what the old numbers had let go is gone.
+//! * **Change.** Grants keep their instants. What had left the log under the old numbers does not
+//!   return.
 //! * **Clock.** Going backwards earns nothing twice; at the end of 64 bits nothing wraps.
 //! * **Cost.** 16 bytes for each distinct instant within M; O(1) amortised, and for several
 //!   permits O(number of log entries that must leave).
@@ -58,10 +60,10 @@ use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
-/// The most permits a log counts.
+/// The maximum number of permits that a log counts.
 pub const MAX_PERMITS: u64 = 4_294_967_295;
 
-/// At most `permits` in any window of `period_ns`.
+/// A limit of at most `permits` in any window of `period_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
     permits: NonZeroU64,
@@ -70,7 +72,7 @@ pub struct SlidingLog {
     resolution_ns: NonZeroU64,
 }
 
-/// The permits granted within the last period, oldest first.
+/// The log of permits granted within the last period, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     entries: VecDeque<Entry>,
@@ -80,13 +82,13 @@ pub struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
-    /// When they count as granted: the start, rounded up to the grid.
+    /// The instant at which the permits count as granted: the start, rounded up to the grid.
     instant_ns: u64,
     permits: u64,
 }
 
 impl State {
-    /// A log of single permits that count as granted at these instants, in order.
+    /// Returns a log of single permits that count as granted at these instants, in order.
     pub(crate) fn of_instants(instants_ns: &[u64]) -> Self {
         let mut state = Self::default();
         for &instant_ns in instants_ns {
@@ -95,13 +97,13 @@ impl State {
         state
     }
 
-    /// When the newest permit counts as granted.
+    /// Returns when the newest permit counts as granted.
     pub(crate) fn newest_ns(&self) -> u64 {
         self.entries.back().map_or(0, |newest| newest.instant_ns)
     }
 
-    /// Adds to the log, which stays in order: after a change of the grid, or by a thread whose clock
-    /// is a little behind, a permit may count as granted before the newest.
+    /// Adds permits to the log, which stays in order. After a change of the grid, or from a
+    /// thread whose clock is a little behind, a permit may count as granted before the newest.
     fn record(&mut self, instant_ns: u64, permits: u64) {
         self.total = self.total.saturating_add(permits.into());
         let newer = self.entries.iter().rev().take_while(|entry| entry.instant_ns > instant_ns);
@@ -116,8 +118,8 @@ impl State {
 }
 
 impl SlidingLog {
-    /// At most `permits` in any window of `period_ns`, with no guard and every nanosecond told
-    /// apart.
+    /// Creates a limit of at most `permits` in any window of `period_ns`, without a guard and
+    /// exact to the nanosecond.
     ///
     /// # Errors
     ///
@@ -132,18 +134,18 @@ impl SlidingLog {
         Ok(Self { permits, period_ns, guard_ns: 0, resolution_ns: NonZeroU64::MIN })
     }
 
-    /// The same limit for effects that follow their grants by at most `guard_ns` more than the
-    /// quickest of them: a network's jitter, say.
+    /// Adds a guard for effects that follow their grants by at most `guard_ns` more than the
+    /// quickest of them, such as a network's jitter.
     ///
     /// # Errors
     ///
-    /// [`LimitError::PeriodTooLong`] if period and guard together pass 584 years.
+    /// [`LimitError::PeriodTooLong`] if period and guard together exceed 584 years.
     pub fn with_guard(self, guard_ns: u64) -> Result<Self, LimitError> {
         self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
         Ok(Self { guard_ns, ..self })
     }
 
-    /// The same limit on a grid of `resolution_ns`: less memory for a little of the rate.
+    /// Puts the limit on a grid of `resolution_ns`: less memory for a little of the rate.
     ///
     /// # Errors
     ///
@@ -157,31 +159,31 @@ impl SlidingLog {
         }
     }
 
-    /// The most permits in any window.
+    /// Returns the maximum number of permits in any window.
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits.get()
     }
 
-    /// By how much later than the quickest effects may come.
+    /// Returns the guard: by how much later than the quickest effects others may come.
     #[must_use]
     pub const fn guard_ns(&self) -> u64 {
         self.guard_ns
     }
 
-    /// How long a grant stays in the log: the window and its guard.
+    /// Returns how long a grant stays in the log: the window and its guard.
     #[must_use]
     pub const fn held_for_ns(&self) -> u64 {
         self.period_ns.get().saturating_add(self.guard_ns)
     }
 
-    /// The grid on which grants count as made.
+    /// Returns the distance of the grid's points, in nanoseconds.
     #[must_use]
     pub const fn resolution_ns(&self) -> u64 {
         self.resolution_ns.get()
     }
 
-    /// When each permit still in the log at `at_ns` leaves it, in order.
+    /// Returns when each permit still in the log at `at_ns` leaves it, in order.
     pub(crate) fn releases_after(
         &self,
         state: &State,
@@ -189,24 +191,24 @@ impl SlidingLog {
     ) -> impl Iterator<Item = u64> + Clone {
         let held = state.entries.iter().filter_map(move |entry| {
             let release_ns = self.release_ns(entry);
-            // Beyond the clock is never.
+            // An instant beyond the clock is never reached.
             let release_ns = u64::try_from(release_ns).unwrap_or(u64::MAX);
             (release_ns > at_ns).then_some((release_ns, entry.permits))
         });
         held.flat_map(|(release_ns, permits)| (0..permits).map(move |_| release_ns))
     }
 
-    /// When a grant at `start_ns` counts as made.
+    /// Returns when a grant at `start_ns` counts as made.
     pub(crate) fn counted_ns(&self, start_ns: u64) -> u64 {
         start_ns.checked_next_multiple_of(self.resolution_ns.get()).unwrap_or(u64::MAX)
     }
 
-    /// When an entry leaves the log.
+    /// Returns when an entry leaves the log.
     fn release_ns(&self, entry: &Entry) -> u128 {
         u128::from(entry.instant_ns).saturating_add(self.held_for_ns().into())
     }
 
-    /// The permits still in the log at `at_ns`.
+    /// Returns the permits still in the log at `at_ns`.
     pub(crate) fn held(&self, state: &State, at_ns: u64) -> u64 {
         let gone = state.entries.iter().take_while(|entry| self.release_ns(entry) <= at_ns.into());
         let held = state.total.saturating_sub(gone.map(|entry| u128::from(entry.permits)).sum());
@@ -261,9 +263,9 @@ impl Policy for SlidingLog {
         self.permits.get().saturating_sub(self.held(state, now_ns))
     }
 
-    /// Exact: the permits leave the log, if they are still in it.
+    /// Removes the permits from the log, exactly, if they are still in it.
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        // An older grid may have counted them as granted at another instant.
+        // An earlier grid may have counted them as granted at another instant.
         if refund.returned.is_none() && self.resolution_ns.get() > 1 {
             return 0;
         }
@@ -283,7 +285,7 @@ impl Policy for SlidingLog {
         permits
     }
 
-    /// The newest permits leave the log.
+    /// Removes the newest permits from the log.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         self.forget_before(state, now_ns);
         let mut left = permits;
@@ -337,7 +339,8 @@ impl Portable for SlidingLog {
         words.log(NonZeroU64::MIN, held);
     }
 
-    /// On a grid, instants of another clock stay between its points, as after a change of the grid.
+    /// Restores the log. On a grid, instants of another clock stay between its points, as after a
+    /// change of the grid.
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
         let mut state = State::default();
         for (instant_ns, permits) in words.log(NonZeroU64::MIN, self.held_for_ns())? {

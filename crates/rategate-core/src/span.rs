@@ -1,8 +1,9 @@
-//! Durations as text, exact to the nanosecond: `"250ns"`, `"0.1ms"`, `"10s"`, `"365d"`.
+//! Parsing and printing of durations, exact to the nanosecond: `"250ns"`, `"0.1ms"`, `"10s"`,
+//! `"365d"`.
 //!
-//! A duration is a decimal and one of `ns us ms s min h d`. What does not come out as a whole
-//! number of nanoseconds, or takes more than `u64::MAX` of them (584 years), is an error: nothing
-//! is rounded behind the reader's back.
+//! A duration is a decimal and one of `ns us ms s min h d`. A duration that is not a whole number
+//! of nanoseconds, or exceeds `u64::MAX` of them (584 years), is an error: nothing is rounded
+//! silently.
 //!
 //! ```
 //! use rategate_core::span;
@@ -18,7 +19,7 @@ use core::fmt;
 use crate::decimal::{self, DecimalError};
 use crate::error::SpanError;
 
-/// The units a duration may wear, smallest first, and their nanoseconds.
+/// The units of a duration, smallest first, and their nanoseconds.
 pub const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -29,12 +30,12 @@ pub const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// Reads a duration as nanoseconds.
+/// Parses a duration into nanoseconds.
 ///
 /// # Errors
 ///
-/// [`SpanError`] tells a missing or unknown unit, a malformed number, a part of a nanosecond, and
-/// a length over 584 years apart.
+/// [`SpanError`] distinguishes a missing or unknown unit, a malformed number, a fraction of a
+/// nanosecond, and a length over 584 years.
 pub fn parse(text: &str) -> Result<u64, SpanError> {
     let (number, unit) = decimal::split_unit(text);
     let value = decimal::parse(number).map_err(|error| match error {
@@ -52,14 +53,14 @@ pub fn parse(text: &str) -> Result<u64, SpanError> {
     }
 }
 
-/// The nanoseconds of a unit, if there is such a unit.
+/// Returns the nanoseconds of a unit, or `None` if there is no such unit.
 #[must_use]
 pub fn unit_ns(unit: &str) -> Option<u64> {
     UNITS.iter().find(|(name, _)| *name == unit).map(|&(_, ns)| ns)
 }
 
-/// Nanoseconds that print as people write them, in the largest unit up to `s` that keeps the
-/// number at one or above: `1.5ms`. Exact, and [`parse`] reads it back.
+/// A number of nanoseconds that prints in the largest unit up to `s` that keeps the number at one
+/// or above: `1.5ms`. Exact, and [`parse`] reads it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text(pub u64);
 
@@ -76,7 +77,7 @@ impl fmt::Display for Text {
 ///
 /// # Errors
 ///
-/// Only those of `f` itself.
+/// The errors of `f` itself only.
 pub fn write_decimal(f: &mut dyn fmt::Write, ns: u64, unit_ns: u64) -> fmt::Result {
     let (whole, rest) = (ns.checked_div(unit_ns).unwrap_or(ns), ns.checked_rem(unit_ns));
     write!(f, "{whole}")?;

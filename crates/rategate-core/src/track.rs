@@ -1,4 +1,4 @@
-//! Operations on a schedule: which is next, when it is due, and what a change of the rate leaves.
+//! Operations on a schedule: the next one, when each is due, and the effect of a rate change.
 //!
 //! A track is a list of pieces, each under one schedule. A rate change ends the piece in force and
 //! appends another with the fraction of a permit earned so far.
@@ -19,11 +19,11 @@ use crate::rate::{Kind, Rate};
 use crate::schedule::{Ramp, Schedule, Shape};
 use crate::wide::mul_div_ceil;
 
-/// The most pieces of past schedules that operations not yet started can be due on. One more
+/// The maximum number of past schedules that operations not yet started can be due on. One more
 /// change joins the two oldest: every operation stays, and only due instants inside them move.
 pub const MAX_PIECES: usize = 64;
 
-/// When an operation is due.
+/// The instant at which an operation is due, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     At(DueAt),
@@ -50,7 +50,7 @@ impl DueAt {
 
 /// The operations still to start, in order, and when each is due.
 ///
-/// Each piece remembers since when which schedule is in force, so that forfeited time takes the
+/// Each piece remembers since when its schedule is in force. Forfeited time therefore takes the
 /// operations of that time with it, and never those of another rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Track {
@@ -63,24 +63,24 @@ struct Piece {
     schedule: Schedule,
     since_ns: u128,
     course: Course,
-    /// How many operations are still to come from this piece.
+    /// The number of operations still to come from this piece; `None` for the open last piece.
     left: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Course {
-    /// The next operation's instant, and equal steps from there.
+    /// Equal steps from the instant of the next operation.
     Paced { next: Exact, pace: Pace },
-    /// `passed` units of the ramp's integral belong to the next operation.
+    /// A ramp, of whose integral `passed` units lead up to the next operation.
     Ramp { ramp: Ramp, start_ns: u128, passed: u128 },
-    /// Unlimited.
+    /// No limit: every operation is due at once.
     AtOnce,
-    /// Never; `missing` of a permit is still to be earned should the rate come back.
+    /// No rate; `missing` of a permit is still to be earned should the rate come back.
     Stopped { missing: Fraction },
 }
 
-/// What is missing of a permit: less than one for an operation that comes next in time, more where
-/// operations have started ahead of theirs.
+/// The missing part of a permit: less than one for an operation that comes next in time, more
+/// where operations have started ahead of theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fraction {
     whole: u128,
@@ -91,7 +91,7 @@ struct Fraction {
 impl Fraction {
     const NONE: Self = Self { whole: 0, numerator: 0, denominator: 1 };
 
-    /// `numerator / denominator`, its fraction in 64 bits each and rounded up.
+    /// Returns `numerator / denominator`, its fraction in 64 bits each and rounded up.
     fn new(numerator: u128, denominator: u128) -> Self {
         let whole = numerator.checked_div(denominator).unwrap_or(0);
         let mut numerator = numerator.checked_rem(denominator).unwrap_or(0);
@@ -104,7 +104,7 @@ impl Fraction {
         Self { whole, numerator: to_u64(numerator), denominator: to_u64(denominator) }
     }
 
-    /// That much of `permit`, rounded up.
+    /// Returns this fraction of `permit`, rounded up.
     fn of(self, permit: u128) -> u128 {
         let part = mul_div_ceil(permit, self.numerator, self.denominator.into());
         permit.saturating_mul(self.whole).saturating_add(part.unwrap_or(u128::MAX))
@@ -118,7 +118,8 @@ impl Track {
         Self { pieces: VecDeque::from([piece]) }
     }
 
-    /// A track in force since `since_ns`, at a constant pace, whose next operation is due at `next`.
+    /// Returns a track in force since `since_ns`, at a constant pace, whose next operation is due
+    /// at `next`.
     pub(crate) fn going_on(schedule: Schedule, since_ns: u64, next: Exact) -> Self {
         let mut track = Self::new(schedule, since_ns);
         if let Some(Piece { course: Course::Paced { next: due, .. }, .. }) =
@@ -129,7 +130,7 @@ impl Track {
         track
     }
 
-    /// When the next operation is due, if it and all behind it come at this pace.
+    /// Returns when the next operation is due, if it and all later ones come at `pace`.
     pub(crate) fn next_at(&self, pace: Pace) -> Option<Exact> {
         match self.pieces.front()?.course {
             Course::Paced { next, pace: own } if self.pieces.len() == 1 && own == pace => {
@@ -139,8 +140,8 @@ impl Track {
         }
     }
 
-    /// Forfeits the time before `at_ns`: the next operation is due then, and those after it as the
-    /// schedule in force goes on from there. Does nothing if the next operation is due later.
+    /// Forfeits the time before `at_ns`: the next operation is due then, and later ones follow
+    /// the schedule in force from there. Does nothing if the next operation is due later.
     pub(crate) fn forfeit_before(&mut self, at_ns: u128) {
         let Due::At(next) = self.nth(0) else { return };
         if next.ceil_ns() >= at_ns {
@@ -158,7 +159,7 @@ impl Track {
         }
     }
 
-    /// When the operation after the next `skip` ones is due.
+    /// Returns when the operation after the next `skip` ones is due.
     pub(crate) fn nth(&self, skip: u64) -> Due {
         let mut skip = skip;
         for piece in &self.pieces {
@@ -170,7 +171,7 @@ impl Track {
         Due::Never
     }
 
-    /// Takes note that the next `operations` have started.
+    /// Records that the next `operations` have started.
     pub(crate) fn advance(&mut self, operations: u64) {
         let mut operations = operations;
         while let Some(piece) = self.pieces.front_mut() {
@@ -190,23 +191,23 @@ impl Track {
         }
     }
 
-    /// Takes note that the last `operations` have not started after all. Only on a track that
-    /// [says when the next is due](Self::next_at).
+    /// Records that the last `operations` have not started after all. Only for a track on which
+    /// [`next_at`](Self::next_at) returns an instant.
     pub(crate) fn retreat(&mut self, operations: u64) {
         if let Some(Piece { course: Course::Paced { next, pace }, .. }) = self.pieces.front_mut() {
             *next = pace.sub(*next, pace.time_of(operations));
         }
     }
 
-    /// How many operations could [come back](Self::retreat) and the next one not be due before `from_ns`, nor before
-    /// the schedule came into force.
+    /// Returns how many operations can [come back](Self::retreat) at most, so that the next one
+    /// is due neither before `from_ns` nor before the schedule came into force.
     pub(crate) fn most_to_retreat(&self, pace: Pace, from_ns: u128) -> u64 {
         let (Some(next), Some(piece)) = (self.next_at(pace), self.pieces.front()) else { return 0 };
         let first = Exact::at(from_ns.max(piece.since_ns));
         u64::try_from(pace.permits_in(pace.sub(next, first))).unwrap_or(u64::MAX)
     }
 
-    /// On a ramp, the time from the next operation to the one after it, rounded up.
+    /// Returns, on a ramp, the time from the next operation to the one after it, rounded up.
     pub(crate) fn slice_on_ramp_ns(&self) -> Option<u128> {
         let Course::Ramp { .. } = self.pieces.front()?.course else { return None };
         match (self.nth(0), self.nth(1)) {
@@ -215,7 +216,7 @@ impl Track {
         }
     }
 
-    /// How many operations are due by `at_ns`.
+    /// Returns the number of operations due by `at_ns`.
     pub(crate) fn due_by(&self, at_ns: u128) -> u64 {
         let mut sum = 0_u64;
         for piece in &self.pieces {
@@ -229,16 +230,16 @@ impl Track {
         sum
     }
 
-    /// Puts `schedule` into force from `at_ns` on. What is due by then stays due when it was, and
-    /// the part of the next permit earned by then stays earned.
+    /// Puts `schedule` into force from `at_ns` on. Operations due by then stay due when they
+    /// were, and the earned part of the next permit stays earned.
     pub(crate) fn change(&mut self, schedule: Schedule, at_ns: u128) {
         if let Some(last) = self.pieces.back_mut() {
-            // Only the last piece is open, so only it can lie ahead of now.
+            // Only the last piece is open, so only it can extend beyond now.
             let due = last.course.due_by(at_ns);
             let mut rest = last.course;
             rest.advance(due);
             let missing = rest.missing(at_ns);
-            // A piece without operations stays: time that is forfeited may end in it.
+            // A piece without operations stays: forfeited time may end in it.
             last.left = Some(if matches!(last.course, Course::AtOnce) { 0 } else { due });
             let course = Course::new(schedule, at_ns, missing);
             self.pieces.push_back(Piece { schedule, since_ns: at_ns, course, left: None });
@@ -253,7 +254,7 @@ impl Track {
         }
     }
 
-    /// Makes one piece of the two oldest: as many operations, evenly over the same time.
+    /// Joins the two oldest pieces into one: as many operations, evenly over the same time.
     fn join_oldest(&mut self) {
         let count = |piece: Option<&Piece>| piece.and_then(|piece| piece.left).unwrap_or(0);
         let both = count(self.pieces.front()).saturating_add(count(self.pieces.get(1)));
@@ -268,7 +269,7 @@ impl Track {
     }
 }
 
-/// The pace of `operations` over `span_ns`, to 32 bits at the least.
+/// Returns the pace of `operations` over `span_ns`, to at least 32 bits.
 fn evenly(operations: u64, span_ns: u128) -> Pace {
     let (mut permits, mut period_ns) = (operations.max(1), span_ns.max(1));
     while period_ns > u64::MAX.into() {
@@ -280,7 +281,7 @@ fn evenly(operations: u64, span_ns: u128) -> Pace {
 }
 
 impl Course {
-    /// The same course from the operation that is due at `at_ns`.
+    /// Returns the same course from the operation that is due at `at_ns`.
     fn with_next_at(self, at_ns: u128) -> Self {
         match self {
             Self::Paced { pace, .. } => Self::Paced { next: Exact::at(at_ns), pace },
@@ -301,7 +302,7 @@ impl Course {
         }
     }
 
-    /// A course whose first operation still lacks `missing` of its permit at `start_ns`.
+    /// Returns a course whose first operation still lacks `missing` of its permit at `start_ns`.
     fn new(schedule: Schedule, start_ns: u128, missing: Fraction) -> Self {
         match schedule.0 {
             Shape::Constant(Rate(Kind::Paced(pace))) => {
@@ -332,7 +333,7 @@ impl Course {
             Self::Ramp { ramp, start_ns, passed } => {
                 let ahead = ramp.permit.saturating_mul(operations.into());
                 *passed = passed.saturating_add(ahead);
-                // Once off the ramp, a constant rate says the same in smaller numbers.
+                // After the ramp, a constant rate says the same in smaller numbers.
                 if *passed > ramp.earned(ramp.over_ns.into()) {
                     *self = ramp.rest(*start_ns, *passed);
                 }
@@ -369,7 +370,7 @@ impl Course {
         u64::try_from(due).unwrap_or(u64::MAX)
     }
 
-    /// What is missing at `at_ns` of the permit of the next operation, which is due later.
+    /// Returns what the next operation, due later than `at_ns`, still lacks of its permit then.
     fn missing(&self, at_ns: u128) -> Fraction {
         match *self {
             Self::Paced { next, pace } => {
@@ -387,7 +388,7 @@ impl Course {
 }
 
 impl Ramp {
-    /// When the ramp, and the constant rate behind it, have brought forth `wanted`.
+    /// Returns when the ramp, and the constant rate after it, have produced `wanted`.
     fn due(&self, start_ns: u128, wanted: u128) -> Due {
         if wanted > self.earned(self.over_ns.into()) {
             return self.rest(start_ns, wanted).nth(0);
@@ -406,7 +407,7 @@ impl Ramp {
         Due::At(DueAt { floor_ns: ceil_ns.saturating_sub(between.into()), between })
     }
 
-    /// The constant rate behind the ramp, from the operation that `wanted` belongs to.
+    /// Returns the constant rate after the ramp, from the operation that `wanted` belongs to.
     fn rest(&self, start_ns: u128, wanted: u128) -> Course {
         let end_ns = start_ns.saturating_add(self.over_ns.into());
         let missing = wanted.saturating_sub(self.earned(self.over_ns.into()));
@@ -416,7 +417,7 @@ impl Ramp {
                 let wait = pace.from_parts(parts.unwrap_or(u128::MAX));
                 Course::Paced { next: pace.add(Exact::at(end_ns), wait), pace }
             }
-            // A constructor refuses a ramp to unlimited.
+            // The constructor refuses a ramp to unlimited.
             Kind::Never | Kind::Unlimited => {
                 Course::Stopped { missing: Fraction::new(missing, self.permit) }
             }

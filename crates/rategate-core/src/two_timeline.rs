@@ -1,10 +1,10 @@
-//! Two timelines: an ideal one that says when each operation should start, and a dispatch one that
-//! says when it may. The distance between them is the wait time, exact for every operation and
-//! free of coordinated omission.
+//! Two timelines: an ideal one that says when each operation should start, and a dispatch one
+//! that says when it may. The distance between them is the wait time, exact for every operation
+//! and free of coordinated omission.
 //!
 //! ```text
 //!   ideal     |  |  |  |  |  |  |  |  |     one slice apart, for ever
-//!   asked              ^ late
+//!   request            ^ late
 //!   strict             |  |  |  |  |        never closer than a slice; the wait stays
 //!   burst 1.5          | | | |  |  |        a slice / 1.5 until the wait is zero
 //!   average            |||||||  |  |        everything owed at once
@@ -15,18 +15,21 @@
 //!
 //! * **Units.** Instants are nanoseconds; ideal instants keep their fraction exactly, so the
 //!   long-run error stays below one permit at any rate.
-//! * **Never early.** An operation starts at or after its ideal instant (theory 3.1).
+//! * **Never early.** An operation starts at or after its ideal instant (docs/theory.md, section
+//!   3.1).
 //! * **Ceiling.** With one slice `T`: strict, `ceil(W / T)` in any half-open window; burst `b`,
-//!   `ceil((W + 2 ns) b / T)` (theory 3.2; the two nanoseconds are explained at [`Mode::Burst`]);
-//!   average and damped with a catch-up bound, `ceil((W + catch_up) / T)` (theory 3.6).
-//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
-//!   instants.
-//! * **Wait.** `start - ideal` for each operation. Forfeited time moves the dispatch timeline only;
-//!   the wait keeps telling of it (the two accounts of theory 3.5).
+//!   `ceil((W + 2 ns) b / T)` (docs/theory.md, section 3.2; [`Mode::Burst`] explains the two
+//!   nanoseconds); average and damped with a catch-up bound, `ceil((W + catch_up) / T)`
+//!   (docs/theory.md, section 3.6).
+//! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
+//!   a schedule promises instants.
+//! * **Wait.** `start - ideal` for each operation. Forfeited time moves the dispatch timeline
+//!   only; the wait time still includes it (the two accounts of docs/theory.md, section 3.5).
 //! * **Retry.** Exact.
-//! * **Refund.** Everything on average without a bound. Where late callers forfeit time, exactly until
-//!   some would have been forfeited without those permits; for the newest grant always. None on a ramp,
-//!   nor across a change. In burst mode the next step still counts from the last start.
+//! * **Refund.** Everything on average without a bound. Where late callers forfeit time, exactly
+//!   until some would have been forfeited without those permits, and the newest grant at any
+//!   time. None on a ramp, nor across a change. In burst mode the next step still counts from the
+//!   last start.
 //! * **Change.** Operations already due keep their ideal instants, the fraction of a permit earned
 //!   so far stays earned, and waits continue without a jump.
 //! * **Clock.** A reading that is less than a nanosecond past an ideal instant is on time.
@@ -68,7 +71,7 @@ use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_ceil;
 
-/// A schedule, and what a caller that is behind it may do about that.
+/// A schedule, and the way in which a caller behind it may catch up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TwoTimeline {
     schedule: Schedule,
@@ -76,63 +79,65 @@ pub struct TwoTimeline {
     catch_up_ns: Option<u64>,
 }
 
-/// How a gap between the schedule and the clock is closed.
+/// The way in which a gap between the schedule and the clock is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// By running at full speed: the average rate is what counts.
+    /// Running at full speed: the average rate is what counts.
     Average,
-    /// As average, but each late call forfeits `gap / 2^shift` of the gap it finds, measured to
-    /// the last permit it asks for.
+    /// Running at full speed, but each late call forfeits `gap / 2^shift` of the gap it finds,
+    /// measured to the last permit it requests.
     Damped {
         /// The power of two: 2 for a quarter.
         shift: Shift,
     },
-    /// Not at all: time that was not used is forfeited, and no two operations come closer than
+    /// Never closing the gap: unused time is forfeited, and no two operations come closer than
     /// one slice.
     Strict,
-    /// By running at this multiple of the rate, with even steps.
+    /// Running at this multiple of the rate, with even steps.
     ///
     /// The step is `slice / ratio`. Its fraction of a nanosecond is carried and paid in steps of
-    /// two nanoseconds, which gives the very waits of EngineBlock's own test (666 666 and 333 332
-    /// where the exact ones are 666 666 2/3 and 333 333 1/3): an operation may come up to two
-    /// nanoseconds before the exact end of its step, never before its ideal instant.
+    /// two nanoseconds. An operation may therefore come up to two nanoseconds before the exact
+    /// end of its step, never before its ideal instant. This gives the very waits of
+    /// EngineBlock's own test: `666_666` and `333_332`, where the exact ones are `666_666 2/3`
+    /// and `333_333 1/3`.
     Burst(Ratio),
 }
 
-/// Where both timelines stand.
+/// The positions of both timelines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// When operations should start. Never forfeits anything.
+    /// The instants at which operations should start. Never forfeits anything.
     ideal: Track,
-    /// When they may. Forfeited time takes its operations with it.
+    /// The instants at which they may. Forfeited time takes its operations with it.
     dispatch: Track,
-    /// Burst mode: the earliest next start, less the fraction not yet paid.
+    /// The earliest next start in burst mode, less the fraction not yet paid.
     gate_ns: u128,
     unpaid: u128,
 }
 
 impl TwoTimeline {
-    /// A constant `rate`, with gaps closed by `mode`, of which at most the newest `catch_up_ns`
-    /// count (`None`: all).
+    /// Creates a limit at a constant `rate`, with gaps closed by `mode`, of which at most the
+    /// newest `catch_up_ns` count (`None`: all).
     #[must_use]
     pub const fn new(rate: Rate, mode: Mode, catch_up_ns: Option<u64>) -> Self {
         Self::on_schedule(Schedule::constant(rate), mode, catch_up_ns)
     }
 
-    /// The same along any schedule, such as a ramp.
+    /// Creates a limit along any schedule, such as a ramp; the other arguments are those of
+    /// [`new`](Self::new).
     #[must_use]
     pub const fn on_schedule(schedule: Schedule, mode: Mode, catch_up_ns: Option<u64>) -> Self {
         Self { schedule, mode, catch_up_ns }
     }
 
-    /// The rate, once any ramp is over.
+    /// Returns the rate, once any ramp is over.
     #[must_use]
     pub const fn rate(&self) -> Rate {
         self.schedule.final_rate()
     }
 
-    /// The open timespan: how long ago the next operation could have started. It is what callers
-    /// could catch up on at this instant, and zero while they keep up.
+    /// Returns the open timespan: how long ago the next operation could have started. Callers
+    /// could catch up on it at this instant; it is zero while they keep up.
     #[must_use]
     pub fn backlog_ns(&self, state: &State, now_ns: u64) -> u64 {
         match state.dispatch.nth(0) {
@@ -144,7 +149,7 @@ impl TwoTimeline {
         }
     }
 
-    /// The most permits at one instant.
+    /// Returns the maximum number of permits at one instant.
     fn most(&self) -> u64 {
         match (self.rate().0, self.catch_up_ns) {
             (Kind::Unlimited, _) => u64::MAX,
@@ -157,28 +162,28 @@ impl TwoTimeline {
         }
     }
 
-    /// Whether the mode is about spacing, so that no two permits start together.
+    /// Returns `true` if the mode spaces operations, so that no two permits start together.
     const fn is_one_at_a_time(&self) -> bool {
         matches!(self.mode, Mode::Strict | Mode::Burst(_))
     }
 
-    /// Whether permits that are due already, at a rate of before or by less than a nanosecond, make
-    /// up more than could pass at once in the long run.
+    /// Returns `true` if permits already due, at an earlier rate or by less than a nanosecond,
+    /// are more than could pass at once in the long run.
     fn holds_now(&self, state: &State, at_ns: u64, permits: u64) -> bool {
         let last = self.last_due(state, at_ns.into(), permits);
         let is_due = matches!(last, Due::At(last) if last.ceil_ns() <= at_ns.into());
         is_due && !self.is_one_at_a_time()
     }
 
-    /// Forfeits what a call for `permits` at `at_ns` is too late for. Several permits are late by
-    /// what the last of them is: the time that they take themselves is no lateness.
+    /// Forfeits the time that a call for `permits` at `at_ns` is too late for. Several permits
+    /// are as late as the last of them: the time that they take themselves is no lateness.
     fn forfeit(&self, track: &mut Track, at_ns: u128, permits: u64) {
         if let Some(horizon_ns) = self.horizon_ns(track, at_ns, permits) {
             track.forfeit_before(horizon_ns);
         }
     }
 
-    /// The instant before which such a call forfeits all time, if there is any.
+    /// Returns the instant before which such a call forfeits all time, if any.
     fn horizon_ns(&self, track: &Track, at_ns: u128, permits: u64) -> Option<u128> {
         let (Due::At(first), Due::At(last)) = (track.nth(0), track.nth(permits.saturating_sub(1)))
         else {
@@ -194,13 +199,13 @@ impl TwoTimeline {
         (forfeited_ns > 0).then(|| first.ceil_ns().saturating_add(forfeited_ns))
     }
 
-    /// How much further back than the bound on catching up the next operation was due.
+    /// Returns how much further back than the catch-up bound the next operation was due.
     fn beyond_bound_ns(&self, first: DueAt, at_ns: u128) -> u128 {
         let gap_ns = at_ns.saturating_sub(first.ceil_ns());
         self.catch_up_ns.map_or(0, |bound_ns| gap_ns.saturating_sub(bound_ns.into()))
     }
 
-    /// When the last of `permits` may start, for a call at `at_ns`.
+    /// Returns when the last of `permits` may start, for a call at `at_ns`.
     fn last_due(&self, state: &State, at_ns: u128, permits: u64) -> Due {
         let skip = permits.saturating_sub(1);
         match self.horizon_ns(&state.dispatch, at_ns, permits) {
@@ -213,14 +218,14 @@ impl TwoTimeline {
         }
     }
 
-    /// The first instant from `from_ns` on at which the last of `permits` may start.
+    /// Returns the first instant from `from_ns` on at which the last of `permits` may start.
     fn opening_ns(&self, state: &State, from_ns: u64, permits: u64) -> Result<u128, Due> {
         let last_ns = |at_ns: u128| match self.last_due(state, at_ns, permits) {
             Due::At(last) => Ok(last.ceil_ns()),
             other => Err(other),
         };
         let opens_ns = last_ns(from_ns.into())?.max(from_ns.into());
-        // Coming later forfeits more, and may find fewer than all of several permits due.
+        // A later call forfeits more, and may find fewer than all of several permits due.
         let holds = |at_ns: u128| last_ns(at_ns).map(|last_ns| last_ns <= at_ns);
         if permits == 1 || holds(opens_ns)? {
             return Ok(opens_ns);
@@ -228,7 +233,7 @@ impl TwoTimeline {
         first_after(opens_ns, holds)?.ok_or(Due::Never)
     }
 
-    /// How far behind the clock the next operation may lie before time is forfeited.
+    /// Returns how far behind the clock the next operation may lie before time is forfeited.
     const fn patience_ns(&self) -> Option<u64> {
         match self.mode {
             Mode::Average | Mode::Burst(_) => self.catch_up_ns,
@@ -236,7 +241,8 @@ impl TwoTimeline {
         }
     }
 
-    /// Burst mode: one step of the gate, as whole nanoseconds, a remainder and its divisor.
+    /// Returns one step of the gate in burst mode, as whole nanoseconds, a remainder and its
+    /// divisor.
     pub(crate) fn step(&self, pace: Pace) -> Option<(u128, u128, u128)> {
         let Mode::Burst(ratio) = self.mode else { return None };
         let time = u128::from(pace.period_ns().get()).checked_mul(ratio.denominator().get().into());
@@ -252,7 +258,7 @@ impl TwoTimeline {
         }
     }
 
-    /// Burst mode: the next operation starts a step after this one at the soonest.
+    /// Sets the gate in burst mode: the next operation starts at least a step after this one.
     fn close_gate(&self, state: &mut State, start_ns: u64) {
         let Mode::Burst(ratio) = self.mode else { return };
         if let Some(slice_ns) = state.dispatch.slice_on_ramp_ns() {
@@ -277,10 +283,11 @@ impl TwoTimeline {
     }
 }
 
-/// A state of which nothing is left of an earlier schedule, in plain numbers: what a twin can hold.
+/// A state without remains of an earlier schedule, in plain numbers that a lock-free state can
+/// hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plain {
-    /// When the next operation should start, and when it may.
+    /// The instant at which the next operation should start; `dispatch` is when it may.
     pub(crate) ideal: Exact,
     pub(crate) dispatch: Exact,
     pub(crate) gate_ns: u128,
@@ -296,7 +303,7 @@ impl TwoTimeline {
         self.catch_up_ns
     }
 
-    /// The pace of a constant rate.
+    /// Returns the pace of a constant rate.
     pub(crate) const fn constant_pace(&self) -> Option<Pace> {
         match self.schedule.0 {
             Shape::Constant(Rate(Kind::Paced(pace))) => Some(pace),
@@ -304,14 +311,14 @@ impl TwoTimeline {
         }
     }
 
-    /// The state in plain numbers, if it is one.
+    /// Returns the state in plain numbers, if nothing of an earlier schedule remains in it.
     pub(crate) fn plain(&self, state: &State) -> Option<Plain> {
         let pace = self.constant_pace()?;
         let (ideal, dispatch) = (state.ideal.next_at(pace)?, state.dispatch.next_at(pace)?);
         Some(Plain { ideal, dispatch, gate_ns: state.gate_ns, unpaid: state.unpaid })
     }
 
-    /// The state that these numbers say, on a schedule that is in force since `since_ns`.
+    /// Returns the state with these numbers, on a schedule in force since `since_ns`.
     pub(crate) fn state_of(&self, since_ns: u64, plain: Plain) -> State {
         let track = |next| Track::going_on(self.schedule, since_ns, next);
         let Plain { ideal, dispatch, gate_ns, unpaid } = plain;
@@ -376,7 +383,7 @@ impl Policy for TwoTimeline {
             return 0;
         }
         let mut track = state.dispatch.clone();
-        // The last of as many as are due is not late, so only the bound takes any.
+        // The last of the due operations is not late, so only the bound forfeits any time.
         track.forfeit_before(first.ceil_ns().saturating_add(self.beyond_bound_ns(first, now)));
         let due = track.due_by(now).max(1);
         if self.is_one_at_a_time() { 1 } else { due }
@@ -389,15 +396,16 @@ impl Policy for TwoTimeline {
         }
     }
 
-    /// Without the grant, no time is forfeited before the operation that it takes lies too far back.
+    /// Returns when the operation that the grant takes lies too far back: without the grant, no
+    /// time is forfeited before.
     fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
         let Some(patience_ns) = self.patience_ns() else { return u64::MAX };
-        // Lateness is that of the last permit: fewer of them would have been later, and have
-        // forfeited more.
+        // Lateness is that of the last permit: with fewer permits it would have been later, and
+        // would have forfeited more.
         if patience_ns == 0 && grant.permits.get() > 1 {
             return 0;
         }
-        // On what is left of an earlier rate, an operation's time is another.
+        // On the rest of an earlier rate, an operation takes another time.
         let next = self.constant_pace().and_then(|pace| state.dispatch.next_at(pace));
         let Some(next) = next else { return 0 };
         let horizon_ns =
@@ -406,8 +414,8 @@ impl Policy for TwoTimeline {
         u64::try_from(next_ns).unwrap_or(u64::MAX).saturating_add(patience_ns)
     }
 
-    /// The schedule takes the operations back. Where steps are spaced, the next one still keeps its
-    /// distance from the last start.
+    /// Returns the operations to the schedule. Where steps are spaced, the next one still keeps
+    /// its distance from the last start.
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
         if self.schedule == Schedule::constant(Rate::UNLIMITED) {
             return refund.permits;
@@ -436,8 +444,8 @@ impl Policy for TwoTimeline {
         permits
     }
 
-    /// As many as can be caught up on, at a rate that has not changed since they were taken. Where steps are spaced,
-    /// the next one still keeps its distance from the last start.
+    /// Takes back as many as can be caught up on, at a rate that has not changed since they were
+    /// taken. Where steps are spaced, the next one still keeps its distance from the last start.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         let Some(pace) = self.constant_pace() else { return 0 };
         let from_ns =
@@ -455,7 +463,7 @@ impl Policy for TwoTimeline {
             state.ideal.change(self.schedule, now);
             state.dispatch.change(self.schedule, now);
         }
-        // What is left of the last step takes its share of a step at the new numbers.
+        // The rest of the last step is scaled to a step at the new numbers.
         let step_ns = |policy: &Self| Some(policy.step(policy.pace()?)?.0);
         let ahead_ns = state.gate_ns.saturating_sub(now);
         state.gate_ns = match (step_ns(old), step_ns(self)) {

@@ -1,12 +1,13 @@
-//! `a * b / d` without a 128-bit overflow on the way, for the rare step that changes units.
+//! Computes `a * b / d` without an intermediate 128-bit overflow, for the rare step that changes
+//! units.
 
-/// `a * b / d`, rounded up. `None` if the result leaves 128 bits, or `d` is zero.
+/// Returns `a * b / d`, rounded up, or `None` if the result exceeds 128 bits or `d` is zero.
 pub(crate) fn mul_div_ceil(a: u128, b: u64, d: u128) -> Option<u128> {
     let (quotient, remainder) = mul_div_rem(a, b, d)?;
     quotient.checked_add(u128::from(remainder > 0))
 }
 
-/// `a * b / d`, rounded down. `None` if the result leaves 128 bits, or `d` is zero.
+/// Returns `a * b / d`, rounded down, or `None` if the result exceeds 128 bits or `d` is zero.
 pub(crate) fn mul_div_floor(a: u128, b: u64, d: u128) -> Option<u128> {
     mul_div_rem(a, b, d).map(|(quotient, _)| quotient)
 }
@@ -18,7 +19,7 @@ fn mul_div_rem(a: u128, b: u64, d: u128) -> Option<(u128, u128)> {
     if let Some(product) = a.checked_mul(b.into()) {
         return Some((product.checked_div(d)?, product.checked_rem(d)?));
     }
-    // The schoolbook way, bit by bit of `b`: quotient and remainder of `a * prefix(b)`.
+    // Long multiplication, bit by bit of `b`: quotient and remainder of `a * prefix(b)`.
     let (a_quotient, a_remainder) = (a.checked_div(d)?, a.checked_rem(d)?);
     let (mut quotient, mut remainder) = (0_u128, 0_u128);
     for bit in (0..u64::BITS).rev() {
@@ -32,7 +33,7 @@ fn mul_div_rem(a: u128, b: u64, d: u128) -> Option<(u128, u128)> {
     Some((quotient, remainder))
 }
 
-/// Adds `other` (or `value` itself) to `value`, both below `d`; returns 1 if that passed `d`.
+/// Adds `other` (or `value` itself) to `value`, both below `d`. Returns 1 if the sum reached `d`.
 fn add_below(value: &mut u128, other: Option<u128>, d: u128) -> u128 {
     let other = other.unwrap_or(*value);
     let room = d.wrapping_sub(*value);

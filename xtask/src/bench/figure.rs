@@ -1,8 +1,8 @@
-//! One cell of a table: a figure with its name, or a goal.
+//! Formats one cell of a table: a figure with its name, or a goal.
 
 use serde_json::Value;
 
-/// `gcra 31 ns`, with calls a second where threads contend; or how well a rate was kept.
+/// Formats `gcra 31 ns`, with calls per second where threads contend, or how well a rate was kept.
 pub(super) fn figure(row: &Value, who: &str) -> String {
     let figure = &row[who];
     let name = figure["name"].as_str().unwrap_or_default();
@@ -18,7 +18,7 @@ pub(super) fn figure(row: &Value, who: &str) -> String {
         let order = match figure["out_of_order"].as_u64() {
             Some(0) => "in order".to_owned(),
             Some(places) => format!("up to {places} places out of order"),
-            None => "in what order is not known".to_owned(),
+            None => "order not known".to_owned(),
         };
         let bytes = figure["bytes"].as_f64();
         let bytes = bytes.map_or_else(String::new, |bytes| format!(", {bytes:.0} bytes each"));
@@ -36,7 +36,8 @@ pub(super) fn figure(row: &Value, who: &str) -> String {
     format!("{name} {ns:.1} ns{together}{broken}")
 }
 
-/// A path's name says whether its calls are granted; a figure for anything else is none.
+/// Returns a note if calls were granted or denied against the path's name: such a figure is not
+/// valid.
 fn broken(row: &Value, who: &str) -> Option<String> {
     let granted = row[who]["granted"].as_f64()?;
     let denying = row["path"].as_str().is_some_and(|path| path.contains("denied"));
@@ -57,7 +58,7 @@ pub(super) fn span(ns: f64) -> String {
     }
 }
 
-/// What tables of keys are measured in besides time.
+/// Formats the figures of keyed tables other than time.
 fn of_keys(figure: &Value) -> Option<String> {
     if let Some(times) = figure["times"].as_f64() {
         return Some(format!("{times:.2} times"));
@@ -76,7 +77,7 @@ fn of_keys(figure: &Value) -> Option<String> {
     figure["kept"].as_u64().map(|kept| format!("{kept} of {}", figure["of"]))
 }
 
-/// `≤ 0.20, met`, or by what it is missed.
+/// Formats `≤ 0.20, met`, or the value by which the goal is missed.
 pub(super) fn goal(goal: &Value) -> String {
     let Some(measured) = goal["measured"].as_f64() else { return "–".to_owned() };
     let unit = goal["unit"].as_str().unwrap_or_default();
@@ -97,7 +98,7 @@ pub(super) fn goal(goal: &Value) -> String {
     }
 }
 
-/// A number with its unit.
+/// Formats a number with its unit.
 pub(super) fn amount(number: f64, unit: &str) -> String {
     match unit {
         "ns" => span(number),

@@ -1,11 +1,11 @@
-//! The page that holds the tables, each between two marks of its own.
+//! The page of the tables, each between two marks of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// From the root.
+/// The path of the page from the root.
 const PAGE: &str = "docs/performance.md";
 
 /// The page around one of its blocks.
@@ -17,7 +17,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The block that the command of this name writes.
+    /// Reads the page around the block that the command of this name writes.
     pub(super) fn read(root: &Path, name: &'static str) -> Result<Self> {
         let path = root.join(PAGE);
         let text = fs::read_to_string(&path).with_context(|| PAGE.to_owned())?;
@@ -25,7 +25,7 @@ impl Page {
         Ok(Self { before: before.to_owned(), after: after.to_owned(), path, name })
     }
 
-    /// Prints the block, and writes it to its place, and what it was made of to a file.
+    /// Prints the block and writes it to the page, and writes its source to a file.
     pub(super) fn write(&self, block: &str, file: &Path, json: &str) -> Result<()> {
         print!("{block}");
         fs::write(file, json).with_context(|| file.display().to_string())?;
@@ -41,7 +41,7 @@ fn marks(name: &str) -> [String; 2] {
     ["begin", "end"].map(|mark| format!("<!-- written by {name}: {mark} -->\n"))
 }
 
-/// What stands before the marks, and what after.
+/// Returns the page before the marks, and after them.
 fn around_block<'a>(page: &'a str, name: &str) -> Result<(&'a str, &'a str)> {
     let [begin, end] = marks(name);
     let around = page.split_once(&begin).and_then(|(before, rest)| {
@@ -51,7 +51,7 @@ fn around_block<'a>(page: &'a str, name: &str) -> Result<(&'a str, &'a str)> {
     around.with_context(|| format!("{PAGE} lacks the marks of the table that {name} writes"))
 }
 
-/// A table that reads well as Markdown and as text.
+/// Formats a table that is legible as Markdown and as text.
 pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let header = header.map(str::to_owned);
     let widths: [usize; N] = std::array::from_fn(|column| {

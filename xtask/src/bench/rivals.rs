@@ -1,4 +1,5 @@
-//! The servers that ours is measured beside: built once, from the registry, into cargo's target folder.
+//! The servers that ours is compared with: built once, from the registry, into cargo's target
+//! folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +9,16 @@ use anyhow::{Context, Result, ensure};
 
 use crate::servers;
 
-/// Its own gRPC service needs `protoc` to build.
+/// The version of throttlecrab. Its own gRPC service needs `protoc` to build.
 const THROTTLECRAB: &str = "0.4.40";
-/// The newest that the registry has. It is a library, so it is built as what a package depends on.
+/// The newest version in the registry. It is a library, so it is built as a dependency of a
+/// package.
 const REDIS_CELL: &str = "0.2.2";
-/// No build takes longer, on two cores.
+/// The time limit of a build on two cores, in seconds.
 const BUILT_WITHIN_S: &str = "2400";
 
-/// Installs what is missing, and says what cannot be: the others are measured without it.
+/// Installs what is missing, and reports what cannot be installed: the others are measured
+/// without it.
 pub(super) fn install(target: &Path) -> Result<PathBuf> {
     let folder = target.join("rivals");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -23,7 +26,7 @@ pub(super) fn install(target: &Path) -> Result<PathBuf> {
         [("throttlecrab", throttlecrab(&folder)), ("redis-cell", redis_cell(&folder))]
     {
         if let Err(error) = installed {
-            eprintln!("no {name}, so ours is not measured beside it: {error:#}");
+            eprintln!("{name} is unavailable, so ours is not compared with it: {error:#}");
         }
     }
     Ok(folder)
@@ -67,7 +70,7 @@ fn redis_cell(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// With the last word for whoever else works here.
+/// Returns a cargo command at low priority, so that it disturbs no other work on the machine.
 fn cargo(folder: &Path) -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "15", "timeout", BUILT_WITHIN_S]);
@@ -77,7 +80,7 @@ fn cargo(folder: &Path) -> Command {
 }
 
 fn built(command: &mut Command) -> Result<()> {
-    println!("building a server to measure beside, once: {command:?}");
-    ensure!(command.status().context("start cargo")?.success(), "it does not build");
+    println!("building a server to compare with, once: {command:?}");
+    ensure!(command.status().context("start cargo")?.success(), "the server does not build");
     Ok(())
 }

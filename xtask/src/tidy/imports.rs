@@ -1,4 +1,4 @@
-//! The import table of ARCHITECTURE.md against the dependencies cargo sees.
+//! Compares the import table of ARCHITECTURE.md with the dependencies that cargo sees.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata};
 
 use super::Report;
 
-/// How a table begins: its header's first cell.
+/// The first cell of the table's header, by which the table is found.
 const TABLE_MARK: &str = "may import ->";
 
 /// Compares every dependency between two crates of the workspace with the table.
@@ -46,7 +46,7 @@ pub(super) fn check(root: &Path, metadata: &Metadata, report: &mut Report) {
     Report::checked(&format!("{edges} imports between our crates against ARCHITECTURE.md"));
 }
 
-/// What a cell grants.
+/// The permission that a cell grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leave {
     Never,
@@ -54,7 +54,7 @@ enum Leave {
     Always,
 }
 
-/// Who may import whom. What the table does not name is not allowed.
+/// The table of who may import whom. Imports that it does not name are not allowed.
 #[derive(Debug, Default)]
 struct Table {
     cells: BTreeMap<(String, String), Leave>,
@@ -92,7 +92,7 @@ impl Table {
     }
 }
 
-/// The cells of a table row; none for any other line.
+/// Returns the cells of a table row; none for any other line.
 fn cells_of(line: &str) -> Vec<String> {
     let line = line.trim();
     let Some(inner) = line.strip_prefix('|').and_then(|line| line.strip_suffix('|')) else {
@@ -101,7 +101,7 @@ fn cells_of(line: &str) -> Vec<String> {
     inner.split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
 }
 
-/// `core` is short for `rategate-core`; `rategate` is itself.
+/// Returns the full name of a crate: `core` is short for `rategate-core`, and `rategate` is itself.
 fn full_name(short: &str) -> String {
     if short == "rategate" { short.to_owned() } else { format!("rategate-{short}") }
 }

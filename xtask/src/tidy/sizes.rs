@@ -1,4 +1,4 @@
-//! A report, not a rule: the files and functions that have grown long.
+//! Reports the files and functions that have grown long. It is not a rule, and fails nothing.
 
 use crate::source::{File, code_only, find_word, line_of};
 
@@ -6,7 +6,7 @@ const FILE_LINES: usize = 350;
 const FUNCTION_LINES: usize = 70;
 const ROWS: usize = 15;
 
-/// Prints the longest files and functions over the house's measure.
+/// Prints the longest files and functions over the project's measure.
 pub(super) fn print(files: &[File]) {
     let mut long: Vec<(usize, String)> = Vec::new();
     for file in files.iter().filter(|file| is_source(&file.path)) {
@@ -37,7 +37,7 @@ fn is_source(path: &str) -> bool {
     path.ends_with(".rs") && (in_crate || beside.iter().any(|folder| path.starts_with(folder)))
 }
 
-/// Name, first line and length of each function that has a body.
+/// Returns name, first line and length of each function that has a body.
 fn functions(code: &str) -> Vec<(String, usize, usize)> {
     let mut found = Vec::new();
     for at in find_word(code, "fn ") {
@@ -60,7 +60,8 @@ fn functions(code: &str) -> Vec<(String, usize, usize)> {
     found
 }
 
-/// Where a function's body opens; none if the signature ends without one. `[u8; 4]` is no end.
+/// Returns where a function's body opens, or `None` if the signature ends without one. `[u8; 4]`
+/// is not an end.
 fn body(signature: &str) -> Option<usize> {
     let mut depth = 0_i32;
     for (at, character) in signature.char_indices() {

@@ -1,10 +1,10 @@
-//! What no file of the repository may hold: paths of one machine, numbers of a tracker that readers lack, and
-//! the marks of a merge that nobody has finished.
+//! Rejects what no file of the repository may contain: paths of one machine, numbers of a tracker
+//! that readers lack, and marks of an unfinished merge.
 
 use super::Report;
 use crate::source::{File, line_of};
 
-/// Looks through every file git tracks or would track.
+/// Checks every file that git tracks or would track.
 pub(super) fn check(files: &[File], report: &mut Report) {
     for file in files {
         for at in found_in(&file.text) {
@@ -19,7 +19,7 @@ pub(super) fn check(files: &[File], report: &mut Report) {
     Report::checked(&format!("{what}: {} files", files.len()));
 }
 
-/// The lines that begin like one of git's two marks around a conflict.
+/// Returns the lines that begin like one of git's two marks around a conflict.
 fn unmerged_in(text: &str) -> impl Iterator<Item = usize> {
     let marks = ["<", ">"].map(|mark| mark.repeat(7) + " ");
     let lines = text.lines().zip(1..);
@@ -27,10 +27,10 @@ fn unmerged_in(text: &str) -> impl Iterator<Item = usize> {
 }
 
 fn found_in(text: &str) -> Vec<usize> {
-    // Built from pieces, so that this file does not trip over itself.
+    // Built from pieces, so that this file does not contain them.
     let paths = [["/wo", "rk/"].concat(), ["/tmp/", "bash"].concat()];
     let issue = ["iss", "ue #"].concat();
-    // ASCII lower case keeps every place where it was.
+    // ASCII lower case keeps every byte offset.
     let lower = text.to_ascii_lowercase();
     let numbered = lower.match_indices(&issue).filter(|(at, _)| {
         lower[at + issue.len()..].starts_with(|next: char| next.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! docs/trace.toml: the requirement lines without a test, each with its reason.
+//! Reads docs/trace.toml: the requirement lines without a test, each with its reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 
 use super::lines::{Line, parse_key};
 
-/// Where the reasons stand.
+/// The file of the reasons, from the root.
 pub(super) const PATH: &str = "docs/trace.toml";
 
 /// The two kinds of reason: a statement that no test can check, and a capability still to come.
 const TABLES: [&str; 2] = ["text", "later"];
 
-/// The reasons, and what is wrong with the file.
+/// The reasons of the file, and its errors.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     /// The kind (`text:` or `later:`) and the reason.
@@ -22,7 +22,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Reads the file.
+    /// Reads and checks the file.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("read {PATH}"))?;
         Self::parse(&text).with_context(|| format!("read {PATH}"))
@@ -34,7 +34,9 @@ impl Ledger {
         for (table, entries) in &file {
             let Some(entries) = entries.as_table().filter(|_| TABLES.contains(&table.as_str()))
             else {
-                ledger.errors.push(format!("{PATH}: `{table}` is neither of {TABLES:?}"));
+                ledger
+                    .errors
+                    .push(format!("{PATH}: unknown table `{table}`; the tables are {TABLES:?}"));
                 continue;
             };
             for (key, reason) in entries {
@@ -46,22 +48,23 @@ impl Ledger {
 
     fn add(&mut self, table: &str, key: &str, reason: &str) {
         if reason.is_empty() {
-            self.errors.push(format!("{PATH}: {key} gives no reason"));
+            self.errors.push(format!("{PATH}: the reason of {key} is empty"));
         }
         let lines = key_lines(key);
         if lines.is_empty() {
-            self.errors.push(format!("{PATH}: `{key}` is no requirement line"));
+            self.errors.push(format!("{PATH}: `{key}` is neither a requirement line nor a range"));
         }
         for line in lines {
             let entry = (format!("{table}:"), reason.to_owned());
             if self.reasons.insert(line, entry).is_some() {
-                self.errors.push(format!("{PATH}: {line} stands twice"));
+                self.errors.push(format!("{PATH}: {line} is listed twice"));
             }
         }
     }
 }
 
-/// The lines of `S1.2` or `S3.15-S3.20`; none if the key is anything else or one of them does not exist.
+/// Returns the lines of `S1.2` or `S3.15-S3.20`; none if the key is malformed or one of them does
+/// not exist.
 fn key_lines(key: &str) -> Vec<Line> {
     parse_key(key).filter(|lines| lines.iter().all(|line| line.exists())).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! The requirement lines and how a text names them: `S0.29`, `S0.9–S0.23`, `fn s0_29_low_latency`.
+//! The requirement lines, and their names in texts: `S0.29`, `S0.9–S0.23`, `fn s0_29_low_latency`.
 
 use std::fmt;
 
-/// How many lines each series has; they count from 1. The series are the requirement lines of the five
-/// designs that rategate grew out of (`S`), and what those designs got wrong or left open (`X`).
+/// The number of lines in each series; they count from 1. The series are the requirement lines of
+/// the five designs that rategate grew out of (`S`), and their errors and open questions (`X`).
 const SERIES: [(char, u32, u32); 11] = [
     ('S', 0, 36),
     ('X', 0, 7),
@@ -27,7 +27,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Whether the series has a line of this number.
+    /// Returns `true` if the series has a line of this number.
     pub(super) fn exists(self) -> bool {
         let series = SERIES.iter().find(|series| (series.0, series.1) == (self.kind, self.design));
         series.is_some_and(|series| (1..=series.2).contains(&self.number))
@@ -37,7 +37,7 @@ impl Line {
         (self.number..=last.number).map(move |number| Self { number, ..self })
     }
 
-    /// The line at the start of `text`, and what follows it.
+    /// Returns the line at the start of `text`, and the text after it.
     fn at_start(text: &str) -> Option<(Self, &str)> {
         let kind = text.chars().next().filter(|kind| matches!(kind, 'S' | 'X'))?;
         let (design, rest) = number_at_start(&text[1..])?;
@@ -53,14 +53,15 @@ impl fmt::Display for Line {
     }
 }
 
-/// Every requirement line in order.
+/// Returns every requirement line, in order.
 pub(super) fn all() -> impl Iterator<Item = Line> {
     SERIES.into_iter().flat_map(|(kind, design, count)| {
         (1..=count).map(move |number| Line { kind, design, number })
     })
 }
 
-/// Every line that a text names, ranges expanded. Lines that do not exist are among them.
+/// Returns every line that a text names, with ranges expanded. Lines that do not exist are
+/// included.
 pub(super) fn named_in(text: &str) -> Vec<Line> {
     let mut named = Vec::new();
     let mut rest = text;
@@ -79,14 +80,14 @@ pub(super) fn named_in(text: &str) -> Vec<Line> {
     named
 }
 
-/// The lines of a text that is one line or one range, and nothing else.
+/// Returns the lines of a text that is one line or one range, and nothing else.
 pub(super) fn parse_key(text: &str) -> Option<Vec<Line>> {
     let (first, after) = Line::at_start(text)?;
     let (last, after) = end_of_range(first, after).unwrap_or((first, after));
     after.is_empty().then(|| first.up_to(last).collect())
 }
 
-/// The lines in a function's name. `x_s2_500` names none, for such a line does not exist.
+/// Returns the lines in a function's name. `x_s2_500` names none, for such a line does not exist.
 pub(super) fn named_in_function(name: &str) -> Vec<Line> {
     let words: Vec<&str> = name.split('_').collect();
     let pairs = words.windows(2).map(|pair| format!("{}.{}", pair[0].to_uppercase(), pair[1]));
@@ -97,7 +98,7 @@ pub(super) fn named_in_function(name: &str) -> Vec<Line> {
     lines.collect()
 }
 
-/// The `–S0.23` after `S0.9`. Two ends in different series are two lines, not a range.
+/// Returns the `–S0.23` after `S0.9`. Two ends in different series are two lines, not a range.
 fn end_of_range(first: Line, after: &str) -> Option<(Line, &str)> {
     let joint = ["–", "-", "..=", ".."].into_iter().find(|&joint| after.starts_with(joint))?;
     let (last, after) = Line::at_start(after.strip_prefix(joint)?)?;

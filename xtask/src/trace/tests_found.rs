@@ -1,21 +1,21 @@
-//! The tests and scenario files of the repository, and the requirement lines they name.
+//! Finds the tests of the repository, and the requirement lines they name.
 
 use std::collections::BTreeMap;
 
 use super::lines::{Line, named_in, named_in_function};
 use crate::source::File;
 
-/// What the tests cover.
+/// The requirement lines that the tests cover.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The tests of each line, by the order of files.
+    /// The tests of each line, in the order of the files.
     pub(super) covered: BTreeMap<Line, Vec<String>>,
-    /// Complaints about names of lines that do not exist.
+    /// Errors about names of lines that do not exist.
     pub(super) unknown: Vec<String>,
 }
 
 impl Found {
-    /// Reads every place where tests live.
+    /// Reads every file that may hold tests.
     pub(super) fn in_files(files: &[File]) -> Self {
         let mut found = Self::default();
         for file in files {
@@ -38,7 +38,7 @@ impl Found {
             self.add(&name, named_in(&test.docs));
             self.add(&name, named_in_function(&test.name));
         }
-        // What a file says at its top holds for the file as a whole, if anything in it runs.
+        // The comment at the top of a file counts for the file as a whole, if any test in it runs.
         if !tests.is_empty() {
             let top = file.text.lines().filter(|line| line.starts_with("//!"));
             for line in top {
@@ -50,7 +50,7 @@ impl Found {
     fn add(&mut self, test: &str, lines: Vec<Line>) {
         for line in lines {
             if !line.exists() {
-                self.unknown.push(format!("{test} names {line}, which is no requirement line"));
+                self.unknown.push(format!("{test} names {line}, which is not a requirement line"));
                 continue;
             }
             let tests = self.covered.entry(line).or_default();
@@ -68,19 +68,19 @@ fn holds_tests(path: &str) -> bool {
     in_crate && path.ends_with(".rs") && ["tests", "src", "examples"].contains(&folder)
 }
 
-/// A test function and its doc comments.
+/// A test function with its doc comments.
 #[derive(Debug, Default)]
 struct Test {
     name: String,
     docs: String,
 }
 
-/// The test functions of a file. An ignored one proves nothing and is left out.
+/// Returns the test functions of a file. An ignored one proves nothing and is left out.
 fn tests_in(source: &str) -> Vec<Test> {
     let mut tests = Vec::new();
     let mut docs = String::new();
     let (mut is_test, mut is_ignored) = (false, false);
-    // How many brackets of an attribute of several lines are still open.
+    // The number of open brackets of an attribute of several lines.
     let mut open = 0_i32;
     for line in source.lines() {
         let mut line = line.trim();
@@ -119,7 +119,7 @@ fn brackets(line: &str) -> i32 {
     line.chars().map(step).sum()
 }
 
-/// `x` of `fn x(`, whatever stands before: `pub fn`, `async fn`.
+/// Returns `x` of `fn x(`, also after `pub` or `async`.
 fn function_name(line: &str) -> Option<&str> {
     let (before, after) = line.split_once("fn ")?;
     let (name, _) = after.split_once(['(', '<'])?;
@@ -132,7 +132,8 @@ mod tests {
     use super::{Found, tests_in};
     use crate::source::File;
 
-    const SOURCE: &str = "//! All of it: X5.6.\n\nproptest! {\n    /// S0.29–S0.30\n    #[test]\n    \
+    const SOURCE: &str = "//! All of it: X5.6.\n\n\
+        proptest! {\n    /// S0.29–S0.30\n    #[test]\n    \
         #[expect(\n        clippy::x,\n    )]\n    /// and X0.1\n    fn tape(a in 0..9) {}\n}\n\n\
         /// S4.1\nfn helper() {}\n\n/// S4.2\n#[test]\n#[ignore = \"slow\"]\nfn ignored() {}\n\n\
         #[test]\nfn s1_2_s9() {}\n";

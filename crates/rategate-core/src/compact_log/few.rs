@@ -1,27 +1,27 @@
-//! The log of a key that is asked for now and then: two cells, in two words.
+//! The log of a rarely used key: two cells, in two words.
 
 use super::shape::{Entry, Pushed};
 
-/// Two cells at most, so that a key that is asked for now and then needs nothing else.
+/// A log of at most two cells, so that a rarely used key needs no heap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Few {
     newest: u64,
-    /// With two cells how far the older lies before the newest; with one, how many permits it has.
+    /// The distance from the older to the newest of two cells, or the permits of a single one.
     gap_or_permits: u32,
-    /// With two cells.
+    /// The permits in the newest cell, if there are two cells.
     in_newest: u16,
-    /// Zero: there is one cell at most.
+    /// The permits in the older cell; zero if there is at most one cell.
     in_older: u16,
 }
 
 impl Few {
-    /// All permits in one cell, if they fit.
+    /// Returns a log with all permits in one cell, if they fit.
     pub(super) fn one(entry: Entry) -> Option<Self> {
         let permits = u32::try_from(entry.permits).ok()?;
         Some(Self { newest: entry.tick, gap_or_permits: permits, in_newest: 0, in_older: 0 })
     }
 
-    /// Those of two cells, if they fit.
+    /// Returns a log with two cells, if they fit.
     fn two(older: Entry, newest: Entry) -> Option<Self> {
         Some(Self {
             newest: newest.tick,
@@ -35,7 +35,7 @@ impl Few {
         self.newest
     }
 
-    /// The older cell, which may be empty, and the newest, which is empty if there is none.
+    /// Returns the older cell, which may be empty, and the newest, which is empty if there is none.
     pub(super) fn cells(self) -> [Entry; 2] {
         let cell = |tick, permits| Entry { tick, permits };
         if self.in_older == 0 {
@@ -61,7 +61,7 @@ impl Few {
         Pushed::In
     }
 
-    /// Forgets the older cell, if it is not after `gone`.
+    /// Drops the older cell, if it is not after `gone`.
     pub(super) fn forget(&mut self, gone: u64) {
         let [older, newest] = self.cells();
         if older.tick <= gone {
@@ -69,7 +69,7 @@ impl Few {
         }
     }
 
-    /// Takes up to `permits` out of a cell. Returns how many there were to be taken.
+    /// Removes up to `permits` from a cell. Returns how many were removed.
     pub(super) fn take_back(&mut self, tick: u64, permits: u64) -> u64 {
         let (mut taken, mut left) = (0, Self::default());
         for mut cell in self.cells() {
@@ -78,7 +78,7 @@ impl Few {
                 cell.permits = cell.permits.wrapping_sub(taken);
             }
             if cell.permits > 0 {
-                // What is left has room where all of it had.
+                // The rest fits where all of it did.
                 let _ = left.push(cell);
             }
         }

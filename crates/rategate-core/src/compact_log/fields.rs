@@ -1,6 +1,6 @@
-//! Fields of any width, one behind the other in words.
+//! Bit fields of any width, packed one after the other into words.
 
-/// The field of `bits` bits at bit `at`; zero past the end.
+/// Returns the field of `bits` bits at bit `at`; zero past the end.
 #[inline]
 pub(super) fn read(words: &[u64], at: u64, bits: u32) -> u64 {
     let (word, shift) = place(at);
@@ -15,7 +15,7 @@ pub(super) fn read(words: &[u64], at: u64, bits: u32) -> u64 {
     (low | high) & mask(bits)
 }
 
-/// Puts `value`, which has no more than `bits` bits, at bit `at`.
+/// Writes `value`, which has at most `bits` bits, at bit `at`.
 #[inline]
 pub(super) fn write(words: &mut [u64], at: u64, bits: u32, value: u64) {
     let (word, shift) = place(at);
@@ -31,12 +31,12 @@ pub(super) fn write(words: &mut [u64], at: u64, bits: u32, value: u64) {
     }
 }
 
-/// How many bits `value` takes.
+/// Returns the number of bits that `value` takes.
 pub(super) const fn bits_of(value: u64) -> u32 {
     u64::BITS.wrapping_sub(value.leading_zeros())
 }
 
-/// The highest value of `bits` bits.
+/// Returns the highest value of `bits` bits.
 pub(super) const fn mask(bits: u32) -> u64 {
     match u64::MAX.checked_shr(u64::BITS.wrapping_sub(bits)) {
         Some(mask) => mask,
@@ -44,7 +44,7 @@ pub(super) const fn mask(bits: u32) -> u64 {
     }
 }
 
-/// The word of a bit, and where in it.
+/// Returns the word of a bit, and the shift within it.
 fn place(at: u64) -> (usize, u32) {
     let shift = u32::try_from(at & 63).unwrap_or(0);
     (usize::try_from(at >> 6).unwrap_or(usize::MAX), shift)

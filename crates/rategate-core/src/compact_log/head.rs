@@ -1,9 +1,9 @@
-//! A ring's entries, as the words before them say where and how they are written.
+//! The header words of a ring, which say where its entries are and how they are encoded.
 
 use super::fields::{mask, read, write};
 use super::shape::{Entry, Shape, bits};
 
-/// The words before the entries, read.
+/// The decoded header words of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) oldest: u64,
@@ -14,7 +14,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Where the entry is that has so many before it.
+    /// Returns the index at which an entry is stored that has `entry` others before it.
     pub(super) fn place(self, entry: u32) -> u32 {
         let room = self.shape.capacity.wrapping_sub(self.first);
         if entry < room { self.first.wrapping_add(entry) } else { entry.wrapping_sub(room) }
@@ -24,7 +24,7 @@ impl Head {
         bits(self.place(entry).into(), self.shape.entry_bits())
     }
 
-    /// How far an entry is behind the one before it, and how many permits it is of.
+    /// Returns how far an entry is after the one before it, and its number of permits.
     pub(super) fn entry(self, fields: &[u64], entry: u32) -> (u64, u64) {
         let (at, Shape { gap_bits, count_bits, .. }) = (self.at(entry), self.shape);
         let gap = if gap_bits == 0 { 1 } else { read(fields, at, gap_bits) };
@@ -67,7 +67,8 @@ impl Head {
         }
     }
 
-    /// Drops entries from the back while they are empty. Returns how far the newest is back by that.
+    /// Drops entries from the back while they are empty. Returns by how much the newest tick
+    /// moves back.
     pub(super) fn drop_back(&mut self, fields: &[u64]) -> u64 {
         let mut back = 0_u64;
         while let Some(last) = self.len.checked_sub(1) {
@@ -81,7 +82,7 @@ impl Head {
         back
     }
 
-    /// The last entry of a cell, if it has permits, from the newest back.
+    /// Returns the last entry of a cell, searching from the newest back, if the cell has permits.
     pub(super) fn find(self, fields: &[u64], newest: u64, tick: u64) -> Option<u32> {
         let mut at = newest;
         let mut last = self.len.checked_sub(1)?;

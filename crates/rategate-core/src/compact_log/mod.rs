@@ -1,9 +1,9 @@
-//! The sliding log for a table of many keys: at most N permits in *any* window of length M, and no more
-//! memory for a key than its log has to say.
+//! The compact log: a sliding log for tables of many keys. It grants at most N permits in *any*
+//! window of length M, and a key takes no more memory than its log needs.
 //!
-//! It is the log of [`sliding_log`](crate::sliding_log) on a grid, decision for decision. It remembers
-//! grid points instead of instants, as distances or as counts, whichever is shorter for what is in the
-//! log at the time:
+//! It is the log of [`sliding_log`](crate::sliding_log) on a grid, and makes the same decisions.
+//! It stores grid points instead of instants, as distances or as counts, whichever is shorter for
+//! the current contents:
 //!
 //! ```text
 //!   grid points     0   1   2   3   4   5   6   7   8   9  ...       G = M / Q of them
@@ -17,34 +17,36 @@
 //! # Contract
 //!
 //! * **Units.** Instants and lengths are nanoseconds.
-//! * **Ceiling.** At most N permits in any window `[t, t + M)`, at every phase; with a guard G the same
-//!   for effects that come up to G apart, as in the sliding log.
-//! * **Starts.** The ceiling holds for real starts (default); where a schedule promises instants, for promised
-//!   instants.
-//! * **Rate.** A grant counts as made at the next point of the grid of Q ns, never sooner, so its
-//!   place is free less than Q late: under lasting demand at least N / (M + G + Q), and N / (M + G)
-//!   if Q divides M + G (theory 6.2). If not said otherwise, Q is a thousandth of M: 0.1 % at most.
-//!   [`exact`](CompactLog::exact) loses nothing.
+//! * **Ceiling.** At most N permits in any window `[t, t + M)`, at every phase; with a guard G
+//!   the same for effects that come up to G apart, as in the sliding log.
+//! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
+//!   a schedule promises instants.
+//! * **Rate.** A grant counts as made at the next point of the grid of Q ns, never sooner, so it
+//!   leaves the log less than Q late. Under lasting demand that grants at least N / (M + G + Q),
+//!   and N / (M + G) if Q divides M + G (docs/theory.md, section 6.2). By default Q is a
+//!   thousandth of M: 0.1 % at most. [`exact`](CompactLog::exact) loses nothing.
 //! * **Retry.** Exact; equality passes, since windows are half-open.
-//! * **Forms.** All of them decide alike (theory 6.6), so which one is in use changes nothing but the
-//!   memory.
-//! * **Refund.** The permits leave the log, if they are still in it; with a grid, not across a change
-//!   of the numbers.
-//! * **Change.** Grants stay with their points; what the old numbers had let go is gone. On another grid
-//!   they count as made at its next point, and a grant after the change no sooner than they do.
+//! * **Forms.** All of them decide alike (docs/theory.md, section 6.6), so the form in use
+//!   affects only the memory.
+//! * **Refund.** The permits leave the log, if they are still in it; with a grid, not across a
+//!   change of the numbers.
+//! * **Change.** Grants keep their points. What had left the log under the old numbers does not
+//!   return. On another grid they count as made at its next point, and a grant after the change
+//!   no sooner than they do.
 //! * **Clock.** Going backwards earns nothing twice; at the end of 64 bits nothing wraps.
-//! * **Memory.** 24 bytes; no more for a key with permits at one point, or at two less than 2^32 points
-//!   apart with up to 65 535 permits each. Otherwise 32 bytes more and, with `n` permits at `r` of
-//!   the `s` points from the oldest to the newest, `w` bits for a gap and `c` for the count of the
-//!   fullest point, `min(n w, r (w + c), s c)` bits (theory 6.10), and up to a quarter and four
-//!   entries more to grow into; `w` is such that few gaps are wider, and each of those takes a few
-//!   entries. That is when it is written, which it is anew when it is full, when it has
-//!   fallen to a quarter, and once a lap if that saves a quarter. What is over takes nothing, from
-//!   the next grant or [`trim`](CompactLog::trim) on.
-//! * **Cost.** O(1) amortised. Now and then a grant writes the whole log anew: when it has grown by a
-//!   quarter, fallen to a quarter, has no place for a wider gap or a larger count, or has gone round
-//!   once. O(number of entries that must leave) for several permits, and for a refund O(number of
-//!   entries behind it).
+//! * **Memory.** 24 bytes; no more for a key with permits at one point, or at two less than 2^32
+//!   points apart with up to 65 535 permits each. Otherwise 32 bytes more and the entries. With
+//!   `n` permits at `r` of the `s` points from the oldest to the newest, `w` bits for a gap and
+//!   `c` for the count of the fullest point, these take `min(n w, r (w + c), s c)` bits
+//!   (docs/theory.md, section 6.10), and up to a quarter and four entries more to grow into. `w`
+//!   is such that few gaps are wider, and each of those takes a few entries. That is the size
+//!   when the log is written. It is written anew when it is full, when it has fallen to a
+//!   quarter, and once per round of the ring if that saves a quarter. Expired permits take
+//!   nothing, from the next grant or [`trim`](CompactLog::trim) on.
+//! * **Cost.** O(1) amortised. Now and then a grant writes the whole log anew: when it has grown
+//!   by a quarter, fallen to a quarter, cannot encode a wider gap or a larger count, or has gone
+//!   round once. O(number of entries that must leave) for several permits, and for a refund
+//!   O(number of entries after it).
 //!
 //! # Example
 //!
@@ -82,13 +84,13 @@ use crate::policy::{Policy, Taken};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
-/// The most permits a log counts.
+/// The maximum number of permits that a log counts.
 pub const MAX_PERMITS: u64 = 4_294_967_295;
 
-/// Into how many parts the grid cuts the period if nobody says otherwise.
+/// The default number of parts into which the grid cuts the period.
 pub const DEFAULT_PARTS: u64 = 1_000;
 
-/// At most `permits` in any window of `period_ns`, on a grid.
+/// A limit of at most `permits` in any window of `period_ns`, on a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactLog {
     permits: NonZeroU64,
@@ -98,8 +100,8 @@ pub struct CompactLog {
 }
 
 impl CompactLog {
-    /// At most `permits` in any window of `period_ns`, with no guard, on a grid of a thousandth of the
-    /// period.
+    /// Creates a limit of at most `permits` in any window of `period_ns`, without a guard, on a
+    /// grid of a thousandth of the period.
     ///
     /// # Errors
     ///
@@ -116,18 +118,18 @@ impl CompactLog {
         Ok(log.with_parts(DEFAULT_PARTS).unwrap_or(log))
     }
 
-    /// The same limit for effects that follow their grants by at most `guard_ns` more than the
-    /// quickest of them: a network's jitter, say.
+    /// Adds a guard for effects that follow their grants by at most `guard_ns` more than the
+    /// quickest of them, such as a network's jitter.
     ///
     /// # Errors
     ///
-    /// [`LimitError::PeriodTooLong`] if period and guard together pass 584 years.
+    /// [`LimitError::PeriodTooLong`] if period and guard together exceed 584 years.
     pub fn with_guard(self, guard_ns: u64) -> Result<Self, LimitError> {
         self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
         Ok(Self { guard_ns, ..self })
     }
 
-    /// The same limit on a grid of `resolution_ns`.
+    /// Puts the limit on a grid of `resolution_ns`.
     ///
     /// # Errors
     ///
@@ -141,86 +143,87 @@ impl CompactLog {
         }
     }
 
-    /// The same limit on a grid of one of so many parts of the period, rounded down to a nanosecond: of
-    /// the rate, at most that part is lost.
+    /// Puts the limit on a grid of `parts` parts of the period, rounded down to a nanosecond. At
+    /// most one such part of the rate is lost.
     ///
     /// # Errors
     ///
-    /// [`LimitError::Resolution`] if there are none, or more than the period has nanoseconds.
+    /// [`LimitError::Resolution`] if `parts` is zero, or more than the period has nanoseconds.
     pub fn with_parts(self, parts: u64) -> Result<Self, LimitError> {
         let resolution_ns = self.period_ns.get().checked_div(parts);
         self.with_resolution(resolution_ns.ok_or(LimitError::Resolution)?)
     }
 
-    /// The same limit with every nanosecond told apart: no loss, and some three bytes for each permit
-    /// of a thousand a second.
+    /// Makes the limit exact to the nanosecond: no loss of rate, and some three bytes for each
+    /// permit of a thousand a second.
     #[must_use]
     pub const fn exact(self) -> Self {
         Self { resolution_ns: NonZeroU64::MIN, ..self }
     }
 
-    /// The most permits in any window.
+    /// Returns the maximum number of permits in any window.
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits.get()
     }
 
-    /// By how much later than the quickest effects may come.
+    /// Returns the guard: by how much later than the quickest effects others may come.
     #[must_use]
     pub const fn guard_ns(&self) -> u64 {
         self.guard_ns
     }
 
-    /// How long a grant stays in the log: the window and its guard.
+    /// Returns how long a grant stays in the log: the window and its guard.
     #[must_use]
     pub const fn held_for_ns(&self) -> u64 {
         self.period_ns.get().saturating_add(self.guard_ns)
     }
 
-    /// The distance of the grid's points.
+    /// Returns the distance of the grid's points, in nanoseconds.
     #[must_use]
     pub const fn resolution_ns(&self) -> u64 {
         self.resolution_ns.get()
     }
 
-    /// Gives the memory back of what is over at `now_ns`, as the next grant would. No decision changes.
+    /// Frees the memory of what has left the log by `now_ns`, as the next grant would. No
+    /// decision changes.
     pub fn trim(&self, state: &mut State, now_ns: u64) {
         self.forget_before(state, now_ns);
     }
 
-    /// The most that the log can have to hold.
+    /// Returns the bounds on what the log can have to hold.
     const fn caps(&self) -> Caps {
         let (permits, window_ns) = (self.permits.get(), self.held_for_ns());
         Caps { permits, window_ns, cell_ns: self.resolution_ns }
     }
 
-    /// The grid point at which a grant at `start_ns` counts as made.
+    /// Returns the grid point at which a grant at `start_ns` counts as made.
     const fn tick_of(&self, start_ns: u64) -> u64 {
         start_ns.div_ceil(self.resolution_ns.get())
     }
 
-    /// The instant of a grid point. The one beyond the end of the clock is the end.
+    /// Returns the instant of a grid point. The one beyond the end of the clock is the end.
     const fn instant_ns(&self, tick: u64) -> u64 {
         tick.saturating_mul(self.resolution_ns.get())
     }
 
-    /// When the permits of a grid point leave the log.
+    /// Returns when the permits of a grid point leave the log.
     fn release_ns(&self, tick: u64) -> u128 {
         u128::from(self.instant_ns(tick)).saturating_add(self.held_for_ns().into())
     }
 
-    /// The newest grid point whose permits have left the log at `at_ns`; `None` if those of the oldest
-    /// have not.
+    /// Returns the newest grid point whose permits have left the log at `at_ns`, or `None` if
+    /// those of the oldest have not.
     fn gone_by(&self, state: &State, at_ns: u64) -> Option<u64> {
-        // No division as a rule: a grant has just forgotten what was over.
+        // Usually no division: a grant has just dropped what had left the log.
         if self.release_ns(state.oldest()) > at_ns.into() {
             return None;
         }
         at_ns.checked_sub(self.held_for_ns())?.checked_div(self.resolution_ns.get())
     }
 
-    /// The one grid point whose permits are in the log at `at_ns`, and how many; `None` if there are several.
-    /// Of an empty log, any point with none.
+    /// Returns the only grid point whose permits are in the log at `at_ns`, and their number;
+    /// `None` if there are several. For an empty log it returns any point with no permits.
     pub(crate) fn only_cell(&self, state: &State, at_ns: u64) -> Option<(u64, u64)> {
         let is_in = |cell: &Entry| self.release_ns(cell.tick) > at_ns.into();
         let mut cells = state.cells().filter(is_in);
@@ -228,7 +231,7 @@ impl CompactLog {
         cells.next().is_none().then_some(only)
     }
 
-    /// A log with the permits of one grid point.
+    /// Returns a log with the permits of one grid point.
     pub(crate) fn with_cell(&self, tick: u64, permits: u64) -> State {
         State::of(core::iter::once(Entry { tick, permits }), self.caps())
     }
@@ -276,9 +279,9 @@ impl Policy for CompactLog {
         self.permits.get().saturating_sub(held)
     }
 
-    /// The permits leave the log, if they are still in it.
+    /// Removes the permits from the log, if they are still in it.
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        // An older grid may have counted them as granted at another instant.
+        // An earlier grid may have counted them as granted at another instant.
         if refund.returned.is_none() && self.resolution_ns.get() > 1 {
             return 0;
         }
@@ -289,7 +292,7 @@ impl Policy for CompactLog {
         state.take_back(tick, refund.permits, self.caps())
     }
 
-    /// The newest permits leave the log.
+    /// Removes the newest permits from the log.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         self.forget_before(state, now_ns);
         let mut left = permits;

@@ -1,4 +1,4 @@
-//! The log on the heap: a ring of entries of one width, in one block.
+//! The log on the heap: a ring of entries of equal width, in one block.
 //!
 //! ```text
 //!   word 0   oldest tick                     word 2   63 .. entries .. 32 | 31 .. first .. 0
@@ -6,12 +6,12 @@
 //!   word 4.. the entries, bit by bit: each its gap and its count
 //! ```
 //!
-//! The newest tick stands beside the block, since each grant asks for it. The gap of the oldest entry
-//! is to one that is forgotten, and means nothing.
+//! The newest tick is stored next to the block, since each grant needs it. The gap of the oldest
+//! entry leads to a dropped entry, and means nothing.
 //!
-//! An entry without permits is empty: in a histogram a cell that has none, elsewhere a skip on the way over
-//! a gap wider than a field says. Where each entry is one permit, a gap of all ones is a skip. The
-//! oldest and the newest entry are never empty.
+//! An entry without permits is empty. In a histogram it is a cell without permits; elsewhere it
+//! is a skip over a part of a gap too wide for one field. Where each entry is one permit, a gap
+//! of all ones is a skip. The oldest and the newest entry are never empty.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -20,10 +20,10 @@ use super::fields::{bits_of, mask};
 use super::head::{Entries, Head};
 use super::shape::{Entry, Pushed, Shape, bits};
 
-/// How many words stand before the entries.
+/// The number of header words before the entries.
 const HEAD_WORDS: usize = 4;
 
-/// A ring with an entry in it at least.
+/// A ring with at least one entry.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     words: Box<[u64]>,
@@ -31,7 +31,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// The entries, the first of them at `first_tick`, in a shape that has a place for all of them.
+    /// Creates a ring of the entries, the first of them at `first_tick`, in a shape that fits all
+    /// of them.
     pub(super) fn of(first_tick: u64, entries: impl Iterator<Item = Entry>, shape: Shape) -> Self {
         let words = usize::try_from(shape.words()).unwrap_or(usize::MAX);
         let words = vec![0; words.saturating_add(HEAD_WORDS)].into_boxed_slice();
@@ -40,7 +41,7 @@ impl Ring {
         ring.set_head(Head { oldest, permits: 0, len: 0, first: 0, shape });
         for entry in entries {
             let pushed = ring.push(entry);
-            debug_assert_ne!(pushed, Pushed::Full, "{entry:?} has no place in {shape:?}");
+            debug_assert_ne!(pushed, Pushed::Full, "{entry:?} does not fit {shape:?}");
         }
         ring
     }
@@ -53,7 +54,7 @@ impl Ring {
         self.newest
     }
 
-    /// All permits, if they are in one cell.
+    /// Returns all permits, if they are in one cell.
     pub(super) fn only_cell(&self) -> Option<Entry> {
         let Head { oldest, permits, .. } = self.head();
         (oldest == self.newest).then_some(Entry { tick: oldest, permits })
@@ -67,18 +68,18 @@ impl Ring {
         self.head().shape
     }
 
-    /// How many words the block has.
+    /// Returns the number of words of the block.
     pub(super) fn words(&self) -> usize {
         self.words.len()
     }
 
-    /// How many bits it has for entries.
+    /// Returns the number of bits for entries.
     pub(super) fn bits(&self) -> u64 {
         let words = self.words.len().saturating_sub(HEAD_WORDS);
         bits(u64::try_from(words).unwrap_or(u64::MAX), u64::BITS)
     }
 
-    /// The most bits that another ring would need for the same entries.
+    /// Returns the most bits that another ring would need for the same entries.
     pub(super) fn bits_needed(&self) -> u64 {
         let head = self.head();
         let as_it_is = bits(head.len.into(), head.shape.entry_bits());
@@ -86,7 +87,7 @@ impl Ring {
         as_it_is.min(bits(head.permits, bits_of(span).saturating_add(1)))
     }
 
-    /// The entries, oldest first. Some may be empty, and some of the same cell.
+    /// Returns the entries, oldest first. Some may be empty, and some of the same cell.
     pub(super) fn entries(&self) -> Entries<'_> {
         Entries::of(self.head(), self.fields())
     }
@@ -133,8 +134,8 @@ impl Ring {
         if laps { Pushed::Lapped } else { Pushed::In }
     }
 
-    /// Forgets the entries up to the tick `gone`, which is before the newest, and empty ones behind
-    /// them. Returns whether there were any.
+    /// Drops the entries up to the tick `gone`, which is before the newest, and empty ones after
+    /// them. Returns `true` if there were any.
     pub(super) fn forget(&mut self, gone: u64) -> bool {
         let mut head = self.head();
         let leaves = head.oldest <= gone;
@@ -145,7 +146,7 @@ impl Ring {
         leaves
     }
 
-    /// Takes up to `permits`, at least one, out of a cell. Returns how many there were to be taken.
+    /// Removes up to `permits`, at least one, from a cell. Returns how many were removed.
     pub(super) fn take_back(&mut self, tick: u64, permits: u64) -> u64 {
         let mut head = self.head();
         let Some(place) = head.find(self.fields(), self.newest, tick) else { return 0 };
@@ -164,7 +165,7 @@ impl Ring {
         permits
     }
 
-    /// The same where each entry is one permit, and `last` the last of the cell.
+    /// Removes permits where each entry is one permit, and `last` the last of the cell.
     fn take_back_single(&mut self, last: u32, permits: u64) -> u64 {
         let mut head = self.head();
         let newest = self.newest;
@@ -183,8 +184,8 @@ impl Ring {
         } else if first == 0 {
             head.oldest = head.oldest.wrapping_add(head.entry(fields, next).0);
         } else if gap > 0 {
-            // The next permit lies behind the one before the first from now on. If that is too far, what
-            // has become free holds the skip.
+            // From now on the next permit follows the entry before the first. If that is too far
+            // for one gap, a freed entry holds the skip.
             let widest = mask(head.shape.gap_bits);
             let is_permit = |entry: &u32| head.entry(fields, *entry).1 > 0;
             let onto = (next..end).find(is_permit).unwrap_or(next);
@@ -255,7 +256,7 @@ mod tests {
     use super::super::shape::{Entry, Pushed, Shape};
     use super::Ring;
 
-    /// Each permit of each cell, one by one: what any ring says in the end.
+    /// Every permit of every cell, one by one: the contents of any ring.
     type Plain = Vec<u64>;
 
     fn plain(ring: &Ring) -> Plain {
@@ -263,7 +264,7 @@ mod tests {
         ring.entries().flat_map(each).collect()
     }
 
-    /// Calls `what` with numbers without any pattern, up to the given ones.
+    /// Calls `what` with pseudo-random numbers up to the given ones.
     fn at_random(seed: u64, times: usize, mut what: impl FnMut(&mut dyn FnMut(u64) -> u64)) {
         let mut bits = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut below = move |end: u64| {
@@ -275,8 +276,8 @@ mod tests {
         (0..times).for_each(|_| what(&mut below));
     }
 
-    /// In each shape, fitting or not: a ring is the list of its permits, its ends are never empty, and what
-    /// has no place changes nothing.
+    /// A ring of any shape is the list of its permits, its ends are never empty, and a push that
+    /// does not fit changes nothing.
     #[test]
     fn a_ring_of_any_shape_is_the_list_of_its_permits() {
         for seed in 0..2_000_u32 {

@@ -1,7 +1,8 @@
-//! Which form holds the same log in the fewest words.
+//! The choice of the form that holds the same log in the fewest words.
 //!
-//! All three forms are rings of entries of one width. An entry says how many cells of the grid it lies
-//! after the one before it, and how many permits it is of; a form leaves out what it need not say:
+//! All three forms are rings of entries of equal width. An entry says how many cells of the grid
+//! it lies after the one before it, and how many permits it has. Each form omits what it need not
+//! say:
 //!
 //! | form | the gap | the count | entries |
 //! |---|---|---|---|
@@ -9,33 +10,33 @@
 //! | runs | said | said | one for each cell with permits in it |
 //! | histogram | 1 | said | one for each cell from the oldest to the newest |
 //!
-//! The widths are those of what is in the log at the time, not of what could be. A few gaps may be wider
-//! than a field: entries without a permit stand in between, and *skip* as far as a field can say. So one
-//! quiet stretch does not widen ten thousand fields.
+//! The widths follow from the current contents of the log, not from what it could hold. A few
+//! gaps may be wider than a field: entries without a permit are put in between, and *skip* as far
+//! as a field can say. So one quiet stretch does not widen ten thousand fields.
 
 use core::num::NonZeroU64;
 
 use super::fields::{bits_of, mask};
 
-/// Permits that count as granted in one cell of the grid.
+/// The permits that count as granted in one cell of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) tick: u64,
     pub(super) permits: u64,
 }
 
-/// What became of an entry that was to be added.
+/// The outcome of adding an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
-    /// It is in.
+    /// The entry was added.
     In,
-    /// It is in, and with it the ring has gone round once more: a good time to look for a better shape.
+    /// The entry was added, and the ring has gone round once more: a good time to review its shape.
     Lapped,
-    /// There is no room for it, or it has no place in this shape; all is as it was.
+    /// The ring is full, or its shape cannot encode the entry; nothing has changed.
     Full,
 }
 
-/// The most that a log under some numbers can have to hold.
+/// The bounds on what a log under some numbers can have to hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caps {
     pub(super) permits: u64,
@@ -44,44 +45,44 @@ pub(super) struct Caps {
 }
 
 impl Caps {
-    /// How many cells can have permits in them together: those of the window, and the one that counts as
-    /// granted later.
+    /// Returns how many cells can have permits in them together: those of the window, and the one
+    /// that counts as granted later.
     fn cells(self) -> u64 {
         self.window_ns.div_ceil(self.cell_ns.get()).saturating_add(1)
     }
 }
 
-/// How the entries of a ring are written, and for how many there is room.
+/// The encoding of the entries of a ring, and how many of them fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Zero: each entry is the cell after the one before it.
+    /// The width of a gap. Zero: each entry is the cell after the one before it.
     pub(super) gap_bits: u32,
-    /// Zero: each entry is one permit.
+    /// The width of a count. Zero: each entry is one permit.
     pub(super) count_bits: u32,
-    /// At least one.
+    /// The number of entries that fit, at least one.
     pub(super) capacity: u32,
 }
 
 impl Shape {
-    /// How many bits an entry has.
+    /// Returns the number of bits of an entry.
     pub(super) const fn entry_bits(self) -> u32 {
         self.gap_bits.wrapping_add(self.count_bits)
     }
 
-    /// How many words its entries take.
+    /// Returns the number of words that the entries take.
     pub(super) fn words(self) -> u64 {
         bits(self.capacity.into(), self.entry_bits()).div_ceil(64)
     }
 
-    /// How an entry this far behind the newest is written, in a histogram one that is not in the same
-    /// cell: behind so many empty entries, and with this gap.
+    /// Returns how an entry `gap` after the newest is written: the number of empty entries before
+    /// it, and its own gap. In a histogram it must not be in the newest cell.
     #[inline]
     pub(super) fn steps(self, gap: u64) -> (u64, u64) {
         if self.gap_bits == 0 {
             return (gap.wrapping_sub(1), 1);
         }
         let widest = mask(self.gap_bits);
-        // Where there is a count, all ones are a gap like any other.
+        // With a count, a gap of all ones is a gap like any other.
         if gap < widest || (gap == widest && self.count_bits > 0) {
             return (0, gap);
         }
@@ -89,8 +90,9 @@ impl Shape {
         (skips, gap.wrapping_sub(skips.wrapping_mul(widest)))
     }
 
-    /// A shape with room for `entries`, of which some are `skips`, and a quarter more, but, unless there
-    /// are so many already, no more than `most`. None if there are too many to count.
+    /// Returns a shape for `entries`, of which some are `skips`, and a quarter more. The capacity
+    /// is at most `most`, unless there are more entries already. Returns `None` if there are too
+    /// many to count.
     fn with_room(entries: u64, skips: u64, most: u64, widths: (u32, u32)) -> Option<Self> {
         u32::try_from(entries).ok()?;
         let room = entries.saturating_add(entries >> 2).saturating_add(4);
@@ -100,30 +102,30 @@ impl Shape {
         let capacity = u32::try_from(room.min(most)).unwrap_or(u32::MAX);
         let (gap_bits, count_bits) = widths;
         let shape = Self { gap_bits, count_bits, capacity };
-        // The last word has to be there in any case.
+        // The last word is allocated in any case, so its bits are used.
         let fitting = shape.words().saturating_mul(64).checked_div(shape.entry_bits().into())?;
         Some(Self { capacity: u32::try_from(fitting).unwrap_or(u32::MAX), ..shape })
     }
 }
 
-/// How many bits so many entries take.
+/// Returns the number of bits that `entries` entries take.
 pub(super) fn bits(entries: u64, entry_bits: u32) -> u64 {
     entries.saturating_mul(entry_bits.into())
 }
 
-/// What a log holds, as far as the choice of a form depends on it.
+/// The statistics of a log on which the choice of a form depends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stats {
     permits: u64,
-    /// With permits in them.
+    /// The number of cells with permits in them.
     cells: u64,
-    /// The gaps that need a field of so many bits, summed up.
+    /// The sums of the gaps that need a field of each number of bits.
     gaps: [u64; 66],
-    /// The most permits in one cell.
+    /// The maximum number of permits in one cell.
     fullest_cell: u64,
     oldest: u64,
     newest: u64,
-    /// In the newest cell.
+    /// The permits in the newest cell.
     in_newest: u64,
 }
 
@@ -138,7 +140,7 @@ impl Stats {
         in_newest: 0,
     };
 
-    /// Of entries in order; those of one cell may come in parts.
+    /// Returns the statistics of entries in order; those of one cell may come in parts.
     pub(super) fn of(entries: impl Iterator<Item = Entry>) -> Self {
         let mut stats = Self::NONE;
         for Entry { tick, permits } in entries.filter(|entry| entry.permits > 0) {
@@ -157,7 +159,7 @@ impl Stats {
             self.oldest = tick;
         } else {
             let gap = tick.wrapping_sub(self.newest);
-            // All ones are a skip, so a gap needs what the next number needs.
+            // All ones are a skip, so a gap needs as many bits as the next number.
             let bits = gap.checked_add(1).map_or(65, bits_of);
             let sum = usize::try_from(bits).ok().and_then(|bits| self.gaps.get_mut(bits));
             if let Some(sum) = sum {
@@ -169,7 +171,7 @@ impl Stats {
         self.in_newest = 0;
     }
 
-    /// The shape that takes the fewest words.
+    /// Returns the shape that takes the fewest words.
     pub(super) fn best_shape(&self, caps: Caps) -> Shape {
         let count_bits = bits_of(self.fullest_cell).max(1);
         let said = |entries: u64, most: u64, count_bits| {
@@ -182,17 +184,17 @@ impl Stats {
         let span = self.newest.wrapping_sub(self.oldest).saturating_add(1);
         let histogram = Shape::with_room(span, 0, cells, (0, count_bits));
         let best = [gaps, runs, histogram].into_iter().flatten().min_by_key(|shape| shape.words());
-        // Over 2^32 cells with permits in them: more than any memory that so many promises take.
+        // Over 2^32 cells with permits in them: more than fits into any memory.
         best.unwrap_or(Shape { gap_bits: 64, count_bits, capacity: u32::MAX })
     }
 
-    /// The width of a gap by which so many entries and the skips between them take the fewest bits, and
-    /// the most skips that takes.
+    /// Returns the width of a gap for which so many entries and the skips between them take the
+    /// fewest bits, and the most skips that takes.
     fn best_gap_bits(&self, entries: u64, count_bits: u32) -> (u32, u64) {
         let (mut best, mut fewest_bits, mut wider) = ((64, 0), u64::MAX, 0_u64);
         for (gap_bits, sum) in (0..66_u32).zip(self.gaps).rev() {
-            // Neither wider than any gap, nor so narrow that most entries are skips. The widest gap that there
-            // can be needs a bit more than there are, so one skip.
+            // Neither wider than any gap, nor so narrow that most entries are skips. The widest
+            // possible gap needs a bit more than 64, so one skip.
             let is_worth_it = wider > 0 || sum > 0 || gap_bits == 1;
             if is_worth_it && (1..=64).contains(&gap_bits) {
                 let skips = wider.checked_div(mask(gap_bits)).unwrap_or(u64::MAX);

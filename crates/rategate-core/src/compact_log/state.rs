@@ -1,4 +1,4 @@
-//! What a key remembers: nothing on the heap for a grant or two, a ring beyond that.
+//! The state of a key: nothing on the heap for one or two grants, a ring beyond that.
 
 use core::iter;
 
@@ -10,23 +10,23 @@ use super::shape::{Caps, Entry, Pushed, Stats};
 #[derive(Clone, Debug, Default)]
 pub struct State(Kept);
 
-// What a million keys cost before they are busy.
+// The memory of a million keys before they are busy.
 const _: () = assert!(size_of::<State>() <= 24);
 
-/// How the state of a log is written.
+/// The form in which the state of a log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// One or two cells, or none, in the state itself: nothing on the heap.
+    /// At most two cells in the state itself: nothing on the heap.
     Inline,
-    /// For each cell with permits in it, its distance from the one before it and its count.
+    /// A distance from the one before it and a count, for each cell with permits.
     Runs,
-    /// For each permit, its distance from the one before it.
+    /// A distance from the one before it, for each permit.
     Gaps,
-    /// For each cell, its count.
+    /// A count for each cell.
     Histogram,
 }
 
-/// What a block may be too large without anybody's care.
+/// The bits by which a block may be too large without being replaced.
 const SLACK_BITS: u64 = 512;
 
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl Default for Kept {
 }
 
 impl State {
-    /// How many bytes it has on the heap, beside its own 24.
+    /// Returns the number of bytes on the heap, besides its own 24.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// How it is written: whichever way takes the least memory for what is in it.
+    /// Returns the form in use: the one that takes the least memory for the contents.
     #[must_use]
     pub fn form(&self) -> Form {
         match &self.0 {
@@ -64,7 +64,8 @@ impl State {
         }
     }
 
-    /// Entries in order, in the form that takes the least memory. Those of one cell may come in parts.
+    /// Creates a state of entries in order, in the form that takes the least memory. Those of one
+    /// cell may come in parts.
     pub(super) fn of(entries: impl Iterator<Item = Entry> + Clone, caps: Caps) -> Self {
         let entries = entries.filter(|entry| entry.permits > 0);
         let Some(first) = entries.clone().next() else { return Self::default() };
@@ -85,7 +86,7 @@ impl State {
         }
     }
 
-    /// The oldest tick with permits in it; if there is none, any.
+    /// Returns the oldest tick with permits in it, or any tick if there is none.
     pub(super) fn oldest(&self) -> u64 {
         match &self.0 {
             Kept::Few(few) => few.cells()[0].tick,
@@ -93,7 +94,7 @@ impl State {
         }
     }
 
-    /// The newest tick with permits in it; if there is none, any.
+    /// Returns the newest tick with permits in it, or any tick if there is none.
     pub(super) fn newest(&self) -> u64 {
         match &self.0 {
             Kept::Few(few) => few.newest(),
@@ -101,8 +102,8 @@ impl State {
         }
     }
 
-    /// The newest tick whose permits have to leave for no more than `room` to be left; `None` if there
-    /// are no more.
+    /// Returns the newest tick whose permits must leave for at most `room` to be left, or `None`
+    /// if there are no more than that.
     pub(super) fn last_to_leave(&self, room: u64) -> Option<u64> {
         let held = self.permits();
         if held <= room {
@@ -114,7 +115,7 @@ impl State {
         })
     }
 
-    /// The permits after the tick `gone`.
+    /// Returns the number of permits after the tick `gone`.
     pub(super) fn permits_after(&self, gone: u64) -> u64 {
         if self.newest() <= gone {
             return 0;
@@ -125,7 +126,7 @@ impl State {
         }
     }
 
-    /// The entries, oldest first. Some may be empty, and some of the same cell.
+    /// Returns the entries, oldest first. Some may be empty, and some of the same cell.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
         let (few, ring) = match &self.0 {
             Kept::Few(few) => (*few, None),
@@ -134,7 +135,7 @@ impl State {
         few.cells().into_iter().chain(ring.into_iter().flatten())
     }
 
-    /// The cells with permits in them, oldest first.
+    /// Returns the cells with permits in them, oldest first.
     pub(super) fn cells(&self) -> impl Iterator<Item = Entry> {
         let mut entries = self.entries().filter(|entry| entry.permits > 0).peekable();
         iter::from_fn(move || {
@@ -159,7 +160,7 @@ impl State {
         }
     }
 
-    /// Forgets the permits up to the tick `gone`.
+    /// Drops the permits up to the tick `gone`.
     pub(super) fn forget(&mut self, gone: u64, caps: Caps) {
         if self.newest() <= gone {
             *self = Self::default();
@@ -175,7 +176,7 @@ impl State {
         }
     }
 
-    /// Takes up to `permits` out of a cell. Returns how many there were to be taken.
+    /// Removes up to `permits` from a cell. Returns how many were removed.
     pub(super) fn take_back(&mut self, tick: u64, permits: u64, caps: Caps) -> u64 {
         if permits == 0 {
             return 0;
@@ -191,8 +192,9 @@ impl State {
         taken
     }
 
-    /// Gives up a block that has become four times too large, and goes without one once all permits are in
-    /// one cell: in one, not in two, so that a key between two and three does not come and go.
+    /// Replaces a block that has become four times too large, and drops it once all permits are
+    /// in one cell. In one, not in two, so that a key between two and three cells does not
+    /// alternate.
     fn shrink(&mut self, caps: Caps) {
         let Kept::Ring(ring) = &self.0 else { return };
         if let Some(only) = ring.only_cell().and_then(Few::one) {
@@ -205,7 +207,7 @@ impl State {
         }
     }
 
-    /// Takes another shape if that saves a quarter, and something worth the look.
+    /// Takes another shape if that saves a quarter, and the ring is large enough to be worth it.
     fn review(&mut self, caps: Caps) {
         let Kept::Ring(ring) = &self.0 else { return };
         if ring.bits() < SLACK_BITS {
@@ -235,7 +237,7 @@ fn permits_after(entries: impl Iterator<Item = Entry>, held: u64, gone: u64) -> 
     over.fold(held, |held, oldest| held.saturating_sub(oldest.permits))
 }
 
-/// Two states are the same if they hold the same permits, however written.
+/// Two states are equal if they hold the same permits, in whatever form.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         self.cells().eq(other.cells())
@@ -250,7 +252,8 @@ mod tests {
 
     use super::{Caps, Entry, Kept, State};
 
-    /// Where the block is: written anew, a log has another one before the old one is gone.
+    /// Returns the address of the block: a log written anew has another one before the old one is
+    /// freed.
     fn block(state: &State) -> Option<*const u64> {
         match &state.0 {
             Kept::Few(_) => None,
@@ -258,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Whatever comes, a call writes a few entries anew on average, however many there are.
+    /// On average a call writes a few entries anew, however many there are and whatever comes.
     #[test]
     fn writing_anew_is_paid_for_by_what_came() {
         for seed in 1..30_u64 {

@@ -1,4 +1,4 @@
-//! A log on a grid in plain words, however it is written in memory.
+//! Conversion of a log on a grid to and from portable words, whatever its form in memory.
 
 use super::shape::Entry;
 use super::{CompactLog, MAX_PERMITS, State};
@@ -29,7 +29,7 @@ impl Portable for CompactLog {
         words.log(self.resolution_ns, held.map(|entry| (entry.tick, entry.permits)));
     }
 
-    /// Grants of another clock count as made at the next point of its grid.
+    /// Restores the log. Grants of another clock count as made at the next point of its grid.
     fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
         let entries = words.log(self.resolution_ns, self.held_for_ns())?;
         let permits = entries.iter().fold(0_u64, |sum, (_, permits)| sum.saturating_add(*permits));

@@ -13,8 +13,9 @@ use crate::error::RateError;
 const TICK_NS: u64 = 100;
 
 impl Rate {
-    /// Operations per second as the operation throttle takes them: nothing, less than nothing and
-    /// not-a-number are [`Rate::NEVER`], positive infinity is [`Rate::UNLIMITED`].
+    /// Returns a rate of `operations` per second under the operation throttle's rules: zero,
+    /// negative numbers and not-a-number are [`Rate::NEVER`], positive infinity is
+    /// [`Rate::UNLIMITED`].
     ///
     /// # Errors
     ///
@@ -23,7 +24,7 @@ impl Rate {
         Self::from_f64(operations, 1_000_000_000)
     }
 
-    /// Operations per minute, under the same rules as [`Rate::per_second_f64`].
+    /// Returns a rate of `operations` per minute, under the same rules as [`Rate::per_second_f64`].
     ///
     /// # Errors
     ///
@@ -32,9 +33,11 @@ impl Rate {
         Self::from_f64(operations, 60_000_000_000)
     }
 
-    /// The interval between operations in whole ticks of 100 ns, cut off, as the operation
-    /// throttle kept it: `i64::MAX` for never, 0 for unlimited *and for any rate above 10 million
-    /// a second*. This view is for comparison with that design; no limiter here uses it.
+    /// Returns the interval between operations in whole ticks of 100 ns, truncated.
+    ///
+    /// The operation throttle kept it so: `i64::MAX` for never, 0 for unlimited *and for any rate
+    /// above 10 million a second*. This view is for comparison with that design; no limiter here
+    /// uses it.
     #[must_use]
     pub fn time_ticks(self) -> i64 {
         match self.0 {
@@ -62,7 +65,7 @@ impl Rate {
     }
 }
 
-/// Room for the digits of a float that can be a rate; longer ones cannot.
+/// A buffer for the digits of a float that can be a rate; longer floats cannot.
 #[derive(Debug)]
 pub(crate) struct Digits {
     bytes: [u8; 64],

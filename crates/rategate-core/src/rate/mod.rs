@@ -6,8 +6,8 @@
 //!  1/365d =  1 permit  / 31_536_000_000_000_000 ns
 //! ```
 //!
-//! Nothing here divides until an instant is asked for, and the remainder of that division is
-//! carried, so after any time the number of permits is right to less than one.
+//! Nothing divides until an instant is needed, and the remainder of that division is carried.
+//! After any time the number of permits is therefore right to less than one.
 //!
 //! ```
 //! use core::time::Duration;
@@ -34,11 +34,11 @@ mod text;
 
 pub(crate) use float::Digits;
 
-/// How many permits per time: an exact fraction, or one of the two ends, by name only.
+/// A rate in permits per time: an exact fraction, [`Rate::NEVER`] or [`Rate::UNLIMITED`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate(pub(crate) Kind);
 
-/// Crate-wide, so that policies can tell the three apart; a user compares with the constants.
+/// The three kinds of rate. Crate-wide for the policies; users compare with the constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Never,
@@ -47,66 +47,68 @@ pub(crate) enum Kind {
 }
 
 impl Rate {
-    /// No permit, ever. A limit at this rate denies everything, and no wait helps.
+    /// The rate of no permits, ever. A limit at this rate denies everything, and no wait helps.
     pub const NEVER: Self = Self(Kind::Never);
-    /// No limit at all.
+    /// The rate without any limit.
     pub const UNLIMITED: Self = Self(Kind::Unlimited);
 
-    /// `permits` per `period`.
+    /// Returns a rate of `permits` per `period`.
     ///
     /// # Errors
     ///
-    /// [`RateError::Zero`] and [`RateError::ZeroPeriod`]: the two ends exist only by name.
+    /// [`RateError::Zero`] and [`RateError::ZeroPeriod`]: never and unlimited exist only by name.
     /// [`RateError::NotRepresentable`] for a period over 584 years.
     pub fn new(permits: u64, period: Duration) -> Result<Self, RateError> {
         Self::from_fraction(permits.into(), period.as_nanos())
     }
 
-    /// `permits` per second.
+    /// Returns a rate of `permits` per second.
     ///
     /// # Errors
     ///
-    /// [`RateError::Zero`].
+    /// [`RateError::Zero`] if `permits` is zero.
     pub fn per_second(permits: u64) -> Result<Self, RateError> {
         Self::from_fraction(permits.into(), 1_000_000_000)
     }
 
-    /// `permits` per minute.
+    /// Returns a rate of `permits` per minute.
     ///
     /// # Errors
     ///
-    /// [`RateError::Zero`].
+    /// [`RateError::Zero`] if `permits` is zero.
     pub fn per_minute(permits: u64) -> Result<Self, RateError> {
         Self::from_fraction(permits.into(), 60_000_000_000)
     }
 
-    /// `permits` per hour.
+    /// Returns a rate of `permits` per hour.
     ///
     /// # Errors
     ///
-    /// [`RateError::Zero`].
+    /// [`RateError::Zero`] if `permits` is zero.
     pub fn per_hour(permits: u64) -> Result<Self, RateError> {
         Self::from_fraction(permits.into(), 3_600_000_000_000)
     }
 
-    /// `permits` per day of 24 hours.
+    /// Returns a rate of `permits` per day of 24 hours.
     ///
     /// # Errors
     ///
-    /// [`RateError::Zero`].
+    /// [`RateError::Zero`] if `permits` is zero.
     pub fn per_day(permits: u64) -> Result<Self, RateError> {
         Self::from_fraction(permits.into(), 86_400_000_000_000)
     }
 
-    /// `share` of `total` equal parts of it, for one of several that keep a limit together. Exactly so, or a
-    /// little slower where the fraction has more than 63 bits on a side: parts never add up to more than the whole.
+    /// Returns `share / total` of this rate, for one of several members that keep a limit together.
+    ///
+    /// The result is exact, or a little slower where the fraction has more than 63 bits on a
+    /// side. Partitions never add up to more than the whole.
     #[must_use]
     pub fn part(self, share: u64, total: NonZeroU64) -> Self {
         let Some((permits, period_ns)) = self.fraction() else { return self };
         if share == 0 {
             return Self::NEVER;
         }
-        // Below 2^128 each, and neither is 0.
+        // Both are below 2^128, and neither is 0.
         let permits = u128::from(permits).saturating_mul(share.into());
         let period_ns = u128::from(period_ns).saturating_mul(total.get().into());
         let common = gcd(permits, period_ns);
@@ -114,14 +116,14 @@ impl Rate {
         let period_ns = period_ns.checked_div(common).unwrap_or(period_ns);
         let bits = u128::BITS.saturating_sub((permits | period_ns).leading_zeros());
         let excess = bits.saturating_sub(u64::BITS.saturating_sub(1));
-        // Fewer permits, and a longer period.
+        // Rounds towards the slower rate: fewer permits, a longer period.
         let fewer = permits.checked_shr(excess).unwrap_or(0);
         let longer = period_ns.checked_shr(excess).unwrap_or(0);
         let longer = if excess == 0 { longer } else { longer.saturating_add(1) };
         Self::from_fraction(fewer, longer).unwrap_or(Self::NEVER)
     }
 
-    /// The reduced fraction `(permits, nanoseconds)`, or `None` at the two ends.
+    /// Returns the reduced fraction `(permits, nanoseconds)`, or `None` for never and unlimited.
     #[must_use]
     pub const fn fraction(self) -> Option<(u64, u64)> {
         match self.0 {
@@ -146,7 +148,7 @@ impl Rate {
     }
 }
 
-/// As the text that is read: `10/s`.
+/// Prints the text form, such as `10/s`.
 impl fmt::Debug for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

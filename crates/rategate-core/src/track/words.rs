@@ -1,4 +1,4 @@
-//! Operations on a schedule in plain words.
+//! Conversion of tracks to and from portable words.
 
 use alloc::collections::VecDeque;
 
@@ -21,7 +21,7 @@ impl Track {
 
     pub(crate) fn read(words: &mut Reader<'_>) -> Result<Self, WordsError> {
         let mut pieces = VecDeque::new();
-        // All but the last have a length.
+        // All pieces but the last have a length.
         for _ in 1..words.number()?.get() {
             let piece = Piece::read(words)?;
             if piece.left.is_none() {
@@ -37,8 +37,8 @@ impl Track {
         Self { pieces }.since_zero()
     }
 
-    /// The track as the clock can hold it. Operations that were due before its zero are forfeited: late ones may
-    /// be of a rate long gone, so none of them may come later instead.
+    /// Moves the track onto the clock. Operations due before the clock's zero are forfeited: late
+    /// ones may belong to a rate long replaced, so they must not come later instead.
     fn since_zero(mut self) -> Result<Self, WordsError> {
         let begins_ns = |piece: &Piece| match piece.course {
             Course::Ramp { start_ns, .. } => start_ns,
@@ -62,11 +62,11 @@ impl Track {
     }
 }
 
-/// Where the clock's zero is while a track is read, so that there is room before it: more than two lengths of a
-/// clock.
+/// The instant of the clock's zero while a track is read. It leaves more than two lengths of a
+/// 64-bit clock before zero.
 const ZERO_NS: u128 = 1 << 66;
 
-/// An instant with room before the clock's zero.
+/// Returns an instant shifted by [`ZERO_NS`], so that it may lie before the clock's zero.
 fn roomy(moment: Moment) -> u128 {
     match moment {
         Moment::At(ns) => ZERO_NS.saturating_add(ns),
@@ -74,7 +74,7 @@ fn roomy(moment: Moment) -> u128 {
     }
 }
 
-/// The same on the clock, or its zero.
+/// Returns the shifted instant on the clock, or the clock's zero if it lies before that.
 fn on_clock(roomy: Exact) -> Exact {
     match roomy.ns.checked_sub(ZERO_NS) {
         Some(ns) => Exact { ns, ..roomy },
@@ -127,7 +127,7 @@ impl Course {
             (2, Shape::Ramp(ramp)) => {
                 Self::Ramp { ramp, start_ns: roomy(words.instant()?), passed: words.wide()? }
             }
-            // A course along a ramp that there is not.
+            // The course is along a ramp, but the schedule has none.
             (2, Shape::Constant(_)) => return Err(words.wrong()),
             _ => {
                 let (whole, numerator, denominator) = (words.wide()?, words.word()?, words.word()?);
@@ -165,11 +165,11 @@ impl Schedule {
 }
 
 impl Ramp {
-    /// The rate from which it moves.
+    /// Returns the rate at the start of the ramp.
     fn first_rate(&self) -> Rate {
         let twice_over = u128::from(self.over_ns).wrapping_mul(2);
         let period_ns = self.permit.checked_div(twice_over).unwrap_or(0);
-        // A rate that the ramp was made of, so it fits; zero is never.
+        // The ramp was built from this rate, so it fits; zero is never.
         Rate::from_fraction(self.from, period_ns).unwrap_or(Rate(Kind::Never))
     }
 }

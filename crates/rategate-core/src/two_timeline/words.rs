@@ -1,4 +1,4 @@
-//! Two timelines in plain words.
+//! Conversion of two timelines to and from portable words.
 
 use super::{Mode, State, TwoTimeline};
 use crate::compensation::Shift;
