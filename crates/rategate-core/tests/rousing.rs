@@ -1,4 +1,4 @@
-//! The head of a line is roused before its start: once for each start, and no other waiter.
+//! The head of the queue is roused before its start: once for each start, and no other waiter.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -13,7 +13,7 @@ use rategate_core::sliding_log::SlidingLog;
 
 const S: u64 = 1_000_000_000;
 
-/// Who has been woken, and who roused.
+/// The recorded wake-ups.
 #[derive(Default)]
 struct Words {
     said: Vec<u32>,
