@@ -296,9 +296,10 @@ fn misuse_is_an_error() {
     assert!(BackfillPool::new(most, one, None).is_ok());
     let wide = Ratio::new(1_000_000_000_001, 1_000_000_000_000).unwrap();
     let slow = rate("1/200000d");
-    assert!(
-        matches!(BackfillPool::new(most, wide, Some(slow)), Err(LimitError::TooManyPermits { most }) if most > 0)
-    );
+    assert!(matches!(
+        BackfillPool::new(most, wide, Some(slow)),
+        Err(LimitError::TooManyPermits { most }) if most > 0
+    ));
 
     let (pool, _) = by_hand(10, "1.25");
     // Ten and a quarter of ten: twelve whole permits.

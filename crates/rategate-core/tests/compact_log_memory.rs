@@ -149,7 +149,7 @@ fn a_key_that_is_rarely_asked_for_has_no_heap() {
     }
     assert_eq!(exact.remaining(&state, 4 + S), MAX_PERMITS - 2 * 65_535);
     assert_eq!(exact.remaining(&state, 5 + S), MAX_PERMITS - 65_535);
-    assert_eq!(ask(&exact, &mut state, 4 + S, 1), 1, "one more has no place");
+    assert_eq!(ask(&exact, &mut state, 4 + S, 1), 1, "a third does not fit");
     assert!(state.heap_bytes() > 0);
     assert_eq!(exact.remaining(&state, 4 + S), MAX_PERMITS - 2 * 65_535 - 1);
     // Expired and refunded permits take no memory.

@@ -323,7 +323,7 @@ fn a_bucket_that_earns_nothing() {
     assert_eq!(limit.credit(5 * S, 2), 2);
     limit.reconfigure(9 * S, bucket(rate));
     assert_eq!(limit.remaining(9 * S), 2);
-    assert_eq!(limit.credit(9 * S + S / 2, 2), 1, "for the half of it there is room");
+    assert_eq!(limit.credit(9 * S + S / 2, 2), 1, "half of the permit still fits");
     assert_eq!(limit.fresh_at_ns(9 * S + S / 2), Some(9 * S + S / 2));
     assert_eq!(limit.remaining(9 * S + S / 2), 3);
 }

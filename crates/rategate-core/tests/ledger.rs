@@ -562,7 +562,7 @@ fn a_live_limit_keeps_its_policy() {
     }
 }
 
-/// Where time alone cannot help, a denial names no wait; an act of a caller is needed.
+/// A denial names no wait where time alone cannot help and an act of a caller is needed.
 #[test]
 fn permits_from_outside_help_where_time_does_not() {
     for policy in timeless() {

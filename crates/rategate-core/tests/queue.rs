@@ -219,9 +219,9 @@ fn releases_serve_the_line_in_order() {
     let rate = Gcra::new("2/s".parse().unwrap(), 2).unwrap();
     let mut line = Queued::new(AllOf::new([oven.into(), rate.into()], 0));
     line.join(0, 0, 2, None).unwrap();
-    line.join(S, 1, 2, None).unwrap(); // the oven has room for one
+    line.join(S, 1, 2, None).unwrap(); // the oven fits one more
     line.join(S, 2, 1, None).unwrap();
-    assert_eq!(line.queue.next_ns(), None, "up to whoever releases");
+    assert_eq!(line.queue.next_ns(), None, "depends on a release");
     assert!(line.queue.is_held(&mut line.limit, &mut line.woken));
     line.serve(5 * S);
     assert_eq!(line.in_order, [0]);
@@ -258,7 +258,7 @@ fn deadlines_end_waits_for_an_act() {
     assert_eq!(line.woken.settled, [1, 2]);
     assert_eq!(line.queue.collect(&line.places[&1].0), Some(Outcome::DeadlinePassed));
     let Some(Outcome::Granted(grant)) = line.queue.collect(&line.places[&2].0) else { panic!() };
-    assert_eq!(grant.start_ns, 100, "until then somebody stood before it");
+    assert_eq!(grant.start_ns, 100, "until then a waiter was before it");
 }
 
 /// New numbers apply to waiters: they start at the new rate, in the old order.
@@ -338,7 +338,7 @@ fn a_full_queue_refuses_or_evicts() {
     line.join(0, 1, 3, None).unwrap();
     assert_eq!(line.join(0, 2, 4, None), Err(Turned::Full), "seven permits");
     line.join(0, 3, 3, None).unwrap();
-    assert_eq!(line.join(0, 4, 0, None), Ok(()), "nothing, to whom nobody is in the way");
+    assert_eq!(line.join(0, 4, 0, None), Ok(()), "zero permits wait for no waiter");
     assert_eq!(line.join(0, 5, 1, None), Err(Turned::Full), "three waiters");
     assert!(line.leave(0, 1));
     line.join(0, 6, 1, None).unwrap();

@@ -210,7 +210,8 @@ impl<P: Policy> Trial<'_, P> {
                     let late_enough = opens.saturating_add(self.tolerance_ns) >= free;
                     assert!(
                         late_enough,
-                        "{what}: {permits} at {at_ns}: {opens} < {free}\n{real:?}\n{ideal:?}\n{story:#?}"
+                        "{what}: {permits} at {at_ns}: {opens} < {free}\n\
+                         {real:?}\n{ideal:?}\n{story:#?}"
                     );
                 }
             }

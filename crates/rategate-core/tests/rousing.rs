@@ -51,11 +51,7 @@ fn the_head_is_roused_once() {
     assert_eq!(words.roused, [1]);
     assert_eq!(queue.next_ns_with(rousing), Some(S + 70));
     queue.serve(&mut limit, S + 70, &mut words);
-    assert_eq!(
-        words.said,
-        [1],
-        "it is due, run or not; the other has been told nothing that is wrong"
-    );
+    assert_eq!(words.said, [1], "it is due, run or not; the other start is still right");
     // A change of the limit makes it another start.
     queue.unbook(&mut limit, S + 71);
     limit.pass_to(S + 71);

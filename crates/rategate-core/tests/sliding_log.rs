@@ -160,7 +160,7 @@ fn a_saturated_second_holds_51_at_every_phase() {
         let sample = starts.iter().filter(|&&at| (from_ns..from_ns + S).contains(&at)).count();
         assert!(sample <= 51, "{sample} from {from_ns}");
     }
-    assert!(starts.len() > 51 * 12 * 99 / 100, "a poller is up to a millisecond late each lap");
+    assert!(starts.len() > 51 * 12 * 99 / 100, "a poller is up to a millisecond late each round");
     // Reservations leave no gap at all.
     let mut limit = log(51, S);
     let starts: Vec<u64> = (0..510).map(|n| start(limit.reserve(n * MS, 1, None))).collect();

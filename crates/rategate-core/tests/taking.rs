@@ -150,7 +150,7 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
                 let tried = queue
                     .behind_all(limit, now_ns, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
                 if let Some(Ok(Verdict::Granted(grant))) = tried {
-                    assert!(queue.is_empty(), "nobody passes one who waits");
+                    assert!(queue.is_empty(), "a try overtakes no waiter");
                     starts.push((grant.start_ns, 1));
                 }
             }
@@ -293,7 +293,7 @@ fn a_waiter_that_never_comes_costs_one_grace_period() {
     assert!(line.queue.is_idle(5 * S));
 }
 
-/// Of several due waiters each takes when it comes; a late one occupies only its own slot of the
+/// Each of several due waiters takes when it comes; a late one occupies only its own slot of the
 /// limit (docs/theory.md, section 10.6).
 #[test]
 fn one_late_waiter_holds_one_slot() {
@@ -332,7 +332,7 @@ fn a_change_between_waking_and_taking_holds() {
     line.queue.serve(&mut line.limit, S, &mut line.woken);
     assert_eq!(line.take(S, 1), None, "decided again");
     line.queue.serve(&mut line.limit, S, &mut line.woken);
-    assert_eq!(line.woken.settled, [1], "and told that it never will");
+    assert_eq!(line.woken.settled, [1], "and settled, because it never will");
 
     // Permits in flight are provisional for the woken waiter, too.
     let mut line = Queued::taking(Ledger::new(Concurrency::new(1).unwrap(), 0));
@@ -483,7 +483,7 @@ fn promises_behind_what_is_held_keep_their_steps() {
             let first_ns = start(limit.reserve(MS, 1, None));
             let second_ns = start(limit.reserve(MS + later_ns, 1, None));
             let apart_ns = second_ns - first_ns;
-            assert!(apart_ns >= step_ns, "{mode:?}: {apart_ns} ns, asked {later_ns} ns later");
+            assert!(apart_ns >= step_ns, "{mode:?}: {apart_ns} ns, requested {later_ns} ns later");
         }
     }
 }

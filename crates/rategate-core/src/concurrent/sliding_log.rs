@@ -25,7 +25,7 @@
 //!   length sees more than N (docs/theory.md, section 2.2). That needs neither the head, nor the
 //!   round, nor an order of the clocks; those serve the denials.
 //! * A slot with the parity of the head's round has been taken already. A thread that finds one
-//!   goes on to the next slot, and moves the head along with every [`STEP`] slots (so does the
+//!   continues with the next slot, and moves the head along with every [`STEP`] slots (so does the
 //!   thread that wins there). The first slot without that parity is the oldest permit in the log.
 //!   If *that* is still held, all are, and the denial is right. It linearises at the load of that
 //!   slot, and the clock is read after.

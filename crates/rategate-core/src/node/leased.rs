@@ -333,8 +333,9 @@ impl<R: Clone> Leased<R> {
         }
     }
 
-    /// Returns when to call [`errand`](Self::errand) again without a call: a lease ends, or will
-    /// not be used.
+    /// Returns when to call [`errand`](Self::errand) again if no call comes first.
+    ///
+    /// Then a lease ends, or is not going to be used.
     ///
     /// `None` where there is no lease.
     #[must_use]

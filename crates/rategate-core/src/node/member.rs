@@ -4,8 +4,7 @@
 //! ```text
 //!   node    S1 ----------- S2 ----------- S3 ...        a heartbeat each interval
 //!           |<---- length (1 - drift) -->|              for so long the reply to S1 can be used
-//!   store    D1 ----------- D2                          counts each for its length, from its
-//!   arrival
+//!   store    D1 ----------- D2                          counts each from its arrival
 //!            |<----------- length ------>|
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! Models of the lock-free forms under every schedule of a few threads.
 //!
 //! That includes every order in which one thread may see what another has written. Each model
-//! plays a few tries, peeks and changes of the numbers. For the results it checks one question:
+//! plays a few tries, peeks and changes of the numbers. The check is one question:
 //! is there an order of these events in which the policy alone, one event after the other,
 //! returns the same and ends in the same state? That is what "linearises" means. A permit lost or
 //! invented, a needless denial and a mixture of two configurations all show as a result that no

@@ -513,8 +513,8 @@ fn denied_nodes_ask_less_and_less_and_no_more_than_a_lease_is_lost() {
         (scarce, shop.granted - before)
     });
     let [((often, all), _), ((seldom, most), alone)] = played;
-    assert!(often > 120, "{often} questions of each node a second");
-    assert!(seldom * 3 < often, "{seldom} questions of each node a second, not {often}");
+    assert!(often > 120, "{often} requests of each node a second");
+    assert!(seldom * 3 < often, "{seldom} requests of each node a second, not {often}");
     assert!(most + 100 >= all && all >= LASTS_MS, "{most} of {all}");
     assert!(alone >= 800 - 100, "{alone}");
 }

@@ -276,7 +276,7 @@ impl World {
                 let opens_ns = here.opens_ns.expect("only what the store said is remembered");
                 assert!(now_ns < opens_ns, "denied though the store would grant");
                 let told_ns = local_ns + retry_after_ns.map_or(0, NonZeroU64::get);
-                assert!(here.clock.at(opens_ns) <= told_ns, "told to come back too early");
+                assert!(here.clock.at(opens_ns) <= told_ns, "the reported wait is too short");
             }
             Local::Ask => {
                 self.books.asks += 1;
@@ -366,7 +366,7 @@ impl World {
         for node in &self.nodes {
             assert!(node.leased.wakes_at_ns().is_none(), "something is left to do");
             let later_ns = node.clock.at(self.now_ns + 4 * self.plan.length_ns + 4);
-            assert!(node.leased.may_be_forgotten(later_ns), "never forgotten");
+            assert!(node.leased.may_be_forgotten(later_ns), "never evictable");
         }
     }
 }
