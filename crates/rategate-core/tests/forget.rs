@@ -42,8 +42,8 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
 
 /// One limit is dropped whenever it may be, another never, and their decisions agree.
 ///
-/// A limit that has been idle for long enough may always be dropped (docs/theory.md, section
-/// 6.8).
+/// A limit that has been idle for long enough may always be dropped
+/// (docs/theory.md, section 6.8).
 #[test]
 fn forgetting_never_changes_a_decision() {
     let (mut forgotten, mut kept) = (0, 0);

@@ -266,8 +266,8 @@ fn strict_and_burst_hold_in_every_window() {
 }
 
 /// S2.30, S2.32: behind schedule, a burst mode runs at b times the rate and no faster, for as
-/// long as the gap lasts: `ceil(w / (slice (1 - 1 / b)))` operations (docs/theory.md, section
-/// 3.3).
+/// long as the gap lasts: `ceil(w / (slice (1 - 1 / b)))` operations
+/// (docs/theory.md, section 3.3).
 #[test]
 fn a_longer_gap_gives_a_longer_catch_up_at_the_same_speed() {
     for (up, down, late_ms) in
@@ -345,8 +345,8 @@ fn the_knob_names_one_mode() {
 }
 
 /// S2.28: each late call forfeits a part of the gap it finds: after m of them at one instant,
-/// what is left of a gap of G is about `G (1 - 2^-k)^m`, less their slices (docs/theory.md,
-/// section 3.5).
+/// what is left of a gap of G is about `G (1 - 2^-k)^m`, less their slices
+/// (docs/theory.md, section 3.5).
 #[test]
 fn a_damped_gap_shrinks_by_its_share_at_each_call() {
     let mut limit = Ledger::new(

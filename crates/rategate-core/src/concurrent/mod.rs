@@ -37,12 +37,15 @@
 //! read `Relaxed`. An `Acquire` fence and a second load of the word then confirm them, as in a
 //! sequence lock.
 //!
-//! | module | state | cost of a try |
-//! |---|---|---|
-//! | [`gcra`] | one word: the TAT | a clock reading and one swap |
-//! | [`two_timeline`] | one word and a cached clock (average), or two words | one addition while behind schedule; otherwise a clock reading and one swap or two |
-//! | [`sliding_log`] | one word for each permit, and a hint at the oldest | a clock reading, one swap, and one more swap at every eighth try |
-//! | [`all_of`] | a few words for each limit, in a slot that one word names | a clock reading, one swap of the word and two of a bitmap |
+//! # States and costs
+//!
+//! * [`gcra`]: one word, the TAT. A try costs a clock reading and one swap.
+//! * [`two_timeline`]: one word and a cached clock (average), or two words. A try costs one
+//!   addition while behind schedule; otherwise a clock reading and one swap or two.
+//! * [`sliding_log`]: one word for each permit, and a hint at the oldest. A try costs a clock
+//!   reading, one swap, and one more swap at every eighth try.
+//! * [`all_of`]: a few words for each limit, in a slot that one word names. A try costs a clock
+//!   reading, one swap of the word and two of a bitmap.
 //!
 //! # Without 64-bit atomics
 //!

@@ -6,11 +6,13 @@
 //! evict or renew those that are as good as fresh. The clock must not go back by more than that
 //! time either.
 //!
-//! | policy | content of a value | states that do not fit |
-//! |---|---|---|
-//! | [`Gcra`](crate::gcra::Gcra) | the TAT, in parts of a nanosecond | rates with more than some 300 000 parts, bursts of over 2^55 |
-//! | [`FixedWindow`](crate::fixed_window::FixedWindow) on the clock's grid | a window's number, and the permits used in it | over 2^28 permits |
-//! | [`CompactLog`](crate::compact_log::CompactLog) | a grid point, and its permits | permits at a second point, over 2^28 permits, grids so fine that a minute has too many points |
+//! * [`Gcra`](crate::gcra::Gcra): the TAT, in parts of a nanosecond. Rates with more than some
+//!   300 000 parts and bursts of over 2^55 do not fit.
+//! * [`FixedWindow`](crate::fixed_window::FixedWindow) on the clock's grid: a window's number, and
+//!   the permits used in it. Over 2^28 permits do not fit.
+//! * [`CompactLog`](crate::compact_log::CompactLog): a grid point, and its permits. Permits at a
+//!   second point, over 2^28 permits, and grids so fine that a minute has too many points do not
+//!   fit.
 //!
 //! # Contract
 //!

@@ -10,8 +10,8 @@
 //!               debited here   used here
 //! ```
 //!
-//! So a limit that keeps the promise for windows longer by `L` suffices (docs/theory.md, section
-//! 5.2):
+//! So a limit that keeps the promise for windows longer by `L` suffices
+//! (docs/theory.md, section 5.2):
 //!
 //! * **Sliding log, compact log**, `N` in any `M`: a debit stays in the log for `M + L`. At most
 //!   `N` debits are in any window of `M + L`, so at most `N` actions in any of `M`. The price is

@@ -20,8 +20,8 @@
 //!   to another member a moment ago, and counts as just used: a log counts it as taken now, a
 //!   bucket gains burst but no permits. Then each permit of the total is used at most once in any
 //!   window of the limit's memory, whichever member has it. So the actions of all members are
-//!   within the total: think of a slot for each permit, which changes owners (docs/theory.md,
-//!   section 2.2).
+//!   within the total: think of a slot for each permit, which changes owners
+//!   (docs/theory.md, section 2.2).
 //! * **Buckets.** Of a bucket with rate `r` and burst `b`, a share of `s` permits is a bucket
 //!   with burst `s` and rate `r s / b`; its memory is `b / r`, the time it takes to fill.
 //! * **A new life has a new name.** A member that has left, or lost its state, must not come back

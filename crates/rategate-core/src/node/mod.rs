@@ -17,10 +17,10 @@
 //!
 //! | | borrowed ([`Leased`]) | partitioned ([`Member`]) |
 //! |---|---|---|
-//! | requests to the store | one for each half to whole of `q` units, for each key | one for each heartbeat, for all keys |
+//! | requests to the store | one per half to whole of `q` units, per key | one per heartbeat, all keys |
 //! | uneven load | each node borrows what it needs | each has its share, needed or not |
 //! | actions in any `M` | `N` with the guard, `N + Q` without | `N` |
-//! | store unavailable | borrowed permits can be used, for at most `L` | the share can be used, for at most the length |
+//! | store unavailable | leases are usable for at most `L` | the share is, for at most its length |
 //! | node lost | its units age out | the others have its share within two heartbeats |
 //!
 //! # Clocks

@@ -23,8 +23,8 @@
 //! exact.
 //!
 //! This is sound in average mode alone. Where grants are spaced, each must be stamped with a
-//! fresh reading, because a stale one would let the next grant start too soon (docs/theory.md,
-//! section 3.4).
+//! fresh reading, because a stale one would let the next grant start too soon
+//! (docs/theory.md, section 3.4).
 //!
 //! # Who writes what, and why it suffices
 //!

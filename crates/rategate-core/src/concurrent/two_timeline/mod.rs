@@ -1,9 +1,9 @@
 //! Two timelines without a lock: the lock-free form of [`two_timeline`](crate::two_timeline).
 //!
-//! | mode | file | cost of a try |
-//! |---|---|---|
-//! | average, with unbounded catching up | `average.rs` | one addition while behind schedule; otherwise a clock reading and a swap |
-//! | strict, damped, burst; average with a bound on catching up | `spaced.rs` | a clock reading and two swaps |
+//! * `average.rs`: average mode with unbounded catching up. A try costs one addition while behind
+//!   schedule; otherwise a clock reading and a swap.
+//! * `spaced.rs`: strict, damped and burst mode, and average mode with a bound on catching up. A
+//!   try costs a clock reading and two swaps.
 //!
 //! At most one of the two is open: a change of the mode seals one and opens the other.
 //!
