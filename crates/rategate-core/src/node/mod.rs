@@ -17,7 +17,7 @@
 //!
 //! | | borrowed ([`Leased`]) | partitioned ([`Member`]) |
 //! |---|---|---|
-//! | requests to the store | one per half to whole of `q` units, per key | one per heartbeat, all keys |
+//! | requests | one per half to whole of `q` units, per key | one per heartbeat, all keys |
 //! | uneven load | each node borrows what it needs | each has its share, needed or not |
 //! | actions in any `M` | `N` with the guard, `N + Q` without | `N` |
 //! | store unavailable | leases are usable for at most `L` | the share is, for at most its length |
